@@ -13,7 +13,7 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, field_valida
 from hivemind.boundary import boundary, read_input
 from hivemind.errors import UserError
 from hivemind.frontmatter import MAX_BYTES, parse, validate
-from hivemind.layout import HUMAN, Layout
+from hivemind.layout import EXCHANGE, HUMAN, Layout
 from hivemind.names import check_name, is_name
 from hivemind.tokens import DEFAULT_ENCODING, LEAST_CONTEXT
 
@@ -159,6 +159,13 @@ class NotifyConfig(_Strict):
     webhook: WebhookConfig | None = None
 
 
+class LinkConfig(_Strict):
+    """What tasks of linked hives may run here: with `run: listed` a program of the list of the agent that works on it, as for
+    tasks that agents make; with `never` this hive takes no task with a `run:` step."""
+
+    run: Literal["listed", "never"] = "listed"
+
+
 class McpConfig(_Strict):
     """Members from outside. `return_after`: seconds after which the tasks of one that has left go back; None: never."""
 
@@ -259,6 +266,7 @@ class HiveConfig(_Strict):
     roots: list[Annotated[RootConfig, BeforeValidator(_as_root)]] = []
     mail: MailConfig = MailConfig.model_construct()
     mcp: McpConfig = McpConfig.model_construct()
+    link: LinkConfig = LinkConfig.model_construct()
     notify: NotifyConfig = NotifyConfig.model_construct()
     retention: Annotated[RetentionConfig, BeforeValidator(_or_default)] = RetentionConfig.model_construct()
     zone: str = "UTC"
@@ -407,8 +415,9 @@ def _load_agent(path: Path, hive: HiveConfig, others: Collection[str]) -> dict[s
         name = check_name(path.stem, "agent name")
     except UserError as error:
         raise UserError(str(error), where=path) from None
-    if name == HUMAN:
-        raise UserError(f"{HUMAN!r} is the operator's own name", where=path, mend="rename the file")
+    if name in (HUMAN, EXCHANGE):
+        whose = "the operator's own name" if name == HUMAN else "the name of the process that links hives"
+        raise UserError(f"{name!r} is {whose}", where=path, mend="rename the file")
     parsed = parse(_read(path), path)
     own = validate(AgentConfig, parsed)
     config = AgentConfig.model_validate({**hive.agents, **parsed.values}) if hive.agents else own

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from hivemind.embedding import Embedder
     from hivemind.longterm import MemoryStore
     from hivemind.mail import Mail
+    from hivemind.presence.linked import LinkedHives
     from hivemind.reasoning import GraphIndex
     from hivemind.tasks import Tasks
     from hivemind.tokens import TokenCounter
@@ -145,6 +146,12 @@ class Hive:
         return StepLeases(self.journal)
 
     @cached_property
+    def linked(self) -> LinkedHives:
+        from hivemind.presence.linked import LinkedHives
+
+        return LinkedHives(self.layout)
+
+    @cached_property
     def mail(self) -> Mail:
         from hivemind.mail import Mail
 
@@ -156,6 +163,7 @@ class Hive:
             settle_ms=self.config.settle_ms,
             roots=self.config.read_roots(self.layout),
             unknown_sender=self.config.mail.unknown_sender,
+            hives=lambda: self.linked.agents,
         )
 
     @cached_property

@@ -12,10 +12,12 @@ from pathlib import Path
 from hivemind.errors import UserError
 from hivemind.names import check_name
 
-__all__ = ["CONFIG_NAME", "HUMAN", "MONTH", "Layout", "archived_places", "find_hive", "month_of"]
+__all__ = ["CONFIG_NAME", "EXCHANGE", "HUMAN", "MONTH", "Layout", "archived_places", "find_hive", "month_of"]
 
 CONFIG_NAME = "hive.yaml"
 HUMAN = "human"
+EXCHANGE = "exchange"
+"""The process that carries tasks and mail to linked hives, and its mailbox: what is to be sent."""
 MONTH = re.compile(r"\d{4}-\d{2}")
 """What an archive's folder of a month is called."""
 
@@ -80,6 +82,7 @@ class Layout:
     memory_db = _Place(".hive/memory.db")
     documents_db = _Place(".hive/documents.db")
     graphs_db = _Place(".hive/graphs.db")  # the index of the graphs of all tasks: a cache
+    link = _Place(".hive/link")  # with which hives this one is linked, and what it has in hand of theirs
     web_db = _Place(".hive/web.db")  # what the page shows of tasks that are over, and what they cost: a cache
 
     def mailbox(self, agent: str) -> Path:

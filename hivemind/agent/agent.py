@@ -33,6 +33,7 @@ from hivemind.errors import HivemindError
 from hivemind.fs import make_folder
 from hivemind.fs.doorbell import Doorbell, ring
 from hivemind.fs.sockets import readable
+from hivemind.layout import EXCHANGE
 from hivemind.mail import Message
 from hivemind.minds import Mind, MindError, MindUnavailable, Patience, ToolSchema, Turn
 from hivemind.minds.agents import AgentMind
@@ -463,6 +464,7 @@ class Agent:
         )  # fmt: skip
         if not self._told_idle:
             ring(self.hive.layout.doorbells, SUPERVISOR)
+            ring(self.hive.layout.doorbells, EXCHANGE)
             self._told_idle = True
         self._save()
         self._resting()

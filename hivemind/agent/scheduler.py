@@ -142,7 +142,8 @@ class Scheduler:
                 work.conversation.tell(told, pictures(message), letter=message.id, by=by)
                 self.holding.unpark(work)
             return False
-        return not focus.heard and (message.origin == "human" or focus.stranger or message.expects_reply)
+        person = message.origin == "human" or (message.trusted and message.sender.startswith(f"{HUMAN}@"))
+        return not focus.heard and (person or focus.stranger or message.expects_reply)
 
     # the lease
 

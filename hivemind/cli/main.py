@@ -40,6 +40,8 @@ MODULES = {
     "memory": "memory",
     "doctor": "doctor",
     "mcp": "mcp",
+    "link": "link",
+    "unlink": "link",
     "web": "web",
     "top": "top",
     "tool": "tool",

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from hivemind.config import TokenBudget
     from hivemind.hive import Hive
     from hivemind.layout import Layout
+    from hivemind.presence.parts import Parts
     from hivemind.swarm.overview import AgentNow, Overview
     from hivemind.swarm.swarm import SwarmPicture, SwarmResult
     from hivemind.tasks import Scheduled
@@ -132,6 +133,7 @@ def up(
             until_idle=until_idle,
             rehearse_in=Hive.open,
             from_other_machine=take_over,
+            exchange=_carry,
             **seen,
         )
         status = INTERRUPTED if result.interrupted else result.exit_status if until_idle else 0
@@ -143,6 +145,12 @@ def up(
         return run()
     with _live(layout) as draw:
         return run(on_tick=draw)
+
+
+def _carry(hive: Parts, lifeline: int) -> int:
+    from hivemind.exchange.process import run_exchange  # its client of PostgreSQL is loaded where it is needed
+
+    return run_exchange(hive, lifeline)
 
 
 def _look_at_settings(layout: Layout, json: bool) -> None:
@@ -323,6 +331,7 @@ def status(hive: Hive) -> Answer:
         "left": _reasons(now.left),
         "schedule": [asdict(one) for one in now.schedule],
         "untold": now.untold,
+        "exchange": now.exchange,
         "mail_waits": _reasons(now.mail_waits, "agent"),
     }
     return Answer(record, _status_lines(now))
@@ -340,6 +349,8 @@ def _status_lines(now: Overview) -> Iterator[str]:
     if now.watching:
         yield f"Watching   {one_line(now.watching)}"
     yield f"Search     {now.embedder}"
+    if now.exchange is not None:
+        yield f"Exchange   {one_line(now.exchange)}"
     counts = now.tasks
     active = f"{counts['active']} active" + (f" ({counts['parked']} parked)" if counts["parked"] else "")
     yield f"Tasks      {counts['inbox']} waiting, {active}, {counts['done']} done, {counts['failed']} failed"

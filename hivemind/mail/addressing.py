@@ -8,7 +8,7 @@ from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass
 
 from hivemind.errors import UserError
-from hivemind.layout import HUMAN
+from hivemind.layout import EXCHANGE, HUMAN
 from hivemind.mail.header import addresses, one_line
 from hivemind.names import address, is_name, slug
 
@@ -32,13 +32,17 @@ class Recipient:
 
 
 class Addressing:
-    """Addresses `<agent>@<workspace>`; a bare agent name is accepted. `agents` tells who there is, when asked."""
+    """Addresses `<agent>@<workspace>`; a bare agent name is accepted. `agents` tells who there is, `hives` which hives are
+    linked with this one, when asked: what goes there is delivered to the mailbox of `exchange`, which sends it on."""
 
-    __slots__ = ("_agents", "_workspace", "domain")
+    __slots__ = ("_agents", "_hives", "_workspace", "domain")
 
-    def __init__(self, workspace: str, agents: Callable[[], Collection[str]]) -> None:
+    def __init__(
+        self, workspace: str, agents: Callable[[], Collection[str]], hives: Callable[[], Collection[str]] = tuple
+    ) -> None:
         self._workspace = workspace.lower()
         self._agents = agents
+        self._hives = hives
         self.domain = workspace if workspace.isascii() else _ascii_domain(workspace)
 
     def address(self, name: str) -> str:
@@ -52,12 +56,17 @@ class Addressing:
         for text in texts:
             for one in addresses(text) if is_name(text) is False else [text]:
                 recipient = self._one(one, known)
-                found.setdefault(recipient.name or recipient.shown, recipient)
+                found.setdefault(recipient.shown, recipient)
         return list(found.values())
 
     def knows(self, sender: str) -> bool:
         """Whether that is somebody here: an agent, the operator, or the hive's own postmaster."""
-        return sender in (HUMAN, POSTMASTER) or sender in self._agents()
+        return sender in (HUMAN, POSTMASTER) or sender in self._agents() or self.is_linked(sender)
+
+    def is_linked(self, address: str) -> bool:
+        """Whether that is an address of a linked hive."""
+        local, at, hive = address.rpartition("@")
+        return bool(at) and is_name(local) and hive.lower() in self._hives()
 
     def outside(self, sender: str) -> Recipient:
         """How somebody unknown is written to: their address in the header, the message in the operator's mailbox."""
@@ -73,6 +82,9 @@ class Addressing:
         if not is_name(name):
             return Recipient(None, shown, None, "is no address")
         if at and domain.lower() not in (self._workspace, self.domain.lower()):
+            if self.is_linked(text.strip()):
+                there = address(name, domain.lower())
+                return Recipient(EXCHANGE, there, there)
             shown_address = f"{name}@{domain}" if is_name(domain) else None
             return Recipient(None, shown, shown_address, f"is not of this hive: its addresses end in @{self.domain}")
         if name != HUMAN and name not in known:

@@ -3,21 +3,24 @@
 from __future__ import annotations
 
 import builtins
+import hashlib
 import os
 import re
 from collections.abc import Callable, Collection, Iterable
+from contextlib import suppress
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Literal
 
+from hivemind.boundary import Unreadable, boundary
 from hivemind.errors import UserError
-from hivemind.layout import HUMAN, Layout
+from hivemind.layout import EXCHANGE, HUMAN, Layout
 from hivemind.mail.addressing import Addressing
 from hivemind.mail.compose import Draft
 from hivemind.mail.maildir import SUBFOLDERS, Boxes, Entry, Maildir, Names, bury, is_own
 from hivemind.mail.message import Attachment, Message, MessageSummary, SendReport
-from hivemind.mail.parse import REFERABLE, bounded
-from hivemind.mail.reading import Reader, time_key
+from hivemind.mail.parse import REFERABLE, Parsed, bounded, parse_message
+from hivemind.mail.reading import MAX_BYTES, Reader, time_key
 from hivemind.mail.seal import Seal
 from hivemind.mail.sending import Sender, Sending
 from hivemind.masking import mask
@@ -49,6 +52,7 @@ class Mail:
         clock: Callable[[], datetime] = lambda: datetime.now(UTC),
         roots: Iterable[Path] = (),
         unknown_sender: str = "needs_you",
+        hives: Callable[[], Collection[str]] = tuple,
     ) -> None:
         roots = tuple(roots)
         seal = Seal(layout.mail_key, durable)
@@ -57,7 +61,8 @@ class Mail:
         self.boxes = Boxes(layout, durable, roots)
         self._answers_strangers = unknown_sender == "answer"
         self._names = Names()
-        self._addressing = Addressing(workspace, agents)
+        self._seal = seal
+        self._addressing = Addressing(workspace, agents, hives)
         self.reader = Reader(layout, self.boxes, seal, self._addressing.domain, settle_ms, roots)
         self._sender = Sender(layout, self.boxes, seal, self._addressing, self._names, durable, clock)
 
@@ -189,6 +194,41 @@ class Mail:
         found = [self.reader.summary(box, maildir, entry) for entry in unread if self.reader.settled(entry)]
         return [one for one in found if one is not None and one.sender != "?" and not self.knows(one.sender)]
 
+    # -- letters of linked hives
+
+    def deliver(self, box: str, base: str, raw: bytes, hive: str) -> None:
+        """Deliver a letter that another hive has sent, once, under the base name that it has there; sealed anew, as the letter
+        of an address of that hive. Raises Unreadable for one that is none, or whose sender is of another hive; OSError."""
+        sender = self._foreign(base, raw).sender
+        if sender.rpartition("@")[2].lower() != hive:
+            raise Unreadable(f"{hive} has sent a letter from {sender}", where=base)
+        maildir = self.boxes.ensure(check_name(box, "mailbox"))
+        with suppress(FileNotFoundError):  # what a crash has left: one process at a time delivers
+            os.unlink(os.path.join(maildir.tmp, base))
+        staged = maildir.stage(base, self._seal.renew(raw), self.durable)
+        try:
+            self._sender.pass_on(staged, base, box)
+        finally:
+            os.unlink(staged)
+
+    def undeliverable(self, base: str, raw: bytes, recipient: str, reason: str) -> None:
+        """Tell the sender of a letter, once, that it has not reached an address of another hive; not of an automatic one."""
+        letter = self._foreign(base, raw)
+        if letter.automatic or not self.knows(letter.sender):
+            return
+        draft = Draft(
+            message_id=letter.id or base, date=self.clock(),
+            **{**letter.content, "sender": self._addressing.address(letter.sender), "attachments": ()},
+        )  # fmt: skip
+        name = hashlib.sha256(recipient.encode()).hexdigest()[:8]
+        self._sender.bounce(draft, recipient, reason, letter.sender, f"{base}.{name}")
+
+    def _foreign(self, base: str, raw: bytes) -> Parsed:
+        with boundary("letter of another hive", base):
+            if not is_own(base) or len(raw) > MAX_BYTES:
+                raise ValueError("it has no name of the runtime's, or is too large")
+            return parse_message(raw, self._addressing.domain)
+
     # -- reading
 
     def list(self, box: str, folder: str = "inbox", limit: int | None = None) -> builtins.list[MessageSummary]:
@@ -272,7 +312,9 @@ class Mail:
         return bury(self.boxes.get(box), entry, reason, self.clock(), self.durable)
 
     def _status(self, name: str, base: str) -> Status:
-        """Told by the flags: the message has the same base name in every mailbox."""
+        """Told by the flags: the message has the same base name in every mailbox. To another hive it is sent, or waits."""
+        if self._addressing.is_linked(name):
+            return "missing" if self.boxes.get(EXCHANGE).find(base) is not None else "delivered"
         if not is_name(name):
             return "missing"
         located = self.reader.locate(name, base, ("inbox", "archive", "dead"))

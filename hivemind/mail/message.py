@@ -134,10 +134,10 @@ class Message(Content):
     @property
     def origin(self) -> str:
         """Where it is from: human, agent, or external. What the runtime did not seal came through a folder that a person
-        writes to."""
+        writes to; what a linked hive has sent is that hive's word."""
         if self.sender == HUMAN:
             return "human"
-        return "agent" if self.trusted else "external"
+        return "agent" if self.trusted and "@" not in self.sender else "external"
 
 
 def preview(text: str) -> str:

@@ -69,6 +69,12 @@ class Seal:
         digest = _digest(self.key(), head, b"\n", body)
         return b"".join((head, _MARK[1:], digest.encode(), b"\n\n", body))
 
+    def renew(self, raw: bytes) -> bytes:
+        """The message under this hive's own seal, whatever seal it had."""
+        head, _, body = raw.partition(b"\n\n")
+        lines = [line for line in head.split(b"\n") if not line.lower().startswith(FIELD.lower().encode())]
+        return self.put(b"\n".join(lines) + b"\n", body)
+
     def holds(self, raw: bytes) -> bool:
         """True if the message is sealed and has not been changed since. Without a key nothing is; none is made for it."""
         head_end = raw.find(b"\n\n") + 1

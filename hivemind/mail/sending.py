@@ -18,7 +18,7 @@ from types import TracebackType
 from hivemind.errors import UserError, is_disk_full
 from hivemind.fs import DamagedRecord, Log, make_folder, reached
 from hivemind.fs.doorbell import Ringer
-from hivemind.layout import Layout, month_of
+from hivemind.layout import EXCHANGE, Layout, month_of
 from hivemind.mail.addressing import POSTMASTER, Addressing, Recipient
 from hivemind.mail.compose import Draft, bounce, compose
 from hivemind.mail.header import one_line
@@ -125,21 +125,29 @@ class Sending:
     base: str
     names: tuple[str, ...]
     unknown: Mapping[str, str]
+    elsewhere: tuple[str, ...] = ()
+    """The addresses of linked hives, for which `names` has `exchange`."""
 
     @classmethod
     def to(cls, sender: str, draft: Draft, base: str, recipients: Iterable[Recipient]) -> Sending:
+        recipients = tuple(recipients)
         names: list[str] = []
         unknown: dict[str, str] = {}
+        elsewhere = tuple(one.shown for one in recipients if one.name == EXCHANGE)
         for one in recipients:
             if one.name is None:
                 unknown[one.shown] = one.reason
             else:
                 names.append(one.name)
-        return cls(sender, draft, base, tuple(names), unknown)
+        return cls(sender, draft, base, tuple(dict.fromkeys(names)), unknown, elsewhere)
 
     def report(self, failed: Mapping[str, str], bounced: Iterable[str] = ()) -> SendReport:
-        have = tuple(name for name in self.names if name not in failed)
-        return SendReport(self.draft.message_id, have, {**failed, **self.unknown}, tuple(bounced))
+        have = self._shown(name for name in self.names if name not in failed)
+        missing = {shown: why for name, why in failed.items() for shown in self._shown([name])}
+        return SendReport(self.draft.message_id, have, {**missing, **self.unknown}, tuple(bounced))
+
+    def _shown(self, names: Iterable[str]) -> tuple[str, ...]:
+        return tuple(one for name in names for one in (self.elsewhere if name == EXCHANGE else (name,)))
 
 
 class Sender:

@@ -13,6 +13,7 @@ if TYPE_CHECKING:  # who looks at a few rooms does not wait for all to be import
     from hivemind.layout import Layout
     from hivemind.longterm import MemoryStore
     from hivemind.mail import Mail
+    from hivemind.presence.linked import LinkedHives
     from hivemind.reasoning import GraphIndex
     from hivemind.tasks import Tasks
     from hivemind.tokens import TokenCounter
@@ -39,6 +40,8 @@ class Parts(Protocol):
     def steps(self) -> Steps: ...
     @property
     def leases(self) -> StepLeases: ...
+    @property
+    def linked(self) -> LinkedHives: ...
     @property
     def mail(self) -> Mail: ...
     @property

@@ -13,6 +13,7 @@ from pathlib import Path
 from hivemind.fs import Lock
 from hivemind.fs.doorbell import ring
 from hivemind.fs.watch import open_watcher
+from hivemind.layout import EXCHANGE
 from hivemind.presence.parts import Parts
 
 __all__ = ["SUPERVISOR", "HiveWatch", "Watchman", "ring_all", "supervisor_lock", "watch_lock"]
@@ -104,6 +105,6 @@ class Watchman:
 
 
 def ring_all(hive: Parts) -> None:
-    """Wake every agent: there may be a task for any of them."""
-    for name in hive.agents:
+    """Wake every agent, and the process that links hives: there may be a task for any of them."""
+    for name in (*hive.agents, EXCHANGE):
         ring(hive.layout.doorbells, name)

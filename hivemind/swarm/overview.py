@@ -85,6 +85,7 @@ class Overview:
     disk_full: bool = False
     schedule: tuple[Scheduled, ...] = ()
     untold: int = 0
+    exchange: str | None = None
 
 
 def overview(hive: Parts) -> Overview:
@@ -102,6 +103,7 @@ def overview(hive: Parts) -> Overview:
         disk_full=is_full(hive.layout),
         schedule=tuple(hive.tasks.schedule.look(datetime.now(UTC))),
         untold=hive.tasks.outbox.count,
+        exchange=exchange_now(hive),
         has_state=hive.layout.state.is_dir(),
         watching=str(watcher["watching"]) if "watching" in watcher else None,
         embedder=search_now(hive),
@@ -140,6 +142,18 @@ def search_now(hive: Parts) -> str:
         return f"words and meaning ({embedder.name}){_left_to_embed(hive, embedder)}"
     asked = os.environ.get("HIVEMIND_EMBEDDER") or hive.config.embedder
     return "full text only" if asked == "none" else f"full-text search only: {INSTALL}"
+
+
+def exchange_now(hive: Parts) -> str | None:
+    """With which hives this one is linked, whether it can be reached, what is still to be sent; None if it is not linked."""
+    if not hive.linked.is_linked:
+        return None
+    left = ", ".join(f"{count} {what}" for what, count in hive.linked.left().items())
+    waits = f"; {left} to be sent" if left else ""
+    if (away := hive.linked.away) is not None:
+        return f"away {away}{waits}"
+    names = sorted(hive.linked.agents)
+    return f"linked with {', '.join(names) or 'no other hive yet'}{waits}"
 
 
 def _left_to_embed(hive: Parts, embedder: Embedder) -> str:

@@ -18,6 +18,7 @@ from typing import Any, Literal
 from hivemind.errors import HivemindError
 from hivemind.fs.doorbell import Doorbell
 from hivemind.fs.sockets import readable
+from hivemind.layout import EXCHANGE
 from hivemind.presence.identity import bury, bury_dead, check_here, hold
 from hivemind.presence.parts import Parts
 from hivemind.presence.status import read_status
@@ -69,6 +70,8 @@ class Supervisor:
         self._files = files
         self._due = DueWork(hive.layout, at_once=hive.config.retention.is_set)
         self._children = {name: _Child(name) for name in names}
+        if hive.linked.is_linked:
+            self._children[EXCHANGE] = _Child(EXCHANGE)
         self._stop_stopped()
         self._watch: HiveWatch | None = None
         self._bell: Doorbell | None = None
@@ -79,12 +82,17 @@ class Supervisor:
     @property
     def pids(self) -> dict[str, int]:
         """The processes that live now, by agent."""
+        return {name: pid for name, pid in self._pids.items() if name != EXCHANGE}
+
+    @property
+    def _pids(self) -> dict[str, int]:
+        """The same, with the process that links hives."""
         return {name: child.pid for name, child in self._children.items() if child.pid}
 
     @property
     def names(self) -> tuple[str, ...]:
         """The agents that it keeps running."""
-        return tuple(name for name, child in self._children.items() if child.ended is None)
+        return tuple(name for name, child in self._children.items() if child.ended is None and name != EXCHANGE)
 
     @property
     def watching(self) -> str:
@@ -149,6 +157,7 @@ class Supervisor:
         if self._ready:
             self._stop_stopped()
             self._follow_files()
+            self._follow_link()
             self._start_due()
             self._kill_hung()
             check_here(self._lock, self._hive.layout)
@@ -214,6 +223,20 @@ class Supervisor:
             self._tell(self._children[name], signal.SIGUSR1)
         if changes.removed:
             self._return_removed()
+
+    def _follow_link(self) -> None:
+        """Run the process that links hives for as long as this one is linked: a stat."""
+        child = self._children.get(EXCHANGE)
+        linked = self._hive.linked.is_linked
+        if linked and (child is None or child.ended is not None):
+            child = self._children.setdefault(EXCHANGE, _Child(EXCHANGE))
+            child.ended, child.start_at = None, None if child.pid else time.monotonic()
+        elif not linked and child is not None and child.ended is None:
+            child.ended, child.start_at = "removed", None
+            if child.pid:
+                self._tell(child, signal.SIGTERM)
+            else:
+                self._return_removed()
 
     def _tell(self, child: _Child, number: int) -> None:
         if child.pid:
@@ -318,12 +341,12 @@ class Supervisor:
     def _end(self) -> None:
         """SIGTERM to every agent, four seconds, then SIGKILL; who died without a word is buried once all are gone."""
         for number, patience_s in ((signal.SIGTERM, END_WITHIN_S), (signal.SIGKILL, _KILLED_WITHIN_S)):
-            for name in self.pids:
+            for name in self._pids:
                 self._nursery.signal(name, number)
             if not self._await_ends(time.monotonic() + patience_s):
                 break
         self._nursery.close()
-        for name in self.pids:
+        for name in self._pids:
             self._bury(name)
 
     def _bury(self, name: str) -> None:
@@ -337,7 +360,7 @@ class Supervisor:
 
     def _await_ends(self, deadline: float) -> bool:
         """Hear of agents that end; True if some are still there at the deadline, False once none is left to wait for."""
-        while self.pids:
+        while self._pids:
             left = deadline - time.monotonic()
             if left <= 0:
                 return True

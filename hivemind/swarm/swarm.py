@@ -14,7 +14,7 @@ from hivemind.agent.agent import Agent
 from hivemind.config import HiveConfig
 from hivemind.embedding import warm as warm_vectors
 from hivemind.errors import HivemindError, system_error
-from hivemind.layout import Layout
+from hivemind.layout import EXCHANGE, Layout
 from hivemind.minds import warm_mind
 from hivemind.presence.identity import announce, farewell, take_name, take_over
 from hivemind.presence.parts import Parts
@@ -104,12 +104,14 @@ def run_swarm(
     on_ready: Callable[[], None] | None = None,
     rehearse_in: Callable[[Path], Parts] | None = None,
     from_other_machine: bool = False,
+    exchange: Callable[[Parts, int], int] | None = None,
 ) -> SwarmResult:
     """Run the agents `names` (default: all) of a hive; returns when they have ended.
 
     Call it in a process with one thread that has opened nothing of the hive yet: agents are forked. `on_ready` is called
     once all have been started, `on_tick` after what happens, at most twenty times and at least four times a second.
     With `from_other_machine` one that a machine which is gone had up is taken over.
+    `exchange` is the process of a linked hive that carries tasks and mail (`hivemind.exchange`).
     `rehearse_in` opens a hive in another folder: with it, many agents start faster and smaller (`rehearsal`). Raises
     HeldLock if the hive is up, UserError as `preflight` and `preflight_all` do.
     """
@@ -132,6 +134,9 @@ def run_swarm(
             _log.warning("%s: %s", name, system_error(error))
             return 1
         theirs.look()
+        if name == EXCHANGE and exchange is not None:
+            start_logging()
+            return exchange(shared, lifeline)
         return run_agent(shared, name, lifeline=lifeline)
 
     if from_other_machine:

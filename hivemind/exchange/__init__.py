@@ -1,0 +1,1 @@
+"""Links hives through PostgreSQL: tasks, letters and journals of several folders (README.md)."""

@@ -1,0 +1,84 @@
+"""Journals of linked hives: events are shipped in order, without a gap, and read as one (README.md, *The journal*)."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any
+
+from hivemind.exchange.schema import channel
+from hivemind.presence.parts import Parts
+
+if TYPE_CHECKING:
+    from psycopg import Connection
+
+__all__ = ["Shipping", "events_of_all"]
+
+_AT_ONCE = 500
+_KEPT_DAYS = 30
+_FOLLOWERS = "followers of the journal"
+
+
+class Shipping:
+    """Ships the journal of one hive. The exchange knows how far it has got."""
+
+    def __init__(self, hive: Parts, connection: Connection, name: str) -> None:
+        self._hive, self._connection, self._name = hive, connection, name
+        row = connection.execute("select events from hives where name = %s", (name,)).fetchone()
+        self._shipped = 0 if row is None else int(row[0])
+        self.problem: str | None = None
+
+    def ship(self) -> bool:
+        """Ship the next events; returns whether there may be more. All of them or none: a gap cannot be."""
+        last = self._hive.journal.seq
+        self.problem = None
+        if last < self._shipped:
+            self.problem = (
+                f"the journal ends at {last}, and {self._shipped} events of it are in the exchange: put back?"
+            )
+        if last <= self._shipped:
+            return False
+        found: list[tuple[str, int, str]] = []
+        for event in self._hive.journal.events(self._shipped):
+            if event.seq > last or len(found) == _AT_ONCE:
+                break
+            found.append(
+                (self._name, event.seq, json.dumps(event.as_dict(), ensure_ascii=False).replace("\\u0000", "\\ufffd"))
+            )
+        with self._connection.transaction(), self._connection.cursor() as cursor:
+            cursor.executemany("insert into events (hive, seq, event) values (%s, %s, %s)", found)
+            cursor.execute("update hives set events = %s where name = %s", (found[-1][1], self._name))
+            cursor.execute("select pg_notify(%s, '')", (channel(_FOLLOWERS),))
+        self._shipped = found[-1][1]
+        return last > self._shipped
+
+    def forget(self) -> None:
+        """Delete what has been in the exchange for long; the hive's own journal has it."""
+        self._connection.execute(
+            "delete from events where hive = %s and at < now() - make_interval(days => %s)", (self._name, _KEPT_DAYS)
+        )
+
+
+def events_of_all(connection: Connection, *, follow: bool) -> Iterator[dict[str, Any]]:
+    """The events of all linked hives, each with its `hive` and when it was shipped (`at`); of each hive in their order. With
+    `follow` those that come as well, without an end."""
+    seen: dict[str, int] = {}
+    if follow:
+        connection.execute(f"listen {channel(_FOLLOWERS)}")
+    while True:
+        names = [name for (name,) in connection.execute("select name from hives order by name").fetchall()]
+        rows = connection.execute(
+            "select hive, at, event from events"
+            " join unnest(%s::text[], %s::bigint[]) as seen (name, since) on hive = name and seq > since"
+            " order by at, hive, seq limit 5000",
+            (names, [seen.get(name, 0) for name in names]),
+        ).fetchall()
+        for hive, at, event in rows:
+            record = json.loads(event)
+            seen[hive] = record["seq"]
+            yield {"hive": hive, "at": at.isoformat(timespec="milliseconds"), **record}
+        if not rows and not follow:
+            return
+        if not rows:
+            for _ in connection.notifies(stop_after=1):
+                pass

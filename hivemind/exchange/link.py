@@ -1,0 +1,189 @@
+"""`hivemind link` and `hivemind unlink`: the record of a link, the hive's name in the exchange, the connection."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import asdict, dataclass
+from types import ModuleType
+from typing import TYPE_CHECKING
+
+from hivemind.boundary import checked
+from hivemind.errors import HivemindError, UserError
+from hivemind.exchange.schema import ANY, SCHEMA, TablesMissing, channel, is_there, migrate, tell
+from hivemind.fs import HeldLock, load_record, make_folder, ring, save_record
+from hivemind.layout import EXCHANGE, Layout
+from hivemind.names import is_name
+from hivemind.presence.identity import take_name
+from hivemind.presence.parts import Parts
+from hivemind.presence.watching import SUPERVISOR
+
+if TYPE_CHECKING:
+    from psycopg import Connection
+
+__all__ = ["Away", "Link", "connect", "link", "load_link", "reached_out", "take_place", "unlink"]
+
+_KIND, _VERSION = "link", 1
+_SECRETS = ("password", "sslpassword", "passfile")
+
+
+class Away(HivemindError):
+    """The exchange cannot be reached, or does not take us in; `str` of it says why."""
+
+
+@dataclass(frozen=True, slots=True)
+class Link:
+    """`url` says where the exchange is, without a password; `name` is this hive's there, `identity` whose name it is."""
+
+    url: str
+    name: str
+    identity: str
+
+
+def load_link(layout: Layout) -> Link | None:
+    """The link of a hive; None if it has none. Raises UserError for a record that cannot be read."""
+    record = load_record(layout.link / "link.json", _KIND, _VERSION)
+    return None if record is None else checked(Link, record, "link record", layout.link / "link.json")
+
+
+def link(hive: Parts, url: str) -> Link:
+    """Link a hive: make the tables where there are none, take its name. Raises UserError, Away."""
+    old = load_link(hive.layout)
+    if old is not None:
+        raise UserError(f"is linked already, as {old.name}, through {old.url}", mend="hivemind unlink ends that")
+    _check_url(url)
+    name = hive.config.workspace.lower()
+    if not is_name(name) or name == ANY:
+        mend = "change workspace: in hive.yaml"
+        raise UserError(f"the workspace {name!r} cannot be a hive's name: it must be like berlin", mend=mend)
+    new = Link(url, name, os.urandom(16).hex())
+    with reached_out(url) as connection:
+        migrate(connection)
+        with connection.transaction():
+            agents = {agent: config.role for agent, config in hive.agents.items()}
+            from psycopg.types.json import Jsonb
+
+            took = connection.execute(
+                "insert into hives (name, identity, agents) values (%s, %s, %s) on conflict do nothing",
+                (name, new.identity, Jsonb(agents)),
+            ).rowcount
+            if not took:
+                raise UserError(
+                    f"another hive has the name {name} there",
+                    mend="give this one another workspace: in hive.yaml, or unlink that one",
+                )
+            make_folder(hive.layout.link, durable=hive.config.durable)
+            # Written before the commit: a crash in between leaves a link whose name nobody has, which the process says.
+            save_record(hive.layout.link / "link.json", _KIND, _VERSION, asdict(new), durable=hive.config.durable)
+            tell(connection, ANY, what="hives")
+    hive.mail.ensure(EXCHANGE)
+    ring(hive.layout.doorbells, SUPERVISOR)
+    return new
+
+
+def unlink(hive: Parts, *, force: bool = False) -> Link:
+    """End a link: the name is free, tasks that others have of this hive are withdrawn and go back into its inbox, what it has
+    of others goes back to them. With `force` without the exchange, which cannot be reached. Raises UserError, Away."""
+    old = load_link(hive.layout)
+    if old is None:
+        raise UserError("this hive is not linked", mend="hivemind link postgresql://... links it")
+    record = hive.layout.link / "link.json"
+    try:
+        with reached_out(old.url) as connection, connection.transaction():
+            mine = (old.name, old.identity)
+            if connection.execute("delete from hives where name = %s and identity = %s", mine).rowcount:
+                connection.execute(
+                    "update tasks set state = 'open', holder = null where holder = %s and state = 'taken'",
+                    (old.name,),
+                )
+                connection.execute(
+                    "update letters set state = 'ended', reason = %s where hive = %s and state = 'open'",
+                    (f"no linked hive has the name {old.name} any more", old.name),
+                )
+                givers = connection.execute("select name from hives").fetchall()
+                tell(connection, ANY, *(name for (name,) in givers), what="hives")
+    except (Away, TablesMissing):
+        if not force:
+            raise
+    record.unlink()
+    ring(hive.layout.doorbells, SUPERVISOR)
+    with suppress(HeldLock):  # the process ends by itself, and the supervisor then returns what it had in hand
+        lock = take_name(hive.layout, EXCHANGE)
+        try:
+            hive.tasks.reclaim(EXCHANGE)
+        finally:
+            lock.release()
+        shutil.rmtree(hive.layout.link, ignore_errors=True)
+    return old
+
+
+def _check_url(url: str) -> None:
+    """Raise UserError for what is no address of a database, and for one with a password in it."""
+    psycopg = _psycopg()
+    if not url.startswith(("postgresql://", "postgres://")):
+        raise UserError(
+            "must begin with postgresql://", where="URL", mend="like postgresql://hivemind@db.example/hives"
+        )
+    try:
+        parts = psycopg.conninfo.conninfo_to_dict(url)
+    except psycopg.ProgrammingError as error:
+        raise UserError(f"is no address of a database ({str(error).strip().splitlines()[0]})", where="URL") from None
+    if any(one in parts for one in _SECRETS):
+        raise UserError(
+            "has a password in it, which must not lie in the hive",
+            where="URL",
+            mend="leave it out: set PGPASSWORD, or put it into ~/.pgpass or a service file (postgresql://?service=NAME)",
+        )
+
+
+@contextmanager
+def reached_out(url: str) -> Iterator[Connection]:
+    """A connection to the exchange, closed at the end. Raises Away for whatever the server or the network says."""
+    psycopg = _psycopg()
+    try:
+        with connect(url) as connection:
+            yield connection
+    except psycopg.Error as error:
+        raise Away(" ".join(str(error).split()) or type(error).__name__) from error
+
+
+def connect(url: str) -> Connection:
+    """A connection whose end shows within ten seconds on either side, whatever became of the network. Raises psycopg.Error."""
+    settings = ("tcp_user_timeout=10s", "tcp_keepalives_idle=5", "tcp_keepalives_interval=2", "tcp_keepalives_count=3")
+    options = " ".join(f"-c {one}" for one in (f"search_path={SCHEMA}", "statement_timeout=10s", *settings))
+    found: Connection = _psycopg().Connection.connect(
+        url, autocommit=True, connect_timeout=5, tcp_user_timeout=10_000, keepalives_idle=5, keepalives_interval=2,
+        keepalives_count=3, application_name="hivemind exchange", options=options,
+    )  # fmt: skip
+    return found
+
+
+def take_place(connection: Connection, mine: Link, workspace: str) -> None:
+    """Make sure that this connection alone speaks for the hive, and listen for what is new. Raises Away, UnknownVersion."""
+    if workspace.lower() != mine.name:
+        raise Away(
+            f"hive.yaml says workspace: {workspace}, and the hive is linked as {mine.name}: hivemind unlink, then link"
+        )
+    if not is_there(connection):
+        migrate(connection)
+    row = connection.execute("select identity from hives where name = %s", (mine.name,)).fetchone()
+    if row is None or row[0] != mine.identity:
+        whose = "is not linked there" if row is None else "is the name of another hive there"
+        raise Away(f"{mine.name} {whose}: hivemind unlink, then link")
+    held = connection.execute("select pg_try_advisory_lock(hashtextextended(%s, 0))", (channel(mine.name),)).fetchone()
+    if held is None or not held[0]:
+        raise Away(f"another process speaks for {mine.name}: a copy of this hive, or a connection that is just ending")
+    for name in (mine.name, ANY):
+        connection.execute(f"listen {channel(name)}")
+
+
+def _psycopg() -> ModuleType:
+    """The client of PostgreSQL. Raises UserError where it is not installed."""
+    try:
+        import psycopg
+    except ImportError:
+        mend = "pip install 'hivemind-swarm[postgres]'"
+        raise UserError("linking hives needs psycopg, which is not installed", mend=mend) from None
+    return psycopg

@@ -1,0 +1,198 @@
+"""The process `exchange` of a hive: carries across what is new on either side, and waits (README.md, *The process*)."""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import os
+import signal
+import sys
+import time
+from typing import TYPE_CHECKING, Any
+
+from hivemind.errors import HivemindError
+from hivemind.exchange.events import Shipping
+from hivemind.exchange.letters import Letters
+from hivemind.exchange.link import Away, Link, load_link, reached_out, take_place
+from hivemind.exchange.schema import ANY, tell
+from hivemind.fs import Doorbell, HeldLock, open_watcher, ring
+from hivemind.fs.sockets import readable
+from hivemind.layout import EXCHANGE
+from hivemind.presence.identity import HiveGone, check_here, take_name
+from hivemind.presence.parts import Parts
+from hivemind.presence.status import StatusFile
+from hivemind.swarm.overview import TaskCounts, agents_now
+
+if TYPE_CHECKING:
+    from psycopg import Connection
+
+__all__ = ["run_exchange"]
+
+_ROUND_S = 10.0  # how often leases are renewed and all is looked at, though nothing was reported
+_EVENTS_S = 0.5  # events are shipped no more often than this
+_FIRST_PAUSE_S, _LONGEST_PAUSE_S = 0.2, 10.0
+_A_DAY_S = 86_400.0
+_log = logging.getLogger(__name__)
+
+
+def run_exchange(hive: Parts, lifeline: int | None = None) -> int:
+    """Be the exchange process of a hive until SIGTERM, the end of `lifeline` or of the link; returns the exit status."""
+    try:
+        lock = take_name(hive.layout, EXCHANGE)
+    except HeldLock as held:
+        sys.stderr.write(f"hivemind: {held}\n")
+        return 2
+    process = _Process(hive, lifeline)
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, lambda *_: process.stop())
+    try:
+        process.run(lambda: check_here(lock, hive.layout))
+    except HiveGone as gone:
+        sys.stderr.write(f"hivemind: {gone}\n")
+        return 2
+    finally:
+        lock.release()
+    return 0
+
+
+class _Process:
+    def __init__(self, hive: Parts, lifeline: int | None) -> None:
+        self._hive, self._lifeline = hive, lifeline
+        folder = hive.layout.agent_state(EXCHANGE)
+        folder.mkdir(parents=True, exist_ok=True)
+        self._status = StatusFile(folder, EXCHANGE)
+        self._wake, self._wake_end = os.pipe()
+        self._stopping = False
+        self._written = True  # the journal, since events were last shipped
+
+    def stop(self) -> None:
+        """End after what is under way. May be called from a signal's callback."""
+        self._stopping = True
+        os.write(self._wake_end, b"\0")
+
+    def run(self, check: Any) -> None:
+        """Carry, for as long as the hive is linked; connect again whenever the exchange cannot be reached. Raises HiveGone."""
+        hive, pause = self._hive, _FIRST_PAUSE_S
+        hive.mail.ensure(EXCHANGE)
+        with (
+            Doorbell(hive.layout.doorbells, EXCHANGE) as self._bell,
+            open_watcher(hive.config.watch, [hive.layout.journal], [], self._journal_written),
+        ):
+            while not self._ending():
+                check()
+                self._status.beat()
+                mine = load_link(hive.layout)
+                if mine is None:
+                    return
+                began = time.monotonic()
+                try:
+                    with reached_out(mine.url) as connection:
+                        take_place(connection, mine, hive.config.workspace)
+                        _Carrying(self, connection, mine, check).run()
+                except (HivemindError, OSError) as error:
+                    if isinstance(error, HiveGone):
+                        raise
+                    if not isinstance(error, Away):
+                        _log.warning("%s", error)
+                    self._away(error)
+                    pause = _FIRST_PAUSE_S if time.monotonic() - began > _LONGEST_PAUSE_S else pause
+                    self.wait([], pause)
+                    pause = min(_LONGEST_PAUSE_S, pause * 2)
+
+    def _away(self, error: Exception) -> None:
+        since = time.strftime("%Y-%m-%d %H:%M:%S UTC", time.gmtime())
+        if (known := self._hive.linked.away) is not None and known.endswith(f": {error}"):
+            return
+        _log.warning("the exchange cannot be reached: %s", error)
+        with contextlib.suppress(OSError):
+            self._hive.linked.note(away=f"since {since}: {error}")
+
+    def wait(self, also: list[Any], seconds: float) -> None:
+        """Wait for a ring, a signal, the parent's end, one of `also`, or a time."""
+        ends = [self._wake, self._bell, *([] if self._lifeline is None else [self._lifeline]), *also]
+        readable(ends, max(0.0, seconds))
+        self._bell.wait(0)
+
+    def _ending(self) -> bool:
+        if not self._stopping and self._lifeline is not None:
+            self._stopping = bool(readable([self._lifeline], 0))
+        return self._stopping
+
+    def _journal_written(self, _: object) -> None:
+        if not self._written:  # one ring for all that is written until it is shipped
+            self._written = True
+            ring(self._hive.layout.doorbells, EXCHANGE)
+
+
+class _Carrying:
+    """One connection's time."""
+
+    def __init__(self, process: _Process, connection: Connection, mine: Link, check: Any) -> None:
+        self._process, self._connection, self._mine, self._check = process, connection, mine, check
+        self._hive = hive = process._hive  # noqa: SLF001 - two halves of one thing
+        self._letters = Letters(hive, connection, mine.name)
+        self._shipping = Shipping(hive, connection, mine.name)
+        self._counts = TaskCounts(hive.layout)
+        self._rounds_at, self._events_at, self._forgotten_at = float("-inf"), float("-inf"), float("-inf")
+
+    def run(self) -> None:
+        """Carry until the process ends or the link does. Raises psycopg.Error, HivemindError, OSError."""
+        process = self._process
+        while True:
+            ending = process._ending()  # noqa: SLF001
+            self._check()
+            process._status.beat()  # noqa: SLF001
+            if load_link(self._hive.layout) != self._mine:
+                return
+            now = time.monotonic()
+            if now - self._rounds_at >= _ROUND_S or ending:
+                self._rounds_at = now
+                self._round()
+            more = self._letters.send() | self._letters.receive() | self._letters.bounce()
+            more |= self._ship(at_once=ending)
+            if ending and not more:
+                return
+            if not more:
+                left = _ROUND_S - (time.monotonic() - self._rounds_at)
+                if process._written:  # noqa: SLF001
+                    left = min(left, _EVENTS_S - (time.monotonic() - self._events_at))
+                process.wait([self._connection.pgconn.socket], left)
+            for news in self._connection.notifies(timeout=0):
+                if news.payload == "hives":
+                    self._rounds_at = float("-inf")
+
+    def _ship(self, *, at_once: bool) -> bool:
+        process, now = self._process, time.monotonic()
+        if not process._written or (now - self._events_at < _EVENTS_S and not at_once):  # noqa: SLF001
+            return False
+        process._written = False  # noqa: SLF001 - before it is read
+        self._events_at = now
+        more = self._shipping.ship()
+        process._written |= more  # noqa: SLF001
+        return more
+
+    def _round(self) -> None:
+        """What goes by the clock: a sign of life, who the others are, what is old."""
+        from psycopg.types.json import Jsonb
+
+        hive = self._hive
+        agents = {name: config.role for name, config in hive.agents.items()}
+        states = {agent.name: agent.state for agent in agents_now(hive)}
+        overview = {"agents": states, "tasks": self._counts.now()}
+        known = self._connection.execute(
+            "update hives set seen = now(), overview = %s, agents = %s where name = %s returning"
+            " (select agents from hives as before where before.name = hives.name)",
+            (Jsonb(overview), Jsonb(agents), self._mine.name),
+        ).fetchone()
+        if known is None:
+            raise Away(f"{self._mine.name} is not linked there any more: hivemind unlink, then link")
+        rows = self._connection.execute(
+            "select name, agents from hives where name <> %s", (self._mine.name,)
+        ).fetchall()
+        if known[0] != agents:
+            tell(self._connection, ANY, what="hives")
+        hive.linked.note(hives=dict(rows), away=self._shipping.problem)
+        if time.monotonic() - self._forgotten_at > _A_DAY_S:
+            self._forgotten_at = time.monotonic()
+            self._letters.forget()
+            self._shipping.forget()
