@@ -159,13 +159,6 @@ class NotifyConfig(_Strict):
     webhook: WebhookConfig | None = None
 
 
-class LinkConfig(_Strict):
-    """What tasks of linked hives may run here: with `run: listed` a program of the list of the agent that works on it, as for
-    tasks that agents make; with `never` this hive takes no task with a `run:` step."""
-
-    run: Literal["listed", "never"] = "listed"
-
-
 class McpConfig(_Strict):
     """Members from outside. `return_after`: seconds after which the tasks of one that has left go back; None: never."""
 
@@ -266,7 +259,6 @@ class HiveConfig(_Strict):
     roots: list[Annotated[RootConfig, BeforeValidator(_as_root)]] = []
     mail: MailConfig = MailConfig.model_construct()
     mcp: McpConfig = McpConfig.model_construct()
-    link: LinkConfig = LinkConfig.model_construct()
     notify: NotifyConfig = NotifyConfig.model_construct()
     retention: Annotated[RetentionConfig, BeforeValidator(_or_default)] = RetentionConfig.model_construct()
     zone: str = "UTC"

@@ -68,6 +68,7 @@ def log(
     since: int | None = None,
     kind: list[str] | None = None,
     agent: str | None = None,
+    all_: bool = False,
     json: bool,
 ) -> None:
     """Show the journal of the hive, or the log of one agent.
@@ -79,6 +80,7 @@ def log(
       --follow  keep printing new events; Ctrl-C ends it
       --since SEQ  only events after this number
       --kind KIND  only this kind (step.done), or a family of them (step)
+      --all  the journals of all linked hives, as far as they were shipped: each hive's events in their order
       --agent AGENT  show instead what this agent did outside of tasks, mostly mail
 
     examples:
@@ -90,6 +92,22 @@ def log(
     def wanted(found: str) -> bool:
         return kind is None or any(found == one or found.startswith(f"{one}.") for one in kind)
 
+    if all_:
+        if agent is not None or since is not None:
+            raise UserError("--all does not go with --agent or --since", mend="leave them out")
+        from hivemind.exchange.events import events_of_all
+        from hivemind.exchange.link import open_exchange
+
+        with open_exchange(hive.layout) as connection:
+            told = (one for one in events_of_all(connection, follow=follow) if wanted(str(one["kind"])))
+            if json and not follow:
+                print_array(told)
+                return
+            for record in told:
+                say(as_json(record) if json else f"{one_line(record.pop('hive')):12} {event_line(record)}")
+                if follow:
+                    sys.stdout.flush()
+        return
     if agent is not None:
         if follow or since is not None:
             raise UserError("--agent does not go with --follow or --since", mend="leave them out")

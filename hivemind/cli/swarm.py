@@ -304,13 +304,18 @@ def due(hive: Hive) -> Answer:
 
 
 @command("status", look_at)
-def status(hive: Hive) -> Answer:
+def status(hive: Hive, *, all_: bool = False) -> Answer:
     """Show who is up, what each agent does, how the tasks stand.
+
+    arguments:
+      --all  all linked hives, as they last told the exchange
 
     examples:
       hivemind status
       hivemind status --json | jq '.agents[] | select(.state == "working")'
     """
+    if all_:
+        return _all_hives(hive)
     from hivemind.swarm.overview import overview
 
     now = overview(hive)
@@ -335,6 +340,24 @@ def status(hive: Hive) -> Answer:
         "mail_waits": _reasons(now.mail_waits, "agent"),
     }
     return Answer(record, _status_lines(now))
+
+
+def _all_hives(hive: Hive) -> Answer:
+    from hivemind.exchange.link import hives_now, open_exchange
+
+    with open_exchange(hive.layout) as connection:
+        found = hives_now(connection)
+    rows = [
+        {
+            "hive": one["hive"],
+            "seen": f"{one['seen_s']} s ago",
+            "agents": ", ".join(f"{name} {state}" for name, state in one["agents"].items()),
+            **one["tasks"],
+        }
+        for one in found
+    ]
+    columns = ("hive", "seen", "inbox", "active", "done", "failed", "agents")
+    return Answer(found, table_lines(rows, columns, empty="No hive is linked."))
 
 
 def _status_lines(now: Overview) -> Iterator[str]:

@@ -3,27 +3,36 @@
 from __future__ import annotations
 
 import os
-import shutil
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from types import ModuleType
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from hivemind.boundary import checked
 from hivemind.errors import HivemindError, UserError
 from hivemind.exchange.schema import ANY, SCHEMA, TablesMissing, channel, is_there, migrate, tell
-from hivemind.fs import HeldLock, load_record, make_folder, ring, save_record
+from hivemind.fs import load_record, make_folder, ring, save_record
 from hivemind.layout import EXCHANGE, Layout
 from hivemind.names import is_name
-from hivemind.presence.identity import take_name
 from hivemind.presence.parts import Parts
 from hivemind.presence.watching import SUPERVISOR
 
 if TYPE_CHECKING:
     from psycopg import Connection
 
-__all__ = ["Away", "Link", "connect", "link", "load_link", "reached_out", "take_place", "unlink"]
+__all__ = [
+    "Away",
+    "Link",
+    "connect",
+    "hives_now",
+    "link",
+    "load_link",
+    "open_exchange",
+    "reached_out",
+    "take_place",
+    "unlink",
+]
 
 _KIND, _VERSION = "link", 1
 _SECRETS = ("password", "sslpassword", "passfile")
@@ -84,8 +93,8 @@ def link(hive: Parts, url: str) -> Link:
 
 
 def unlink(hive: Parts, *, force: bool = False) -> Link:
-    """End a link: the name is free, tasks that others have of this hive are withdrawn and go back into its inbox, what it has
-    of others goes back to them. With `force` without the exchange, which cannot be reached. Raises UserError, Away."""
+    """End a link: the name is free, letters to it that have not arrived go back. With `force` without the
+    exchange, which cannot be reached. Raises UserError, Away."""
     old = load_link(hive.layout)
     if old is None:
         raise UserError("this hive is not linked", mend="hivemind link postgresql://... links it")
@@ -94,10 +103,6 @@ def unlink(hive: Parts, *, force: bool = False) -> Link:
         with reached_out(old.url) as connection, connection.transaction():
             mine = (old.name, old.identity)
             if connection.execute("delete from hives where name = %s and identity = %s", mine).rowcount:
-                connection.execute(
-                    "update tasks set state = 'open', holder = null where holder = %s and state = 'taken'",
-                    (old.name,),
-                )
                 connection.execute(
                     "update letters set state = 'ended', reason = %s where hive = %s and state = 'open'",
                     (f"no linked hive has the name {old.name} any more", old.name),
@@ -109,13 +114,7 @@ def unlink(hive: Parts, *, force: bool = False) -> Link:
             raise
     record.unlink()
     ring(hive.layout.doorbells, SUPERVISOR)
-    with suppress(HeldLock):  # the process ends by itself, and the supervisor then returns what it had in hand
-        lock = take_name(hive.layout, EXCHANGE)
-        try:
-            hive.tasks.reclaim(EXCHANGE)
-        finally:
-            lock.release()
-        shutil.rmtree(hive.layout.link, ignore_errors=True)
+    (hive.layout.link / "hives.json").unlink(missing_ok=True)
     return old
 
 
@@ -158,6 +157,29 @@ def connect(url: str) -> Connection:
         keepalives_count=3, application_name="hivemind exchange", options=options,
     )  # fmt: skip
     return found
+
+
+@contextmanager
+def open_exchange(layout: Layout) -> Iterator[Connection]:
+    """The exchange that a hive is linked with, to be looked at. Raises UserError for a hive that is not linked, Away."""
+    mine = load_link(layout)
+    if mine is None:
+        raise UserError("this hive is not linked", mend="hivemind link postgresql://... links it")
+    with reached_out(mine.url) as connection:
+        if not is_there(connection):
+            raise TablesMissing("the database has no tables of an exchange", mend="hivemind unlink, then link")
+        yield connection
+
+
+def hives_now(connection: Connection) -> list[dict[str, Any]]:
+    """Every linked hive: when it was last seen (seconds ago), its agents with their states, how its tasks stand."""
+    rows = connection.execute(
+        "select name, extract(epoch from now() - seen)::bigint, overview, events from hives order by name"
+    ).fetchall()
+    return [
+        {"hive": name, "seen_s": seen, "events": events, "agents": {}, "tasks": {}, **overview}
+        for name, seen, overview, events in rows
+    ]
 
 
 def take_place(connection: Connection, mine: Link, workspace: str) -> None:

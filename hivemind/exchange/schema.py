@@ -10,10 +10,9 @@ from hivemind.errors import UnknownVersion, UserError
 if TYPE_CHECKING:
     from psycopg import Connection
 
-__all__ = ["ANY", "LEASE_S", "SCHEMA", "TablesMissing", "channel", "is_there", "migrate", "tell"]
+__all__ = ["ANY", "SCHEMA", "TablesMissing", "channel", "is_there", "migrate", "tell"]
 
 SCHEMA = "hivemind_exchange"
-LEASE_S = 30
 ANY = "any"
 _LOCK = int.from_bytes(hashlib.sha256(SCHEMA.encode()).digest()[:8], "big", signed=True)
 _MIGRATIONS = (
@@ -36,21 +35,6 @@ _MIGRATIONS = (
     create index on {SCHEMA}.letters (hive, number) where state = 'open';
     create index on {SCHEMA}.letters (giver, number) where state = 'ended';
     create index on {SCHEMA}.letters (giver, changed) where state = 'closed';
-    create sequence {SCHEMA}.generations;
-    create table {SCHEMA}.tasks (
-      id text primary key,
-      giver text not null references {SCHEMA}.hives (name) on delete cascade,
-      number bigint generated always as identity,
-      task text not null, maker text not null, place text, lane text not null, priority smallint not null,
-      runs boolean not null, once boolean not null,
-      offer bytea, result bytea, outcome text, reason text,
-      state text not null default 'open' check (state in ('open', 'taken', 'parked', 'ended', 'closed')),
-      holder text, generation bigint not null default 0, until timestamptz, lost smallint not null default 0,
-      changed timestamptz not null default now());
-    create index on {SCHEMA}.tasks (lane, priority, number) where state = 'open';
-    create index on {SCHEMA}.tasks (until) where state = 'taken';
-    create index on {SCHEMA}.tasks (holder) where state in ('taken', 'parked');
-    create index on {SCHEMA}.tasks (giver, changed);
     create table {SCHEMA}.events (
       hive text not null references {SCHEMA}.hives (name) on delete cascade,
       seq bigint not null, event text not null, at timestamptz not null default now(),

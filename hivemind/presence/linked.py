@@ -26,7 +26,6 @@ class LinkedHives:
     def __init__(self, layout: Layout) -> None:
         self._link = layout.link / "link.json"
         self._path = layout.link / "hives.json"
-        self._held = layout.link / "held"
         self._outbox = layout.mailboxes / EXCHANGE / "new"
         self._seen: tuple[int, int] | None = None
         self._known: dict[str, Any] = {}
@@ -53,10 +52,9 @@ class LinkedHives:
         if now != {"hives": dict(self.agents), "away": self.away}:
             save_record(self._path, _KIND, _VERSION, {**now, "at": datetime.now(UTC).isoformat()}, durable=False)
 
-    def left(self) -> dict[str, int]:
-        """How much is still to be sent, by what it is; names alone are read."""
-        found = {"letters": _count(self._outbox), "results": _count(self._held)}
-        return {what: count for what, count in found.items() if count}
+    def left(self) -> int:
+        """How many letters are still to be sent; names alone are read."""
+        return _count(self._outbox)
 
     def _read(self) -> dict[str, Any]:
         try:

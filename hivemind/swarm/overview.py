@@ -148,8 +148,7 @@ def exchange_now(hive: Parts) -> str | None:
     """With which hives this one is linked, whether it can be reached, what is still to be sent; None if it is not linked."""
     if not hive.linked.is_linked:
         return None
-    left = ", ".join(f"{count} {what}" for what, count in hive.linked.left().items())
-    waits = f"; {left} to be sent" if left else ""
+    waits = f"; {left} letters to be sent" if (left := hive.linked.left()) else ""
     if (away := hive.linked.away) is not None:
         return f"away {away}{waits}"
     names = sorted(hive.linked.agents)
