@@ -211,8 +211,8 @@ class _Scene:
 _ROOMS = {  # where the doors are; a test that only looks like it has fewer words elsewhere
     kind: tuple(f"tests/{room}/" for room in rooms.split())
     for kind, rooms in {
-        "command": "cli faults mcp_server swarm web",
-        "option": "cli faults mcp_server swarm web",
+        "command": "cli exchange faults mcp_server swarm web",
+        "option": "cli exchange faults mcp_server swarm web",
         "tool": "agent cli mcp_server swarm",
         "argument": "agent cli mcp_server swarm",
         "key": "agent cli mcp_server swarm tasks",

@@ -6,6 +6,7 @@ import json
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
+from hivemind.boundary import boundary
 from hivemind.exchange.schema import channel
 from hivemind.presence.parts import Parts
 
@@ -74,9 +75,10 @@ def events_of_all(connection: Connection, *, follow: bool) -> Iterator[dict[str,
             (names, [seen.get(name, 0) for name in names]),
         ).fetchall()
         for hive, at, event in rows:
-            record = json.loads(event)
-            seen[hive] = record["seq"]
-            yield {"hive": hive, "at": at.isoformat(timespec="milliseconds"), **record}
+            with boundary("linked hive's event", hive):
+                record = {"hive": hive, "at": at.isoformat(timespec="milliseconds"), **json.loads(event)}
+                seen[hive] = int(record["seq"])
+            yield record
         if not rows and not follow:
             return
         if not rows:

@@ -21,7 +21,7 @@ from hivemind.layout import EXCHANGE
 from hivemind.presence.identity import HiveGone, check_here, take_name
 from hivemind.presence.parts import Parts
 from hivemind.presence.status import StatusFile
-from hivemind.swarm.overview import TaskCounts, agents_now
+from hivemind.swarm.overview import agents_now
 
 if TYPE_CHECKING:
     from psycopg import Connection
@@ -132,7 +132,6 @@ class _Carrying:
         self._hive = hive = process._hive  # noqa: SLF001 - two halves of one thing
         self._letters = Letters(hive, connection, mine.name)
         self._shipping = Shipping(hive, connection, mine.name)
-        self._counts = TaskCounts(hive.layout)
         self._rounds_at, self._events_at, self._forgotten_at = float("-inf"), float("-inf"), float("-inf")
 
     def run(self) -> None:
@@ -178,7 +177,7 @@ class _Carrying:
         hive = self._hive
         agents = {name: config.role for name, config in hive.agents.items()}
         states = {agent.name: agent.state for agent in agents_now(hive)}
-        overview = {"agents": states, "tasks": self._counts.now()}
+        overview = {"agents": states, "tasks": hive.tasks.counts()}
         known = self._connection.execute(
             "update hives set seen = now(), overview = %s, agents = %s where name = %s returning"
             " (select agents from hives as before where before.name = hives.name)",

@@ -23,7 +23,7 @@ EVIL = "evil\x1b]0;owned\x07\x9b31m\u202egpj\u2066\x7f\x85é"
 STEERS = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]")
 
 _CHANGING = """
-    init | up | down | due | archive | backup | restore
+    link | unlink | init | up | down | due | archive | backup | restore
     | task add | task retry | task cancel | task say | task merge | mail send | mail reply | mail keep | agent run
     | agent add | agent try | agent stop | agent start
     | lease claim | lease renew | lease release | reserve paths | reserve release | graph publish
