@@ -3,19 +3,17 @@
 from __future__ import annotations
 
 import logging
-import sqlite3
 import sys
 import threading
 from collections import OrderedDict
 from collections.abc import Callable, Sequence
 from typing import Any, Generic, Protocol, TypeVar
 
-from hivemind.embedding import Embedder, EmbedderUnavailable, put_vectors
+from hivemind.embedding import Embedder, EmbedderUnavailable
 from hivemind.embedding import Meaning as Asked
-from hivemind.fs.database import Database
+from hivemind.fs.database import Sql
 from hivemind.longterm.errors import EntryInvalid
-from hivemind.longterm.rows import ALIVE, UNNAMED, Meaning
-from hivemind.longterm.schema import PLACES
+from hivemind.longterm.rows import ALIVE, PLACES, UNNAMED, Meaning, MemoryDatabase
 from hivemind.longterm.validation import Draft
 from hivemind.search import Waiting, embed_waiting, keep_parts, meaning_asked, meanings
 
@@ -95,7 +93,7 @@ class Embeddings:
             self._queries.keep(text, known)
         return known
 
-    def meanings(self, sql: sqlite3.Connection, drafts: Sequence[Draft]) -> tuple[list[Meaning], list[Draft]]:
+    def meanings(self, sql: Sql, drafts: Sequence[Draft]) -> tuple[list[Meaning], list[Draft]]:
         """What is known already of each draft's meaning (for the others an empty one), and the drafts to ask about."""
         found: list[Meaning] = []
         missing: dict[bytes, Draft] = {}
@@ -106,7 +104,7 @@ class Embeddings:
                 missing[draft.digest] = draft
         return found, list(missing.values())
 
-    def _known(self, sql: sqlite3.Connection, digest: bytes) -> Meaning | None:
+    def _known(self, sql: Sql, digest: bytes) -> Meaning | None:
         known = self._contents.recall(digest)
         if known is None and self.embedder is not None:
             row = sql.execute(
@@ -151,19 +149,19 @@ _WAITS = (
 )
 
 
-def count_waiting(sql: sqlite3.Connection, embeddings: Embeddings, now: int) -> int:
+def count_waiting(sql: Sql, embeddings: Embeddings, now: int) -> int:
     """How many entries have no vector of the model that is in use."""
     (found,) = sql.execute("SELECT count(*)" + _WAITS, (embeddings.model, 4 * embeddings.dimension, now)).fetchone()
     return int(found)
 
 
-def some_failed(sql: sqlite3.Connection) -> bool:
+def some_failed(sql: Sql) -> bool:
     """Whether there are entries whose embedding was tried and failed."""
     return sql.execute("SELECT 1 FROM entries WHERE problem IS NOT NULL LIMIT 1").fetchone() is not None
 
 
 def embed_pending(
-    database: Database,
+    database: MemoryDatabase,
     embeddings: Embeddings,
     now: int,
     limit: int | None,
@@ -175,19 +173,19 @@ def embed_pending(
     embedder, and for what has expired (`now`, microseconds), nothing is done.
     """
 
-    def waiting(sql: sqlite3.Connection, after: int, most: int) -> list[Waiting]:
+    def waiting(sql: Sql, after: int, most: int) -> list[Waiting]:
         rows = sql.execute(
             f"SELECT e.seq, e.content, e.digest{_WAITS} AND e.seq > ? ORDER BY e.seq LIMIT ?",
             (embeddings.model, 4 * embeddings.dimension, now, after, most),
         )
         return [Waiting(*row) for row in rows]
 
-    def keep(sql: sqlite3.Connection, found: Sequence[tuple[Waiting, Meaning]]) -> None:
+    def keep(sql: Sql, found: Sequence[tuple[Waiting, Meaning]]) -> None:
         for one, meaning in found:
             still = "UPDATE entries SET problem = NULL WHERE seq = ? AND digest = ?"
             if sql.execute(still, (one.id, one.check)).rowcount and meaning.vector is not None:
                 sql.execute("DELETE FROM given WHERE seq = ?", (one.id,))
-                put_vectors(sql, meaning.model, [(one.id, one.id // PLACES, meaning.vector)])
+                database.vectors.put(sql, meaning.model, [(one.id, one.id // PLACES, meaning.vector)])
                 keep_parts(sql, one.id, meaning.model, meaning.parts)
 
     if embeddings.embedder is None:

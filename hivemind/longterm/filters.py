@@ -14,7 +14,10 @@ from hivemind.longterm.entry import as_micros
 from hivemind.longterm.errors import EntryInvalid, row_of
 from hivemind.longterm.validation import check_between, check_category, check_time, check_unicode
 
-__all__ = ["Filter", "metadata_fits"]
+__all__ = ["Condition", "Filter", "metadata_fits"]
+
+Condition = tuple[str, list[Any]]
+"""A condition on the table `entries e`, with its parameters."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,8 +45,8 @@ class Filter:
         if self.metadata is not None:
             self._wanted()
 
-    def condition(self) -> tuple[str, list[Any]]:
-        """The same as a condition on the table `entries e`, with its parameters; the empty text where all are meant."""
+    def condition(self, fits: Callable[[str], Condition]) -> Condition:
+        """The same as a condition; the empty text where all are meant. `fits` makes that of metadata (JSON)."""
         parts: list[str] = []
         given: list[Any] = []
         for column, value in (
@@ -56,8 +59,9 @@ class Filter:
                 parts.append(column)
                 given.append(value)
         if self.metadata:
-            parts.append("metadata_fits(e.metadata, ?)")
-            given.append(self._wanted())
+            part, operands = fits(self._wanted())
+            parts.append(part)
+            given += operands
         return " AND ".join(parts), given
 
     def _wanted(self) -> str:

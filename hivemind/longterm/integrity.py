@@ -1,20 +1,26 @@
 """Whether a database is what it should be, and how much it holds: for `hivemind doctor` and `memory status`."""
 
-# ruff: noqa: S608 - statements are put together from this program's own constants
 # ruff: noqa: S608 - statements are put together from this program's own constants; values are always bound
 from __future__ import annotations
 
-import sqlite3
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from hivemind.fs.database import faults, index_fault
+from hivemind.fs.database import Sql
 from hivemind.longterm.embeddings import HOW_TO_EMBED, Embeddings, count_waiting
 from hivemind.longterm.entry import MemoryEntry
 from hivemind.longterm.errors import StoreDamaged
-from hivemind.longterm.rows import ALIVE, UNNAMED, every, expired_by_space, history_of, with_vector
-from hivemind.longterm.schema import PLACES
+from hivemind.longterm.rows import (
+    ALIVE,
+    PLACES,
+    UNNAMED,
+    MemoryDatabase,
+    every,
+    expired_by_space,
+    history_of,
+    with_vector,
+)
 from hivemind.longterm.validation import digest_of
 
 __all__ = ["StoreStatus", "problems", "rebuild", "status_of", "status_of_nothing"]
@@ -23,18 +29,17 @@ NONSENSE = "what it holds makes no sense"
 """How the sentence about an entry ends that no rebuilding can mend."""
 
 
-def problems(sql: sqlite3.Connection) -> Iterator[str]:
+def problems(database: MemoryDatabase, sql: Sql) -> Iterator[str]:
     """One sentence for each thing that is wrong; nothing for a sound database. Reads all of it."""
-    yield from faults(sql)
-    if (error := index_fault(sql)) is not None:
-        yield f"the full-text index does not fit the contents ({error})"
+    yield from database.faults(sql)
     for path, said, found in sql.execute(
-        "SELECT n.path, n.entries, (SELECT count(*) FROM entries e WHERE e.space = n.id) AS found FROM namespaces n"
-        " WHERE n.entries <> found"
+        "SELECT path, entries, found FROM (SELECT n.path, n.entries,"
+        " (SELECT count(*) FROM entries e WHERE e.space = n.id) AS found FROM namespaces n) AS counted"
+        " WHERE entries <> found"
     ):
         yield f"namespace {path} has {found} entries and says {said}"
-    for key, content, digest in sql.execute("SELECT key, content, digest FROM entries WHERE typeof(content) = 'text'"):
-        if digest != digest_of(content):
+    for key, content, digest in sql.execute("SELECT key, content, digest FROM entries"):
+        if isinstance(content, str) and digest != digest_of(content):
             yield f"entry {key!r}: its digest does not fit its content"
     for seq, key, entry in every(sql):
         if entry is None or not _is_read_whole(sql, seq, entry):
@@ -47,7 +52,7 @@ def problems(sql: sqlite3.Connection) -> Iterator[str]:
         yield f"the parts of {lost} entries belong to no vector"
 
 
-def _is_read_whole(sql: sqlite3.Connection, seq: int, entry: MemoryEntry) -> bool:
+def _is_read_whole(sql: Sql, seq: int, entry: MemoryEntry) -> bool:
     """Whether its earlier versions and its embedding make sense."""
     try:
         history_of(sql, seq, entry)
@@ -57,15 +62,13 @@ def _is_read_whole(sql: sqlite3.Connection, seq: int, entry: MemoryEntry) -> boo
     return True
 
 
-def rebuild(sql: sqlite3.Connection) -> None:
+def rebuild(database: MemoryDatabase, sql: Sql) -> None:
     """Make anew what follows from the entries. What the entries say stays as it is; one whose content was changed behind
     the program's back gets its digest, and loses the vector of what it said."""
-    sql.execute("INSERT INTO words(words) VALUES ('rebuild')")
+    database.rebuild_words(sql)
     sql.execute("UPDATE namespaces SET entries = (SELECT count(*) FROM entries e WHERE e.space = namespaces.id)")
-    sql.execute(
-        "UPDATE namespaces SET made ="
-        f" max(made, (SELECT coalesce(max(seq) % {PLACES}, 0) FROM entries e WHERE e.space = namespaces.id))"
-    )
+    newest = f"(SELECT coalesce(max(seq) % {PLACES}, 0) FROM entries e WHERE e.space = namespaces.id)"
+    sql.execute(f"UPDATE namespaces SET made = {newest} WHERE made < {newest}")
     sql.execute("DELETE FROM vectors WHERE key NOT IN (SELECT seq FROM entries)")
     sql.execute("DELETE FROM parts WHERE seq NOT IN (SELECT key FROM vectors)")
     for seq, content, digest in sql.execute("SELECT seq, content, digest FROM entries").fetchall():
@@ -91,7 +94,7 @@ class StoreStatus:
         return asdict(self)
 
 
-def status_of(sql: sqlite3.Connection, embeddings: Embeddings, now: int) -> StoreStatus:
+def status_of(sql: Sql, embeddings: Embeddings, now: int) -> StoreStatus:
     """The state that a transaction sees, without what has expired. Looks at every entry."""
     expired = expired_by_space(sql, now)
     counts = sql.execute("SELECT id, entries FROM namespaces WHERE entries > 0").fetchall()

@@ -5,24 +5,24 @@
 from __future__ import annotations
 
 import json
-import sqlite3
 from array import array
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, Protocol
 
-from hivemind.embedding import pack, put_vectors
+from hivemind.embedding import pack
+from hivemind.fs.database import Sql, Transactions
 from hivemind.longterm.entry import Action, Embedding, MemoryEntry, UpsertMemoryResult, as_time
 from hivemind.longterm.errors import EntryInvalid, StoreDamaged, VersionConflict, row_of
+from hivemind.longterm.filters import Condition
 from hivemind.longterm.namespace import Namespace, decoded, encoded, is_below
-from hivemind.longterm.schema import PLACES
 from hivemind.longterm.validation import Draft, check_key, check_name
 from hivemind.search import Nearness, keep_parts
 
 __all__ = [
-    "ALIVE", "UNNAMED", "Meaning", "Upsert", "children_of", "delete_entry", "drop_expired", "every",
-    "expired_by_space", "fetch", "fetch_key", "history_of", "indexed_together", "linked_from", "next_expiry",
+    "ALIVE", "PLACES", "UNNAMED", "Meaning", "MemoryDatabase", "Upsert", "children_of", "delete_entry", "drop_expired", "every",
+    "expired_by_space", "fetch", "fetch_key", "history_of", "linked_from", "next_expiry",
     "object_of", "set_link", "space_for", "space_of", "spaces_below", "span", "upsert", "with_vector",
     "write_entry",
 ]  # fmt: skip
@@ -35,6 +35,10 @@ _FROM = " FROM entries e JOIN namespaces n ON n.id = e.space LEFT JOIN vectors v
 ALIVE = "(e.expires_at IS NULL OR e.expires_at > ?)"
 """The condition under which an entry has not expired; its parameter is the time now."""
 _AT_ONCE = 500  # parameters of one statement
+
+PLACES = 1 << 32
+"""How many entries a namespace can have had: an entry's `seq` is its namespace's number × PLACES + its own, so that a
+namespace is one unbroken range of every index."""
 
 UNNAMED = ""
 """The model of vectors that callers give while there is no embedder."""
@@ -49,6 +53,47 @@ _UPDATE = (
 )
 
 
+class WordIndex(Protocol):
+    """The full-text index of the entries. Words have letters and digits only; `spaces` are numbers of namespaces."""
+
+    def how_often(self, sql: Any, word: str, spaces: Sequence[int], bound: int, /) -> int:
+        """How many entries have a word, counted to just beyond the bound."""
+
+    def matching(
+        self, sql: Any, words: Sequence[str], spaces: Sequence[int], where: Condition, limit: int, /
+    ) -> list[int]:
+        """Those that have some of the words and fulfil a condition on `entries e`, as far as the index can tell best first."""
+
+    def saying(self, sql: Any, word: str, space: int, limit: int, /) -> list[str]:
+        """Contents that have a word."""
+
+    def filled(self, sql: Any, space: int, /) -> AbstractContextManager[None]:
+        """New entries of a namespace reach the index at the end of this, all at once, and are not changed within."""
+
+
+class VectorTable(Nearness, Protocol):
+    def put(self, sql: Any, model: str, rows: Iterable[tuple[int, int, bytes]], /) -> None:
+        """Write packed vectors as (key, group, vector), replacing what these keys had."""
+
+
+class MemoryDatabase(Transactions[Any], Protocol):
+    """Where entries are kept: what differs between SQLite and PostgreSQL. Both have the tables that longterm/README.md
+    describes, and run the same statements on them; each finds words and vectors by its own means."""
+
+    path: str
+
+    @property
+    def was_made(self) -> bool: ...
+    @property
+    def words(self) -> WordIndex: ...
+    @property
+    def vectors(self) -> VectorTable: ...
+    def close(self) -> None: ...
+    def fits(self, wanted: str) -> Condition: ...
+    def faults(self, sql: Any) -> Iterable[str]: ...
+    def rebuild_words(self, sql: Any) -> None: ...
+
+
 @dataclass(frozen=True, slots=True)
 class Meaning:
     """What is known of a content's meaning: a packed vector of the model, with those of its parts as they are kept, or
@@ -61,37 +106,22 @@ class Meaning:
     wanted: bool = True
 
 
-def space_for(sql: sqlite3.Connection, namespace: Namespace) -> int:
+def space_for(sql: Sql, namespace: Namespace) -> int:
     """The number of a namespace, made if it is new."""
     path = encoded(namespace)
-    sql.execute("INSERT OR IGNORE INTO namespaces(path) VALUES (?)", (path,))
-    (space,) = sql.execute("SELECT id FROM namespaces WHERE path = ?", (path,)).fetchone()
-    return int(space)
-
-
-@contextmanager
-def indexed_together(sql: sqlite3.Connection, space: int) -> Iterator[None]:
-    """The entries that are made in a namespace within this reach the full-text index at its end, all in one statement.
-
-    None that is made within may be changed or deleted within: its words are not in the index yet.
-    """
-    (made,) = sql.execute("SELECT made FROM namespaces WHERE id = ?", (space,)).fetchone()
-    sql.execute("INSERT INTO unindexed VALUES (1)")
-    yield  # after an error everything is undone, the mark too
-    sql.execute(
-        "INSERT INTO words(rowid, content) SELECT seq, content FROM entries WHERE seq > ? AND seq < ?",
-        (space * PLACES + made, (space + 1) * PLACES),
-    )
-    sql.execute("DELETE FROM unindexed")
+    found = sql.execute("SELECT id FROM namespaces WHERE path = ?", (path,)).fetchone()
+    found = found or sql.execute("INSERT INTO namespaces(path) VALUES (?) RETURNING id", (path,)).fetchone()
+    return int(found[0])
 
 
 def write_entry(
-    sql: sqlite3.Connection,
+    sql: Sql,
     space: int,
     key: str,
     draft: Draft,
     meaning: Meaning,
     *,
+    vectors: VectorTable,
     now: int,
     new_id: Callable[[], str],
     expected: int | None = None,
@@ -112,7 +142,9 @@ def write_entry(
         raise VersionConflict(key, expected, 0 if row is None else row[2])
     if row is None:
         _check_parent(sql, space, draft.parent_id, now)
-        return *_insert(sql, space, key, draft, meaning, now, new_id), "created"
+        seq, entry_id = _insert(sql, space, key, draft, meaning, now, new_id)
+        _keep_meaning(sql, vectors, seq, draft, meaning)
+        return seq, entry_id, "created"
     seq, entry_id, _, updated, had, _ = row
     if draft.parent_id == entry_id:
         raise EntryInvalid("an entry cannot be its own parent")
@@ -126,12 +158,12 @@ def write_entry(
         ),
     )  # fmt: skip
     sql.execute("DELETE FROM given WHERE seq = ?", (seq,))
-    _keep_meaning(sql, seq, draft, meaning)
+    _keep_meaning(sql, vectors, seq, draft, meaning)
     return seq, entry_id, "updated"
 
 
 def _insert(
-    sql: sqlite3.Connection, space: int, key: str, draft: Draft, meaning: Meaning, now: int, new_id: Callable[[], str]
+    sql: Sql, space: int, key: str, draft: Draft, meaning: Meaning, now: int, new_id: Callable[[], str]
 ) -> tuple[int, str]:
     (made,) = sql.execute("SELECT made FROM namespaces WHERE id = ?", (space,)).fetchone()  # a trigger counts on
     seq, entry_id = space * PLACES + made + 1, new_id()
@@ -142,47 +174,47 @@ def _insert(
             now, now, draft.expires_at, draft.parent_id, draft.links, meaning.wanted, meaning.problem,
         ),
     )  # fmt: skip
-    _keep_meaning(sql, seq, draft, meaning)
     if '"session"' in draft.metadata:
         _join_session(sql, space, seq, key, draft, now)
     return seq, entry_id
 
 
-def _join_session(sql: sqlite3.Connection, space: int, seq: int, key: str, draft: Draft, now: int) -> None:
+def _join_session(sql: Sql, space: int, seq: int, key: str, draft: Draft, now: int) -> None:
     """Link a new entry and the one before it in its session with each other, unless its links say something else: what was
     said before and after bears on what an entry answers, and no writer need know of it."""
     session, links = object_of(draft.metadata).get("session"), object_of(draft.links)
-    if not isinstance(session, str | int) or "previous" in links or "next" in links:
+    if not isinstance(session, str | int) or isinstance(session, bool) or "previous" in links or "next" in links:
         return
     row = sql.execute(
-        "SELECT e.seq, e.key, e.links FROM entries e WHERE e.space = ? AND json_extract(e.metadata, '$.session') = ?"
+        "SELECT e.seq, e.key, e.links FROM entries e WHERE e.space = ?"
+        " AND CAST(json_extract(e.metadata, '$.session') AS TEXT) = ?"
         f" AND json_extract(e.metadata, '$.session') IS NOT NULL AND e.seq < ? AND {ALIVE} ORDER BY e.seq DESC LIMIT 1",
-        (space, session, seq, now),
+        (space, str(session), seq, now),
     ).fetchone()
     if row is not None and "next" not in object_of(row[2]):
         set_link(sql, seq, links, "previous", row[1])
         set_link(sql, row[0], object_of(row[2]), "next", key)
 
 
-def _check_parent(sql: sqlite3.Connection, space: int, parent_id: str | None, now: int) -> None:
+def _check_parent(sql: Sql, space: int, parent_id: str | None, now: int) -> None:
     found = f"SELECT 1 FROM entries e WHERE e.id = ? AND e.space = ? AND {ALIVE}"
     if parent_id is not None and not sql.execute(found, (parent_id, space, now)).fetchone():
         raise EntryInvalid(f"no entry of this namespace has the id {parent_id!r}", mend="store the parent first")
 
 
-def _keep_meaning(sql: sqlite3.Connection, seq: int, draft: Draft, meaning: Meaning) -> None:
+def _keep_meaning(sql: Sql, vectors: VectorTable, seq: int, draft: Draft, meaning: Meaning) -> None:
     vector = meaning.vector
     if draft.vector is not None:
         vector = pack(memoryview(draft.vector).cast("f"), len(draft.vector) // 4)
         sql.execute("INSERT INTO given VALUES (?, ?)", (seq, draft.vector))
     if vector is not None:
-        put_vectors(sql, meaning.model, [(seq, seq // PLACES, vector)])
+        vectors.put(sql, meaning.model, [(seq, seq // PLACES, vector)])
         keep_parts(sql, seq, meaning.model, meaning.parts if draft.vector is None else b"")
     elif not meaning.wanted:
         sql.execute("DELETE FROM vectors WHERE key = ?", (seq,))
 
 
-def delete_entry(sql: sqlite3.Connection, space: int, key: str, now: int) -> bool:
+def delete_entry(sql: Sql, space: int, key: str, now: int) -> bool:
     """Delete an entry with its history; False if there is none, or it had expired."""
     rows = sql.execute(
         "DELETE FROM entries WHERE space = ? AND key = ? RETURNING expires_at IS NULL OR expires_at > ?",
@@ -211,7 +243,7 @@ class Upsert:
     now: int
 
 
-def upsert(sql: sqlite3.Connection, asked: Upsert, vectors: Nearness, new_id: Callable[[], str]) -> UpsertMemoryResult:
+def upsert(sql: Sql, asked: Upsert, vectors: VectorTable, new_id: Callable[[], str]) -> UpsertMemoryResult:
     """Store it, or say which entry says the same. Within a write, so that two processes cannot both be first."""
     alike = _alike(sql, asked, vectors)
     if alike is not None and asked.key is None and not asked.allow_duplicate:
@@ -220,7 +252,9 @@ def upsert(sql: sqlite3.Connection, asked: Upsert, vectors: Nearness, new_id: Ca
         return UpsertMemoryResult(False, other_id, "duplicate", said, other, other)
     key = asked.key if asked.key is not None else new_id()
     draft = _with_the_rest(sql, asked.space, key, asked)
-    _, entry_id, action = write_entry(sql, asked.space, key, draft, asked.meaning, now=asked.now, new_id=new_id)
+    _, entry_id, action = write_entry(
+        sql, asked.space, key, draft, asked.meaning, vectors=vectors, now=asked.now, new_id=new_id
+    )
     message = f"{action} {key!r}"
     if (
         asked.meaning.problem is not None and asked.meaning.model != UNNAMED
@@ -231,7 +265,7 @@ def upsert(sql: sqlite3.Connection, asked: Upsert, vectors: Nearness, new_id: Ca
     return UpsertMemoryResult(True, entry_id, action, message, key, None if alike is None else alike[1])
 
 
-def _with_the_rest(sql: sqlite3.Connection, space: int, key: str, asked: Upsert) -> Draft:
+def _with_the_rest(sql: Sql, space: int, key: str, asked: Upsert) -> Draft:
     """What was not said stays as it is in the entry that is updated."""
     row = sql.execute(
         "SELECT metadata, category, importance, expires_at, parent_id, links FROM entries"
@@ -244,7 +278,7 @@ def _with_the_rest(sql: sqlite3.Connection, space: int, key: str, asked: Upsert)
     return replace(asked.draft, **{name: old for name, old in zip(names, row, strict=True) if name not in asked.said})
 
 
-def _alike(sql: sqlite3.Connection, asked: Upsert, vectors: Nearness) -> tuple[str, str, float] | None:
+def _alike(sql: Sql, asked: Upsert, vectors: Nearness) -> tuple[str, str, float] | None:
     """(id, key, similarity) of the entry under another key that says the same: word for word, else by meaning."""
     same = sql.execute(
         "SELECT seq FROM entries WHERE digest = ? AND space = ? ORDER BY seq", (asked.draft.digest, asked.space)
@@ -260,23 +294,21 @@ def _alike(sql: sqlite3.Connection, asked: Upsert, vectors: Nearness) -> tuple[s
     return found
 
 
-def _first_other(
-    sql: sqlite3.Connection, asked: Upsert, near: Sequence[tuple[int, float]]
-) -> tuple[str, str, float] | None:
+def _first_other(sql: Sql, asked: Upsert, near: Sequence[tuple[int, float]]) -> tuple[str, str, float] | None:
     """(id, key, similarity) of the first that is alike, is there, and has another key."""
     for seq, similarity in near:
         if similarity < ALIKE:
             return None
         row = sql.execute(
-            "SELECT id, key FROM entries WHERE seq = ? AND key IS NOT ? AND (expires_at IS NULL OR expires_at > ?)",
-            (seq, asked.key, asked.now),
+            "SELECT id, key FROM entries WHERE seq = ? AND key <> ? AND (expires_at IS NULL OR expires_at > ?)",
+            (seq, asked.key or "", asked.now),
         ).fetchone()
         if row is not None:
             return row[0], row[1], min(1.0, similarity)
     return None
 
 
-def drop_expired(sql: sqlite3.Connection, now: int, most: int) -> int:
+def drop_expired(sql: Sql, now: int, most: int) -> int:
     """Delete at most `most` entries that have expired, with all that they ever said; gives how many."""
     return sql.execute(
         "DELETE FROM entries WHERE seq IN (SELECT seq FROM entries WHERE expires_at <= ? ORDER BY expires_at LIMIT ?)",
@@ -284,16 +316,14 @@ def drop_expired(sql: sqlite3.Connection, now: int, most: int) -> int:
     ).rowcount
 
 
-def expired_by_space(sql: sqlite3.Connection, now: int) -> dict[int, int]:
+def expired_by_space(sql: Sql, now: int) -> dict[int, int]:
     """How many entries have expired and are not deleted yet, by the number of their namespace; reads only those."""
     return dict(
-        sql.execute(
-            "SELECT seq / ? AS space, count(*) FROM entries WHERE expires_at <= ? GROUP BY space", (PLACES, now)
-        )
+        sql.execute("SELECT space, count(*) FROM entries WHERE expires_at <= ? GROUP BY space", (now,)).fetchall()
     )
 
 
-def next_expiry(sql: sqlite3.Connection) -> int | None:
+def next_expiry(sql: Sql) -> int | None:
     """When the entry that expires first does, in microseconds; None if none will."""
     (found,) = sql.execute("SELECT min(expires_at) FROM entries WHERE expires_at IS NOT NULL").fetchone()
     return None if found is None else int(found)
@@ -335,13 +365,13 @@ def entry_of(row: tuple[Any, ...]) -> MemoryEntry:
         )
 
 
-def space_of(sql: sqlite3.Connection, namespace: Namespace) -> int | None:
+def space_of(sql: Sql, namespace: Namespace) -> int | None:
     """The number of a namespace, None if nothing was ever stored in it."""
     row = sql.execute("SELECT id FROM namespaces WHERE path = ?", (encoded(namespace),)).fetchone()
     return None if row is None else row[0]
 
 
-def spaces_below(sql: sqlite3.Connection, prefix: Namespace, now: int) -> list[tuple[int, Namespace]]:
+def spaces_below(sql: Sql, prefix: Namespace, now: int) -> list[tuple[int, Namespace]]:
     """(number, namespace) of all that have entries and are the prefix or lie below it, in the order of their parts."""
     expired = expired_by_space(sql, now)
     rows = sql.execute("SELECT id, path, entries FROM namespaces WHERE entries > 0")
@@ -354,7 +384,7 @@ def span(space: int) -> tuple[int, int]:
     return space * PLACES, (space + 1) * PLACES - 1
 
 
-def fetch_key(sql: sqlite3.Connection, space: int, key: str, now: int) -> tuple[int, MemoryEntry] | None:
+def fetch_key(sql: Sql, space: int, key: str, now: int) -> tuple[int, MemoryEntry] | None:
     """(seq, entry) under a key, unless it has expired."""
     row = sql.execute(
         f"SELECT {_COLUMNS}{_FROM} WHERE e.space = ? AND e.key = ? AND {ALIVE}", (space, key, now)
@@ -362,7 +392,7 @@ def fetch_key(sql: sqlite3.Connection, space: int, key: str, now: int) -> tuple[
     return None if row is None else (row[0], entry_of(row))
 
 
-def fetch(sql: sqlite3.Connection, seqs: Iterable[int], now: int) -> Iterator[tuple[int, MemoryEntry]]:
+def fetch(sql: Sql, seqs: Iterable[int], now: int) -> Iterator[tuple[int, MemoryEntry]]:
     """(seq, entry) of those that are there and have not expired, in no order."""
     wanted = list(seqs)
     for at in range(0, len(wanted), _AT_ONCE):
@@ -372,20 +402,21 @@ def fetch(sql: sqlite3.Connection, seqs: Iterable[int], now: int) -> Iterator[tu
             yield row[0], entry_of(row)
 
 
-def with_vector(sql: sqlite3.Connection, seq: int) -> Embedding | None:
+def with_vector(sql: Sql, seq: int) -> Embedding | None:
     """The embedding of an entry: as it was given, else as it was computed (of length 1)."""
     row = sql.execute(
-        "SELECT coalesce(g.vector, v.vector), g.seq IS NOT NULL, e.digest FROM entries e"
+        "SELECT g.vector, v.vector, e.digest FROM entries e"
         " LEFT JOIN given g ON g.seq = e.seq LEFT JOIN vectors v ON v.key = e.seq WHERE e.seq = ?",
         (seq,),
     ).fetchone()
-    if row is None or row[0] is None:
+    given, own, digest = (None, None, b"") if row is None else row
+    if given is None and own is None:
         return None
     with row_of("an embedding"):
-        return Embedding.read(array("f", row[0]), row[2], given=bool(row[1]))
+        return Embedding.read(array("f", given or own or b""), digest, given=given is not None)
 
 
-def every(sql: sqlite3.Connection) -> Iterator[tuple[int, str, MemoryEntry | None]]:
+def every(sql: Sql) -> Iterator[tuple[int, str, MemoryEntry | None]]:
     """(seq, key, entry) of all that there are, expired ones too; None for one that makes no sense."""
     for row in sql.execute(f"SELECT {_COLUMNS}{_FROM} ORDER BY e.seq"):
         try:
@@ -394,7 +425,7 @@ def every(sql: sqlite3.Connection) -> Iterator[tuple[int, str, MemoryEntry | Non
             yield row[0], row[3], None
 
 
-def history_of(sql: sqlite3.Connection, seq: int, entry: MemoryEntry) -> list[MemoryEntry]:
+def history_of(sql: Sql, seq: int, entry: MemoryEntry) -> list[MemoryEntry]:
     """What an entry said, oldest first; the last one is what it says now."""
     before = []
     for content, metadata, category, importance, updated, expires, parent_id, links, version in sql.execute(
@@ -420,7 +451,7 @@ def history_of(sql: sqlite3.Connection, seq: int, entry: MemoryEntry) -> list[Me
     return [*before, entry]
 
 
-def children_of(sql: sqlite3.Connection, space: int, entry: MemoryEntry, now: int) -> list[MemoryEntry]:
+def children_of(sql: Sql, space: int, entry: MemoryEntry, now: int) -> list[MemoryEntry]:
     """The entries of the namespace whose parent this is, oldest first."""
     rows = sql.execute(
         f"SELECT e.seq FROM entries e WHERE e.parent_id = ? AND e.space = ? AND {ALIVE}", (entry.id, space, now)
@@ -428,13 +459,13 @@ def children_of(sql: sqlite3.Connection, space: int, entry: MemoryEntry, now: in
     return [child for _, child in sorted(fetch(sql, [seq for (seq,) in rows], now), key=lambda pair: pair[0])]
 
 
-def linked_from(sql: sqlite3.Connection, space: int, links: Mapping[str, str], now: int) -> dict[str, MemoryEntry]:
+def linked_from(sql: Sql, space: int, links: Mapping[str, str], now: int) -> dict[str, MemoryEntry]:
     """The entries that links name, by relation; a link to what is not there (any more) is left out."""
     found = {relation: fetch_key(sql, space, key, now) for relation, key in links.items()}
     return {relation: pair[1] for relation, pair in found.items() if pair is not None}
 
 
-def set_link(sql: sqlite3.Connection, seq: int, links: Mapping[str, str], relation: str, key: str | None) -> None:
+def set_link(sql: Sql, seq: int, links: Mapping[str, str], relation: str, key: str | None) -> None:
     """Let an entry name another by a relation, or with None no longer. That is no new version of it."""
     if not isinstance(relation, str) or not relation.strip():
         raise EntryInvalid(f"{relation!r} is no relation", mend='a word, such as "previous"')

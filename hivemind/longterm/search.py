@@ -4,16 +4,15 @@
 from __future__ import annotations
 
 import re
-import sqlite3
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from typing import Any, Literal
 
+from hivemind.fs.database import Sql
 from hivemind.longterm.entry import MemoryEntry, MemorySearchResult, as_time
 from hivemind.longterm.filters import Filter
-from hivemind.longterm.rows import ALIVE, fetch, object_of, span
-from hivemind.longterm.schema import PLACES
+from hivemind.longterm.rows import ALIVE, PLACES, MemoryDatabase, fetch, object_of, span
 from hivemind.search import Confidence, Engine, Item, Query
 from hivemind.search.engine import Found
 from hivemind.search.query import moment_of, named_in
@@ -23,25 +22,26 @@ from hivemind.search.words import words_of
 __all__ = ["Asked", "Mode", "find", "parties"]
 
 _MOST_SPEAKERS = 64  # of a namespace whose names are known
+_SPEAKER = "json_extract(metadata, '$.speaker')"
 _LOOKED_AT = 100  # entries that say a name
 _LEAST, _SHARE = 2, 0.8  # how often a name must be called, and in how many of the entries that say it
 _CALLS = r"hey|hi|hello|thanks|thank you|wow|oh|yeah|yes|yep|no|bye|so|well|congrats|congratulations|ok|okay|sure|hallo|danke"
 
 
-def parties(sql: sqlite3.Connection, spaces: Sequence[int], query: str) -> frozenset[str]:
+def parties(database: MemoryDatabase, sql: Sql, spaces: Sequence[int], query: str) -> frozenset[str]:
     """The words of a query, in small letters, that name who takes part in these namespaces."""
     asked = frozenset(words_of(query))
     speakers = {word for space in spaces for name in _speakers(sql, space) for word in words_of(name)}
-    return asked & speakers | {name for name in named_in(query) - speakers if _is_called(sql, spaces, name)}
+    return asked & speakers | {name for name in named_in(query) - speakers if _is_called(database, sql, spaces, name)}
 
 
-def _speakers(sql: sqlite3.Connection, space: int) -> list[str]:
+def _speakers(sql: Sql, space: int) -> list[str]:
     """The speakers of a namespace, each found by one look into the index of them."""
     found: list[str] = []
     while len(found) < _MOST_SPEAKERS:
         row = sql.execute(
-            "SELECT json_extract(metadata, '$.speaker') AS speaker FROM entries"
-            " WHERE space = ? AND speaker IS NOT NULL AND speaker > ? ORDER BY speaker LIMIT 1",
+            f"SELECT {_SPEAKER} FROM entries"
+            f" WHERE space = ? AND {_SPEAKER} IS NOT NULL AND {_SPEAKER} > ? ORDER BY {_SPEAKER} LIMIT 1",
             (space, found[-1] if found else ""),
         ).fetchone()
         if row is None or not isinstance(row[0], str):
@@ -50,18 +50,13 @@ def _speakers(sql: sqlite3.Connection, space: int) -> list[str]:
     return found
 
 
-def _is_called(sql: sqlite3.Connection, spaces: Sequence[int], name: str) -> bool:
+def _is_called(database: MemoryDatabase, sql: Sql, spaces: Sequence[int], name: str) -> bool:
     """Whether entries that say a name talk to its bearer, or are labelled with it."""
     (word,) = words_of(name)[:1] or ("",)
     call = re.compile(rf"(?:^|[.!?,;:]\s*|\b(?:{_CALLS})\s+){re.escape(word)}(?=\s*[,.!?:;]|\s*$)", re.IGNORECASE)
     said = called = 0
     for space in spaces:
-        rows = sql.execute(
-            "SELECT e.content FROM words JOIN entries e ON e.seq = words.rowid"
-            " WHERE words MATCH ? AND words.rowid BETWEEN ? AND ? LIMIT ?",
-            (f'"{word}"', *span(space), _LOOKED_AT),
-        )
-        for (content,) in rows:
+        for content in database.words.saying(sql, word, space, _LOOKED_AT):
             said += 1
             called += call.search(content) is not None
     return called >= _LEAST and called >= _SHARE * said
@@ -90,13 +85,13 @@ class Asked:
     filter: Filter = field(default_factory=Filter)
 
 
-def find(engine: Engine, sql: sqlite3.Connection, asked: Asked) -> list[MemorySearchResult]:
+def find(engine: Engine, database: MemoryDatabase, sql: Sql, asked: Asked) -> list[MemorySearchResult]:
     """The entries that answer best, best first, equal ones oldest first, each with its similarity, score and why."""
     if asked.limit <= 0 or not asked.spaces:
         return []
     if not asked.query.text.strip():
-        return _newest(sql, asked)
-    source = _Memories(sql, asked)
+        return _newest(database, sql, asked)
+    source = _Memories(database, sql, asked)
     if asked.mode == "vector":
         scored: list[tuple[int, float, float, str, Confidence | None]]
         near = engine.nearest(sql, source, asked.query, 2 * asked.limit)
@@ -132,29 +127,21 @@ class _Memories:
     """What a search sees of the entries. How rare words are is counted in its namespaces only: what others store changes
     no score."""
 
-    def __init__(self, sql: sqlite3.Connection, asked: Asked) -> None:
-        self._sql, self._asked = sql, asked
+    def __init__(self, database: MemoryDatabase, sql: Sql, asked: Asked) -> None:
+        self._words, self._sql, self._asked = database.words, sql, asked
         self.groups: Collection[int] | None = asked.spaces
         marks = ",".join("?" * len(asked.spaces))
         (total,) = sql.execute(f"SELECT sum(entries) FROM namespaces WHERE id IN ({marks})", asked.spaces).fetchone()
         self.total = int(total or 0)
-        condition, given = asked.filter.condition()
-        self._where, self._given = f"{ALIVE}{' AND ' + condition if condition else ''}", (asked.now, *given)
+        condition, given = asked.filter.condition(database.fits)
+        self._where, self._given = f"{ALIVE}{' AND ' + condition if condition else ''}", [asked.now, *given]
 
     def how_often(self, word: str, bound: int) -> int:
-        counted = "SELECT count(*) FROM (SELECT 1 FROM words WHERE words MATCH ? AND rowid BETWEEN ? AND ? LIMIT ?)"
-        rows = (self._sql.execute(counted, (f'"{word}"', *span(space), bound + 1)) for space in self._asked.spaces)
-        return sum(int(row.fetchone()[0]) for row in rows)
+        return self._words.how_often(self._sql, word, self._asked.spaces, bound)
 
     def matching(self, words: Sequence[str], limit: int) -> Sequence[int]:
-        found: list[tuple[float, int]] = []
-        for space in self._asked.spaces if words else ():
-            found += self._sql.execute(
-                "SELECT words.rank, words.rowid FROM words JOIN entries e ON e.seq = words.rowid"
-                f" WHERE words MATCH ? AND words.rowid BETWEEN ? AND ? AND {self._where} ORDER BY words.rank LIMIT ?",
-                (" OR ".join(f'"{word}"' for word in words), *span(space), *self._given, limit),
-            )
-        return [seq for _, seq in sorted(found)[:limit]]
+        where = self._where, self._given
+        return self._words.matching(self._sql, words, self._asked.spaces, where, limit) if words else []
 
     def allowed(self, ids: Sequence[int]) -> Collection[int]:
         return {row[0] for row in self._rows("e.seq", ids)}
@@ -213,9 +200,9 @@ def _item(row: tuple[Any, ...], previous: int | None, next_: int | None) -> Item
     )
 
 
-def _newest(sql: sqlite3.Connection, asked: Asked) -> list[MemorySearchResult]:
+def _newest(database: MemoryDatabase, sql: Sql, asked: Asked) -> list[MemorySearchResult]:
     """Without a query: all that may be found, what changed last first."""
-    condition, given = asked.filter.condition()
+    condition, given = asked.filter.condition(database.fits)
     rows: list[tuple[int, int]] = []
     for space in asked.spaces:
         rows += sql.execute(

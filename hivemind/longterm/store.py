@@ -9,13 +9,13 @@ from contextlib import contextmanager, nullcontext
 from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
-from sqlite3 import Connection
 from types import MappingProxyType
 from typing import Any, Literal
 
 from hivemind.embedding import Embedder, EmbedderUnavailable, open_embedder
 from hivemind.embedding import Meaning as MeaningAsked
-from hivemind.fs.database import Database, DatabaseOwner
+from hivemind.fs.database import DatabaseOwner, Sql
+from hivemind.fs.postgres import is_postgres
 from hivemind.longterm.embeddings import HOW_TO_EMBED, Embeddings, embed_pending, some_failed
 from hivemind.longterm.entry import (
     FIRST,
@@ -33,6 +33,7 @@ from hivemind.longterm.integrity import StoreStatus, problems, rebuild, status_o
 from hivemind.longterm.namespace import Namespace, check_namespace, check_prefix
 from hivemind.longterm.rows import (
     Meaning,
+    MemoryDatabase,
     Upsert,
     children_of,
     delete_entry,
@@ -40,7 +41,6 @@ from hivemind.longterm.rows import (
     fetch,
     fetch_key,
     history_of,
-    indexed_together,
     linked_from,
     next_expiry,
     set_link,
@@ -51,8 +51,8 @@ from hivemind.longterm.rows import (
     with_vector,
     write_entry,
 )
-from hivemind.longterm.schema import SCHEMA
 from hivemind.longterm.search import Asked, Mode, find, parties
+from hivemind.longterm.sqlite import MemoryFile
 from hivemind.longterm.validation import (
     Draft,
     check_between,
@@ -90,14 +90,25 @@ def _pairs(values: Mapping[str, Value] | Iterable[tuple[str, Value]]) -> list[tu
     return [(key, value) for key, value in found]
 
 
+def _database(place: str | os.PathLike[str], durable: bool) -> MemoryDatabase:
+    """The database that a path or a URL names."""
+    if not is_postgres(place):
+        return MemoryFile(place, durable=durable)
+    from hivemind.longterm.postgres import MemoryServer
+
+    return MemoryServer(str(place), durable=durable)
+
+
 class MemoryStore(DatabaseOwner):
-    """Long-term memory in one SQLite file. Every write is one transaction: it happens whole or not at all.
+    """Long-term memory in one SQLite file, or in PostgreSQL (`postgresql://…`). Every write is one transaction: it happens whole or not at all.
 
     `embedder` gives vectors (None: words alone are searched); `dimension` is what embeddings have that callers give
     while there is none. `similarity_threshold` is what a cosine must reach to count. `durable=False` leaves out the fsync
     of each commit. `clock` and `new_id` are for tests. Methods raise NamespaceInvalid and EntryInvalid for what may not
     stand in the store, and LongtermError where the database cannot be read or written.
     """
+
+    database: Any  # MemoryDatabase; what restores a damaged file knows it as more
 
     def __init__(
         self,
@@ -111,12 +122,12 @@ class MemoryStore(DatabaseOwner):
         clock: Callable[[], datetime] = lambda: datetime.now(UTC),
         new_id: Callable[[], str] = new_id,
     ) -> None:
-        self.database = Database(path, SCHEMA, durable=durable)
+        self.database = _database(path, durable)
         self.embeddings = Embeddings(embedder, dimension)
         self.similarity_threshold = check_between(similarity_threshold, "similarity_threshold", -1, 1)
         self._count = token_counter
         self._clock, self._new_id = clock, new_id
-        self._engine = Engine()
+        self._engine = Engine(vectors=self.database.vectors)
 
     def now(self) -> datetime:
         """The time by the store's clock."""
@@ -161,9 +172,19 @@ class MemoryStore(DatabaseOwner):
         with self._writing() as (sql, now):
             space = space_for(sql, path)
             apart = len({key for key, _ in checked}) == len(checked) > 1
-            with indexed_together(sql, space) if apart else nullcontext():
+            with self.database.words.filled(sql, space) if apart else nullcontext():
                 seqs = [
-                    write_entry(sql, space, key, draft, meaning, now=now, new_id=self._new_id, expected=expected)[0]
+                    write_entry(
+                        sql,
+                        space,
+                        key,
+                        draft,
+                        meaning,
+                        vectors=self.database.vectors,
+                        now=now,
+                        new_id=self._new_id,
+                        expected=expected,
+                    )[0]
                     for (key, draft), meaning in zip(checked, meanings, strict=True)
                 ]
             entries = dict(fetch(sql, set(seqs), FIRST - 1))  # when none of them has expired
@@ -224,7 +245,7 @@ class MemoryStore(DatabaseOwner):
         (meaning,) = self._meanings([draft])
         with self._writing() as (sql, now):
             asked = Upsert(space_for(sql, path), key, draft, fresh, meaning, said, allow_duplicate, now)
-            result = upsert(sql, asked, self._engine.vectors, self._new_id)
+            result = upsert(sql, asked, self.database.vectors, self._new_id)
             waiting = some_failed(sql)
         self._embed_others(waiting, [meaning])
         return result
@@ -267,7 +288,7 @@ class MemoryStore(DatabaseOwner):
         return None if found is None else as_time(found)
 
     @contextmanager
-    def _writing(self) -> Iterator[tuple[Connection, int]]:
+    def _writing(self) -> Iterator[tuple[Sql, int]]:
         """A write and the time it happens at; at its end some of what has expired is forgotten in passing."""
         with self.database.write() as sql:
             now = self._now()
@@ -328,7 +349,7 @@ class MemoryStore(DatabaseOwner):
                 raise EntryInvalid(f"no entry has the key {key!r}")
             set_link(sql, found[1], found[2].links, relation, other)
 
-    def _find(self, sql: Connection, namespace: Sequence[str], key: str) -> tuple[int, int, MemoryEntry] | None:
+    def _find(self, sql: Sql, namespace: Sequence[str], key: str) -> tuple[int, int, MemoryEntry] | None:
         """(namespace's number, seq, entry) under a key."""
         space = space_of(sql, check_namespace(namespace))
         pair = None if space is None else fetch_key(sql, space, check_key(key), self._now())
@@ -424,7 +445,7 @@ class MemoryStore(DatabaseOwner):
         names = frozenset[str]()
         if mode != "vector":  # which compares with the query itself
             with self.database.read() as sql:
-                names = parties(sql, self._spaces(sql, paths, prefix), query)
+                names = parties(self.database, sql, self._spaces(sql, paths, prefix), query)
         meaning, lack = self._meant(without(query, names), mode)
         with self.database.read() as sql:
             spaces = self._spaces(sql, paths, prefix)
@@ -438,9 +459,9 @@ class MemoryStore(DatabaseOwner):
                 strict=threshold is not None,
                 filter=narrowed,
             )
-            return find(self._engine, sql, asked)
+            return find(self._engine, self.database, sql, asked)
 
-    def _spaces(self, sql: Connection, paths: Sequence[Namespace], prefix: bool) -> Sequence[int]:
+    def _spaces(self, sql: Sql, paths: Sequence[Namespace], prefix: bool) -> Sequence[int]:
         """The numbers of namespaces that there are, or of all below them."""
         if prefix:
             return [space for path in paths for space, _ in spaces_below(sql, path, self._now())]
@@ -496,7 +517,7 @@ class MemoryStore(DatabaseOwner):
     def check(self) -> list[str]:
         """What is wrong with the database, one sentence each; empty if it is sound. Reads all of it."""
         with self.database.write() as sql:  # the full-text index's own check is written as an insert
-            return list(problems(sql))
+            return list(problems(self.database, sql))
 
     tables: Mapping[str, str] = MappingProxyType(
         {
@@ -514,7 +535,7 @@ class MemoryStore(DatabaseOwner):
     def rebuild(self) -> None:
         """Rebuild what follows from the entries: the full-text index, counts, which vectors there are."""
         with self.database.write() as sql:
-            rebuild(sql)
+            rebuild(self.database, sql)
 
     # last, since it hides the type of this name from what stands below
     def list(self, namespace: Sequence[str]) -> list[str]:
@@ -535,14 +556,15 @@ _SQLITE = "sqlite:///"
 def open_store(
     path_or_url: str | os.PathLike[str], embedder: Embedder | Literal["auto"] | None = "auto", **options: Any
 ) -> MemoryStore:
-    """The store in a file (`notes/memory.db`, `sqlite:///notes/memory.db`, or `:memory:`), made at its first use.
+    """The store in a file (`notes/memory.db`, `sqlite:///notes/memory.db`, or `:memory:`), or in a PostgreSQL database
+    (`postgresql://user@host/database`, without a password); made at its first use.
 
     `"auto"` is the embedder that is installed (as `embedder: auto` in a hive), loaded at the first text; with None, and
     where none is installed, words alone are searched. `options` are MemoryStore's. Raises LongtermError for any other
     URL, a folder, or a file in a folder that is not there.
     """
     path = _path_of(path_or_url)
-    if path != ":memory:":
+    if path != ":memory:" and not is_postgres(path):
         path = os.path.abspath(path)
         if os.path.isdir(path):
             raise LongtermError("is a folder", where=path, mend="name a file in it, such as memory.db")
@@ -558,13 +580,12 @@ def _path_of(path_or_url: object) -> str:
     if not isinstance(path_or_url, str | os.PathLike):
         raise LongtermError(f"a {type(path_or_url).__name__} names no store", mend="give a path, or sqlite:///path")
     path = os.fsdecode(path_or_url).removeprefix(_SQLITE)
+    if is_postgres(path):
+        return path
     scheme, found, _ = path.partition("://")
-    if found and scheme.startswith("postgres"):
-        raise LongtermError(
-            "memories are kept in SQLite; a PostgreSQL store is not there yet", mend="give a path, or sqlite:///path"
-        )
     if found:
-        raise LongtermError(f"{scheme}:// is no kind of store that is known", mend="give a path, or sqlite:///path")
+        mend = "give a path, sqlite:///path or postgresql://host/database"
+        raise LongtermError(f"{scheme}:// is no kind of store that is known", mend=mend)
     if not path or "\0" in path:
         raise LongtermError(f"{path!r} is no path", mend="give that of a file, such as memory.db")
     return path

@@ -21,8 +21,8 @@ def embedder() -> Faulty:
 
 
 @pytest.fixture
-def store(tmp_path: Path, embedder: Faulty):
-    with open_store(tmp_path / "m.db", embedder) as found:
+def store(place, embedder: Faulty):
+    with open_store(place, embedder) as found:
         yield found
         assert found.check() == []
 

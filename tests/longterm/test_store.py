@@ -42,8 +42,8 @@ def clock():
 
 
 @pytest.fixture
-def store(tmp_path, clock):
-    with open_store(tmp_path / "memory.db", HashingEmbedder(), clock=clock) as found:
+def store(place, clock):
+    with open_store(place, HashingEmbedder(), clock=clock) as found:
         yield found
 
 

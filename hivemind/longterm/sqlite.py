@@ -1,22 +1,25 @@
-"""The tables of memory.db, and what follows from their changes."""
+"""memory.db: its tables and what follows from their changes, its full-text index and its vectors."""
 
 # ruff: noqa: S608 - statements are put together from this program's own constants
 
 from __future__ import annotations
 
-from hivemind.embedding import VECTORS
-from hivemind.fs.database import Schema
+import os
+import sqlite3
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+
+from hivemind.embedding import VECTORS, Vectors, put_vectors
+from hivemind.fs.database import Database, Schema, faults, index_fault
 from hivemind.longterm.errors import LongtermError, StoreDamaged
-from hivemind.longterm.filters import metadata_fits
+from hivemind.longterm.filters import Condition, metadata_fits
+from hivemind.longterm.rows import PLACES, span
 from hivemind.longterm.validation import digest_of
 from hivemind.search import PARTS, TOKENIZER
 
-__all__ = ["PLACES", "SCHEMA"]
+__all__ = ["MemoryFile"]
 
-VERSION = 6
-PLACES = 1 << 32
-"""How many entries a namespace can have had: an entry's `seq` is its namespace's number × PLACES + its own, so that a
-namespace is one unbroken range, in the tables and in the full-text index."""
+VERSION = 7
 
 _TABLES = (
     """CREATE TABLE namespaces (
@@ -51,7 +54,7 @@ _TABLES = (
     "CREATE INDEX entries_expiry ON entries(expires_at) WHERE expires_at IS NOT NULL",
     """CREATE INDEX entries_speaker ON entries(space, json_extract(metadata, '$.speaker'))
         WHERE json_extract(metadata, '$.speaker') IS NOT NULL""",
-    """CREATE INDEX entries_session ON entries(space, json_extract(metadata, '$.session'))
+    """CREATE INDEX entries_session ON entries(space, CAST(json_extract(metadata, '$.session') AS TEXT))
         WHERE json_extract(metadata, '$.session') IS NOT NULL""",
     """CREATE TABLE versions (
         seq INTEGER NOT NULL REFERENCES entries(seq) ON DELETE CASCADE,
@@ -116,3 +119,69 @@ SCHEMA = Schema(
     functions=(("metadata_fits", 2, metadata_fits), ("digest_of", 1, digest_of)),
     statements=_TABLES + VECTORS + _TRIGGERS + _ADDED + PARTS,
 )
+
+
+class _Words:
+    """The full-text index `words`."""
+
+    def how_often(self, sql: sqlite3.Connection, word: str, spaces: Sequence[int], bound: int) -> int:
+        counted = "SELECT count(*) FROM (SELECT 1 FROM words WHERE words MATCH ? AND rowid BETWEEN ? AND ? LIMIT ?)"
+        rows = (sql.execute(counted, (f'"{word}"', *span(space), bound + 1)) for space in spaces)
+        return sum(int(row.fetchone()[0]) for row in rows)
+
+    def matching(
+        self, sql: sqlite3.Connection, words: Sequence[str], spaces: Sequence[int], where: Condition, limit: int
+    ) -> list[int]:
+        found: list[tuple[float, int]] = []
+        for space in spaces:
+            found += sql.execute(
+                "SELECT words.rank, words.rowid FROM words JOIN entries e ON e.seq = words.rowid"
+                f" WHERE words MATCH ? AND words.rowid BETWEEN ? AND ? AND {where[0]} ORDER BY words.rank LIMIT ?",
+                (" OR ".join(f'"{word}"' for word in words), *span(space), *where[1], limit),
+            )
+        return [seq for _, seq in sorted(found)[:limit]]
+
+    def saying(self, sql: sqlite3.Connection, word: str, space: int, limit: int) -> list[str]:
+        rows = sql.execute(
+            "SELECT e.content FROM words JOIN entries e ON e.seq = words.rowid"
+            " WHERE words MATCH ? AND words.rowid BETWEEN ? AND ? LIMIT ?",
+            (f'"{word}"', *span(space), limit),
+        )
+        return [content for (content,) in rows]
+
+    @contextmanager
+    def filled(self, sql: sqlite3.Connection, space: int) -> Iterator[None]:
+        (made,) = sql.execute("SELECT made FROM namespaces WHERE id = ?", (space,)).fetchone()
+        sql.execute("INSERT INTO unindexed VALUES (1)")
+        yield  # after an error everything is undone, the mark too
+        sql.execute(
+            "INSERT INTO words(rowid, content) SELECT seq, content FROM entries WHERE seq > ? AND seq < ?",
+            (space * PLACES + made, (space + 1) * PLACES),
+        )
+        sql.execute("DELETE FROM unindexed")
+
+
+class _Vectors(Vectors):
+    put = staticmethod(put_vectors)
+
+
+class MemoryFile(Database):
+    """The database of memories in a SQLite file."""
+
+    def __init__(self, path: str | os.PathLike[str], *, durable: bool = True) -> None:
+        super().__init__(path, SCHEMA, durable=durable)
+        self.words, self.vectors = _Words(), _Vectors()
+
+    def fits(self, wanted: str) -> Condition:
+        """The condition that an entry's metadata has what a filter asks for."""
+        return "metadata_fits(e.metadata, ?)", [wanted]
+
+    def faults(self, sql: sqlite3.Connection) -> Iterator[str]:
+        """What SQLite itself finds wrong, one sentence each."""
+        yield from faults(sql)
+        if (error := index_fault(sql)) is not None:
+            yield f"the full-text index does not fit the contents ({error})"
+
+    def rebuild_words(self, sql: sqlite3.Connection) -> None:
+        """Rebuild the full-text index."""
+        sql.execute("INSERT INTO words(words) VALUES ('rebuild')")

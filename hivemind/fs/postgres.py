@@ -1,0 +1,317 @@
+"""A PostgreSQL database in the place of a SQLite file: one connection a process, short transactions, one version that is
+known.
+
+What is written takes its turn: writers of one schema queue on an advisory lock, which the server releases when their
+transaction or their connection ends. Readers see one committed state and wait for nobody. A connection that was lost is
+made anew at the next transaction; what was under way fails, and nothing of it is stored.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import TYPE_CHECKING, Any
+from urllib.parse import parse_qsl, urlsplit
+
+from hivemind.errors import UnknownVersion, UserError
+from hivemind.fs.crash import reached
+
+if TYPE_CHECKING:
+    import psycopg
+
+__all__ = ["Postgres", "PostgresSchema", "Statements", "check_url", "is_postgres"]
+
+_SCHEMES = ("postgresql", "postgres")
+_SECRET = ("password", "sslpassword")
+_DEFAULTS = {
+    "connect_timeout": "10", "application_name": "hivemind",
+    "keepalives_idle": "20", "keepalives_interval": "5", "keepalives_count": "3", "tcp_user_timeout": "30000",
+}  # fmt: skip
+# A client that is stopped within a transaction must not hold up the others for ever, nor one wait for ever.
+_SETTINGS = (
+    "SET statement_timeout = '60s'; SET idle_in_transaction_session_timeout = '60s'; SET client_min_messages = error"
+)
+_PASSWORD = "keep the password in PGPASSFILE (~/.pgpass), PGPASSWORD or a service file (postgresql://?service=NAME)"
+
+
+def is_postgres(place: object) -> bool:
+    """Whether a path or URL names a PostgreSQL database."""
+    return isinstance(place, str) and place.partition("://")[0] in _SCHEMES and "://" in place
+
+
+def check_url(url: str) -> str:
+    """The URL as it is. Raises UserError, which shows no URL, unless it names a PostgreSQL database without a password."""
+    try:
+        parts = urlsplit(url)
+        password, named = parts.password, {name for name, _ in parse_qsl(parts.query, keep_blank_values=True)}
+    except ValueError as error:
+        raise UserError(f"that is no URL ({error})", mend="write postgresql://USER@HOST/DATABASE") from None
+    if not is_postgres(url):
+        raise UserError("that is no URL of a PostgreSQL database", mend="write postgresql://USER@HOST/DATABASE")
+    if password is not None or named.intersection(_SECRET):
+        raise UserError("the URL holds a password", mend=_PASSWORD)
+    return url
+
+
+@dataclass(frozen=True, slots=True)
+class PostgresSchema:
+    """Tables of one kind in a schema of their own, at one version, which is a row of its table `version`.
+
+    `name` is the schema's, `what` what people call its contents. `migrations[n]` are the statements that make version n + 1
+    of version n; the last of them is what this program knows. `extensions` are (name, least version). `error` is raised for
+    all that goes wrong. `settings` are statements for each new connection, `adapt` says how its types are read and written.
+    """
+
+    name: str
+    what: str
+    room: str
+    error: type[UserError]
+    migrations: tuple[tuple[str, ...], ...]
+    extensions: tuple[tuple[str, tuple[int, ...]], ...] = ()
+    settings: tuple[str, ...] = ()
+    adapt: Callable[[psycopg.Connection[Any]], None] | None = None
+
+
+@lru_cache(maxsize=512)
+def _marked(statement: str) -> bytes:
+    """The statement as psycopg takes it: parameters are `%s` there."""
+    return statement.replace("%", "%%").replace("?", "%s").encode()
+
+
+class Statements:
+    """Runs the statements of one transaction; their parameters are marked by `?`, as for SQLite (`fs.database.Sql`)."""
+
+    def __init__(self, connection: psycopg.Connection[Any]) -> None:
+        self.connection = connection
+
+    def execute(self, statement: str, parameters: Sequence[Any] = (), /) -> psycopg.Cursor[Any]:
+        return self.connection.execute(_marked(statement), parameters, binary=True)
+
+    def executemany(self, statement: str, parameters: Iterable[Sequence[Any]], /) -> None:
+        with self.connection.cursor() as cursor:
+            cursor.executemany(_marked(statement), parameters)
+
+
+class Postgres:
+    """The tables of a schema in the database that a URL names. Raises UserError for a URL with a password, and the schema's
+    error where psycopg, the server, a right or an extension is missing; UnknownVersion for tables of another version."""
+
+    was_made = True  # nobody knows before asking; the first transaction makes the tables
+
+    def __init__(self, url: str, schema: PostgresSchema, *, durable: bool = True) -> None:
+        self.path = check_url(url)
+        self.schema = schema
+        self._durable = durable
+        self._inherited: list[Any] = []  # connections of a parent, which only that may close
+        self._connection: psycopg.Connection[Any] | None = None
+        self._start()
+
+    def _start(self) -> None:
+        self._pid = os.getpid()
+        self._guard = threading.RLock()
+        self._inherited.append(self._connection)
+        self._connection = None
+        self._depth = 0
+        self._writing = False
+
+    @contextmanager
+    def read(self) -> Iterator[Statements]:
+        """Statements that see one state of the database throughout."""
+        with self._transaction("BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY", writing=False) as sql:
+            yield sql
+
+    @contextmanager
+    def write(self) -> Iterator[Statements]:
+        """A transaction that nobody else writes beside: all of it is committed, or nothing on any error.
+
+        Within another one it is a part of that, undone alone if it fails.
+        """
+        with self._transaction("BEGIN ISOLATION LEVEL READ COMMITTED", writing=True) as sql:
+            yield sql
+
+    @contextmanager
+    def _transaction(self, begin: str, *, writing: bool) -> Iterator[Statements]:
+        if self._pid != os.getpid():
+            self._start()
+        with self._guard:
+            part: AbstractContextManager[object]
+            if self._depth:
+                assert self._writing or not writing, "a write inside a read: the read's snapshot may be old"
+                assert self._connection is not None
+                part = self._connection.transaction() if writing else nullcontext()
+            else:
+                part = self._whole(begin, writing)
+            with part:
+                assert self._connection is not None
+                self._depth += 1
+                try:
+                    yield Statements(self._connection)
+                finally:
+                    self._depth -= 1
+
+    @contextmanager
+    def _whole(self, begin: str, writing: bool) -> Iterator[None]:
+        with self._explained("nothing was stored") if writing else self._explained():
+            connection = self._begun(begin)
+            self._writing = writing
+            try:
+                if writing:
+                    connection.execute("SELECT pg_advisory_xact_lock(hashtextextended(%s, 0))", (self.schema.name,))
+                yield
+                if writing:
+                    reached(f"{self.schema.room}.write.before_commit")
+                    with self._explained("whether it was stored is not known"):
+                        connection.execute("COMMIT")
+                    reached(f"{self.schema.room}.write.committed")
+            finally:
+                self._writing = False
+                if connection.broken:
+                    connection.close()
+                elif connection.info.transaction_status:  # nothing was written, or it failed
+                    connection.execute("ROLLBACK")
+
+    def _begun(self, begin: str) -> psycopg.Connection[Any]:
+        """The connection, within a new transaction; a new one, if the server was started anew or has closed it meanwhile."""
+        import psycopg
+
+        if self._connection is not None and not self._connection.closed:
+            try:
+                self._connection.execute(begin.encode())
+                return self._connection
+            except psycopg.OperationalError:
+                if not self._connection.broken:
+                    raise
+                self._connection.close()
+        self._connection = self._connect()
+        self._connection.execute(begin.encode())
+        return self._connection
+
+    def _connect(self) -> psycopg.Connection[Any]:
+        import psycopg
+        from psycopg.conninfo import conninfo_to_dict, make_conninfo
+
+        said = {name: value for name, value in conninfo_to_dict(self.path).items() if value is not None}
+        connection = psycopg.connect(make_conninfo("", **(_DEFAULTS | said)), autocommit=True)
+        try:
+            connection.execute(_SETTINGS)
+            connection.execute(
+                "SELECT set_config('synchronous_commit', CASE WHEN NOT %s THEN 'off' WHEN current_setting("
+                "'synchronous_commit') = 'off' THEN 'on' ELSE current_setting('synchronous_commit') END, false)",
+                (self._durable,),
+            )
+            self._prepare(connection)
+            names = [name for name, _ in self.schema.extensions]
+            places = connection.execute(
+                "SELECT quote_ident(n.nspname) FROM pg_extension e JOIN pg_namespace n ON n.oid = e.extnamespace"
+                " WHERE e.extname = ANY(%s)",
+                (names,),
+            ).fetchall()
+            path = ", ".join([self.schema.name, *(place for (place,) in places)])
+            connection.execute(f"SET search_path = {path}".encode())
+            for statement in self.schema.settings:
+                connection.execute(statement.encode())
+            if self.schema.adapt is not None:
+                self.schema.adapt(connection)
+        except BaseException:
+            connection.close()
+            raise
+        return connection
+
+    # the schema and its version
+
+    def _prepare(self, connection: psycopg.Connection[Any]) -> None:
+        """Make the tables, or bring those of an earlier version up to date: one process does, the others wait for it."""
+        newest = len(self.schema.migrations)
+        if self._version(connection) == newest:
+            return
+        with connection.transaction():
+            connection.execute("SELECT pg_advisory_xact_lock(hashtextextended(%s, 0))", (self.schema.name,))
+            found = self._version(connection)
+            if not found:
+                if connection.info.parameter_status("server_encoding") != "UTF8":
+                    self._refuse("its encoding is not UTF8", "createdb -E UTF8 -T template0 NAME")
+                if connection.execute("SELECT to_regnamespace(%s)", (self.schema.name,)).fetchone() == (None,):
+                    connection.execute(f"CREATE SCHEMA {self.schema.name}".encode())
+            for name, least in self.schema.extensions:
+                self._require(connection, name, least)
+            for statements in self.schema.migrations[found:]:
+                for statement in statements:
+                    connection.execute(statement.encode())
+            reached(f"{self.schema.room}.schema.written")
+            connection.execute(f"UPDATE {self.schema.name}.version SET number = {newest}".encode())
+
+    def _version(self, connection: psycopg.Connection[Any]) -> int:
+        """The version of the tables, 0 where there are none. Raises UnknownVersion."""
+        name = f"{self.schema.name}.version"
+        if connection.execute("SELECT to_regclass(%s)", (name,)).fetchone() == (None,):
+            return 0
+        row = connection.execute(f"SELECT number FROM {name}".encode()).fetchone()
+        found, newest = (0 if row is None else int(row[0])), len(self.schema.migrations)
+        if not 1 <= found <= newest:
+            raise UnknownVersion(
+                f"has {self.schema.what} of version {found}, this program knows version {newest}",
+                where=self.path,
+                mend="use the hivemind that wrote it, or another database",
+            )
+        return found
+
+    def _require(self, connection: psycopg.Connection[Any], name: str, least: tuple[int, ...]) -> None:
+        found = connection.execute("SELECT extversion FROM pg_extension WHERE extname = %s", (name,)).fetchone()
+        if found is None:
+            known = connection.execute("SELECT 1 FROM pg_available_extensions WHERE name = %s", (name,)).fetchone()
+            if known is None:
+                self._refuse(f"its server has no extension {name!r}", "install pgvector on the server, then try again")
+            connection.execute(f"CREATE EXTENSION IF NOT EXISTS {name} SCHEMA public".encode())
+            found = connection.execute("SELECT extversion FROM pg_extension WHERE extname = %s", (name,)).fetchone()
+        version = "" if found is None else str(found[0])
+        if tuple(int(part) for part in version.split(".") if part.isdigit()) < least:
+            wanted = ".".join(map(str, least))
+            self._refuse(f"its extension {name!r} is {version}, {wanted} is needed", f"ALTER EXTENSION {name} UPDATE")
+
+    def _refuse(self, what: str, mend: str) -> None:
+        raise self.schema.error(what, where=self.path, mend=mend)
+
+    # what goes wrong
+
+    @contextmanager
+    def _explained(self, outcome: str = "") -> Iterator[None]:
+        """What psycopg raises becomes the schema's error, in words. `outcome` says what became of a write."""
+        kind, then = self.schema.error, f"; {outcome}" if outcome else ""
+        try:
+            import psycopg
+        except ImportError:
+            mend = "pip install 'hivemind-swarm[postgres]'"
+            raise kind("needs psycopg, a client of PostgreSQL", where=self.path, mend=mend) from None
+        try:
+            yield
+        except psycopg.errors.InsufficientPrivilege as error:
+            mend = f"its owner gives the right; chapter 13 of the manual says which ones {self.schema.what} need"
+            raise kind(f"its role may not do that ({_line(error)}){then}", where=self.path, mend=mend) from error
+        except (psycopg.errors.LockNotAvailable, psycopg.errors.QueryCanceled) as error:
+            mend = "somebody holds it, or it is overloaded: try again"
+            raise kind(f"the server took too long ({_line(error)}){then}", where=self.path, mend=mend) from error
+        except psycopg.OperationalError as error:
+            mend = "start the server, or mend the way to it; what is asked next is asked anew"
+            raise kind(f"the server is away ({_line(error)}){then}", where=self.path, mend=mend) from error
+        except psycopg.DataError as error:
+            raise kind(f"PostgreSQL can't keep that ({_line(error)}){then}", where=self.path) from error
+        except psycopg.Error as error:
+            raise kind(f"failed ({_line(error)}){then}", where=self.path) from error
+
+    def close(self) -> None:
+        """Close this process's connection; the next use opens it again."""
+        if self._pid != os.getpid():
+            self._start()
+        with self._guard:
+            if self._connection is not None:
+                self._connection.close()
+                self._connection = None
+
+
+def _line(error: BaseException) -> str:
+    """The first line of what libpq or the server says, which may be a page."""
+    return " ".join(str(error).split("\n")[0].split()) or type(error).__name__

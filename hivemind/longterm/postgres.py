@@ -1,0 +1,331 @@
+"""Memories in PostgreSQL: the same tables as in memory.db, its own text search, and vectors by pgvector (spec 11)."""
+
+# ruff: noqa: S608 - statements are put together from this program's own constants; values are always bound
+from __future__ import annotations
+
+import json
+import unicodedata
+from array import array
+from collections.abc import Collection, Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+
+from hivemind.fs.postgres import Postgres, PostgresSchema, Statements
+from hivemind.longterm.errors import LongtermError, StoreDamaged
+from hivemind.longterm.filters import Condition
+from hivemind.longterm.rows import PLACES
+
+if TYPE_CHECKING:
+    import psycopg
+
+__all__ = ["MemoryServer"]
+
+_INDEXED = 384  # the dimension of the default model: vectors of another are compared one by one
+_EXACT = 20_000  # vectors that are compared one by one rather than through the index
+_SEARCHED = 400  # candidates that the index keeps while it searches: 0.99 of the true neighbours are among them
+
+# What SQLite's tokenizer does with them: punctuation parts words, and letters of Latin scripts lose their accents.
+_PUNCTUATION = "!\"#$%&'()*+,-./:;<=>?@[\\]^_`{|}~"
+_ACCENTED = "".join(char for char in map(chr, range(0xC0, 0x250)) if len(unicodedata.normalize("NFD", char)) > 1)
+_PLAIN = "".join(unicodedata.normalize("NFD", char)[0] for char in _ACCENTED)
+_UNACCENTED = str.maketrans(_ACCENTED, _PLAIN)
+
+
+def _quoted(text: str) -> str:
+    return "'" + text.replace("'", "''") + "'"
+
+
+_WORDS_OF = (
+    f"to_tsvector('hivemind_memory.words'::regconfig, translate(content, {_quoted(_PUNCTUATION + _ACCENTED)},"
+    f" {_quoted(' ' * len(_PUNCTUATION) + _PLAIN)}))"
+)
+
+_VERSION_1 = (
+    "SET LOCAL search_path = hivemind_memory, public",
+    "CREATE TABLE version (number integer NOT NULL)",
+    "INSERT INTO version VALUES (0)",
+    # what SQLite calls by these names, so that both run the same statements
+    "CREATE FUNCTION json_extract(value json, path text) RETURNS text LANGUAGE sql IMMUTABLE PARALLEL SAFE"
+    " AS $$ SELECT value ->> substr(path, 3) $$",
+    "CREATE FUNCTION length(value vector) RETURNS integer LANGUAGE sql IMMUTABLE PARALLEL SAFE"
+    " AS $$ SELECT 4 * vector_dims(value) $$",
+    # stems as SQLite's `porter` has them, and like it no stop words: the engine knows which words say nothing
+    "CREATE TEXT SEARCH DICTIONARY stems (TEMPLATE = snowball, Language = english)",
+    "CREATE TEXT SEARCH CONFIGURATION words (COPY = pg_catalog.simple)",
+    "ALTER TEXT SEARCH CONFIGURATION words ALTER MAPPING FOR asciiword, word, numword WITH stems",
+    """CREATE TABLE namespaces (
+        id bigint PRIMARY KEY GENERATED ALWAYS AS IDENTITY,
+        path text COLLATE "C" NOT NULL UNIQUE,
+        entries bigint NOT NULL DEFAULT 0,
+        made bigint NOT NULL DEFAULT 0
+    )""",
+    f"""CREATE TABLE entries (
+        seq bigint PRIMARY KEY,
+        id text COLLATE "C" NOT NULL UNIQUE,
+        space bigint NOT NULL REFERENCES namespaces(id),
+        key text COLLATE "C" NOT NULL,
+        content text NOT NULL,
+        digest bytea NOT NULL,
+        metadata json NOT NULL CHECK (metadata::jsonb IS NOT NULL),
+        category text,
+        importance double precision CHECK (importance BETWEEN 0 AND 1),
+        created_at bigint NOT NULL,
+        updated_at bigint NOT NULL,
+        expires_at bigint,
+        version integer NOT NULL CHECK (version > 0),
+        parent_id text COLLATE "C",
+        links json NOT NULL,
+        wants boolean NOT NULL DEFAULT true,
+        problem text,
+        words tsvector NOT NULL GENERATED ALWAYS AS ({_WORDS_OF}) STORED,
+        UNIQUE (space, key),
+        CHECK (seq / {PLACES} = space)
+    )""",
+    "CREATE INDEX entries_words ON entries USING gin (words)",
+    "CREATE INDEX entries_digest ON entries(digest)",
+    "CREATE INDEX entries_parent ON entries(parent_id) WHERE parent_id IS NOT NULL",
+    "CREATE INDEX entries_expiry ON entries(expires_at) WHERE expires_at IS NOT NULL",
+    "CREATE INDEX entries_problem ON entries(seq) WHERE problem IS NOT NULL",
+    """CREATE INDEX entries_speaker ON entries(space, json_extract(metadata, '$.speaker'))
+        WHERE json_extract(metadata, '$.speaker') IS NOT NULL""",
+    """CREATE INDEX entries_session ON entries(space, CAST(json_extract(metadata, '$.session') AS TEXT))
+        WHERE json_extract(metadata, '$.session') IS NOT NULL""",
+    """CREATE TABLE versions (
+        seq bigint NOT NULL REFERENCES entries(seq) ON DELETE CASCADE,
+        version integer NOT NULL,
+        content text NOT NULL,
+        metadata json NOT NULL,
+        category text,
+        importance double precision,
+        updated_at bigint NOT NULL,
+        expires_at bigint,
+        parent_id text,
+        links json NOT NULL,
+        PRIMARY KEY (seq, version)
+    )""",
+    "CREATE TABLE given (seq bigint PRIMARY KEY REFERENCES entries(seq) ON DELETE CASCADE, vector bytea NOT NULL)",
+    "CREATE TABLE users (id text PRIMARY KEY, name text NOT NULL, created_at bigint NOT NULL)",
+    """CREATE TABLE vectors (
+        key bigint PRIMARY KEY REFERENCES entries(seq) ON DELETE CASCADE,
+        grp bigint NOT NULL,
+        dimension integer NOT NULL GENERATED ALWAYS AS (vector_dims(vector)) STORED,
+        model text NOT NULL,
+        vector vector NOT NULL
+    )""",
+    "ALTER TABLE vectors ALTER COLUMN vector SET STORAGE PLAIN",
+    "CREATE INDEX vectors_group ON vectors(grp)",
+    f"CREATE INDEX vectors_near ON vectors USING hnsw ((vector::vector({_INDEXED})) vector_cosine_ops)"
+    f" WHERE dimension = {_INDEXED}",
+    """CREATE TABLE parts (
+        seq bigint PRIMARY KEY REFERENCES vectors(key) ON DELETE CASCADE, model text NOT NULL, vectors bytea NOT NULL
+    )""",
+    """CREATE FUNCTION entries_changed() RETURNS trigger LANGUAGE plpgsql SET search_path FROM CURRENT AS $$ BEGIN
+        IF TG_OP = 'INSERT' THEN
+            UPDATE namespaces SET entries = entries + 1, made = new.seq % 4294967296 WHERE id = new.space;
+        ELSIF TG_OP = 'DELETE' THEN
+            UPDATE namespaces SET entries = entries - 1 WHERE id = old.space;
+            UPDATE entries SET parent_id = NULL WHERE parent_id = old.id;
+        ELSIF old.version <> new.version THEN
+            INSERT INTO versions VALUES (old.seq, old.version, old.content, old.metadata, old.category, old.importance,
+                old.updated_at, old.expires_at, old.parent_id, old.links);
+            IF old.content <> new.content THEN
+                DELETE FROM vectors WHERE key = new.seq;
+                DELETE FROM given WHERE seq = new.seq;
+            END IF;
+        END IF;
+        RETURN NULL;
+    END $$""",
+    "CREATE TRIGGER entries_changed AFTER INSERT OR DELETE OR UPDATE OF version ON entries"
+    " FOR EACH ROW EXECUTE FUNCTION entries_changed()",
+    # For people, and for programs of other kinds: what they know as a table of memories (seed 001, *Memory Table*).
+    """CREATE VIEW memory AS SELECT e.id, ARRAY(SELECT json_array_elements_text(n.path::json)) AS namespace, e.key, e.content,
+        e.metadata::jsonb AS metadata, v.vector AS embedding, to_timestamp(e.created_at / 1e6) AS created_at,
+        to_timestamp(e.updated_at / 1e6) AS updated_at, to_timestamp(e.expires_at / 1e6) AS expires_at, e.category,
+        e.importance, e.version, e.parent_id, e.links::jsonb AS links
+        FROM entries e JOIN namespaces n ON n.id = e.space LEFT JOIN vectors v ON v.key = e.seq""",
+)
+
+
+class _Vector(bytes):
+    """A packed vector, on its way into the database."""
+
+
+def _adapt(connection: psycopg.Connection[Any]) -> None:
+    """Vectors are packed as everywhere else, float32 in little-endian order; JSON is text."""
+    from psycopg.adapt import Dumper, Loader
+    from psycopg.pq import Format
+    from psycopg.types import TypeInfo
+
+    vector = TypeInfo.fetch(connection, "vector")
+    assert vector is not None  # the tables have columns of it
+
+    class Vectors(Dumper):
+        format = Format.BINARY
+        oid = vector.oid if vector else 0
+
+        def dump(self, obj: _Vector) -> bytes:
+            return (len(obj) // 4).to_bytes(2, "big") + b"\0\0" + _swapped(obj)
+
+    class Packed(Loader):
+        format = Format.BINARY
+
+        def load(self, data: Any) -> bytes:
+            return _swapped(bytes(data)[4:])
+
+    class Text(Loader):
+        format = Format.BINARY
+
+        def load(self, data: Any) -> str:
+            return bytes(data).decode()
+
+    connection.adapters.register_dumper(_Vector, Vectors)
+    connection.adapters.register_loader(vector.oid, Packed)
+    connection.adapters.register_loader("json", Text)
+
+
+def _swapped(packed: bytes) -> bytes:
+    numbers = array("f", packed)
+    numbers.byteswap()
+    return numbers.tobytes()
+
+
+_SCHEMA = PostgresSchema(
+    name="hivemind_memory",
+    what="memories",
+    room="longterm",
+    error=LongtermError,
+    migrations=(_VERSION_1,),
+    extensions=(("vector", (0, 8)),),
+    settings=(f"SET hnsw.ef_search = {_SEARCHED}", "SET hnsw.iterative_scan = strict_order"),
+    adapt=_adapt,
+)
+
+
+_QUERY = "to_tsquery('hivemind_memory.words', ?)"
+
+
+def _any_of(words: Sequence[str]) -> str:
+    """A query for any of some words, which have letters and digits only."""
+    return " | ".join(f"'{word.translate(_UNACCENTED)}'" for word in words)
+
+
+class _Words:
+    """The entries' column `words`."""
+
+    def how_often(self, sql: Statements, word: str, spaces: Sequence[int], bound: int) -> int:
+        found = f"SELECT 1 FROM entries WHERE words @@ {_QUERY} AND space = ANY(?) LIMIT ?"
+        rows = sql.execute(f"SELECT count(*) FROM ({found}) AS found", (_any_of([word]), list(spaces), bound + 1))
+        return sum(count for (count,) in rows)
+
+    def matching(
+        self, sql: Statements, words: Sequence[str], spaces: Sequence[int], where: Condition, limit: int
+    ) -> list[int]:
+        query = _any_of(words)
+        rows = sql.execute(
+            f"SELECT e.seq FROM entries e WHERE e.words @@ {_QUERY} AND e.space = ANY(?)"
+            f" AND {where[0]} ORDER BY ts_rank(e.words, {_QUERY}) DESC, e.seq LIMIT ?",
+            (query, list(spaces), *where[1], query, limit),
+        )
+        return [seq for (seq,) in rows]
+
+    def saying(self, sql: Statements, word: str, space: int, limit: int) -> list[str]:
+        statement = f"SELECT content FROM entries WHERE words @@ {_QUERY} AND space = ? ORDER BY seq LIMIT ?"
+        return [content for (content,) in sql.execute(statement, (_any_of([word]), space, limit))]
+
+    @contextmanager
+    def filled(self, sql: Statements, space: int) -> Iterator[None]:
+        yield
+
+
+class _Vectors:
+    """The table `vectors`: what a namespace has is compared one by one, through the index where that would be many."""
+
+    def nearest(
+        self, sql: Statements, model: str, query: bytes, limit: int, groups: Collection[int] | None = None
+    ) -> list[tuple[int, float]]:
+        if limit <= 0:
+            return []
+        dimension, wanted = len(query) // 4, None if groups is None else list(groups)
+        counted = "SELECT coalesce(sum(entries), 0) FROM namespaces WHERE CAST(? AS bigint[]) IS NULL OR id = ANY(?)"
+        ((many,),) = sql.execute(counted, (wanted, wanted)).fetchall()
+        is_indexed = dimension == _INDEXED and many > _EXACT
+        column = f"vector::vector({_INDEXED})" if is_indexed else "vector"  # the index is on the one, not on the other
+        rows = sql.execute(
+            f"SELECT key, 1 - ({column} <=> ?) FROM vectors WHERE dimension = {dimension} AND model = ?"
+            f" AND (CAST(? AS bigint[]) IS NULL OR grp = ANY(?)) ORDER BY {column} <=> ? LIMIT ?",
+            (_Vector(query), model, wanted, wanted, _Vector(query), limit),
+        )
+        return sorted(((key, round(near, 6)) for key, near in rows), key=lambda pair: (-pair[1], pair[0]))
+
+    def cosines(self, sql: Statements, model: str, query: bytes, keys: Collection[int]) -> dict[int, float]:
+        rows = sql.execute(
+            f"SELECT key, 1 - (vector <=> ?) FROM vectors WHERE dimension = {len(query) // 4} AND model = ? AND key = ANY(?)",
+            (_Vector(query), model, list(keys)),
+        )
+        return {key: round(near, 6) for key, near in rows}
+
+    def put(self, sql: Statements, model: str, rows: Iterable[tuple[int, int, bytes]]) -> None:
+        sql.executemany(
+            "INSERT INTO vectors(key, grp, model, vector) VALUES (?, ?, ?, ?) ON CONFLICT(key)"
+            " DO UPDATE SET grp = excluded.grp, model = excluded.model, vector = excluded.vector",
+            [(key, group, model, _Vector(vector)) for key, group, vector in rows],
+        )
+
+
+class MemoryServer(Postgres):
+    """The database of memories on a PostgreSQL server."""
+
+    def __init__(self, url: str, *, durable: bool = True) -> None:
+        super().__init__(url, _SCHEMA, durable=durable)
+        self.words, self.vectors = _Words(), _Vectors()
+
+    @contextmanager
+    def _explained(self, outcome: str = "") -> Iterator[None]:
+        """A row that makes no sense is one that somebody wrote by hand: there is no file to restore."""
+        try:
+            with super()._explained(outcome):
+                yield
+        except StoreDamaged as error:
+            raise LongtermError(error.what, where=self.path, mend="correct that row, or delete it") from error
+
+    def fits(self, wanted: str) -> Condition:
+        """The condition that an entry's metadata has what a filter asks for (`filters.metadata_fits` says the same)."""
+        parts, given = [], list[Any]()
+        for name, value in json.loads(wanted).items():
+            is_test = isinstance(value, dict) and any(key.startswith("$") for key in value)
+            for operator, operand in value.items() if is_test else [("$eq", value)]:
+                part, operands = _test(operator, operand)
+                parts.append(part)
+                given += [operand if operand is not _NAME else name for operand in operands]
+        return " AND ".join(parts) or "true", given
+
+    def faults(self, sql: Statements) -> Iterable[str]:
+        """The server looks after its files itself."""
+        return ()
+
+    def rebuild_words(self, sql: Statements) -> None:
+        """The column of words is the server's own."""
+
+
+_NAME = object()
+_VALUE = "(e.metadata::jsonb -> CAST(? AS text))"
+_COMPARED = {"$gt": ">", "$gte": ">=", "$lt": "<", "$lte": "<="}
+
+
+def _test(operator: str, operand: Any) -> tuple[str, list[Any]]:
+    """The condition of one operator, whose name was checked before; `_NAME` stands for the field's name."""
+    told = json.dumps(operand, ensure_ascii=False)
+    if operator in _COMPARED:
+        if isinstance(operand, str):
+            text = f"({_VALUE} #>> '{{}}') COLLATE \"C\" {_COMPARED[operator]} ?"
+            return f"coalesce(jsonb_typeof({_VALUE}) = 'string' AND {text}, false)", [_NAME, _NAME, operand]
+        if isinstance(operand, bool) or not isinstance(operand, int | float):
+            return "false", []
+        number = f"{_VALUE} {_COMPARED[operator]} CAST(? AS jsonb)"
+        return f"coalesce(jsonb_typeof({_VALUE}) = 'number' AND {number}, false)", [_NAME, _NAME, told]
+    if operator == "$exists":
+        return f"({_VALUE} IS NOT NULL) = ?", [_NAME, bool(operand)]
+    among = operator in ("$in", "$nin")
+    values = "(SELECT jsonb_array_elements(CAST(? AS jsonb)))" if among else "(CAST(? AS jsonb))"
+    part = f"coalesce({_VALUE} IN {values}, false)"
+    return f"NOT {part}" if operator in ("$nin", "$ne") else part, [_NAME, told]
