@@ -256,6 +256,7 @@ class HiveConfig(_Strict):
     review_timeout_s: float = Field(60.0, gt=0)
     encoding: str = DEFAULT_ENCODING
     embedder: Literal["auto", "none", "minilm", "hashing"] | EmbedderConfig = "auto"
+    memory: str | None = None
     roots: list[Annotated[RootConfig, BeforeValidator(_as_root)]] = []
     mail: MailConfig = MailConfig.model_construct()
     mcp: McpConfig = McpConfig.model_construct()

@@ -229,6 +229,9 @@ class Hive:
     def memory(self) -> MemoryStore:
         from hivemind.longterm import MemoryStore
 
-        return MemoryStore(
-            self.layout.memory_db, self.embedder, token_counter=self.count_tokens, durable=self.config.durable
-        )
+        place = str(self.layout.memory_db)
+        if self.config.memory is not None:
+            from hivemind.fs.postgres import check_url
+
+            place = check_url(self.config.memory)
+        return MemoryStore(place, self.embedder, token_counter=self.count_tokens, durable=self.config.durable)

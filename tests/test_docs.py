@@ -220,7 +220,7 @@ def test_every_key_of_a_step_is_documented() -> None:
 def test_the_hive_yaml_of_the_repository_shows_the_defaults() -> None:
     shown = parse((ROOT / "hive.yaml").read_text("utf-8"), "hive.yaml").values
     assert HiveConfig.model_validate(shown) == HiveConfig()
-    assert set(HiveConfig.model_fields) - set(shown) <= {"guard"}
+    assert set(HiveConfig.model_fields) - set(shown) <= {"guard", "memory"}
 
 
 def test_every_tool_is_in_the_chapter_on_agents() -> None:

@@ -17,7 +17,7 @@ from hivemind import fs
 from hivemind.agent.working_memory import look_of_stores
 from hivemind.boundary import Unreadable, boundary, read_input
 from hivemind.embedding import EmbedderUnavailable
-from hivemind.errors import HivemindError
+from hivemind.errors import HivemindError, UserError
 from hivemind.fs.backup import back_up, next_backup
 from hivemind.longterm import MemoryStore
 from hivemind.minds import Mind, MindError
@@ -130,8 +130,17 @@ class Upkeep:
             return False
 
     def _in_memory(self, use: Callable[[MemoryStore], int]) -> bool:
+        if "memories" in self._failed:
+            return False
         memory = self._hive.memory
-        return memory.database.was_made and soundly(self._hive, lambda: use(memory)) > 0
+        try:
+            return memory.database.was_made and soundly(self._hive, lambda: use(memory)) > 0
+        except UserError as error:
+            if self._hive.config.memory is None:
+                raise
+            _log.warning("no upkeep of memories: %s", error)  # its server is away: another time
+            self._failed.add("memories")
+            return False
 
     def _back_up(self) -> bool:
         """Back up one database that is due."""
@@ -151,6 +160,8 @@ class Upkeep:
     def _next_due(self) -> float:
         """When the next memory expires, or a backup is due, in seconds since 1970."""
         layout = self._hive.layout
-        found = self._hive.memory.next_expiry() if self._hive.memory.database.was_made else None
+        memory = self._hive.memory
+        # on a server all hives' writes forget what has expired, and it may be away
+        found = memory.next_expiry() if self._hive.config.memory is None and memory.database.was_made else None
         backups = (next_backup(path, layout.backups) for path in (layout.documents_db, layout.memory_db))
         return min(_NEVER if found is None else found.timestamp(), *(_NEVER if due is None else due for due in backups))

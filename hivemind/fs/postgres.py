@@ -6,6 +6,7 @@ transaction or their connection ends. Readers see one committed state and wait f
 made anew at the next transaction; what was under way fails, and nothing of it is stored.
 """
 
+# ruff: noqa: S608 - names in statements are this program's own constants
 from __future__ import annotations
 
 import os
@@ -17,6 +18,7 @@ from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 from urllib.parse import parse_qsl, urlsplit
 
+from hivemind.boundary import boundary
 from hivemind.errors import UnknownVersion, UserError
 from hivemind.fs.crash import reached
 
@@ -35,7 +37,7 @@ _DEFAULTS = {
 _SETTINGS = (
     "SET statement_timeout = '60s'; SET idle_in_transaction_session_timeout = '60s'; SET client_min_messages = error"
 )
-_PASSWORD = "keep the password in PGPASSFILE (~/.pgpass), PGPASSWORD or a service file (postgresql://?service=NAME)"
+_ELSEWHERE = "keep the password in PGPASSFILE (~/.pgpass), PGPASSWORD or a service file (postgresql://?service=NAME)"
 
 
 def is_postgres(place: object) -> bool:
@@ -45,15 +47,13 @@ def is_postgres(place: object) -> bool:
 
 def check_url(url: str) -> str:
     """The URL as it is. Raises UserError, which shows no URL, unless it names a PostgreSQL database without a password."""
-    try:
+    with boundary("URL of a database"):
         parts = urlsplit(url)
         password, named = parts.password, {name for name, _ in parse_qsl(parts.query, keep_blank_values=True)}
-    except ValueError as error:
-        raise UserError(f"that is no URL ({error})", mend="write postgresql://USER@HOST/DATABASE") from None
     if not is_postgres(url):
         raise UserError("that is no URL of a PostgreSQL database", mend="write postgresql://USER@HOST/DATABASE")
     if password is not None or named.intersection(_SECRET):
-        raise UserError("the URL holds a password", mend=_PASSWORD)
+        raise UserError("the URL holds a password", mend=_ELSEWHERE)
     return url
 
 
@@ -268,7 +268,9 @@ class Postgres:
             connection.execute(f"CREATE EXTENSION IF NOT EXISTS {name} SCHEMA public".encode())
             found = connection.execute("SELECT extversion FROM pg_extension WHERE extname = %s", (name,)).fetchone()
         version = "" if found is None else str(found[0])
-        if tuple(int(part) for part in version.split(".") if part.isdigit()) < least:
+        with boundary("version of an extension", name):
+            numbers = tuple(int(part) for part in version.split(".") if part.isdigit())
+        if numbers < least:
             wanted = ".".join(map(str, least))
             self._refuse(f"its extension {name!r} is {version}, {wanted} is needed", f"ALTER EXTENSION {name} UPDATE")
 
@@ -301,6 +303,10 @@ class Postgres:
             raise kind(f"PostgreSQL can't keep that ({_line(error)}){then}", where=self.path) from error
         except psycopg.Error as error:
             raise kind(f"failed ({_line(error)}){then}", where=self.path) from error
+
+    def __del__(self) -> None:
+        if getattr(self, "_connection", None) is not None and self._pid == os.getpid():
+            self.close()
 
     def close(self) -> None:
         """Close this process's connection; the next use opens it again."""

@@ -1,6 +1,6 @@
 """Memories in PostgreSQL: the same tables as in memory.db, its own text search, and vectors by pgvector (spec 11)."""
 
-# ruff: noqa: S608 - statements are put together from this program's own constants; values are always bound
+# ruff: noqa: ARG002, S608 - a port's arguments that need no use here; statements are put together from this program's own constants; values are always bound
 from __future__ import annotations
 
 import json
@@ -10,6 +10,8 @@ from collections.abc import Collection, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
+from hivemind.boundary import boundary
+from hivemind.errors import UserError
 from hivemind.fs.postgres import Postgres, PostgresSchema, Statements
 from hivemind.longterm.errors import LongtermError, StoreDamaged
 from hivemind.longterm.filters import Condition
@@ -176,7 +178,7 @@ def _adapt(connection: psycopg.Connection[Any]) -> None:
         format = Format.BINARY
 
         def load(self, data: Any) -> str:
-            return bytes(data).decode()
+            return str(bytes(data), "utf-8")
 
     connection.adapters.register_dumper(_Vector, Vectors)
     connection.adapters.register_loader(vector.oid, Packed)
@@ -276,7 +278,10 @@ class MemoryServer(Postgres):
     """The database of memories on a PostgreSQL server."""
 
     def __init__(self, url: str, *, durable: bool = True) -> None:
-        super().__init__(url, _SCHEMA, durable=durable)
+        try:
+            super().__init__(url, _SCHEMA, durable=durable)
+        except UserError as error:
+            raise LongtermError(error.what, mend=error.mend) from None
         self.words, self.vectors = _Words(), _Vectors()
 
     @contextmanager
@@ -291,7 +296,9 @@ class MemoryServer(Postgres):
     def fits(self, wanted: str) -> Condition:
         """The condition that an entry's metadata has what a filter asks for (`filters.metadata_fits` says the same)."""
         parts, given = [], list[Any]()
-        for name, value in json.loads(wanted).items():
+        with boundary("filter"):
+            asked = json.loads(wanted).items()
+        for name, value in asked:
             is_test = isinstance(value, dict) and any(key.startswith("$") for key in value)
             for operator, operand in value.items() if is_test else [("$eq", value)]:
                 part, operands = _test(operator, operand)

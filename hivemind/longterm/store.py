@@ -100,7 +100,8 @@ def _database(place: str | os.PathLike[str], durable: bool) -> MemoryDatabase:
 
 
 class MemoryStore(DatabaseOwner):
-    """Long-term memory in one SQLite file, or in PostgreSQL (`postgresql://…`). Every write is one transaction: it happens whole or not at all.
+    """Long-term memory in one SQLite file, or in PostgreSQL (`postgresql://…`). Every write is one transaction: it happens
+    whole or not at all.
 
     `embedder` gives vectors (None: words alone are searched); `dimension` is what embeddings have that callers give
     while there is none. `similarity_threshold` is what a cosine must reach to count. `durable=False` leaves out the fsync

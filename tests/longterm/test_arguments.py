@@ -116,12 +116,6 @@ def test_what_names_no_store_is_refused_in_words(what: Any) -> None:
     assert "secret" not in str(caught.value)
 
 
-def test_a_postgresql_url_is_told_that_there_is_only_sqlite() -> None:
-    for url in ("postgres://h/db", "postgresql://h/db", "postgresql+psycopg://h/db"):
-        with pytest.raises(LongtermError, match="PostgreSQL store is not there yet; give a path"):
-            open_store(url, None)
-
-
 @pytest.mark.parametrize(
     "options",
     [

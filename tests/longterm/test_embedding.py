@@ -75,7 +75,7 @@ def test_many_texts_that_the_embedder_cannot_take_hold_up_nobody_and_are_not_ask
     assert not store.get(ME, "bad0").pending
 
 
-def test_identical_contents_and_queries_are_embedded_once(store, embedder, tmp_path: Path) -> None:
+def test_identical_contents_and_queries_are_embedded_once(store, embedder, place) -> None:
     store.put(ME, "a", "green tea")
     store.put(("memories", "u2"), "b", "green tea")
     store.upsert_memory(ME, "green tea", key="c")
@@ -84,7 +84,8 @@ def test_identical_contents_and_queries_are_embedded_once(store, embedder, tmp_p
         store.search(ME, "tea")
     assert embedder.asked == ["green tea", "tea"]
     again = Faulty()
-    open_store(tmp_path / "m.db", again).put(ME, "d", "green tea")  # another process
+    with open_store(place, again) as other:
+        other.put(ME, "d", "green tea")  # another process
     assert again.asked == []
 
 

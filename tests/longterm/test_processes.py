@@ -150,7 +150,7 @@ def test_a_store_is_used_on_after_a_fork(database: Path) -> None:
 # files that are not as they should be
 
 
-@pytest.mark.parametrize("version", [5, 7])
+@pytest.mark.parametrize("version", [6, 8])
 def test_a_database_of_another_version_is_refused_and_kept(database: Path, version: int) -> None:
     with open_store(database, None) as store:
         store.put(SHARED, "k", "x")

@@ -1,0 +1,96 @@
+"""Memories on a PostgreSQL server: what it keeps when it dies, who may come in, and what is said when it is away."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from hivemind import Hive
+from hivemind.embedding import HashingEmbedder
+from hivemind.errors import UnknownVersion, UserError
+from hivemind.longterm import EntryInvalid, LongtermError, open_store
+from tests.longterm.worker import SHARED
+from tests.postgres import Server
+
+_WORKER = Path(__file__).with_name("worker.py")
+
+
+def test_what_was_acknowledged_stays_when_the_server_is_killed_and_the_store_connects_anew():
+    with Server() as server, open_store(server.new_database(), HashingEmbedder()) as store:
+        store.put(SHARED, "kept", "what was acknowledged")
+
+        def cut_off() -> None:
+            with store.database.write():
+                store.put(SHARED, "half", "what was under way")
+                server.kill()
+                store.put(SHARED, "half", "never")
+
+        with pytest.raises(LongtermError, match="nothing was stored"):
+            cut_off()
+        with pytest.raises(LongtermError, match="away"):
+            store.get(SHARED, "kept")
+        server.start()
+        assert store.list(SHARED) == ["kept"]
+        store.put(SHARED, "more", "after it came back")
+        assert store.search(SHARED, "acknowledged")[0].key == "kept"
+
+
+def test_several_processes_count_in_one_entry_and_say_the_same_once(database):
+    command = [sys.executable, str(_WORKER), database]
+    workers = [subprocess.Popen([*command, what, ""]) for what in ("count", "count", "same", "same")]
+    assert [worker.wait(timeout=120) for worker in workers] == [0] * 4
+    with open_store(database, HashingEmbedder()) as store:
+        assert store.get(SHARED, "count").metadata == {"n": 40}
+        contents = [entry.content for entry in store.get_many(SHARED, store.list(SHARED))]
+        assert len(set(contents)) == len(contents)
+        assert store.check() == []
+
+
+@pytest.mark.parametrize("url", ["postgresql://ann:secret@host/db", "postgresql://host/db?password=secret"])
+def test_a_url_with_a_password_is_refused_and_not_shown(url, tmp_path):
+    with pytest.raises(UserError, match="holds a password") as refused:
+        open_store(url, None)
+    assert "secret" not in str(refused.value)
+
+
+def test_tables_of_another_version_are_refused_and_a_role_without_rights_is_told(database, postgres):
+    open_store(database, None).put(SHARED, "k", "x")
+    name = database.rpartition("/")[2]
+    postgres.execute("CREATE ROLE stranger LOGIN")  # the server is of these tests alone
+    with pytest.raises(LongtermError, match="may not do that"):
+        open_store(postgres.url(name, "stranger"), None).list(SHARED)
+    postgres.execute("UPDATE hivemind_memory.version SET number = 9", name)
+    with pytest.raises(UnknownVersion, match="version 9"):
+        open_store(database, None).list(SHARED)
+
+
+def test_what_postgresql_cannot_keep_is_refused_and_nothing_is_stored(database):
+    with open_store(database, None) as store:
+        for value in ("a\0b", {"content": "x", "metadata": {"a": "\0"}}):
+            with pytest.raises(LongtermError, match="can't keep that"):
+                store.put(SHARED, "k", value)
+        assert store.list(SHARED) == []
+        with pytest.raises(EntryInvalid):
+            store.put(SHARED, "", "x")
+
+
+def test_people_see_the_columns_of_the_seed(database, postgres):
+    with open_store(database, HashingEmbedder()) as store:
+        store.put(SHARED, "k", {"content": "tea", "metadata": {"a": [1]}})
+    columns = "namespace, key, content, metadata, vector_dims(embedding)"
+    rows = postgres.execute(f"SELECT {columns} FROM hivemind_memory.memory", database.rpartition("/")[2])
+    assert rows == [(list(SHARED), "k", "tea", {"a": [1]}, 384)]
+
+
+def test_a_hive_that_names_a_database_keeps_its_memories_there(database, tmp_path):
+    settings = Hive.init(tmp_path / "hive").layout.root / "hive.yaml"
+    settings.write_text(f"{settings.read_text()}\nmemory: {database}\n")
+    hive = Hive.open(tmp_path / "hive")
+    hive.memory.upsert_memory(SHARED, "tea at four", key="tea")
+    hive.memory.close()
+    assert not hive.layout.memory_db.exists()
+    with open_store(database, None) as store:
+        assert store.list(SHARED) == ["tea"]
