@@ -234,7 +234,9 @@ class Postgres:
             if not found:
                 if connection.info.parameter_status("server_encoding") != "UTF8":
                     self._refuse("its encoding is not UTF8", "createdb -E UTF8 -T template0 NAME")
-                if connection.execute("SELECT to_regnamespace(%s)", (self.schema.name,)).fetchone() == (None,):
+                if not connection.execute(
+                    "SELECT 1 FROM pg_namespace WHERE nspname = %s", (self.schema.name,)
+                ).fetchone():
                     connection.execute(f"CREATE SCHEMA {self.schema.name}".encode())
             for name, least in self.schema.extensions:
                 self._require(connection, name, least)
@@ -247,7 +249,9 @@ class Postgres:
     def _version(self, connection: psycopg.Connection[Any]) -> int:
         """The version of the tables, 0 where there are none. Raises UnknownVersion."""
         name = f"{self.schema.name}.version"
-        if connection.execute("SELECT to_regclass(%s)", (name,)).fetchone() == (None,):
+        # not by to_regclass, which may still answer from a cache that is older than the lock we waited for
+        there = "SELECT 1 FROM pg_tables WHERE schemaname = %s AND tablename = 'version'"
+        if connection.execute(there, (self.schema.name,)).fetchone() is None:
             return 0
         row = connection.execute(f"SELECT number FROM {name}".encode()).fetchone()
         found, newest = (0 if row is None else int(row[0])), len(self.schema.migrations)
