@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+import re
 import sqlite3
 from bisect import bisect_right
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
@@ -289,6 +290,12 @@ class _File:
     standing: str
 
 
+_MARKUP = re.compile(  # bounded, so that no text costs more than its length
+    r"!?\[([^\]]{0,300})\]\([^)]{0,1000}\)|:[\w:+.-]{1,40}:`[~!]?([^`<]{0,300}?)(?:\s{0,9}<[^`>]{0,300}>)?`"
+    r"|https?://[^\s)>\]]+|\{%.{0,300}?%\}|[*`|]+"
+)
+
+
 @dataclass(frozen=True, slots=True)
 class Part:
     """A passage as it stands in its file. `beside` are the leads of the passages before and after it."""
@@ -306,9 +313,16 @@ class Part:
         return _text(self.members)
 
     @property
+    def plain(self) -> str:
+        """Its text, of prose without markup: addresses of links are many tokens, and none of what it says."""
+        if self.file.document_class == "code":
+            return self.text
+        return _MARKUP.sub(lambda found: found[1] or found[2] or "", self.text)
+
+    @property
     def meant(self) -> str:
-        """What is embedded of it: its text under the nearest titles."""
-        return f"{' > '.join(self.titles[-3:])}\n{self.text}"
+        """What is embedded of it: its plain text under the nearest titles."""
+        return f"{' > '.join(self.titles[-3:])}\n{self.plain}"
 
     @property
     def item(self) -> Item:

@@ -103,7 +103,7 @@ def find_passages(
     found = []
     for hit in hits:
         part = source.parts[hit.id]
-        near = None if hit.near is None else 1 - (1 - hit.near.place) * len(part.meant) / len(part.text)
+        near = None if hit.near is None else 1 - (1 - hit.near.place) * len(part.meant) / max(1, len(part.plain))
         quote = quote_span(part.text, terms, engine.readings.stems, near)
         found.append(part.quoted(round(hit.score, 6), hit.why, hit.confidence, quote))
     return found

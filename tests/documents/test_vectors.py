@@ -251,6 +251,22 @@ def test_what_is_asked_is_embedded_first_and_kept(layout: Layout) -> None:
         assert docmem.meaning() == (90, 90)
 
 
+def test_what_is_embedded_of_a_passage_has_no_markup_and_its_quote_has(layout: Layout) -> None:
+    told = 'Owls [hunt at night](https://birds.example/a?b=1), **never** by day: see {% page "x" %}owls.'
+    (layout.knowledge / "owls.md").write_text(f"# Owls\n\n{told}\n")
+    (layout.knowledge / "swifts.rst").write_text("Swifts\n======\n\nThey sleep in :ref:`flight <up>`, ``always``.\n")
+    with open_at(layout.documents_db) as docmem:
+        knowledge = Knowledge(docmem, layout)
+        knowledge.sync()
+        docmem.embed_pending()
+        assert isinstance(docmem.embedder, Counting)
+        assert sorted(docmem.embedder.asked) == [
+            "Owls\nOwls hunt at night, never by day: see owls.",
+            "Swifts\nThey sleep in flight, always.",
+        ]
+        assert knowledge.search("When do owls hunt?", 1)[0].quoted().text == told
+
+
 _WORDS = st.lists(
     st.sampled_from(["kestrel", "owl", "swift", "rain", "hover", "sleep", "night", "sea"]), min_size=1, max_size=4
 )
