@@ -13,6 +13,7 @@ from hivemind.boundary import checked
 from hivemind.errors import HivemindError, UserError
 from hivemind.exchange.schema import ANY, SCHEMA, TablesMissing, channel, is_there, migrate, tell
 from hivemind.fs import load_record, make_folder, ring, save_record
+from hivemind.fs.postgres import check_url
 from hivemind.layout import EXCHANGE, Layout
 from hivemind.names import is_name
 from hivemind.presence.parts import Parts
@@ -35,7 +36,6 @@ __all__ = [
 ]
 
 _KIND, _VERSION = "link", 1
-_SECRETS = ("password", "sslpassword", "passfile")
 
 
 class Away(HivemindError):
@@ -62,7 +62,7 @@ def link(hive: Parts, url: str) -> Link:
     old = load_link(hive.layout)
     if old is not None:
         raise UserError(f"is linked already, as {old.name}, through {old.url}", mend="hivemind unlink ends that")
-    _check_url(url)
+    check_url(url)
     name = hive.config.workspace.lower()
     if not is_name(name) or name == ANY:
         mend = "change workspace: in hive.yaml"
@@ -116,25 +116,6 @@ def unlink(hive: Parts, *, force: bool = False) -> Link:
     ring(hive.layout.doorbells, SUPERVISOR)
     (hive.layout.link / "hives.json").unlink(missing_ok=True)
     return old
-
-
-def _check_url(url: str) -> None:
-    """Raise UserError for what is no address of a database, and for one with a password in it."""
-    psycopg = _psycopg()
-    if not url.startswith(("postgresql://", "postgres://")):
-        raise UserError(
-            "must begin with postgresql://", where="URL", mend="like postgresql://hivemind@db.example/hives"
-        )
-    try:
-        parts = psycopg.conninfo.conninfo_to_dict(url)
-    except psycopg.ProgrammingError as error:
-        raise UserError(f"is no address of a database ({str(error).strip().splitlines()[0]})", where="URL") from None
-    if any(one in parts for one in _SECRETS):
-        raise UserError(
-            "has a password in it, which must not lie in the hive",
-            where="URL",
-            mend="leave it out: set PGPASSWORD, or put it into ~/.pgpass or a service file (postgresql://?service=NAME)",
-        )
 
 
 @contextmanager

@@ -24,7 +24,9 @@ __all__ = ["MemoryServer"]
 
 _INDEXED = 384  # the dimension of the default model: vectors of another are compared one by one
 _EXACT = 20_000  # vectors that are compared one by one rather than through the index
-_SEARCHED = 400  # candidates that the index keeps while it searches: 0.99 of the true neighbours are among them
+_SEARCHED = 400
+"""Candidates that the index keeps while it searches. Of the 100 nearest of 25,000 vectors it found 98 where the vectors lie in
+300 clusters, as those of texts do, and 69 where they are random, which is the worst case."""
 
 # What SQLite's tokenizer does with them: punctuation parts words, and letters of Latin scripts lose their accents.
 _PUNCTUATION = "!\"#$%&'()*+,-./:;<=>?@[\\]^_`{|}~"
