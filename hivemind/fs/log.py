@@ -208,8 +208,14 @@ class Log:
         status = os.fstat(file)
         if self.place.file != _identity(status):
             self.place = Place(_identity(status), 0)
-        head = b"" if self.place.end else line_at(file, 0)
-        skip = self._header_of(head, path) if head.endswith(b"\n") else 0
+        skip = 0
+        if not self.place.end:
+            head = line_at(file, 0)
+            if not head.endswith(
+                b"\n"
+            ):  # a header that is not there yet is none of the records that follow it meanwhile
+                return
+            skip = self._header_of(head, path)
         due = self.seq + 1 if self.numbered else None
         for found, end in read_records(path, file, self.place.end, due, skip=skip, ends=ends, holes=self._holes):
             self.taken += end - self.place.end

@@ -6,6 +6,7 @@ import json
 import os
 import signal
 import subprocess
+import sys
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -599,6 +600,23 @@ def test_threads_of_which_each_has_its_own_log_take_turns(path: Path) -> None:
     for thread in threads:
         thread.join()
     assert len(numbered(path).read()) == 200
+
+
+def test_who_reads_a_log_while_it_is_begun_finds_its_first_record(tmp_path: Path) -> None:
+    interval = sys.getswitchinterval()
+    sys.setswitchinterval(1e-6)
+    try:
+        for number in range(400):
+            path = tmp_path / str(number)
+            writer = threading.Thread(target=lambda log=numbered(path): log.append({"n": 1}))
+            writer.start()
+            reader = numbered(path)
+            while not (found := reader.read()):
+                pass
+            writer.join()
+            assert [record["n"] for record in found] == [1]
+    finally:
+        sys.setswitchinterval(interval)
 
 
 def test_a_file_system_with_posix_locks_only_will_do(path: Path) -> None:
