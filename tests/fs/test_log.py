@@ -608,7 +608,7 @@ def test_who_reads_a_log_while_it_is_begun_finds_its_first_record(tmp_path: Path
     try:
         for number in range(400):
             path = tmp_path / str(number)
-            writer = threading.Thread(target=lambda log=numbered(path): log.append({"n": 1}))
+            writer = threading.Thread(target=numbered(path).append, args=({"n": 1},))
             writer.start()
             reader = numbered(path)
             while not (found := reader.read()):
