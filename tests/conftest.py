@@ -8,6 +8,7 @@ import signal
 from collections.abc import Iterator
 
 import pytest
+from hypothesis import settings
 
 from tests.postgres import database, postgres
 
@@ -16,6 +17,10 @@ __all__ = ["database", "postgres"]  # fixtures, for all tests
 # A run in the background of a shell inherits SIGINT as ignored, and so would every program that a test starts.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
+
+# The same examples in each run: one that fails has a cause in the change. HYPOTHESIS_PROFILE=default hunts for others.
+settings.register_profile("repeated", derandomize=True, database=None)
+settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "repeated"))
 
 # No test starts an embedding process by accident; the tests of it name their embedder.
 os.environ["HIVEMIND_EMBEDDER"] = "none"
