@@ -31,6 +31,7 @@ __all__ = [
     "RetentionConfig",
     "RootConfig",
     "TaskTokenBudget",
+    "check_agent_name",
     "load_agents",
     "load_hive",
     "place_of_key",
@@ -38,6 +39,8 @@ __all__ = [
 
 SHARED = 0o2770
 """The mode of a folder that a group shares: what is made in it belongs to the group as well."""
+
+_TAKEN = {HUMAN: "the operator's own name", EXCHANGE: "the name of the process that links hives"}  # no agent's
 
 
 class _Strict(BaseModel):
@@ -364,7 +367,9 @@ class Agents(Collection[str]):
         return name in self.known or self.why_aside(str(name)) is not None
 
     def __iter__(self) -> Iterator[str]:
-        return iter([*self.known, *(name for name in self.aside if is_name(name) and name not in (HUMAN, *self.known))])
+        return iter(
+            [*self.known, *(name for name in self.aside if is_name(name) and name not in (*_TAKEN, *self.known))]
+        )
 
     def __len__(self) -> int:
         return sum(1 for _ in self)
@@ -403,14 +408,19 @@ def load_agents(layout: Layout, hive: HiveConfig) -> Agents:
     return Agents(dict(sorted(found.known.items())), found.aside)
 
 
+def check_agent_name(text: object) -> str:
+    """The name that an agent may have, as `check_name`. Raises UserError for those of others, too."""
+    name = check_name(text, "agent name")
+    if name in _TAKEN:
+        raise UserError(f"{name!r} is {_TAKEN[name]}", mend="choose another")
+    return name
+
+
 def _load_agent(path: Path, hive: HiveConfig, others: Collection[str]) -> dict[str, AgentConfig]:
     try:
-        name = check_name(path.stem, "agent name")
+        name = check_agent_name(path.stem)
     except UserError as error:
-        raise UserError(str(error), where=path) from None
-    if name in (HUMAN, EXCHANGE):
-        whose = "the operator's own name" if name == HUMAN else "the name of the process that links hives"
-        raise UserError(f"{name!r} is {whose}", where=path, mend="rename the file")
+        raise UserError(error.what, where=path, mend=error.mend) from None
     parsed = parse(_read(path), path)
     own = validate(AgentConfig, parsed)
     config = AgentConfig.model_validate({**hive.agents, **parsed.values}) if hive.agents else own

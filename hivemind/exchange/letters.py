@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import os
 from typing import TYPE_CHECKING, Any
 
@@ -11,6 +10,7 @@ from hivemind.exchange.schema import tell
 from hivemind.fs import reached
 from hivemind.layout import EXCHANGE, HUMAN
 from hivemind.mail import Message
+from hivemind.mail.addressing import unknown_agent
 from hivemind.presence.parts import Parts
 
 if TYPE_CHECKING:
@@ -104,10 +104,8 @@ class Letters:
 
     def _deliver(self, giver: str, name: str, base: str, raw: bytes) -> str | None:
         """Deliver a letter; why it cannot be, if so. Raises OSError."""
-        agents = self._hive.agent_files
-        if name != HUMAN and name not in agents:
-            near = difflib.get_close_matches(name, list(self._hive.agents), n=1)
-            return f"no agent of {self._name} has that name{f' (did you mean {near[0]}?)' if near else ''}"
+        if name != HUMAN and name not in self._hive.agent_files:
+            return unknown_agent(name, self._hive.agents, f" of {self._name}")
         try:
             self._hive.mail.deliver(name, base, raw, giver)
         except Unreadable as error:

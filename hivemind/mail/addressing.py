@@ -12,7 +12,7 @@ from hivemind.layout import EXCHANGE, HUMAN
 from hivemind.mail.header import addresses, one_line
 from hivemind.names import address, is_name, slug
 
-__all__ = ["POSTMASTER", "Addressing", "Recipient"]
+__all__ = ["POSTMASTER", "Addressing", "Recipient", "unknown_agent"]
 
 POSTMASTER = "postmaster"
 _OUTSIDE = re.compile(r"[!#-'*+\-./0-9=?A-Z^_`a-z{|}~]{1,100}@[A-Za-z0-9.-]{1,100}")
@@ -88,10 +88,7 @@ class Addressing:
             shown_address = f"{name}@{domain}" if is_name(domain) else None
             return Recipient(None, shown, shown_address, f"is not of this hive: its addresses end in @{self.domain}")
         if name != HUMAN and name not in known:
-            near = difflib.get_close_matches(name, known, n=1)
-            return Recipient(
-                None, name, self.address(name), f"no agent has that name{f' (did you mean {near[0]}?)' if near else ''}"
-            )
+            return Recipient(None, name, self.address(name), unknown_agent(name, known))
         return Recipient(name, name, self.address(name))
 
     def names(self, given: str | Iterable[str]) -> tuple[str, ...]:
@@ -103,6 +100,12 @@ class Addressing:
                     recipient.reason, where=recipient.shown, mend="hivemind agent list names the agents there are"
                 )
         return tuple(recipient.shown for recipient in recipients)
+
+
+def unknown_agent(name: str, known: Iterable[str], of: str = "") -> str:
+    """The reason why a letter to `name` is not delivered: none of the `known` agents has it."""
+    near = difflib.get_close_matches(name, list(known), n=1)
+    return f"no agent{of} has that name{f' (did you mean {near[0]}?)' if near else ''}"
 
 
 def _ascii_domain(workspace: str) -> str:

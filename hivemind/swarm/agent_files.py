@@ -15,11 +15,11 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 
 from hivemind import fs
-from hivemind.config import AgentConfig
+from hivemind.config import AgentConfig, check_agent_name
 from hivemind.errors import UserError
 from hivemind.frontmatter import parse, validate
 from hivemind.fs import is_settled
-from hivemind.layout import HUMAN, Layout
+from hivemind.layout import Layout
 from hivemind.minds import open_mind
 from hivemind.names import check_name
 from hivemind.presence.parts import Parts
@@ -33,10 +33,8 @@ def add_agent(hive: Parts, name: str, *, role: str | None = None, mind: str | No
 
     Raises UserError for a bad name, role or mind and for a name that an agent has already; then nothing is written.
     """
-    name = check_name(name, "agent name")
+    name = check_agent_name(name)
     path = hive.layout.agent_config(name)
-    if name == HUMAN:
-        raise UserError(f"{HUMAN!r} is the operator's own name", mend="choose another")
     if name in hive.agents or path.exists() or path.with_suffix(".yml").exists():
         raise UserError(f"there is an agent {name!r} already", where=path, mend="edit its file, or choose another name")
     lines = ["# All keys and their defaults: README.md in this folder.\n"]
