@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 __all__ = ["Letters"]
 
-_AT_ONCE = 100
+_AT_ONCE, _BYTES_AT_ONCE = 100, 32 << 20
 _KEPT_DAYS = 30
 
 
@@ -36,12 +36,18 @@ class Letters:
         entries = sorted(box.entries(), key=lambda entry: entry.base)
         rows: list[dict[str, Any]] = []
         sent = []
+        looked_at = read = 0
         for entry in entries[:_AT_ONCE]:
+            if read >= _BYTES_AT_ONCE:
+                break
+            looked_at += 1
             try:
                 message = self._hive.mail.reader.read_message(EXCHANGE, box, entry)
                 if message is None:
                     continue
-                rows += self._rows(message)
+                raw = read_input(message.path)
+                rows += self._rows(message, raw)
+                read += len(raw)
             except Unreadable as error:
                 self._hive.mail.bury(EXCHANGE, entry, str(error))
                 continue
@@ -61,13 +67,12 @@ class Letters:
         reached("exchange.letters.stored")
         for path in sent:
             os.unlink(path)
-        return len(entries) > _AT_ONCE
+        return len(entries) > looked_at
 
-    def _rows(self, message: Message) -> list[dict[str, Any]]:
+    def _rows(self, message: Message, raw: bytes) -> list[dict[str, Any]]:
         """A row for each address of another hive. Raises Unreadable for a letter that the runtime has not written."""
         if not message.trusted:
             raise Unreadable("was not written by hivemind, or was changed since: not sent", where=message.base)
-        raw = read_input(message.path)
         rows: list[dict[str, Any]] = []
         for recipient in dict.fromkeys((*message.to, *message.cc)):
             name, _, hive = recipient.rpartition("@")
@@ -78,10 +83,7 @@ class Letters:
 
     def receive(self) -> bool:
         """Deliver what others have sent here; what nobody here is called by goes back with the reason."""
-        rows = self._connection.execute(
-            "select number, giver, name, base, raw from letters where hive = %s and state = 'open' order by number limit %s",
-            (self._name, _AT_ONCE),
-        ).fetchall()
+        rows = self._waiting("giver, name, base, raw", "hive", "open")
         closed, ended = [], []
         for number, giver, name, base, raw in rows:
             why = None if number in self._delivered else self._deliver(giver, name, base, bytes(raw))
@@ -100,7 +102,7 @@ class Letters:
                     cursor.executemany("update letters set state = 'ended', reason = %s where number = %s", ended)
                     tell(self._connection, *(giver for number, giver, *_ in rows if number not in closed))
             self._delivered.difference_update(closed)
-        return len(rows) == _AT_ONCE
+        return bool(rows)
 
     def _deliver(self, giver: str, name: str, base: str, raw: bytes) -> str | None:
         """Deliver a letter; why it cannot be, if so. Raises OSError."""
@@ -114,11 +116,7 @@ class Letters:
 
     def bounce(self) -> bool:
         """Tell senders here of what has not reached an address."""
-        rows = self._connection.execute(
-            "select number, hive, name, base, raw, reason from letters where giver = %s and state = 'ended'"
-            " order by number limit %s",
-            (self._name, _AT_ONCE),
-        ).fetchall()
+        rows = self._waiting("hive, name, base, raw, reason", "giver", "ended")
         for _, hive, name, base, raw, reason in rows:
             self._hive.mail.undeliverable(base, bytes(raw), f"{name}@{hive}", reason)
         reached("exchange.letters.bounced")
@@ -127,7 +125,17 @@ class Letters:
                 "update letters set state = 'closed', raw = null, changed = now() where number = any(%s)",
                 ([row[0] for row in rows],),
             )
-        return len(rows) == _AT_ONCE
+        return bool(rows)
+
+    def _waiting(self, columns: str, whose: str, state: str) -> list[Any]:
+        """The next letters of this hive in a state, with their numbers: as many as one may have in memory at once."""
+        return self._connection.execute(
+            f"select number, {columns} from"  # noqa: S608 - names of this program's own
+            " (select *, sum(octet_length(raw)) over (order by number) - octet_length(raw) as before from"
+            f" (select * from letters where {whose} = %s and state = %s order by number limit %s) as next) as next"
+            " where before < %s order by number".encode(),
+            (self._name, state, _AT_ONCE, _BYTES_AT_ONCE),
+        ).fetchall()
 
     def forget(self) -> None:
         """Delete the rows of letters that have long arrived: until then one that is sent again is known."""

@@ -6,14 +6,13 @@ import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
-from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 from hivemind.boundary import checked
 from hivemind.errors import HivemindError, UserError
-from hivemind.exchange.schema import ANY, SCHEMA, TablesMissing, channel, is_there, migrate, tell
+from hivemind.exchange.schema import ANY, SCHEMA, channel, tell
 from hivemind.fs import load_record, make_folder, ring, save_record
-from hivemind.fs.postgres import check_url
+from hivemind.fs.postgres import check_url, client, connect
 from hivemind.layout import EXCHANGE, Layout
 from hivemind.names import is_name
 from hivemind.presence.parts import Parts
@@ -25,7 +24,6 @@ if TYPE_CHECKING:
 __all__ = [
     "Away",
     "Link",
-    "connect",
     "hives_now",
     "link",
     "load_link",
@@ -36,6 +34,15 @@ __all__ = [
 ]
 
 _KIND, _VERSION = "link", 1
+# Whatever becomes of the network, either side knows within ten seconds that the other is gone.
+_SOON = {
+    "connect_timeout": "5", "tcp_user_timeout": "10000", "application_name": "hivemind exchange",
+    "keepalives_idle": "5", "keepalives_interval": "2", "keepalives_count": "3",
+}  # fmt: skip
+_SETTINGS = (
+    f"SET search_path = {SCHEMA.name}; SET statement_timeout = '10s'; SET tcp_user_timeout = '10s';"
+    " SET tcp_keepalives_idle = 5; SET tcp_keepalives_interval = 2; SET tcp_keepalives_count = 3"
+)
 
 
 class Away(HivemindError):
@@ -69,7 +76,7 @@ def link(hive: Parts, url: str) -> Link:
         raise UserError(f"the workspace {name!r} cannot be a hive's name: it must be like berlin", mend=mend)
     new = Link(url, name, os.urandom(16).hex())
     with reached_out(url) as connection:
-        migrate(connection)
+        SCHEMA.prepare(connection, url)
         with connection.transaction():
             agents = {agent: config.role for agent, config in hive.agents.items()}
             from psycopg.types.json import Jsonb
@@ -109,7 +116,7 @@ def unlink(hive: Parts, *, force: bool = False) -> Link:
                 )
                 givers = connection.execute("select name from hives").fetchall()
                 tell(connection, ANY, *(name for (name,) in givers), what="hives")
-    except (Away, TablesMissing):
+    except Away:
         if not force:
             raise
     record.unlink()
@@ -121,23 +128,13 @@ def unlink(hive: Parts, *, force: bool = False) -> Link:
 @contextmanager
 def reached_out(url: str) -> Iterator[Connection]:
     """A connection to the exchange, closed at the end. Raises Away for whatever the server or the network says."""
-    psycopg = _psycopg()
+    psycopg = client(url)
     try:
-        with connect(url) as connection:
+        with connect(url, defaults=_SOON) as connection:
+            connection.execute(_SETTINGS)
             yield connection
     except psycopg.Error as error:
         raise Away(" ".join(str(error).split()) or type(error).__name__) from error
-
-
-def connect(url: str) -> Connection:
-    """A connection whose end shows within ten seconds on either side, whatever became of the network. Raises psycopg.Error."""
-    settings = ("tcp_user_timeout=10s", "tcp_keepalives_idle=5", "tcp_keepalives_interval=2", "tcp_keepalives_count=3")
-    options = " ".join(f"-c {one}" for one in (f"search_path={SCHEMA}", "statement_timeout=10s", *settings))
-    found: Connection = _psycopg().Connection.connect(
-        url, autocommit=True, connect_timeout=5, tcp_user_timeout=10_000, keepalives_idle=5, keepalives_interval=2,
-        keepalives_count=3, application_name="hivemind exchange", options=options,
-    )  # fmt: skip
-    return found
 
 
 @contextmanager
@@ -147,8 +144,8 @@ def open_exchange(layout: Layout) -> Iterator[Connection]:
     if mine is None:
         raise UserError("this hive is not linked", mend="hivemind link postgresql://... links it")
     with reached_out(mine.url) as connection:
-        if not is_there(connection):
-            raise TablesMissing("the database has no tables of an exchange", mend="hivemind unlink, then link")
+        if not SCHEMA.version(connection, mine.url):
+            raise UserError("the database has no tables of linked hives", mend="hivemind unlink --force, then link")
         yield connection
 
 
@@ -169,8 +166,7 @@ def take_place(connection: Connection, mine: Link, workspace: str) -> None:
         raise Away(
             f"hive.yaml says workspace: {workspace}, and the hive is linked as {mine.name}: hivemind unlink, then link"
         )
-    if not is_there(connection):
-        migrate(connection)
+    SCHEMA.prepare(connection, mine.url)
     row = connection.execute("select identity from hives where name = %s", (mine.name,)).fetchone()
     if row is None or row[0] != mine.identity:
         whose = "is not linked there" if row is None else "is the name of another hive there"
@@ -180,13 +176,3 @@ def take_place(connection: Connection, mine: Link, workspace: str) -> None:
         raise Away(f"another process speaks for {mine.name}: a copy of this hive, or a connection that is just ending")
     for name in (mine.name, ANY):
         connection.execute(f"listen {channel(name)}")
-
-
-def _psycopg() -> ModuleType:
-    """The client of PostgreSQL. Raises UserError where it is not installed."""
-    try:
-        import psycopg
-    except ImportError:
-        mend = "pip install 'hivemind-swarm[postgres]'"
-        raise UserError("linking hives needs psycopg, which is not installed", mend=mend) from None
-    return psycopg

@@ -57,13 +57,13 @@ def run_exchange(hive: Parts, lifeline: int | None = None) -> int:
 
 class _Process:
     def __init__(self, hive: Parts, lifeline: int | None) -> None:
-        self._hive, self._lifeline = hive, lifeline
+        self.hive, self.lifeline = hive, lifeline
         folder = hive.layout.agent_state(EXCHANGE)
         folder.mkdir(parents=True, exist_ok=True)
-        self._status = StatusFile(folder, EXCHANGE)
+        self.status = StatusFile(folder, EXCHANGE)
         self._wake, self._wake_end = os.pipe()
         self._stopping = False
-        self._written = True  # the journal, since events were last shipped
+        self.written = True  # the journal, since events were last shipped
 
     def stop(self) -> None:
         """End after what is under way. May be called from a signal's callback."""
@@ -72,15 +72,15 @@ class _Process:
 
     def run(self, check: Any) -> None:
         """Carry, for as long as the hive is linked; connect again whenever the exchange cannot be reached. Raises HiveGone."""
-        hive, pause = self._hive, _FIRST_PAUSE_S
+        hive, pause = self.hive, _FIRST_PAUSE_S
         hive.mail.ensure(EXCHANGE)
         with (
             Doorbell(hive.layout.doorbells, EXCHANGE) as self._bell,
             open_watcher(hive.config.watch, [hive.layout.journal], [], self._journal_written),
         ):
-            while not self._ending():
+            while not self.ending():
                 check()
-                self._status.beat()
+                self.status.beat()
                 mine = load_link(hive.layout)
                 if mine is None:
                     return
@@ -101,27 +101,27 @@ class _Process:
 
     def _away(self, error: Exception) -> None:
         since = time.strftime("%Y-%m-%d %H:%M:%S UTC", time.gmtime())
-        if (known := self._hive.linked.away) is not None and known.endswith(f": {error}"):
+        if (known := self.hive.linked.away) is not None and known.endswith(f": {error}"):
             return
         _log.warning("the exchange cannot be reached: %s", error)
         with contextlib.suppress(OSError):
-            self._hive.linked.note(away=f"since {since}: {error}")
+            self.hive.linked.note(away=f"since {since}: {error}")
 
     def wait(self, also: list[Any], seconds: float) -> None:
         """Wait for a ring, a signal, the parent's end, one of `also`, or a time."""
-        ends = [self._wake, self._bell, *([] if self._lifeline is None else [self._lifeline]), *also]
+        ends = [self._wake, self._bell, *([] if self.lifeline is None else [self.lifeline]), *also]
         readable(ends, max(0.0, seconds))
         self._bell.wait(0)
 
-    def _ending(self) -> bool:
-        if not self._stopping and self._lifeline is not None:
-            self._stopping = bool(readable([self._lifeline], 0))
+    def ending(self) -> bool:
+        if not self._stopping and self.lifeline is not None:
+            self._stopping = bool(readable([self.lifeline], 0))
         return self._stopping
 
     def _journal_written(self, _: object) -> None:
-        if not self._written:  # one ring for all that is written until it is shipped
-            self._written = True
-            ring(self._hive.layout.doorbells, EXCHANGE)
+        if not self.written:  # one ring for all that is written until it is shipped
+            self.written = True
+            ring(self.hive.layout.doorbells, EXCHANGE)
 
 
 class _Carrying:
@@ -129,7 +129,7 @@ class _Carrying:
 
     def __init__(self, process: _Process, connection: Connection, mine: Link, check: Any) -> None:
         self._process, self._connection, self._mine, self._check = process, connection, mine, check
-        self._hive = hive = process._hive  # noqa: SLF001 - two halves of one thing
+        self._hive = hive = process.hive
         self._letters = Letters(hive, connection, mine.name)
         self._shipping = Shipping(hive, connection, mine.name)
         self._rounds_at, self._events_at, self._forgotten_at = float("-inf"), float("-inf"), float("-inf")
@@ -138,9 +138,9 @@ class _Carrying:
         """Carry until the process ends or the link does. Raises psycopg.Error, HivemindError, OSError."""
         process = self._process
         while True:
-            ending = process._ending()  # noqa: SLF001
+            ending = process.ending()
             self._check()
-            process._status.beat()  # noqa: SLF001
+            process.status.beat()
             if load_link(self._hive.layout) != self._mine:
                 return
             now = time.monotonic()
@@ -153,7 +153,7 @@ class _Carrying:
                 return
             if not more:
                 left = _ROUND_S - (time.monotonic() - self._rounds_at)
-                if process._written:  # noqa: SLF001
+                if process.written:
                     left = min(left, _EVENTS_S - (time.monotonic() - self._events_at))
                 process.wait([self._connection.pgconn.socket], left)
             for news in self._connection.notifies(timeout=0):
@@ -162,12 +162,12 @@ class _Carrying:
 
     def _ship(self, *, at_once: bool) -> bool:
         process, now = self._process, time.monotonic()
-        if not process._written or (now - self._events_at < _EVENTS_S and not at_once):  # noqa: SLF001
+        if not process.written or (now - self._events_at < _EVENTS_S and not at_once):
             return False
-        process._written = False  # noqa: SLF001 - before it is read
+        process.written = False  # before it is read
         self._events_at = now
         more = self._shipping.ship()
-        process._written |= more  # noqa: SLF001
+        process.written |= more
         return more
 
     def _round(self) -> None:

@@ -1,81 +1,50 @@
-"""The tables in which linked hives meet, and their migrations (README.md, *The tables*)."""
+"""The tables in which linked hives meet, and how one wakes another (README.md, *The tables*)."""
 
 from __future__ import annotations
 
 import hashlib
 from typing import TYPE_CHECKING
 
-from hivemind.errors import UnknownVersion, UserError
+from hivemind.errors import UserError
+from hivemind.fs.postgres import PostgresSchema
 
 if TYPE_CHECKING:
     from psycopg import Connection
 
-__all__ = ["ANY", "SCHEMA", "TablesMissing", "channel", "is_there", "migrate", "tell"]
+__all__ = ["ANY", "SCHEMA", "channel", "tell"]
 
-SCHEMA = "hivemind_exchange"
 ANY = "any"
-_LOCK = int.from_bytes(hashlib.sha256(SCHEMA.encode()).digest()[:8], "big", signed=True)
-_MIGRATIONS = (
-    f"""
-    create table {SCHEMA}.hives (
-      name text primary key,
-      identity text not null,
-      linked timestamptz not null default now(),
-      seen timestamptz not null default now(),
-      agents jsonb not null default '{{}}',
-      overview jsonb not null default '{{}}',
-      events bigint not null default 0);
-    create table {SCHEMA}.letters (
-      number bigint generated always as identity primary key,
-      giver text not null, id text not null, hive text not null, name text not null, base text not null,
-      raw bytea, reason text,
-      state text not null default 'open' check (state in ('open', 'ended', 'closed')),
-      changed timestamptz not null default now(),
-      unique (giver, id, hive, name));
-    create index on {SCHEMA}.letters (hive, number) where state = 'open';
-    create index on {SCHEMA}.letters (giver, number) where state = 'ended';
-    create index on {SCHEMA}.letters (giver, changed) where state = 'closed';
-    create table {SCHEMA}.events (
-      hive text not null references {SCHEMA}.hives (name) on delete cascade,
-      seq bigint not null, event text not null, at timestamptz not null default now(),
-      primary key (hive, seq));
-    """,
+_VERSION_1 = (
+    """CREATE TABLE hives (
+        name text PRIMARY KEY,
+        identity text NOT NULL,
+        linked timestamptz NOT NULL DEFAULT now(),
+        seen timestamptz NOT NULL DEFAULT now(),
+        agents jsonb NOT NULL DEFAULT '{}',
+        overview jsonb NOT NULL DEFAULT '{}',
+        events bigint NOT NULL DEFAULT 0)""",
+    """CREATE TABLE letters (
+        number bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
+        giver text NOT NULL, id text NOT NULL, hive text NOT NULL, name text NOT NULL, base text NOT NULL,
+        raw bytea, reason text,
+        state text NOT NULL DEFAULT 'open' CHECK (state IN ('open', 'ended', 'closed')),
+        changed timestamptz NOT NULL DEFAULT now(),
+        UNIQUE (giver, id, hive, name))""",
+    "CREATE INDEX ON letters (hive, number) WHERE state = 'open'",
+    "CREATE INDEX ON letters (giver, number) WHERE state = 'ended'",
+    "CREATE INDEX ON letters (giver, changed) WHERE state = 'closed'",
+    """CREATE TABLE events (
+        hive text NOT NULL REFERENCES hives (name) ON DELETE CASCADE,
+        seq bigint NOT NULL, event text NOT NULL, at timestamptz NOT NULL DEFAULT now(),
+        PRIMARY KEY (hive, seq))""",
 )
-
-
-class TablesMissing(UserError):
-    """The database has no tables of an exchange."""
-
-
-def is_there(connection: Connection) -> bool:
-    """Whether the database has the tables, of a version that this program knows. Raises UnknownVersion."""
-    found = connection.execute("select to_regclass(%s)", (f"{SCHEMA}.version",)).fetchone()
-    if found is None or found[0] is None:
-        return False
-    row = connection.execute("select version from version").fetchone()
-    version = 0 if row is None else int(row[0])
-    if version > len(_MIGRATIONS):
-        raise UnknownVersion(
-            f"the tables in {SCHEMA} are of version {version}, this program knows version {len(_MIGRATIONS)}",
-            mend="use the hivemind that wrote them, on every machine",
-        )
-    return version == len(_MIGRATIONS)
-
-
-def migrate(connection: Connection) -> None:
-    """Make the tables, or bring them to this program's version; one hive does it, another one waits. Raises UnknownVersion,
-    and what the server says to a role that must not make them."""
-    with connection.transaction():
-        connection.execute("select pg_advisory_xact_lock(%s)", (_LOCK,))
-        if is_there(connection):
-            return
-        connection.execute(f"create schema if not exists {SCHEMA}")
-        connection.execute(f"create table if not exists {SCHEMA}.version (version integer not null)")
-        row = connection.execute("select version from version").fetchone()
-        for statements in _MIGRATIONS[0 if row is None else row[0] :]:
-            connection.execute(statements)
-        connection.execute("delete from version")
-        connection.execute("insert into version values (%s)", (len(_MIGRATIONS),))
+SCHEMA = PostgresSchema(
+    name="hivemind_exchange",
+    what="tables of linked hives",
+    room="exchange",
+    error=UserError,
+    migrations=(_VERSION_1,),
+)
 
 
 def channel(hive: str) -> str:

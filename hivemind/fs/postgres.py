@@ -11,10 +11,11 @@ from __future__ import annotations
 
 import os
 import threading
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
 from functools import lru_cache
+from types import ModuleType
 from typing import TYPE_CHECKING, Any
 from urllib.parse import parse_qsl, urlsplit
 
@@ -25,7 +26,7 @@ from hivemind.fs.crash import reached
 if TYPE_CHECKING:
     import psycopg
 
-__all__ = ["Postgres", "PostgresSchema", "Statements", "check_url", "is_postgres"]
+__all__ = ["Postgres", "PostgresSchema", "Statements", "check_url", "client", "connect", "is_postgres"]
 
 _SCHEMES = ("postgresql", "postgres")
 _SECRET = ("password", "sslpassword")
@@ -57,13 +58,36 @@ def check_url(url: str) -> str:
     return url
 
 
+def client(url: str, error: type[UserError] = UserError) -> ModuleType:
+    """The module psycopg. Raises `error` where it is not installed."""
+    try:
+        import psycopg
+    except ImportError:
+        mend = "pip install 'hivemind-swarm[postgres]'"
+        raise error("needs psycopg, a client of PostgreSQL", where=url, mend=mend) from None
+    return psycopg
+
+
+def connect(
+    url: str, error: type[UserError] = UserError, defaults: Mapping[str, str] | None = None
+) -> psycopg.Connection[Any]:
+    """A connection that notices when the other side is gone. `defaults` (libpq's parameters) go before this program's, what
+    the URL says before both. Raises psycopg.Error, and `error` where psycopg is not installed."""
+    module = client(url, error)
+    said = {name: value for name, value in module.conninfo.conninfo_to_dict(url).items() if value is not None}
+    settings = module.conninfo.make_conninfo("", **{**_DEFAULTS, **(defaults or {}), **said})
+    found: psycopg.Connection[Any] = module.connect(settings, autocommit=True)
+    return found
+
+
 @dataclass(frozen=True, slots=True)
 class PostgresSchema:
     """Tables of one kind in a schema of their own, at one version, which is a row of its table `version`.
 
     `name` is the schema's, `what` what people call its contents. `migrations[n]` are the statements that make version n + 1
-    of version n; the last of them is what this program knows. `extensions` are (name, least version). `error` is raised for
-    all that goes wrong. `settings` are statements for each new connection, `adapt` says how its types are read and written.
+    of version n, run with the schema as search path; the last of them is what this program knows. `extensions` are (name,
+    least version). `error` is raised for all that goes wrong. `settings` are statements for each new connection, `adapt` says
+    how its types are read and written.
     """
 
     name: str
@@ -74,6 +98,67 @@ class PostgresSchema:
     extensions: tuple[tuple[str, tuple[int, ...]], ...] = ()
     settings: tuple[str, ...] = ()
     adapt: Callable[[psycopg.Connection[Any]], None] | None = None
+
+    def prepare(self, connection: psycopg.Connection[Any], where: str) -> None:
+        """Make the tables, or bring those of an earlier version up to date: one process does, the others wait for it.
+
+        Raises UnknownVersion, psycopg.Error, and the schema's error for a database that cannot have them.
+        """
+        newest = len(self.migrations)
+        if self.version(connection, where) == newest:
+            return
+        with connection.transaction():
+            connection.execute("SELECT pg_advisory_xact_lock(hashtextextended(%s, 0))", (self.name,))
+            found = self.version(connection, where)
+            if not found:
+                if connection.info.parameter_status("server_encoding") != "UTF8":
+                    raise self.error("its encoding is not UTF8", where=where, mend="createdb -E UTF8 -T template0 NAME")
+                if not connection.execute("SELECT 1 FROM pg_namespace WHERE nspname = %s", (self.name,)).fetchone():
+                    connection.execute(f"CREATE SCHEMA {self.name}".encode())
+            for name, least in self.extensions:
+                self._require(connection, where, name, least)
+            connection.execute(f"SET LOCAL search_path = {self.name}, public".encode())
+            if not found:
+                connection.execute("CREATE TABLE version (number integer NOT NULL)")
+                connection.execute("INSERT INTO version VALUES (0)")
+            for statements in self.migrations[found:]:
+                for statement in statements:
+                    connection.execute(statement.encode())
+            reached(f"{self.room}.schema.written")
+            connection.execute("UPDATE version SET number = %s", (newest,))
+
+    def version(self, connection: psycopg.Connection[Any], where: str) -> int:
+        """The version of the tables, 0 where there are none. Raises UnknownVersion."""
+        # not by to_regclass, which may still answer from a cache that is older than the lock we waited for
+        there = "SELECT 1 FROM pg_tables WHERE schemaname = %s AND tablename = 'version'"
+        if connection.execute(there, (self.name,)).fetchone() is None:
+            return 0
+        row = connection.execute(f"SELECT number FROM {self.name}.version".encode()).fetchone()
+        found, newest = (0 if row is None else int(row[0])), len(self.migrations)
+        if not 1 <= found <= newest:
+            raise UnknownVersion(
+                f"has {self.what} of version {found}, this program knows version {newest}",
+                where=where,
+                mend="use the hivemind that wrote it, or another database",
+            )
+        return found
+
+    def _require(self, connection: psycopg.Connection[Any], where: str, name: str, least: tuple[int, ...]) -> None:
+        installed = "SELECT extversion FROM pg_extension WHERE extname = %s"
+        found = connection.execute(installed, (name,)).fetchone()
+        if found is None:
+            known = connection.execute("SELECT 1 FROM pg_available_extensions WHERE name = %s", (name,)).fetchone()
+            if known is None:
+                mend = "install pgvector on the server, then try again"
+                raise self.error(f"its server has no extension {name!r}", where=where, mend=mend)
+            connection.execute(f"CREATE EXTENSION IF NOT EXISTS {name} SCHEMA public".encode())
+            found = connection.execute(installed, (name,)).fetchone()
+        version = "" if found is None else str(found[0])
+        with boundary("version of an extension", name):
+            numbers = tuple(int(part) for part in version.split(".") if part.isdigit())
+        if numbers < least:
+            wanted, mend = ".".join(map(str, least)), f"ALTER EXTENSION {name} UPDATE"
+            raise self.error(f"its extension {name!r} is {version}, {wanted} is needed", where=where, mend=mend)
 
 
 @lru_cache(maxsize=512)
@@ -191,11 +276,7 @@ class Postgres:
         return self._connection
 
     def _connect(self) -> psycopg.Connection[Any]:
-        import psycopg
-        from psycopg.conninfo import conninfo_to_dict, make_conninfo
-
-        said = {name: value for name, value in conninfo_to_dict(self.path).items() if value is not None}
-        connection = psycopg.connect(make_conninfo("", **(_DEFAULTS | said)), autocommit=True)
+        connection = connect(self.path, self.schema.error)
         try:
             connection.execute(_SETTINGS)
             connection.execute(
@@ -203,7 +284,7 @@ class Postgres:
                 "'synchronous_commit') = 'off' THEN 'on' ELSE current_setting('synchronous_commit') END, false)",
                 (self._durable,),
             )
-            self._prepare(connection)
+            self.schema.prepare(connection, self.path)
             names = [name for name, _ in self.schema.extensions]
             places = connection.execute(
                 "SELECT quote_ident(n.nspname) FROM pg_extension e JOIN pg_namespace n ON n.oid = e.extnamespace"
@@ -221,77 +302,13 @@ class Postgres:
             raise
         return connection
 
-    # the schema and its version
-
-    def _prepare(self, connection: psycopg.Connection[Any]) -> None:
-        """Make the tables, or bring those of an earlier version up to date: one process does, the others wait for it."""
-        newest = len(self.schema.migrations)
-        if self._version(connection) == newest:
-            return
-        with connection.transaction():
-            connection.execute("SELECT pg_advisory_xact_lock(hashtextextended(%s, 0))", (self.schema.name,))
-            found = self._version(connection)
-            if not found:
-                if connection.info.parameter_status("server_encoding") != "UTF8":
-                    self._refuse("its encoding is not UTF8", "createdb -E UTF8 -T template0 NAME")
-                if not connection.execute(
-                    "SELECT 1 FROM pg_namespace WHERE nspname = %s", (self.schema.name,)
-                ).fetchone():
-                    connection.execute(f"CREATE SCHEMA {self.schema.name}".encode())
-            for name, least in self.schema.extensions:
-                self._require(connection, name, least)
-            for statements in self.schema.migrations[found:]:
-                for statement in statements:
-                    connection.execute(statement.encode())
-            reached(f"{self.schema.room}.schema.written")
-            connection.execute(f"UPDATE {self.schema.name}.version SET number = {newest}".encode())
-
-    def _version(self, connection: psycopg.Connection[Any]) -> int:
-        """The version of the tables, 0 where there are none. Raises UnknownVersion."""
-        name = f"{self.schema.name}.version"
-        # not by to_regclass, which may still answer from a cache that is older than the lock we waited for
-        there = "SELECT 1 FROM pg_tables WHERE schemaname = %s AND tablename = 'version'"
-        if connection.execute(there, (self.schema.name,)).fetchone() is None:
-            return 0
-        row = connection.execute(f"SELECT number FROM {name}".encode()).fetchone()
-        found, newest = (0 if row is None else int(row[0])), len(self.schema.migrations)
-        if not 1 <= found <= newest:
-            raise UnknownVersion(
-                f"has {self.schema.what} of version {found}, this program knows version {newest}",
-                where=self.path,
-                mend="use the hivemind that wrote it, or another database",
-            )
-        return found
-
-    def _require(self, connection: psycopg.Connection[Any], name: str, least: tuple[int, ...]) -> None:
-        found = connection.execute("SELECT extversion FROM pg_extension WHERE extname = %s", (name,)).fetchone()
-        if found is None:
-            known = connection.execute("SELECT 1 FROM pg_available_extensions WHERE name = %s", (name,)).fetchone()
-            if known is None:
-                self._refuse(f"its server has no extension {name!r}", "install pgvector on the server, then try again")
-            connection.execute(f"CREATE EXTENSION IF NOT EXISTS {name} SCHEMA public".encode())
-            found = connection.execute("SELECT extversion FROM pg_extension WHERE extname = %s", (name,)).fetchone()
-        version = "" if found is None else str(found[0])
-        with boundary("version of an extension", name):
-            numbers = tuple(int(part) for part in version.split(".") if part.isdigit())
-        if numbers < least:
-            wanted = ".".join(map(str, least))
-            self._refuse(f"its extension {name!r} is {version}, {wanted} is needed", f"ALTER EXTENSION {name} UPDATE")
-
-    def _refuse(self, what: str, mend: str) -> None:
-        raise self.schema.error(what, where=self.path, mend=mend)
-
     # what goes wrong
 
     @contextmanager
     def _explained(self, outcome: str = "") -> Iterator[None]:
         """What psycopg raises becomes the schema's error, in words. `outcome` says what became of a write."""
         kind, then = self.schema.error, f"; {outcome}" if outcome else ""
-        try:
-            import psycopg
-        except ImportError:
-            mend = "pip install 'hivemind-swarm[postgres]'"
-            raise kind("needs psycopg, a client of PostgreSQL", where=self.path, mend=mend) from None
+        psycopg = client(self.path, kind)
         try:
             yield
         except psycopg.errors.InsufficientPrivilege as error:

@@ -45,9 +45,6 @@ _WORDS_OF = (
 )
 
 _VERSION_1 = (
-    "SET LOCAL search_path = hivemind_memory, public",
-    "CREATE TABLE version (number integer NOT NULL)",
-    "INSERT INTO version VALUES (0)",
     # what SQLite calls by these names, so that both run the same statements
     "CREATE FUNCTION json_extract(value json, path text) RETURNS text LANGUAGE sql IMMUTABLE PARALLEL SAFE"
     " AS $$ SELECT value ->> substr(path, 3) $$",

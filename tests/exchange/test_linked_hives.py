@@ -91,8 +91,10 @@ def test_tables_of_a_version_that_is_not_known_are_refused_in_words(
 ) -> None:
     berlin, munich = LinkedHive(tmp_path / "berlin", "berlin"), LinkedHive(tmp_path / "munich", "munich")
     berlin.command("link", database)
-    postgres.execute(f"update {SCHEMA}.version set version = 99", database.rpartition("/")[2])
-    assert "are of version 99, this program knows version 1" in munich.command("link", database, status=2)
+    postgres.execute(f"update {SCHEMA.name}.version set number = 99", database.rpartition("/")[2])
+    assert "has tables of linked hives of version 99, this program knows version 1" in munich.command(
+        "link", database, status=2
+    )
 
 
 def test_letters_cross_once_keep_their_origin_and_come_back_with_the_reason_if_nobody_has_the_name(
