@@ -37,6 +37,8 @@ Boats.
 """
 TRUTHS = re.compile(r"\.hive/(\w+\.db|journal/journal\.jsonl)")
 """What lies nowhere else: a person is told, and decides."""
+IN_TURN = 3
+"""How many of the damages, the next ones in turn, are done to a file that is no truth; to a truth, all of them are."""
 LIMIT_S = 12
 
 
@@ -149,7 +151,10 @@ def told(root: Path, capsys: pytest.CaptureFixture[str], *words: str) -> str:
 @pytest.mark.parametrize("damage", DAMAGES)
 def test_nobody_is_stopped_by_one_damaged_file(scene: Path, tmp_path: Path, damage: str, capsys):
     wrong = {}
-    for name in files(scene):
+    turn = list(DAMAGES).index(damage)
+    for number, name in enumerate(files(scene)):
+        if not TRUTHS.fullmatch(name) and (number - turn) % len(DAMAGES) >= IN_TURN:
+            continue
         root = tmp_path / "hive"
         shutil.copytree(scene, root, symlinks=True)
         DAMAGES[damage](root / name)

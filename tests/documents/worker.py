@@ -12,6 +12,7 @@ import signal
 import sys
 import time
 from collections.abc import Callable
+from itertools import cycle
 from pathlib import Path
 
 from hivemind.documents import CycleError, Docmem, DocmemError, Knowledge, classes, files, knowledge
@@ -55,17 +56,18 @@ def import_file(docmem: Docmem, path: str) -> None:
 
 def read_endless(docmem: Docmem, path: str) -> None:
     """Read files that are one piece of markup over and over, whose parts never end or never fit together."""
-    for piece in Path(__file__).with_name("endless.txt").read_text(encoding="utf-8").split():
-        for before, after in (("# x", "y"), ("", "\n")):
-            print(repr((before, piece, after)), flush=True)
-            text = before + piece.encode().decode("unicode_escape") * (60_000 // len(piece)) + after
-            begun = time.process_time()
-            with contextlib.suppress(UserError):
-                if path.endswith(".toml"):
-                    docmem.import_toml(text)
-                else:
-                    classes.classify(path, read_outline(text.encode(), path, len))
-            assert time.process_time() - begun < 5, "some hundredths of a second, or the work grows with the square"
+    pieces = Path(__file__).with_name("endless.txt").read_text(encoding="utf-8").split()
+    around = cycle([("# x", "y"), ("", "\n")])
+    for piece, (before, after) in zip(pieces, around, strict=False):
+        print(repr((before, piece, after)), flush=True)
+        text = before + piece.encode().decode("unicode_escape") * (60_000 // len(piece)) + after
+        begun = time.process_time()
+        with contextlib.suppress(UserError):
+            if path.endswith(".toml"):
+                docmem.import_toml(text)
+            else:
+                classes.classify(path, read_outline(text.encode(), path, len))
+        assert time.process_time() - begun < 5, "some hundredths of a second, or the work grows with the square"
 
 
 def import_another(docmem: Docmem, path: str) -> None:
