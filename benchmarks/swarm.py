@@ -88,12 +88,12 @@ def _up(layout: Layout, *, warm: bool = False) -> Iterator[_Swarm]:
 
 def _be_up(root: str) -> None:
     """A swarm whose parent is warm notes the time at which it is told to start the agents."""
-    from hivemind.swarm.swarm import SwarmPicture, run_swarm
+    from hivemind.swarm.swarm import run_swarm
 
     ordered = Path(root) / "ordered"
     ordered.unlink(missing_ok=True)
 
-    def note(picture: SwarmPicture) -> None:  # the first comes with the orders
+    def note() -> None:  # the first comes with the orders
         if not ordered.exists():
             ordered.write_text(repr(time.time()))
 

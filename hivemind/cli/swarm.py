@@ -7,15 +7,16 @@ import os
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from hivemind.cli.command import Answer, Arg, command
 from hivemind.cli.opening import anywhere, layout_of, listed, look_at, open_hive
 from hivemind.cli.output import say, table_lines, warn
-from hivemind.cli.picture import Screen, picture_lines, tokens_of
+from hivemind.cli.screen import Screen
 from hivemind.cli.text import is_terminal, natural, one_line
-from hivemind.errors import UserError
+from hivemind.errors import HivemindError, UserError
 
 if TYPE_CHECKING:
     from hivemind.config import TokenBudget
@@ -23,7 +24,7 @@ if TYPE_CHECKING:
     from hivemind.layout import Layout
     from hivemind.presence.parts import Parts
     from hivemind.swarm.overview import AgentNow, Overview
-    from hivemind.swarm.swarm import SwarmPicture, SwarmResult
+    from hivemind.swarm.swarm import SwarmResult
     from hivemind.tasks import Scheduled
 
 INTERRUPTED = 130
@@ -172,16 +173,18 @@ def _bound(budget: TokenBudget) -> str:
 
 
 @contextlib.contextmanager
-def _live(layout: Layout) -> Iterator[Callable[[SwarmPicture], None]]:
+def _live(layout: Layout) -> Iterator[Callable[[], None]]:
     """Draw the swarm in place; what it logs meanwhile goes to a file, not through the picture."""
+    from hivemind.cli.top import up_lines
     from hivemind.hive import Hive
+    from hivemind.web.snapshot import look
 
     hive = Hive.look(layout.root)
     with _errors_to(layout.logs / "swarm.log"), Screen() as screen:
 
-        def draw(picture: SwarmPicture) -> None:
-            tasks = hive.tasks.counts()
-            screen.draw(lambda columns, rows: picture_lines(picture, tasks, layout.root, columns, rows))
+        def draw() -> None:
+            with contextlib.suppress(HivemindError, OSError):  # what cannot be looked at now does not end the swarm
+                screen.draw(partial(up_lines, look(hive)))
 
         yield draw
 
@@ -418,5 +421,6 @@ def _agent_row(agent: AgentNow) -> dict[str, Any]:
     """An agent as a row of a table; its cost is `?` where no price is known, `0.0123+?` where that is so of a part."""
     known = f"{agent.money:.4f}" if agent.money or not agent.unpriced else ""
     cost = known + (("+?" if known else "?") if agent.unpriced else "")
-    tokens = tokens_of(agent.tokens, agent.budget, agent.cached)
+    tokens = f"{agent.tokens:,}" + (f" of {agent.budget:,}" if agent.budget is not None else "")
+    tokens += f" ({agent.cached:,} cached)" if agent.cached else ""
     return {**asdict(agent), "agent": agent.name, "tokens": tokens, "cost": cost}

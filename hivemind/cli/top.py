@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 from hivemind.cli.command import Arg, command
 from hivemind.cli.opening import layout_of
 from hivemind.cli.output import headed, say, table
-from hivemind.cli.picture import Screen, keyboard_alone
+from hivemind.cli.screen import Screen, keyboard_alone
 from hivemind.cli.streams import Bell
 from hivemind.cli.text import age, fit, is_terminal, one_line, width
 from hivemind.errors import HivemindError
@@ -169,9 +169,11 @@ def press(view: View, key: str, rows: Sequence[Row]) -> bool:
     return key != "\x03"
 
 
-def rows_of(snapshot: Snapshot, index: Index, view: View) -> list[Row]:
-    """The list, filtered and sorted: who needs a person, then the agents, then the tasks."""
-    found = [*_needs(snapshot), *_sorted(_agents(snapshot), view.sort), *_sorted(_tasks(snapshot, index), view.sort)]
+def rows_of(snapshot: Snapshot, index: Index | None, view: View) -> list[Row]:
+    """The list, filtered and sorted: who needs a person, then the agents, then (with an index) the tasks."""
+    found = [*_needs(snapshot), *_sorted(_agents(snapshot), view.sort)]
+    if index is not None:
+        found += _sorted(_tasks(snapshot, index), view.sort)
     words = view.words.casefold().split()
     return [
         row
@@ -225,11 +227,19 @@ def _tasks(snapshot: Snapshot, index: Index) -> Iterator[Row]:
         yield Row("task", ("task", one.id), cells, one.id in waiting, one.since, one.tokens)
 
 
-def list_lines(snapshot: Snapshot, index: Index, view: View, columns: int | None) -> Iterator[str]:
+def list_lines(snapshot: Snapshot, index: Index | None, view: View, columns: int | None) -> Iterator[str]:
     """The list as plain lines, each at most `columns` wide."""
     yield fit(_head(snapshot), columns or 10_000)
     rows = rows_of(snapshot, index, view)
     yield from _table(rows, columns)
+
+
+def up_lines(snapshot: Snapshot, columns: int, height: int) -> list[str]:
+    """The screen of `hivemind up`: the list without tasks, as much of it as there is room for."""
+    lines = list(list_lines(snapshot, None, View(), columns))
+    if len(lines) >= height > 2:
+        lines[height - 2 :] = [f"… and {len(lines) - height + 2} more: hivemind top"]
+    return [fit(line, columns) for line in [*lines, "Ctrl-C ends the swarm in order."]][:height]
 
 
 def _head(snapshot: Snapshot) -> str:

@@ -18,7 +18,6 @@ from hivemind.layout import EXCHANGE, Layout
 from hivemind.minds import warm_mind
 from hivemind.presence.identity import announce, farewell, take_name, take_over
 from hivemind.presence.parts import Parts
-from hivemind.presence.status import AgentStatus, read_status
 from hivemind.private import keep_keys_private
 from hivemind.swarm.agent_files import AgentFiles
 from hivemind.swarm.idle import survey
@@ -28,7 +27,7 @@ from hivemind.swarm.supervisor import Supervisor
 from hivemind.tasks import why_failed
 from hivemind.tools import TOOLS
 
-__all__ = ["SwarmPicture", "SwarmResult", "rehearse", "run_swarm"]
+__all__ = ["SwarmResult", "rehearse", "run_swarm"]
 
 _NAME = "rehearsal"
 _TIMES = 8  # so often Python runs a function before it specialises its code
@@ -65,17 +64,8 @@ _log = logging.getLogger(__name__)
 _QUIET_S = 0.2
 _TICK_S = 0.25
 _REHEARSED = 8  # agents from which on a rehearsal costs less than it saves
-_PICTURE_S = 0.05  # a hundred agents that start at once are not a hundred pictures
-
-
-@dataclass(frozen=True, slots=True)
-class SwarmPicture:
-    """The swarm at one moment: each agent's last status and its process (0: none), how it is watched, seconds since up."""
-
-    agents: tuple[AgentStatus, ...]
-    pids: dict[str, int]
-    watching: str
-    seconds: float
+_TICKS_APART_S = 0.05  # a hundred agents that start at once are not a hundred pictures
+_SHARE = 8  # `on_tick` may take one part in about so many of the time
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,7 +90,7 @@ def run_swarm(
     *,
     names: Sequence[str] | None = None,
     until_idle: bool = False,
-    on_tick: Callable[[SwarmPicture], None] | None = None,
+    on_tick: Callable[[], None] | None = None,
     on_ready: Callable[[], None] | None = None,
     rehearse_in: Callable[[Path], Parts] | None = None,
     from_other_machine: bool = False,
@@ -109,7 +99,7 @@ def run_swarm(
     """Run the agents `names` (default: all) of a hive; returns when they have ended.
 
     Call it in a process with one thread that has opened nothing of the hive yet: agents are forked. `on_ready` is called
-    once all have been started, `on_tick` after what happens, at most twenty times and at least four times a second.
+    once all have been started, `on_tick` after what happens, four to twenty times a second, less often if it is slow.
     With `from_other_machine` one that a machine which is gone had up is taken over.
     `exchange` is the process of a linked hive that carries tasks and mail (`hivemind.exchange`).
     `rehearse_in` opens a hive in another folder: with it, many agents start faster and smaller (`rehearsal`). Raises
@@ -183,34 +173,34 @@ class _Warming:
 
 
 class _Run:
-    """What is looked at while the swarm runs: the picture, and whether all is quiet."""
+    """What is looked at while the swarm runs: whether all is quiet."""
 
     def __init__(
         self,
         hive: Parts,
         supervisor: Supervisor,
         until_idle: bool,
-        on_tick: Callable[[SwarmPicture], None] | None,
+        on_tick: Callable[[], None] | None,
         on_ready: Callable[[], None] | None,
     ) -> None:
         self._hive, self._supervisor = hive, supervisor
         self._until_idle, self._on_tick, self._on_ready = until_idle, on_tick, on_ready
         self._ended_before = _ended(hive.layout)
-        self._began = time.monotonic()
-        self._shown = float("-inf")
+        self._next_tick = float("-inf")
         self._quiet_since: tuple[float, int] | None = None
         self._parked: tuple[tuple[str, str], ...] = ()
         self._idle = False
 
     def tick(self) -> bool:
-        """Show the picture; True once the swarm has been idle for a moment and nothing moved meanwhile."""
+        """Call `on_tick`; True once the swarm has been idle for a moment and nothing moved meanwhile."""
         if self._on_ready is not None and len(self._supervisor.pids) == len(self._supervisor.names):
             self._on_ready()
             self._on_ready = None
         now = time.monotonic()
-        if self._on_tick is not None and now - self._shown >= _PICTURE_S:
-            self._on_tick(self._picture())
-            self._shown = now
+        if self._on_tick is not None and now >= self._next_tick:
+            self._on_tick()
+            done = time.monotonic()
+            self._next_tick = done + max(_TICKS_APART_S, _SHARE * (done - now))
         return self._until_idle and self._is_idle(now)
 
     def _is_idle(self, now: float) -> bool:
@@ -230,11 +220,6 @@ class _Run:
         failed = [name for place, name, _ in ended if place == "failed"]
         why = tuple((name, why_failed(layout.failed / name) or "see error.md") for name in failed)
         return SwarmResult(done, why, parked, interrupted=self._until_idle and not self._idle)
-
-    def _picture(self) -> SwarmPicture:
-        seconds, state = time.monotonic() - self._began, self._hive.layout.agent_state
-        agents = tuple(read_status(state(name), name) or AgentStatus(name) for name in self._supervisor.names)
-        return SwarmPicture(agents, self._supervisor.pids, self._supervisor.watching, seconds)
 
 
 def _ended(layout: Layout) -> set[tuple[str, str, int]]:

@@ -159,14 +159,14 @@ def test_an_exported_tree_is_the_same_tree_again_and_steers_nothing(evil: Path, 
     assert again[0].text == f"{EVIL} again"
 
 
-def test_nothing_but_the_output_module_and_the_live_picture_writes_to_the_streams() -> None:
+def test_nothing_but_the_output_module_and_the_screen_writes_to_the_streams() -> None:
     folder = Path(__file__).parents[2] / "hivemind" / "cli"
     writers = {
         path.name
         for path in folder.glob("*.py")
         if re.search(r"std(out|err)\.(write|buffer)|\bprint\(", path.read_text())
     }
-    assert writers == {"output.py", "picture.py"}
+    assert writers == {"output.py", "screen.py"}
 
 
 def test_what_an_agent_wrote_steers_nobody_who_reads_its_result(hive: Path) -> None:

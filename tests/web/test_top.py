@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 import re
 import shutil
@@ -16,6 +17,8 @@ import pytest
 
 from hivemind import Hive
 from hivemind.cli.text import width
+from hivemind.cli.top import up_lines
+from hivemind.web.snapshot import look
 from tests.web.conftest import filled
 
 in_tmux = pytest.mark.skipif(shutil.which("tmux") is None, reason="tmux is not here")
@@ -110,3 +113,13 @@ def test_in_a_pipe_the_list_is_printed_again_when_it_has_changed(hive: Hive) -> 
         process.kill()
         process.wait()
         process.stdout.close()
+
+
+def test_what_up_draws_fits_any_terminal_and_says_how_much_is_left_out(hive: Hive) -> None:
+    snapshot = look(hive)
+    for columns, rows in itertools.product((1, 20, 80, 200), (1, 2, 3, 5, 24, 60)):
+        lines = up_lines(snapshot, columns, rows)
+        assert len(lines) <= rows
+        assert all(width(line) <= columns for line in lines)
+    assert up_lines(snapshot, 80, 5)[3:] == ["… and 4 more: hivemind top", "Ctrl-C ends the swarm in order."]
+    assert any("researcher" in line for line in up_lines(snapshot, 80, 24))
