@@ -13,6 +13,7 @@ from urllib.parse import unquote
 import pytest
 
 from hivemind import Hive
+from hivemind.coordination import Steps
 from tests.cli.conftest import make_hive
 from tests.web.conftest import Site, events, filled
 
@@ -59,6 +60,14 @@ def test_a_task_shows_its_result_with_sources_its_steps_turns_and_what_it_used(s
     lines = site.get("/files?path=knowledge/lease.md&first=3&last=3").text
     assert 'class="row quoted"' in lines
     assert "A lease is the right" in lines
+
+
+def test_a_criterion_is_ticked_once_it_is_confirmed(own_site: Site) -> None:
+    steps = Steps(own_site.hive.journal)
+    [step] = steps.plan("paint", [{"title": "Paint", "success_criteria": ["it is blue"]}])
+    assert "○ it is blue" in own_site.get("/tasks/paint").text
+    steps.verify(step.id, checkpoints=["criteria"])
+    assert "✓ it is blue" in own_site.get("/tasks/paint").text
 
 
 def test_mailboxes_have_folders_a_search_and_threads(site: Site) -> None:

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from contextlib import suppress
-from dataclasses import dataclass
 from typing import Any
 
-from hivemind.coordination import Commits, State
+from hivemind.coordination import Commits, State, Step
 from hivemind.errors import HivemindError, UserError
 from hivemind.hive import Hive
 from hivemind.layout import HUMAN
@@ -30,21 +29,6 @@ _RESULT_CHARS = 60_000
 _KEPT = 8  # conversations that are held, so that a look at a long one reads what is new
 _AROUND = 12  # lines shown before and after those that were quoted
 _NODES = 120  # of a graph are shown before somebody opens more
-
-
-@dataclass(frozen=True, slots=True)
-class Shown:
-    """A step as the page lists it."""
-
-    path: str
-    title: str
-    status: str
-    holder: str | None
-    proof: str
-    checks: tuple[tuple[str, bool], ...]
-    receipts: tuple[tuple[str, bool], ...]
-    blocked: str | None
-    warnings: tuple[str, ...]
 
 
 _conversations: OrderedDict[str, TranscriptReader] = OrderedDict()
@@ -142,19 +126,10 @@ def graph_of(hive: Hive, found: Task) -> ReasoningGraph | None:
     return None
 
 
-def _steps(state: State, task_id: str) -> list[Shown]:
-    shown = []
-    for step in state.steps_of(task_id):
-        lease = state.lease(step.id)
-        checks = tuple((one, one in step.confirmed) for one in (*step.success_criteria, *step.tests))
-        receipts = tuple((one.text, one.counts) for one in step.evidence)
-        shown.append(
-            Shown(
-                step.path, step.title, step.status, None if lease is None else lease.holder_agent_id, step.proof, checks,
-                receipts, step.blocked_reason, step.warnings,
-            )
-        )  # fmt: skip
-    return shown
+def _steps(state: State, task_id: str) -> list[tuple[Step, str | None]]:
+    """Its steps, each with who holds it."""
+    held = ((step, state.lease(step.id)) for step in state.steps_of(task_id))
+    return [(step, None if lease is None else lease.holder_agent_id) for step, lease in held]
 
 
 def _entry(entry: Entry) -> dict[str, Any]:
