@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import logging
 import re
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -30,12 +29,10 @@ __all__ = ["Need", "Snapshot", "Watch", "look"]
 Kind = Literal["question", "letter", "parked", "failed", "agent", "disk"]
 _REFRESH_S = 0.25  # so often at most is the hive looked at, however much happens in it
 _SHARE = 8  # looking may take one part in so many of the time
-_LINGER_S = 20.0  # the watch goes on after the last onlooker: a page that is left is often come back to
-_INDEXED_S = 0.2  # of a look is spent on what has ended; what takes longer goes on beside it
+_INDEXED_S = 0.2  # of a look is spent on what has ended; what takes longer is read on at the next
 _FAILED_FOR = timedelta(days=1)  # a task that failed longer ago needs nobody any more
 _FAILED_SHOWN = 20
 _ASKED = re.compile(r"hivemind mail reply human (\S+) TEXT")
-_log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,146 +124,103 @@ def _failed(layout: Layout, moment: datetime) -> Iterator[Need]:
 class Watch:
     """Keeps a snapshot, and tells who looks what has changed: `agents`, `tasks`, `mail`, `journal`, `index`, `task:ID`.
 
-    May be used by many threads. Watches only while somebody looks, and a little longer. Keeps an `index` up as well, if it
-    has one.
+    May be used by many threads. Watches from the first onlooker on; what changes while nobody looks is looked at when somebody
+    does. Keeps an `index` up as well, if it has one.
     """
 
     def __init__(self, root: Path, index: Index | None = None) -> None:
         self._hive = Hive.look(root)
         self._index = index
-        self._indexing: threading.Thread | None = None
-        self._mutex = threading.RLock()
-        self._heard = threading.Condition()
+        self._mutex = threading.Lock()
+        self._snapshot: Snapshot | None = None
+        self._is_stale = False
+        self._taken = 0.0
+        self._pause_s = _REFRESH_S
+        self._telling = threading.Lock()
         self._listeners: list[Callable[[frozenset[str]], None]] = []
         self._changed: set[str] = set()
-        self._snapshot: Snapshot | None = None
-        self._taken = 0.0
-        self._cost = 0.0
-        self._thread: threading.Thread | None = None
-        self._quiet_since = 0.0
-        self._closing = False
-        self.refreshes = 0
-        """How often the hive was looked at: what is not looked at costs nothing."""
+        self._timer: threading.Timer | None = None
+        self._watcher: Watcher | None = None
+        self.is_closing = False
 
     def snapshot(self) -> Snapshot:
-        """The hive as it is: the watched snapshot, or one of a moment ago where nobody watches. Raises UserError, OSError."""
+        """The hive as it is, or was a moment ago where much happens or nobody watches. Raises UserError, OSError."""
         with self._mutex:
-            fresh = self._thread is not None and not self._changed
-            if self._snapshot is None or not (fresh or time.monotonic() - self._taken < self._pause):
-                self._refresh()
-            assert self._snapshot is not None
+            is_fresh = self._watcher is not None and not self._is_stale
+            if self._snapshot is None or not (is_fresh or time.monotonic() - self._taken < self._pause_s):
+                self._snapshot = self._refreshed()
             return self._snapshot
-
-    @property
-    def _pause(self) -> float:
-        return max(_REFRESH_S, _SHARE * self._cost)
-
-    @property
-    def is_closing(self) -> bool:
-        return self._closing
 
     def forget(self) -> None:
         """Somebody has just changed something here: the next look is a new one."""
         with self._mutex:
             self._snapshot = None
 
-    def _refresh(self) -> None:
+    def _refreshed(self) -> Snapshot:
         began = time.monotonic()
-        self._snapshot = look(self._hive)
-        if self._index is not None and not self._index.sync(_INDEXED_S) and self._indexing is None and self._thread:
-            self._indexing = threading.Thread(target=self._read_on, name="hivemind-index", daemon=True)
-            self._indexing.start()
+        self._is_stale = False
+        found = look(self._hive)
+        is_indexed = self._index is None or self._index.sync(_INDEXED_S)
         self._taken = time.monotonic()
-        self._cost = self._taken - began
-        self.refreshes += 1
+        self._pause_s = max(_REFRESH_S, _SHARE * (self._taken - began))
+        if not is_indexed:  # who looks is told, looks again, and so reads on
+            self._hear("index")
+        return found
 
     @contextmanager
     def onlooker(self, on_change: Callable[[frozenset[str]], None]) -> Iterator[None]:
         """While it lasts `on_change` is called, from a thread of the watch, with what has changed. It must be quick."""
-        with self._heard:
+        with self._telling:
             self._listeners.append(on_change)
-            if self._thread is None and not self._closing:
-                self._thread = threading.Thread(target=self._run, name="hivemind-snapshot", daemon=True)
-                self._thread.start()
-            self._heard.notify()
+            if self._watcher is None and not self.is_closing:
+                trees = [self._hive.layout.journal]
+                self._watcher = open_watcher(self._hive.config.watch, _folders(self._hive), trees, self._hear_of)
         try:
             yield
         finally:
-            with self._heard:
+            with self._telling:
                 self._listeners.remove(on_change)
-                self._quiet_since = time.monotonic()
-                self._heard.notify()
 
     def close(self) -> None:
         """End the watch."""
-        with self._heard:
-            self._closing = True
-            self._heard.notify()
-            threads = self._thread, self._indexing
-        for thread in filter(None, threads):
-            thread.join()
+        self.is_closing = True
+        if self._watcher is not None:
+            self._watcher.close()
+        if (timer := self._timer) is not None:
+            timer.cancel()
+            timer.join()
 
-    def _run(self) -> None:
-        """The watch: rests until something is heard, looks, tells; ends a while after the last onlooker has gone."""
-        layout = self._hive.layout
-        watched: set[Path] = set()
-        with open_watcher(self._hive.config.watch, _folders(self._hive), [layout.journal], self._hear) as watcher:
-            while (changes := self._next()) is not None:
-                self._follow(watcher, watched)
-                with self._mutex:
-                    try:
-                        self._refresh()
-                    except (HivemindError, OSError) as error:  # said to who looks: the page shows it
-                        _log.warning("the hive cannot be looked at: %s", error)
-                if any(topic.startswith("task") for topic in changes):
-                    changes |= {"index"}
-                for tell in list(self._listeners):
-                    tell(changes)
-
-    def _read_on(self) -> None:
-        """Take in a long history, telling how far that is."""
-        assert self._index is not None
-        done = False
-        while not (done or self._closing):
-            done = self._index.sync(1.0)
-            with self._heard:
-                self._changed.add("index")
-                self._heard.notify()
-        self._indexing = None
-
-    def _next(self) -> frozenset[str] | None:
-        """What has changed, once something has and there was a pause; None when the watch is over."""
-        with self._heard:
-            while not self._changed or not self._listeners:
-                left = _LINGER_S - (time.monotonic() - self._quiet_since)
-                if self._closing or (not self._listeners and left <= 0):
-                    self._thread = None
-                    return None
-                self._heard.wait(None if self._listeners else left)
-        pause = self._pause - (time.monotonic() - self._taken)
-        if pause > 0:
-            time.sleep(pause)
-        with self._heard:
-            changes, self._changed = frozenset(self._changed), set()
-        return changes
-
-    def _hear(self, path: Path) -> None:
+    def _hear_of(self, path: Path) -> None:
         topic = _topic(self._hive.layout, path)
         if topic:
-            with self._heard:
-                self._changed.add(topic)
-                self._heard.notify()
+            self._hear(topic)
 
-    def _follow(self, watcher: Watcher, watched: set[Path]) -> None:
-        """Watch the folders of tasks in hand and of agents that have come since."""
-        try:
-            active = {path for path in self._hive.layout.active.iterdir() if not path.name.startswith(".")}
-        except OSError:
-            active = set()
-        watched &= active
-        for folder in active - watched:
-            watched.add(folder)
-            watcher.add(folder)
+    def _hear(self, topic: str) -> None:
+        """Note what has changed; who looks is told after a pause, of all that has changed by then."""
+        self._is_stale = True
+        with self._telling:
+            self._changed.add(topic)
+            if self._timer is None and self._listeners and not self.is_closing:
+                self._timer = threading.Timer(max(0.0, self._taken + self._pause_s - time.monotonic()), self._tell)
+                self._timer.daemon = True
+                self._timer.start()
+
+    def _tell(self) -> None:
+        with self._telling:
+            self._timer, changes, self._changed = None, frozenset(self._changed), set()
+            watcher, listeners = self._watcher, list(self._listeners)
+        if any(topic.startswith("task") for topic in changes):
+            changes |= {"index"}
+            self._follow(watcher)
+        for tell in listeners:
+            tell(changes)
+
+    def _follow(self, watcher: Watcher | None) -> None:
+        """Watch the folders of tasks in hand that have come since."""
+        if watcher is not None and not self.is_closing:
+            with suppress(OSError):
+                for folder in self._hive.layout.active.glob("[!.]*"):
+                    watcher.add(folder)
 
 
 def _folders(hive: Hive) -> list[Path]:
