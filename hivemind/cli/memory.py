@@ -1,7 +1,8 @@
 """Remember, search, list and forget what lasts beyond a task.
 
-A memory lies in a namespace: shared/WORKSPACE for all agents, memories/NAME for one agent or user. Without
---agent and --namespace, `search` and `list` look at all of them, the others at the shared one.
+A memory lies in a namespace: shared/WORKSPACE for all agents, memories/NAME for one agent or user (an agent's in
+PostgreSQL: memories/NAME@WORKSPACE). Without --agent and --namespace, `search` and `list` look at all of them, the
+others at the shared one.
 
 examples:
   hivemind memory remember "The customer wants invoices as PDF" --key invoices
@@ -16,11 +17,12 @@ import argparse
 import json
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime, timedelta
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from hivemind.boundary import Unreadable, boundary
 from hivemind.cli.command import Answer, Arg, Positive, Share, command
-from hivemind.cli.opening import look_at, open_hive
+from hivemind.cli.opening import anywhere, look_at, open_hive
 from hivemind.cli.output import progress, table_lines
 from hivemind.cli.text import one_line
 from hivemind.errors import UserError
@@ -71,7 +73,7 @@ class Namespace:
     r"""Where a memory lies.
 
     arguments:
-      --agent AGENT  the memory of one agent: memories/NAME
+      --agent AGENT  the memory of one agent
       --namespace A/B  another namespace; a slash within a part is written \/
     """
 
@@ -320,3 +322,46 @@ def reindex(hive: Hive) -> Answer:
         count = hive.memory.reindex(lambda done, total: tell(f"{done:,} of {total:,} entries are embedded"))
     line = f"{'1 entry was' if count == 1 else f'{count:,} entries were'} embedded by {hive.memory.embeddings.model}"
     return Answer({"embedded": count, **hive.memory.status().as_dict()}, [line])
+
+
+@command("memory copy", anywhere)
+def copy(_: str | None, source: str, target: str) -> Answer:
+    """Copy all memories from one place to another: the file of a hive, or a PostgreSQL database.
+
+    Every entry is copied with its versions, times, links and embeddings, or nothing is. A namespace that has entries
+    in the target is refused, so several hives can be copied into one database. What agents remember meanwhile is not
+    copied: `hivemind down` first. Of a hive's agents the own memory is memories/NAME in a file, memories/NAME@WORKSPACE
+    in a database, and is found in either.
+
+    arguments:
+      FROM  a hive's folder, a database file, or postgresql://USER@HOST/DATABASE
+      TO  the same; a file is made
+
+    examples:
+      hivemind memory copy . postgresql://hive@db.example/hives
+      hivemind memory copy postgresql://hive@db.example/hives .
+    """
+    from hivemind.hive import Hive
+    from hivemind.longterm import copy_memories, open_store
+    from hivemind.tools.memory import namespaces_in
+
+    one = Hive.look(source) if Path(source).is_dir() else None
+    other = Hive.open(target) if Path(target).is_dir() else None
+    store = open_store(source, None) if one is None else one.memory
+    into = open_store(target, None) if other is None else other.memory
+    names: dict[tuple[str, ...], tuple[str, ...]] = {}
+    first, second = one or other, other or one
+    if first is not None and second is not None:
+        for name in (HUMAN, *first.agents):
+            before = namespaces_in(store.database.path, first.config.workspace, name)
+            after = namespaces_in(into.database.path, second.config.workspace, name)
+            names.update(zip(before, after, strict=True))
+    with store, into, progress() as tell:
+        copied = copy_memories(
+            store,
+            into,
+            lambda namespace: names.get(namespace, namespace),
+            lambda done, total: tell(f"{done:,} of {total:,} entries are copied"),
+        )
+    record = {name: copied[name] for name in ("entries", "namespaces", "versions", "embeddings", "users")}
+    return Answer(record, [f"{name:<12}{count:,}" for name, count in record.items()])

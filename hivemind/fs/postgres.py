@@ -317,11 +317,11 @@ class Postgres:
         except (psycopg.errors.LockNotAvailable, psycopg.errors.QueryCanceled) as error:
             mend = "somebody holds it, or it is overloaded: try again"
             raise kind(f"the server took too long ({_line(error)}){then}", where=self.path, mend=mend) from error
+        except (psycopg.DataError, psycopg.errors.ProgramLimitExceeded) as error:
+            raise kind(f"PostgreSQL can't keep that ({_line(error)}){then}", where=self.path) from error
         except psycopg.OperationalError as error:
             mend = "start the server, or mend the way to it; what is asked next is asked anew"
             raise kind(f"the server is away ({_line(error)}){then}", where=self.path, mend=mend) from error
-        except psycopg.DataError as error:
-            raise kind(f"PostgreSQL can't keep that ({_line(error)}){then}", where=self.path) from error
         except psycopg.Error as error:
             raise kind(f"failed ({_line(error)}){then}", where=self.path) from error
 

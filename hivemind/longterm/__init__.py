@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from hivemind.longterm.copy import copy_memories
 from hivemind.longterm.entry import MemoryEntry, MemorySearchResult, UpsertMemoryInput, UpsertMemoryResult, User
 from hivemind.longterm.errors import (
     EntryInvalid,
@@ -19,5 +20,6 @@ from hivemind.longterm.validation import provenance, shortened
 __all__ = [
     "EntryInvalid", "LongtermError", "MemoryEntry", "MemorySearchResult", "MemoryStore", "Namespace",
     "NamespaceForbidden", "NamespaceInvalid", "StoreDamaged", "StoreStatus", "UpsertMemoryInput",
-    "UpsertMemoryResult", "User", "VersionConflict", "check_namespace", "named", "open_store", "provenance", "shortened", "shown",
+    "UpsertMemoryResult", "User", "VersionConflict", "check_namespace", "copy_memories", "named", "open_store", "provenance",
+    "shortened", "shown",
 ]  # fmt: skip

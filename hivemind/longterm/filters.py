@@ -12,7 +12,7 @@ from typing import Any
 from hivemind.boundary import boundary
 from hivemind.longterm.entry import as_micros
 from hivemind.longterm.errors import EntryInvalid, row_of
-from hivemind.longterm.validation import check_between, check_category, check_time, check_unicode
+from hivemind.longterm.validation import check_between, check_category, check_json, check_time
 
 __all__ = ["Condition", "Filter", "metadata_fits"]
 
@@ -65,14 +65,9 @@ class Filter:
         return " AND ".join(parts), given
 
     def _wanted(self) -> str:
-        if not isinstance(self.metadata, Mapping) or not all(isinstance(name, str) for name in self.metadata):
-            raise EntryInvalid("a filter of metadata is a mapping of names", mend='as {"customer": "Acme"}')
-        try:
-            text = json.dumps(dict(self.metadata), ensure_ascii=False, allow_nan=False)
-        except (TypeError, ValueError, RecursionError) as error:
-            raise EntryInvalid(f"the filter cannot be said in JSON ({error})") from None
+        text = check_json(self.metadata, "a filter of metadata")
         _tests(text)
-        return check_unicode(text, "the filter")
+        return text
 
 
 Test = tuple[str, Callable[[Any, bool], bool]]

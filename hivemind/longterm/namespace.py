@@ -9,7 +9,17 @@ from functools import lru_cache
 from hivemind.longterm.errors import NamespaceInvalid, row_of
 from hivemind.masking import mask
 
-__all__ = ["Namespace", "check_namespace", "check_prefix", "decoded", "encoded", "is_below", "named", "shown"]
+__all__ = [
+    "Namespace",
+    "check_namespace",
+    "check_prefix",
+    "decoded",
+    "encoded",
+    "is_below",
+    "named",
+    "shown",
+    "text_problem",
+]
 
 Namespace = tuple[str, ...]
 
@@ -31,8 +41,8 @@ def check_prefix(namespace: Sequence[str]) -> Namespace:
     for part in namespace:
         if not isinstance(part, str) or not part.strip():
             raise NamespaceInvalid(f"{part!r} is no part of a namespace", mend="parts are strings that are not blank")
-        if not _is_unicode(part):
-            raise NamespaceInvalid(f"{part!r} is no part of a namespace", mend="it has half a character in it")
+        if (problem := text_problem(part)) is not None:
+            raise NamespaceInvalid(f"{part!r} is no part of a namespace", mend=f"it has {problem}")
         if mask(part, words=False) != part:
             raise NamespaceInvalid(
                 "a part of a namespace holds a secret", mend="choose another: it is shown everywhere"
@@ -40,12 +50,14 @@ def check_prefix(namespace: Sequence[str]) -> Namespace:
     return tuple(namespace)
 
 
-def _is_unicode(text: str) -> bool:
+def text_problem(text: str) -> str | None:
+    """What a text has in it that not every database can keep: half a character (a lone surrogate), which UTF-8 cannot say, or
+    NUL, which PostgreSQL cannot; None if nothing."""
     try:
         text.encode()
-    except UnicodeEncodeError:
-        return False
-    return True
+    except UnicodeEncodeError as error:
+        return f"half a character in it (at {error.start})"
+    return f"a NUL character in it (at {text.index(chr(0))})" if "\0" in text else None
 
 
 def encoded(namespace: Namespace) -> str:

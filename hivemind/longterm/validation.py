@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import math
+import re
 from array import array
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -13,11 +14,12 @@ from typing import Any
 
 from hivemind.longterm.entry import FIRST, LAST, Embedding, MemoryEntry, as_micros
 from hivemind.longterm.errors import EntryInvalid
+from hivemind.longterm.namespace import text_problem
 from hivemind.masking import mask, masked
 from hivemind.search.item import said_by
 
 __all__ = [
-    "Draft", "check_between", "check_category", "check_flag", "check_key", "check_name", "check_text", "check_time",
+    "Draft", "check_between", "check_category", "check_flag", "check_json", "check_key", "check_name", "check_text", "check_time",
     "check_unicode", "check_whole", "digest_of", "draft_of", "shortened",
 ]  # fmt: skip
 
@@ -26,16 +28,14 @@ _MOST = 1 << 40  # a whole number beyond means: all there are
 
 
 def check_unicode(text: str, what: str) -> str:
-    """The text as it is. Raises EntryInvalid if it has half a character (a lone surrogate), which UTF-8 cannot say."""
-    try:
-        text.encode()
-    except UnicodeEncodeError as error:
-        raise EntryInvalid(f"{what} has half a character in it (at {error.start})") from None
+    """The text as it is. Raises EntryInvalid for what not every database can keep."""
+    if (problem := text_problem(text)) is not None:
+        raise EntryInvalid(f"{what} has {problem}")
     return text
 
 
 def check_name(name: str, what: str) -> str:
-    """The name as it is. Raises EntryInvalid for half a character, and for a secret, which a name would show everywhere."""
+    """The name as it is. Raises EntryInvalid as check_unicode does, and for a secret, which a name would show everywhere."""
     if mask(check_unicode(name, what), words=False) != name:
         raise EntryInvalid(f"{what} holds a secret", mend="choose another: a name is shown wherever the entry is")
     return name
@@ -91,6 +91,7 @@ def _told(value: object) -> str:
 MAX_TOKENS = 2_048
 MAX_METADATA_BYTES = 65_536
 _MAX_KEY = 256
+_NUL = re.compile(r"(?<!\\)(?:\\\\)*\\u0000")  # as JSON says it
 _TAKEN = ("content", "metadata", "embedding", "category", "importance", "expires_at", "parent_id", "links")
 
 
@@ -178,16 +179,23 @@ def _content(content: object, count: Callable[[str], int]) -> str:
 def _metadata(metadata: object) -> str:
     if metadata is None:
         return "{}"
-    if not isinstance(metadata, Mapping) or not all(isinstance(name, str) for name in metadata):
-        raise EntryInvalid("metadata is a JSON object", mend="names are strings, values whatever JSON can say")
-    try:
-        text = json.dumps(masked(dict(metadata)), ensure_ascii=False, allow_nan=False, separators=(",", ":"))
-        size = len(text.encode())
-    except (TypeError, ValueError, RecursionError) as error:
-        raise EntryInvalid(f"metadata cannot be said in JSON ({error})") from None
-    if size > MAX_METADATA_BYTES:
+    text = check_json(metadata, "metadata", masked)
+    if (size := len(text.encode())) > MAX_METADATA_BYTES:
         raise EntryInvalid(f"metadata has {size} bytes as JSON, {MAX_METADATA_BYTES} is the most")
     return text
+
+
+def check_json(mapping: object, what: str, shown: Callable[[dict[str, Any]], Any] = dict) -> str:
+    """A mapping of names as the text of a JSON object; `shown` is what of it is written. Raises EntryInvalid."""
+    if not isinstance(mapping, Mapping) or not all(isinstance(name, str) for name in mapping):
+        raise EntryInvalid(f"{what} is a JSON object", mend='names are strings, as in {"customer": "Acme"}')
+    try:
+        text = json.dumps(shown(dict(mapping)), ensure_ascii=False, allow_nan=False, separators=(",", ":"))
+    except (TypeError, ValueError, RecursionError) as error:
+        raise EntryInvalid(f"{what} cannot be said in JSON ({error})") from None
+    if _NUL.search(text):
+        raise EntryInvalid(f"{what} has a NUL character in it")
+    return check_unicode(text, what)
 
 
 def check_category(category: object) -> str | None:

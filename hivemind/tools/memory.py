@@ -12,13 +12,14 @@ from typing import Any, TypeVar
 from pydantic import Field
 
 from hivemind.fs.backup import restore
+from hivemind.fs.postgres import is_postgres
 from hivemind.longterm import Namespace, NamespaceForbidden, StoreDamaged, provenance
 from hivemind.presence.parts import Parts
 from hivemind.tools.excerpt import result_limit
 from hivemind.tools.session import Session
 from hivemind.tools.tool import Arguments, ToolProblem, tool
 
-__all__ = ["MEMORY_TOOLS", "namespaces_of", "soundly"]
+__all__ = ["MEMORY_TOOLS", "namespaces_in", "namespaces_of", "soundly"]
 
 _T = TypeVar("_T")
 _log = logging.getLogger(__name__)
@@ -26,9 +27,15 @@ _log = logging.getLogger(__name__)
 _NAMESPACE = "your own (default) or the shared one, as a list of its parts"
 
 
+def namespaces_in(place: str, workspace: str, agent: str) -> tuple[Namespace, Namespace]:
+    """The two namespaces that an agent of a workspace may use where its hive's memories are kept: its own, and the one that
+    the workspace shares. A database may be that of several hives, and an agent's own memory is not that of its namesake."""
+    return ("memories", f"{agent}@{workspace}" if is_postgres(place) else agent), ("shared", workspace)
+
+
 def namespaces_of(hive: Parts, agent: str) -> tuple[Namespace, Namespace]:
-    """The two namespaces that an agent may use: its own, and the one that the workspace shares."""
-    return ("memories", agent), ("shared", hive.config.workspace)
+    """The two namespaces that an agent of a hive may use: its own, and the one that the workspace shares."""
+    return namespaces_in(hive.config.memory or "", hive.config.workspace, agent)
 
 
 def allowed(hive: Parts, agent: str, namespace: Sequence[str]) -> Namespace:

@@ -11,7 +11,8 @@ from pathlib import Path
 import pytest
 
 from hivemind import Hive
-from tests.cli.conftest import Command
+from hivemind.longterm import open_store
+from tests.cli.conftest import Command, make_hive
 
 
 def test_what_is_remembered_is_found_listed_shown_and_forgotten(run: Command, hive: Path) -> None:
@@ -156,3 +157,29 @@ def test_what_somebody_said_is_kept_with_who_and_when_and_linked(run: Command, h
     found = run("memory", "search", "Where did Ann move in May 2026?", "--json").json
     assert "its date" in found[0]["why"]
     assert run("memory", "remember", "x", "--time", "yesterday").status == 2
+
+
+def test_the_memory_of_a_hives_agents_is_theirs_in_a_database_of_several_hives_and_back_in_a_file(
+    run: Command, tmp_path: Path, database: str
+) -> None:
+    made = {name: make_hive(tmp_path / name) for name in ("berlin", "munich")}
+    for name, folder in made.items():
+        settings = (folder / "hive.yaml").read_text().replace("workspace: hive", f"workspace: {name}")
+        (folder / "hive.yaml").write_text(settings)
+        at = ("--hive", str(folder))
+        run("memory", "remember", f"seen in {name}", "--agent", "analyst", "--key", "seen", *at)
+        run("memory", "remember", f"all of {name}", "--key", "all", *at)
+        assert run("memory", "copy", str(folder), database, "--json").json["entries"] == 2
+        (folder / "hive.yaml").write_text(f"{settings}memory: {database}\n")
+        assert run("memory", "show", "seen", "--agent", "analyst", "--json", *at).json["namespace"] == [
+            "memories", f"analyst@{name}",
+        ]  # fmt: skip
+    with open_store(database, None) as store:
+        assert len(store.namespaces()) == 4
+    back = make_hive(tmp_path / "back")
+    (back / "hive.yaml").write_text((back / "hive.yaml").read_text().replace("workspace: hive", "workspace: berlin"))
+    assert "entries     4" in run("memory", "copy", database, str(back)).out
+    shown = run("memory", "show", "seen", "--agent", "analyst", "--json", "--hive", str(back)).json
+    assert (shown["namespace"], shown["content"]) == (["memories", "analyst"], "seen in berlin")
+    assert run("memory", "copy", str(tmp_path / "nowhere.db"), database).status == 2
+    assert "already; nothing was copied" in run("memory", "copy", database, str(back)).err

@@ -11,7 +11,7 @@ import pytest
 from hivemind import Hive
 from hivemind.embedding import HashingEmbedder
 from hivemind.errors import UnknownVersion, UserError
-from hivemind.longterm import EntryInvalid, LongtermError, open_store
+from hivemind.longterm import LongtermError, open_store
 from tests.longterm.worker import SHARED
 from tests.postgres import Server
 
@@ -65,16 +65,6 @@ def test_tables_of_another_version_are_refused_and_a_role_without_rights_is_told
     postgres.execute("UPDATE hivemind_memory.version SET number = 9", name)
     with pytest.raises(UnknownVersion, match="version 9"):
         open_store(database, None).list(SHARED)
-
-
-def test_what_postgresql_cannot_keep_is_refused_and_nothing_is_stored(database):
-    with open_store(database, None) as store:
-        for value in ("a\0b", {"content": "x", "metadata": {"a": "\0"}}):
-            with pytest.raises(LongtermError, match="can't keep that"):
-                store.put(SHARED, "k", value)
-        assert store.list(SHARED) == []
-        with pytest.raises(EntryInvalid):
-            store.put(SHARED, "", "x")
 
 
 def test_people_see_the_columns_of_the_seed(database, postgres):

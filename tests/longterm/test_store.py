@@ -432,17 +432,24 @@ def test_what_was_read_is_put_back_with_the_embedding_that_was_given(store):
     assert store.get(ME, "k").embedding == mine
 
 
-def test_half_a_character_is_an_invalid_name_relation_or_filter(store):
-    store.put(ME, "k", "tea")
-    for refused in (
-        lambda: store.create_user("\ud800"),
-        lambda: store.link(ME, "k", "\ud800", "k"),
-        lambda: store.search(ME, "tea", category="\ud800"),
-        lambda: store.search(ME, "tea", metadata={"a": "\ud800"}),
-        lambda: store.search(ME, "", metadata={"\ud800": 1}),
-    ):
-        with pytest.raises(EntryInvalid, match="half a character"):
-            refused()
+def test_what_some_database_cannot_keep_is_refused_by_all_in_contents_names_relations_and_filters(store):
+    store.put(ME, "k", {"content": "tea", "metadata": {"a": "\\u0000"}})  # a backslash and five letters
+    for wrong, said in (("\ud800", "half a character"), ("a\0b", "a NUL character")):
+        for refused in (
+            lambda wrong: store.put(ME, "other", wrong),
+            lambda wrong: store.put(ME, wrong, "tea"),
+            lambda wrong: store.put(("memories", wrong), "k", "tea"),
+            lambda wrong: store.put(ME, "other", {"content": "tea", "metadata": {"a": [{"b": wrong}]}}),
+            lambda wrong: store.create_user(wrong),
+            lambda wrong: store.link(ME, "k", wrong, "k"),
+            lambda wrong: store.search(ME, "tea", category=wrong),
+            lambda wrong: store.search(ME, "tea", metadata={"a": wrong}),
+            lambda wrong: store.search(ME, "", metadata={wrong: 1}),
+        ):
+            with pytest.raises(EntryInvalid, match=f"{said}|no part of a namespace"):
+                refused(wrong)
+    assert store.list(ME) == ["k"]
+    assert [hit.key for hit in store.search(ME, "", metadata={"a": "\\u0000"})] == ["k"]
 
 
 def test_users_have_ids_and_may_share_a_name(store):
