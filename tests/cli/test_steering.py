@@ -28,7 +28,8 @@ _CHANGING = """
     | agent add | agent try | agent stop | agent start
     | lease claim | lease renew | lease release | reserve paths | reserve release | graph publish
     | graph branch create | graph branch delete | graph branch merge | doc import | doc note | doc summarize | doc restore
-    | doc delete | doc index | memory remember | memory forget | memory reindex | mcp | completion | web | top
+    | doc delete | doc index | memory remember | memory forget | memory reindex
+    | memory copy | mcp | completion | web | top
 """
 LOOKING = {
     command.strip(): arguments.split()
