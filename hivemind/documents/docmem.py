@@ -88,7 +88,7 @@ class Docmem(DatabaseOwner):
         self.count = token_counter
         self.embedder = embedder
         self._clock, self._new_id = clock, new_id
-        self._engine = Engine(WEIGHTS, candidates=100, closely=64)
+        self._engine = Engine(WEIGHTS, candidates=80, closely=64)
         self._refused: set[object] = set()  # digests of texts that the embedder does not take
 
     @contextmanager

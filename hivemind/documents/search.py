@@ -60,22 +60,20 @@ class Passages(Documents):
     def matching(self, words: Sequence[str], limit: int) -> Sequence[int]:
         if not words:
             return []
-        best = (
-            "SELECT rowid AS seq, rank FROM words WHERE words MATCH ? AND rank MATCH 'bm25(1.0, 0.7)'"
-            " ORDER BY rank LIMIT ?"
-        )
-        joined = (
-            f"SELECT h.seq FROM ({best}) w CROSS JOIN nodes n ON n.seq = w.seq"
+        best = "SELECT rowid FROM words WHERE words MATCH ? AND rank MATCH 'bm25(1.0, 0.7)' ORDER BY rank LIMIT ?"
+        leads = (
+            "SELECT h.seq FROM json_each(?) j CROSS JOIN nodes n ON n.seq = j.value"
             " CROSS JOIN places p ON p.node_id = n.id CROSS JOIN files f ON f.id = p.file_id"
             " CROSS JOIN places q ON q.file_id = p.file_id AND q.passage = p.passage AND q.leads"
-            f" CROSS JOIN nodes h ON h.id = q.node_id WHERE ({self._where}) ORDER BY w.rank, h.seq LIMIT ?"
+            f" CROSS JOIN nodes h ON h.id = q.node_id WHERE ({self._where}) ORDER BY j.key"
         )
         asked = " OR ".join(f'"{word}"' for word in words)
-        for most in (4 * limit, -1):  # all of them only where most of the best lie outside of the keys
-            rows = self.sql.execute(joined, (asked, most, *self._bounds, 2 * limit)).fetchall()
-            if len(rows) == 2 * limit:
+        for most in (2 * limit, -1):  # all of them only where most of the best lie outside of the keys
+            seqs = [seq for (seq,) in self.sql.execute(best, (asked, most))]
+            found = dict.fromkeys(seq for (seq,) in self.sql.execute(leads, (json.dumps(seqs), *self._bounds)))
+            if len(found) >= limit or len(seqs) != most:
                 break
-        return list(dict.fromkeys(seq for (seq,) in rows))[:limit]
+        return list(found)[:limit]
 
     def allowed(self, ids: Sequence[int]) -> Collection[int]:
         marks = ",".join("?" * len(ids))
@@ -201,14 +199,13 @@ class Nodes(Documents):
         return self._seqs(found)
 
     def _seqs(self, node_ids: Iterable[str]) -> list[int]:
-        wanted = json.dumps(list(node_ids))
-        rows = self.sql.execute("SELECT seq FROM nodes WHERE id IN (SELECT value FROM json_each(?))", (wanted,))
-        seqs = [seq for (seq,) in rows]
-        return seqs if self._below is None else list(self.allowed(seqs))
+        ordered = "SELECT n.seq FROM json_each(?) j CROSS JOIN nodes n ON n.id = j.value ORDER BY j.key"
+        seqs = [seq for (seq,) in self.sql.execute(ordered, (json.dumps(list(node_ids)),))]
+        return seqs if self._below is None else self.allowed(seqs)
 
-    def allowed(self, ids: Sequence[int]) -> Collection[int]:
+    def allowed(self, ids: Sequence[int]) -> Sequence[int]:
         self._read(ids)
-        return {seq for seq in ids if seq in self.nodes}
+        return [seq for seq in ids if seq in self.nodes]
 
     def _read(self, ids: Iterable[int]) -> None:
         wanted = json.dumps([seq for seq in ids if seq not in self.nodes])

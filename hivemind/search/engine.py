@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 import time
 from collections.abc import Callable, Collection, Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any, NamedTuple, Protocol, TypeVar
 
 from hivemind.embedding import Vectors, embed_each
@@ -79,7 +79,8 @@ def embed_waiting(
 
 
 _CANDIDATES = 200  # by words and by meaning each
-_CLOSELY = 200  # the best of them, whose parts are looked at
+_CLOSELY = 200  # the first of them, which are read
+_K = 60  # of reciprocal rank fusion, as is usual
 
 Kept = Callable[[Query, Sequence[Candidate]], Sequence[bool]]
 """Which candidates are found at all: a store's own rule."""
@@ -98,7 +99,7 @@ class Source(Protocol):
         """How many items have the word, counted to just beyond the bound."""
 
     def matching(self, words: Sequence[str], limit: int) -> Sequence[int]:
-        """The ids of the items that match best in the full-text index. Words have letters and digits only;
+        """The ids of the items that match best in the full-text index, best first. Words have letters and digits only;
         there may be none."""
 
     def allowed(self, ids: Sequence[int]) -> Collection[int]:
@@ -168,18 +169,12 @@ class Engine:
         """The hits, best first, and the query as it was understood."""
         weights = weights or self.weights
         asked = query_of(query, self.readings.stems, source.total, source.how_often)
-        most = max(self._candidates, 4 * limit)
-        words = rarest(asked.terms, most, source.total)
-        ids = set(source.matching(words, most))
+        most = max(self._candidates, 2 * limit)
+        rankings = [source.matching(rarest(asked.terms, most, source.total), most)]
         if asked.meaning is not None:
-            ids |= {one for one, _ in self.nearest(sql, source, asked, most)}
-        candidates = self._read(sql, source, asked, ids, weights)
+            rankings.append([one for one, _ in self.nearest(sql, source, asked, most)])
+        candidates = self._read(sql, source, asked, _first(rankings, max(self._closely, 2 * limit)), weights)
         ranked = rank(asked, candidates, weights)
-        if asked.meaning is not None:
-            best = {candidates[one.place].item.meaning for one in ranked[: max(self._closely, limit)]}
-            if near := nearest_parts(sql, asked.model, asked.meaning, best):
-                candidates = [replace(one, near=near.get(one.item.meaning)) for one in candidates]
-                ranked = rank(asked, candidates, weights)
         found = kept(asked, candidates)
         ranked = [one for one in ranked if found[one.place]]
         return [self._hit(one.score, candidates[one.place], one.why, asked) for one in ranked[:limit]], asked
@@ -190,7 +185,7 @@ class Engine:
         reach = most
         while True:
             near = self.vectors.nearest(sql, query.model, query.meaning.vector, reach, source.groups)
-            allowed = source.allowed([one for one, _ in near])
+            allowed = set(source.allowed([one for one, _ in near]))
             found = [pair for pair in near if pair[0] in allowed]
             if len(found) >= most or len(near) < reach:
                 return found[:most]
@@ -204,16 +199,18 @@ class Engine:
     def _read(self, sql: Sql, source: Source, query: Query, ids: Collection[int], weights: Weights) -> list[Candidate]:
         items = sorted({item.id: item for item in source.items(sorted(ids))}.values(), key=lambda item: item.id)
         readings = self.readings.of(items, [term.stem for term in query.terms])
-        cosines = dict[int, float]()
+        cosines, near = dict[int, float](), dict[int, Near]()
         if query.meaning is not None:  # read anew: the index may know what this transaction does not
-            cosines = self.vectors.cosines(sql, query.model, query.meaning.vector, {item.meaning for item in items})
+            meanings = {item.meaning for item in items}
+            cosines = self.vectors.cosines(sql, query.model, query.meaning.vector, meanings)
+            near = nearest_parts(sql, query.model, query.meaning, meanings)
         by_words = matches(query, items, [readings[item.id] for item in items], weights)
         places = {item.id: place for place, item in enumerate(items)}
         found = []
         for item, match in zip(items, by_words, strict=True):
             beside = [None if one is None else places.get(one) for one in (item.previous, item.next)]
-            cosine = cosines.get(item.meaning)
-            found.append(Candidate(item, readings[item.id], match, cosine, None, beside[0], beside[1]))
+            cosine, parts = cosines.get(item.meaning), near.get(item.meaning)
+            found.append(Candidate(item, readings[item.id], match, cosine, parts, beside[0], beside[1]))
         return found
 
     def _hit(self, score: float, one: Candidate, why: Callable[[Candidate], str], query: Query) -> Found:
@@ -225,3 +222,12 @@ class Engine:
         similarity = 0.0 if one.cosine is None else min(1.0, max(0.0, one.cosine))
         trust = confidence_of(query, one.match.where, one.match.covered, one.cosine, one.near)
         return Found(one.item, score, similarity, trust, said, one.cosine is not None, one.near)
+
+
+def _first(rankings: Sequence[Sequence[int]], most: int) -> list[int]:
+    """The first of several rankings together, by reciprocal rank."""
+    scores = dict[int, float]()
+    for ranking in rankings:
+        for place, one in enumerate(ranking):
+            scores[one] = scores.get(one, 0.0) + 1 / (_K + place)
+    return sorted(scores, key=lambda one: (-scores[one], one))[:most]

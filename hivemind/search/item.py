@@ -68,10 +68,6 @@ class Reading:
     speaker: frozenset[str]
     asks: bool
 
-    def often(self, stem: str) -> int:
-        """How often a stem stands in the text itself."""
-        return len(self.places.get(stem, {}).get("text", ()))
-
 
 class _Stemmed(NamedTuple):
     """The stems of an item by field, in their order; they hold as long as it has the same texts."""

@@ -35,6 +35,7 @@ _MOST = 16  # of one content; of a longer one they are of several sentences
 _MARKS = 500  # parameters of one statement
 _LARGEST = 127
 _BLOCK = 4  # parts: half of a stretch
+_ALONE = 250_000  # multiplications that OpenBLAS does in the thread that asks
 
 
 def sentences_of(content: str) -> list[str]:
@@ -124,23 +125,21 @@ def nearest_parts(sql: Sql, model: str, asked: Meaning, seqs: Collection[int]) -
     if not rows or numpy is None:
         return {}
     with boundary("table of parts"):
-        joined = b"".join(vectors for _, vectors in rows)
         counts = numpy.array([len(vectors) // width for _, vectors in rows])
-        starts = numpy.concatenate([[0], counts.cumsum()[:-1]])
         query = numpy.frombuffer(asked.vector, dtype="<f4")
         if not asked.parts:
-            matrix = numpy.frombuffer(joined, dtype="i1").reshape(-1, dimension).astype("f4")
-            words = [None] * len(rows)
+            joined = b"".join(vectors for _, vectors in rows)
+            matrix = numpy.frombuffer(joined, dtype="i1").reshape(-1, dimension)
+            words: list[float | None] = [None] * len(rows)
+            starts = counts.cumsum() - counts
         else:
-            signs = ((numpy.arange(256)[:, None] >> numpy.arange(7, -1, -1) & 1) * 2 - 1).astype(
-                "i1"
-            )  # of each byte's bits
-            parts = signs[numpy.frombuffer(joined, dtype="u1")].reshape(-1, dimension)
-            each = numpy.frombuffer(asked.parts, dtype="<f4").reshape(-1, dimension) @ parts.astype("f4").T
-            words = (numpy.maximum.reduceat(each, starts, axis=1).mean(axis=0) / math.sqrt(dimension)).tolist()
-            matrix, starts, counts = _stretches(numpy, parts, starts, counts)
-            matrix = matrix.astype("f4")
-        cosines = matrix @ query / numpy.sqrt((matrix * matrix).sum(axis=1))
+            parts, starts, left = _signs(numpy, [vectors for _, vectors in rows], width)
+            each = _products(numpy, parts, numpy.frombuffer(asked.parts, dtype="<f4").reshape(-1, dimension))
+            each[left] = -numpy.inf
+            words = (numpy.maximum.reduceat(each, starts).mean(axis=1) / math.sqrt(dimension)).tolist()
+            matrix, starts, counts = _stretches(numpy, parts, starts // _BLOCK)
+        matrix = matrix.astype("f4")
+        cosines = numpy.vecdot(matrix, query) / numpy.sqrt(numpy.vecdot(matrix, matrix))
         found = {}
         for (seq, _), start, count, word in zip(rows, starts.tolist(), counts.tolist(), words, strict=True):
             place = int(cosines[start : start + count].argmax())
@@ -148,17 +147,41 @@ def nearest_parts(sql: Sql, model: str, asked: Meaning, seqs: Collection[int]) -
         return found
 
 
-def _stretches(numpy: Any, parts: Any, starts: Any, counts: Any) -> tuple[Any, Any, Any]:
+def _signs(numpy: Any, found: Sequence[bytes], width: int) -> tuple[Any, Any, Any]:
+    """The parts of all items, 1 or -1 for each dimension, those of each filled up to whole blocks with zeros; where those of
+    each begin; which are only filled in."""
+    filled = [vectors + bytes(-len(vectors) % (width * _BLOCK)) for vectors in found]
+    parts = numpy.unpackbits(numpy.frombuffer(b"".join(filled), dtype="u1")).view("i1").reshape(-1, 8 * width) * 2 - 1
+    many = numpy.array([len(vectors) // width for vectors in filled])
+    starts = many.cumsum() - many
+    left = [
+        row
+        for start, own, all_ in zip(starts.tolist(), found, many.tolist(), strict=True)
+        for row in range(start + len(own) // width, start + all_)
+    ]
+    parts[left] = 0
+    return parts, starts, left
+
+
+def _products(numpy: Any, parts: Any, asked: Any) -> Any:
+    """The product of each part with each word that is asked, in pieces so small that OpenBLAS starts no threads for them: on a
+    busy machine it would wait for them all."""
+    found = numpy.empty((len(parts), len(asked)), "f4")
+    rows = max(1, _ALONE // asked.size)
+    for at in range(0, len(parts), rows):
+        numpy.matmul(parts[at : at + rows].astype("f4"), asked.T, out=found[at : at + rows])
+    return found
+
+
+def _stretches(numpy: Any, parts: Any, starts: Any) -> tuple[Any, Any, Any]:
     """The sums of parts that stand together, each overlapping half of the next, where those of each item begin, how many."""
-    blocks = -(-counts // _BLOCK)
-    begin = numpy.concatenate([[0], blocks.cumsum()[:-1]])
-    inner = numpy.arange(blocks.sum()) - numpy.repeat(begin, blocks)
-    sums = numpy.add.reduceat(parts, numpy.repeat(starts, blocks) + inner * _BLOCK)
+    sums = parts.reshape(-1, _BLOCK, parts.shape[1]).sum(axis=1, dtype="i1")
+    blocks = numpy.diff(starts, append=len(sums))
     both = sums.copy()
     both[:-1] += sums[1:]
-    last = begin + blocks - 1
+    last = starts + blocks - 1
     both[last] = sums[last]
     keep = numpy.ones(len(both), dtype=bool)
     keep[last[blocks > 1]] = False  # it is the second half of the one before
     many = numpy.maximum(blocks - 1, 1)
-    return both[keep], numpy.concatenate([[0], many.cumsum()[:-1]]), many
+    return both[keep], many.cumsum() - many, many

@@ -123,7 +123,7 @@ def asks_only(text: str) -> bool:
 
 
 _COMMON, _FEW = 0.2, 1_000  # a word that more items have finds nothing by itself, where rarer ones do
-_RANKED = 2_000  # matches that SQLite ranks at a microsecond each; commoner words find no more than these
+_RANKED = 1_000  # matches that SQLite ranks at a microsecond each; commoner words find no more than these
 _GENERIC = 0.25  # what a word that any question may use weighs, beside one that says what it is about
 _SPECIFIC, _UNKNOWN = 2.0, 1.4  # what a name or number weighs that nothing has, and what another word does
 _AMOUNT = re.compile(

@@ -5,7 +5,7 @@ knows it. Each feature has a name and a weight, and is measured alone (docs/retr
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
 
@@ -300,16 +300,22 @@ def _sessions(query: Query, candidates: Sequence[Candidate], cosines: Sequence[f
     tops = [sorted((cosines[place] for place in own), reverse=True)[:_BEST] for own in members.values()]
     best = [sum(top) / len(top) for top in tops]
     of_term = {term.stem: term.weight for term in query.terms}
-    tallies = [
-        {stem: sum(candidates[place].reading.often(stem) for place in own) for stem in of_term}
-        for own in members.values()
-    ]
+    tallies = [_tally([candidates[place].reading for place in own]) for own in members.values()]
     lengths = [sum(candidates[place].reading.length for place in own) for own in members.values()]
     words = bm25_of_tallies(of_term, tallies, lengths)
     found = [0.0] * len(candidates)
     for own, score in zip(members.values(), _fused(words, best, weights.meaning), strict=True):
         for place in own:
             found[place] = score
+    return found
+
+
+def _tally(readings: Sequence[Reading]) -> Mapping[str, int]:
+    """How often each stem stands in several texts together."""
+    found = dict[str, int]()
+    for reading in readings:
+        for stem, places in reading.places.items():
+            found[stem] = found.get(stem, 0) + len(places.get("text", ()))
     return found
 
 

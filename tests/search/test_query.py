@@ -15,7 +15,7 @@ from hivemind.search.words import Stems
         ([5_000, 7_000], ["w0"]),
         ([150, 40, 1_000], ["w1", "w0", "w2"]),  # too few to leave any out
         ([3_100, 215, 1], ["w2", "w1"]),
-        ([500, 500, 500, 500, 500], ["w0", "w1", "w2", "w3"]),
+        ([500, 500, 500, 500, 500], ["w0", "w1"]),
         ([0, 3], ["w1"]),  # what nothing has finds nothing
         ([], []),
     ],
