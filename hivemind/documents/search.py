@@ -198,7 +198,7 @@ class Nodes(Documents):
             found |= {row[0]: None for row in rows}
         return self._seqs(found)
 
-    def _seqs(self, node_ids: Iterable[str]) -> list[int]:
+    def _seqs(self, node_ids: Iterable[str]) -> Sequence[int]:
         ordered = "SELECT n.seq FROM json_each(?) j CROSS JOIN nodes n ON n.id = j.value ORDER BY j.key"
         seqs = [seq for (seq,) in self.sql.execute(ordered, (json.dumps(list(node_ids)),))]
         return seqs if self._below is None else self.allowed(seqs)
