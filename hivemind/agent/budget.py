@@ -32,6 +32,7 @@ from hivemind.minds import (
     Asked,
     Exchange,
     Mind,
+    MindError,
     MindUnavailable,
     Patience,
     Prices,
@@ -279,13 +280,19 @@ class Usages:
             thought = self.mind_for(work, talk).think(turn, tools)
             return replace(thought, usage=self.used)
         counted = sum(self.count(message.text) for message in turn.messages)
-        settle, used = self._budget.hold(counted, 0.0, work, datetime.now(UTC)), Usage()
+        key, used = secrets.token_hex(8), Usage()
+        settle = self._budget.hold(counted, 0.0, work, datetime.now(UTC))
         try:
+            talk.note(_request(key, turn.cause, getattr(self.base, "name", "mind"), counted, 0.0, talk))
             thought = self.base.think(turn, tools)
             used = replace(thought.usage, tokens_in=thought.usage.tokens_in or counted)
+        except MindError as error:
+            _note_end(talk, {"answered": key, "error": str(error)})
+            raise
         finally:
             settle(used.tokens, used.money, datetime.now(UTC))
             self.total += used
+        self.request = key
         return replace(thought, usage=used)
 
     @contextmanager
@@ -313,9 +320,7 @@ class Usages:
             left, used = (0, used) if used.tokens else (tokens, Usage(tokens))
             settle(left, 0.0, datetime.now(UTC))
             self.total += used
-            # Where the task was moved away, or the disk is full, it is booked all the same.
-            with suppress(HivemindError, OSError):
-                talk.note({"answered": key, "usage": used.as_record()}, durable=False)
+            _note_end(talk, {"answered": key, "usage": used.as_record()})
 
     def close(self) -> None:
         """Let go of the mind's connections, if it has any."""
@@ -379,15 +384,20 @@ class Usages:
             record["error"] = exchange.error
         if exchange.answer is not None:
             record["text"] = exchange.answer.get("text", "")
-        try:
-            if talk is not None:
-                talk.note(record, durable=False)
-        except (HivemindError, OSError) as error:  # the task was moved away, the disk is full: what came still counts
-            _log.warning("what %s answered is not in the conversation: %s", asked.model, error)
+        if talk is not None:
+            _note_end(talk, record)
 
     def _sent(self, counted: int) -> int:
         """The tokens that a request has at most for its provider, which counts by another vocabulary."""
         return math.ceil(counted * self._margin) + _FRAME
+
+
+def _note_end(talk: Conversation, record: dict[str, Any]) -> None:
+    """Note what a request came to; where the task was moved away, or the disk is full, it is booked all the same."""
+    try:
+        talk.note(record, durable=False)
+    except (HivemindError, OSError) as error:
+        _log.warning("what a request came to is not in its conversation: %s", error)
 
 
 def _request(key: str, cause: str, model: str, tokens: int, money: float, talk: Conversation) -> dict[str, Any]:

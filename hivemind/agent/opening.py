@@ -111,7 +111,7 @@ def task_opening(
         f"read_file(path='{layout.relative(task.path)}/task.md')",
     )
     by = "the operator" if task.maker == HUMAN else task.maker
-    above = " › ".join(f"{one.title} (`{one.id}`)" for one in reversed(run.ancestors))
+    above = " › ".join(run.above)
     parts = [f"# {task.title}", f"Task `{task.id}`, from {by}.{f' A part of {above}.' if above else ''}", text]
     if task.attachments:
         lines = [f"* {layout.relative(path)}" for path in task.attachments[:_LISTED]]

@@ -43,6 +43,11 @@ class CommandMind:
         self._folder = folder
         self._timeout_s = timeout_s
 
+    @property
+    def name(self) -> str:
+        """`command:PROGRAM`, as conversations have it."""
+        return f"command:{self.program[0]}"
+
     def think(self, turn: Turn, tools: Sequence[ToolSchema]) -> Thought:
         messages = [message.as_record() for message in turn.messages]
         printed = self._ask({"version": _VERSION, "turn": turn.as_record(), "messages": messages, "tools": list(tools)})

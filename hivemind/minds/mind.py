@@ -221,6 +221,15 @@ class Turn:
     parking: Any = None
     problem: str | None = None
 
+    @property
+    def cause(self) -> str:
+        """Why its mind is asked: about mail, to go on after an answer that was cut off or could not be used, else for the turn
+        itself."""
+        if self.focus.kind == "message":
+            return "mail"
+        told = self.messages[-1].news if self.messages else None
+        return str((told or {}).get("cause", "turn"))
+
     def as_record(self) -> dict[str, Any]:
         """What a program that thinks is told of the turn, beside its messages."""
         focus = self.focus

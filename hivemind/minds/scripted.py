@@ -26,6 +26,8 @@ class ScriptedMind:
     the mind needs is down). After its end it raises MindError, or with `then="idle"` thinks nothing.
     """
 
+    name = "scripted"
+
     def __init__(self, answers: Iterable[Mapping[str, Any]], *, then: str = "error") -> None:
         answers = list(answers)
         self._thoughts = iter([answer for answer in answers if "complete" not in answer])

@@ -361,6 +361,18 @@ class MemoryPatch(_Op):
     add_edges: list[AddEdgeOp] = []
 
 
+class EpisodePatch(MemoryPatch):
+    """What one of several episodes adds, by its number in the question."""
+
+    episode: int
+
+
+class EpisodePatches(_Op):
+    """What several episodes add to the graph, each for itself."""
+
+    episodes: list[EpisodePatch]
+
+
 class FlushOp(_Op):
     """A node to take out of sight, and why."""
 

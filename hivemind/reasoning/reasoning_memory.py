@@ -7,6 +7,7 @@ import os
 import time
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import partial
 from math import inf
@@ -37,10 +38,11 @@ from hivemind.reasoning.fold_rules import (
     with_finished_steps,
 )
 from hivemind.reasoning.graph import ReasoningGraph
-from hivemind.reasoning.mind_prompts import CompletingMind, NoAnswer, ask, fold_prompt, patch_prompt
+from hivemind.reasoning.mind_prompts import CompletingMind, NoAnswer, ask, fold_prompt, patch_prompt, patches_prompt
 from hivemind.reasoning.node import (
     SHARED,
     BudgetTooSmall,
+    EpisodePatches,
     FlushAndFoldOp,
     GraphError,
     MemoryPatch,
@@ -164,7 +166,8 @@ class ReasoningMemory:
     ) -> None:
         """Take in what was said before, under the ids that it had, into a memory that has heard nothing yet.
 
-        Episodes that no node has are put into the graph; `places`, by an episode's first turn, are what is known of them.
+        Episodes that no node has are put into the graph, with one question to the mind for all of them; `places`, by an
+        episode's first turn, are what is known of them.
         Raises as `memorize` does.
         """
         if self.talk.messages:
@@ -172,6 +175,8 @@ class ReasoningMemory:
         self._take_in(messages, turn_ids)
         _forget_known(self.talk, self.graph)
         self._places.update(places or {})
+        if self.mind is not None and len(self.talk.todo) > 1:
+            self._put_together(self.mind)
         self.flush()
 
     def _take_in(self, messages: Sequence[Mapping[str, Any]], turn_ids: Sequence[int] | None) -> None:
@@ -208,13 +213,35 @@ class ReasoningMemory:
             self._places.pop(turns[0], None)
         return made
 
+    def _put_together(self, mind: CompletingMind) -> None:
+        """Put all episodes that wait into the graph as the mind says, asked once; where its answer has no
+        patch that fits, by rule."""
+        todo = [*self.talk.todo]
+        episodes = [(self.talk.episode(turns), self._below(turns)) for turns in todo]
+        prompt = patches_prompt(self.graph, self.lane, episodes)
+        patches: dict[int, MemoryPatch] = {}
+        with suppress(NoAnswer):
+            ask(
+                mind,
+                prompt,
+                EpisodePatches,
+                lambda told: patches.update((one.episode, one) for one in told.episodes),
+                1,
+            )
+        for number, (turns, (episode, _)) in enumerate(zip(todo, episodes, strict=True), 1):
+            try:
+                self._apply(patches.get(number, MemoryPatch()), turns)
+            except GraphError:
+                self._put_by_rule(episode, turns)
+            self.talk.todo.popleft()
+            self._places.pop(turns[0], None)
+
     def _put(self, turns: list[int]) -> list[ReasoningNode]:
         """Put one episode into the graph: as the mind says, or by rule; unabridged if the mind's answers are useless."""
         episode, graph = self.talk.episode(turns), self.graph
         if self.mind is None:
             return self._put_by_rule(episode, turns)
-        below = None if self._place(turns).below is None else self._parent(graph, turns)
-        prompt = patch_prompt(graph, self.lane, episode, below)
+        prompt = patch_prompt(graph, self.lane, episode, self._below(turns))
         try:
             return ask(self.mind, prompt, MemoryPatch, lambda patch: self._apply(patch, turns))
         except NoAnswer as problem:
@@ -247,6 +274,10 @@ class ReasoningMemory:
         """The node that an episode belongs below: the one that was said, else the newest open subtask, else the task."""
         below = graph.nodes.get(self._place(turns).below or 0)
         return below.node_id if below is not None and below.active is True else parent_for(graph, self.lane)
+
+    def _below(self, turns: Sequence[int]) -> int | None:
+        """The node that the agent was at in an episode, where that is known."""
+        return None if self._place(turns).below is None else self._parent(self.graph, turns)
 
     def _place(self, turns: Sequence[int]) -> Place:
         return self._places.get(turns[0], _ANYWHERE)

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
@@ -26,6 +27,8 @@ __all__ = ["INTERRUPTED", "Conversation", "Exchanged", "open_thread"]
 INTERRUPTED = "interrupted: its process ended before there was a result; check whether it took effect"
 SAME = 5
 """So many turns with the same calls and the same results, and a person is asked."""
+_PASSING = re.compile(r"\b\d+(?:\.\d+)? ?m?s\b|\bartifacts/[\w.-]+|\b0x[0-9a-f]+\b")
+"""What is another in each result of the same command: how long it took, where its output is kept, addresses."""
 _SHOWING = frozenset({"read_file", "write_file", "edit_file"})
 Append = Callable[[Sequence[Mapping[str, Any]], bool], object]
 
@@ -41,7 +44,8 @@ class Exchanged:
     def shape(self) -> str:
         """What was asked for and what came of it: the same for a turn that is the same again."""
         calls = [[call.tool, dict(call.arguments)] for call in self.answer.calls]
-        return json.dumps([calls, [one.text for one in self.results]], sort_keys=True, default=str)
+        told = [_PASSING.sub("", one.text) for one in self.results]
+        return json.dumps([calls, told], sort_keys=True, default=str)
 
 
 class Conversation:

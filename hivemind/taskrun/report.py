@@ -57,7 +57,12 @@ class Spent:
     @property
     def in_words(self) -> str:
         cached = f" ({self.cached:,} cached)" if self.cached else ""
-        told = [f"{self.cycles:,} turns", f"{self.tokens:,} tokens{cached}", f"{self.seconds:.1f} s", self.cost]
+        told = [
+            f"{self.cycles:,} turn{'s' if self.cycles != 1 else ''}",
+            f"{self.tokens:,} tokens{cached}",
+            f"{self.seconds:.1f} s",
+            self.cost,
+        ]
         return ", ".join(filter(None, told))
 
     @property
@@ -121,7 +126,7 @@ def compose(
     """The text of result.md. Each quote is followed by its citation `path:line-line` and the file's digest.
 
     Without `spent` nothing is said of the costs: they are not over yet, and another number each time. `more` are further
-    lines of how it came about, `changes` a section on the branches of its worktrees.
+    lines of how it came about, `changes` sections on the branches of its worktrees and on its files.
     """
     parts = [f"# {title}", ""]
     if answer.strip():

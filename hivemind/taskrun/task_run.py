@@ -28,7 +28,7 @@ from hivemind.taskrun.review import Citation, Review
 from hivemind.taskrun.trail import Trail
 from hivemind.taskrun.waits import Parking, StepWaits, TaskWait, has_come
 from hivemind.taskrun.worktree import Worktrees
-from hivemind.tasks import Said, Task, TaskStep
+from hivemind.tasks import FILES, Said, Task, TaskStep
 from hivemind.tasks.folder import open_log
 
 __all__ = ["TaskRun"]
@@ -38,6 +38,7 @@ _TRACED_CHARS = 200
 _AGAIN_S = 5.0
 MAX_CRASHES = 5
 _TITLE_CHARS = 200
+_FILES_SHOWN = 40
 
 
 class TaskRun:
@@ -151,6 +152,17 @@ class TaskRun:
         return tuple(found[1:])
 
     @property
+    def above(self) -> list[str]:
+        """Where it stands in the graphs of the tasks that it is a part of: each with the step that it is a part of, the outermost
+        first."""
+        found, part = list[str](), self.task.id
+        for task in self.ancestors:
+            step = task.kept.get("parts", {}).get(part)
+            found = [f"{task.title} (`{task.id}`)", *([str(step)] if step else []), *found]
+            part = task.id
+        return found
+
+    @property
     def root(self) -> Path:
         """The folder of the task that this one is a part of in the end; its own if it is a part of none."""
         return [self.task, *self.ancestors][-1].path
@@ -160,10 +172,12 @@ class TaskRun:
         """Whether the task that this one is a part of is over, or gone."""
         return self.task.parent is not None and not self._hive.tasks.is_open(self.task.parent)
 
-    def delegates(self, key: str, ids: Sequence[str]) -> None:
-        """Remember the subtasks that a call is going to make."""
+    def delegates(self, key: str, ids: Sequence[str], step: PlannedStep | None = None) -> None:
+        """Remember the subtasks that a call is going to make, and of which step they are a part."""
         made = self._kept.get("subtasks", {})
         if made.get(key) != [*ids]:
+            if step is not None and not step.is_implicit:
+                self.keep("parts", {**self._kept.get("parts", {}), **dict.fromkeys(ids, step.todo.title)})
             self.keep("subtasks", {**made, key: [*ids]})
 
     def wait_for(self, tasks: Sequence[str], mode: Literal["any", "all"], timeout_s: float | None) -> TaskWait:
@@ -386,13 +400,25 @@ class TaskRun:
         found = self._findings_when_done(answered=bool(answer.strip()))
         text = compose(
             self.task.title, answer, found, self.review, self.agent, self.spent(), notes, self._provenance(),
-            self.worktrees.changes(),
+            [*self.worktrees.changes(), *self._files(found)],
         )  # fmt: skip
         self._folder = self._hive.tasks.finish(self.task, text)
         self._hive.steps.end_task(self.task.id, "done", agent_id=self.agent, ended=True)
         if self._hive.tasks.restless:  # a task in the inbox may have waited for this one
             ring_all(self._hive)
         return self._folder
+
+    def _files(self, found: Sequence[Finding]) -> list[str]:
+        """For result.md: what lies in the task's folder that it did not come with, and that no step tells of."""
+        told = {
+            *(path.name for path in self.task.attachments),
+            *(os.path.basename(one) for each in found for one in each.files),
+        }
+        there = os.listdir(self.task.files) if self.task.files.is_dir() else ()
+        made = sorted(name for name in there if not name.startswith(".") and name not in told)
+        shown = [f"* `{FILES}/{name}`" for name in made[:_FILES_SHOWN]]
+        more = [f"* … and {len(made) - len(shown)} more"] if len(made) > len(shown) else []
+        return ["## Files", "", *shown, *more, ""] if made else []
 
     def _provenance(self) -> list[str]:
         """What else result.md says of how it came about."""

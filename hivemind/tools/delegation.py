@@ -86,7 +86,7 @@ def delegate(session: Session, arguments: Delegate) -> dict[str, Any]:
     for one in arguments.tasks:
         check_whom(session, one.to, one.role)
     work.worktrees.commit(f"{work.task.title}: before it is divided")  # subtasks begin from here
-    work.delegates(key, ids)
+    work.delegates(key, ids, session.focus.step)
     for at in _in_order(ids, needed):  # what one depends on is there before it
         one = arguments.tasks[at]
         if not is_made(session, ids[at]):

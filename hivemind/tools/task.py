@@ -160,7 +160,10 @@ class HandOver(Arguments):
 
 
 class FinishTask(Arguments):
-    result: str = Field("", description="the answer in your own words; quotes and sources are added from the graph")
+    result: str = Field(
+        "",
+        description="the answer in your own words (default: what you say with the call); quotes and sources are added",
+    )
 
 
 class FailTask(Arguments):
@@ -210,7 +213,13 @@ def finish_task(session: Session, arguments: FinishTask) -> dict[str, Any]:
     still_open = [step.id for step in session.work.steps() if step.step.status != "done" and not step.is_implicit]
     if still_open:
         raise ToolProblem(f"steps are not done yet: {', '.join(still_open)}", mend="finish_step closes one")
-    return finish(session, arguments.result)
+    return finish(session, arguments.result.strip() or _said_with(session))
+
+
+def _said_with(session: Session) -> str:
+    """What the mind said in the answer that has this call: the answer to the task, where the call itself has none."""
+    said = (one for one in session.work.conversation.messages if session.call_id in {call.id for call in one.calls})
+    return next((one.text for one in said), "")
 
 
 @tool()

@@ -1,13 +1,15 @@
-"""A person answers a step's question with a file written by hand, and then once more; a mail step says what it sent."""
+"""What a person answers by hand, and then once more; what a result says was sent, said and written."""
 
 from __future__ import annotations
 
 import re
+import sys
 
 import pytest
 
 from hivemind import Hive
 from tests.agent.conftest import Crew, until_idle
+from tests.messages import lines_of
 
 
 @pytest.fixture
@@ -56,3 +58,32 @@ def test_a_result_says_what_a_mail_step_sent_and_to_whom(crew):
     until_idle(agent)
     result = (crew.root / "tasks/done/t/result.md").read_text()
     assert re.search(r"^## .*\n\nSent to human: Boats$", result, re.MULTILINE)
+
+
+THINKS = """
+import json, sys
+told = [one["text"] for one in json.load(sys.stdin)["messages"]]
+if not any("Sit down" in one for one in told):
+    sys.exit("no oars here")
+calls = [{"tool": "write_file", "arguments": {"path": "heron.txt", "text": "grey"}}, {"tool": "finish_task"}]
+print(json.dumps({"text": "The heron is grey.", "calls": calls}))
+"""
+
+
+def test_what_a_command_mind_says_and_writes_stands_in_the_result_and_its_failure_in_the_log(crew: Crew) -> None:
+    (crew.root / "mind.py").write_text(THINKS)
+    crew.agent_file(f"mind: {{command: [{sys.executable}, mind.py]}}\n")
+    crew.drop("What colour is a heron?\n")
+    agent = crew.start()
+    until_idle(agent)
+    task = agent.hive.tasks.get("t")
+    why = f"{sys.executable} ended with status 1: no oars here"
+    assert task.parked is not None
+    assert task.parked.reason == f"its mind is not available: {why}"
+    requests = [line for line in lines_of(task.path) if "reserved" in line or "answered" in line]
+    assert [line.get("cause") or line["error"] for line in requests[:2]] == ["turn", why]
+    agent.hive.tasks.say("t", "Sit down first.")
+    until_idle(agent)
+    result = (crew.root / "tasks/done/t/result.md").read_text()
+    assert "\nThe heron is grey.\n" in result
+    assert "* `files/heron.txt`\n" in result

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
@@ -171,6 +172,45 @@ def test_every_request_names_its_cause(crew: Crew, server: ModelServer) -> None:
     work(crew, server, app, 8, lambda at: odd.get(at, turn(at, app)))
     causes = [line["cause"] for line in lines_of(crew.root / "tasks/done/t") if "reserved" in line]
     assert causes == ["turn"] * 4 + ["correction"] + ["turn"] * 4
+
+
+def test_a_model_that_keeps_the_graph_is_asked_for_patches_once_an_epoch(crew: Crew, server: ModelServer) -> None:
+    crew.agent_file(json.dumps({"mind": {"openai-compatible": {"url": server.url, "model": "played"}}, "toolset": "coder",
+                                "max_tokens": 20_000, "graph": "model"}))  # fmt: skip
+    (crew.root / "knowledge/boats.md").write_text(
+        "".join(f"Boat {number} has oars and a mast.\n" for number in range(200))
+    )
+    done = iter(range(24))
+    asked: list[int] = []
+
+    def play(request: Request) -> None:
+        if "tools" in request.body:
+            number = next(done, None)
+            look = ("read_file", {"path": "knowledge/boats.md", "start_line": 1 + (number or 0)})
+            request.answer("", [("finish_task", {"result": "Boats."})] if number is None else [look])
+            return
+        prompt = request.user
+        numbers = [int(one) for one in re.findall(r'^{"episode": (\d+), "below"', prompt, re.MULTILINE)]
+        asked.append(len(numbers))
+        below = re.findall(r'^{"episode": \d+, "below": (\d+)', prompt, re.MULTILINE)
+        notes = [{"role": "assistant", "content": "I tried, and it FAILED AGAIN."}]
+        nodes = [{"tmp_id": "tmp1", "kind": "evidence", "thought": notes}]
+        patches = [
+            {"episode": one, "add_nodes": nodes, "add_edges": [{"src": above, "dst": "tmp1"}]}
+            for one, above in zip(numbers[1:], below[1:], strict=True)
+        ]
+        request.answer(json.dumps({"episodes": patches, "fold_ops": []}))
+
+    server.think = play
+    crew.drop(TASK)
+    until_idle(crew.start())
+    lines = lines_of(crew.root / "tasks/done/t")
+    causes = [line["cause"] for line in lines if "reserved" in line]
+    epochs = sum("opening" in line for line in lines)
+    assert epochs > 2
+    assert causes.count("patch") == epochs - 1
+    assert min(one for one in asked if one) > 4
+    assert "FAILED AGAIN" in (crew.root / "tasks/done/t/graph.json").read_text()
 
 
 def test_an_epochs_end_keeps_the_task_the_open_step_and_the_last_four_turns(crew: Crew, server: ModelServer) -> None:

@@ -118,7 +118,7 @@ def dies_at(crew: Crew, point: str, *actions: Wish) -> None:
 def test_a_call_that_an_earlier_process_began_is_made_once_or_answered_as_interrupted(crew: Crew) -> None:
     (crew.root / "knowledge/log.md").write_text("begun\n")
     edit: Wish = ("edit_file", {"path": "knowledge/log.md", "old": "begun", "new": "begun begun"})
-    dies_at(crew, "messages.append.written:2", edit, READ)
+    dies_at(crew, "messages.append.written:3", edit, READ)
     agent = crew.start(doing(READ))
     agent.cycle()
     first, second = calls_of(crew.root / "tasks/active/t")
@@ -153,7 +153,7 @@ agent.close()
 """
 
 
-@pytest.mark.parametrize("point", [1, 2, 3, 4, 5, 10])
+@pytest.mark.parametrize("point", [1, 2, 3, 4, 6, 12])
 def test_killed_after_any_line_the_conversation_goes_on_byte_for_byte(crew: Crew, point: int) -> None:
     sent = crew.root.parent / "sent"
     path = crew.root / "tasks/active/t/messages.jsonl"
@@ -389,6 +389,18 @@ def test_the_same_calls_with_the_same_results_five_times_are_a_persons_to_judge(
     agent.mind = Mind(doing(("finish_step", {})))
     agent.cycle()
     assert "Go on, please." in told(messages_of(crew.root / "tasks/active/t"))
+
+
+def test_a_command_that_fails_five_times_alike_is_the_same_result_however_long_it_took(crew: Crew) -> None:
+    crew.agent_file(f"role: analyst\ncommands: [{sys.executable}]\n")
+    crew.drop("Build a boat.\n")
+    check = "import time; print(f'1 failed in {time.perf_counter():.6f}s'); raise SystemExit(1)"
+    agent = crew.start(doing(("run_command", {"command": [sys.executable, "-c", check]})))
+    until_idle(agent)
+    turns = turns_of(crew.root / "tasks/active/t")
+    assert len(turns) == 5
+    assert len({turn["calls"][0]["text"] for turn in turns}) == 5
+    assert agent.hive.mail.list("human")
 
 
 def test_calls_of_a_rules_turn_that_a_power_cut_tore_are_answered_as_interrupted(crew: Crew) -> None:

@@ -88,7 +88,7 @@ agent.cycle()
 """
 
 
-@pytest.mark.parametrize("point", ["tasks.add.written", "tasks.add.dropped", "messages.append.written:2"])
+@pytest.mark.parametrize("point", ["tasks.add.written", "tasks.add.dropped", "messages.append.written:3"])
 def test_killed_anywhere_each_subtask_is_made_once(crew, point):
     crew.drop(LEAD)
     killed = subprocess.run(
@@ -130,7 +130,7 @@ def test_a_file_goes_with_it_and_its_opening_says_what_it_is_a_part_of(crew):
     bob = crew.start(doing(PLAN), "bob")
     bob.cycle()
     opening = next(line["opening"] for line in lines_of(crew.root / "tasks/active" / made) if "opening" in line)
-    assert "A part of Build a boat. (`t`)." in opening[1]["text"]
+    assert "A part of Build a boat. (`t`) › Lead it." in opening[1]["text"]
     [attached] = Hive.open(crew.root).tasks.get(made).attachments
     assert attached.read_text() == "Oak.\n"
 

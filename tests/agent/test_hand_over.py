@@ -95,9 +95,9 @@ agent.cycle()
 @pytest.mark.parametrize(
     "point",
     [
-        "messages.append.written:2",
-        "tasks.hand_over.written",
         "messages.append.written:3",
+        "tasks.hand_over.written",
+        "messages.append.written:4",
         "tasks.release.ready",
         "journal.commit.synced",
     ],

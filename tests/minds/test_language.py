@@ -12,6 +12,7 @@ from hivemind.masking import MASK, mask
 from hivemind.minds import ChatMessage, ContextTooLong, MindError, MindUnavailable, Prices, Usage, open_mind
 from hivemind.minds.language import ModelConfig
 from hivemind.minds.language.answer import Refused
+from hivemind.reasoning.node import EpisodePatches
 from tests.minds.asking import OPENING, TOOL, exchanged, note, turn
 from tests.minds.server import Request, model_server
 
@@ -284,8 +285,8 @@ def test_an_answer_that_ends_at_its_bound_keeps_its_text_and_drops_its_calls(ser
 @pytest.mark.parametrize("cause", ["turn", "correction", "continuation", "mail", "fold", "patch"])
 def test_each_request_names_its_cause(server, mind, meter, cause):
     if cause in ("fold", "patch"):
-        server.think = lambda request: request.answer("A summary.")
-        mind.complete("sum up", cause=cause)
+        server.think = lambda request: request.answer('{"episodes": []}')
+        mind.complete("sum up", EpisodePatches.model_json_schema() if cause == "patch" else None)
     else:
         asked = turn(ChatMessage("assistant", "Well."), ChatMessage("user", "Go on.", news={"cause": cause}))
         if cause == "turn":

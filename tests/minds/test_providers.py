@@ -93,7 +93,7 @@ def test_a_provider_is_told_and_answers_in_its_own_protocol(server, provider, mi
     assert "Be brief." in request.system
     assert request.conversation == [("user", OPENING[1].text)]
     assert request.tools == ["note"]
-    assert request.bound == 16_000
+    assert request.bound == (16_000 if provider.name == "ollama" else 32_000)
     assert server.keys == {SECRET % provider.name}
 
 
@@ -299,6 +299,15 @@ def test_a_bound_that_is_too_high_is_no_context_that_is_too_long(server, mind):
     with pytest.raises(MindError) as caught:
         mind.think(turn(), [TOOL])
     assert not isinstance(caught.value, ContextTooLong | MindUnavailable)
+
+
+def test_a_model_that_allows_shorter_answers_only_is_asked_for_those_from_then_on(server, provider, mind, meter):
+    if provider.dialect is OllamaRequest:
+        pytest.skip("it says no number")
+    server.think = lambda request: request.answer("so") if request.bound <= 2048 else request.bound_too_high()
+    assert [mind.think(turn(), [TOOL]).text for _ in range(2)] == ["so", "so"]
+    assert [one.max_output for one in meter.asked][-2:] == [2048, 2048]
+    assert len(server.requests) == 3
 
 
 def test_a_refusal_is_the_last_word_and_is_charged_for(server, mind, meter):

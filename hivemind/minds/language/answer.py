@@ -23,6 +23,7 @@ from hivemind.minds.scripted import thought_from
 
 __all__ = [
     "Answer",
+    "BoundTooHigh",
     "Call",
     "Refused",
     "answer_schema",
@@ -42,7 +43,12 @@ _TOO_LONG = re.compile(
     re.IGNORECASE,
 )
 _BOUND_TOO_HIGH = re.compile(r"(output|completion) tokens", re.IGNORECASE)
+_MOST_ALLOWED = re.compile(
+    r"max_tokens: \d+ > (\d+)|at most (\d+) completion tokens|maxOutputTokens .*from 1 \(inclusive\) to (\d+) \(exclusive"
+)
+"""How Anthropic, OpenAI and Google say how long an answer may be at most."""
 _TOO_LARGE = 413
+_NOT_UNDERSTOOD = frozenset({400, 422})
 _NOT_YET = frozenset({408, 425})
 """A proxy's words for a request that came too slowly, or too early: the same request may do in a moment."""
 _SHOWN = 300
@@ -185,6 +191,14 @@ class Refused(MindError):
         self.answer = answer
 
 
+class BoundTooHigh(MindError):
+    """More tokens of answer were asked for than the model can give, which are `most`."""
+
+    def __init__(self, reason: str, most: int) -> None:
+        super().__init__(reason)
+        self.most = most
+
+
 def in_our_words(error: Exception, key: str | None) -> MindError:
     """The MindError that says what a client library's exception means; a key that stands in its text is taken out."""
     from pydantic_ai import exceptions as theirs
@@ -200,6 +214,9 @@ def in_our_words(error: Exception, key: str | None) -> MindError:
         or _says_too_long(status, said)
     ):
         return ContextTooLong(f"the context is too long for the model: {said}")
+    if status in _NOT_UNDERSTOOD and (allowed := _MOST_ALLOWED.search(said)):
+        inclusive, exclusive = allowed[1] or allowed[2], allowed[3]
+        return BoundTooHigh(f"max_output is too high: {said}", int(inclusive or int(exclusive) - 1))
     if isinstance(error, theirs.ModelRateLimitError):
         return MindUnavailable(f"asked too often: {said}", after_s=after, passing=True)
     if (
@@ -223,7 +240,7 @@ def in_our_words(error: Exception, key: str | None) -> MindError:
 
 def _says_too_long(status: int | None, said: str) -> bool:
     """Whether a request was turned away for the length of its context, not for the length of the answer that it asks for."""
-    return status in (400, 422) and bool(_TOO_LONG.search(said)) and not _BOUND_TOO_HIGH.search(said)
+    return status in _NOT_UNDERSTOOD and bool(_TOO_LONG.search(said)) and not _BOUND_TOO_HIGH.search(said)
 
 
 def _of_the_connection(error: Exception, said: str) -> MindError:

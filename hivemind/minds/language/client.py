@@ -53,11 +53,15 @@ class Client:
         self._model = open_model(config, self._http)
 
     async def ask(
-        self, messages: Sequence[ChatMessage], tools: Sequence[ToolSchema], schema: Mapping[str, Any] | None
+        self,
+        messages: Sequence[ChatMessage],
+        tools: Sequence[ToolSchema],
+        schema: Mapping[str, Any] | None,
+        max_output: int,
     ) -> Answer:
-        """The answer to a conversation. Raises MindError and its kinds."""
+        """The answer to a conversation, of at most so many tokens. Raises MindError and its kinds."""
         asked, parameters = _model_messages(messages, self._config.name, self._root), self._parameters(tools, schema)
-        settings = self._config.settings()
+        settings = self._config.settings(max_output)
         try:
             response = await model_request(
                 self._model, asked, model_settings=settings, model_request_parameters=parameters

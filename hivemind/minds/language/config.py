@@ -31,6 +31,7 @@ ADDRESSES = {
 """The environment variables, the client libraries' own, that say where a provider is asked if no `url` does."""
 
 _MAX_OUTPUT = 16_000
+_LARGE_OUTPUT = 32_000  # what a model of a large provider writes in ten minutes, at fifty tokens a second
 _SETTINGS = frozenset({
     "effort", "extra_body", "frequency_penalty", "logit_bias", "parallel_tool_calls", "presence_penalty", "seed",
     "service_tier", "stop_sequences", "temperature", "thinking", "top_k", "top_p",
@@ -41,7 +42,8 @@ _CLIENTS = {"anthropic": "anthropic", "google": "google.genai"}
 class ModelConfig(BaseModel):
     """A model and how it is asked. `key_env` names the variable that its key stands in; the key itself is never kept here.
 
-    `max_output` is the most tokens of one answer, `timeout_s` how long it may take. `tools` is `native` where the model
+    `max_output` is the most tokens of one answer, `timeout_s` how long it may take; a model that allows fewer tokens says so, and
+    is asked for those. `tools` is `native` where the model
     can call tools, else `prompted`: then it is told about them in words and answers in JSON. `pictures` says whether it takes
     them (default: the models of Anthropic, OpenAI and Google do). Any other key is a setting of
     the model, as pydantic-ai names it (`temperature`, `thinking`, `top_p`, `seed`, `anthropic_…`); `effort` is another name
@@ -54,8 +56,10 @@ class ModelConfig(BaseModel):
     model: str = Field(min_length=1)
     url: str | None = Field(None, pattern=r"^https?://[^/]")
     key_env: str | None = Field(None, pattern=r"^[A-Za-z_][A-Za-z0-9_]*$")
-    max_output: int = Field(_MAX_OUTPUT, ge=16)
-    timeout_s: float = Field(300, gt=0, le=600)
+    max_output: int = Field(
+        default_factory=lambda given: _LARGE_OUTPUT if given.get("provider") in KEYS else _MAX_OUTPUT, ge=16
+    )
+    timeout_s: float = Field(600, gt=0, le=600)
     tools: Literal["native", "prompted"] = "native"
     pictures: bool | None = None
 
@@ -77,14 +81,14 @@ class ModelConfig(BaseModel):
     def takes_pictures(self) -> bool:
         return self.provider in KEYS if self.pictures is None else self.pictures
 
-    def settings(self) -> Any:
+    def settings(self, max_output: int) -> Any:
         """The settings of a request: its bounds, the model's own, and the provider's cache for what stays the same."""
         own = dict(self.model_extra or {})
         if "effort" in own:
             own["thinking"] = own.pop("effort")
         if self.provider == "openai":
             own.setdefault("openai_prompt_cache_key", f"hivemind-{self.model}")
-        bounds = {"max_tokens": self.max_output, "timeout": self.timeout_s, "request_timeout": self.timeout_s}
+        bounds = {"max_tokens": max_output, "timeout": self.timeout_s, "request_timeout": self.timeout_s}
         return {**bounds, "max_retries": 0, "cache": True, **own}
 
     @property

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import json
+import logging
 import threading
 import weakref
 from collections.abc import Callable, Mapping, Sequence
@@ -16,7 +17,15 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from hivemind.minds.json_text import NoJson, fault_in, find_json
-from hivemind.minds.language.answer import Answer, Refused, answer_schema, completion_messages, in_words, thought_in
+from hivemind.minds.language.answer import (
+    Answer,
+    BoundTooHigh,
+    Refused,
+    answer_schema,
+    completion_messages,
+    in_words,
+    thought_in,
+)
 from hivemind.minds.language.config import ModelConfig
 from hivemind.minds.meter import Asked, Meter, Pricing, priced, unmetered
 from hivemind.minds.mind import ChatMessage, MindError, MindUnavailable, Thought, ToolSchema, Turn
@@ -31,6 +40,9 @@ T = TypeVar("T")
 
 
 CORRECTIONS = 3
+_log = logging.getLogger(__name__)
+_PATCHES = frozenset({"EpisodePatches", "MemoryPatch"})
+"""What the reasoning graph's schemas of patches are called."""
 
 
 class _Line:
@@ -43,6 +55,8 @@ class _Line:
 
     def __init__(self, config: ModelConfig, root: Path | None) -> None:
         self._config, self._root = config, root
+        self.max_output = config.max_output
+        """The most tokens of an answer: as the config says, or fewer once the provider has said so."""
         self._mutex = threading.Lock()
         self._open: tuple[Client, asyncio.AbstractEventLoop, threading.Thread] | None = None
 
@@ -51,7 +65,8 @@ class _Line:
     ) -> Answer:
         """The answer to a conversation, asked in the thread. Raises as `Client.ask` does."""
         client, loop = self._opened()
-        return asyncio.run_coroutine_threadsafe(client.ask(messages, tools, schema), loop).result()
+        asked = client.ask(messages, tools, schema, self.max_output)
+        return asyncio.run_coroutine_threadsafe(asked, loop).result()
 
     def close(self) -> None:
         """Let go of the connections and end the thread. A later question opens others."""
@@ -142,15 +157,16 @@ class LanguageMind:
         prompted = self.config.tools == "prompted"
         messages = in_words(turn.messages, tools) if prompted else turn.messages
         schema = answer_schema(tools) if prompted else None
-        answer = self._ask(_cause_of(turn), messages, [] if prompted else tools, schema)
+        answer = self._ask(turn.cause, messages, [] if prompted else tools, schema)
         return thought_in(answer, model=self.name, prompted=prompted)
 
-    def complete(self, text: str, schema: Mapping[str, Any] | None = None, *, cause: str = "fold") -> str:
+    def complete(self, text: str, schema: Mapping[str, Any] | None = None) -> str:
         """An answer to a plain prompt, JSON by the schema if one is given. Raises as `think` does."""
+        cause = "patch" if (schema or {}).get("title") in _PATCHES else "fold"
         messages = completion_messages(text, schema)
         for _ in range(1 + CORRECTIONS):
             answer = self._ask(cause, messages, [], schema)
-            found, fault = _completion(answer, schema, self.config.max_output)
+            found, fault = _completion(answer, schema, self._line.max_output)
             if fault is None:
                 return found
             told = f"This cannot be used: {fault}. Answer again, as a whole."
@@ -173,11 +189,17 @@ class LanguageMind:
         def once() -> Answer:
             by_schema = schema if self._by_schema else None
             pictures = sum(len(one.parts) for one in messages)
-            asked = Asked(cause, self.name, parts, digest, self.config.max_output, self.prices, pictures)
+            asked = Asked(cause, self.name, parts, digest, self._line.max_output, self.prices, pictures)
             return self._metered(asked, lambda: self._line.ask(messages, tools, by_schema))
 
         try:
             return self.patience.call(once)
+        except BoundTooHigh as error:
+            if error.most >= self._line.max_output:
+                raise
+            _log.warning("%s: %s; %d from now on", self.name, error, error.most)
+            self._line.max_output = error.most
+            return self._ask(cause, messages, tools, schema)
         except MindError as error:
             if schema is None or not self._by_schema or type(error) is not MindError:
                 raise
@@ -211,14 +233,6 @@ def _counted(message: ChatMessage) -> dict[str, Any]:
     calls = [{"tool": one.tool, "arguments": dict(one.arguments)} for one in message.calls]
     pictures = {"parts": list(message.parts)} if message.parts else {}
     return {"role": message.role, "text": message.text, **pictures, **({"calls": calls} if calls else {})}
-
-
-def _cause_of(turn: Turn) -> str:
-    """Why a request is sent: to go on after an answer that was cut off or could not be used, else for the turn itself."""
-    if turn.focus.kind == "message":
-        return "mail"
-    told = turn.messages[-1].news if turn.messages else None
-    return str((told or {}).get("cause", "turn"))
 
 
 def _completion(answer: Answer, schema: Mapping[str, Any] | None, max_output: int) -> tuple[str, str | None]:
