@@ -215,4 +215,4 @@ def test_how_much_of_it_a_cache_had_is_shown_with_the_agent_and_with_the_task(cr
     [shown] = agents_now(agent.hive)
     assert (shown.tokens, shown.cached) == (1_200, 800)
     [work] = agent.scheduler.holding.works
-    assert work.spent().in_words.startswith("1 turns, 1,200 tokens (800 cached), ")
+    assert work.spent().in_words.startswith("1 turn, 1,200 tokens (800 cached), ")
