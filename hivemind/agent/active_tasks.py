@@ -44,7 +44,7 @@ class ActiveTasks:
         """
 
         def look(state: State) -> set[str]:
-            return {entry.task for entry in state.tasks.values() if entry.agent_id == self._name and not entry.over}
+            return {entry.task for entry in state.open_tasks() if entry.agent_id == self._name}
 
         mine = self._hive.tasks.mine(self._name, self._incarnation)
         for task in mine:

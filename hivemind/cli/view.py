@@ -150,5 +150,5 @@ def _known_task(hive: Hive, text: str | None) -> str | None:
     if text is None:
         return None
     task = check_name(text, "task id")
-    told = hive.journal.view(lambda state: task in state.tasks or task in state.by_task)
+    told = hive.journal.view(lambda state: state.rows(task) is not None)
     return task if told else hive.tasks.get(task).id

@@ -27,7 +27,8 @@ class Commits:
 
     def has(self, commit_id: str) -> bool:
         """True if the journal has the event that commits this id."""
-        return bool(self._journal.view(lambda state: commit_id in state.commits.get(self.task, ())))
+        rows = self._journal.view(lambda state: state.rows(self.task))
+        return rows is not None and commit_id in rows.commits
 
     def publish(
         self,

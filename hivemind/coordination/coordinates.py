@@ -94,7 +94,7 @@ def _first_open(state: State, task: str) -> Step | None:
 
 
 def _is_open(state: State, step_id: str | None) -> bool:
-    found = None if step_id is None else state.steps.get(step_id)
+    found = None if step_id is None else state.step(step_id)
     return found is not None and found.status == "open"
 
 
@@ -105,7 +105,7 @@ def _own_step(state: State, task: str | None, step_id: str | None) -> tuple[str 
     if step_id == FOCUS:
         first = None if task is None else _first_open(state, task)
         return task, None if first is None else first.id
-    step = state.steps.get(step_id)
+    step = state.step(step_id)
     if step is None:
         raise UnknownStep(step_id)
     if task is not None and step.task != task:

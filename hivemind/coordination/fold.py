@@ -7,6 +7,7 @@ from dataclasses import replace
 from types import MappingProxyType
 from typing import Any
 
+from hivemind.boundary import Unreadable
 from hivemind.coordination.entries import (
     DEFAULT_TTL_SEQ,
     AgentEntry,
@@ -16,13 +17,13 @@ from hivemind.coordination.entries import (
     TaskEntry,
 )
 from hivemind.coordination.lanes import check_agent
-from hivemind.coordination.state import State
+from hivemind.coordination.state import State, task_of_step
 from hivemind.coordination.step import CHECKPOINTS, PROOF_MODES, Receipt, Step, receipts_of
 from hivemind.fs import Record
 
 __all__ = ["FOLD_VERSION", "apply"]
 
-FOLD_VERSION = 3
+FOLD_VERSION = 4
 """Goes up when the same log would fold to another state: snapshots of another version are not read."""
 
 _OF_THE_RECORD = frozenset({"ending", "recorded", "said"})
@@ -44,9 +45,12 @@ def apply(state: State, records: Iterable[Record]) -> None:
                 state.unknown += 1
             else:
                 fold(state, record["seq"], record)
+        except Unreadable:  # of the snapshot, not of the event
+            raise
         except Exception:  # the boundary of an event: whatever stands in its fields, it is counted and changes nothing
             state.malformed += 1
         state.seq = record["seq"]
+    state.pack()
 
 
 def _on(*kinds: str) -> Callable[[_Fold], _Fold]:
@@ -125,9 +129,9 @@ def _free_agent(state: State, agent_id: str) -> None:
 def _taken(state: State, seq: int, payload: _Payload) -> None:
     step_id, holder = _text(payload, "step_id"), _agent(payload)
     ttl = _number(payload, "ttl_seq", DEFAULT_TTL_SEQ)
-    generation = state.generations.get(step_id, 0) + 1
+    generation = state.generation(step_id) + 1
     _drop_lease(state, step_id)
-    state.generations[step_id] = generation
+    state.make(task_of_step(step_id)).generations[step_id] = generation
     state.leases[step_id] = StepLease(step_id, holder, seq, seq + ttl, generation)
     state.held.setdefault(holder, set()).add(step_id)
 
@@ -181,11 +185,14 @@ def _heartbeat(_state: State, _seq: int, payload: _Payload) -> None:
 
 
 def _step(state: State, payload: _Payload) -> Step:
-    return state.steps[_text(payload, "step_id")]
+    step = state.step(_text(payload, "step_id"))
+    if step is None:
+        raise ValueError("step_id")
+    return step
 
 
 def _change(state: State, seq: int, step: Step, **fields: Any) -> None:
-    state.steps.put(replace(step, revision=step.revision + 1, changed_seq=seq, **fields))
+    state.make(step.task).steps[step.id] = replace(step, revision=step.revision + 1, changed_seq=seq, **fields)
 
 
 def _proof(payload: _Payload, default: str) -> Any:
@@ -224,12 +231,12 @@ def _added(state: State, seq: int, payload: _Payload) -> None:
     if not isinstance(many, list) or not all(isinstance(one, dict) for one in many):
         raise ValueError("steps")
     steps = [_new(seq, task, one) for one in many]
-    if len({step.id for step in steps}) < len(steps) or any(step.id in state.steps for step in steps):
+    rows, ids = state.rows(task), {step.id for step in steps}
+    if len(ids) < len(steps) or any(task_of_step(one) != task or (rows and one in rows.steps) for one in ids):
         raise ValueError("step_id")
-    for step in steps:
-        state.by_task.setdefault(task, []).append(step.id)
-        state.steps.put(step)
-        state.counters[task] = state.counters.get(task, 0) + 1
+    rows = state.make(task)
+    rows.steps.update((step.id, step) for step in steps)
+    rows.counter += len(steps)
 
 
 @_on("step.defined")
@@ -261,7 +268,7 @@ def _captured(state: State, seq: int, payload: _Payload) -> None:
     found, commit = _receipts(payload), _optional_text(payload, "commit_id")
     _change(state, seq, step, linked=_linked(step, checkpoint), evidence=step.evidence + found)
     if commit is not None:
-        state.commits.setdefault(step.task, set()).add(commit)
+        state.make(step.task).commits.add(commit)
 
 
 @_on("step.verified")
@@ -297,8 +304,7 @@ def _unblocked(state: State, seq: int, payload: _Payload) -> None:
 def _deleted(state: State, _seq: int, payload: _Payload) -> None:
     step = _step(state, payload)
     _drop_lease(state, step.id)
-    state.steps.remove(step.id)
-    state.by_task[step.task].remove(step.id)
+    del state.make(step.task).steps[step.id]
 
 
 # tasks, focus, lanes, branches, reservations
@@ -308,7 +314,7 @@ def _deleted(state: State, _seq: int, payload: _Payload) -> None:
 def _task(state: State, seq: int, payload: _Payload) -> None:
     """Any `task.*` event: its last word is the task's state, but for those that only tell of its record."""
     task, word = _text(payload, "task_id"), payload["kind"].rpartition(".")[2]
-    before = state.tasks.get(task) or TaskEntry(task, word, None, seq)
+    before = state.task(task) or TaskEntry(task, word, None, seq)
     record, earlier = _optional_text(payload, "record"), _optional_text(payload, "before")
     entry = replace(
         before,
@@ -320,7 +326,7 @@ def _task(state: State, seq: int, payload: _Payload) -> None:
     )
     if word not in _OF_THE_RECORD:
         entry = replace(entry, state=word, agent_id=_maybe_agent(payload))
-    state.tasks[task] = entry
+    state.told(task, entry)
 
 
 @_on("branch")
@@ -328,7 +334,7 @@ def _branch(state: State, _seq: int, payload: _Payload) -> None:
     """Any `branch.*` event (created, merged, deleted) may commit what the task's log holds under an id."""
     task, commit = _text(payload, "task_id"), _optional_text(payload, "commit_id")
     if commit is not None:
-        state.commits.setdefault(task, set()).add(commit)
+        state.make(task).commits.add(commit)
 
 
 @_on("focus.set")
@@ -340,7 +346,7 @@ def _focus(state: State, seq: int, payload: _Payload) -> None:
 @_on("lane.published")
 def _published(state: State, _seq: int, payload: _Payload) -> None:
     task, commit = _text(payload, "task_id"), _text(payload, "commit_id")
-    state.commits.setdefault(task, set()).add(commit)
+    state.make(task).commits.add(commit)
 
 
 @_on("paths.reserved")

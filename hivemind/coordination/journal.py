@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import itertools
 import json
 import logging
 import os
@@ -12,11 +13,12 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
-from hivemind.boundary import Unreadable, boundary, read_input
+from hivemind.boundary import boundary
 from hivemind.coordination.fold import FOLD_VERSION, apply
-from hivemind.coordination.state import State
+from hivemind.coordination.state import EndedTasks, State
 from hivemind.errors import HivemindError, UserError
 from hivemind.fs import Log, Mark, Place, Record, make_folder, reached, records_of, write
+from hivemind.fs.atomic import open_own
 from hivemind.masking import masked
 
 __all__ = ["MAX_LINE", "Draft", "Event", "Journal", "encode"]
@@ -104,39 +106,46 @@ def _snapshot_path(folder: str) -> str:
     return os.path.join(folder, f"snapshot-{FOLD_VERSION}.json")
 
 
-def _write_snapshot(folder: str, state: State, mark: Mark) -> int:
-    """Write the state at `mark`; the log must be durable up to there. Returns its bytes, 0 if it was not written."""
-    body = state.as_bytes()
-    head = {
-        "kind": "journal-snapshot",
-        "version": FOLD_VERSION,
-        "mark": mark,
-        "state": hashlib.sha256(body).hexdigest(),
-    }
-    content = json.dumps(head, separators=(",", ":")).encode() + b"\n" + body + b"\n"
+def _write_snapshot(folder: str, state: State, mark: Mark) -> bool:
+    """Write the state at `mark`; the log must be durable up to there. Returns whether it was written."""
+    head = {"kind": "journal-snapshot", "version": FOLD_VERSION, "mark": mark}
+    digest = hashlib.sha256()
+
+    def lines() -> Iterator[bytes]:
+        for line in itertools.chain([json.dumps(head, separators=(",", ":")).encode() + b"\n"], state.lines()):
+            digest.update(line)
+            yield line
+        yield digest.hexdigest().encode() + b"\n"
+
     try:
-        write(_snapshot_path(folder), content)
+        write(_snapshot_path(folder), lines())
     except OSError as error:  # it only saves time: the log has everything
         _log.warning("journal: no snapshot in %s (%s)", folder, error.strerror)
-        return 0
+        return False
     reached("journal.snapshot.written")
-    return len(content)
+    return True
 
 
 def _load_snapshot(folder: str, log: Log) -> tuple[State, int] | None:
-    """(state, size in bytes), the log to be read from there on; None if none fits the log: then it is read from its
-    beginning."""
+    """(state, bytes of the file), the log to be read from there on; None if none fits the log: then it is read
+    from its beginning."""
     path = _snapshot_path(folder)
     try:
-        with boundary("snapshot", path):
-            first_line, _, body = read_input(path).partition(b"\n")
-            head = json.loads(first_line)
-            whole = head["state"] == hashlib.sha256(body[:-1]).hexdigest()
+        with boundary("snapshot", path), open(open_own(path, os.O_RDONLY), "rb") as file:
+            found = os.fstat(file.fileno())
+            end, digest = found.st_size - _DIGEST_BYTES, hashlib.sha256()
+            while file.tell() < end and (chunk := file.read(min(SEGMENT_BYTES, end - file.tell()))):
+                digest.update(chunk)
+            whole = file.read() == digest.hexdigest().encode() + b"\n"
+            file.seek(0)
+            head = json.loads(file.readline()) if whole else {}
             if whole and log.resume(Mark(*head["mark"])):
-                return State.of(body[:-1]), len(first_line) + 1 + len(body)
+                line = file.readline()
+                ended = EndedTasks(path, os.dup(file.fileno()), file.tell(), end)
+                return State.of(line, ended), found.st_size
     except FileNotFoundError:
         return None
-    except Unreadable as error:
+    except UserError as error:
         _log.warning("journal: %s; reading the log instead", error)
         return None
     _log.warning("journal: %s does not fit the log; reading the log instead", path)
@@ -144,6 +153,8 @@ def _load_snapshot(folder: str, log: Log) -> tuple[State, int] | None:
 
 
 SEGMENT_BYTES = 8 * 1024 * 1024
+_DIGEST_BYTES = 65
+_PART = 4  # a snapshot is written when the log has grown by this part of the last one, so that both grow alike
 _VERSION = 2
 _T = TypeVar("_T")
 
@@ -179,6 +190,7 @@ class Journal:
         self._state: State | None = None
         self._epoch = 0  # of the log, which the state belongs to
         self._is_made = False
+        self._snapshot: tuple[int, int] | None = None  # the file that was there when the state was read
         self._snapshot_due = 0
 
     # what others use
@@ -208,7 +220,7 @@ class Journal:
                     place = self._end()
         finally:
             self._settle(place)
-        if self._log.taken >= self._snapshot_due:
+        if self._log.taken >= self._snapshot_due and not self._is_superseded():
             self.snapshot()
         return found
 
@@ -256,7 +268,7 @@ class Journal:
 
     def fingerprint(self) -> bytes:
         """The whole state as canonical JSON: equal logs give equal bytes on any machine."""
-        return self.view(State.as_bytes)
+        return self.view(lambda state: b"".join(state.lines()))
 
     def snapshot(self) -> bool:
         """Write a snapshot now. Returns False if it could not be written (the log has everything).
@@ -269,10 +281,12 @@ class Journal:
             if mark is None:
                 return False
             self._log.cover(self._log.place)
-            size = _write_snapshot(self.folder, state, mark)
-            self._snapshot_due = self._log.taken + max(self._segment_bytes, size)
+            written = _write_snapshot(self.folder, state, mark)
+            self._snapshot_due = self._log.taken + self._segment_bytes
+            if written:
+                self._state = None  # the next look takes it from the file, where what is over lies
         reached("journal.snapshot.done")
-        return size > 0
+        return written
 
     def torn(self) -> bytes:
         """What a crash left after the last event; the next append sets it aside."""
@@ -287,6 +301,7 @@ class Journal:
     def close(self) -> None:
         """Let go of the files. The next use opens them again."""
         with self._mutex:
+            self._state = None
             self._log.close()
 
     # keeping up
@@ -320,20 +335,34 @@ class Journal:
     def _fresh(self) -> State:
         """The state with what is new."""
         try:
+            if self._log.taken >= self._snapshot_due and not self._log.held and self._is_superseded():
+                self._state = None
             if self._state is None:
                 self._log.rewind()
+                self._snapshot = self._snapshot_there()
                 found = _load_snapshot(self.folder, self._log)
                 self._state, size = found or (State(), 0)
                 self._epoch = self._log.epoch
-                self._snapshot_due = self._log.taken + max(self._segment_bytes, size)
-            records = self._log.read()
-            if self._epoch != self._log.epoch:  # another file is there
-                self._state, self._epoch = State(), self._log.epoch
-            apply(self._state, records)
+                self._snapshot_due = self._log.taken + max(self._segment_bytes, size // _PART)
+            for records in itertools.chain(self._log.batches(), ([],)):  # of another file nothing may be left
+                if self._epoch != self._log.epoch:  # another file is there
+                    self._state, self._epoch = State(), self._log.epoch
+                apply(self._state, records)
             return self._state
         except BaseException:
             self._state = None  # half-folded is worse than not folded
             raise
+
+    def _snapshot_there(self) -> tuple[int, int] | None:
+        try:
+            found = os.stat(_snapshot_path(self.folder))
+        except OSError:
+            return None
+        return found.st_dev, found.st_ino
+
+    def _is_superseded(self) -> bool:
+        """Whether somebody has written a snapshot since the state was read."""
+        return self._snapshot_there() != self._snapshot
 
     def _settle(self, place: Place) -> None:
         if self.durable:

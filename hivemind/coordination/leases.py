@@ -24,7 +24,7 @@ _Leases = list[StepLease]
 
 def lease_claim(state: State, step_id: str, agent_id: str, ttl_seq: int = DEFAULT_TTL_SEQ) -> Draft:
     """The event by which a step that nobody holds is leased to an agent."""
-    generation = state.generations.get(step_id, 0) + 1
+    generation = state.generation(step_id) + 1
     return "lease.claimed", {"step_id": step_id, "agent_id": agent_id, "ttl_seq": ttl_seq, "generation": generation}
 
 
@@ -135,12 +135,12 @@ def _own(state: State, step_id: str, agent_id: str, generation: int | None) -> S
 
 
 def _check_to_do(state: State, step_id: str) -> None:
-    step = state.steps.get(step_id)
+    step = state.step(step_id)
     if step is None:
         raise UnknownStep(step_id)
     if step.status == "done":
         raise WrongStatus(step_id, f"is {step.status}, this needs it open or blocked")
-    task = state.tasks.get(step.task)
+    task = state.task(step.task)
     if task is not None and task.over:
         raise CoordinationError(
             f"step {step_id} is of a task that is over ({task.state})",

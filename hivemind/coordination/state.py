@@ -2,19 +2,24 @@
 
 from __future__ import annotations
 
+import heapq
 import json
+import os
 from collections.abc import Iterator
-from dataclasses import fields
+from dataclasses import dataclass, field, fields
 from types import MappingProxyType
 from typing import Any
 
+from hivemind.boundary import boundary
 from hivemind.coordination.entries import AgentEntry, Focus, Reservation, StepLease, TaskEntry
 from hivemind.coordination.step import Receipt, Step
 
-__all__ = ["State"]
+__all__ = ["EndedTasks", "State", "TaskRows", "task_of_step"]
 
 _NAMES = tuple(one.name for one in fields(Step))
 _EVIDENCE, _META = _NAMES.index("evidence"), _NAMES.index("meta")
+_AT_HAND = 256  # tasks that are over, and whose rows are kept as objects all the same
+_CHUNK = 4096
 _encode = json.JSONEncoder(sort_keys=True, ensure_ascii=False, separators=(",", ":")).encode
 
 
@@ -24,59 +29,38 @@ def _canonical(value: Any) -> bytes:
     return _encode(value).encode("utf-8", "surrogatepass")
 
 
-class _StepTable:
-    """Steps by id, as values or packed: the steps of one task as one line of JSON.
+@dataclass(slots=True)
+class TaskRows:
+    """What the state has of one task: its steps by id, as they were added; how many it ever had; the last generation of each
+    step's lease, kept when the lease ends; the ids that its own log waits for (publications, evidence)."""
 
-    Those that a snapshot brought stay packed until one of their task is asked for. Of a long history most never are: so
-    opening does not make them, and a process does not carry them as objects.
-    """
+    entry: TaskEntry | None = None
+    steps: dict[str, Step] = field(default_factory=dict)
+    counter: int = 0
+    generations: dict[str, int] = field(default_factory=dict)
+    commits: set[str] = field(default_factory=set)
 
-    __slots__ = ("_made", "_packed")
+    @property
+    def over(self) -> bool:
+        return self.entry is not None and self.entry.over
 
-    def __init__(self, packed: dict[str, bytes] | None = None) -> None:
-        self._made: dict[str, Step] = {}
-        self._packed: dict[str, bytes] = {} if packed is None else packed
+    def as_row(self, task: str) -> list[Any]:
+        """A plain value."""
+        entry = None if self.entry is None else _row(self.entry)
+        steps = [_step_row(step) for step in self.steps.values()]
+        return [task, entry, self.counter, steps, self.generations, sorted(self.commits)]
 
-    def __contains__(self, step_id: str) -> bool:
-        return self.get(step_id) is not None
-
-    def __getitem__(self, step_id: str) -> Step:
-        """The step. Raises KeyError."""
-        step = self.get(step_id)
-        if step is None:
-            raise KeyError(step_id)
-        return step
-
-    def get(self, step_id: str) -> Step | None:
-        """The step, or None."""
-        step = self._made.get(step_id)
-        if step is None and self._packed and (rows := self._packed.pop(_pack_of(step_id), None)) is not None:
-            for row in json.loads(rows):
-                made = _step(row)
-                self._made[made.id] = made
-            step = self._made.get(step_id)
-        return step
-
-    def put(self, step: Step) -> None:
-        """Set a step; what is packed with it is unpacked."""
-        self.get(step.id)
-        self._made[step.id] = step
-
-    def remove(self, step_id: str) -> None:
-        """Take a step out. Raises KeyError."""
-        del self._made[self[step_id].id]
-
-    def packed(self) -> Iterator[tuple[str, bytes]]:
-        """Every pack and its steps as one line, by name: equal tables give equal bytes."""
-        packs: dict[str, list[list[Any]]] = {}
-        for step_id in sorted(self._made):
-            packs.setdefault(_pack_of(step_id), []).append(_step_row(self._made[step_id]))
-        for name in sorted({*packs, *self._packed}):
-            yield name, self._packed[name] if name in self._packed else _canonical(packs[name])
+    @classmethod
+    def of(cls, row: list[Any]) -> TaskRows:
+        """What `as_row` gave."""
+        _, entry, counter, steps, generations, commits = row
+        made = [_step(row) for row in steps]
+        told = None if entry is None else _value(TaskEntry, entry)
+        return cls(told, {step.id: step for step in made}, counter, generations, set(commits))
 
 
-def _pack_of(step_id: str) -> str:
-    """What a step is packed with: its task, where its id was made by `Steps`."""
+def task_of_step(step_id: str) -> str:
+    """The task of a step, whose id is `TASK.sNUMBER`; of any other id the empty text."""
     return step_id.rpartition(".s")[0]
 
 
@@ -94,85 +78,194 @@ def _step(row: list[Any]) -> Step:
     return Step(*cells)
 
 
+def _line(rows: TaskRows, task: str) -> bytes:
+    return _canonical(rows.as_row(task)) + b"\n"
+
+
+def _head(task: str) -> bytes:
+    """How the line of a task that is over begins; no other begins so."""
+    return b"[" + _canonical(task) + b","
+
+
+class EndedTasks:
+    """The tasks that were over when a snapshot was written: lines of its file from `start` to `end`, in order. They are read
+    when one is asked for, so that no process carries a long history."""
+
+    def __init__(self, path: str, file: int, start: int, end: int) -> None:
+        """`file` is open, and closed with this."""
+        self._path, self._file, self._start, self._end = path, file, start, end
+
+    def __del__(self) -> None:
+        os.close(self._file)
+
+    def get(self, head: bytes) -> bytes | None:
+        """The line that begins so. Raises Unreadable for a file that was changed."""
+        with boundary("snapshot", self._path):
+            low, high = self._start, self._end
+            while low < high:
+                middle = (low + high) // 2
+                begin = low if middle == low else middle - 1 + len(self._line(middle - 1))
+                if begin >= high:
+                    high = middle
+                elif (line := self._line(begin)).startswith(head):
+                    return line
+                elif line < head:
+                    low = begin + len(line)
+                else:
+                    high = middle
+        return None
+
+    def _line(self, at: int) -> bytes:
+        """From there to the end of a line."""
+        size = _CHUNK
+        while b"\n" not in (chunk := os.pread(self._file, min(size, self._end - at), at)):
+            if at + len(chunk) >= self._end or len(chunk) < size:
+                raise ValueError("a line without an end")
+            size *= 4
+        return chunk[: chunk.index(b"\n") + 1]
+
+    def __iter__(self) -> Iterator[bytes]:
+        with open(os.dup(self._file), "rb") as file:
+            file.seek(self._start)
+            at = self._start
+            while at < self._end:
+                yield (line := file.readline())
+                at += len(line)
+
+
 _TABLES: dict[str, type[Any]] = {
     "leases": StepLease,
     "agents": AgentEntry,
     "focus": Focus,
-    "tasks": TaskEntry,
     "reservations": Reservation,
 }
-_PLAIN = ("by_task", "counters", "generations")
 
 
 class State:
     """The tables after the event `seq`. Only `fold.apply` changes them; the same log gives the same bytes.
 
-    `by_task` are a task's step ids as they were added; `counters` the number of steps a task ever had; `generations` the
-    last generation of each step's lease, kept when the lease ends; `held` the steps of an agent; `commits` the ids that
-    a task's own log waits for (publications, evidence); `unknown` and `malformed` count events of foreign kinds and of
-    known kinds with unreadable fields.
+    `held` are the steps of an agent; `unknown` and `malformed` count events of foreign kinds and of known kinds with
+    unreadable fields. What belongs to a task is asked for by its name: once it is over, its rows are packed as a line of
+    JSON, here until the next snapshot and then in its file.
     """
 
     __slots__ = (
-        "agents", "by_task", "commits", "counters", "focus", "generations", "held", "leases", "malformed",
-        "reservations", "seq", "steps", "tasks", "unknown",
+        "_at_hand", "_ended", "_outdated", "_over", "_packed", "agents", "focus", "held", "leases", "malformed",
+        "reservations", "seq", "unknown",
     )  # fmt: skip
 
     def __init__(self) -> None:
         self.seq = 0
-        self.steps = _StepTable()
-        self.by_task: dict[str, list[str]] = {}
-        self.counters: dict[str, int] = {}
+        self._at_hand: dict[str, TaskRows] = {}
+        self._over: set[str] = set()  # of those at hand
+        self._packed: dict[str, bytes] = {}
+        self._ended: EndedTasks | None = None
+        self._outdated: set[bytes] = set()  # its lines that were read, and may have changed
         self.leases: dict[str, StepLease] = {}
         self.held: dict[str, set[str]] = {}
-        self.generations: dict[str, int] = {}
         self.agents: dict[str, AgentEntry] = {}
         self.focus: dict[str, Focus] = {}
-        self.tasks: dict[str, TaskEntry] = {}
-        self.commits: dict[str, set[str]] = {}
         self.reservations: dict[str, Reservation] = {}
         self.unknown = 0
         self.malformed = 0
+
+    # a task
+
+    def rows(self, task: str) -> TaskRows | None:
+        """What there is of a task, or None."""
+        found = self._at_hand.get(task)
+        if found is None and (self._packed or self._ended is not None):
+            line = self._packed.pop(task, None)
+            if line is None and self._ended is not None:
+                line = self._ended.get(_head(task))
+                if line is not None:
+                    self._outdated.add(line)
+            if line is not None:
+                with boundary("snapshot's line"):
+                    found = self._at_hand[task] = TaskRows.of(json.loads(line))
+                self._over.add(task)
+        return found
+
+    def make(self, task: str) -> TaskRows:
+        """The same, begun if there is nothing."""
+        return self.rows(task) or self._at_hand.setdefault(task, TaskRows())
+
+    def told(self, task: str, entry: TaskEntry) -> None:
+        """Set what the newest event says of a task."""
+        self.make(task).entry = entry
+        (self._over.add if entry.over else self._over.discard)(task)
+
+    def pack(self) -> None:
+        """Let go of the rows of tasks that are over, if they are many."""
+        if len(self._over) > _AT_HAND:
+            self._packed.update((task, _line(self._at_hand.pop(task), task)) for task in self._over)
+            self._over.clear()
+
+    def task(self, task: str) -> TaskEntry | None:
+        """The newest that was told of a task, or None."""
+        found = self.rows(task)
+        return None if found is None else found.entry
+
+    def open_tasks(self) -> list[TaskEntry]:
+        """Every task that was told of and is not over."""
+        return [rows.entry for rows in self._at_hand.values() if rows.entry is not None and not rows.over]
+
+    def tasks(self) -> list[str]:
+        """The names of all tasks, sorted. Reads the whole history."""
+        with boundary("snapshot"):
+            ended = () if self._ended is None else (json.loads(line)[0] for line in self._ended)
+            return sorted({*self._at_hand, *self._packed, *ended})
+
+    # a step
+
+    def step(self, step_id: str) -> Step | None:
+        """The step, or None."""
+        rows = self.rows(task_of_step(step_id))
+        return None if rows is None else rows.steps.get(step_id)
+
+    def steps_of(self, task: str) -> list[Step]:
+        """A task's steps in the order of position, then id."""
+        rows = self.rows(task)
+        return [] if rows is None else sorted(rows.steps.values(), key=lambda step: (step.position, step.id))
 
     def lease(self, step_id: str) -> StepLease | None:
         """The active lease of a step, if it has one now."""
         lease = self.leases.get(step_id)
         return lease if lease is not None and self.seq < lease.expires_seq else None
 
-    def steps_of(self, task: str) -> list[Step]:
-        """A task's steps in the order of position, then id."""
-        found = [self.steps[step_id] for step_id in self.by_task.get(task, ())]
-        return sorted(found, key=lambda step: (step.position, step.id))
+    def generation(self, step_id: str) -> int:
+        """The last generation of a step's lease, 0 if it never had one."""
+        rows = self.rows(task_of_step(step_id))
+        return 0 if rows is None else rows.generations.get(step_id, 0)
 
-    def as_bytes(self) -> bytes:
-        """The whole state: a line of JSON, then for each task with steps its name and its steps on a line each.
+    # as bytes
+
+    def lines(self) -> Iterator[bytes]:
+        """The whole state: a line of JSON, then a line for each task that is over, in the order of their bytes.
 
         Equal states give equal bytes, whatever way they came about.
         """
         found: dict[str, Any] = {"seq": self.seq, "unknown": self.unknown, "malformed": self.malformed}
         for name in _TABLES:
             found[name] = {key: _row(value) for key, value in getattr(self, name).items()}
-        for name in _PLAIN:
-            found[name] = getattr(self, name)
-        found["commits"] = {task: sorted(ids) for task, ids in self.commits.items()}
-        lines = [_canonical(found)]
-        for name, steps in self.steps.packed():
-            lines += (_canonical(name), steps)
-        return b"\n".join(lines)
+        here = sorted(self._at_hand.items())
+        found["tasks"] = [rows.as_row(task) for task, rows in here if not rows.over]
+        yield _canonical(found) + b"\n"
+        newer = sorted([*(_line(rows, task) for task, rows in here if rows.over), *self._packed.values()])
+        older = () if self._ended is None else (line for line in self._ended if line not in self._outdated)
+        yield from heapq.merge(newer, older)
 
     @classmethod
-    def of(cls, content: bytes) -> State:
-        """The state that `as_bytes` gave. Raises KeyError, TypeError or ValueError for anything else."""
-        first, *packs = content.split(b"\n")
-        found = json.loads(first)
+    def of(cls, line: bytes, ended: EndedTasks | None = None) -> State:
+        """The state whose first line that is. Raises KeyError, TypeError or ValueError for anything else."""
+        found = json.loads(line)
         state = cls()
         state.seq, state.unknown, state.malformed = found["seq"], found["unknown"], found["malformed"]
         for name, kind in _TABLES.items():
             getattr(state, name).update((key, _value(kind, row)) for key, row in found[name].items())
-        for name in _PLAIN:
-            getattr(state, name).update(found[name])
-        state.commits.update((task, set(ids)) for task, ids in found["commits"].items())
-        state.steps = _StepTable({json.loads(name): steps for name, steps in zip(packs[::2], packs[1::2], strict=True)})
+        for row in found["tasks"]:
+            state._at_hand[row[0]] = TaskRows.of(row)
+        state._ended = ended
         for lease in state.leases.values():
             state.held.setdefault(lease.holder_agent_id, set()).add(lease.step_id)
         return state

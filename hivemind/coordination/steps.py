@@ -23,7 +23,7 @@ from hivemind.coordination.errors import (
 from hivemind.coordination.journal import Draft, Event, Journal
 from hivemind.coordination.lanes import check_agent
 from hivemind.coordination.leases import lease_claim
-from hivemind.coordination.state import State
+from hivemind.coordination.state import State, task_of_step
 from hivemind.coordination.step import (
     Evidence,
     Proof,
@@ -60,7 +60,7 @@ def check_step(
 
     Raises UnknownStep, StepLeaseHeld, StaleGeneration, RevisionMismatch.
     """
-    step = state.steps.get(step_id)
+    step = state.step(step_id)
     if step is None:
         raise UnknownStep(step_id)
     check_lease(state, step_id, agent_id, generation)
@@ -121,7 +121,8 @@ class Steps:
             return []
 
         def decide(state: State) -> Sequence[Draft]:
-            number = state.counters.get(task, 0)
+            rows = state.rows(task)
+            number = 0 if rows is None else rows.counter
             position = max((step.position for step in state.steps_of(task)), default=0)
             made = [
                 {"step_id": f"{task}.s{number + at}", "position": position + at, **one}
@@ -134,7 +135,8 @@ class Steps:
 
         def look(state: State, events: list[Event]) -> _Steps:
             payload = events[0].payload
-            return [state.steps[one["step_id"]] for one in payload.get("steps", [payload])]
+            rows = state.make(task)
+            return [rows.steps[one["step_id"]] for one in payload.get("steps", [payload])]
 
         return self._journal.change(decide, look)
 
@@ -142,7 +144,7 @@ class Steps:
 
     def get(self, step_id: str) -> Step:
         """The step. Raises UnknownStep."""
-        found: Step | None = self._journal.view(lambda state: state.steps.get(step_id))
+        found: Step | None = self._journal.view(lambda state: state.step(step_id))
         if found is None:
             raise UnknownStep(step_id)
         return found
@@ -151,7 +153,7 @@ class Steps:
         """The steps of a task, or of all tasks, in the order of task, position, id."""
 
         def look(state: State) -> _Steps:
-            tasks = sorted(state.by_task) if task_id is None else [check_task(task_id)]
+            tasks = state.tasks() if task_id is None else [check_task(task_id)]
             return [step for task in tasks for step in state.steps_of(task)]
 
         return self._journal.view(look)
@@ -338,8 +340,8 @@ class Steps:
         task, who = check_task(task_id), _who(agent_id)
 
         def decide(state: State) -> Sequence[Draft]:
-            for step in () if ended else state.by_task.get(task, ()):
-                check_lease(state, step, who, None)
+            for step in () if ended else state.steps_of(task):
+                check_lease(state, step.id, who, None)
             if step_id is not None:
                 check_lease(state, step_id, who, generation)
             return [(f"task.{outcome}", {"task_id": task, **_by(agent_id), **payload})]
@@ -351,8 +353,8 @@ class Steps:
         task, who = check_task(task_id), _who(agent_id)
 
         def look(state: State) -> None:
-            for step in state.by_task.get(task, ()):
-                check_lease(state, step, who, None)
+            for step in state.steps_of(task):
+                check_lease(state, step.id, who, None)
 
         self._journal.view(look)
 
@@ -394,7 +396,7 @@ class Steps:
             named = {"step_id": step.id, "task_id": step.task, **_by(who)}
             return [(event, {**named, **payload}) for event, payload in found]
 
-        return self._journal.change(draft, lambda state, _: state.steps[step_id])
+        return self._journal.change(draft, lambda state, _: state.make(task_of_step(step_id)).steps[step_id])
 
 
 def _who(agent_id: str | None) -> str | None:

@@ -12,6 +12,7 @@ import errno
 import os
 import stat
 import threading
+from collections.abc import Iterable, Iterator
 from itertools import count
 
 from hivemind.errors import UserError
@@ -31,6 +32,7 @@ __all__ = [
 
 TEMPORARY_PREFIX = ".tmp-"
 _ORDINARY = 0o666
+_PART_BYTES = 1 << 20
 _counter = count()
 _AT_FDCWD = -100
 _RENAME_NOREPLACE = 1
@@ -102,15 +104,18 @@ def _open_temporary(folder: str, mode: int, at: int | None = None) -> tuple[str,
             continue
 
 
-def _write_temporary(folder: str, content: bytes | str, durable: bool, mode: int, at: int | None = None) -> str:
+def _write_temporary(
+    folder: str, content: bytes | str | Iterable[bytes], durable: bool, mode: int, at: int | None = None
+) -> str:
     data = content.encode() if isinstance(content, str) else content
     path, file = _open_temporary(folder, mode, at)
     try:
         if mode != _ORDINARY:  # a secret's, or that of a file that is replaced: whatever the umask
             os.fchmod(file, mode)
-        view = memoryview(data)
-        while view:
-            view = view[os.write(file, view) :]
+        for part in (data,) if isinstance(data, bytes) else _in_parts(data):
+            view = memoryview(part)
+            while view:
+                view = view[os.write(file, view) :]
         reached("fs.write.written")
         if durable:
             os.fsync(file)
@@ -122,8 +127,25 @@ def _write_temporary(folder: str, content: bytes | str, durable: bool, mode: int
     return path
 
 
-def write(path: str | os.PathLike[str], content: bytes | str, *, durable: bool = True, mode: int = _ORDINARY) -> None:
-    """Write a whole file, replacing what is there. Raises OSError, and then nothing has changed."""
+def _in_parts(pieces: Iterable[bytes]) -> Iterator[bytes]:
+    part = bytearray()
+    for piece in pieces:
+        part += piece
+        if len(part) >= _PART_BYTES:
+            yield bytes(part)
+            part.clear()
+    yield bytes(part)
+
+
+def write(
+    path: str | os.PathLike[str],
+    content: bytes | str | Iterable[bytes],
+    *,
+    durable: bool = True,
+    mode: int = _ORDINARY,
+) -> None:
+    """Write a whole file, replacing what is there; pieces of bytes are never all in memory. Raises OSError, and then nothing
+    has changed."""
     target = os.fspath(path)
     folder = os.path.dirname(target) or "."
     temporary = _write_temporary(folder, content, durable, mode)

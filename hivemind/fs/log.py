@@ -127,6 +127,18 @@ class Log:
         found, self._pending = self._pending, []
         return found
 
+    def batches(self) -> Iterator[list[Record]]:
+        """The same, many records at a time, for a log that is long; where `epoch` rises, all of them are from there on."""
+        found, self._pending = self._pending, []
+        if found:
+            yield found
+        if not self._is_read():
+            try:
+                yield from self._new()
+            except BaseException:
+                self.rewind()
+                raise
+
     def _is_read(self) -> bool:
         if self.held:
             return self.place == self._whole

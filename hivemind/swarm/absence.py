@@ -48,8 +48,8 @@ def absences(hive: Parts) -> list[Absence]:
 
     def look(state: State) -> dict[str, list[str]]:
         found: dict[str, list[str]] = {}
-        for entry in state.tasks.values():
-            if entry.agent_id in outside and entry.state not in ("returned", "handed_over") and not entry.over:
+        for entry in state.open_tasks():
+            if entry.agent_id in outside and entry.state not in ("returned", "handed_over"):
                 found.setdefault(entry.agent_id, []).append(entry.task)
         return found
 

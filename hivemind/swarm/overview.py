@@ -236,7 +236,7 @@ def lease_now(hive: Parts, lease: StepLease) -> LeaseNow:
 
 
 def _lease(state: State, lease: StepLease) -> LeaseNow:
-    step = state.steps.get(lease.step_id)
+    step = state.step(lease.step_id)
     task, title = (None, None) if step is None else (step.task, step.title)
     return LeaseNow(**asdict(lease), task=task, title=title, left=max(0, lease.expires_seq - state.seq))
 

@@ -64,7 +64,7 @@ class TaskRun:
     def lost_lease(self) -> str | None:
         """That another has, or had meanwhile, the lease under which this agent works, in words; None if it is still its own."""
         mine = self.lease
-        if mine is None or mine.generation == self._hive.journal.view(lambda now: now.generations.get(mine.step_id)):
+        if mine is None or mine.generation == self._hive.journal.view(lambda now: now.generation(mine.step_id)):
             return None
         now = self._hive.leases.get(mine.step_id)
         whose = "nobody" if now is None else now.holder_agent_id
@@ -116,7 +116,7 @@ class TaskRun:
 
     def hear(self) -> bool:
         """Take in what people have added to the task: a step for each, where there is a plan already. True if it is news."""
-        entry = self._hive.journal.view(lambda state: state.tasks.get(self.task.id))
+        entry = self._hive.journal.view(lambda state: state.task(self.task.id))
         news = entry is not None and entry.said > self._said
         if news and entry is not None:
             self._said = entry.said

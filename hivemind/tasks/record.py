@@ -265,7 +265,7 @@ class Records:
         return written < time.time() - time.clock_gettime(time.CLOCK_BOOTTIME)
 
     def _entry(self, task_id: str) -> TaskEntry | None:
-        return None if self._journal is None else self._journal.view(lambda state: state.tasks.get(task_id))
+        return None if self._journal is None else self._journal.view(lambda state: state.task(task_id))
 
     def _tell(self, event: str, **told: object) -> None:
         if self._journal is not None:

@@ -83,9 +83,9 @@ def scope_of(
     seq, entry, steps, leases = hive.journal.view(
         lambda state: (
             state.seq,
-            state.tasks.get(name),
+            state.task(name),
             tuple(state.steps_of(name)) if name else (),
-            {key: lease for key in state.by_task.get(name, ()) if (lease := state.lease(key))},
+            {one.id: lease for one in state.steps_of(name) if (lease := state.lease(one.id))},
         )
     )
     start = max(0, seq - _RECENT) if since is None else since

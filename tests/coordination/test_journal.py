@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import gc
 import json
 import os
 import signal
@@ -9,7 +10,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from hivemind.coordination import Journal, StepLeases, Steps
+from hivemind.coordination import Journal, Step, StepLeases, Steps
+from hivemind.coordination.commits import Commits
 from hivemind.errors import HivemindError, UnknownVersion, UserError
 from hivemind.fs import LogDamaged
 
@@ -206,7 +208,7 @@ def test_a_missing_line_is_refused_also_at_the_end_of_a_segment(tmp_path: Path) 
     first = sorted(tmp_path.glob("*.jsonl"))[0]
     kept = first.read_bytes()
     first.write_bytes(kept[: kept[:-1].rindex(b"\n") + 1])
-    (tmp_path / "snapshot-3.json").unlink()
+    (tmp_path / "snapshot-4.json").unlink()
     with pytest.raises(LogDamaged):
         Journal(tmp_path).append("y")
     with pytest.raises(LogDamaged):
@@ -221,7 +223,7 @@ def test_a_segment_that_is_gone_from_the_middle_is_refused(tmp_path: Path) -> No
     for _ in range(20):
         journal.append("x")
     sorted(tmp_path.glob("*.jsonl"))[1].unlink()
-    (tmp_path / "snapshot-3.json").unlink()
+    (tmp_path / "snapshot-4.json").unlink()
     with pytest.raises(LogDamaged):
         Journal(tmp_path).append("y")
 
@@ -281,11 +283,53 @@ def test_a_snapshot_and_the_log_fold_to_the_same_bytes(tmp_path: Path) -> None:
     journal.append("agent.exited", agent_id="a1")
     expected = journal.fingerprint()
     assert Journal(tmp_path).fingerprint() == expected
-    (tmp_path / "snapshot-3.json").unlink()
+    (tmp_path / "snapshot-4.json").unlink()
     assert Journal(tmp_path).fingerprint() == expected
 
 
-@pytest.mark.shows("file: snapshot-3.json")
+def _work_off(journal: Journal, tasks: int) -> None:
+    steps, leases = Steps(journal), StepLeases(journal)
+    for n in range(tasks):
+        task = f"t{n}"
+        journal.append("task.claimed", task_id=task, agent_id="ada", title="x")
+        step = steps.plan(task, [{"title": "a"}, {"title": "b"}], agent_id="ada", leased_to="ada")[0]
+        steps.done(step.id, "ada", 1, evidence={"kind": "CMD", "text": "true"}, confirm=("criteria", "tests"))
+        Commits(journal, task).publish("c", card=1, agent_id="ada")
+        steps.end_task(task, agent_id="ada")
+    leases.claim("t7.s2", "bob", force=True)
+
+
+def test_tasks_that_are_over_are_found_as_they_were_wherever_the_state_has_them(tmp_path: Path) -> None:
+    journal = Journal(tmp_path, durable=False, segment_bytes=50_000)
+    _work_off(journal, 600)
+    journal.append("task.claimed", task_id="t9", agent_id="bob")  # a retry
+    again = Steps(journal).add("t9", "c")
+    assert (again.id, StepLeases(journal).claim("t9.s1", "bob").generation) == ("t9.s3", 2)
+    Steps(journal).end_task("t9", agent_id="bob")
+    expected = journal.fingerprint()
+    assert Journal(tmp_path, durable=False).fingerprint() == expected
+    assert journal.snapshot()
+    assert Journal(tmp_path, durable=False).fingerprint() == expected
+    assert [step.id for step in Steps(journal).list("t9")] == ["t9.s1", "t9.s2", "t9.s3"]
+    assert len(Steps(journal).list()) == 1201
+    assert Commits(journal, "t599").has("c")
+    assert not Commits(journal, "t600").has("c")
+    (tmp_path / "snapshot-4.json").unlink()
+    assert Journal(tmp_path, durable=False).fingerprint() == expected
+
+
+def test_a_process_does_not_carry_what_is_over(tmp_path: Path) -> None:
+    def carried() -> int:
+        return sum(type(one) is Step for one in gc.get_objects())
+
+    before = carried()
+    reader, journal = Journal(tmp_path, durable=False), Journal(tmp_path, durable=False, segment_bytes=50_000)
+    _work_off(journal, 1500)
+    assert reader.seq == journal.seq
+    assert carried() - before < 1500  # of two journals with 3000 each
+
+
+@pytest.mark.shows("file: snapshot-4.json")
 @pytest.mark.parametrize(
     "content", [b"", b"{}", b'{"version":1,"place":[1,1,0,5],"line":"x"}', b"\xff", b"[]", b"null"]
 )
@@ -293,7 +337,7 @@ def test_a_snapshot_that_is_damaged_is_not_read(tmp_path: Path, content: bytes) 
     journal = Journal(tmp_path)
     journal.append("agent.started", agent_id="a")
     expected = journal.fingerprint()
-    (tmp_path / "snapshot-3.json").write_bytes(content)
+    (tmp_path / "snapshot-4.json").write_bytes(content)
     assert Journal(tmp_path).fingerprint() == expected
 
 
@@ -315,7 +359,7 @@ def test_segments_follow_each_other_and_a_snapshot_is_written_on_the_way(tmp_pat
     assert len(there) == 3
     assert [path.name for path in there][-1] == "journal.jsonl"
     assert all(path.stat().st_size >= 500 for path in there[:-1])
-    assert (tmp_path / "snapshot-3.json").exists()
+    assert (tmp_path / "snapshot-4.json").exists()
     assert Journal(tmp_path, segment_bytes=7).append("x").seq == 51
     assert [event.seq for event in journal.read()] == list(range(1, 52))
 
