@@ -13,7 +13,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterator
 from contextlib import suppress
-from dataclasses import asdict
+from dataclasses import asdict, fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
@@ -156,7 +156,10 @@ def tasks(
         rows = [asdict(one) for one in passed_over]
         return Answer(rows, table_lines(rows, ("name", "why"), empty="Nothing in the inbox is ignored."))
     found = said_why(hive, hive.tasks.archived(state) if archived else hive.tasks.list(state))
-    rows = [{**_record(task), "since": age(task.since), "note": _note(task)} for task in found]
+    records = [_record(task) for task in found]
+    rows = [
+        {**record, "since": age(task.since), "note": _note(task)} for record, task in zip(records, found, strict=True)
+    ]
     shown = [name for name in _COLUMNS if name != "parent" or any(row["parent"] for row in rows)]
     lines = [*table_lines(rows, shown, empty=f"No tasks{f' in {state}' if state else ''}.")]
     if archived:
@@ -164,11 +167,14 @@ def tasks(
     strange = [one for one in passed_over if one.name.lower() != "readme.md"]
     if strange and state in (None, "inbox"):
         lines.append(f"{len(strange)} of the names in the inbox are ignored: hivemind task list --ignored")
-    return Answer([_record(task) for task in found], lines)
+    return Answer(records, lines)
 
 
 def _record(task: TaskSummary) -> dict[str, Any]:
-    return {**asdict(task), "state": task.state.value, "parked": None if task.parked is None else asdict(task.parked)}
+    shown = {
+        one.name: getattr(task, one.name) for one in fields(task)
+    }  # asdict copies all that is in it: half of a listing
+    return {**shown, "state": task.state.value, "parked": None if task.parked is None else asdict(task.parked)}
 
 
 def _note(task: TaskSummary) -> str | None:
