@@ -7,6 +7,7 @@ import shutil
 import sys
 import tempfile
 from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
 from datetime import datetime
 from pathlib import Path
 
@@ -54,15 +55,16 @@ def _arguments(argv: Sequence[str] | None, topics: Sequence[Topic]) -> argparse.
 def _measure(topics: Sequence[Topic], quick: bool, folder: Path) -> Report:
     began, machine, loads = datetime.now(), Machine.this(folder), [load()]
     outcomes: list[Outcome] = []
-    for topic in topics:
-        _say(f"… {topic.name}")
-        outcome = run(topic, quick=quick, folder=folder / topic.name)
-        outcomes.append(outcome)
-        loads.append(load())
-        if outcome.error is None:
-            show(topic.title, outcome.rows)
-        else:
-            _say(f"{topic.name} failed: {outcome.error}")
+    with ThreadPoolExecutor(
+        machine.cores if quick else 1
+    ) as several:  # a quick run shows that it runs, and measures nothing
+        for outcome in several.map(lambda topic: run(topic, quick=quick, folder=folder / topic.name), topics):
+            outcomes.append(outcome)
+            loads.append(load())
+            if outcome.error is None:
+                show(f"{outcome.topic.title} ({outcome.seconds:.0f} s)", outcome.rows)
+            else:
+                _say(f"{outcome.topic.name} failed: {outcome.error}")
     return Report(began, machine, quick, outcomes, loads)
 
 

@@ -217,6 +217,8 @@ def _long_log(folder: Path, events: int) -> None:
             ("agent.heartbeat", {"agent_id": agent}),
             ("step.done", {"step_id": step, "task_id": task, "agent_id": agent}),
         )
+        if seq % 40 == 39:
+            kinds = (("task.done", {"task_id": task, "agent_id": agent}),) * 8
         with log.locked():
             log.append_line(encode(seq, [kinds[seq % 8]])[0], 1)
 
@@ -282,7 +284,7 @@ def _resume_rows(cards: int, times: int) -> list[Row]:
 def run(quick: bool = False) -> list[Row]:
     """The rows; `quick` takes seconds and is for seeing that it runs."""
     if quick:
-        return _lease_rows(0.3) + _append_rows(0.3) + _journal_rows(20_000) + _resume_rows(1_000, 3)
+        return _lease_rows(0.1) + _append_rows(0.1) + _journal_rows(20_000) + _resume_rows(1_000, 3)
     return _lease_rows(3.0) + _append_rows(3.0) + _journal_rows(1_000_000) + _resume_rows(10_000, 9)
 
 

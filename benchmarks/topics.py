@@ -31,6 +31,8 @@ def _topic(name: str, title: str) -> Topic:
 
 
 TOPICS: tuple[Topic, ...] = (
+    _topic("swarm", "The swarm: start, memory, idling, whole tasks"),
+    _topic("commands", "What a person waits for"),
     _topic("messages", "Messages from one process to another"),
     _topic("claims", "Claiming tasks"),
     _topic("leases", "Leases and the journal"),
@@ -41,7 +43,7 @@ TOPICS: tuple[Topic, ...] = (
     _topic("longterm", "Long-term memory"),
     _topic("mcp", "Calls over MCP"),
     _topic("minds", "A turn beside its model's own time"),
-    _topic("swarm", "The swarm: start, memory, idling, whole tasks"),
+    _topic("growth", "How things grow"),
 )
 
 

@@ -73,7 +73,7 @@ def encode(seq: int, drafts: Sequence[Draft]) -> tuple[bytes, list[Record]]:
     if len(line) > MAX_LINE:
         raise UserError(
             f"an event of {len(line)} bytes is too long for the journal ({MAX_LINE})",
-            mend="put the text into a file and name the file",
+            mend="put a long text into a file and name the file; divide a plan of many steps among several tasks",
         )
     return line, found
 

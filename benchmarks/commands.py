@@ -1,0 +1,141 @@
+"""What a person waits for at the command line, and a client at the door: start times, the first answer, a full inbox.
+
+Run as `python -m benchmarks.commands [--quick]`. Every command is a process of its own, as a person starts it, in turn with
+one that only imports what any such program needs.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+from benchmarks.table import Row, show
+from hivemind.hive import Hive
+from hivemind.layout import Layout
+from hivemind.tasks import Tasks
+
+__all__ = ["run"]
+
+_IMPORTS = "import pydantic, yaml; pydantic.BaseModel"
+_COMMANDS = ((("--version",), 80), (("status",), 200), (("task", "list"), 200), (("task", "add", "Look at it"), 200))
+_PATIENCE_S = 60.0
+_CLIENT = {"protocolVersion": "2025-06-18", "capabilities": {}, "clientInfo": {"name": "bench", "version": "1"}}
+
+
+def _new(*agents: str) -> Layout:
+    layout = Layout.at(tempfile.mkdtemp(prefix="hive-"))
+    for folder in (layout.agents, layout.knowledge):
+        folder.mkdir()
+    layout.config.write_text("durability: full\n")
+    for text in agents:
+        layout.agent_config("w").write_text(text)
+    (layout.knowledge / "pumps.md").write_text("# Pumps\n\nPump number seven drips, as its gasket is worn out.\n")
+    Hive.open(layout.root)
+    return layout
+
+
+def _python(root: Path, *arguments: str) -> tuple[float, float]:
+    """(seconds until it has ended, those of its processor) of a Python."""
+    before, began = os.times(), time.perf_counter()
+    subprocess.run([sys.executable, *arguments], cwd=root, stdout=subprocess.DEVNULL, check=True)
+    took, now = time.perf_counter() - began, os.times()
+    return took, now.children_user + now.children_system - before.children_user - before.children_system
+
+
+def _starts(rounds: int) -> Iterator[Row]:
+    layout = _new("role: worker\n")
+    plain: list[tuple[float, float]] = []
+    took: dict[Sequence[str], list[tuple[float, float]]] = {command: [] for command, _ in _COMMANDS}
+    for _ in range(rounds):  # interleaved: a machine that slows down slows all of them
+        plain.append(_python(layout.root, "-c", _IMPORTS))
+        for command, times in took.items():
+            times.append(_python(layout.root, "-m", "hivemind", *command))
+    beside = statistics.median(one for one, _ in plain) * 1000
+    for command, target in _COMMANDS:
+        wall, processor = (statistics.median(times) * 1000 for times in zip(*took[command], strict=True))
+        name = f"hivemind {' '.join(command[:2])}"
+        yield Row(
+            name, wall, "ms", "importing pydantic, yaml", beside, note=f"processor {processor:.0f} ms", target=target
+        )
+
+
+def _first_answer(rounds: int) -> Iterator[Row]:
+    """From the command `up` in a hive that was just made to the result of the question that waits there."""
+    took = []
+    for _ in range(rounds):
+        layout = _new("role: worker\n")
+        (layout.inbox / "q.md").write_text("# Why does pump number seven drip?\n")
+        began = time.perf_counter()
+        swarm = subprocess.Popen([sys.executable, "-m", "hivemind", "up"], cwd=layout.root, stdout=subprocess.DEVNULL)
+        try:
+            while not (layout.done / "q" / "result.md").exists():
+                if time.perf_counter() - began > _PATIENCE_S:
+                    raise TimeoutError("no answer")
+                time.sleep(0.005)
+            took.append(time.perf_counter() - began)
+        finally:
+            swarm.terminate()
+            swarm.wait(_PATIENCE_S)
+    yield Row("first answer of a new hive, from the command", statistics.median(took) * 1000, "ms", target=1500)
+
+
+def _inbox(count: int) -> Iterator[Row]:
+    layout = _new("role: worker\n")
+    for number in range(count):
+        (layout.inbox / f"t{number}.md").write_text(f"# Look at pump {number}\n")
+    listed, _ = _python(layout.root, "-m", "hivemind", "task", "list")
+    began = time.perf_counter()
+    Tasks(layout).take("w")
+    first = time.perf_counter() - began
+    began = time.perf_counter()
+    for entry in os.scandir(layout.inbox):
+        Path(entry.path).read_bytes()
+    floor = time.perf_counter() - began
+    yield Row(f"first claim, {count:,} files in the inbox", first, "s", "listing and reading them", floor, target=1)
+    yield Row(
+        f"hivemind task list, {count:,} files in the inbox", listed, "s", "listing and reading them", floor, target=1
+    )
+
+
+def _door(rounds: int) -> Iterator[Row]:
+    """An MCP server's first answers, over stdio."""
+    layout = _new("role: worker\nmind: mcp\n")
+    began_s, tools_s = [], []
+    for _ in range(rounds):
+        began = time.perf_counter()
+        with subprocess.Popen(
+            [sys.executable, "-m", "hivemind", "mcp", "--agent", "w"], cwd=layout.root,
+            stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL,
+        ) as server:  # fmt: skip
+            assert server.stdin is not None
+            assert server.stdout is not None
+            for method, number, times in (("initialize", 1, began_s), ("tools/list", 2, tools_s)):
+                asked = {"jsonrpc": "2.0", "id": number, "method": method, "params": _CLIENT if number == 1 else {}}
+                server.stdin.write(json.dumps(asked).encode() + b"\n")
+                server.stdin.flush()
+                answer = json.loads(server.stdout.readline())
+                assert "result" in answer, answer
+                times.append(time.perf_counter() - began)
+                if number == 1:
+                    server.stdin.write(b'{"jsonrpc":"2.0","method":"notifications/initialized"}\n')
+            server.stdin.close()
+    yield Row("MCP server: initialize, from the command", statistics.median(began_s) * 1000, "ms", target=300)
+    yield Row("MCP server: its tools, from the command", statistics.median(tools_s) * 1000, "ms", target=1000)
+
+
+def run(quick: bool = False) -> list[Row]:
+    """The rows; about a minute, with `quick` some seconds."""
+    rounds = 1 if quick else 7
+    rows = [*_starts(rounds), *_first_answer(rounds), *_door(rounds)]
+    return rows + list(_inbox(2_000 if quick else 50_000))
+
+
+if __name__ == "__main__":
+    show("What a person waits for", run(quick="--quick" in sys.argv))

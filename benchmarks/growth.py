@@ -1,0 +1,230 @@
+"""How things grow: the same act where little lies and where ten and a hundred times as much does; and a soak.
+
+Run as `python -m benchmarks.growth [--quick]`: each figure stands beside that at a tenth of the size, in seconds of the
+processor, which a loaded machine measures as well. `python -m benchmarks.growth soak AGENTS TASKS LETTERS` is a whole
+swarm under load: what it takes in time, memory, descriptors, threads and disk, at its beginning and at its end.
+"""
+
+from __future__ import annotations
+
+import gc
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator, Sequence
+from multiprocessing import get_context
+from pathlib import Path
+
+from benchmarks.processes import family, processor_s, share_mb
+from benchmarks.table import Row, show
+from hivemind.hive import Hive
+from hivemind.mail import Intake
+from hivemind.swarm.overview import overview
+
+__all__ = ["run"]
+
+_fork = get_context("fork")
+_Figures = dict[str, tuple[float, str]]
+_LETTER = "A line of a message as agents write them.\n" * 12
+_MANY = 50
+
+
+def _hive(agents: int = 1) -> Hive:
+    root = Path(tempfile.mkdtemp(prefix="growth-"))
+    (root / "agents").mkdir()
+    (root / "hive.yaml").write_text("durability: relaxed\n")
+    (root / "agents" / "w.yaml").write_text(f"replicas: {agents}\nrole: worker\n")
+    return Hive.open(root)
+
+
+def _drop(hive: Hive, number: int) -> None:
+    for at in range(number):
+        (hive.layout.inbox / f"t{at}-{time.time_ns()}.md").write_text(
+            f"---\nsteps: [{{run: 'true'}}]\n---\n# Pump {at}\n"
+        )
+
+
+def _ms(action: Callable[[], object], times: int = 1) -> float:
+    """Processor milliseconds of one of so many calls."""
+    began = time.process_time()
+    for _ in range(times):
+        action()
+    return (time.process_time() - began) * 1000 / times
+
+
+def _waiting(number: int) -> _Figures:
+    hive = _hive()
+    _drop(hive, number)
+    first = _ms(lambda: hive.tasks.claim("w"))
+    return {
+        "first claim, a file that waits": (first * 1000 / number, "µs"),
+        "a claim, files waiting": (_ms(lambda: hive.tasks.claim("w"), _MANY), "ms"),
+        "status, a file that waits": (_ms(lambda: overview(hive)) * 1000 / number, "µs"),
+    }
+
+
+def _done(number: int) -> _Figures:
+    hive = _hive()
+
+    def work_off() -> None:
+        task = hive.tasks.claim("w")
+        assert task is not None
+        step = hive.steps.plan(task.id, [{"title": "a"}], agent_id="w", leased_to="w")[0]
+        hive.steps.done(step.id, "w", 1, evidence={"kind": "CMD", "text": "true"}, confirm=("criteria", "tests"))
+        hive.tasks.finish(task, "done")
+        hive.steps.end_task(task.id, agent_id="w", ended=True)
+
+    _drop(hive, number + _MANY)
+    for _ in range(number):
+        work_off()
+    hive.journal.snapshot()
+    each = _ms(work_off, _MANY)
+    hive.journal.close()
+    gc.collect()
+    before = share_mb(os.getpid())
+    again = Hive.open(hive.layout.root)
+    opening = _ms(lambda: again.journal.seq)
+    return {
+        "a task more, tasks over": (each, "ms"),
+        "opening the journal, tasks over": (opening, "ms"),
+        "memory of an open journal, tasks over": (share_mb(os.getpid()) - before, "MB"),
+        "status, tasks over": (_ms(lambda: overview(again)), "ms"),
+    }
+
+
+def _letters(number: int) -> _Figures:
+    hive = _hive()
+    for at in range(number):
+        hive.mail.send("human", "w", f"letter {at}", _LETTER)
+    intake = Intake(hive.mail, "w", hive.layout.agent_state("w"))
+    first = _ms(lambda: intake.new(1)) * 1000 / number
+
+    def take_in() -> None:
+        (letter,) = intake.new(1)
+        intake.taken(letter)
+
+    each = _ms(take_in, _MANY)
+    while intake.new(1):
+        take_in()
+    hive.mail.send("human", "w", "one more", _LETTER)
+    return {
+        "first look, a letter in the box": (first, "µs"),
+        "a letter taken in, letters waiting": (each, "ms"),
+        "a letter taken in, letters read": (_ms(take_in), "ms"),
+        "a letter sent, letters in the box": (_ms(lambda: hive.mail.send("human", "w", "x", _LETTER), _MANY), "ms"),
+    }
+
+
+def _steps(number: int) -> _Figures:
+    hive = _hive()
+    plan = [{"title": f"step {at}"} for at in range(number)]
+    whole = _ms(lambda: hive.steps.plan("t", plan, agent_id="w")) * 1000 / number
+    one = hive.steps.list("t")[0].id
+    return {
+        "planning, a step": (whole, "µs"),
+        "a note of a step, steps in the task": (_ms(lambda: hive.steps.note(one, "x", agent_id="w"), _MANY), "ms"),
+    }
+
+
+def _apart(measure: Callable[[int], _Figures], number: int) -> _Figures:
+    """The figures of a process of its own, for its memory."""
+
+    def told(pipe: object) -> None:
+        pipe.send(measure(number))  # type: ignore[attr-defined]
+
+    here, there = _fork.Pipe()
+    process = _fork.Process(target=told, args=(there,))
+    process.start()
+    there.close()
+    try:
+        found: _Figures = here.recv()
+    except EOFError:
+        raise RuntimeError(f"{measure.__name__} of {number} has failed") from None
+    process.join()
+    return found
+
+
+def _grown(measure: Callable[[int], _Figures], sizes: Sequence[int]) -> Iterator[Row]:
+    before: _Figures = {}
+    for number in sizes:
+        found = _apart(measure, number)
+        for name, (value, unit) in found.items():
+            beside, _ = before.get(name, (None, ""))
+            yield Row(f"{name}: {number:,}", value, unit, f"at {number // 10:,}" if before else "", beside)
+        before = found
+
+
+def run(quick: bool = False) -> list[Row]:
+    """The rows; about three minutes, with `quick` some seconds."""
+    sizes = (100, 1_000) if quick else (1_000, 10_000, 100_000)
+    rows = [row for measure in (_waiting, _letters) for row in _grown(measure, sizes)]
+    rows += _grown(_done, (20, 200) if quick else (200, 2_000, 20_000))
+    return rows + list(_grown(_steps, (10, 100) if quick else (30, 300, 3_000)))
+
+
+# -- a soak
+
+
+def _now(pids: Sequence[int], root: Path) -> dict[str, float]:
+    """What a swarm holds just now."""
+    there = [pid for pid in pids if Path(f"/proc/{pid}/fd").exists()]
+    disk = subprocess.run(["du", "-sk", root], capture_output=True, text=True, check=True).stdout.split()[0]
+    return {
+        "memory, MB": sum(share_mb(pid) for pid in there),
+        "descriptors": sum(len(os.listdir(f"/proc/{pid}/fd")) for pid in there),
+        "threads": sum(len(os.listdir(f"/proc/{pid}/task")) for pid in there),
+        "disk, MB": int(disk) / 1024,
+    }
+
+
+def soak(agents: int, tasks: int, letters: int) -> list[Row]:
+    """A whole swarm that does so many tasks of one command, and so many letters come meanwhile, each to be read."""
+    hive = _hive(agents)
+    names = list(hive.agents)
+    layout = hive.layout
+    _drop(hive, tasks)
+    swarm = subprocess.Popen([sys.executable, "-m", "hivemind", "up"], cwd=layout.root, stdout=subprocess.DEVNULL)
+    try:
+        began = time.monotonic()
+        _until(lambda: len(family(swarm.pid)) > agents)
+        first = _now(family(swarm.pid), layout.root)
+        for at in range(letters):
+            hive.mail.send("human", names[at % agents], f"letter {at}", _LETTER)
+        _until(lambda: len(os.listdir(layout.done)) + len(os.listdir(layout.failed)) >= tasks)
+        worked = time.monotonic() - began
+        _until(lambda: not any(hive.mail.unread(name) for name in names))
+        took, last, used = (
+            time.monotonic() - began,
+            _now(family(swarm.pid), layout.root),
+            processor_s(family(swarm.pid)),
+        )
+    finally:
+        swarm.send_signal(signal.SIGTERM)
+        swarm.wait(300)
+    what = f"{agents} agents, {tasks:,} tasks, {letters:,} letters"
+    rows = [
+        Row(f"{what}: tasks that are not done", tasks - len(os.listdir(layout.done)), "tasks", target=0),
+        Row(f"{what}: all tasks done after", worked, "s"),
+        Row(f"{what}: all letters read after", took, "s"),
+        Row(f"{what}: processor time of a task and its letters", used / tasks * 1000, "ms"),
+    ]
+    return rows + [Row(f"{what}: {name}", last[name], "", "at its beginning", first[name]) for name in first]
+
+
+def _until(condition: Callable[[], bool]) -> None:
+    end = time.monotonic() + 3600
+    while not condition():
+        if time.monotonic() > end:
+            raise TimeoutError("the swarm did not get there in an hour")
+        time.sleep(0.2)
+
+
+if __name__ == "__main__":
+    if sys.argv[1:2] == ["soak"]:
+        agents, tasks, letters = map(int, sys.argv[2:5])
+        show("A soak", soak(agents, tasks, letters))
+    else:
+        show("How things grow", run(quick="--quick" in sys.argv))
