@@ -45,6 +45,7 @@ def _drop(hive: Hive, number: int) -> None:
         (hive.layout.inbox / f"t{at}-{time.time_ns()}.md").write_text(
             f"---\nsteps: [{{run: 'true'}}]\n---\n# Pump {at}\n"
         )
+    time.sleep(0.3)  # where the file system knows no leases, files must have rested
 
 
 def _ms(action: Callable[[], object], times: int = 1) -> float:
@@ -103,8 +104,9 @@ def _letters(number: int) -> _Figures:
     first = _ms(lambda: intake.new(1)) * 1000 / number
 
     def take_in() -> None:
-        (letter,) = intake.new(1)
-        intake.taken(letter)
+        while not (letters := intake.new(1)):
+            time.sleep(0.001)
+        intake.taken(letters[0])
 
     each = _ms(take_in, _MANY)
     while intake.new(1):
