@@ -12,12 +12,14 @@ from pathlib import Path
 from hivemind.errors import UserError
 from hivemind.names import check_name
 
-__all__ = ["CONFIG_NAME", "EXCHANGE", "HUMAN", "MONTH", "Layout", "archived_places", "find_hive", "month_of"]
+__all__ = ["ANY", "CONFIG_NAME", "EXCHANGE", "HUMAN", "MONTH", "Layout", "archived_places", "find_hive", "month_of"]
 
 CONFIG_NAME = "hive.yaml"
 HUMAN = "human"
 EXCHANGE = "exchange"
 """The process that carries tasks and mail to linked hives, and its mailbox: what is to be sent."""
+ANY = "any"
+"""What `where:` of a task says if any linked hive may take it; no hive has that name."""
 MONTH = re.compile(r"\d{4}-\d{2}")
 """What an archive's folder of a month is called."""
 

@@ -7,7 +7,7 @@ import unicodedata
 
 from hivemind.errors import UserError
 
-__all__ = ["MAX_LENGTH", "address", "check_name", "is_name", "local_part", "slug"]
+__all__ = ["MAX_LENGTH", "address", "check_maker", "check_name", "is_name", "local_part", "slug"]
 
 MAX_LENGTH = 64
 _NAME = re.compile(r"[a-z0-9][a-z0-9._-]{0,63}")
@@ -33,6 +33,12 @@ def check_name(text: object, what: str = "name") -> str:
             mend="1 to 64 characters: first a letter or digit, then letters, digits, '.', '_', '-', never '..'",
         )
     return name
+
+
+def check_maker(text: str) -> str:
+    """Who made a task: a name, or `name@hive` of a linked hive. Raises UserError for anything else."""
+    name, at, hive = text.partition("@")
+    return check_name(name, "agent name") + (f"@{check_name(hive, 'name of a hive')}" if at else "")
 
 
 def slug(text: str, default: str = "task") -> str:

@@ -23,6 +23,7 @@ from hivemind.cli.opening import known_agent, listed, look_at, open_hive
 from hivemind.cli.output import say, sheet, table_lines
 from hivemind.cli.text import age, fit, one_line
 from hivemind.errors import HivemindError, UserError
+from hivemind.layout import EXCHANGE
 
 if TYPE_CHECKING:
     from hivemind.hive import Hive
@@ -42,6 +43,7 @@ def add(
     title: str | None = None,
     assignee: str | None = None,
     role: str | None = None,
+    where: str | None = None,
     priority: str | None = None,
     project: str | None = None,
     depends: list[str] | None = None,
@@ -60,6 +62,7 @@ def add(
       --title TEXT  its title (default: the first line)
       --assignee AGENT  only this agent may claim it
       --role ROLE  only agents of this role may claim it
+      --where HIVE  this linked hive works on it; any: whichever has an idle agent
       --priority P  critical, high, medium, low, or 0 (first) to 99 (last)
       --project NAME  the project that it belongs to
       --depends TASK[,TASK]  tasks that must be done before
@@ -77,7 +80,7 @@ def add(
     if file is None and text is None and title is None:
         raise UserError("a task needs a text", mend='hivemind task add "What is a lease?", or - for standard input')
     told = text if file is None else _read(Path(file))
-    if assignee is not None:
+    if assignee is not None and where is None and not any(assignee in one for one in hive.linked.agents.values()):
         known_agent(hive, assignee)
     task_id = hive.tasks.add(
         told,
@@ -86,7 +89,8 @@ def add(
         project=project,
         priority=priority,
         assignee=assignee,
-        role=None if role is None else _known_role(hive, role),
+        role=role if role is None or where is not None else _known_role(hive, role),
+        where=where,
         dependencies=[hive.tasks.get(one).id for one in listed(depends)],
         deadline=deadline,
         attachments=[_readable(path) for path in attach or ()],
@@ -122,7 +126,8 @@ def _readable(path: str) -> str:
 
 
 def _known_role(hive: Hive, text: str) -> str:
-    roles = sorted({agent.role for agent in hive.agents.values() if agent.role})
+    linked = (role for agents in hive.linked.agents.values() for role in agents.values())
+    roles = sorted({role for role in (*(agent.role for agent in hive.agents.values()), *linked) if role})
     role = text.strip().lower()
     if role not in roles:
         raise UserError(
@@ -231,6 +236,7 @@ def _whole(hive: Hive, task_id: str) -> dict[str, Any]:
         "attachments": [str(path) for path in task.attachments],
         "text": task.text,
         "used": _used(hive, task.id),
+        "hive": task.kept.get("hive"),
     }
 
 
@@ -261,11 +267,12 @@ def _task_lines(task: dict[str, Any]) -> Iterator[str]:
     from hivemind.taskrun.report import Spent
 
     parked = task["parked"]
-    until = f" (until {parked['until']})" if parked and parked["until"] else ""
+    until = f" (until {parked['until']})" if parked and parked["until"] and task["owner"] != EXCHANGE else ""
     heads = (
         ("Task", f"{task['id']}: {task['title']}" if task["title"] != task["id"] else task["id"]),
         ("State", f"{task['state']}, in {task['path']}"),
         ("Agent", task["owner"]),
+        ("Done by hive", task.get("hive")),
         ("Made by", None if task["maker"] == "human" else task["maker"]),
         ("For", task["assignee"] or (f"role {task['role']}" if task["role"] else None)),
         ("Part of", task["parent"]),

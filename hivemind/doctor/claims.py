@@ -12,6 +12,7 @@ from hivemind.doctor.patient import Patient
 from hivemind.errors import UserError
 from hivemind.fs import HeldLock
 from hivemind.fs.finding import Finding
+from hivemind.layout import EXCHANGE
 from hivemind.names import is_name
 from hivemind.presence.identity import farewell, take_name
 from hivemind.taskrun.worktree import put_away
@@ -31,7 +32,7 @@ def check_claims(patient: Patient) -> Iterator[Finding]:
         yield Finding(error.where or "tasks/active", error.what, error.mend or "mend or move the file")
         return
     for path, agent in ((orphan.path, orphan.agent) for orphan in orphans):
-        known = agent in patient.agents
+        known = agent in patient.agents or (agent == EXCHANGE and (layout.link / "link.json").exists())
         if agent is None:
             what = "lies in active/, and nobody has claimed it: nobody works on it"
             fix = partial(_to_inbox, patient, path, layout.inbox / path.name)

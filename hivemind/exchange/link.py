@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
@@ -10,13 +11,15 @@ from typing import TYPE_CHECKING, Any
 
 from hivemind.boundary import checked
 from hivemind.errors import HivemindError, UserError
-from hivemind.exchange.schema import ANY, SCHEMA, channel, tell
-from hivemind.fs import load_record, make_folder, ring, save_record
+from hivemind.exchange.foreign_tasks import foreign_tasks, let_go
+from hivemind.exchange.schema import SCHEMA, channel, tell
+from hivemind.fs import HeldLock, load_record, make_folder, ring, save_record
 from hivemind.fs.postgres import check_url, client, connect
-from hivemind.layout import EXCHANGE, Layout
+from hivemind.layout import ANY, EXCHANGE, Layout
 from hivemind.names import is_name
+from hivemind.presence.identity import take_name
 from hivemind.presence.parts import Parts
-from hivemind.presence.watching import SUPERVISOR
+from hivemind.presence.watching import SUPERVISOR, ring_all
 
 if TYPE_CHECKING:
     from psycopg import Connection
@@ -34,6 +37,7 @@ __all__ = [
 ]
 
 _KIND, _VERSION = "link", 1
+_PATIENCE_S = 15.0
 # Whatever becomes of the network, either side knows within ten seconds that the other is gone.
 _SOON = {
     "connect_timeout": "5", "tcp_user_timeout": "10000", "application_name": "hivemind exchange",
@@ -100,8 +104,8 @@ def link(hive: Parts, url: str) -> Link:
 
 
 def unlink(hive: Parts, *, force: bool = False) -> Link:
-    """End a link: the name is free, letters to it that have not arrived go back. With `force` without the
-    exchange, which cannot be reached. Raises UserError, Away."""
+    """End a link: the name is free, letters to it that have not arrived go back, tasks of others go on elsewhere, its own are
+    worked on here. With `force` also without the exchange, and if tasks are lost by it. Raises UserError, Away."""
     old = load_link(hive.layout)
     if old is None:
         raise UserError("this hive is not linked", mend="hivemind link postgresql://... links it")
@@ -109,20 +113,66 @@ def unlink(hive: Parts, *, force: bool = False) -> Link:
     try:
         with reached_out(old.url) as connection, connection.transaction():
             mine = (old.name, old.identity)
-            if connection.execute("delete from hives where name = %s and identity = %s", mine).rowcount:
-                connection.execute(
-                    "update letters set state = 'ended', reason = %s where hive = %s and state = 'open'",
-                    (f"no linked hive has the name {old.name} any more", old.name),
-                )
+            sql = "select from hives where name = %s and identity = %s for update"
+            if connection.execute(sql, mine).rowcount:
+                _withdraw(connection, old.name, force=force)
+                connection.execute("delete from hives where name = %s", (old.name,))
                 givers = connection.execute("select name from hives").fetchall()
                 tell(connection, ANY, *(name for (name,) in givers), what="hives")
     except Away:
         if not force:
             raise
     record.unlink()
-    ring(hive.layout.doorbells, SUPERVISOR)
+    for name in (EXCHANGE, SUPERVISOR):
+        ring(hive.layout.doorbells, name)
+    _return_tasks(hive)
     (hive.layout.link / "hives.json").unlink(missing_ok=True)
     return old
+
+
+def _withdraw(connection: Connection, name: str, *, force: bool) -> None:
+    """End what is under way of a hive whose row is locked. Raises UserError for tasks that would be lost by it."""
+    rows = connection.execute(
+        "select id, giver, taker, state from tasks where (giver = %(me)s and state in ('done', 'failed'))"
+        " or (once and state = 'taken' and %(me)s in (giver, taker)) order by number",
+        {"me": name},
+    ).fetchall()
+    if rows and not force:
+        told = ", ".join(
+            f"{task} ({f'of {giver}' if giver != name else f'with {taker}'}:"
+            f" {'a step of it must run once' if state == 'taken' else 'its result has not come home'})"
+            for task, giver, taker, state in rows
+        )
+        raise UserError(f"these tasks would be stranded: {told}", mend="let them end first, or use --force")
+    connection.execute(
+        "update letters set state = 'ended', reason = %s where hive = %s and state = 'open'",
+        (f"no linked hive has the name {name} any more", name),
+    )
+    connection.execute(
+        "update tasks set taker = null, state = case when state = 'taken' and not once then 'open' else state end"
+        " where taker = %s",
+        (name,),
+    )
+
+
+def _return_tasks(hive: Parts) -> None:
+    """Let go of the tasks of others, and put its own back into the inbox, once no process carries them any more."""
+    end = time.monotonic() + _PATIENCE_S
+    while True:
+        try:
+            lock = take_name(hive.layout, EXCHANGE)
+            break
+        except HeldLock:
+            if time.monotonic() > end:  # it is stopped; what it has goes back when it ends, by whoever starts the swarm
+                return
+            time.sleep(0.05)
+    try:
+        for task in foreign_tasks(hive.layout).values():
+            let_go(hive, task, f"This hive was unlinked; the task {task.id} of {task.giver} goes on elsewhere.")
+        hive.tasks.reclaim(EXCHANGE)
+    finally:
+        lock.release()
+    ring_all(hive)
 
 
 @contextmanager

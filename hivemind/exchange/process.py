@@ -12,15 +12,18 @@ from typing import TYPE_CHECKING, Any
 
 from hivemind.errors import HivemindError
 from hivemind.exchange.events import Shipping
+from hivemind.exchange.foreign_tasks import ForeignTasks
 from hivemind.exchange.letters import Letters
 from hivemind.exchange.link import Away, Link, load_link, reached_out, take_place
-from hivemind.exchange.schema import ANY, tell
+from hivemind.exchange.offers import Offers
+from hivemind.exchange.schema import tell
 from hivemind.fs import Doorbell, HeldLock, open_watcher, ring
 from hivemind.fs.sockets import readable
-from hivemind.layout import EXCHANGE
-from hivemind.presence.identity import HiveGone, check_here, take_name
+from hivemind.layout import ANY, EXCHANGE
+from hivemind.presence.identity import HiveGone, check_here, holder_of, take_name
 from hivemind.presence.parts import Parts
-from hivemind.presence.status import StatusFile
+from hivemind.presence.status import StatusFile, read_status
+from hivemind.presence.watching import ring_all
 from hivemind.swarm.overview import agents_now
 
 if TYPE_CHECKING:
@@ -106,6 +109,7 @@ class _Process:
         _log.warning("the exchange cannot be reached: %s", error)
         with contextlib.suppress(OSError):
             self.hive.linked.note(away=f"since {since}: {error}")
+            ring_all(self.hive)  # tasks for any hive are for agents here now
 
     def wait(self, also: list[Any], seconds: float) -> None:
         """Wait for a ring, a signal, the parent's end, one of `also`, or a time."""
@@ -132,6 +136,9 @@ class _Carrying:
         self._hive = hive = process.hive
         self._letters = Letters(hive, connection, mine.name)
         self._shipping = Shipping(hive, connection, mine.name)
+        self._offers = Offers(hive, connection, mine.name)
+        self._foreign = ForeignTasks(hive, connection, mine.name)
+        self._looks = False  # somebody has taken a task; it is looked where, when events are shipped
         self._rounds_at, self._events_at, self._forgotten_at = float("-inf"), float("-inf"), float("-inf")
 
     def run(self) -> None:
@@ -148,7 +155,11 @@ class _Carrying:
                 self._rounds_at = now
                 self._round()
             more = self._letters.send() | self._letters.receive() | self._letters.bounce()
+            more |= self._foreign.report() | self._offers.finish() | self._offers.offer()
             more |= self._ship(at_once=ending)
+            if not ending and (idle := _idle(self._hive)):
+                self._offers.bring_home(idle)
+                self._foreign.take(idle)
             if ending and not more:
                 return
             if not more:
@@ -159,6 +170,8 @@ class _Carrying:
             for news in self._connection.notifies(timeout=0):
                 if news.payload == "hives":
                     self._rounds_at = float("-inf")
+                if news.payload == "taken" and not self._looks:
+                    self._looks, process.written = True, True
 
     def _ship(self, *, at_once: bool) -> bool:
         process, now = self._process, time.monotonic()
@@ -166,6 +179,9 @@ class _Carrying:
             return False
         process.written = False  # before it is read
         self._events_at = now
+        if self._looks:
+            self._looks = False
+            self._offers.look()
         more = self._shipping.ship()
         process.written |= more
         return more
@@ -191,7 +207,20 @@ class _Carrying:
         if known[0] != agents:
             tell(self._connection, ANY, what="hives")
         hive.linked.note(hives=dict(rows), away=self._shipping.problem)
+        self._foreign.renew()
+        self._offers.check()
         if time.monotonic() - self._forgotten_at > _A_DAY_S:
             self._forgotten_at = time.monotonic()
             self._letters.forget()
+            self._offers.forget()
             self._shipping.forget()
+
+
+def _idle(hive: Parts) -> list[tuple[str, str | None]]:
+    """The agents that have nothing to do, with their roles. Programs outside come for tasks themselves."""
+    found = []
+    for name, config in hive.agents.items():
+        status = None if config.outside else read_status(hive.layout.agent_state(name), name)
+        if status is not None and status.state == "idle" and holder_of(hive.layout, name) is not None:
+            found.append((name, config.role))
+    return found

@@ -11,9 +11,8 @@ from hivemind.fs.postgres import PostgresSchema
 if TYPE_CHECKING:
     from psycopg import Connection
 
-__all__ = ["ANY", "SCHEMA", "channel", "tell"]
+__all__ = ["SCHEMA", "channel", "tell"]
 
-ANY = "any"
 _VERSION_1 = (
     """CREATE TABLE hives (
         name text PRIMARY KEY,
@@ -26,7 +25,7 @@ _VERSION_1 = (
     """CREATE TABLE letters (
         number bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
         giver text NOT NULL, id text NOT NULL, hive text NOT NULL, name text NOT NULL, base text NOT NULL,
-        raw bytea, reason text,
+        raw bytea CHECK (octet_length(raw) <= 32 << 20), reason text,
         state text NOT NULL DEFAULT 'open' CHECK (state IN ('open', 'ended', 'closed')),
         changed timestamptz NOT NULL DEFAULT now(),
         UNIQUE (giver, id, hive, name))""",
@@ -37,6 +36,22 @@ _VERSION_1 = (
         hive text NOT NULL REFERENCES hives (name) ON DELETE CASCADE,
         seq bigint NOT NULL, event text NOT NULL, at timestamptz NOT NULL DEFAULT now(),
         PRIMARY KEY (hive, seq))""",
+    """CREATE TABLE tasks (
+        number bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
+        giver text NOT NULL REFERENCES hives (name) ON DELETE CASCADE, id text NOT NULL, key text NOT NULL,
+        place text NOT NULL, assignee text, role text, priority integer NOT NULL, once boolean NOT NULL,
+        maker text NOT NULL,
+        head text NOT NULL CHECK (octet_length(head) <= 1 << 20),
+        body text NOT NULL CHECK (octet_length(body) <= 16 << 20),
+        names text[] NOT NULL, contents bytea[] NOT NULL CHECK (pg_column_size(contents) <= 40 << 20),
+        state text NOT NULL DEFAULT 'open' CHECK (state IN ('open', 'taken', 'done', 'failed', 'closed')),
+        taker text REFERENCES hives (name), generation bigint, lease timestamptz, closed timestamptz,
+        UNIQUE (giver, key))""",
+    "CREATE INDEX ON tasks (priority, number) WHERE state = 'open'",
+    "CREATE INDEX ON tasks (taker)",
+    "CREATE INDEX ON tasks (giver, closed)",
+    "CREATE INDEX ON tasks (giver) WHERE state IN ('done', 'failed')",
+    "CREATE SEQUENCE generations",
 )
 SCHEMA = PostgresSchema(
     name="hivemind_exchange",

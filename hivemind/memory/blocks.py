@@ -360,7 +360,8 @@ def _origin(block: MemoryBlock, outside: bool) -> str:
     if isinstance(block, MessageMemoryBlock):
         return _sender(block.from_agent)
     if isinstance(block, TaskMemoryBlock):
-        return _sender(str(block.metadata.get("maker", HUMAN)))
+        maker = str(block.metadata.get("maker", HUMAN))
+        return "external" if "@" in maker else _sender(maker)
     return "agent" if isinstance(block, HistoryMemoryBlock) else "hive"
 
 

@@ -12,7 +12,7 @@ from typing import Any
 from hivemind.boundary import Unreadable, boundary
 from hivemind.errors import UserError
 from hivemind.fs import load_record, save_record
-from hivemind.layout import EXCHANGE, Layout
+from hivemind.layout import ANY, EXCHANGE, Layout
 
 __all__ = ["LinkedHives"]
 
@@ -33,6 +33,11 @@ class LinkedHives:
     @property
     def is_linked(self) -> bool:
         return os.path.lexists(self._link)
+
+    def here(self, workspace: str) -> tuple[str, ...]:
+        """What a task's `where:` may say for agents of this hive to claim it: its own name, and `any` where no other hive can
+        be reached."""
+        return (workspace,) if self.is_linked and self.away is None else (workspace, ANY)
 
     @property
     def agents(self) -> Mapping[str, Mapping[str, str | None]]:
@@ -55,6 +60,10 @@ class LinkedHives:
     def left(self) -> int:
         """How many letters are still to be sent; names alone are read."""
         return _count(self._outbox)
+
+    def foreign(self) -> int:
+        """How many tasks of other hives this one has in hand; names alone are read."""
+        return _count(self._link.parent / "tasks")
 
     def _read(self) -> dict[str, Any]:
         try:

@@ -11,7 +11,7 @@ from datetime import UTC, datetime, timedelta
 
 from hivemind.boundary import Unreadable, boundary
 from hivemind.errors import UserError
-from hivemind.layout import Layout
+from hivemind.layout import EXCHANGE, Layout
 from hivemind.presence.parts import Parts
 from hivemind.presence.status import AgentStatus, read_status
 from hivemind.swarm.absence import absences
@@ -75,6 +75,10 @@ def survey(hive: Parts, names: Collection[str]) -> Survey:
             busy.append(f"task {task.id} goes back to the inbox")
             continue
         rest = task.parked
+        if task.owner == EXCHANGE and rest is not None:  # another hive works on it, or may; else a person is asked
+            waits = rest.until is None or not hive.linked.is_linked or hive.linked.away is not None
+            parked.append((task.id, rest.reason)) if waits else busy.append(f"task {task.id}: {rest.reason}")
+            continue
         if task.owner not in names:
             parked.append((task.id, stuck.get(str(task.owner), f"its agent {task.owner} is not running")))
             continue

@@ -7,7 +7,7 @@ back. What is counted is counted from the folders.
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import asdict, dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from hivemind.coordination import State, StepLease, check_agent
 from hivemind.errors import UserError
-from hivemind.layout import HUMAN
+from hivemind.layout import EXCHANGE, HUMAN
 from hivemind.names import is_name
 from hivemind.presence.identity import holder_of
 from hivemind.presence.parts import Parts
@@ -148,11 +148,20 @@ def exchange_now(hive: Parts) -> str | None:
     """With which hives this one is linked, whether it can be reached, what is still to be sent; None if it is not linked."""
     if not hive.linked.is_linked:
         return None
-    waits = f"; {left} letters to be sent" if (left := hive.linked.left()) else ""
+    waits = "".join(f"; {said}" for said in _under_way(hive))
     if (away := hive.linked.away) is not None:
         return f"away {away}{waits}"
     names = sorted(hive.linked.agents)
     return f"linked with {', '.join(names) or 'no other hive yet'}{waits}"
+
+
+def _under_way(hive: Parts) -> Iterator[str]:
+    if left := hive.linked.left():
+        yield f"{left} letters to be sent"
+    if gone := sum(task.owner == EXCHANGE for task in hive.tasks.list(TaskState.ACTIVE)):
+        yield f"{gone} task{'s' if gone > 1 else ''} elsewhere"
+    if foreign := hive.linked.foreign():
+        yield f"{foreign} task{'s' if foreign > 1 else ''} of other hives here"
 
 
 def _left_to_embed(hive: Parts, embedder: Embedder) -> str:

@@ -8,6 +8,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from datetime import datetime
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, TypeAlias, TypedDict
 
 import yaml
@@ -16,7 +17,7 @@ from hivemind.frontmatter import parse, split
 from hivemind.fs import Lock, create, fsync_folder, make_folder, move, reached, write
 from hivemind.fs.atomic import TEMPORARY_PREFIX
 from hivemind.layout import HUMAN, Layout
-from hivemind.names import check_name, slug
+from hivemind.names import check_maker, check_name, slug
 from hivemind.tasks.folder import free_name, on_its_way, place_of
 from hivemind.tasks.form import read_text
 from hivemind.tasks.inbox import ENDINGS
@@ -38,6 +39,7 @@ class TaskFields(TypedDict, total=False):
     priority: int | str | None
     assignee: str | None
     role: str | None
+    where: str | None
     dependencies: Iterable[str]
     deadline: datetime | str | None
     steps: Iterable[TaskStep | Mapping[str, Any] | str]
@@ -68,13 +70,14 @@ class Adding:
         by: str = HUMAN,
         parent: str | None = None,
         attachments: Iterable[Attached] = (),
+        files: Mapping[str, bytes] = MappingProxyType({}),
     ) -> str:
         """Drop a task and return its id. `fields` are keys of the front matter and win over the text's own.
 
         What an agent made carries its name, in a record beside the text: there is no key for it in the front matter.
         Raises TaskProblem for what would not be accepted from the inbox either, and for an id that is taken.
         """
-        by = check_name(by, "agent name")
+        by = check_maker(by)
         _refuse_surrogates(text, *(value for value in fields.values() if isinstance(value, str)))
         head, body, _ = split(text)
         wanted = {**(parse(head, "the text", 2).values if head is not None else {}), **fields}
@@ -96,7 +99,7 @@ class Adding:
                         make_folder(self._layout.schedule, durable=self._durable)
                         create(self._layout.schedule / f"{task_id}.md", content, durable=self._durable)
                         return task_id
-                    self._drop(task_id, content, TaskRecord(by, parent), beside)
+                    self._drop(task_id, content, TaskRecord(by, parent), beside, files)
                 except FileExistsError:
                     continue  # dropped by hand under that name this very moment
                 return task_id
@@ -122,8 +125,10 @@ class Adding:
             or place_of(self._layout, task_id) is not None
         )
 
-    def _drop(self, task_id: str, content: bytes, record: TaskRecord, beside: list[Attached]) -> None:
-        if record == TaskRecord() and not beside:
+    def _drop(
+        self, task_id: str, content: bytes, record: TaskRecord, beside: list[Attached], files: Mapping[str, bytes]
+    ) -> None:
+        if record == TaskRecord() and not beside and not files:
             create(self._layout.inbox / f"{task_id}.md", content, durable=self._durable)
             reached("tasks.add.dropped")
             return
@@ -131,6 +136,9 @@ class Adding:
         shutil.rmtree(folder, ignore_errors=True)  # what a crash left; the lock is ours
         folder.mkdir()
         try:
+            for name, inside in files.items():
+                make_folder((folder / name).parent, durable=self._durable)
+                create(folder / name, inside, durable=self._durable)
             write(folder / "task.md", content, durable=self._durable)
             _attach(folder / "attachments", beside, durable=self._durable)
             record = replace(record, inode=folder.stat().st_ino)

@@ -11,7 +11,7 @@ from __future__ import annotations
 import json
 import os
 import stat
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Container, Iterator
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import partial
@@ -117,12 +117,13 @@ class Claims:
 
     # stage 1: one rename
 
-    def take(self, agent: str, role: str | None) -> Taken | None:
-        """Claim the next drop for an agent and read it: exactly one caller gets it. None if there is nothing for it.
+    def take(self, agent: str, role: str | None, lanes: Container[str] | None = None) -> Taken | None:
+        """Claim the next drop for an agent (or from certain lanes) and read it: exactly one caller gets it. None if there is
+        nothing for it.
 
         Not durable before stage 2 (or `sync`): a power cut may undo it, and ends whoever made it.
         """
-        lanes = lanes_of(agent, role)
+        lanes = lanes_of(agent, role, self._settings.here()) if lanes is None else lanes
         returned: set[str] = set()
         while (entry := self._queue.next(lanes)) is not None:
             taken = self.take_entry(agent, entry, lanes)
@@ -133,7 +134,7 @@ class Claims:
             returned.add(entry.name)
         return None
 
-    def take_entry(self, agent: str, entry: Entry, lanes: Collection[str] | None = None) -> Taken | None:
+    def take_entry(self, agent: str, entry: Entry, lanes: Container[str] | None = None) -> Taken | None:
         """Claim one certain drop; None if it is gone, half-written, or changed so that it left `lanes`."""
         target = f"{self.folder(agent)}/{entry.name}"
         if not self._won(f"{self._inbox_path}/{entry.name}", target, entry):
@@ -157,7 +158,7 @@ class Claims:
         finally:
             os.close(file)
 
-    def _read(self, file: int, taken: Taken, entry: Entry, lanes: Collection[str] | None) -> Taken | None:
+    def _read(self, file: int, taken: Taken, entry: Entry, lanes: Container[str] | None) -> Taken | None:
         """What was taken, with its bytes; put back if someone writes it, or has changed who may have it."""
         found: os.stat_result | None = os.fstat(file)
         same = found is not None and entry.of(found)  # as it was at rest, and any change since would show
@@ -668,7 +669,7 @@ def explained(name: str, problem: UserError, what: str = "could not become a tas
     return harmless("\n".join(lines) + "\n").encode()  # a name may be any bytes
 
 
-def _fits(now: Entry, entry: Entry, lanes: Collection[str] | None) -> bool:
+def _fits(now: Entry, entry: Entry, lanes: Container[str] | None) -> bool:
     """Whether a drop that may have been changed since the board was made is still for whoever takes it: what was
     judged are its dependencies, and its lane unless it was going to fail."""
     same = now.dependencies == entry.dependencies

@@ -94,6 +94,7 @@ class TaskForm(Strict):
     priority: Annotated[int, BeforeValidator(_priority), Field(ge=0, le=99)] = DEFAULT_PRIORITY
     assignee: Agent | None = None
     role: Annotated[str, BeforeValidator(named("role"))] | None = None
+    where: Annotated[str, BeforeValidator(named("name of a hive"))] | None = None
     dependencies: Annotated[tuple[Id, ...], BeforeValidator(listed)] = ()
     deadline: Annotated[datetime, BeforeValidator(moment)] | None = None
     steps: tuple[Annotated[StepForm, BeforeValidator(as_step)], ...] = ()

@@ -76,6 +76,7 @@ class Settings:
     rename: Callable[[str, str], None]
     ask_about_files: bool
     outbox: Outbox
+    here: Callable[[], tuple[str, ...]]
 
 
 # names
@@ -230,6 +231,7 @@ class Entry(NamedTuple):
     dependencies: tuple[str, ...] = ()
     problem: str | None = None
     doom: str | None = None
+    where: str | None = None
 
     def of(self, found: os.stat_result) -> bool:
         """Whether this was read from that file as it is now."""
@@ -242,8 +244,11 @@ class Entry(NamedTuple):
 
     @property
     def lane(self) -> str:
-        """Who may claim it: `assignee/role`; a task that is going to fail may be claimed by anyone."""
-        return "/" if self.problem or self.doom else f"{self.assignee or ''}/{self.role or ''}"
+        """Who may claim it: `assignee/role`, and for another hive `assignee/role@where`; a task that is going to fail may be
+        claimed by anyone."""
+        if self.problem or self.doom:
+            return "/"
+        return f"{self.assignee or ''}/{self.role or ''}" + (f"@{self.where}" if self.where else "")
 
     @property
     def order(self) -> tuple[int, int, str]:
@@ -348,6 +353,8 @@ class Inbox:
         except UserError as problem:
             return Entry(*_here(name, found), problem=str(problem))
         handed = None if record is None else record.handed
+        if record is not None and record.kept.get("here"):
+            entry = entry._replace(where=None)
         return entry if handed is None else entry._replace(assignee=handed.to, role=handed.role)
 
     def entry(self, name: str, found: os.stat_result, raw: bytes, text: str) -> Entry:
@@ -358,7 +365,8 @@ class Inbox:
         if not has_front_matter(raw, text):
             return Entry(*_here(name, found))  # the rest is looked at when it is claimed
         form = self._settings.reader.read(raw, text, found).form
-        return Entry(*_here(name, found), form.id, form.priority, form.assignee, form.role, form.dependencies)
+        who = form.id, form.priority, form.assignee, form.role, form.dependencies
+        return Entry(*_here(name, found), *who, where=form.where)
 
     def at_rest(self, file: int) -> os.stat_result | None:
         """What an open file is, or None if someone may still be writing it."""

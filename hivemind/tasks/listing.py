@@ -11,7 +11,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from hivemind.errors import UserError
-from hivemind.layout import HUMAN, archived_places
+from hivemind.layout import ANY, HUMAN, archived_places
 from hivemind.names import check_name
 from hivemind.tasks.dependencies import READY, Dependencies, Verdict
 from hivemind.tasks.folder import (
@@ -168,6 +168,9 @@ class Listing:
             return f"it fails when it is claimed: {entry.problem or verdict.why}"
         if verdict.kind == "waits":
             return verdict.why
+        if entry.where is not None and entry.where not in self._settings.here():
+            whom = "any linked hive" if entry.where == ANY else f"the hive {entry.where!r}"
+            return f"it is for {whom}, and goes there once that can be reached"
         agents = self._settings.agents() if entry.assignee or entry.role else {}
         if entry.assignee and entry.assignee not in agents:
             return f"it is for {entry.assignee!r}, and the hive has no such agent"

@@ -17,7 +17,7 @@ import json
 import os
 import struct
 import time
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Container
 from contextlib import suppress
 from dataclasses import asdict, dataclass, field
 
@@ -28,7 +28,7 @@ from hivemind.tasks.inbox import Entry, Inbox, Settings, is_task_name, tick_of
 
 __all__ = ["QueueCache", "lanes_of"]
 
-_VERSION = 3
+_VERSION = 4
 _CURSOR = struct.Struct("<Q")
 _CHUNK = 8192
 _HEARTBEAT_S = 5.0  # a queue older than this is not trusted even if nothing seems to have changed
@@ -41,10 +41,12 @@ _encode = json.JSONEncoder(separators=(",", ":")).encode
 _DEFAULTS = Entry("", 0, 0, 0, False)[5:]
 
 
-def lanes_of(agent: str, role: str | None) -> tuple[str, ...]:
-    """The lanes that an agent may claim from: for anyone, for it, for its role, for it in that role."""
-    names = ("/", f"{agent}/")
-    return names if role is None else (*names, f"/{role}", f"{agent}/{role}")
+def lanes_of(agent: str, role: str | None, here: Collection[str] = ()) -> tuple[str, ...]:
+    """The lanes that an agent may claim from: for anyone, for it, for its role, for it in that role; each of them also of the
+    tasks whose `where` means this hive."""
+    names: tuple[str, ...] = ("/", f"{agent}/")
+    names = names if role is None else (*names, f"/{role}", f"{agent}/{role}")
+    return names if not here else (*names, *(f"{name}@{hive}" for hive in here for name in names))
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,10 +111,12 @@ class _Queue:
         self._chunk = (at, chunk)
         return chunk[: chunk.index(b"\n") + 1]
 
-    def next(self, lanes: Iterable[str]) -> Entry | None:
+    def next(self, lanes: Container[str]) -> Entry | None:
         """The first entry of these lanes that nobody has tried yet, which is tried now; None if there is none."""
         with boundary("cache", self._path):
-            heads = [head for lane in lanes if lane in self._cursors and (head := self._head(lane)) is not None]
+            known = lanes if isinstance(lanes, tuple) else self._cursors  # of many lanes an agent has few
+            mine = (lane for lane in known if lane in self._cursors and lane in lanes)
+            heads = [head for lane in mine if (head := self._head(lane)) is not None]
             if not heads:
                 return None
             entry, lane, following = min(heads, key=lambda head: head[0].order)
@@ -189,7 +193,7 @@ class QueueCache:
         queue = self._current()
         return 0 if queue is None else queue.header.restless
 
-    def next(self, lanes: Collection[str]) -> Entry | None:
+    def next(self, lanes: Container[str]) -> Entry | None:
         """The entry to try next, or None if nothing waits in these lanes (`lanes_of` an agent)."""
         try:
             asked = time.monotonic()
@@ -228,7 +232,7 @@ class QueueCache:
             self.close()
         return self._queue
 
-    def _is_stale(self, queue: _Queue, now: float, passed: Collection[str] = (), pause: float = 0.0) -> bool:
+    def _is_stale(self, queue: _Queue, now: float, passed: Container[str] = (), pause: float = 0.0) -> bool:
         """Whether the inbox may hold something else than the queue says, and it is time to look; `passed` are lanes that the
         queue has nothing left of."""
         header = queue.header
@@ -251,7 +255,7 @@ class QueueCache:
         self._sound = now
         return False
 
-    def _is_sound(self, queue: _Queue, passed: Collection[str]) -> bool:
+    def _is_sound(self, queue: _Queue, passed: Container[str]) -> bool:
         """Whether all that lies in the inbox is as the queue has it: then tasks were only claimed since. What lies there of a
         lane that is passed was not claimed: who tried it was killed, or is at it this very moment."""
         known = self._remembered(queue)

@@ -26,7 +26,7 @@ from hivemind.errors import UserError
 from hivemind.fs import write
 from hivemind.fs.records import as_line, parse_record
 from hivemind.layout import HUMAN
-from hivemind.names import check_name
+from hivemind.names import check_maker, check_name
 from hivemind.tasks.task import Parked, Said, TaskProblem
 
 __all__ = [
@@ -90,7 +90,7 @@ class TaskRecord:
 
     __pydantic_config__: ClassVar[ConfigDict] = ConfigDict(extra="forbid")
 
-    maker: Annotated[str, AfterValidator(partial(check_name, what="agent name"))] = HUMAN
+    maker: Annotated[str, AfterValidator(check_maker)] = HUMAN
     parent: Annotated[str, AfterValidator(partial(check_name, what="task id"))] | None = None
     source: str = ""
     name: str = ""

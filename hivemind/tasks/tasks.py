@@ -7,7 +7,7 @@ import math
 import os
 import threading
 import time
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Container, Iterable, Iterator, Mapping
 from contextlib import suppress
 from datetime import UTC, datetime
 from pathlib import Path
@@ -15,13 +15,14 @@ from typing import Any, Literal, Unpack
 
 from hivemind.coordination import Journal
 from hivemind.errors import UserError
-from hivemind.fs import CrashCount, Lock, is_settled, make_folder, move, open_watcher, reached
+from hivemind.fs import CrashCount, Lock, is_settled, make_folder, move, open_watcher, reached, write
 from hivemind.layout import HUMAN, Layout
+from hivemind.masking import harmless, mask
 from hivemind.names import check_name
 from hivemind.tasks.adding import Adding, Attached, TaskFields, compose
 from hivemind.tasks.claim import Claims, Orphan, Rejected, Taken, rename
 from hivemind.tasks.claimed_tasks import ClaimedTasks
-from hivemind.tasks.folder import ATTEMPTS, ended_place, is_open, open_log
+from hivemind.tasks.folder import ATTEMPTS, ended_place, held, is_open, leave, open_log, set_aside
 from hivemind.tasks.form import TextReader
 from hivemind.tasks.inbox import Inbox, Settings, Settled
 from hivemind.tasks.listing import Listing
@@ -44,7 +45,8 @@ class Tasks(ClaimedTasks, Listing):
     `agents` gives the hive's agents with their roles. `max_bytes` bounds a task's text. `settle_ms` is how long a drop
     must rest where it cannot be known that nobody writes it any more; `grace_s` how long a task may name a dependency
     that is not there yet. `roots` are folders outside the hive that links among attachments may lead to. With
-    `ask_about_files` a drop that is no text becomes a question to a person. The `journal` is told of every change of a
+    `ask_about_files` a drop that is no text becomes a question to a person. `here` gives what `where:` of a task may say if
+    agents of this hive are to claim it. The `journal` is told of every change of a
     task's record; without one nobody notices if something else changes it.
     """
 
@@ -64,6 +66,7 @@ class Tasks(ClaimedTasks, Listing):
         ask_about_files: bool = False,
         tell_of: Collection[str] = (),
         zone: str = "UTC",
+        here: Callable[[], tuple[str, ...]] = tuple,
         journal: Journal | None = None,
     ) -> None:
         folders = (layout.inbox, layout.active, layout.done, layout.failed, layout.locks)
@@ -74,7 +77,7 @@ class Tasks(ClaimedTasks, Listing):
         reader, records = TextReader(self._crashes, max_bytes), Records(journal, durable=durable)
         settings = Settings(
             layout, reader, records, agents, durable, settle_ms, grace_s, clock, roots, settled, rename,
-            ask_about_files, outbox,
+            ask_about_files, outbox, here,
         )  # fmt: skip
         inbox = Inbox(settings)
         self._queue = QueueCache(settings, inbox)
@@ -100,10 +103,11 @@ class Tasks(ClaimedTasks, Listing):
         by: str = HUMAN,
         parent: str | None = None,
         attachments: Iterable[Attached] = (),
+        files: Mapping[str, bytes] | None = None,
         **fields: Unpack[TaskFields],
     ) -> str:
         """Drop a task into the inbox and return its id. `by` is who makes it: the runtime says so, never a mind; `parent`
-        the task that it is a part of.
+        the task that it is a part of. `files` are attachments that keep their paths.
 
         `text` may have front matter of its own; the `fields` win over it. Raises TaskProblem for what the inbox would
         not accept, and for an id that is taken.
@@ -114,22 +118,24 @@ class Tasks(ClaimedTasks, Listing):
         if (notify := fields.get("notify")) is not None:
             given["notify"] = [*notify] or "never"
         given = {key: value for key, value in given.items() if value is not None}
-        return self._adding.add(text or "", given, by=by, parent=parent, attachments=attachments)
+        return self._adding.add(text or "", given, by=by, parent=parent, attachments=attachments, files=files or {})
 
     # claiming
 
-    def claim(self, agent: str, role: str | None = None, incarnation: int = 0) -> Task | None:
+    def claim(
+        self, agent: str, role: str | None = None, incarnation: int = 0, *, lanes: Container[str] | None = None
+    ) -> Task | None:
         """The next task for this agent, now its own, or None: highest priority first, then oldest, then by name.
 
         Exactly one agent gets a task. Drops that cannot become tasks go to failed/ on the way. `role` is looked up
-        unless given. Only the process that holds the agent's name may call this for it.
+        unless given, `lanes` are those of its role then. Only the process that holds the agent's name may call this for it.
         """
         agent = check_name(agent, "agent name")
         role = self._settings.agents().get(agent) if role is None else role
         if agent not in self._recovered:
             for half_made in self._claims.finish_half_made(agent, incarnation):
                 return self._follow(half_made)
-        while (taken := self._claims.take(agent, role)) is not None:
+        while (taken := self._claims.take(agent, role, lanes)) is not None:
             if (task := self._settle(taken, incarnation)) is not None:
                 return task
         self._recovered.add(agent)
@@ -143,12 +149,14 @@ class Tasks(ClaimedTasks, Listing):
         agent, task_id = check_name(agent, "agent name"), check_name(task_id, "task id")
         role = self._settings.agents().get(agent) if role is None else role
         entry, why = self._waiting(task_id)
-        if entry.lane not in lanes_of(agent, role):
+        lanes = lanes_of(agent, role, self._settings.here())
+        if entry.lane not in lanes:
             whom = " of the role ".join(filter(None, (entry.assignee or "an agent", entry.role)))
+            whom += "" if entry.where is None else " of another hive"
             raise UserError(f"is for {whom}", where=task_id, mend="see: hivemind task list")
         if why is not None:
             raise UserError(f"can't be claimed: {why}", where=task_id)
-        taken = self._claims.take_entry(agent, entry, lanes_of(agent, role))
+        taken = self._claims.take_entry(agent, entry, lanes)
         return None if taken is None else self._settle(taken, incarnation)
 
     def _settle(self, taken: Taken, incarnation: int) -> Task | None:
@@ -282,6 +290,19 @@ class Tasks(ClaimedTasks, Listing):
             raise UserError("something of that name waits already", where=where, mend="move it away") from None
         reached("tasks.retry.back")
         return self.layout.inbox / task_id
+
+    def disown(self, task_id: str, reason: str) -> Path:
+        """What became of a task that is over counts for nobody: it is kept below `attempts/`, and the task has failed for that
+        reason. Raises UserError if it is not over."""
+        place = ended_place(self.layout, check_name(task_id, "task id"))
+        if place is None:
+            raise UserError("is not over", where=task_id)
+        with held(place, wait=True):
+            set_aside(place, durable=self._durable)
+            write(place / "error.md", harmless(mask(f"# {task_id}\n\n{reason}\n")), durable=self._durable)
+            if place.parent.name == TaskState.FAILED:
+                return place
+            return leave(self.layout, place, self.layout.failed, durable=self._durable)
 
     def cancel(self, task_id: str, *, by: str = HUMAN, reason: str = "") -> Path:
         """End a waiting or active task and its subtasks: failed/ID with an error.md that says who cancelled it.

@@ -3,72 +3,14 @@
 from __future__ import annotations
 
 import json
-import os
-import subprocess
-import sys
-import time
-from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from hivemind.exchange.schema import SCHEMA
-from hivemind.hive import Hive
 from hivemind.layout import EXCHANGE
+from tests.exchange.hives import LinkedHive, until
 from tests.postgres import Server
-
-
-class LinkedHive:
-    """A hive of one agent, `coder`, whose exchange process is run by itself."""
-
-    def __init__(self, root: Path, name: str) -> None:
-        self.root, self.name = root, name
-        root.mkdir()
-        (root / "hive.yaml").write_text(f"workspace: {name}\ndurability: relaxed\nembedder: none\n")
-        self.hive = Hive.open(root)
-        self.hive.layout.agent_config("coder").write_text("role: engineer\n")
-        for box in ("human", "coder"):
-            self.hive.mail.ensure(box)
-        self.process: subprocess.Popen[bytes] | None = None
-
-    def command(self, *words: str, status: int = 0) -> str:
-        command = [sys.executable, "-m", "hivemind", "--hive", str(self.root), *words]
-        done = subprocess.run(command, capture_output=True, text=True, timeout=60)
-        assert done.returncode == status, done.stderr + done.stdout
-        return done.stdout + done.stderr
-
-    def start(self, **environ: str) -> None:
-        code = "import sys; from hivemind.hive import Hive; from hivemind.exchange.process import run_exchange;"
-        code += " sys.exit(run_exchange(Hive.open(sys.argv[1])))"
-        self.process = subprocess.Popen([sys.executable, "-c", code, str(self.root)], env={**os.environ, **environ})
-
-    def stop(self, *, kill: bool = False) -> None:
-        if self.process is not None:
-            self.process.kill() if kill else self.process.terminate()
-            self.process.wait(30)
-            self.process = None
-
-    def subjects(self, box: str = "human") -> list[str]:
-        return sorted(one.subject for one in self.hive.mail.list(box))
-
-
-def until(holds: Callable[[], Any]) -> Any:
-    end = time.monotonic() + 60
-    while not (found := holds()):
-        assert time.monotonic() < end, "it has not come to that within 60 s"
-        time.sleep(0.02)
-    return found
-
-
-@pytest.fixture
-def pair(tmp_path: Path, database: str) -> Iterator[tuple[LinkedHive, LinkedHive]]:
-    made = LinkedHive(tmp_path / "berlin", "berlin"), LinkedHive(tmp_path / "munich", "munich")
-    for one in made:
-        one.command("link", database)
-    yield made
-    for one in made:
-        one.stop(kill=True)
 
 
 def test_a_hive_is_linked_under_its_workspace_and_neither_a_taken_name_nor_a_password_is_accepted(

@@ -1,0 +1,111 @@
+"""Files on their way to another hive with a task or with its result: bounded, their names checked (README.md, *Tasks*)."""
+
+from __future__ import annotations
+
+import errno
+import os
+from collections.abc import Callable, Iterable, Mapping
+from pathlib import Path
+
+from hivemind.boundary import Unreadable
+from hivemind.errors import UserError
+from hivemind.fs import file_below, folder_below, open_inside, write_at
+from hivemind.tasks import Task
+
+__all__ = ["MOST_BYTES", "Files", "of_result", "of_task", "received", "write_result"]
+
+MOST_BYTES, _MOST_FILES = 32 << 20, 1000
+_LONGEST_NAME = 255
+_GRAPH = ("graph.json", "graph.jsonl")
+_OF_RESULT = ("files", "artifacts")
+
+
+class Files:
+    """What goes to another hive, and the names of what is `left` because it is too much or cannot be read."""
+
+    def __init__(self) -> None:
+        self.contents: dict[str, bytes] = {}
+        self.left: list[str] = []
+        self._room = MOST_BYTES
+
+    def add(self, name: str, open_it: Callable[[], int]) -> None:
+        """Add a file under a name. `open_it` returns a descriptor of it."""
+        try:
+            _parts(name)
+            with open(open_it(), "rb") as file:
+                raw = file.read(self._room + 1)
+        except (UserError, OSError):
+            self.left.append(name)
+            return
+        if len(raw) > self._room or len(self.contents) == _MOST_FILES:
+            self.left.append(name)
+            return
+        self.contents[name] = raw
+        self._room -= len(raw)
+
+
+def of_task(task: Task, root: Path, roots: Iterable[Path]) -> Files:
+    """The attachments of a task, by their paths in its work folder."""
+    found = Files()
+    for path in task.attachments:
+        found.add(os.path.relpath(path, task.files), lambda: open_inside(path, root, roots))  # noqa: B023 - called at once
+    return found
+
+
+def of_result(folder: Path) -> Files:
+    """What a task has left behind beside its result: its graph, its work folder, what its commands printed. No link is
+    followed."""
+    found = Files()
+    names = [name for name in _GRAPH if os.path.lexists(folder / name)]
+    for part in _OF_RESULT:
+        for here, folders, files in os.walk(folder / part):
+            folders.sort()
+            names += sorted(os.path.relpath(os.path.join(here, one), folder) for one in files)
+    for name in names:
+        found.add(name, lambda: file_below(folder, name.split("/")))  # noqa: B023 - called at once
+    return found
+
+
+def received(files: Iterable[tuple[str, bytes]]) -> dict[str, bytes]:
+    """What another hive has sent. Raises Unreadable for a name that is no path below a folder, and for too much."""
+    found = {name: bytes(raw) for name, raw in files}
+    for name in found:
+        _parts(name)
+    if len(found) > _MOST_FILES or sum(map(len, found.values())) > MOST_BYTES:
+        raise Unreadable(f"has more than {_MOST_FILES} files or {MOST_BYTES >> 20} MiB")
+    return found
+
+
+def write_result(folder: Path, files: Mapping[str, bytes], *, durable: bool) -> list[str]:
+    """Write what came with a result into a task's folder, through no link; returns the names of what may not be there."""
+    refused = []
+    for name, raw in files.items():
+        parts = _parts(name)
+        if name not in _GRAPH and (parts[0] not in _OF_RESULT or len(parts) == 1):
+            refused.append(name)
+            continue
+        try:
+            below = folder_below(folder, parts[:-1], make=True)
+            try:
+                write_at(below, parts[-1], raw, durable=durable)
+            finally:
+                os.close(below)
+        except (NotADirectoryError, IsADirectoryError, FileExistsError):
+            refused.append(name)
+        except OSError as error:
+            if error.errno != errno.ELOOP:
+                raise
+            refused.append(name)
+    return refused
+
+
+def _parts(name: str) -> list[str]:
+    """The parts of a relative path. Raises Unreadable for any other."""
+    parts = name.split("/")
+    try:
+        long = any(len(part.encode()) > _LONGEST_NAME for part in parts)
+    except UnicodeEncodeError:
+        long = True
+    if long or "\0" in name or any(part in ("", ".", "..") for part in parts):
+        raise Unreadable("is no name that a file may have here", where=repr(name)[:_LONGEST_NAME])
+    return parts

@@ -1,0 +1,89 @@
+"""Hives whose exchange process is run by itself, as the supervisor would."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from hivemind.fs import ring
+from hivemind.hive import Hive
+from hivemind.layout import EXCHANGE
+from hivemind.presence.identity import take_name
+from hivemind.presence.status import StatusFile
+from hivemind.tasks import Task
+
+
+class LinkedHive:
+    """A hive of one agent, `coder`, whose exchange process is run by itself."""
+
+    def __init__(self, root: Path, name: str) -> None:
+        self.root, self.name = root, name
+        root.mkdir()
+        (root / "hive.yaml").write_text(f"workspace: {name}\ndurability: relaxed\nembedder: none\n")
+        self.hive = Hive.open(root)
+        self.hive.layout.agent_config("coder").write_text("role: engineer\n")
+        for box in ("human", "coder"):
+            self.hive.mail.ensure(box)
+        self.process: subprocess.Popen[bytes] | None = None
+
+    def command(self, *words: str, status: int = 0) -> str:
+        command = [sys.executable, "-m", "hivemind", "--hive", str(self.root), *words]
+        done = subprocess.run(command, capture_output=True, text=True, timeout=60)
+        assert done.returncode == status, done.stderr + done.stdout
+        return done.stdout + done.stderr
+
+    def start(self, **environ: str) -> None:
+        code = "import sys; from hivemind.hive import Hive; from hivemind.exchange.process import run_exchange;"
+        code += " sys.exit(run_exchange(Hive.open(sys.argv[1])))"
+        self.process = subprocess.Popen([sys.executable, "-c", code, str(self.root)], env={**os.environ, **environ})
+
+    def stop(self, *, kill: bool = False) -> None:
+        if self.process is not None:
+            self.process.kill() if kill else self.process.terminate()
+            self.process.wait(30)
+            self.process = None
+
+    def idle(self) -> None:
+        """Be its agent `coder`, which has nothing to do; the exchange may claim a task for it."""
+        take_name(self.hive.layout, "coder")
+        self.says("idle")
+
+    def says(self, state: str) -> None:
+        folder = self.hive.layout.agent_state("coder")
+        folder.mkdir(parents=True, exist_ok=True)
+        StatusFile(folder, "coder").update(state=state)
+        ring(self.hive.layout.doorbells, EXCHANGE)
+
+    def claimed(self) -> Task:
+        """The next task of `coder`, once it is there."""
+        found: Task = until(lambda: self.hive.tasks.claim("coder"))
+        return found
+
+    def finish(self, task: Task, result: str) -> None:
+        """End a task as its agent does: the journal tells of it."""
+        self.hive.tasks.finish(task, result)
+        self.hive.steps.end_task(task.id, "done", agent_id="coder", ended=True)
+
+    def add(self, text: str, where: str) -> str:
+        return self.hive.tasks.add(text, where=where)
+
+    def restart(self) -> None:
+        """Start its process anew, which looks at everything then."""
+        self.stop()
+        self.start()
+
+    def subjects(self, box: str = "human") -> list[str]:
+        return sorted(one.subject for one in self.hive.mail.list(box))
+
+
+def until(holds: Callable[[], Any]) -> Any:
+    end = time.monotonic() + 60
+    while not (found := holds()):
+        assert time.monotonic() < end, "it has not come to that within 60 s"
+        time.sleep(0.02)
+    return found
