@@ -223,7 +223,7 @@ def _whole(hive: Hive, task_id: str) -> dict[str, Any]:
             told
             | nothing
             | {"waiting": unread.waiting, "notes": notes}
-            | dict.fromkeys(("deadline", "parked", "text", "used"))
+            | dict.fromkeys(("deadline", "parked", "text", "used", "hive"))
         )
     return _common(task) | {
         "subtasks": task.subtasks,
