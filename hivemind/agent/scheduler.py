@@ -107,13 +107,15 @@ class Scheduler:
         pictures: Callable[[Message], Sequence[Mapping[str, str]]] = lambda _: (),
     ) -> Focus | None:
         """What this turn is about: the oldest message that needs one, else a task in hand that can go on, else a new task,
-        else None. `reads` says that the mind reads conversations: it is not woken by mail that asks nothing, which `keep` is
-        given; `pictures` returns those of a letter that it is shown."""
+        else None. Mail that asks nothing takes no turn: `keep` is given it. `reads` says that the mind reads conversations;
+        `pictures` returns those of a letter that it is shown."""
         self.focus = None
         while (message := self.letters.first()) is not None:
             heard, stranger = self.letters.is_awaited(message), not self._hive.mail.knows(message.sender)
             focus = Focus("reply_mail", message=message, heard=heard, stranger=stranger)
-            if not reads or focus.asks_review or self._wakes(focus, message, pictures):
+            if focus.asks_review or (
+                self._wakes(focus, message, pictures) if reads else self._is_asked(focus, message)
+            ):
                 self.focus = focus
                 return focus
             keep(message)
@@ -125,6 +127,11 @@ class Scheduler:
                 work.begin_without_steps()
             self.focus = focus_on(work, reads=reads)
         return self.focus
+
+    def _is_asked(self, focus: Focus, message: Message) -> bool:
+        """Whether a mind that works by rule answers a message: one from a person or a stranger, unless a task waited for it."""
+        self._heard.pop(message.key, None)
+        return not focus.heard and (message.origin == "human" or focus.stranger)
 
     def _wakes(
         self, focus: Focus, message: Message, pictures: Callable[[Message], Sequence[Mapping[str, str]]]

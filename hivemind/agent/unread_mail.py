@@ -17,6 +17,7 @@ __all__ = ["MAX_TURNS", "UnreadMail"]
 
 MAX_TURNS = 20
 """Turns that one message may take: a mind that has not answered it by then never will."""
+_ANSWERS = frozenset({"check_citations", "reply_mail"})
 _AT_ONCE = 20
 _DEATHS = 5  # processes that may die in turns about one message; a kill while it waits, or in another turn, is none
 
@@ -117,7 +118,7 @@ class UnreadMail:
         self.rest = None
         if turn.problem is None and not turn.results:
             self.read(message)
-        elif any(one.call.tool == "reply_mail" and one.ok for one in turn.results):
+        elif any(one.call.tool in _ANSWERS and one.ok for one in turn.results):
             self.read(message)  # whoever wrote has the answer; what went wrong after it stands in the log
         elif turn.problem is not None:
             self.failed(message, turn.problem)

@@ -35,8 +35,10 @@ from hivemind.memory import (
 )
 from hivemind.memory.blocks import entry_of
 from hivemind.memory.loading import Source
+from hivemind.names import is_name
 from hivemind.presence.parts import Parts
 from hivemind.taskrun.focus import Focus
+from hivemind.taskrun.review import is_about_check
 
 __all__ = ["Selected", "WorkingMemory", "look_of_stores", "rom_blocks"]
 
@@ -181,16 +183,24 @@ class WorkingMemory:
     # what stays
 
     def keep_message(self, message: Message) -> None:
-        """A message becomes one block, also across a crash: saved before it is recorded as taken in."""
+        """A message becomes one block, also across a crash: saved before it is recorded as taken in. Requests to check sources,
+        and the verdicts, become none; of letters about tasks that are over the blocks go."""
+        if is_about_check(message, self._hive.config.workspace):
+            return
         block = _message_block(message)
         block.read = True
         known = self.blocks.get(block.id)
         if not (isinstance(known, MessageMemoryBlock) and known.read):
             self.blocks.add_memory(block)
             letters = [one for one in self.blocks if isinstance(one, MessageMemoryBlock)]
-            for old in sorted(letters, key=lambda one: (one.timestamp, one.id))[:-_LETTERS]:
+            over = [one for one in letters if one is not block and self._is_over(one.metadata.get("task"))]
+            left = sorted((one for one in letters if one not in over), key=lambda one: (one.timestamp, one.id))
+            for old in (*over, *left[:-_LETTERS]):
                 self.blocks.remove_memory(old.id)
             self.save()
+
+    def _is_over(self, task: object) -> bool:
+        return isinstance(task, str) and is_name(task) and self._hive.tasks.outcome(task) is not None
 
     def tidy(self, *, ended: str | None = None) -> None:
         """What belongs to a task that has `ended` leaves with it; what is stale leaves when there is much."""

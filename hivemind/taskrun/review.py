@@ -8,13 +8,15 @@ from __future__ import annotations
 
 import json
 import re
+import secrets
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any, Literal
 
 from hivemind.boundary import boundary, checked
+from hivemind.mail import Message
 
-__all__ = ["Citation", "Review", "read_request", "read_verdict", "request_body"]
+__all__ = ["Citation", "Review", "is_about_check", "read_request", "read_verdict", "request_body", "request_id"]
 
 MAX_ROUNDS = 2
 _BLOCK = re.compile(r"^```json hivemind-review\n(.*?)^```\s*$", re.DOTALL | re.MULTILINE)
@@ -58,6 +60,17 @@ class Review:
     def of(cls, kept: Mapping[str, Any] | None) -> Review:
         """The review whose fields were kept; a new one for None. Raises Unreadable for anything else."""
         return cls() if kept is None else checked(cls, kept, "task's review")
+
+
+def request_id(task: str, workspace: str) -> str:
+    """A new Message-ID of a request to check the sources of a task's answer."""
+    return f"review.{task}.{secrets.token_hex(8)}@{workspace}"
+
+
+def is_about_check(message: Message, workspace: str) -> bool:
+    """Whether a message is such a request, or the verdict: mail of the program's own, which tells a mind nothing."""
+    ids = (message.id, message.in_reply_to or "")
+    return any(one.startswith("review.") and one.endswith(f"@{workspace}") for one in ids)
 
 
 def request_body(title: str, citations: Sequence[Citation]) -> str:

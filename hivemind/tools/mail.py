@@ -128,6 +128,11 @@ def reply_mail(session: Session, arguments: ReplyMail) -> dict[str, Any]:
         body = f"{arguments.verdict}\n{body}"
     elif arguments.verdict is not None and said is not None and said[0] != arguments.verdict:
         raise ToolProblem(f"the verdict is {arguments.verdict}, and the body begins with {said[0]}")
+    return _reply(session, asked, body)
+
+
+def _reply(session: Session, asked: Message, body: str) -> dict[str, Any]:
+    """Answer a message, once. Raises ToolProblem."""
     message_id = _made_id(session, "reply", asked.key, asked.id)
     subject = asked.subject if asked.subject.lower().startswith("re:") else f"Re: {asked.subject}"
     _check_thread(session, asked, subject, body)
@@ -138,20 +143,21 @@ def reply_mail(session: Session, arguments: ReplyMail) -> dict[str, Any]:
     )  # fmt: skip
 
 
-@tool(reads=True)
+@tool()
 def check_citations(session: Session, arguments: CheckCitations) -> dict[str, Any]:
-    """Look for each quote of a request to check sources: does it stand, word for word, where it is said to stand?"""
-    if arguments.message != session.message.id:
+    """Check each quote of a request to check sources (does it stand, word for word, where it is said to stand?), and answer the
+    request with the verdict."""
+    asked = session.message
+    if arguments.message != asked.id:
         raise ToolProblem(f"{arguments.message!r} is not the message in focus")
-    citations = read_request(session.message.body)
+    citations = read_request(asked.body)
     if citations is None:
         raise ToolProblem("the message asks for no check of sources")
-    problems = []
-    for citation in citations:
-        found = session.hive.knowledge.verify(citation)
-        if not found.stands:
-            problems.append(f"{citation.place}: {found.reason}")
-    return {"checked": len(citations), "problems": problems}
+    found = [(citation.place, session.hive.knowledge.verify(citation)) for citation in citations]
+    problems = [f"{place}: {one.reason}" for place, one in found if not one.stands]
+    verdict = "rejected" if problems else "approved"
+    told = f"{verdict}: {len(citations)} citations checked."
+    return {"checked": len(citations), "problems": problems} | _reply(session, asked, "\n".join([told, *problems]))
 
 
 def _letter(result: Mapping[str, Any]) -> str:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import secrets
 import time
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
@@ -14,7 +13,7 @@ from hivemind.boundary import boundary
 from hivemind.presence.identity import holder_of
 from hivemind.presence.parts import Parts
 from hivemind.presence.status import read_status
-from hivemind.taskrun.review import MAX_ROUNDS, Citation, Review, request_body
+from hivemind.taskrun.review import MAX_ROUNDS, Citation, Review, request_body, request_id
 from hivemind.taskrun.waits import Parking
 from hivemind.tools.criteria import check_no_review, judge
 from hivemind.tools.delegation import check_whom
@@ -61,7 +60,7 @@ def _ask(session: Session, citations: list[Citation], answer: str) -> dict[str, 
         return _again_or_fail(session) if problems else _end(session, answer)
     # Kept with the task before the mail is sent: the same request again after a crash, another one for another task
     # that happens to have this id.
-    message_id = f"review.{work.task.id}.{secrets.token_hex(8)}@{hive.config.workspace}"
+    message_id = request_id(work.task.id, hive.config.workspace)
     tried = (*review.tried, reviewer)
     work.set_review(
         replace(review, state="asked", reviewer=reviewer, message_id=message_id, asked_at=time.time(), tried=tried)

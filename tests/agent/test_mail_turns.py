@@ -82,7 +82,7 @@ def test_letters_of_a_thread_are_counted_however_they_branch_and_a_person_in_it_
     crew.agent_file("{}\n", "bob")
     mail = Hive.open(crew.root).mail
     asked = mail.send("bob", ["ada"], "So?", "Why?", expects_reply=True)
-    use = using_tools(crew.start())
+    use = using_tools(crew.start(doing()))
     sent = [use("send_mail", to=["bob"], subject=f"Part {at}", body="Because.", key=str(at)) for at in range(8)]
     assert ["error" in one for one in sent] == [False] * 5 + [True] * 3
     assert "6 letters" in sent[5]["error"]
@@ -159,6 +159,21 @@ def test_of_many_letters_that_asked_nothing_the_newest_are_kept_for_openings(cre
     kept = {block.subject for block in agent.memory.blocks}
     assert len(kept) == 100
     assert len(agent.hive.mail.list("ada")) == 104
+
+
+def test_letters_about_a_task_leave_working_memory_when_it_is_over(crew: Crew):
+    crew.agent_file("{}\n", "bob")
+    ada, bob = crew.start(doing()), crew.start(doing(("finish_task", {"result": "Done."})), "bob")
+    for task in ("mast", "keel"):
+        crew.drop(f"---\nid: {task}\nassignee: bob\n---\nSaw it.\n", f"{task}.md")
+        bob.hive.mail.send("bob", ["ada"], f"The {task}", "It is oak.", task=task)
+    ada.cycle()
+    assert len(ada.memory.blocks) == 2
+    until_idle(bob)
+    bob.hive.mail.send("bob", ["ada"], "The rig", "It is hemp.", task="rig")
+    ada.cycle()
+    saved = (crew.root / ".hive/agents/ada/working-memory.json").read_text()
+    assert [name in saved for name in ("The mast", "The keel", "The rig")] == [False, False, True]
 
 
 def test_a_mind_that_writes_to_a_stranger_because_of_its_own_bounce_starts_no_storm(crew: Crew):

@@ -133,9 +133,11 @@ def test_the_quotes_of_an_answer_are_checked_by_a_tool_that_the_reviewers_log_na
     run("task", "add", "What moves a rowing boat?", "--id", "oars", "--assignee", "analyst")
     assert run("up", "--until-idle").status == 0
     log = (hive / ".hive/agents/reviewer/log.jsonl").read_text()
-    calls = [call for line in log.splitlines() for call in json.loads(line).get("calls", ())]
-    [checked] = [one for one in calls if one["tool"] == "check_citations"]
-    assert checked["arguments"]["message"]
+    [checked] = [call for line in log.splitlines() for call in json.loads(line).get("calls", ())]
+    assert (checked["tool"], checked["result"]["problems"]) == ("check_citations", [])
+    assert not (hive / ".hive/agents/analyst/log.jsonl").exists()  # the verdict takes no turn
+    for agent in ("analyst", "reviewer"):
+        assert not (hive / f".hive/agents/{agent}/working-memory.json").exists()
 
 
 def test_what_an_agent_reads_as_a_tasks_text_is_what_was_dropped(run: Command, hive: Path, call: Any) -> None:

@@ -135,16 +135,8 @@ def _about_mail(turn: Turn) -> Thought:
     focus = turn.focus
     assert focus.message is not None
     if focus.asks_review:
-        checked = _last_result(turn, "check_citations")
-        if checked is None:
-            return _do("Check each quote where it is said to stand.", Action("check_citations", {"message": focus.id}))
-        problems = [str(problem) for problem in checked.get("problems", ())]
-        verdict = "rejected" if problems else "approved"
-        body = "\n".join([f"{verdict}: {checked.get('checked', 0)} citations checked.", *problems])
-        return _do(verdict, Action("reply_mail", {"id": focus.id, "body": body, "verdict": verdict}))
-    if (focus.message.origin == "human" or focus.stranger) and not focus.heard:
-        return _do("Answer with quotes.", Action("reply_mail", {"id": focus.id, "body": _reply(turn)}))
-    return Thought("Read.")
+        return _do("Check each quote where it is said to stand.", Action("check_citations", {"message": focus.id}))
+    return _do("Answer with quotes.", Action("reply_mail", {"id": focus.id, "body": _reply(turn)}))
 
 
 def _reply(turn: Turn) -> str:
