@@ -137,7 +137,7 @@ def test_the_quotes_of_an_answer_are_checked_by_a_tool_that_the_reviewers_log_na
     assert (checked["tool"], checked["result"]["problems"]) == ("check_citations", [])
     assert not (hive / ".hive/agents/analyst/log.jsonl").exists()  # the verdict takes no turn
     for agent in ("analyst", "reviewer"):
-        assert not (hive / f".hive/agents/{agent}/working-memory.json").exists()
+        assert "Review" not in (hive / f".hive/agents/{agent}/working-memory.json").read_text()
 
 
 def test_what_an_agent_reads_as_a_tasks_text_is_what_was_dropped(run: Command, hive: Path, call: Any) -> None:
