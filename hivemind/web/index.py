@@ -33,7 +33,7 @@ from hivemind.tasks.folder import ended_place, open_log, why_failed
 __all__ = ["SLOT_S", "Index", "Row", "Used"]
 
 SLOT_S = 600  # what was used is kept by ten minutes
-_VERSION = 3
+_VERSION = 4
 _ENDED = (TaskState.DONE, TaskState.FAILED)
 _DAY_S = 86_400
 _TICK_NS = 50_000_000  # two changes within a tick of the file system's clock look like one
@@ -55,17 +55,6 @@ CREATE TABLE used (slot INTEGER NOT NULL, task TEXT NOT NULL, agent TEXT NOT NUL
 CREATE INDEX used_by_task ON used (task);
 CREATE INDEX used_by_slot ON used (slot, agent);
 CREATE TABLE archives (folder TEXT PRIMARY KEY, changed INTEGER NOT NULL);
-CREATE TABLE days (day INTEGER NOT NULL, what TEXT NOT NULL, name TEXT NOT NULL, tokens INTEGER NOT NULL, money REAL NOT NULL,
-  unpriced INTEGER NOT NULL, turns INTEGER NOT NULL, PRIMARY KEY (day, what, name)) WITHOUT ROWID;
-"""
-_SUMS = """
-CREATE TRIGGER {what}_booked AFTER INSERT ON used BEGIN
-  INSERT INTO days VALUES (new.slot / {slots}, '{what}', new.{what}, new.tokens, new.money, new.unpriced, new.turns)
-  ON CONFLICT DO UPDATE SET tokens = tokens + new.tokens, money = money + new.money, unpriced = unpriced + new.unpriced,
-  turns = turns + new.turns; END;
-CREATE TRIGGER {what}_unbooked AFTER DELETE ON used BEGIN
-  UPDATE days SET tokens = tokens - old.tokens, money = round(money - old.money, 9), unpriced = unpriced - old.unpriced,
-  turns = turns - old.turns WHERE day = old.slot / {slots} AND what = '{what}' AND name = old.{what}; END;
 """
 
 
@@ -106,7 +95,6 @@ class Index:
         self._hive = Hive.look(root)
         self._layout = self._hive.layout
         self._mutex = threading.Lock()
-        self._syncing = threading.Lock()
         self._sql = self._open()
         self._folders: dict[str, int] = {}
         self._active: dict[str, tuple[int, int]] = {}
@@ -134,17 +122,12 @@ class Index:
 
     def sync(self, seconds: float) -> bool:
         """Take in what has changed, for at most so long; returns whether that was all."""
-        if not self._syncing.acquire(blocking=False):
-            return False
-        try:
-            until = time.monotonic() + seconds
-            for state in _ENDED:
-                self._list(state.value, self._layout.tasks / state.value)
-            self._read_active()
-            self._read_agents()
-            return self._read_ended(until) and self._read_archive(until)
-        finally:
-            self._syncing.release()
+        until = time.monotonic() + seconds
+        for state in _ENDED:
+            self._list(state.value, self._layout.tasks / state.value)
+        self._read_active()
+        self._read_agents()
+        return self._read_ended(until) and self._read_archive(until)
 
     def _list(self, state: str, folder: Path) -> None:
         """Know which tasks lie there, and since when; a folder that has not changed is not listed."""
@@ -314,18 +297,11 @@ class Index:
     def used_by(self, what: str, since: float) -> dict[tuple[int, str], Used]:
         """What was used from the day of `since` on, by day (of UTC, as its number) and `agent`, `task` or `model`."""
         assert what in ("agent", "task", "model")
-        if what == "task":
-            rows = self._all(
-                f"SELECT slot / {_SLOTS}, task, sum(tokens), sum(money), sum(unpriced), sum(turns) FROM used"
-                " WHERE slot >= ? GROUP BY 1, 2",
-                [int(since // _DAY_S) * _SLOTS],
-            )
-        else:
-            rows = self._all(
-                "SELECT day, name, tokens, money, unpriced, turns FROM days WHERE day >= ? AND what = ?"
-                " AND (tokens OR turns)",
-                [int(since // _DAY_S), what],
-            )
+        rows = self._all(
+            f"SELECT slot / {_SLOTS}, {what}, sum(tokens), sum(money), sum(unpriced), sum(turns) FROM used"
+            " WHERE slot >= ? GROUP BY 1, 2",
+            [int(since // _DAY_S) * _SLOTS],
+        )
         return {(int(day), str(name)): Used(*row) for day, name, *row in rows}
 
     def activity(self, since: float) -> dict[str, dict[int, Used]]:
@@ -365,8 +341,7 @@ def _opened(path: str) -> sqlite3.Connection:
         sql.execute("PRAGMA journal_mode = WAL")
         sql.execute("PRAGMA synchronous = OFF")  # it is made anew if it is lost
         if not version:
-            sums = "".join(_SUMS.format(what=what, slots=_SLOTS) for what in ("agent", "model"))
-            sql.executescript(f"BEGIN; {_SCHEMA} {sums} PRAGMA user_version = {_VERSION}; COMMIT;")
+            sql.executescript(f"BEGIN; {_SCHEMA} PRAGMA user_version = {_VERSION}; COMMIT;")
         # Read anew from where they are logged: an agent's log tells what is new only to who keeps reading it.
         sql.execute("DELETE FROM used WHERE task = ''")
     except BaseException:

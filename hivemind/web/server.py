@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import secrets
+import socket
 from collections.abc import Callable
 from pathlib import Path
 
@@ -13,6 +14,18 @@ from hivemind.loopback import LOOPBACK, listen_on
 from hivemind.web.app import build
 
 __all__ = ["serve"]
+
+
+class _Server(uvicorn.Server):
+    """One that says when it is up: from then on, and no earlier, a Ctrl-C ends it in order."""
+
+    def __init__(self, config: uvicorn.Config, on_ready: Callable[[], None]) -> None:
+        super().__init__(config)
+        self._on_ready = on_ready
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        await super().startup(sockets)
+        self._on_ready()
 
 
 def serve(root: Path, port: int, on_ready: Callable[[str], None]) -> None:
@@ -27,8 +40,8 @@ def serve(root: Path, port: int, on_ready: Callable[[str], None]) -> None:
         config = uvicorn.Config(
             app, log_level="error", access_log=False, timeout_graceful_shutdown=1, lifespan="off", server_header=False
         )
-        on_ready(f"http://{LOOPBACK}:{port}/?token={token}")
+        link = f"http://{LOOPBACK}:{port}/?token={token}"
         try:
-            asyncio.run(uvicorn.Server(config).serve(sockets=[bound]))
+            asyncio.run(_Server(config, lambda: on_ready(link)).serve(sockets=[bound]))
         finally:
             close()
