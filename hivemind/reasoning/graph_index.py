@@ -5,10 +5,10 @@ from __future__ import annotations
 import json
 import logging
 import os
-import sqlite3
 import stat
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
@@ -78,54 +78,37 @@ class _Source(NamedTuple):
     stamp: str
 
 
-class _Reading(NamedTuple):
-    """What a graph said up to line `seq` of its log, by node, as the fields of the index; or why it could not be read."""
-
-    source: _Source
-    seq: int
-    nodes: Mapping[str, Mapping[str, object]]
-    problem: str | None = None
+def _places(layout: Layout) -> list[Path]:
+    """Where tasks lie, in the order in which they move on."""
+    return [layout.inbox, layout.active, layout.done, layout.failed, *archived_places(layout)]
 
 
-def _changing(layout: Layout) -> list[Path]:
-    """Where tasks lie whose graphs are written: these are looked at each time."""
-    return [layout.inbox, layout.active]
-
-
-def _settled(layout: Layout) -> list[Path]:
-    """Where finished tasks lie: these are looked at when names in them have changed."""
-    return [*archived_places(layout), layout.done, layout.failed]
-
-
-def _source_of(layout: Layout, task: str) -> _Source | None:
-    """The graph of one task, wherever that lies; None if it has none. A task that moves on meanwhile is seen further on."""
-    places = [*_changing(layout), layout.done, layout.failed, *archived_places(layout)]
-    return next((source for place in places if (source := _source(layout, place, task)) is not None), None)
-
-
-def _changed(place: Path) -> int:
-    """When names in a folder changed; 0 where it is not there, -1 while that was a moment ago: a second change may hide."""
+def _changed(layout: Layout, place: str) -> int:
+    """When names in a folder of tasks changed; 0 where it is not there. -1 for one that is looked through each time: where
+    graphs are written, and while names changed a moment ago: a second change may hide."""
+    folder = layout.root / place
+    if folder in (layout.inbox, layout.active):
+        return -1
     try:
-        changed = place.stat().st_mtime_ns
+        changed = folder.stat().st_mtime_ns
     except FileNotFoundError:
         return 0
     return changed if time.time_ns() - changed > _TICK_NS else -1
 
 
-def _sources(layout: Layout, place: Path) -> list[_Source]:
+def _sources(layout: Layout, place: str) -> Iterator[_Source]:
     """The graphs of the tasks in a folder. Costs a stat for each."""
-    try:
-        names = sorted(os.listdir(place))
-    except FileNotFoundError:
-        return []
-    return [source for name in names if (source := _source(layout, place, name)) is not None]
+    with suppress(FileNotFoundError):
+        for name in sorted(os.listdir(layout.root / place)):
+            if (source := _source(layout, place, name)) is not None:
+                yield source
 
 
-def _source(layout: Layout, place: Path, name: str) -> _Source | None:
+def _source(layout: Layout, place: str, name: str) -> _Source | None:
     """The graph in the folder of that name; None where there is none, or nothing was ever written to it."""
     if name.startswith(".") or "/" in name or "\0" in name:
         return None
-    folder = f"{place}/{name}"
+    folder = f"{layout.root}/{place}/{name}"
     try:
         name.encode()  # no task can be asked for by a name that is not UTF-8
         found = os.lstat(f"{folder}/{LOG_NAME}")
@@ -134,60 +117,39 @@ def _source(layout: Layout, place: Path, name: str) -> _Source | None:
     if not stat.S_ISREG(found.st_mode) or not found.st_size:
         return None
     stamp = f"{found.st_ino}:{found.st_size}:{found.st_mtime_ns}:{found.st_ctime_ns}"
-    return _Source(name, layout.relative(place), folder, found.st_ino, stamp)
+    return _Source(name, place, folder, found.st_ino, stamp)
 
 
-def _read(source: _Source) -> _Reading | None:
-    """Read the main branch of a graph; None if its task has moved on. Takes no lock and changes nothing."""
+def _source_of(layout: Layout, task: str) -> _Source | None:
+    """The graph of one task, wherever that lies; None if it has none. A task that moves on meanwhile is seen further on."""
+    found = (_source(layout, layout.relative(place), task) for place in _places(layout))
+    return next((source for source in found if source is not None), None)
+
+
+def _read(source: _Source) -> tuple[int, dict[str, dict[str, object]], str | None] | None:
+    """What the main branch of a graph says: the number of its log's last line, its nodes as the fields of the index, and why
+    it cannot be read. None if its task has moved on. Takes no lock and changes nothing."""
     try:
         with boundary("graph", source.folder):
             graph = TaskGraph(source.folder, durable=False).graph
-            return _Reading(source, graph.seq, {str(number): _fields(node) for number, node in graph.nodes.items()})
+            return graph.seq, {str(number): _fields(node) for number, node in graph.nodes.items()}, None
     except UserError as error:
         problem = error.what if error.where is None else f"{error.where}: {error.what}"
     except OSError as error:
         problem = f"{error.filename or source.folder}: {error.strerror}"
-    problem = problem.encode("utf-8", "replace").decode()
-    return _Reading(source, 0, {}, problem) if os.path.isdir(source.folder) else None
+    return (0, {}, _clean(problem)) if os.path.isdir(source.folder) else None
 
 
 def _fields(node: ReasoningNode) -> dict[str, object]:
     state = "superseded" if node.status == "superseded" else _STATES[node.active]
     told = {"text": node.text, "heading": node.title, "labels": " ".join(node.tags)}
-    found: dict[str, object] = {name: text.encode("utf-8", "replace").decode() for name, text in told.items() if text}
+    found: dict[str, object] = {name: _clean(text) for name, text in told.items() if text}
     found |= {"kind": node.kind.value, "lane": node.lane, "state": state}
     return found | ({"standing": _SUPERSEDED} if state == "superseded" else {})
 
 
-# -- what graphs say now: only what differs is written -------------------------------------------------------------
-
-
-def _take(index: Index, layout: Layout, found: _Reading) -> None:
-    """Let the index say what was read; nothing where another process has meanwhile taken in more of the same file."""
-    source = found.source
-    with index.database.write() as sql:
-        row = sql.execute("SELECT inode, seq FROM graphs WHERE task = ?", (source.task,)).fetchone()
-        is_behind = row is not None and row[0] == source.inode and row[1] > found.seq
-        if is_behind and _source(layout, layout.root / source.place, source.task) != source:
-            return
-        sql.execute(
-            "INSERT OR REPLACE INTO graphs(task, inode, stamp, seq, problem, place) VALUES (?, ?, ?, ?, ?, ?)",
-            (source.task, source.inode, source.stamp, found.seq, found.problem, source.place),
-        )
-        before = index.fields(source.task)
-        for node in before.keys() - found.nodes.keys():
-            index.delete(node, source.task)
-        for node, fields in found.nodes.items():
-            if before.get(node) != fields:
-                index.put(node, fields, source.task)
-
-
-def _drop(index: Index, task: str) -> None:
-    """Take a task that is gone out of the index."""
-    with index.database.write() as sql:
-        for node in index.fields(task):
-            index.delete(node, task)
-        sql.execute("DELETE FROM graphs WHERE task = ?", (task,))
+def _clean(text: str) -> str:
+    return text.encode("utf-8", "replace").decode()
 
 
 Progress = Callable[[int, int], None]
@@ -344,60 +306,76 @@ class GraphIndex:
     # -- keeping up ----------------------------------------------------------------------------------------------
 
     def _refresh(self, task: str | None, progress: Progress | None, *, over: bool = False) -> int:
+        """Costs a stat for each task that is not finished or has a graph that could not be read, and one for each place of
+        finished ones, however much lies there: who writes such a graph refreshes the index."""
         layout = self._layout
         looked: dict[str, int] = {}
         with self._database.read() as sql:
             if task is None:
-                found, looked = self._look(sql)
+                listed = dict(sql.execute("SELECT place, changed FROM places"))
+                places = dict.fromkeys([*map(layout.relative, _places(layout)), *listed])
+                times = {one: _changed(layout, one) for one in places}
+                looked = {one: moment for one, moment in times.items() if moment < 0 or listed.get(one, 0) != moment}
+                unread = sql.execute("SELECT place, task FROM graphs WHERE problem IS NOT NULL").fetchall()
+                sources = [_source(layout, *one) for one in unread]
+                sources += [one for place in looked for one in _sources(layout, place)]
             else:
-                found = [] if (source := _source_of(layout, task)) is None else [source]
-            places = [*looked, *map(layout.relative, _changing(layout) if task is None else ())]
-            asked = json.dumps(places), json.dumps([task, *(one.task for one in found)])
+                sources = [_source_of(layout, task)]
+            found = {one.task: one for one in sources if one is not None}
             rows = sql.execute(
                 "SELECT task, stamp, place FROM graphs WHERE place IN (SELECT value FROM json_each(?))"
                 " OR task IN (SELECT value FROM json_each(?))",
-                asked,
+                (json.dumps(list(looked)), json.dumps([task, *found])),
             )
             known = {name: row for name, *row in rows}
-        present = {one.task: one for one in found}
-        for name in known.keys() - present.keys():
-            if _source_of(layout, name) is None:  # else it has moved on while we looked
-                _drop(self._index, name)
+        active = layout.relative(layout.active)
         changed = [
             one
-            for name, one in present.items()
-            if known.get(name, [""])[0] != one.stamp and not (over and one.place == layout.relative(layout.active))
+            for name, one in found.items()
+            if known.get(name, [""])[0] != one.stamp and not (over and one.place == active)
         ]
         for at, source in enumerate(changed, 1):
             if progress is not None:
                 progress(at, len(changed))
-            reading = _read(source)  # outside of any transaction
-            if reading is not None:
-                _take(self._index, layout, reading)
-                reached("graph.index.taken")
-        moved = [(one.place, name) for name, one in present.items() if name in known and known[name][1] != one.place]
-        if moved or looked:
+            self._take(source)
+            reached("graph.index.taken")
+        moved = [(one.place, name) for name, one in found.items() if name in known and known[name][1] != one.place]
+        gone = [
+            name for name in known.keys() - found.keys() if _source_of(layout, name) is None
+        ]  # else it has moved on
+        if moved or gone or looked:
             with self._database.write() as sql:
+                for name in gone:
+                    self._put(name, {})
+                    sql.execute("DELETE FROM graphs WHERE task = ?", (name,))
                 sql.executemany("UPDATE graphs SET place = ? WHERE task = ?", moved)
                 sql.executemany("INSERT OR REPLACE INTO places VALUES (?, ?)", looked.items())
         return len(changed)
 
-    def _look(self, sql: sqlite3.Connection) -> tuple[list[_Source], dict[str, int]]:
-        """The graphs that may have changed, and the places of finished tasks whose names have, each with its time.
+    def _take(self, source: _Source) -> None:
+        """Let the index say what a graph says; nothing where another process has meanwhile taken in more of the same file."""
+        if (reading := _read(source)) is None:  # outside of any transaction
+            return
+        seq, nodes, problem = reading
+        with self._database.write() as sql:
+            row = sql.execute("SELECT inode, seq FROM graphs WHERE task = ?", (source.task,)).fetchone()
+            is_behind = row is not None and row[0] == source.inode and row[1] > seq
+            if is_behind and _source(self._layout, source.place, source.task) != source:
+                return
+            sql.execute(
+                "INSERT OR REPLACE INTO graphs(task, inode, stamp, seq, problem, place) VALUES (?, ?, ?, ?, ?, ?)",
+                (source.task, source.inode, source.stamp, seq, problem, source.place),
+            )
+            self._put(source.task, nodes)
 
-        Costs a stat for each task that is not finished or has a graph that could not be read, and one for each place of
-        finished ones, however much lies there: who writes such a graph refreshes the index.
-        """
-        layout = self._layout
-        found = [source for place in _changing(layout) for source in _sources(layout, place)]
-        rows = sql.execute("SELECT place, task FROM graphs WHERE problem IS NOT NULL").fetchall()
-        found += [one for place, task in rows if (one := _source(layout, layout.root / place, task)) is not None]
-        known = dict(sql.execute("SELECT place, changed FROM places"))
-        settled = dict.fromkeys([*map(layout.relative, _settled(layout)), *known])
-        times = {place: _changed(layout.root / place) for place in settled}
-        looked = {place: moment for place, moment in times.items() if moment < 0 or known.get(place, 0) != moment}
-        found += [source for place in looked for source in _sources(layout, layout.root / place)]
-        return found, looked
+    def _put(self, task: str, nodes: Mapping[str, Mapping[str, object]]) -> None:
+        """Let the nodes of a task be these; only what differs is written."""
+        before = self._index.fields(task)
+        for node in before.keys() - nodes.keys():
+            self._index.delete(node, task)
+        for node, fields in nodes.items():
+            if before.get(node) != fields:
+                self._index.put(node, fields, task)
 
     def _mended(self, work: Callable[[], _T]) -> tuple[_T, str | None]:
         """What the work returns; a damaged index is set aside first and rebuilt, and a sentence says so."""

@@ -372,10 +372,10 @@ def test_a_reading_that_is_older_than_what_another_process_took_in_changes_nothi
 ) -> None:
     """Two processes read one graph; who read it first writes last."""
     other = GraphIndex(layout)
-    log = layout.done / "a"  # read before the graph of boats
+    log = layout.active / "a"  # read before the graph of locks
     written(log, "early bird")
     index.refresh()
-    for folder in (log, layout.done / BOATS):
+    for folder in (log, layout.active / LOCKS):
         with TaskGraph(folder).change() as graph:
             graph.add_edge(1, graph.add_node("note", "crow").node_id)
 
