@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections import deque
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from itertools import pairwise
@@ -26,18 +25,16 @@ class Conversation:
     """Messages in their order, each with an id that it keeps. Ids count up; 0 is the first, as in the seed.
 
     An episode is an assistant turn with all the turns that answer it. What stands before the first assistant turn is
-    the preamble. `todo` holds the finished episodes that are not in the graph yet, `waiting` the one without an answer.
+    the preamble. `done` counts the messages before the first episode that is not in the graph yet.
     """
 
-    __slots__ = ("index", "messages", "preamble", "todo", "turn_ids", "waiting")
+    __slots__ = ("done", "index", "messages", "preamble", "turn_ids")
 
     def __init__(self) -> None:
         self.messages: list[Message] = []
         self.turn_ids: list[int] = []
         self.index: dict[int, int] = {}
-        self.preamble = 0
-        self.waiting: list[int] = []
-        self.todo: deque[list[int]] = deque()
+        self.preamble = self.done = 0
 
     def add(
         self,
@@ -50,41 +47,29 @@ class Conversation:
         Raises GraphError for what is not a message, and for ids that do not rise.
         """
         checked = [_checked(message) for message in messages]
-        last = self.turn_ids[-1] if self.turn_ids else -1
+        last, before = self.turn_ids[-1] if self.turn_ids else -1, len(self.messages)
         first = max(first_id, last + 1)
         ids = list(range(first, first + len(checked)) if turn_ids is None else turn_ids)
         if len(ids) != len(checked) or any(one >= other for one, other in pairwise([last, *ids])):
             raise GraphError(f"{len(checked)} messages can't have the ids {ids} after {last}")
-        for turn, message in zip(ids, checked, strict=True):
-            self._take(turn, message)
-        if self.waiting and self._answered():
-            self._close()
+        self.messages += checked
+        self.turn_ids += ids
+        self.index |= {turn: at for at, turn in enumerate(ids, before)}
+        if self.preamble == before:
+            self.preamble += next((at for at, one in enumerate(checked) if one["role"] == "assistant"), len(checked))
+            self.done = self.preamble
 
-    def _take(self, turn: int, message: Message) -> None:
-        if message["role"] == "assistant":
-            self._close()
-            self.waiting = [turn]
-        elif self.preamble == len(self.messages):
-            self.preamble += 1
-        else:
-            self.waiting.append(turn)
-        self.index[turn] = len(self.messages)
-        self.messages.append(message)
-        self.turn_ids.append(turn)
-
-    def _close(self) -> None:
-        if self.waiting:
-            self.todo.append(self.waiting)
-            self.waiting = []
-
-    def _answered(self) -> bool:
-        first, *answers = [self.message(turn) for turn in self.waiting]
-        if first["role"] != "assistant":
-            return True
-        calls = first.get("tool_calls")
-        wanted = {call.get("id") for call in calls if isinstance(call, Mapping)} if isinstance(calls, list) else set()
-        given = {answer.get("tool_call_id") for answer in answers}
-        return bool(answers) and (wanted <= given or None in given)
+    def finished(self) -> Iterator[list[int]]:
+        """The turns of each episode from `done` on that is over: answered, or followed by another."""
+        at = self.done
+        while at < len(self.messages):
+            end = at + 1
+            while end < len(self.messages) and self.messages[end]["role"] != "assistant":
+                end += 1
+            if end == len(self.messages) and not _answered(self.messages[at:end]):
+                return
+            yield self.turn_ids[at:end]
+            at = end
 
     def message(self, turn: int) -> Message:
         return self.messages[self.index[turn]]
@@ -98,6 +83,16 @@ class Conversation:
         while start > self.preamble and self.messages[start]["role"] == "tool":
             start -= 1
         return {*range(self.preamble), *range(start, len(self.messages))}
+
+
+def _answered(episode: Sequence[Message]) -> bool:
+    first, *answers = episode
+    if first["role"] != "assistant":
+        return True
+    calls = first.get("tool_calls")
+    wanted = {call.get("id") for call in calls if isinstance(call, Mapping)} if isinstance(calls, list) else set()
+    given = {answer.get("tool_call_id") for answer in answers}
+    return bool(answers) and (wanted <= given or None in given)
 
 
 def _checked(message: Mapping[str, Any]) -> Message:

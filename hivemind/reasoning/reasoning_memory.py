@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import time
-from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
@@ -113,7 +112,8 @@ class ReasoningMemory:
         self.last_turns = last_turns
         self.last_share = last_share
         self.shown_lane = None if only else self.lane
-        self._places: dict[int, Place] = {}  # of episodes that wait, by their first turns
+        self._places: Mapping[int, Place] = {}  # of episodes that were resumed, by their first turns
+        self._known: set[int] = set()  # turns that had a node when the conversation was resumed or loaded
         self.store: ReasoningGraph | TaskGraph = ReasoningGraph() if graph is None else graph
         self.talk = Conversation()
         self.costs: dict[int, int] = {}
@@ -173,10 +173,10 @@ class ReasoningMemory:
         if self.talk.messages:
             raise GraphError("the memory has a conversation already")
         self._take_in(messages, turn_ids)
-        _forget_known(self.talk, self.graph)
-        self._places.update(places or {})
-        if self.mind is not None and len(self.talk.todo) > 1:
-            self._put_together(self.mind)
+        self._known, self._places = _known_to(self.graph), dict(places or {})
+        todo = [turns for turns in self.talk.finished() if self._known.isdisjoint(turns)]
+        if self.mind is not None and len(todo) > 1:
+            self._put_together(self.mind, todo)
         self.flush()
 
     def _take_in(self, messages: Sequence[Mapping[str, Any]], turn_ids: Sequence[int] | None) -> None:
@@ -185,8 +185,7 @@ class ReasoningMemory:
             raise GraphError("the memory has no task yet", mend="call init_memory first")
         talk, before, first = self.talk, self.talk.preamble, 0
         if not talk.messages:  # the first id that no node of the graph knows
-            turns = (turn for node in self.graph.nodes.values() for turn in node.related_turn_ids)
-            first = max(turns, default=-1) + 1
+            first = max(_known_to(self.graph), default=-1) + 1
         talk.add(messages, first, turn_ids)
         if talk.preamble > before:
             self.attach([root.node_id], talk.turn_ids[before : talk.preamble])
@@ -206,17 +205,15 @@ class ReasoningMemory:
     def flush(self) -> list[ReasoningNode]:
         """Put every finished episode into the graph; returns the new nodes. Raises what kept one from it (a full disk)."""
         made: list[ReasoningNode] = []
-        while self.talk.todo:
-            turns = self.talk.todo[0]
-            made += self._put(turns)
-            self.talk.todo.popleft()
-            self._places.pop(turns[0], None)
+        for turns in self.talk.finished():
+            if self._known.isdisjoint(turns):
+                made += self._put(turns)
+            self.talk.done += len(turns)
         return made
 
-    def _put_together(self, mind: CompletingMind) -> None:
-        """Put all episodes that wait into the graph as the mind says, asked once; where its answer has no
+    def _put_together(self, mind: CompletingMind, todo: Sequence[list[int]]) -> None:
+        """Put several episodes into the graph as the mind says, asked once; where its answer has no
         patch that fits, by rule."""
-        todo = [*self.talk.todo]
         episodes = [(self.talk.episode(turns), self._below(turns)) for turns in todo]
         prompt = patches_prompt(self.graph, self.lane, episodes)
         patches: dict[int, MemoryPatch] = {}
@@ -233,8 +230,7 @@ class ReasoningMemory:
                 self._apply(patches.get(number, MemoryPatch()), turns)
             except GraphError:
                 self._put_by_rule(episode, turns)
-            self.talk.todo.popleft()
-            self._places.pop(turns[0], None)
+            self._known.update(turns)
 
     def _put(self, turns: list[int]) -> list[ReasoningNode]:
         """Put one episode into the graph: as the mind says, or by rule; unabridged if the mind's answers are useless."""
@@ -340,13 +336,12 @@ class ReasoningMemory:
         self.costs.clear()
         if isinstance(self.store, ReasoningGraph):
             self.store = graph
-        _forget_known(talk, self.graph)
+        self._known = _known_to(self.graph)
 
 
-def _forget_known(talk: Conversation, graph: ReasoningGraph) -> None:
-    """Episodes that a node has already wait no more."""
-    known = {turn for node in graph.nodes.values() for turn in node.related_turn_ids}
-    talk.todo = deque(turns for turns in talk.todo if known.isdisjoint(turns))
+def _known_to(graph: ReasoningGraph) -> set[int]:
+    """The turns that the graph has a node for."""
+    return {turn for node in graph.nodes.values() for turn in node.related_turn_ids}
 
 
 # -- making a context fit: the mind is asked, then it is folded and flushed by rule, then excerpted (spec 4, *recall*) ------
