@@ -24,7 +24,6 @@ from hivemind.documents.importing import Letter, keep_thread
 from hivemind.documents.node import (
     DocmemError,
     Node,
-    ReadonlyError,
     check_context,
     check_flag,
     check_path,
@@ -193,7 +192,7 @@ class Docmem(DatabaseOwner):
     def update_content(self, node_id: str, content: str, expected_hash: str | None = None) -> Node:
         """Give the node another text. Raises OptimisticLockError if it is not as expected, ReadonlyError."""
         with self.transaction() as edit:
-            return edit.change(self._writable(edit, node_id, expected_hash), text=content)
+            return edit.change(edit.writable(node_id, expected_hash), text=content)
 
     def update_context(
         self,
@@ -206,15 +205,8 @@ class Docmem(DatabaseOwner):
         """Give the node another context. Raises OptimisticLockError if it is not as expected, ReadonlyError."""
         context = check_context(context_type, context_name, context_value)
         with self.transaction() as edit:
-            node = self._writable(edit, node_id, expected_hash)
+            node = edit.writable(node_id, expected_hash)
             return edit.change(node, context_type=context.type, context_name=context.name, context_value=context.value)
-
-    @staticmethod
-    def _writable(edit: Edit, node_id: str, expected_hash: str | None) -> Node:
-        node = edit.expect(node_id, expected_hash)
-        if node.readonly:
-            raise ReadonlyError(node_id)
-        return node
 
     def set_importance(self, node_id: str, importance: float) -> Node:
         """How much the node matters to `expand_to_length(by="importance")`: 0 to 1, 0.5 unless set."""

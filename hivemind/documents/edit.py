@@ -157,6 +157,13 @@ class Edit:
             raise OptimisticLockError(node_id, expected_hash, node.hash)
         return node
 
+    def writable(self, node_id: str, expected_hash: str | None) -> Node:
+        """The same, if its text and context may be changed. Raises ReadonlyError, too."""
+        node = self.expect(node_id, expected_hash)
+        if node.readonly:
+            raise ReadonlyError(node_id)
+        return node
+
     def place(self, where: Where, target_id: str, mover: str | None = None) -> tuple[str, float]:
         """(parent, order) of what is to be the target's last child, or to stand beside it. Raises DocmemError beside a root."""
         target = tree.get(self.sql, target_id)
@@ -373,9 +380,7 @@ def restore(edit: Edit, node_id: str, version: int, expected_hash: str | None) -
 
     Raises OptimisticLockError, ReadonlyError, and DocmemError for a version that it never had.
     """
-    node = edit.expect(node_id, expected_hash)
-    if node.readonly:
-        raise ReadonlyError(node_id)
+    node = edit.writable(node_id, expected_hash)
     found = next((old for old in history(edit.sql, node_id) if old.version == version), None)
     if found is None:
         raise DocmemError(f"node {node_id!r} has no version {shown(version)}", mend="history(node_id) lists them")

@@ -27,7 +27,7 @@ def built(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("built")
     assert run(folder / "documents.db", "build") == 0
     paragraphs = "\n\n".join(
-        f"# Part {part}\n\n" + "\n\n".join(f"Text {part} {n}." for n in range(99)) for part in range(50)
+        f"# Part {part}\n\n" + "\n\n".join(f"Text {part} {n}." for n in range(99)) for part in range(8)
     )
     (folder / "big.md").write_text(paragraphs)
     return folder
@@ -46,12 +46,12 @@ def _state(database: Path) -> dict[str, list[tuple[str, str | None, str, float, 
     ("name", "point"),
     [
         ("delete", "documents.write.before_commit"),
-        ("copy", "documents.copy.one:2500"),
+        ("copy", "documents.copy.one:400"),
         ("copy", "documents.write.before_commit"),
         ("move", "documents.move.one:50"),
-        ("import_file", "documents.import.one:2500"),
+        ("import_file", "documents.import.one:400"),
         ("import_file", "documents.write.before_commit"),
-        ("toml", "documents.toml.one:2500"),
+        ("toml", "documents.toml.one:400"),
         ("summarise", "documents.summary.added"),
     ],
 )
@@ -84,7 +84,7 @@ def test_a_killed_refresh_leaves_the_document_as_it_was(built: Path, tmp_path: P
     assert run(database, "import_file", file) == 0
     before = _state(database)
     file.write_text("# New\n\n" + file.read_text().replace("Text 7", "Words 7"))
-    assert run(database, "import_file", file, crash_at="documents.refresh.one:2000") == -signal.SIGKILL
+    assert run(database, "import_file", file, crash_at="documents.refresh.one:400") == -signal.SIGKILL
     assert _state(database) == before
     assert run(database, "import_file", file) == 0
     ((root, after),) = _state(database).items()

@@ -26,11 +26,11 @@ def words(text: str) -> int:
 
 
 def build(docmem: Docmem, _: str) -> None:
-    """A document of 5,000 nodes, `big`, and an empty one, `other`."""
+    """A document of 800 nodes, `big`, and an empty one, `other`."""
     with docmem.transaction():
         docmem.create_root("big", text="big")
         docmem.create_root("other", text="other")
-        for section in range(50):
+        for section in range(8):
             docmem.append_child("big", "m", "n", "v", f"section {section}", id=f"s{section}")
             for leaf in range(99):
                 docmem.append_child(f"s{section}", "m", "n", "v", f"leaf {section} {leaf}", id=f"l{section}-{leaf}")
@@ -75,7 +75,7 @@ def import_another(docmem: Docmem, path: str) -> None:
     parts = ("a\n\n", "* a\n", "    a\n\nb\n\n", "# a\n", "> a\n\n", "@a b\n\n", "@a-")
     for part in (*parts, *reversed(parts)):
         print(repr(part), flush=True)
-        Path(path).write_text(part * (15_000 // len(part)), encoding="utf-8")
+        Path(path).write_text(part * (6_000 // len(part)), encoding="utf-8")
         docmem.import_file(path)
 
 
