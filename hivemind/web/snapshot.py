@@ -134,7 +134,7 @@ class Watch:
         self._mutex = threading.Lock()
         self._snapshot: Snapshot | None = None
         self._is_stale = False
-        self._taken = 0.0
+        self._begun = self._told = 0.0  # the last look, and when onlookers were last told to look
         self._pause_s = _REFRESH_S
         self._telling = threading.Lock()
         self._listeners: list[Callable[[frozenset[str]], None]] = []
@@ -147,7 +147,9 @@ class Watch:
         """The hive as it is, or was a moment ago where much happens or nobody watches. Raises UserError, OSError."""
         with self._mutex:
             is_fresh = self._watcher is not None and not self._is_stale
-            if self._snapshot is None or not (is_fresh or time.monotonic() - self._taken < self._pause_s):
+            is_recent = self._told < self._begun and time.monotonic() - self._begun < self._pause_s
+            if self._snapshot is None or not (is_fresh or is_recent):
+                self._snapshot = None  # if the hive cannot be looked at, the next one tries again
                 self._snapshot = self._refreshed()
             return self._snapshot
 
@@ -157,12 +159,11 @@ class Watch:
             self._snapshot = None
 
     def _refreshed(self) -> Snapshot:
-        began = time.monotonic()
+        self._begun = time.monotonic()
         self._is_stale = False
         found = look(self._hive)
         is_indexed = self._index is None or self._index.sync(_INDEXED_S)
-        self._taken = time.monotonic()
-        self._pause_s = max(_REFRESH_S, _SHARE * (self._taken - began))
+        self._pause_s = max(_REFRESH_S, _SHARE * (time.monotonic() - self._begun))
         if not is_indexed:  # who looks is told, looks again, and so reads on
             self._hear("index")
         return found
@@ -201,13 +202,15 @@ class Watch:
         with self._telling:
             self._changed.add(topic)
             if self._timer is None and self._listeners and not self.is_closing:
-                self._timer = threading.Timer(max(0.0, self._taken + self._pause_s - time.monotonic()), self._tell)
+                due = max(self._begun, self._told) + self._pause_s
+                self._timer = threading.Timer(max(0.0, due - time.monotonic()), self._tell)
                 self._timer.daemon = True
                 self._timer.start()
 
     def _tell(self) -> None:
         with self._telling:
             self._timer, changes, self._changed = None, frozenset(self._changed), set()
+            self._told = time.monotonic()
             watcher, listeners = self._watcher, list(self._listeners)
         if any(topic.startswith("task") for topic in changes):
             changes |= {"index"}
