@@ -14,16 +14,19 @@ import sqlite3
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterable, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from statistics import median
 from types import ModuleType
 from typing import Any
 
+from benchmarks.processes import family, processor_s
 from benchmarks.table import Row, show
 from hivemind.longterm import MemoryStore, open_store
+from tests.postgres import Server
 
 NAMESPACE = ("memories", "bench")
 DIMENSION, CLUSTERS, TOP, QUERIES, BATCH = 384, 200, 10, 24, 500
@@ -73,18 +76,29 @@ class Took:
     processor: float
 
     @classmethod
-    def since(cls, wall: float, processor: float) -> Took:
-        return cls(time.perf_counter() - wall, time.process_time() - processor)
-
-    @classmethod
     def middle(cls, many: Sequence[Took]) -> Took:
         return cls(median(one.wall for one in many), median(one.processor for one in many))
 
 
-def took(work: Callable[[], object]) -> Took:
-    clocks = time.perf_counter(), time.process_time()
-    work()
-    return Took.since(*clocks)
+Others = Callable[[], dict[int, float]]
+"""The processes that work for this one, with the seconds of the processor that each has used until now."""
+
+
+def nobody() -> dict[int, float]:
+    return {}
+
+
+def timed(work: Callable[[], Any], others: Others = nobody) -> tuple[Took, Any]:
+    before = others()
+    wall, used = time.perf_counter(), time.process_time()
+    done = work()
+    wall, used = time.perf_counter() - wall, time.process_time() - used
+    used += sum(after - before.get(pid, 0) for pid, after in others().items())
+    return Took(wall, used), done
+
+
+def took(work: Callable[[], object], others: Others = nobody) -> Took:
+    return timed(work, others)[0]
 
 
 def seconds(work: Callable[[], object]) -> float:
@@ -96,14 +110,14 @@ def seconds(work: Callable[[], object]) -> float:
 # the stores: each is filled, then asked one query at a time
 
 
-def hivemind_store(folder: Path, made: Texts) -> tuple[MemoryStore, Took]:
+def hivemind_store(place: str | Path, made: Texts, others: Others = nobody) -> tuple[MemoryStore, Took]:
     """The store with all texts in it, and how long it took."""
-    store = open_store(folder / f"memory-{len(made.texts)}.db", made)
+    store = open_store(place, made)
     pairs = [(f"k{at}", {"content": text, "metadata": {"n": at}}) for at, text in enumerate(made.texts)]
     store.put_many(("memories", "warm"), [("k", made.texts[0])])
     store.embeddings.meanings = _ready(store, made)  # type: ignore[method-assign]
     return store, took(
-        lambda: [store.put_many(NAMESPACE, pairs[at : at + BATCH]) for at in range(0, len(pairs), BATCH)]
+        lambda: [store.put_many(NAMESPACE, pairs[at : at + BATCH]) for at in range(0, len(pairs), BATCH)], others
     )
 
 
@@ -115,19 +129,21 @@ def _ready(store: MemoryStore, made: Texts) -> Callable[..., Any]:
     return lambda _, drafts: ([Meaning(made.name, packed[draft.content]) for draft in drafts], [])
 
 
-def langgraph_store(kind: str, folder: Path, made: Texts) -> tuple[Any, Took] | None:
+def langgraph_store(kind: str, place: str, made: Texts, others: Others = nobody) -> tuple[Any, Took] | None:
     """LangGraph's own store, filled in batches of the same size; None if it is not installed."""
     try:
         base = importlib.import_module("langgraph.store.base")
         index = {"dims": DIMENSION, "embed": made.embed, "fields": ["text"], "text_fields": ["text"]}
         if kind == "InMemoryStore":
             store = importlib.import_module("langgraph.store.memory").InMemoryStore(index=index)
+        elif kind == "PostgresStore":
+            store = _postgres_store(place, index | {"embed": lambda texts: made.embed(texts).tolist()})
         else:
-            store = _sqlite_store(folder / "langgraph.db", index)
+            store = _sqlite_store(place, index)
     except (ModuleNotFoundError, AttributeError, sqlite3.Error):
         return None
     ops = [base.PutOp(NAMESPACE, f"k{at}", {"text": text, "n": at}) for at, text in enumerate(made.texts)]
-    return store, took(lambda: [store.batch(ops[at : at + BATCH]) for at in range(0, len(ops), BATCH)])
+    return store, took(lambda: [store.batch(ops[at : at + BATCH]) for at in range(0, len(ops), BATCH)], others)
 
 
 def _loading() -> ModuleType:
@@ -137,7 +153,17 @@ def _loading() -> ModuleType:
     return importlib.import_module("pysqlite3")
 
 
-def _sqlite_store(path: Path, index: dict[str, Any]) -> Any:
+def _postgres_store(url: str, index: dict[str, Any]) -> Any:
+    """As its documentation makes one: its tables, and its index of vectors (HNSW)."""
+    module = importlib.import_module("langgraph.store.postgres")
+    psycopg = importlib.import_module("psycopg")
+    rows = importlib.import_module("psycopg.rows").dict_row
+    store = module.PostgresStore(psycopg.connect(url, autocommit=True, row_factory=rows), index=index)
+    store.setup()
+    return store
+
+
+def _sqlite_store(path: str, index: dict[str, Any]) -> Any:
     own, sys.modules["sqlite3"] = sqlite3, _loading()
     try:
         module = importlib.import_module("langgraph.store.sqlite")
@@ -174,39 +200,93 @@ def sqlite_vec(folder: Path, vectors: Any) -> Callable[[str, Any], object] | Non
 def searching(folder: Path, count: int) -> list[Row]:
     """Putting `count` entries and searching them."""
     made = Texts(count)
-    store, upserts = hivemind_store(folder, made)
+    filled = hivemind_store(folder / "memory.db", made)
     rivals: dict[str, Callable[[str, Any], object]] = {"matrix product": lambda _, vector: made.exact(vector)}
     fills: dict[str, Took] = {}
     for kind in ("InMemoryStore", "SqliteStore"):
-        found = langgraph_store(kind, folder, made)
+        found = langgraph_store(kind, str(folder / "langgraph.db"), made)
         if found is not None:
             fills[kind] = found[1]
             rivals[kind] = _asking(found[0])
     vec = sqlite_vec(folder, made.vectors)
     if vec is not None:
         rivals["sqlite-vec"] = vec
+    return _rows(made, filled, fills, rivals, "", nobody)
+
+
+def on_server(count: int) -> list[Row]:
+    """The same on a PostgreSQL server, beside LangGraph's store on that server; the processor's time is that of both sides.
+    Beyond 10,000 entries both indexes of vectors are made at the end, and how long the upserts take is not told."""
+    made, at_the_end = Texts(count), count > _INDEXED_AT_ONCE
+    with Server() as server:
+        others = _of(server)
+        ours, theirs = server.new_database(), server.new_database()
+        with open_store(ours, made) as store:
+            store.put(("memories", "warm"), "k", made.texts[0])
+        with _index_at_the_end(server, ours) if at_the_end else nullcontext():
+            filled = hivemind_store(ours, made, others)
+        found = langgraph_store("PostgresStore", theirs, Texts(1), others)
+        with _index_at_the_end(server, theirs) if at_the_end and found else nullcontext():
+            found = found and langgraph_store("PostgresStore", theirs, made, others)
+        fills = {} if found is None else {"PostgresStore": found[1]}
+        rivals = {} if found is None else {"PostgresStore": _asking(found[0])}
+        rows = _rows(made, filled, fills, rivals, "PostgreSQL: ", others)
+        return rows[1:] if at_the_end else rows
+
+
+_INDEXED_AT_ONCE = 10_000
+
+
+@contextmanager
+def _index_at_the_end(server: Server, url: str) -> Iterator[None]:
+    """Without the index of vectors meanwhile: made at once it takes a tenth of the time."""
+    name = url.rpartition("/")[2]
+    found = server.execute(
+        "SELECT schemaname, indexname, indexdef FROM pg_indexes WHERE indexdef LIKE '%USING hnsw%'", name
+    )
+    for schema, index, _ in found:
+        server.execute(f"DROP INDEX {schema}.{index}", name)
+    yield
+    for _, _, statement in found:
+        server.execute(f"SET maintenance_work_mem = '1GB'; {statement}; ANALYZE", name)
+
+
+def _of(server: Server) -> Others:
+    return lambda: {pid: processor_s([pid]) for pid in family(server.pid)}
+
+
+def _rows(
+    made: Texts,
+    filled: tuple[MemoryStore, Took],
+    fills: dict[str, Took],
+    rivals: dict[str, Callable[[str, Any], object]],
+    where: str,
+    others: Others,
+) -> list[Row]:
+    (store, upserts), count = filled, len(made.texts)
     ours = {mode: _ours(store, mode) for mode in MODES}
-    times, found_keys = _in_turns(made, ours | rivals)
+    times, found_keys = _in_turns(made, ours | rivals, others)
     recall = sum(
         len({int(hit.key[1:]) for hit in hits} & set(made.exact(vector))) / TOP
         for (_, vector), hits in zip(made.queries, found_keys, strict=True)
     ) / len(made.queries)
     rows = [
         Row(
-            f"upserts a second, durable, batches of {BATCH}, up to {count:,}", count / upserts.wall, "/s",
-            name, count / fill.wall, better="more", target=UPSERT_TARGET,
+            f"{where}upserts a second, durable, batches of {BATCH}, up to {count:,}", count / upserts.wall, "/s",
+            name, count / fill.wall, better="more", target=None if where else UPSERT_TARGET,
             note=f"a second of the processor: {count / upserts.processor:,.0f} beside {count / fill.processor:,.0f}",
         )
         for name, fill in (fills or {"itself": upserts}).items()
     ]  # fmt: skip
-    target = SEARCH_TARGET_MS if count == 100_000 else None
-    what = f"search by meaning in {count:,}, top {TOP}"
+    target = SEARCH_TARGET_MS if count == 100_000 and not where else None
+    what = f"{where}search by meaning in {count:,}, top {TOP}"
     rows += [_compared(what, times["vector"], name, times[name], target) for name in rivals]
     rows += [
-        _compared(f"search, {mode}, in {count:,}", times[mode], "by meaning alone", times["vector"])
+        _compared(f"{where}search, {mode}, in {count:,}", times[mode], "by meaning alone", times["vector"])
         for mode in ("hybrid", "text")
     ]
-    rows.append(Row(f"recall@{TOP} of exact in {count:,}", recall, "", better="more", target=RECALL_TARGET))
+    least = None if where else RECALL_TARGET
+    rows.append(Row(f"{where}recall@{TOP} of exact in {count:,}", recall, "", better="more", target=least))
     store.close()
     return rows
 
@@ -225,7 +305,9 @@ def _ours(store: MemoryStore, mode: Any) -> Callable[[str, Any], Sequence[Any]]:
     return lambda query, _: store.search(NAMESPACE, query, threshold, TOP, mode=mode)
 
 
-def _in_turns(made: Texts, searches: dict[str, Callable[[str, Any], Any]]) -> tuple[dict[str, Took], list[Any]]:
+def _in_turns(
+    made: Texts, searches: dict[str, Callable[[str, Any], Any]], others: Others
+) -> tuple[dict[str, Took], list[Any]]:
     """The median of each, all asked in turns; and what ours found by meaning."""
     slow = set()
     for name, search in searches.items():  # what is opened, loaded and imported at the first use
@@ -237,12 +319,11 @@ def _in_turns(made: Texts, searches: dict[str, Callable[[str, Any], Any]]) -> tu
         for name, search in searches.items():
             if name in slow and number >= _OF_SLOW:
                 continue
-            clocks = time.perf_counter(), time.process_time()
-            hits = search(*query)
-            times[name].append(Took.since(*clocks))
+            taken, hits = timed(partial(search, *query), others)
+            times[name].append(taken)
             if name == "vector":
                 found.append(hits)
-    return {name: Took.middle(taken) for name, taken in times.items()}, found
+    return {name: Took.middle(many) for name, many in times.items()}, found
 
 
 def single_puts(folder: Path, count: int) -> list[Row]:
@@ -271,7 +352,7 @@ def single_puts(folder: Path, count: int) -> list[Row]:
 def memory(folder: Path, count: int, agents: int) -> list[Row]:
     """What an agent that has searched holds of its own, beside the vectors that it would hold by itself."""
     made = Texts(count)
-    store, _ = hivemind_store(folder, made)
+    store, _ = hivemind_store(folder / "memory.db", made)
     store.search(NAMESPACE, made.queries[0][0], mode="vector")
     query, path = made.queries[0], store.database.path
     store.close()
@@ -310,7 +391,7 @@ def _private() -> int:
 
 
 def run(quick: bool = False, parts: Iterable[str] = ()) -> list[Row]:
-    wanted = set(parts) or {"puts", "searching", "memory"}
+    wanted = set(parts) or {"puts", "searching", "postgresql", "memory"}
     rows: list[Row] = []
     with tempfile.TemporaryDirectory() as name, suppress(KeyboardInterrupt):
         folder = Path(name)
@@ -320,6 +401,9 @@ def run(quick: bool = False, parts: Iterable[str] = ()) -> list[Row]:
             for count in (1_000,) if quick else (1_000, 10_000, 100_000):
                 (place := folder / str(count)).mkdir()
                 rows += searching(place, count)
+        if "postgresql" in wanted:
+            for count in (1_000,) if quick else (10_000, 100_000):
+                rows += on_server(count)
         if "memory" in wanted:
             (place := folder / "memory").mkdir()
             rows += memory(place, 1_000 if quick else 100_000, 1 if quick else 10)

@@ -118,6 +118,12 @@ class Server:
         assert self._process is not None
         self._process.send_signal(signal.SIGCONT)
 
+    @property
+    def pid(self) -> int:
+        """The main process; its connections are children of it."""
+        assert self._process is not None
+        return self._process.pid
+
     def url(self, database: str = "postgres", user: str = "postgres") -> str:
         return f"postgresql://{user}@{self.address}:{self.port}/{database}"
 

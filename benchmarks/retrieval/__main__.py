@@ -1,4 +1,4 @@
-"""`python -m benchmarks.retrieval locomo.json [--every N] [--weights]`, or `documentation TREES`: the tables of
+"""`python -m benchmarks.retrieval locomo.json [--every N] [--weights] [--postgresql]`, or `documentation TREES`: the tables of
 docs/retrieval.md."""
 
 from __future__ import annotations
@@ -10,9 +10,10 @@ from dataclasses import replace
 
 from benchmarks.retrieval import documentation
 from benchmarks.retrieval.baselines import Fusion, Meaning, Words
-from benchmarks.retrieval.hivemind_system import Labelled, Plain, System
+from benchmarks.retrieval.hivemind_system import Labelled, OnServer, Plain, System
 from benchmarks.retrieval.locomo import MEASURES, Conversation, load, measured
 from hivemind.search import Weights
+from tests.postgres import Server
 
 WITHOUT: Mapping[str, Mapping[str, float]] = {
     "sentences": {"sentence": 0.0},
@@ -117,6 +118,17 @@ def weights(built: Built, every: int) -> None:
     show("**the same with those that are used**", usual)
 
 
+def on_server(conversations: Sequence[Conversation], built: Built, every: int) -> None:
+    """The same search in a file and on a PostgreSQL server of its own: what differs is how each finds words and vectors."""
+    show("in a file", asked(built, every))
+    with Server() as server:
+        OnServer.url = server.new_database()
+        there = build(OnServer, conversations)
+        show("on a PostgreSQL server", asked(there, every))
+        for _, system in there:
+            system.store.close()
+
+
 def main() -> None:
     if sys.argv[1:2] == ["documentation"]:
         documentation.main(sys.argv[2:])
@@ -125,11 +137,14 @@ def main() -> None:
     parser.add_argument("data", help="locomo10.json, or some of its conversations")
     parser.add_argument("--every", type=int, default=1, help="ask only every Nth question")
     parser.add_argument("--weights", action="store_true", help="other weights, and those that are chosen on the others")
+    parser.add_argument("--postgresql", action="store_true", help="beside the same on a PostgreSQL server")
     arguments = parser.parse_args()
     conversations = load(arguments.data)
     print(f"| | {' | '.join(MEASURES)} | recall@10/in 2,000 of each |\n|{'---|' * (len(MEASURES) + 2)}")
     built = build(System, conversations)
-    if arguments.weights:
+    if arguments.postgresql:
+        on_server(conversations, built, arguments.every)
+    elif arguments.weights:
         weights(built, arguments.every)
     else:
         parts(conversations, built, arguments.every)

@@ -30,20 +30,23 @@ class System:
 
     _folder: tempfile.TemporaryDirectory[str] | None = None
     _numbers = count(1)
+    namespace = NAMESPACE
 
     def __init__(self) -> None:
+        self.store: MemoryStore = open_store(self._place(next(System._numbers)), _embedder(), durable=False)
+        self._items: dict[str, Item] = {}
+
+    def _place(self, number: int) -> str:
         if System._folder is None:
             System._folder = tempfile.TemporaryDirectory(prefix="hivemind-retrieval-")
             atexit.register(System._folder.cleanup)
-        path = Path(System._folder.name) / f"{next(System._numbers)}.db"
-        self.store: MemoryStore = open_store(path, _embedder(), durable=False)
-        self._items: dict[str, Item] = {}
+        return str(Path(System._folder.name) / f"{number}.db")
 
     def index(self, items: Sequence[Item]) -> None:
         """Store (id, text, speaker, ISO time of the session), oldest first."""
         rows = list(items)
         self._items |= {row[0]: row for row in rows}
-        self.store.put_many(NAMESPACE, [(row[0], self.entry(rows, at)) for at, row in enumerate(rows)])
+        self.store.put_many(self.namespace, [(row[0], self.entry(rows, at)) for at, row in enumerate(rows)])
 
     def entry(self, rows: Sequence[Item], at: int) -> MemoryEntry:
         """A turn as an entry; a session is what has one time."""
@@ -58,7 +61,7 @@ class System:
 
     def search(self, query: str, k: int) -> list[str]:
         """The keys of the best entries, best first."""
-        return [found.key for found in self.store.search(NAMESPACE, query, limit=k)]
+        return [found.key for found in self.store.search(self.namespace, query, limit=k)]
 
     def select(self, query: str, budget: int) -> list[str]:
         """The best that fit a context of `budget` tokens (four characters each): turns as `Speaker: text`, and a line with
@@ -72,6 +75,16 @@ class System:
                 told.add(moment)
                 left -= cost
         return chosen
+
+
+class OnServer(System):
+    """The same in a namespace of its own in the PostgreSQL database `url`."""
+
+    url = ""
+
+    def _place(self, number: int) -> str:
+        self.namespace = ("shared", f"conversation-{number}")
+        return self.url
 
 
 class Plain(System):
@@ -96,7 +109,7 @@ class Remembered(System):
         self.store.embed_ahead(row[1] for row in items)
         for key, text, speaker, moment in items:
             told = provenance(text, "researcher", known=speaker, session=moment, time=moment)
-            self.store.upsert_memory(NAMESPACE, text, key=key, provenance=told)
+            self.store.upsert_memory(self.namespace, text, key=key, provenance=told)
 
 
 class UnderLangGraph(System):
@@ -112,10 +125,12 @@ class UnderLangGraph(System):
         self._items |= {row[0]: row for row in items}
         self.store.embed_ahead(row[1] for row in items)
         for key, text, speaker, moment in items:
-            self.graph.put(NAMESPACE, key, {"text": text, "speaker": speaker, "session": moment, "time": moment})
+            self.graph.put(self.namespace, key, {"text": text, "speaker": speaker, "session": moment, "time": moment})
 
     def search(self, query: str, k: int) -> list[str]:
-        return [found.key for found in self.graph.search(NAMESPACE, query=query, limit=k) if found.score is not None]
+        return [
+            found.key for found in self.graph.search(self.namespace, query=query, limit=k) if found.score is not None
+        ]
 
 
 def _tokens(text: str) -> int:
