@@ -252,7 +252,14 @@ def _index_at_the_end(server: Server, url: str) -> Iterator[None]:
 
 
 def _of(server: Server) -> Others:
-    return lambda: {pid: processor_s([pid]) for pid in family(server.pid)}
+    def used() -> dict[int, float]:
+        found = {}
+        for pid in family(server.pid):
+            with suppress(OSError):  # one of its workers that has just ended
+                found[pid] = processor_s([pid])
+        return found
+
+    return used
 
 
 def _rows(

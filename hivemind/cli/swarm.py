@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from hivemind.config import TokenBudget
     from hivemind.hive import Hive
     from hivemind.layout import Layout
+    from hivemind.longterm.postgres import ServerStatus
     from hivemind.presence.parts import Parts
     from hivemind.swarm.overview import AgentNow, Overview
     from hivemind.swarm.swarm import SwarmResult
@@ -321,7 +322,7 @@ def status(hive: Hive, *, all_: bool = False) -> Answer:
         return _all_hives(hive)
     from hivemind.swarm.overview import overview
 
-    now = overview(hive)
+    now, server = overview(hive), _memory_server(hive)
     record = {
         "hive": now.root,
         "workspace": now.workspace,
@@ -341,8 +342,18 @@ def status(hive: Hive, *, all_: bool = False) -> Answer:
         "untold": now.untold,
         "exchange": now.exchange,
         "mail_waits": _reasons(now.mail_waits, "agent"),
+        "memory": None if server is None else asdict(server),
     }
-    return Answer(record, _status_lines(now))
+    return Answer(record, _status_lines(now, server))
+
+
+def _memory_server(hive: Hive) -> ServerStatus | None:
+    """The database of a hive that keeps its memories in one."""
+    if hive.config.memory is None:
+        return None
+    from hivemind.longterm.postgres import server_status
+
+    return server_status(hive.config.memory)
 
 
 def _all_hives(hive: Hive) -> Answer:
@@ -363,7 +374,7 @@ def _all_hives(hive: Hive) -> Answer:
     return Answer(found, table_lines(rows, columns, empty="No hive is linked."))
 
 
-def _status_lines(now: Overview) -> Iterator[str]:
+def _status_lines(now: Overview, server: ServerStatus | None) -> Iterator[str]:
     yield f"Hive       {now.root} (workspace {now.workspace})"
     if now.supervisor is not None:
         yield f"Swarm      process {now.supervisor.get('pid', '?')}, up since {now.supervisor.get('since', '?')}"
@@ -375,6 +386,8 @@ def _status_lines(now: Overview) -> Iterator[str]:
     if now.watching:
         yield f"Watching   {one_line(now.watching)}"
     yield f"Search     {now.embedder}"
+    if server is not None:
+        yield f"Memory     {one_line(server.told())}"
     if now.exchange is not None:
         yield f"Exchange   {one_line(now.exchange)}"
     counts = now.tasks

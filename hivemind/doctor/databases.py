@@ -48,6 +48,16 @@ def check_databases(patient: Patient) -> Iterator[Finding]:
             what, how = "cannot be looked at: the disk is full", "make room, then look again"
             yield Finding(path, what, how, note=True)
     yield from _saved(patient)
+    yield from _memory_server(patient)
+
+
+def _memory_server(patient: Patient) -> Iterator[Finding]:
+    """What the PostgreSQL database lacks that hive.yaml names for memory, or that it is away."""
+    if patient.config is not None and patient.config.memory is not None:
+        from hivemind.longterm.postgres import server_status
+
+        for what, mend in server_status(patient.config.memory).problems:
+            yield Finding(patient.config.memory, f"memory in PostgreSQL: {what}", mend)
 
 
 def _check(

@@ -10,6 +10,7 @@ made anew at the next transaction; what was under way fails, and nothing of it i
 from __future__ import annotations
 
 import os
+import re
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
@@ -38,6 +39,7 @@ _DEFAULTS = {
 _SETTINGS = (
     "SET statement_timeout = '60s'; SET idle_in_transaction_session_timeout = '60s'; SET client_min_messages = error"
 )
+_RIGHTS = ["SELECT", "INSERT", "UPDATE", "DELETE"]
 _ELSEWHERE = "keep the password in PGPASSFILE (~/.pgpass), PGPASSWORD or a service file (postgresql://?service=NAME)"
 
 
@@ -144,21 +146,87 @@ class PostgresSchema:
         return found
 
     def _require(self, connection: psycopg.Connection[Any], where: str, name: str, least: tuple[int, ...]) -> None:
-        installed = "SELECT extversion FROM pg_extension WHERE extname = %s"
-        found = connection.execute(installed, (name,)).fetchone()
-        if found is None:
-            known = connection.execute("SELECT 1 FROM pg_available_extensions WHERE name = %s", (name,)).fetchone()
-            if known is None:
-                mend = "install pgvector on the server, then try again"
-                raise self.error(f"its server has no extension {name!r}", where=where, mend=mend)
+        available = connection.execute("SELECT 1 FROM pg_available_extensions WHERE name = %s", (name,)).fetchone()
+        if available is not None:
             connection.execute(f"CREATE EXTENSION IF NOT EXISTS {name} SCHEMA public".encode())
-            found = connection.execute(installed, (name,)).fetchone()
-        version = "" if found is None else str(found[0])
+        for what, mend in self._extension(connection, name, least):
+            raise self.error(what, where=where, mend=mend)
+
+    def _extension(
+        self, connection: psycopg.Connection[Any], name: str, least: tuple[int, ...]
+    ) -> Iterator[tuple[str, str]]:
+        found, there = connection.execute(
+            "SELECT max(extversion), (SELECT count(*) FROM pg_available_extensions WHERE name = %s) FROM pg_extension"
+            " WHERE extname = %s",
+            (name, name),
+        ).fetchone() or ("", 0)
         with boundary("version of an extension", name):
-            numbers = tuple(int(part) for part in version.split(".") if part.isdigit())
-        if numbers < least:
-            wanted, mend = ".".join(map(str, least)), f"ALTER EXTENSION {name} UPDATE"
-            raise self.error(f"its extension {name!r} is {version}, {wanted} is needed", where=where, mend=mend)
+            numbers = tuple(int(part) for part in (found or "").split(".") if part.isdigit())
+        if found is None and not there:
+            yield f"its server has no extension {name!r}", "install pgvector on the server"
+        elif found is None:
+            yield f"has no extension {name!r}", f"as an administrator of the database: CREATE EXTENSION {name}"
+        elif numbers < least:
+            wanted = ".".join(map(str, least))
+            yield f"its extension {name!r} is {found}, {wanted} is needed", f"ALTER EXTENSION {name} UPDATE"
+
+    def lacks(self, connection: psycopg.Connection[Any], where: str) -> Iterator[tuple[str, str]]:
+        """What the database lacks for these tables, and how that is mended. Changes nothing. Raises as `prepare` does."""
+        for name, least in self.extensions:
+            yield from self._extension(connection, name, least)
+        role, database, may, exists = connection.execute(
+            "SELECT quote_ident(current_user), quote_ident(current_database()),"
+            " has_database_privilege(current_database(), 'CREATE'), to_regnamespace(%s) IS NOT NULL",
+            (self.name,),
+        ).fetchone() or ("", "", False, False)
+        if not exists:
+            if not may:
+                yield f"{role} may not make the schema {self.name}", f"GRANT CREATE ON DATABASE {database} TO {role}"
+            return
+        denied = connection.execute(
+            "SELECT string_agg(DISTINCT wanted, ', ') FROM pg_class c, unnest(%s::text[]) wanted WHERE c.relkind = 'r'"
+            " AND c.relnamespace = to_regnamespace(%s) AND NOT has_table_privilege(c.oid, wanted)",
+            (_RIGHTS, self.name),
+        ).fetchone()
+        usage = connection.execute("SELECT has_schema_privilege(%s, 'USAGE')", (self.name,)).fetchone()
+        if denied != (None,) or usage != (True,):
+            grant = f"GRANT USAGE ON SCHEMA {self.name} TO {role};"
+            rights = f"GRANT {', '.join(_RIGHTS)} ON ALL TABLES IN SCHEMA {self.name} TO {role}"
+            yield f"{role} may not use the tables of {self.name}", f"as their owner: {grant} {rights}"
+            return
+        self.version(connection, where)
+        made = connection.execute(
+            "SELECT c.relname FROM pg_index i JOIN pg_class c ON c.oid = i.indexrelid"
+            " WHERE c.relnamespace = to_regnamespace(%s) AND i.indisvalid",
+            (self.name,),
+        ).fetchall()
+        for statement in (one for statements in self.migrations for one in statements):
+            found = re.match(r"CREATE (?:UNIQUE )?INDEX (\w+)", statement)
+            if found is not None and (found[1],) not in made:
+                again = f"DROP INDEX IF EXISTS {found[1]}; {' '.join(statement.split())}"
+                mend = f"as its owner: SET search_path = {self.name}, public; {again}"
+                yield f"has no index {found[1]}, or a broken one: searches are slow", mend
+
+    @contextmanager
+    def explained(self, where: str, outcome: str = "") -> Iterator[None]:
+        """What psycopg raises becomes the schema's error, in words. `outcome` says what became of a write."""
+        kind, then = self.error, f"; {outcome}" if outcome else ""
+        psycopg = client(where, kind)
+        try:
+            yield
+        except psycopg.errors.InsufficientPrivilege as error:
+            mend = f"its owner gives the right; chapter 13 of the manual says which ones {self.what} need"
+            raise kind(f"its role may not do that ({_line(error)}){then}", where=where, mend=mend) from error
+        except (psycopg.errors.LockNotAvailable, psycopg.errors.QueryCanceled) as error:
+            mend = "somebody holds it, or it is overloaded: try again"
+            raise kind(f"the server took too long ({_line(error)}){then}", where=where, mend=mend) from error
+        except (psycopg.DataError, psycopg.errors.ProgramLimitExceeded) as error:
+            raise kind(f"PostgreSQL can't keep that ({_line(error)}){then}", where=where) from error
+        except psycopg.OperationalError as error:
+            mend = "start the server, or mend the way to it; what is asked next is asked anew"
+            raise kind(f"the server is away ({_line(error)}){then}", where=where, mend=mend) from error
+        except psycopg.Error as error:
+            raise kind(f"failed ({_line(error)}){then}", where=where) from error
 
 
 @lru_cache(maxsize=512)
@@ -302,28 +370,8 @@ class Postgres:
             raise
         return connection
 
-    # what goes wrong
-
-    @contextmanager
-    def _explained(self, outcome: str = "") -> Iterator[None]:
-        """What psycopg raises becomes the schema's error, in words. `outcome` says what became of a write."""
-        kind, then = self.schema.error, f"; {outcome}" if outcome else ""
-        psycopg = client(self.path, kind)
-        try:
-            yield
-        except psycopg.errors.InsufficientPrivilege as error:
-            mend = f"its owner gives the right; chapter 13 of the manual says which ones {self.schema.what} need"
-            raise kind(f"its role may not do that ({_line(error)}){then}", where=self.path, mend=mend) from error
-        except (psycopg.errors.LockNotAvailable, psycopg.errors.QueryCanceled) as error:
-            mend = "somebody holds it, or it is overloaded: try again"
-            raise kind(f"the server took too long ({_line(error)}){then}", where=self.path, mend=mend) from error
-        except (psycopg.DataError, psycopg.errors.ProgramLimitExceeded) as error:
-            raise kind(f"PostgreSQL can't keep that ({_line(error)}){then}", where=self.path) from error
-        except psycopg.OperationalError as error:
-            mend = "start the server, or mend the way to it; what is asked next is asked anew"
-            raise kind(f"the server is away ({_line(error)}){then}", where=self.path, mend=mend) from error
-        except psycopg.Error as error:
-            raise kind(f"failed ({_line(error)}){then}", where=self.path) from error
+    def _explained(self, outcome: str = "") -> AbstractContextManager[None]:
+        return self.schema.explained(self.path, outcome)
 
     def __del__(self) -> None:
         if getattr(self, "_connection", None) is not None and self._pid == os.getpid():

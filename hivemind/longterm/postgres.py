@@ -7,12 +7,13 @@ import json
 import unicodedata
 from array import array
 from collections.abc import Collection, Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from hivemind.boundary import boundary
 from hivemind.errors import UserError
-from hivemind.fs.postgres import Postgres, PostgresSchema, Statements
+from hivemind.fs.postgres import Postgres, PostgresSchema, Statements, check_url, connect
 from hivemind.longterm.errors import LongtermError, StoreDamaged
 from hivemind.longterm.filters import Condition
 from hivemind.longterm.rows import PLACES
@@ -20,7 +21,7 @@ from hivemind.longterm.rows import PLACES
 if TYPE_CHECKING:
     import psycopg
 
-__all__ = ["MemoryServer"]
+__all__ = ["MemoryServer", "ServerStatus", "server_status"]
 
 _INDEXED = 384  # the dimension of the default model: vectors of another are compared one by one
 _EXACT = 20_000  # vectors that are compared one by one rather than through the index
@@ -311,6 +312,43 @@ class MemoryServer(Postgres):
 
     def rebuild_words(self, sql: Statements) -> None:
         """The column of words is the server's own."""
+
+
+@dataclass(frozen=True, slots=True)
+class ServerStatus:
+    """A server of memories as it is now: its version (None: it is away), how many entries it has (None: nobody can tell), and
+    what is wrong, each with how to mend it."""
+
+    url: str
+    version: str | None = None
+    entries: int | None = None
+    problems: tuple[tuple[str, str], ...] = ()
+
+    def told(self) -> str:
+        """It in a line."""
+        if self.problems:
+            return f"PostgreSQL, {self.url}: {self.problems[0][0]} (hivemind doctor says how to mend it)"
+        return f"PostgreSQL {self.version}, {self.url}, entries: {self.entries or 0:,}"
+
+
+def server_status(url: str) -> ServerStatus:
+    """Look at a server of memories, for 3 seconds where nothing answers. Changes nothing there."""
+    version = entries = None
+    problems: list[tuple[str, str]] = []
+    try:
+        with (
+            _SCHEMA.explained(url),
+            closing(connect(check_url(url), LongtermError, {"connect_timeout": "3"})) as connection,
+        ):
+            connection.execute("SET statement_timeout = '3s'")
+            version = str(connection.info.parameter_status("server_version")).split()[0]
+            problems += _SCHEMA.lacks(connection, url)
+            if not problems and _SCHEMA.version(connection, url):
+                counted = connection.execute("SELECT coalesce(sum(entries), 0) FROM hivemind_memory.namespaces")
+                entries = sum(int(count) for (count,) in counted)
+    except UserError as error:
+        problems.append((error.what, error.mend or ""))
+    return ServerStatus(url, version, entries, tuple(problems))
 
 
 _NAME = object()

@@ -13,6 +13,7 @@ import pytest
 from hivemind import Hive
 from hivemind.longterm import open_store
 from tests.cli.conftest import Command, make_hive
+from tests.postgres import Server
 
 
 def test_what_is_remembered_is_found_listed_shown_and_forgotten(run: Command, hive: Path) -> None:
@@ -183,3 +184,19 @@ def test_the_memory_of_a_hives_agents_is_theirs_in_a_database_of_several_hives_a
     assert (shown["namespace"], shown["content"]) == (["memories", "analyst"], "seen in berlin")
     assert run("memory", "copy", str(tmp_path / "nowhere.db"), database).status == 2
     assert "already; nothing was copied" in run("memory", "copy", database, str(back)).err
+
+
+def test_a_hive_that_names_a_database_keeps_its_memories_there_and_says_how_it_is(run: Command, hive: Path) -> None:
+    settings, space = hive / "hive.yaml", ("shared", "hive")
+    with Server() as server:
+        url = server.new_database()
+        settings.write_text(f"{settings.read_text()}\nmemory: {url}\n")
+        run("memory", "remember", "tea at four", "--key", "tea")
+        assert not (hive / ".hive" / "memory.db").exists()
+        with open_store(url, None) as store:
+            assert store.list(space) == ["tea"]
+        assert run("status", "--json").json["memory"]["entries"] == 1
+        assert [one for one in run("doctor", "--json").json["findings"] if one["where"] == url] == []
+    assert "the server is away" in run("status").out
+    [found] = [one for one in run("doctor", "--json").json["findings"] if one["where"] == url]
+    assert found["mend"].startswith("start the server")

@@ -8,10 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from hivemind import Hive
 from hivemind.embedding import HashingEmbedder
 from hivemind.errors import UnknownVersion, UserError
 from hivemind.longterm import LongtermError, open_store
+from hivemind.longterm.postgres import server_status
 from tests.longterm.worker import SHARED
 from tests.postgres import Server
 
@@ -75,12 +75,35 @@ def test_people_see_the_columns_of_the_seed(database, postgres):
     assert rows == [(list(SHARED), "k", "tea", {"a": [1]}, 384)]
 
 
-def test_a_hive_that_names_a_database_keeps_its_memories_there(database, tmp_path):
-    settings = Hive.init(tmp_path / "hive").layout.root / "hive.yaml"
-    settings.write_text(f"{settings.read_text()}\nmemory: {database}\n")
-    hive = Hive.open(tmp_path / "hive")
-    hive.memory.upsert_memory(SHARED, "tea at four", key="tea")
-    hive.memory.close()
-    assert not hive.layout.memory_db.exists()
-    with open_store(database, None) as store:
-        assert store.list(SHARED) == ["tea"]
+def test_what_a_database_lacks_is_named_and_the_statement_that_is_told_mends_it(database, postgres):
+    name, role = database.rpartition("/")[2], "hive_" + database[-8:]
+    url = postgres.url(name, role)
+
+    def mended_problem() -> str:
+        (what, mend), *_ = server_status(url).problems
+        postgres.execute(mend.rpartition(": ")[2], name)
+        return what
+
+    postgres.execute(f"CREATE ROLE {role} LOGIN")
+    assert mended_problem() == "has no extension 'vector'"
+    assert mended_problem() == f"{role} may not make the schema hivemind_memory"
+    assert server_status(url).told().endswith("entries: 0")
+    postgres.execute(f"REVOKE CREATE ON DATABASE {name} FROM {role}")
+    with open_store(database, HashingEmbedder()) as store:
+        store.put(SHARED, "k", "tea")
+    assert mended_problem() == f"{role} may not use the tables of hivemind_memory"
+    postgres.execute("DROP INDEX hivemind_memory.entries_words", name)
+    assert mended_problem().startswith("has no index entries_words")
+    assert server_status(url).told().endswith("entries: 1")
+    with open_store(url, HashingEmbedder()) as store:  # these rights are enough for all that a store does
+        store.upsert_memory(("memories", "new"), "coffee", key="c")
+        store.put(SHARED, "k", "green tea")
+        store.create_user("Ann")
+        assert store.search(SHARED, "tea")[0].version == 2
+        assert store.delete(SHARED, "k")
+        assert store.purge() == 0
+        assert store.reindex() == 0
+        store.rebuild()
+        assert store.check() == []
+    postgres.execute("UPDATE hivemind_memory.version SET number = 9", name)
+    assert "version 9" in server_status(url).told()
