@@ -272,11 +272,15 @@ def _rows(
 ) -> list[Row]:
     (store, upserts), count = filled, len(made.texts)
     ours = {mode: _ours(store, mode) for mode in MODES}
-    times, found_keys = _in_turns(made, ours | rivals, others)
-    recall = sum(
-        len({int(hit.key[1:]) for hit in hits} & set(made.exact(vector))) / TOP
-        for (_, vector), hits in zip(made.queries, found_keys, strict=True)
-    ) / len(made.queries)
+    times, found = _in_turns(made, ours | rivals, others)
+
+    def recall(name: str) -> float:
+        asked = zip(made.queries, found[name], strict=False)
+        shares = [
+            len({int(hit.key[1:]) for hit in hits} & set(made.exact(vector))) / TOP for (_, vector), hits in asked
+        ]
+        return sum(shares) / len(shares)
+
     rows = [
         Row(
             f"{where}upserts a second, durable, batches of {BATCH}, up to {count:,}", count / upserts.wall, "/s",
@@ -293,7 +297,9 @@ def _rows(
         for mode in ("hybrid", "text")
     ]
     least = None if where else RECALL_TARGET
-    rows.append(Row(f"{where}recall@{TOP} of exact in {count:,}", recall, "", better="more", target=least))
+    their = {"PostgresStore": recall("PostgresStore")} if "PostgresStore" in rivals else {"": None}
+    what = f"{where}recall@{TOP} of exact in {count:,}"
+    rows += [Row(what, recall("vector"), "", *one, better="more", target=least) for one in their.items()]
     store.close()
     return rows
 
@@ -314,22 +320,21 @@ def _ours(store: MemoryStore, mode: Any) -> Callable[[str, Any], Sequence[Any]]:
 
 def _in_turns(
     made: Texts, searches: dict[str, Callable[[str, Any], Any]], others: Others
-) -> tuple[dict[str, Took], list[Any]]:
-    """The median of each, all asked in turns; and what ours found by meaning."""
+) -> tuple[dict[str, Took], dict[str, list[Any]]]:
+    """The median of each, all asked in turns; and what each found."""
     slow = set()
     for name, search in searches.items():  # what is opened, loaded and imported at the first use
         if seconds(lambda search=search: search(*made.queries[0])) > _SLOW_S and name not in MODES:  # type: ignore[misc]
             slow.add(name)
     times: dict[str, list[Took]] = {name: [] for name in searches}
-    found: list[Any] = []
+    found: dict[str, list[Any]] = {name: [] for name in searches}
     for number, query in enumerate(made.queries):
         for name, search in searches.items():
             if name in slow and number >= _OF_SLOW:
                 continue
             taken, hits = timed(partial(search, *query), others)
             times[name].append(taken)
-            if name == "vector":
-                found.append(hits)
+            found[name].append(hits)
     return {name: Took.middle(many) for name, many in times.items()}, found
 
 

@@ -6,12 +6,14 @@
 Whoever sleeps there moves the store's clock instead: what lives for seconds is tested in none.
 
 `test_langgraph.py` does that with what `langgraph_tests.py` has fetched, or with the checkout that the environment variable
-LANGGRAPH_CHECKOUT names.
+LANGGRAPH_CHECKOUT names. With STANDIN_DATABASE, the URL of a database with empty tables, each store is in a copy of that.
 """
 
 from __future__ import annotations
 
 import asyncio
+import os
+import secrets
 import sys
 import time
 from collections.abc import AsyncIterator, Iterator
@@ -46,6 +48,25 @@ def _clock() -> datetime:
     return datetime.now(UTC) + timedelta(seconds=_slept)
 
 
+_copies: dict[str, str] = {}
+
+
+def _place(path: str) -> str:
+    """The database of a path, and for each `:memory:` one of its own."""
+    empty = os.environ.get("STANDIN_DATABASE")
+    if empty is None:
+        return path
+    if path == ":memory:" or path not in _copies:
+        import psycopg
+
+        server, _, template = empty.rpartition("/")
+        name = f"standin_{secrets.token_hex(4)}"
+        with psycopg.connect(f"{server}/postgres", autocommit=True) as connection:
+            connection.execute(f"CREATE DATABASE {name} TEMPLATE {template} STRATEGY file_copy".encode())
+        _copies[path] = f"{server}/{name}"
+    return _copies[path]
+
+
 class Standin(HivemindStore):
     """HivemindStore, made as those tests make theirs."""
 
@@ -56,7 +77,7 @@ class Standin(HivemindStore):
         self.embeddings = ensure_embeddings(told["embed"]) if index else None
         embedder = None if self.embeddings is None else LangChainEmbedder(self.embeddings, told["dims"])
         fields = told.get("fields") or told.get("text_fields")
-        super().__init__(open_store(path, embedder, clock=_clock), fields=fields, ttl=ttl, mode=self.order)
+        super().__init__(open_store(_place(path), embedder, clock=_clock), fields=fields, ttl=ttl, mode=self.order)
         self.index_config = told or None
 
     @classmethod

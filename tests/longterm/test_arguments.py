@@ -10,7 +10,6 @@ from typing import Any
 
 import pytest
 
-from hivemind.embedding import HashingEmbedder
 from hivemind.errors import UserError
 from hivemind.longterm import EntryInvalid, LongtermError, MemoryStore, open_store
 
@@ -37,9 +36,8 @@ FIELDS = ("content", "metadata", "embedding", "category", "importance", "expires
 
 
 @pytest.fixture(scope="module")
-def store():
-    with open_store(":memory:", HashingEmbedder()) as found:
-        yield found
+def store(lasting):
+    return lasting
 
 
 def says_or_works(call) -> None:

@@ -9,6 +9,7 @@ import sys
 import time
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -30,48 +31,54 @@ from langgraph.store.base import (
 from hivemind.embedding import HashingEmbedder
 from hivemind.longterm import EntryInvalid, NamespaceInvalid, UpsertMemoryInput, open_store
 from hivemind.longterm.langgraph import HivemindStore, MemoryState, retrieve_memories, store_memories, told
+from tests.longterm.conftest import emptied
 from tests.longterm.faulty import Faulty
 
 ROOT = Path(__file__).parent.parent.parent
-SQL_OF_THEIRS = (  # they look at how their own store writes its SQL, or want a name of a filter refused that is no SQL here
-    "test_vector_store_initialization", "test_nonnull_migrations", "test_sql_injection_vulnerability",
-    "test_escape_glob_literal", "test_namespace_match_pattern", "test_list_namespaces_prefix_uses_indexable_condition",
+LEFT_OUT = (  # they look at how their own store writes its SQL, or want a name of a filter refused that is no SQL here
+    "test_store.py::test_vector_store_initialization", "test_store.py::test_nonnull_migrations",
+    "test_store.py::test_sql_injection_vulnerability", "test_store.py::test_escape_glob_literal",
+    "test_store.py::test_namespace_match_pattern", "test_store.py::test_list_namespaces_prefix_uses_indexable_condition",
+    "test_async_store.py::test_no_running_loop", "test_async_store.py::test_vector_store_initialization",
 )  # fmt: skip
 
 
 @pytest.fixture
-def store(tmp_path: Path):
-    with open_store(tmp_path / "memory.db", HashingEmbedder()) as memory:
-        yield HivemindStore(memory, fields=["text", "tags[*]"])
-        assert memory.check() == []
+def store(lasting):
+    yield HivemindStore(emptied(lasting), fields=["text", "tags[*]"])
+    assert lasting.check() == []
 
 
 # LangGraph's own tests
 
 
 @pytest.mark.parametrize(
-    ("library", "tests", "left_out"),
+    ("kind", "library", "tests", "left_out"),
     [
-        ("checkpoint", "test_store.py", ()),
-        ("checkpoint-sqlite", "test_store.py", SQL_OF_THEIRS),
-        ("checkpoint-sqlite", "test_ttl.py", ()),
-        ("checkpoint-sqlite", "test_async_store.py", ("test_no_running_loop", "test_vector_store_initialization")),
+        ("file", "checkpoint", ["test_store.py"], ()),
+        ("file", "checkpoint-sqlite", ["test_store.py", "test_ttl.py", "test_async_store.py"], LEFT_OUT),
+        ("server", "checkpoint-sqlite", ["test_store.py", "test_ttl.py", "test_async_store.py"], LEFT_OUT),
     ],
 )
 def test_the_store_passes_langgraphs_own_tests(
-    library: str, tests: str, left_out: tuple[str, ...], tmp_path: Path
+    kind: str, library: str, tests: list[str], left_out: tuple[str, ...], request: Any, tmp_path: Path
 ) -> None:
     """`make test` fetches them with LangGraph's source distributions; without a package index they are skipped."""
     checkout = Path(os.environ.get("LANGGRAPH_CHECKOUT") or ROOT / ".venv" / "langgraph-tests")
     if not (checkout / "libs" / library).is_dir():
         pytest.skip(f"LangGraph's own tests are not at {checkout}: python tests/longterm/langgraph_tests.py {checkout}")
+    where: dict[str, str] = {}
+    if kind == "server":
+        where["STANDIN_DATABASE"] = request.getfixturevalue("database")
+        with open_store(where["STANDIN_DATABASE"], None) as empty:
+            empty.users()
     told = [ROOT, Path(__file__).parent, checkout / "plugins", *filter(None, [os.environ.get("PYTHONPATH")])]
     ended = subprocess.run(
         [
             sys.executable, "-m", "pytest", "-q", "-p", "langgraph_standin", "-p", "pytest_mock",
             "-p", "pytest_asyncio.plugin", "-p", "no:cacheprovider",
-            "-o", "asyncio_mode=auto", *(f"--deselect=tests/{tests}::{name}" for name in left_out),
-            f"tests/{tests}",
+            "-o", "asyncio_mode=auto", *(f"--deselect=tests/{name}" for name in left_out),
+            *(f"tests/{name}" for name in tests),
         ],
         cwd=checkout / "libs" / library,
         env={
@@ -79,6 +86,7 @@ def test_the_store_passes_langgraphs_own_tests(
             "PYTHONPATH": os.pathsep.join(map(str, told)),
             "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1",
             "TMPDIR": os.fspath(tmp_path),  # their databases' locks would stay in the one of all
+            **where,
         },
         capture_output=True, text=True, timeout=240, check=False,
     )  # fmt: skip

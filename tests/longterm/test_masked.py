@@ -28,25 +28,29 @@ REFUSED = {
 }
 
 
-def assert_no_secret_in(folder):
-    for path in folder.rglob("*"):
-        content = path.read_bytes() if path.is_file() else b""
-        assert TOKEN.encode() not in content, path
-        assert b"MIIEpAIBAAKCAQEA7" not in content, path
+def assert_no_secret_in(store, folder):
+    with store.database.read() as sql:
+        rows = repr([sql.execute(f"SELECT * FROM {table}").fetchall() for table in store.tables])
+    files = [
+        path.read_bytes() for path in folder.rglob("*") if path.is_file()
+    ]  # those of the database, where it has any
+    for secret in (TOKEN, "MIIEpAIBAAKCAQEA7"):
+        assert secret not in rows
+        assert not any(secret.encode() in content for content in files)
 
 
 @pytest.mark.parametrize("way", STORED)
-def test_a_secret_is_masked_before_it_is_stored(way, tmp_path):
-    with open_store(tmp_path / "memory.db", embedder=None) as store:
+def test_a_secret_is_masked_before_it_is_stored(way, place, tmp_path):
+    with open_store(place, embedder=None) as store:
         STORED[way](store)
         assert MASK in store.get(ME, "k").content
-        assert_no_secret_in(tmp_path)
+        assert_no_secret_in(store, tmp_path)
 
 
 @pytest.mark.parametrize("way", REFUSED)
-def test_a_name_that_holds_a_secret_is_refused_without_saying_it(way, tmp_path):
-    with open_store(tmp_path / "memory.db", embedder=None) as store:
+def test_a_name_that_holds_a_secret_is_refused_without_saying_it(way, place, tmp_path):
+    with open_store(place, embedder=None) as store:
         with pytest.raises(LongtermError, match="secret") as refused:
             REFUSED[way](store)
         assert TOKEN not in str(refused.value)
-        assert_no_secret_in(tmp_path)
+        assert_no_secret_in(store, tmp_path)

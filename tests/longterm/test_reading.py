@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from datetime import UTC, datetime
-from pathlib import Path
 
 import pytest
 
@@ -18,10 +17,10 @@ def found(store: MemoryStore, query: str) -> list[tuple[str, str]]:
     return [(hit.key, hit.content) for hit in store.search(TALK, query)]
 
 
-def test_what_another_program_changed_is_read_anew(tmp_path: Path) -> None:
+def test_what_another_program_changed_is_read_anew(place) -> None:
     with (
-        open_store(tmp_path / "memory.db", HashingEmbedder(), durable=False) as one,
-        open_store(tmp_path / "memory.db", HashingEmbedder(), durable=False) as other,
+        open_store(place, HashingEmbedder(), durable=False) as one,
+        open_store(place, HashingEmbedder(), durable=False) as other,
     ):
         other.put(TALK, "a", "the cello is old")
         other.put(TALK, "b", "the cello is new")
@@ -32,16 +31,16 @@ def test_what_another_program_changed_is_read_anew(tmp_path: Path) -> None:
         assert found(one, "drum") == [("a", "the drum is old")]
 
 
-def test_a_change_of_what_is_said_about_it_is_read_anew(tmp_path: Path) -> None:
-    with open_store(tmp_path / "memory.db", HashingEmbedder(), durable=False) as store:
+def test_a_change_of_what_is_said_about_it_is_read_anew(place) -> None:
+    with open_store(place, HashingEmbedder(), durable=False) as store:
         for speaker in ("Ann", "Bob"):
             store.put(TALK, "a", MemoryEntry(content="I bought a boat", metadata={"speaker": speaker}))
             (hit,) = store.search(TALK, "What did Bob buy, a boat?")
             assert ("its speaker" in hit.why) == (speaker == "Bob")
 
 
-def test_a_link_and_an_expiry_that_were_set_meanwhile_are_shown(tmp_path: Path) -> None:
-    with open_store(tmp_path / "memory.db", HashingEmbedder(), durable=False) as store:
+def test_a_link_and_an_expiry_that_were_set_meanwhile_are_shown(place) -> None:
+    with open_store(place, HashingEmbedder(), durable=False) as store:
         for key in ("a", "b"):
             store.put(TALK, key, f"the cello is {key}")
         assert [hit.links for hit in store.search(TALK, "cello")] == [{}, {}]
@@ -52,8 +51,8 @@ def test_a_link_and_an_expiry_that_were_set_meanwhile_are_shown(tmp_path: Path) 
         assert hits["a"].expires_at == datetime(2100, 1, 1, tzinfo=UTC)
 
 
-def test_who_changes_a_hit_changes_no_other(tmp_path: Path) -> None:
-    with open_store(tmp_path / "memory.db", HashingEmbedder(), durable=False) as store:
+def test_who_changes_a_hit_changes_no_other(place) -> None:
+    with open_store(place, HashingEmbedder(), durable=False) as store:
         store.put(TALK, "a", MemoryEntry(content="the cello is old", metadata={"of": {"place": "attic"}}))
         for _ in range(2):
             (hit,) = store.search(TALK, "cello")
@@ -61,11 +60,10 @@ def test_who_changes_a_hit_changes_no_other(tmp_path: Path) -> None:
             hit.metadata["of"]["place"] = "cellar"
 
 
-def test_a_memory_that_was_embedded_meanwhile_waits_no_longer(tmp_path: Path) -> None:
-    path = tmp_path / "memory.db"
-    with open_store(path, None, durable=False) as without:
+def test_a_memory_that_was_embedded_meanwhile_waits_no_longer(place) -> None:
+    with open_store(place, None, durable=False) as without:
         without.put(TALK, "a", "the cello is old")
-    with open_store(path, HashingEmbedder(), durable=False) as store:
+    with open_store(place, HashingEmbedder(), durable=False) as store:
         (hit,) = store.search(TALK, "cello")
         assert hit.pending
         store.reindex()
@@ -73,9 +71,9 @@ def test_a_memory_that_was_embedded_meanwhile_waits_no_longer(tmp_path: Path) ->
         assert not hit.pending
 
 
-def test_only_so_much_is_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_only_so_much_is_kept(place, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(item, "_MOST_CHARACTERS", 60)
-    with open_store(tmp_path / "memory.db", HashingEmbedder(), durable=False) as store:
+    with open_store(place, HashingEmbedder(), durable=False) as store:
         for number in range(8):
             store.put(TALK, f"{number}", f"the cello number {number}")
         for _ in range(2):

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
+from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule, run_state_machine_as_test
 
-from hivemind.embedding import HashingEmbedder
-from hivemind.longterm import named, open_store, shown
+from hivemind.fs.postgres import Postgres
+from hivemind.longterm import named, shown
 from hivemind.longterm.namespace import decoded, encoded
+from tests.longterm.conftest import emptied
 
 HOSTILE = [
     "a", "b", "%", "_", "*", "?", "[a-z]", "a%", "a_", "a*", "'", '"', "''", "\\", "/", ".", ",", '","', "\n",
@@ -24,6 +25,12 @@ namespaces = st.lists(parts, min_size=2, max_size=4).map(tuple)
 few = settings(max_examples=60, deadline=None, suppress_health_check=list(HealthCheck))
 
 
+def fewer(store, usual=few):
+    """Of the examples a fifth on a server: its answers take longer, and what is walled off is in the statements of both."""
+    on_server = isinstance(store.database, Postgres)
+    return settings(usual, max_examples=usual.max_examples // 5) if on_server else usual
+
+
 @given(st.lists(namespaces, min_size=1, max_size=6, unique=True))
 @few
 def test_two_namespaces_never_have_one_name(found):
@@ -33,26 +40,29 @@ def test_two_namespaces_never_have_one_name(found):
     assert [named(shown(namespace)) for namespace in found] == found
 
 
-@given(mine=namespaces, theirs=namespaces, key=texts, query=texts, secret=parts, own=parts)
-@few
-def test_no_call_reaches_another_namespace(mine, theirs, key, query, secret, own):
+def test_no_call_reaches_another_namespace(lasting):
+    walled = given(st.just(lasting), namespaces, namespaces, texts, texts, parts, parts)
+    fewer(lasting)(walled(reaches_no_other))()
+
+
+def reaches_no_other(store, mine, theirs, key, query, secret, own):
     if mine == theirs:
         return
-    with open_store(":memory:", HashingEmbedder()) as store:
-        store.put(mine, key, {"content": own, "metadata": {query: own}})
-        alone = [(mode, answers(store, mine, query, own, mode)) for mode in ("hybrid", "vector", "text")]
-        store.put(theirs, key, {"content": secret, "metadata": {query: secret}})
-        store.put(theirs, query, secret + own)
-        for mode, before in alone:
-            assert answers(store, mine, query, own, mode) == before  # not even a score has changed
-        assert store.list(mine) == [key]
-        assert store.get(mine, key).content == own
-        assert len(store.history(mine, key)) == 1
-        below = {hit.namespace for hit in store.search(mine, own, prefix=True)}
-        assert all(namespace[: len(mine)] == mine for namespace in below)
-        assert store.delete(mine, key)
-        assert store.get(theirs, key) is not None
-        assert store.check() == []
+    emptied(store)
+    store.put(mine, key, {"content": own, "metadata": {query: own}})
+    alone = [(mode, answers(store, mine, query, own, mode)) for mode in ("hybrid", "vector", "text")]
+    store.put(theirs, key, {"content": secret, "metadata": {query: secret}})
+    store.put(theirs, query, secret + own)
+    for mode, before in alone:
+        assert answers(store, mine, query, own, mode) == before  # not even a score has changed
+    assert store.list(mine) == [key]
+    assert store.get(mine, key).content == own
+    assert len(store.history(mine, key)) == 1
+    below = {hit.namespace for hit in store.search(mine, own, prefix=True)}
+    assert all(namespace[: len(mine)] == mine for namespace in below)
+    assert store.delete(mine, key)
+    assert store.get(theirs, key) is not None
+    assert store.check() == []
 
 
 def answers(store, namespace, query, own, mode):
@@ -65,25 +75,26 @@ def answers(store, namespace, query, own, mode):
     return found
 
 
-@given(st.text(max_size=200))
-@few
-def test_any_text_may_be_asked_for(query):
-    with open_store(":memory:", HashingEmbedder()) as store:
-        store.put(("a", "b"), "k", "a text")
-        for mode in ("hybrid", "vector", "text"):
-            try:
-                query.encode()
-            except UnicodeEncodeError:
-                continue
-            store.search(("a", "b"), query, mode=mode)
+def test_any_text_may_be_asked_for(lasting):
+    fewer(lasting)(given(st.just(lasting), st.text(max_size=200))(may_be_asked_for))()
+
+
+def may_be_asked_for(store, query):
+    store.put(("a", "b"), "k", "a text")
+    for mode in ("hybrid", "vector", "text"):
+        try:
+            query.encode()
+        except UnicodeEncodeError:
+            continue
+        store.search(("a", "b"), query, mode=mode)
 
 
 class StoreIsADictionary(RuleBasedStateMachine):
     """What the store says is what a dictionary of dictionaries would, whatever is done to it."""
 
-    def __init__(self) -> None:
+    def __init__(self, store) -> None:
         super().__init__()
-        self.store = open_store(":memory:", HashingEmbedder())
+        self.store = emptied(store)
         self.model: dict[tuple, dict[str, list[str]]] = {}
 
     spaces = st.sampled_from([("a", "b"), ("a", "b", "c"), ("a", "%"), ("A", "b")])
@@ -125,8 +136,8 @@ class StoreIsADictionary(RuleBasedStateMachine):
 
     def teardown(self):
         assert self.store.check() == []
-        self.store.close()
 
 
-StoreIsADictionary.TestCase.settings = settings(max_examples=25, stateful_step_count=20, deadline=None)
-TestStoreIsADictionary = StoreIsADictionary.TestCase
+def test_a_store_is_a_dictionary(lasting):
+    steps = settings(few, max_examples=25, stateful_step_count=20)
+    run_state_machine_as_test(lambda: StoreIsADictionary(lasting), settings=fewer(lasting, steps))
