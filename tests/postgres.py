@@ -57,7 +57,7 @@ class Server:
     def __enter__(self) -> Self:
         try:
             command = ["initdb", "-D", str(self._data), "--auth=trust", "-U", "postgres", "-N", "-E", "UTF8"]
-            made = self._run(*command, "--locale=C.UTF-8")
+            made = self.run(*command, "--locale=C.UTF-8")
             if made.returncode:
                 pytest.skip(f"no PostgreSQL server can be made here: {made.stderr.strip()}")
             with open(self._data / "pg_hba.conf", "a") as file:
@@ -72,7 +72,8 @@ class Server:
         self.stop()
         shutil.rmtree(self.folder)
 
-    def _run(self, program: str, *arguments: str) -> subprocess.CompletedProcess[str]:
+    def run(self, program: str, *arguments: str) -> subprocess.CompletedProcess[str]:
+        """Run a program of PostgreSQL, which may write to `folder`."""
         return subprocess.run(
             [*self._as, str(self._programs / program), *arguments],
             capture_output=True, text=True, cwd="/", timeout=_LIMIT_S,
@@ -86,7 +87,7 @@ class Server:
         command = [*self._as, str(self._programs / "postgres"), "-D", str(self._data), *options]
         end = time.monotonic() + _LIMIT_S
         with open(self.folder / "log", "ab") as log:
-            while self._run("pg_isready", "-q", "-h", self.address, "-p", str(self.port)).returncode:
+            while self.run("pg_isready", "-q", "-h", self.address, "-p", str(self.port)).returncode:
                 # what one that was killed has left may be in its way for a moment: its children hold the shared memory
                 if self._process is None or self._process.poll() is not None:
                     self._process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=log, stderr=log, cwd="/")

@@ -201,7 +201,7 @@ class PostgresSchema:
             (self.name,),
         ).fetchall()
         for statement in (one for statements in self.migrations for one in statements):
-            found = re.match(r"CREATE (?:UNIQUE )?INDEX (\w+)", statement)
+            found = re.match(r"CREATE (?:UNIQUE )?INDEX (?!ON )(\w+)", statement)
             if found is not None and (found[1],) not in made:
                 again = f"DROP INDEX IF EXISTS {found[1]}; {' '.join(statement.split())}"
                 mend = f"as its owner: SET search_path = {self.name}, public; {again}"

@@ -160,6 +160,7 @@ def test_what_somebody_said_is_kept_with_who_and_when_and_linked(run: Command, h
     assert run("memory", "remember", "x", "--time", "yesterday").status == 2
 
 
+@pytest.mark.shows("promise: P74")
 def test_the_memory_of_a_hives_agents_is_theirs_in_a_database_of_several_hives_and_back_in_a_file(
     run: Command, tmp_path: Path, database: str
 ) -> None:

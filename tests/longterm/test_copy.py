@@ -59,6 +59,7 @@ def content(store):
     }
 
 
+@pytest.mark.shows("promise: P73")
 @pytest.mark.parametrize("way", ["in", "out"])
 def test_what_is_copied_is_the_same_in_every_part_and_goes_on_as_before(way, tmp_path, database):
     places = (tmp_path / "memory.db", database)
@@ -77,6 +78,7 @@ def test_what_is_copied_is_the_same_in_every_part_and_goes_on_as_before(way, tmp
         assert target.put(ANN, "boat", "Ann's boat is green.").version == 3
 
 
+@pytest.mark.shows("promise: P73")
 def test_a_copy_that_fails_leaves_nothing_and_says_why(tmp_path, database):
     with open_store(tmp_path / "memory.db", None) as store, open_store(database, None) as target:
         store.put(ANN, "k", "tea")

@@ -52,6 +52,7 @@ def store(lasting):
 # LangGraph's own tests
 
 
+@pytest.mark.shows("promise: P72")
 @pytest.mark.parametrize(
     ("kind", "library", "tests", "left_out"),
     [

@@ -18,6 +18,7 @@ from tests.postgres import Server
 _WORKER = Path(__file__).with_name("worker.py")
 
 
+@pytest.mark.shows("promise: P70")
 def test_what_was_acknowledged_stays_when_the_server_is_killed_and_the_store_connects_anew():
     with Server() as server, open_store(server.new_database(), HashingEmbedder()) as store:
         store.put(SHARED, "kept", "what was acknowledged")
@@ -38,6 +39,7 @@ def test_what_was_acknowledged_stays_when_the_server_is_killed_and_the_store_con
         assert store.search(SHARED, "acknowledged")[0].key == "kept"
 
 
+@pytest.mark.shows("promise: P71")
 def test_several_processes_count_in_one_entry_and_say_the_same_once(database):
     command = [sys.executable, str(_WORKER), database]
     workers = [subprocess.Popen([*command, what, ""]) for what in ("count", "count", "same", "same")]
@@ -49,6 +51,7 @@ def test_several_processes_count_in_one_entry_and_say_the_same_once(database):
         assert store.check() == []
 
 
+@pytest.mark.shows("promise: P76")
 @pytest.mark.parametrize("url", ["postgresql://ann:secret@host/db", "postgresql://host/db?password=secret"])
 def test_a_url_with_a_password_is_refused_and_not_shown(url, tmp_path):
     with pytest.raises(UserError, match="holds a password") as refused:
@@ -56,6 +59,7 @@ def test_a_url_with_a_password_is_refused_and_not_shown(url, tmp_path):
     assert "secret" not in str(refused.value)
 
 
+@pytest.mark.shows("promise: P76")
 def test_tables_of_another_version_are_refused_and_a_role_without_rights_is_told(database, postgres):
     open_store(database, None).put(SHARED, "k", "x")
     name = database.rpartition("/")[2]
@@ -75,6 +79,7 @@ def test_people_see_the_columns_of_the_seed(database, postgres):
     assert rows == [(list(SHARED), "k", "tea", {"a": [1]}, 384)]
 
 
+@pytest.mark.shows("promise: P75")
 def test_what_a_database_lacks_is_named_and_the_statement_that_is_told_mends_it(database, postgres):
     name, role = database.rpartition("/")[2], "hive_" + database[-8:]
     url = postgres.url(name, role)
@@ -107,3 +112,26 @@ def test_what_a_database_lacks_is_named_and_the_statement_that_is_told_mends_it(
         assert store.check() == []
     postgres.execute("UPDATE hivemind_memory.version SET number = 9", name)
     assert "version 9" in server_status(url).told()
+
+
+@pytest.mark.shows("promise: P77")
+def test_a_dump_that_is_put_back_is_the_same_memory(database, postgres):
+    other, dump = postgres.new_database(), str(postgres.folder / "dump.sql")
+    with open_store(database, HashingEmbedder()) as store:
+        store.put(SHARED, "k", {"content": "tea", "metadata": {"session": "s", "speaker": "Ann"}})
+        store.put(SHARED, "k", "green tea is for the afternoon")
+        before = store.history(SHARED, "k")
+    for program, *arguments in (
+        ("pg_dump", "-f", dump, database),
+        ("psql", "-qv", "ON_ERROR_STOP=1", "-f", dump, other),
+    ):
+        ended = postgres.run(program, *arguments)
+        assert ended.returncode == 0, ended.stderr
+    assert server_status(other).told().endswith("entries: 1")
+    with open_store(other, HashingEmbedder()) as store:
+        assert store.history(SHARED, "k") == before
+        assert store.search(SHARED, "green tea")[0].similarity > 0
+        assert store.check() == []
+        store.put(SHARED, "k", "black tea")
+        assert store.search(SHARED, "afternoon", mode="text") == []
+    postgres.drop_database(other)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule, run_state_machine_as_test
@@ -138,6 +139,7 @@ class StoreIsADictionary(RuleBasedStateMachine):
         assert self.store.check() == []
 
 
+@pytest.mark.shows("promise: P72")
 def test_a_store_is_a_dictionary(lasting):
     steps = settings(few, max_examples=25, stateful_step_count=20)
     run_state_machine_as_test(lambda: StoreIsADictionary(lasting), settings=fewer(lasting, steps))
