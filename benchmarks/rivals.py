@@ -1,17 +1,22 @@
-"""What else people take leases with: a SQLite table, and Redis' SET NX, each in its ordinary form."""
+"""What else people use, each in its ordinary form: leases in a SQLite table and by Redis' SET NX, huey's queue of tasks."""
 
 from __future__ import annotations
 
 import contextlib
+import importlib
+import importlib.util
+import os
 import shutil
 import socket
 import sqlite3
 import subprocess
+import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator
+from pathlib import Path
 
-__all__ = ["redis_server", "redis_set_nx", "sqlite_table"]
+__all__ = ["huey_tasks", "redis_server", "redis_set_nx", "sqlite_table"]
 
 Pair = Callable[[], None]
 _START_S = 10.0
@@ -94,3 +99,44 @@ def _wait_for(path: str) -> None:
             return
         time.sleep(0.02)
     raise TimeoutError(f"no Redis server at {path} within {_START_S:g} s")
+
+
+_HUEY = """
+import subprocess
+from huey import SqliteHuey
+huey = SqliteHuey(filename={path!r}, fsync={durable})
+
+@huey.task()
+def work():
+    return subprocess.run(["true"], capture_output=True, check=True).returncode
+"""
+
+
+def huey_tasks(number: int, workers: int, durable: bool) -> float | None:
+    """Commands a second that huey's consumer runs, its queue and its results in SQLite; None where huey is not installed."""
+    if importlib.util.find_spec("huey") is None:
+        return None
+    with tempfile.TemporaryDirectory() as folder:
+        module = f"huey_work_{time.time_ns()}"  # it is imported here and by the consumer: tasks have its name
+        Path(folder, f"{module}.py").write_text(_HUEY.format(path=f"{folder}/huey.db", durable=durable))
+        command = ["huey.bin.huey_consumer", f"{module}.huey", "-w", str(workers), "-k", "process"]
+        consumer = subprocess.Popen(
+            [sys.executable, "-m", *command], cwd=folder, env={**os.environ, "PYTHONPATH": folder + _others()},
+            stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
+        )  # fmt: skip
+        sys.path.insert(0, folder)
+        try:
+            work = importlib.import_module(module).work
+            work().get(blocking=True, timeout=_START_S)
+            began = time.perf_counter()
+            for result in [work() for _ in range(number)]:
+                result.get(blocking=True, timeout=60)
+            return number / (time.perf_counter() - began)
+        finally:
+            sys.path.remove(folder)
+            consumer.terminate()
+            consumer.wait()
+
+
+def _others() -> str:
+    return f"{os.pathsep}{given}" if (given := os.environ.get("PYTHONPATH")) else ""

@@ -20,6 +20,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from benchmarks.processes import family, processor_s, share_mb
+from benchmarks.rivals import huey_tasks
 from benchmarks.table import Row, show
 from hivemind.embedding.local import is_installed
 from hivemind.embedding.service import lock_of, users_folder
@@ -342,6 +343,8 @@ def _tasks(durability: str, quick: bool) -> Iterator[Row]:
             for kind, text in (("run: true", _RUN), ("a question", _ASK)):
                 rate = number / _do(layout, [text % at for at in range(number)])
                 name = f"tasks of one step ({kind}), {word}, {agents} agent{'s' if agents > 1 else ''}"
+                if kind == "run: true" and (huey := huey_tasks(number, agents, durability == "full")) is not None:
+                    yield Row(name, rate, "tasks/s", f"huey, {agents} processes", huey, "more", target=huey)
                 if agents > 1:
                     yield Row(name, rate, "tasks/s", "one agent", alone[kind], "more")
                 else:

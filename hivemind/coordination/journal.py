@@ -134,7 +134,7 @@ def _load_snapshot(folder: str, log: Log) -> tuple[State, int] | None:
         with boundary("snapshot", path), open(open_own(path, os.O_RDONLY), "rb") as file:
             found = os.fstat(file.fileno())
             end, digest = found.st_size - _DIGEST_BYTES, hashlib.sha256()
-            while file.tell() < end and (chunk := file.read(min(SEGMENT_BYTES, end - file.tell()))):
+            while file.tell() < end and (chunk := file.read(min(_CHUNK, end - file.tell()))):
                 digest.update(chunk)
             whole = file.read() == digest.hexdigest().encode() + b"\n"
             file.seek(0)
@@ -154,6 +154,7 @@ def _load_snapshot(folder: str, log: Log) -> tuple[State, int] | None:
 
 SEGMENT_BYTES = 8 * 1024 * 1024
 _DIGEST_BYTES = 65
+_CHUNK = 1 << 16
 _PART = 4  # a snapshot is written when the log has grown by this part of the last one, so that both grow alike
 _VERSION = 2
 _T = TypeVar("_T")

@@ -10,6 +10,7 @@ import logging
 import os
 import time
 from collections.abc import Collection, Iterator
+from itertools import islice
 from pathlib import Path
 
 from hivemind.boundary import Unreadable
@@ -262,13 +263,19 @@ class Intake:
     def _collect(self, limit: int | None) -> list[Message]:
         self.unsettled = 0
         found: list[Message] = []
-        for key, entry in list(self._waiting.items()):
-            if limit is not None and len(found) >= limit:
-                break
-            message = self._open(key, entry)
-            if message is not None:
-                found.append(message)
-        return found
+        opened: set[str] = set()
+        while True:
+            next_ones = islice(self._waiting.items(), None if limit is None else limit + len(opened))
+            todo = [(key, entry) for key, entry in next_ones if key not in opened]  # never a copy of a long backlog
+            if not todo:
+                return found
+            for key, entry in todo:
+                opened.add(key)
+                message = self._open(key, entry)
+                if message is not None:
+                    found.append(message)
+                if len(found) == limit:
+                    return found
 
     def _key(self, entry: Entry) -> str | None:
         try:
