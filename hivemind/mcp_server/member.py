@@ -211,7 +211,7 @@ class Member:
         work.hear()
         own_name = self.tools[tool].arguments.own_name if tool in self.tools else str
         asked = next((value for name, value in arguments.items() if own_name(name) == "step"), None)
-        named = next((step for step in work.steps() if step.id == asked), None)
+        named = work.step(asked) if isinstance(asked, str) else None
         return focus_on(work) if named is None else Focus("finish_step", work=work, step=named)
 
     def _waits(self, focus: Focus, parking: Parking) -> dict[str, Any]:

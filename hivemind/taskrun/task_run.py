@@ -274,6 +274,13 @@ class TaskRun:
         found = self._hive.steps.list(self.task.id)
         return [PlannedStep(step, self._todo(step)) for step in found if self._is_mine(step)]
 
+    def step(self, step_id: str) -> PlannedStep | None:
+        """The step with that id, if it is one of this attempt."""
+        found = self._hive.journal.view(lambda state: state.step(step_id))
+        if found is None or found.task != self.task.id or not self._is_mine(found):
+            return None
+        return PlannedStep(found, self._todo(found))
+
     def _is_mine(self, step: Step) -> bool:
         """Steps that a person or another tool added to the task count as well; those of an earlier attempt do not."""
         return bool(step.meta.get("attempt", self.attempt) == self.attempt)

@@ -122,9 +122,8 @@ class Session:
         Raises UserError for any other.
         """
         wanted = step_id or (self.focus.step.id if self.focus.step else None)
-        for step in self.focus.work.steps() if self.focus.work is not None else ():
-            if step.id == wanted:
-                return step
+        if wanted is not None and self.focus.work is not None and (step := self.focus.work.step(wanted)) is not None:
+            return step
         lease = None if wanted is None else self.hive.leases.get(wanted)
         if lease is None or lease.holder_agent_id != self.agent:
             where = "whose lease you hold" if self.focus.work is None else f"of task {self.focus.work.task.id}"
