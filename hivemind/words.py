@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-__all__ = ["GENERIC_WORDS", "NUMBERS", "STOP_WORDS"]
+__all__ = ["GENERIC_WORDS", "STOP_WORDS"]
 
 STOP_WORDS = frozenset(
     """
@@ -40,13 +40,3 @@ GENERIC_WORDS = frozenset(
     """.split()  # noqa: SIM905 - a list of words, not of literals
 )
 """Words that a question about anything may use: they count, but not for much."""
-
-NUMBERS = frozenset(
-    """
-    one two three four five six seven eight nine ten eleven twelve thirteen fourteen fifteen sixteen seventeen eighteen
-    nineteen twenty thirty forty fifty sixty seventy eighty ninety hundred hundreds thousand thousands million millions
-    dozen dozens half twice once several ein zwei drei vier fünf sechs sieben acht neun zehn elf zwölf zwanzig dreißig
-    vierzig fünfzig sechzig siebzig achtzig neunzig hundert tausend
-    """.split()  # noqa: SIM905 - a list of words, not of literals
-)
-"""Words that say how many."""

@@ -17,11 +17,11 @@ __all__ = ["Confidence", "best_of", "confidence_of", "quote_span"]
 Level = Literal["sure", "likely", "weak"]
 
 # Chosen on the `tune` half of benchmarks/retrieval/questions.jsonl (docs/retrieval.md, *Refusals*).
-_ENOUGH = 1.09  # of cosine + nearest sentence's + _WORDS × covered + _WORDS × known: below it nothing is said to answer
+_ENOUGH = 1.07  # of cosine + nearest sentence's + _WORDS × covered + _WORDS × known: below it nothing is said to answer
 _ENOUGH_BY_WORDS = 0.36  # of covered × (1 + known) / 2, where nothing is known of meanings
 _MOST_BY_WORDS = 1.19  # words alone make nothing sure
 _WORDS = 0.3
-_SURE = 1.27  # times enough
+_SURE = 1.29  # times enough
 _QUOTED = 800  # characters: a shorter passage is quoted whole
 _OF_ONE = 2  # of one origin, before the best of all others
 _ALIKE = 0.8  # the share of words from which on two texts say the same

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple, Protocol, TypeVar
 
@@ -170,10 +170,10 @@ class Engine:
         weights = weights or self.weights
         asked = query_of(query, self.readings.stems, source.total, source.how_often)
         most = max(self._candidates, 2 * limit)
-        rankings = [source.matching(rarest(asked.terms, most, source.total), most)]
-        if asked.meaning is not None:
-            rankings.append([one for one, _ in self.nearest(sql, source, asked, most)])
-        candidates = self._read(sql, source, asked, _first(rankings, max(self._closely, 2 * limit)), weights)
+        by_words = source.matching(rarest(asked.terms, most, source.total), most)
+        near = dict[int, float]() if asked.meaning is None else dict(self.nearest(sql, source, asked, most))
+        ids = _first([by_words, list(near)], max(self._closely, 2 * limit))
+        candidates = self._read(sql, source, asked, ids, near, weights)
         ranked = rank(asked, candidates, weights)
         found = kept(asked, candidates)
         ranked = [one for one in ranked if found[one.place]]
@@ -196,13 +196,15 @@ class Engine:
         asked, there = self.readings.stems(matching(query)), set(self.readings.stems(words_of(text)))
         return sum(stem in there for stem in asked) / len(asked) if asked else 0.0
 
-    def _read(self, sql: Sql, source: Source, query: Query, ids: Collection[int], weights: Weights) -> list[Candidate]:
+    def _read(
+        self, sql: Sql, source: Source, query: Query, ids: Collection[int], known: Mapping[int, float], weights: Weights
+    ) -> list[Candidate]:
         items = sorted({item.id: item for item in source.items(sorted(ids))}.values(), key=lambda item: item.id)
         readings = self.readings.of(items, [term.stem for term in query.terms])
-        cosines, near = dict[int, float](), dict[int, Near]()
-        if query.meaning is not None:  # read anew: the index may know what this transaction does not
+        cosines, near = dict(known), dict[int, Near]()
+        if query.meaning is not None:
             meanings = {item.meaning for item in items}
-            cosines = self.vectors.cosines(sql, query.model, query.meaning.vector, meanings)
+            cosines |= self.vectors.cosines(sql, query.model, query.meaning.vector, meanings - known.keys())
             near = nearest_parts(sql, query.model, query.meaning, meanings)
         by_words = matches(query, items, [readings[item.id] for item in items], weights)
         places = {item.id: place for place, item in enumerate(items)}

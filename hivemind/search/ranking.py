@@ -11,9 +11,8 @@ from itertools import pairwise
 
 from hivemind.search.item import Item, Reading
 from hivemind.search.parts import Near
-from hivemind.search.query import Query, has_name, has_time, in_first_person
-from hivemind.search.words import bm25_of_tallies, words_of
-from hivemind.words import NUMBERS
+from hivemind.search.query import Query, has_time, in_first_person
+from hivemind.search.words import bm25_of_tallies
 
 __all__ = ["Candidate", "Weights", "borne_out", "rank"]
 
@@ -21,7 +20,6 @@ _K1, _B = 1.2, 0.75  # BM25: saturation, and how much length counts beside the u
 _SESSIONS = 2  # of one session alone nothing can be said
 _TOLD = 0.05  # of a score of 1: what counts less is not told
 _BEST = 3  # cosines that a session is judged by
-_BEFORE = 3  # words between a number and what it counts: "at most 32 of the devices"
 _CREDIT = {"text": 1.0, "heading": 0.95, "titles": 0.85, "labels": 0.7, "example": 0.5}  # of a word there, as covered
 
 
@@ -38,7 +36,6 @@ class Weights:
     example: float = 0.4
     covered: float = 0.0  # the share of the words' score that is had only in so far as the query is covered
     together: float = 0.0  # what two words gain that stand side by side, as in the query
-    counted: float = 0.0  # what a word gains by a number before it, where an amount is asked for
     lead: float = 0.0  # what the first text below a heading gains by each word of the heading
     neighbour: float = 0.3  # of how near the item before and the item after are in meaning
     answer: float = 0.2  # and of the one before, if it asks
@@ -48,9 +45,7 @@ class Weights:
     first_person: float = 0.1  # and of themselves
     session: float = 0.2  # what the session as a whole has in common with it, 0 to 1
     date: float = 0.4  # it is of a month or year that the query names
-    day: float = 0.2  # and near to the day
     time: float = 0.1  # it says when, and that is asked
-    name: float = 0.1  # it says a name, and who, where or which is asked
     asking: float = -0.1  # it ends with a question
 
 
@@ -143,24 +138,10 @@ def _match(query: Query, item: Item, reading: Reading, average: float, weights: 
             found.score += term.weight * weights.lead
     asked = query.asked
     found.covered = covered / asked if asked else 0.0
-    if weights.counted and query.amount and found.score:
-        found.score += weights.counted * _counted(query, item, reading)
     if weights.together:
         found.score += weights.together * _together(query, reading)
     found.score *= 1 - weights.covered + weights.covered * found.covered
     return found
-
-
-def _counted(query: Query, item: Item, reading: Reading) -> float:
-    """The weight of the words of a query that asks how many, of which the text says a number."""
-    words = words_of(item.text)
-
-    def is_counted(at: int) -> bool:
-        return any(word.isdigit() or word in NUMBERS for word in words[max(0, at - _BEFORE) : at])
-
-    return sum(
-        term.weight for term in query.terms if any(map(is_counted, reading.places.get(term.stem, {}).get("text", ())))
-    )
 
 
 def _together(query: Query, reading: Reading) -> float:
@@ -224,11 +205,9 @@ def _signs(query: Query, one: Candidate, weights: Weights) -> list[tuple[str, fl
         if in_first_person(text):
             found.append(("that it is in the first person", weights.first_person))
     if want.dates and moment is not None and want.dates.fits(moment):
-        found.append(("its date", weights.date + (weights.day if want.dates.is_near(moment) else 0.0)))
+        found.append(("its date", weights.date))
     if weights.time and want.time and has_time(text):
         found.append(("that it says when", weights.time))
-    if weights.name and want.name and has_name(text):
-        found.append(("that it says a name", weights.name))
     if one.reading.asks:
         found.append(("that it only asks", weights.asking))
     return found

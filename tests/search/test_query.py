@@ -15,7 +15,7 @@ from hivemind.search.words import Stems
         ([5_000, 7_000], ["w0"]),
         ([150, 40, 1_000], ["w1", "w0", "w2"]),  # too few to leave any out
         ([3_100, 215, 1], ["w2", "w1"]),
-        ([500, 500, 500, 500, 500], ["w0", "w1"]),
+        ([250, 250, 250, 250, 250], ["w0", "w1"]),
         ([0, 3], ["w1"]),  # what nothing has finds nothing
         ([], []),
     ],
@@ -29,8 +29,6 @@ def test_a_name_that_nothing_has_weighs_more_than_a_word_that_any_question_may_u
     query = query_of(Query("Which name does Zanzibar use?"), Stems(), 1_000, lambda *_: 0)
     weight = {term.word: term.weight for term in query.terms}
     assert weight["zanzibar"] > 4 * weight["name"]
-    assert not query.amount
-    assert query_of(Query("how many boats"), Stems(), 10, lambda *_: 1).amount
 
 
 def test_a_query_that_is_a_name_stays_one() -> None:
