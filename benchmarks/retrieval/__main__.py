@@ -23,8 +23,9 @@ WITHOUT: Mapping[str, Mapping[str, float]] = {
     "speaker and first person": {"speaker": 0.0, "first_person": 0.0},
     "first person": {"first_person": 0.0},
     "session": {"session": 0.0},
-    "date": {"date": 0.0},
+    "date and day": {"date": 0.0, "day": 0.0},
     "time asked for": {"time": 0.0},
+    "name asked for": {"name": 0.0},
     "questions count less": {"asking": 0.0},
 }
 VALUES: Mapping[str, Sequence[float]] = {  # of each weight: about half, itself, half as much again
@@ -38,7 +39,9 @@ VALUES: Mapping[str, Sequence[float]] = {  # of each weight: about half, itself,
     "first_person": (0.05, 0.1, 0.15),
     "session": (0.1, 0.2, 0.3),
     "date": (0.2, 0.4, 0.6),
+    "day": (0.1, 0.2, 0.3),
     "time": (0.05, 0.1, 0.15),
+    "name": (0.05, 0.1, 0.15),
     "asking": (-0.05, -0.1, -0.15),
 }
 Built = list[tuple[Conversation, System]]

@@ -24,7 +24,7 @@ __all__ = ["WEIGHTS", "Hit", "find_hits", "find_passages", "scored", "title_of"]
 
 WEIGHTS = Weights(
     meaning=4.0, sentence=0.6, late=3.0, covered=0.6, together=0.35, lead=0.6, neighbour=0.1, session=0.6,
-    answer=0.0, said_before=0.0, said_after=0.0, time=0.0, asking=0.0,
+    answer=0.0, said_before=0.0, said_after=0.0, time=0.0, name=0.0, asking=0.0,
 )  # fmt: skip
 """Chosen on the half of the questions that is for tuning (benchmarks/retrieval); round numbers on a plateau."""
 

@@ -15,7 +15,7 @@ from hivemind.search.words import Stems, matching, rarity, words_of
 from hivemind.words import GENERIC_WORDS, STOP_WORDS
 
 __all__ = [
-    "Query", "Term", "asks_only", "has_time", "in_first_person", "moment_of", "named_in", "query_of",
+    "Query", "Term", "asks_only", "has_name", "has_time", "in_first_person", "moment_of", "named_in", "query_of",
     "rarest", "wanted", "without",
 ]  # fmt: skip
 
@@ -35,17 +35,20 @@ _WHEN = re.compile(
     r"\s*(?:when|how long ago|(?:in |on |since )?(?:what|which) (?:date|day|week|month|year|time|season))\b",
     re.IGNORECASE,
 )
+_WHO = re.compile(r"\s*(?:who|whom|whose|where|which)\b", re.IGNORECASE)
 _FIRST = re.compile(r"\b(?:I|I['’](?:m|ve|d|ll)|[Mm]y|me|mine|[Ww]e|[Oo]ur|us|myself)\b")
+_INNER_NAME = re.compile(r"(?<=[a-z,] )[A-Z][a-z]+")
 _NOTE = re.compile(r"\s*\[[^\]]*\]\s*$")
 _KEPT = 1_024  # what was found in so many texts: the next question looks at many of them again
 
 
 @dataclass(frozen=True, slots=True)
 class Dates:
-    """The months and years that a question names."""
+    """The months, years and days that a question names."""
 
     months: frozenset[int]
     years: frozenset[int]
+    days: frozenset[int]
 
     def __bool__(self) -> bool:
         return bool(self.months or self.years)
@@ -54,18 +57,23 @@ class Dates:
         """Whether a moment is in the months and years that are named."""
         return (not self.months or moment.month in self.months) and (not self.years or moment.year in self.years)
 
+    def is_near(self, moment: date) -> bool:
+        """Whether it is also within three days of a day that is named."""
+        return bool(self.months) and self.fits(moment) and any(abs(moment.day - day) <= 3 for day in self.days)
+
 
 @dataclass(frozen=True, slots=True)
 class Wanted:
-    """What would answer a question: a time, something of a certain date."""
+    """What would answer a question: a time, a name, something of a certain date."""
 
     time: bool
+    name: bool
     dates: Dates
 
 
 def wanted(query: str) -> Wanted:
     """What a question asks for, by how it begins and the dates that it names."""
-    return Wanted(_WHEN.match(query) is not None, _dates(query.lower()))
+    return Wanted(_WHEN.match(query) is not None, _WHO.match(query) is not None, _dates(query.lower()))
 
 
 def _dates(text: str) -> Dates:
@@ -74,9 +82,12 @@ def _dates(text: str) -> Dates:
         sure = found[0] in _MONTHS and found[0] not in _WORDS_TOO
         if found[0] in _MONTH and (sure or _SURE.search(text[: found.start()])):
             months.add(_MONTH[found[0]])
-    months |= {int(month) for month in re.findall(r"\b\d{4}-(\d\d)(?:-\d\d)?\b", text) if 1 <= int(month) <= 12}
+    iso = re.findall(r"\b(\d{4})-(\d\d)(?:-(\d\d))?\b", text)
+    months |= {int(month) for _, month, _ in iso if 1 <= int(month) <= 12}
+    days = {int(day) for _, _, day in iso if day}
+    days |= {int(day) for day in re.findall(r"\b([0-3]?\d)(?:st|nd|rd|th)?\b", text) if 1 <= int(day) <= 31}
     years = {int(year) for year in re.findall(r"\b(?:19|20)\d\d\b", text)}
-    return Dates(frozenset(months), frozenset(years))
+    return Dates(frozenset(months), frozenset(years), frozenset(days) if months else frozenset())
 
 
 def moment_of(value: object) -> date | None:
@@ -92,6 +103,12 @@ def moment_of(value: object) -> date | None:
 def has_time(text: str) -> bool:
     """Whether a text says when: a day, a month, a year, "yesterday", "last week"."""
     return _TIME.search(text) is not None
+
+
+@lru_cache(maxsize=_KEPT)
+def has_name(text: str) -> bool:
+    """Whether a word within a sentence begins as names do."""
+    return _INNER_NAME.search(text) is not None
 
 
 @lru_cache(maxsize=_KEPT)

@@ -11,7 +11,7 @@ from itertools import pairwise
 
 from hivemind.search.item import Item, Reading
 from hivemind.search.parts import Near
-from hivemind.search.query import Query, has_time, in_first_person
+from hivemind.search.query import Query, has_name, has_time, in_first_person
 from hivemind.search.words import bm25_of_tallies
 
 __all__ = ["Candidate", "Weights", "borne_out", "rank"]
@@ -45,7 +45,9 @@ class Weights:
     first_person: float = 0.1  # and of themselves
     session: float = 0.2  # what the session as a whole has in common with it, 0 to 1
     date: float = 0.4  # it is of a month or year that the query names
+    day: float = 0.2  # and near to the day
     time: float = 0.1  # it says when, and that is asked
+    name: float = 0.1  # it says a name, and who, where or which is asked
     asking: float = -0.1  # it ends with a question
 
 
@@ -205,9 +207,11 @@ def _signs(query: Query, one: Candidate, weights: Weights) -> list[tuple[str, fl
         if in_first_person(text):
             found.append(("that it is in the first person", weights.first_person))
     if want.dates and moment is not None and want.dates.fits(moment):
-        found.append(("its date", weights.date))
+        found.append(("its date", weights.date + (weights.day if want.dates.is_near(moment) else 0.0)))
     if weights.time and want.time and has_time(text):
         found.append(("that it says when", weights.time))
+    if weights.name and want.name and has_name(text):
+        found.append(("that it says a name", weights.name))
     if one.reading.asks:
         found.append(("that it only asks", weights.asking))
     return found

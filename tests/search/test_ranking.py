@@ -91,19 +91,20 @@ def test_a_date_in_the_question_finds_entries_of_that_time(store: MemoryStore) -
 
 
 @pytest.mark.parametrize(
-    ("text", "months", "years"),
+    ("text", "months", "years", "days"),
     [
-        ("What happened on 14 August, 2023?", {8}, {2023}),
-        ("What may Ann do in March?", {3}, set()),
-        ("May we march?", set(), set()),
-        ("since Sept 3rd", {9}, set()),
-        ("on 2022-11-05", {11}, {2022}),
-        ("the 3 boats of 1999", set(), {1999}),
+        ("What happened on 14 August, 2023?", {8}, {2023}, {14}),
+        ("What may Ann do in March?", {3}, set(), set()),
+        ("May we march?", set(), set(), set()),
+        ("since Sept 3rd", {9}, set(), {3}),
+        ("on 2022-11-05", {11}, {2022}, {5, 11}),
+        ("the 3 boats of 1999", set(), {1999}, set()),
     ],
 )
-def test_dates_are_read_as_people_write_them(text: str, months: set[int], years: set[int]) -> None:
+def test_dates_are_read_as_people_write_them(text: str, months: set[int], years: set[int], days: set[int]) -> None:
     found = wanted(text).dates
     assert (set(found.months), set(found.years)) == (months, years)
+    assert days <= set(found.days)
 
 
 def test_a_session_that_is_about_it_lifts_what_was_said_in_it(store: MemoryStore) -> None:
