@@ -155,17 +155,20 @@ class PostgresSchema:
     def _extension(
         self, connection: psycopg.Connection[Any], name: str, least: tuple[int, ...]
     ) -> Iterator[tuple[str, str]]:
-        found, there = connection.execute(
-            "SELECT max(extversion), (SELECT count(*) FROM pg_available_extensions WHERE name = %s) FROM pg_extension"
-            " WHERE extname = %s",
+        """What is wrong with an extension; one that the role may make itself is not lacking."""
+        found, may = connection.execute(
+            "SELECT (SELECT extversion FROM pg_extension WHERE extname = %s), (SELECT bool_or(r.rolsuper OR v.trusted AND"
+            " has_database_privilege(current_database(), 'CREATE')) FROM pg_available_extension_versions v, pg_roles r"
+            " WHERE v.name = %s AND r.rolname = current_user)",
             (name, name),
-        ).fetchone() or ("", 0)
+        ).fetchone() or (None, None)
         with boundary("version of an extension", name):
             numbers = tuple(int(part) for part in (found or "").split(".") if part.isdigit())
-        if found is None and not there:
+        if found is None and may is None:
             yield f"its server has no extension {name!r}", "install pgvector on the server"
         elif found is None:
-            yield f"has no extension {name!r}", f"as an administrator of the database: CREATE EXTENSION {name}"
+            if not may:
+                yield f"has no extension {name!r}", f"as an administrator of the database: CREATE EXTENSION {name}"
         elif numbers < least:
             wanted = ".".join(map(str, least))
             yield f"its extension {name!r} is {found}, {wanted} is needed", f"ALTER EXTENSION {name} UPDATE"
