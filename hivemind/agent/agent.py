@@ -266,21 +266,15 @@ class Agent:
         return 0.0
 
     def conversation(self, turn: Turn) -> Conversation:
-        """The conversation that the turn goes on: the task's, or that of a thread of mail."""
+        """The conversation that the turn goes on: the task's, or, of a mind that reads, that of a thread of mail."""
         work, message = turn.focus.work, turn.focus.message
         if work is not None:
             found: Conversation = work.conversation
             return found
         assert message is not None
-        by_rule = self.works_by_rule(turn)
-        about = message.id if by_rule else message.thread
-        if about not in self._threads:
-            self._threads[about] = self._without_file() if by_rule else self._thread(about)
-        return self._threads[about]
-
-    def _without_file(self) -> Conversation:
-        """Of turns by rule about a letter: kept nowhere, since the next one only needs the last one's results."""
-        return Conversation((), lambda *_: None, self.name)
+        if message.thread not in self._threads:
+            self._threads[message.thread] = self._thread(message.thread)
+        return self._threads[message.thread]
 
     def _thread(self, about: str) -> Conversation:
         """The conversation of a thread of mail, by the Message-ID with which it began."""
@@ -293,8 +287,7 @@ class Agent:
     def let_go(self, message: Message) -> None:
         """Keep no conversation about a letter that is over: the next one of its thread reads the file."""
         if message not in self.scheduler.letters:
-            for about in (message.id, message.thread):
-                self._threads.pop(about, None)
+            self._threads.pop(message.thread, None)
 
     def session(self, turn: Turn) -> Session:
         """What tools work with in this turn."""

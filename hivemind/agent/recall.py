@@ -135,7 +135,7 @@ def recall(agent: Agent, turn: Turn) -> None:
     For one that reads `select` asks, at the start of an epoch."""
     if agent.works_by_rule(turn):
         turn.found = agent.memory.found(turn.focus, questions_of(turn.focus))
-        turn.before = agent.conversation(turn).before
+        turn.before = agent.conversation(turn).before if turn.focus.work is not None else ()
 
 
 def answer(

@@ -47,9 +47,10 @@ def tidy(agent: Agent, turn: Turn) -> None:
 def _record(agent: Agent, turn: Turn) -> None:
     """What a mind that reads has said stands in the conversation already; a rule's turn is written whole, in one go."""
     focus = turn.focus
-    if focus.work is None and agent.works_by_rule(turn):
-        _log_mail(agent, turn)
     if not agent.works_by_rule(turn):
+        return
+    if focus.work is None:
+        _log_mail(agent, turn)
         return
     thought = turn.thought
     if thought is None or (turn.parking is not None and not turn.results):
