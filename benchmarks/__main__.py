@@ -28,6 +28,7 @@ def main(argv: Sequence[str] | None = None, *, topics: Sequence[Topic] = TOPICS,
     arguments = _arguments(argv, topics)
     chosen = [topic for topic in topics if not arguments.topics or topic.name in arguments.topics]
     folder = Path(tempfile.mkdtemp(prefix="hivemind-benchmarks-"))
+    folder.chmod(0o755)  # a PostgreSQL server that root starts is another user's
     try:
         report = _measure(chosen, arguments.quick, folder)
     finally:
