@@ -79,7 +79,7 @@ class _Process:
         hive.mail.ensure(EXCHANGE)
         with (
             Doorbell(hive.layout.doorbells, EXCHANGE) as self._bell,
-            open_watcher(hive.config.watch, [hive.layout.journal], [], self._journal_written),
+            open_watcher(hive.config.watch, [], [hive.layout.journal], self._journal_written),
         ):
             while not self.ending():
                 check()
@@ -188,6 +188,7 @@ class _Carrying:
 
     def _round(self) -> None:
         """What goes by the clock: a sign of life, who the others are, what is old."""
+        self._process.written = True  # a watcher may miss something
         from psycopg.types.json import Jsonb
 
         hive = self._hive

@@ -39,7 +39,11 @@ __all__ = [
 
 FOLDER = Path(__file__).parent / "report"
 PROMISES = REPOSITORY / "docs" / "promises.md"
-_OTHER = {"power": "power", "hostile input": "input"}  # faults that are made elsewhere, and what they are after
+_OTHER = {
+    "power": "power",
+    "hostile input": "input",
+    "linked hives": "hives",
+}  # faults that are made elsewhere, and what they are after
 _BEGAN = time.monotonic()
 BEGIN, END = "<!-- the harness writes from here -->", "<!-- to here -->"
 
