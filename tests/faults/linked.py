@@ -179,15 +179,15 @@ def _round(
     amount: tuple[int, int], known: tuple[dict[str, str], dict[str, str]],
 ) -> None:  # fmt: skip
     given, sent = known
-    for at in range(amount[0]):
-        giver, key = plan.choice(machines), f"r{number}-{at}"
-        giver.hive.tasks.add(
-            f"Write {key}.",
-            id=key,
-            where="any",
-            steps=[{"wait": f"{plan.randrange(1, 4)}s"}, {"write": {"path": "out.txt", "text": key}}],
-        )
-        given[key] = giver.name
+
+    def drop(numbers: range) -> None:
+        for at in numbers:
+            giver, key = plan.choice(machines), f"r{number}-{at}"
+            steps = [{"wait": f"{plan.randrange(1, 6)}s"}, {"write": {"path": "out.txt", "text": key}}]
+            giver.hive.tasks.add(f"Write {key}.", id=key, where="any", steps=steps)
+            given[key] = giver.name
+
+    drop(range(amount[0] // 2))
     for at in range(amount[1]):
         giver, to = plan.sample(machines, 2)
         giver.hive.mail.send("ada", f"human@{to.name}", f"letter {number}-{at}", "")
@@ -196,6 +196,8 @@ def _round(
     time.sleep(plan.random() * 2)
     server.start()
     time.sleep(31)  # for so long no lease ends after its start
+    drop(range(amount[0] // 2, amount[0]))
+    time.sleep(1 + plan.random() * 3)  # some of them are in hand
     killed, stopped, cut = plan.sample(machines, 3)
     killed.signal(signal.SIGKILL)
     stopped.signal(signal.SIGSTOP)

