@@ -76,6 +76,7 @@ def test_a_letter_that_the_runtime_has_not_written_is_not_sent(pair: tuple[Linke
     until(lambda: list((box / ".Dead").glob("*.why")))
 
 
+@pytest.mark.shows("promise: P58")
 @pytest.mark.parametrize(
     ("dies", "point"),
     [
@@ -109,6 +110,7 @@ def test_letters_cross_once_wherever_a_process_is_killed(
     assert berlin.subjects("coder") == ["Undelivered: Once"]
 
 
+@pytest.mark.shows("promise: P59")
 def test_journals_are_shipped_as_they_grow_whole_and_in_order_and_read_as_one(
     pair: tuple[LinkedHive, LinkedHive], database: str, postgres: Server
 ) -> None:

@@ -67,6 +67,7 @@ def test_a_task_goes_only_where_it_may(pair: tuple[LinkedHive, LinkedHive], tmp_
     assert berlin.claimed().title == "For nobody there"
 
 
+@pytest.mark.shows("promise: P57")
 @pytest.mark.parametrize(
     ("dies", "point"),
     [

@@ -53,7 +53,7 @@ def test_every_promise_that_a_checker_names_is_one_and_every_promise_is_shown_by
     assert {scenario for scenario, _, _ in PAIRS} == set(SCENARIOS), "each is played in make test, once at least"
     checked = {one for scenario in SCENARIOS.values() for checker in scenario.checkers for one in checker.promises}
     promises = numbers()
-    assert promises == [f"P{number}" for number in range(1, len(promises) + 1)]
+    assert promises == sorted(set(promises), key=lambda one: int(one[1:]))  # those of one chapter may leave room
     assert checked <= set(promises)
     rows = re.findall(
         r"^\| (P\d+) \| (.+?) \| (.+?) \| (.+?) \|$", PROMISES.read_text("utf-8").partition(BEGIN)[0], re.MULTILINE
