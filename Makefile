@@ -44,7 +44,7 @@ run: $(VENV)/.base
 
 test: $(VENV)/.test
 	@$(BIN)/python tests/longterm/langgraph_tests.py $(VENV)/langgraph-tests
-	@$(IN_MEMORY) $(BIN)/python -m pytest -n 2 --dist worksteal
+	@$(IN_MEMORY) $(BIN)/python -m pytest -n 3 --dist worksteal
 
 # Kills, full and failing disks, pauses, wrong clocks, late folders: each needs a program or root; what can't be tried is said.
 # Then power losses, hostile input, and mutants of the program, each of which has to be found. LONG=1 has atheris, too.
