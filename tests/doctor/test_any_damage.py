@@ -32,6 +32,8 @@ DAMAGES: dict[str, Callable[[bytes], bytes | None]] = {
     "replaced by another record": lambda _: b"{}\n",
     "removed": lambda _: None,
 }
+IN_TURN = 2
+"""How many of the damages, the next ones in turn, are done to a file."""
 MADE_ANEW = re.compile(
     r"\.hive/(tasks\.board|journal/(.*synced|.*line|snapshot.*)|locks/.*|(documents|graphs)\.db.*|logs/.*)"
 )
@@ -105,7 +107,10 @@ def _names(found: list[Finding], path: Path) -> bool:
 
 @pytest.mark.parametrize("damage", DAMAGES)
 def test_the_doctor_survives_names_and_mends_any_damage(worked: Path, tmp_path: Path, damage: str) -> None:
-    for path in _kinds(worked):
+    turn = list(DAMAGES).index(damage)
+    for number, path in enumerate(_kinds(worked)):
+        if (number - turn) % len(DAMAGES) >= IN_TURN:
+            continue
         if damage == "removed" and path.parent.name == "agents":
             continue  # that is how an agent is taken away
         root = tmp_path / "hive"
