@@ -284,9 +284,12 @@ class Usages:
         settle = self._budget.hold(counted, 0.0, work, datetime.now(UTC))
         try:
             talk.note(_request(key, turn.cause, getattr(self.base, "name", "mind"), counted, 0.0, talk))
+            used = Usage(counted)  # an answer that is lost has cost what was sent
             thought = self.base.think(turn, tools)
             used = replace(thought.usage, tokens_in=thought.usage.tokens_in or counted)
         except MindError as error:
+            if isinstance(error, MindUnavailable) and not error.lost:
+                used = Usage()
             _note_end(talk, {"answered": key, "error": str(error)})
             raise
         finally:

@@ -77,8 +77,9 @@ class CommandMind:
             said.seek(0)
             if status != 0:
                 last = said.read().decode("utf-8", "replace").strip().splitlines()[-1:] or [""]
-                what = "can't be started" if status in _NOT_STARTED else f"ended with status {status}"
-                raise MindUnavailable(f"{self.program[0]} {what}: {last[0][:200]}")
+                lost = status not in _NOT_STARTED
+                what = f"ended with status {status}" if lost else "can't be started"
+                raise MindUnavailable(f"{self.program[0]} {what}: {last[0][:200]}", lost=lost)
             return printed.read().decode("utf-8", "replace")
 
     def _status_of(self, process: Guarded) -> int:
@@ -89,4 +90,4 @@ class CommandMind:
             if status is not None:
                 return status
             self._waiting()
-        raise MindUnavailable(f"{self.program[0]} gave no answer in {self._timeout_s:g} s")
+        raise MindUnavailable(f"{self.program[0]} gave no answer in {self._timeout_s:g} s", lost=True)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 import sys
 
@@ -72,7 +73,7 @@ print(json.dumps({"text": "The heron is grey.", "calls": calls}))
 
 def test_what_a_command_mind_says_and_writes_stands_in_the_result_and_its_failure_in_the_log(crew: Crew) -> None:
     (crew.root / "mind.py").write_text(THINKS)
-    crew.agent_file(f"mind: {{command: [{sys.executable}, mind.py]}}\n")
+    crew.agent_file(f"mind: {{command: [{sys.executable}, mind.py]}}\nbudget: {{task: {{tokens: 100000}}}}\n")
     crew.drop("What colour is a heron?\n")
     agent = crew.start()
     until_idle(agent)
@@ -82,6 +83,8 @@ def test_what_a_command_mind_says_and_writes_stands_in_the_result_and_its_failur
     assert task.parked.reason == f"its mind is not available: {why}"
     requests = [line for line in lines_of(task.path) if "reserved" in line or "answered" in line]
     assert [line.get("cause") or line["error"] for line in requests[:2]] == ["turn", why]
+    booked = json.loads((task.path / "account.json").read_text())["tokens"]
+    assert booked == requests[0]["reserved"]["tokens"], "the program was told all of it"
     agent.hive.tasks.say("t", "Sit down first.")
     until_idle(agent)
     result = (crew.root / "tasks/done/t/result.md").read_text()
