@@ -7,15 +7,21 @@ from typing import TYPE_CHECKING
 
 from hivemind.errors import UserError
 from hivemind.fs.postgres import PostgresSchema
+from hivemind.layout import ANY
 
 if TYPE_CHECKING:
     from psycopg import Connection
 
 __all__ = ["SCHEMA", "channel", "tell"]
 
+_ROLES = "(SELECT rolname FROM pg_roles WHERE pg_has_role(oid, 'member'))"
+_OWN = f"(SELECT hives.name FROM hives WHERE hives.role IN {_ROLES})"  # noqa: S608 - constants of this program
+_FOR_US = f"(place = '{ANY}' OR place IN {_OWN})"
+_FREE = "(taker IS NULL OR (state = 'taken' AND NOT once AND lease < now()))"
 _VERSION_1 = (
     """CREATE TABLE hives (
         name text PRIMARY KEY,
+        role name NOT NULL DEFAULT current_user,
         identity text NOT NULL,
         linked timestamptz NOT NULL DEFAULT now(),
         seen timestamptz NOT NULL DEFAULT now(),
@@ -52,6 +58,20 @@ _VERSION_1 = (
     "CREATE INDEX ON tasks (giver, closed)",
     "CREATE INDEX ON tasks (giver) WHERE state IN ('done', 'failed')",
     "CREATE SEQUENCE generations",
+    # What a role may do with rows: those of its own hives, what is for them, and what any hive may have.
+    *(f"ALTER TABLE {table} ENABLE ROW LEVEL SECURITY" for table in ("hives", "letters", "events", "tasks")),
+    *(f"ALTER TABLE {table} FORCE ROW LEVEL SECURITY" for table in ("hives", "letters", "events", "tasks")),
+    "CREATE POLICY seen ON hives FOR SELECT USING (true)",
+    f"CREATE POLICY own ON hives USING (role IN {_ROLES})",
+    f"CREATE POLICY given ON letters USING (giver IN {_OWN})",
+    f"CREATE POLICY seen ON letters FOR SELECT USING (hive IN {_OWN})",
+    f"CREATE POLICY received ON letters FOR UPDATE USING (hive IN {_OWN})",
+    "CREATE POLICY seen ON events FOR SELECT USING (true)",
+    f"CREATE POLICY own ON events USING (hive IN {_OWN})",
+    f"CREATE POLICY given ON tasks USING (giver IN {_OWN})",
+    f"CREATE POLICY seen ON tasks FOR SELECT USING (taker IN {_OWN} OR ({_FOR_US} AND {_FREE}))",
+    f"""CREATE POLICY taken ON tasks FOR UPDATE USING (taker IN {_OWN} OR ({_FOR_US} AND {_FREE}))
+        WITH CHECK (taker IN {_OWN} OR ({_FOR_US} AND taker IS NULL))""",
 )
 SCHEMA = PostgresSchema(
     name="hivemind_exchange",

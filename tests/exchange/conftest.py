@@ -1,27 +1,57 @@
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
+import psycopg
 import pytest
 
+from hivemind.exchange.schema import SCHEMA
 from tests.exchange.hives import LinkedHive
+from tests.postgres import Server
+
+RIGHTS = """
+    CREATE ROLE hives;
+    GRANT USAGE ON SCHEMA hivemind_exchange TO hives;
+    GRANT SELECT, INSERT, UPDATE, DELETE ON ALL TABLES IN SCHEMA hivemind_exchange TO hives;
+    GRANT USAGE ON ALL SEQUENCES IN SCHEMA hivemind_exchange TO hives;
+"""
+"""What the manual's chapter on several machines has a role given."""
 
 
 @pytest.fixture
-def pair(tmp_path: Path, database: str) -> Iterator[tuple[LinkedHive, LinkedHive]]:
+def url_of(postgres: Server, database: str) -> Iterator[Callable[[str], str]]:
+    """The URL by which a hive of that name is linked: with a role of its own, which has the rights that the manual says."""
+    made = []
+    with psycopg.connect(database, autocommit=True) as connection:
+        SCHEMA.prepare(connection, database)
+        connection.execute(RIGHTS.encode())
+
+        def url(name: str) -> str:
+            made.append(name)
+            connection.execute(f"CREATE ROLE {name} LOGIN IN ROLE hives".encode())
+            return postgres.url(database.rpartition("/")[2], user=name)
+
+        yield url
+        connection.execute("DROP OWNED BY hives")
+        for name in ("hives", *made):
+            connection.execute(f"DROP ROLE {name}".encode())
+
+
+@pytest.fixture
+def pair(tmp_path: Path, url_of: Callable[[str], str]) -> Iterator[tuple[LinkedHive, LinkedHive]]:
     made = LinkedHive(tmp_path / "berlin", "berlin"), LinkedHive(tmp_path / "munich", "munich")
     for one in made:
-        one.command("link", database)
+        one.command("link", url_of(one.name))
     yield made
     for one in made:
         one.stop(kill=True)
 
 
 @pytest.fixture
-def third(tmp_path: Path, database: str) -> Iterator[LinkedHive]:
+def third(tmp_path: Path, url_of: Callable[[str], str]) -> Iterator[LinkedHive]:
     """One more hive, `paris`."""
     made = LinkedHive(tmp_path / "paris", "paris")
-    made.command("link", database)
+    made.command("link", url_of("paris"))
     yield made
     made.stop(kill=True)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+import psycopg
 import pytest
 
 from hivemind.exchange.schema import SCHEMA
@@ -149,3 +150,36 @@ def test_without_its_server_a_hive_goes_on_says_so_and_sends_what_it_kept_when_i
             for one in (berlin, munich):
                 one.stop(kill=True)
     assert munich.subjects() == ["Kept"]
+
+
+def test_a_role_may_do_what_its_hives_need_and_nothing_in_the_name_of_others(
+    pair: tuple[LinkedHive, LinkedHive], third: LinkedHive, database: str, postgres: Server
+) -> None:
+    berlin, _ = pair
+    berlin.start()
+    until(lambda: third.name in berlin.hive.linked.agents)
+    berlin.add("For anyone.", where="any")
+    berlin.add("For paris.", where="paris")
+    berlin.hive.mail.send("human", "human@paris", "Between us", "Secret.")
+    name = database.rpartition("/")[2]
+    tables = "(select count(*) from hivemind_exchange.letters), (select count(*) from hivemind_exchange.tasks)"
+    until(lambda: postgres.execute(f"select {tables}", name) == [(1, 2)])
+    with psycopg.connect(postgres.url(name, user="munich"), autocommit=True) as munich:
+        munich.execute("set search_path = hivemind_exchange")
+        assert munich.execute("select count(*) from letters").fetchone() == (0,), "another hive's mail was read"
+        assert munich.execute("select place from tasks").fetchall() == [("any",)]
+        for statement in (
+            "delete from hives where name <> 'munich'",
+            "update hives set role = 'munich' where name = 'berlin'",
+            "delete from tasks",
+            "delete from events where hive = 'berlin'",
+            "update tasks set state = 'taken', taker = 'munich' where place = 'paris'",
+        ):
+            assert munich.execute(statement).rowcount == 0, statement
+        for statement in (
+            "insert into letters (giver, id, hive, name, base) values ('berlin', 'x@berlin', 'paris', 'human', 'x')",
+            "insert into events (hive, seq, event) values ('berlin', 99999, '{}')",
+            "update tasks set state = 'done', taker = 'paris' where place = 'any'",
+        ):
+            with pytest.raises(psycopg.errors.InsufficientPrivilege):
+                munich.execute(statement)
