@@ -1,6 +1,7 @@
 """Linked hives: `python -m benchmarks.exchange [--quick]`: what a task, a letter and an event across hives cost.
 
-Both hives and the server are on this machine, in a relaxed hive, with no agents: what is measured is the carrying. Processor
+Hives and server are on this machine, the hives relaxed. For the costs they have no agents: what is measured is the carrying.
+Then 1, 2 and 4 swarms say how much gets done in a second here, where they share the processor. Processor
 time is told of both hives together and of the server, so that it can be added up for other numbers of hives
 (knowledge/manual/25-several-machines.md does that). Procrastinate's jobs on the same server stand beside it: a queue in
 PostgreSQL that carries a row, where a task here is a folder with a record, a journal and a result.
@@ -9,15 +10,17 @@ PostgreSQL that carries a row, where a task here is a folder with a record, a jo
 from __future__ import annotations
 
 import os
+import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
 from benchmarks.table import Row, show
+from hivemind.exchange.link import link
 from hivemind.hive import Hive
 from tests.postgres import Server
 
@@ -63,14 +66,17 @@ def run(quick: bool) -> list[Row]:
         server.execute("ALTER SYSTEM SET fsync = on")  # as a server is run
         server.execute("SELECT pg_reload_conf()")
         job = _procrastinate(server, count)
-        return [*_across(Path(folder), server, count, job)]
+        rows = _across(Path(folder), server, count, job)
+        for number in (1, 2) if quick else (1, 2, 4):
+            rows += _swarms(Path(folder), server, number, count, job)
+        return rows
 
 
 def _across(folder: Path, server: Server, count: int, job: Cost | None) -> list[Row]:
     from hivemind.exchange.events import Shipping
     from hivemind.exchange.foreign_tasks import ForeignTasks
     from hivemind.exchange.letters import Letters
-    from hivemind.exchange.link import link, load_link, reached_out, take_place
+    from hivemind.exchange.link import load_link, reached_out, take_place
     from hivemind.presence.identity import take_name
 
     url = server.new_database()
@@ -160,6 +166,62 @@ def _across(folder: Path, server: Server, count: int, job: Cost | None) -> list[
         names = ("tasks", "letters", "events")
         rows += [Row(f"kept of {name}, each", size / count, "bytes") for name, size in zip(names, kept, strict=True)]
         return rows
+
+
+def _swarms(folder: Path, server: Server, number: int, count: int, job: Cost | None) -> Iterator[Row]:
+    """What so many linked hives do in a second, each a swarm of one agent that `hivemind up` has started: all tasks are dropped
+    in the first and may go anywhere, letters go from the first to each of the others in turn (one hive: to itself)."""
+    url, home = server.new_database(), folder / f"swarms-{number}"
+    roots = [home / f"hive{at}" for at in range(number)]
+    for root in roots:
+        (root / "agents").mkdir(parents=True)
+        (root / "hive.yaml").write_text(f"workspace: {root.name}\ndurability: relaxed\nembedder: none\n")
+        (root / "agents/coder.yaml").write_text("commands: ['true']\n")
+    hives = [Hive.open(root) for root in roots]
+    for hive in hives:
+        hive.mail.ensure("human")
+        if number > 1:
+            link(hive, url)
+    up = [
+        subprocess.Popen(
+            [sys.executable, "-m", "hivemind", "--hive", str(root), "up"],
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.DEVNULL,
+        )
+        for root in roots
+    ]
+    try:
+        _wait(lambda: all(len(hive.linked.agents) == number - 1 for hive in hives))
+        first, others = hives[0], [one.config.workspace for one in hives[1:] or hives]
+        began = time.perf_counter()
+        for at in range(count):
+            first.tasks.add("---\nsteps: [{run: 'true'}]\n---\nWeigh it.\n", id=f"t{at}", where="any")
+        _wait(lambda: len(os.listdir(first.layout.done)) == count)
+        tasks = count / (time.perf_counter() - began)
+        began = time.perf_counter()
+        for at in range(count):
+            first.mail.send("human", f"human@{others[at % len(others)]}", f"Letter {at}", "Hello.\n")
+        _wait(lambda: sum(hive.mail.unread("human") for hive in hives[1:] or hives) == count)
+        letters = count / (time.perf_counter() - began)
+    finally:
+        for process in up:
+            process.terminate()
+        for process in up:
+            process.wait(60)
+    name = f"{number} linked hives" if number > 1 else "one hive"
+    beside = None if job is None else 1 / job.wall
+    yield Row(
+        f"tasks (run: true) that go anywhere, {name}", tasks, "tasks/s", "procrastinate, one worker", beside, "more"
+    )
+    yield Row(f"letters, {name}", letters, "letters/s", "", None, "more")
+
+
+def _wait(holds: Callable[[], bool]) -> None:
+    end = time.monotonic() + 300
+    while not holds():
+        if time.monotonic() > end:
+            raise TimeoutError("the hives did not get there")
+        time.sleep(0.02)
 
 
 def _procrastinate(server: Server, count: int) -> Cost | None:
