@@ -120,16 +120,19 @@ class FolderWatcher:
         self._guard = threading.Lock()
         self._watched: dict[int, tuple[Path, int]] = {}  # watch number -> folder, its inode
         self._missing: set[Path] = set(folders)
+        self._passing: set[Path] = set()
         self._closing = False
         self._wake_read, self._wake_write = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)
         self._thread = threading.Thread(target=self._run, name="hivemind-watch", daemon=True)
         self._thread.start()
 
-    def add(self, folder: Path) -> None:
-        """Watch one more folder; it need not exist yet."""
+    def add(self, folder: Path, *, passing: bool = False) -> None:
+        """As `Watcher.add`."""
         if self._closing:
             return
         with self._guard:
+            if passing:
+                self._passing.add(folder)
             if all(folder != watched for watched, _ in self._watched.values()):
                 self._missing.add(folder)
         self._wake()
@@ -176,6 +179,9 @@ class FolderWatcher:
                     watch = self._inotify.add(folder)
                     inode = os.stat(folder).st_ino
                 except (FileNotFoundError, NotADirectoryError):
+                    if folder in self._passing:
+                        self._passing.remove(folder)
+                        self._missing.remove(folder)
                     continue
                 except OSError:  # no watch left, or not ours to read: it is looked at each second instead
                     look.append(folder)
@@ -242,13 +248,18 @@ class PollWatcher:
         self._on_change = on_change
         self._on_check = on_check
         self._interval_s = interval_s
+        self._guard = threading.Lock()
+        self._passing: set[Path] = set()
         self._closing = threading.Event()
         self._thread = threading.Thread(target=self._run, name="hivemind-poll", daemon=True)
         self._thread.start()
 
-    def add(self, folder: Path) -> None:
-        """Look at one more flat folder; it need not exist yet."""
-        self._folders = {folder: None, **self._folders}  # a new dict: the thread may be walking over the old one
+    def add(self, folder: Path, *, passing: bool = False) -> None:
+        """As `Watcher.add`."""
+        with self._guard:
+            self._folders.setdefault(folder, None)
+            if passing:
+                self._passing.add(folder)
 
     def close(self) -> None:
         """End the thread. Not from `on_change`. A second call does nothing."""
@@ -267,16 +278,21 @@ class PollWatcher:
                 check_due = began + CHECK_S
 
     def _look_at_folders(self) -> None:
-        seen = self._folders
-        for folder, before in list(seen.items()):
+        with self._guard:
+            folders = list(self._folders.items())
+        for folder, before in folders:
             try:
                 found = os.stat(folder)
             except OSError:  # not there (yet): coming into being will show as a change
-                seen[folder] = None
+                with self._guard:
+                    self._folders[folder] = None
+                    if folder in self._passing:
+                        self._passing.remove(folder)
+                        del self._folders[folder]
                 continue
             now = (found.st_ino, found.st_mtime_ns)
             if now != before or abs(time.time_ns() - found.st_mtime_ns) < _YOUNG_NS:
-                seen[folder] = now
+                self._folders[folder] = now
                 self._on_change(folder)
 
 
@@ -361,9 +377,9 @@ class Watcher:
         self._folders = folders
         self._trees = trees
 
-    def add(self, folder: Path) -> None:
-        """Watch one more flat folder; it need not exist yet."""
-        self._folders.add(folder)
+    def add(self, folder: Path, *, passing: bool = False) -> None:
+        """Watch one more flat folder; it need not exist yet. One that is `passing` is let go of once it is gone."""
+        self._folders.add(folder, passing=passing)
 
     def close(self) -> None:
         """End all watching; `on_change` is not called any more afterwards. A second call does nothing."""

@@ -223,7 +223,7 @@ class Watch:
         if watcher is not None and not self.is_closing:
             with suppress(OSError):
                 for folder in self._hive.layout.active.glob("[!.]*"):
-                    watcher.add(folder)
+                    watcher.add(folder, passing=True)
 
 
 def _folders(hive: Hive) -> list[Path]:

@@ -36,6 +36,10 @@ class Seen:
         with self._more:
             self._paths.clear()
 
+    def has(self, path: Path) -> bool:
+        with self._more:
+            return path in self._paths
+
     def wait_for(self, path: Path, timeout: float = 20) -> None:
         with self._more:
             assert self._more.wait_for(lambda: path in self._paths, timeout), (path, self._paths)
@@ -107,6 +111,30 @@ def test_a_folder_deleted_and_made_anew_is_watched_again(tmp_path: Path, seen: S
         seen.forget()
         (folder / "other").write_text("x")
         seen.wait_for(folder)
+
+
+@pytest.mark.parametrize("mode", _MODES)
+def test_a_passing_folder_is_let_go_of_once_it_is_gone(tmp_path: Path, seen: Seen, mode: str) -> None:
+    passing, staying = tmp_path / "1", tmp_path / "2"  # inotify looks at them in this order
+    passing.mkdir()
+    staying.mkdir()
+    with open_watcher(mode, [staying], [], seen) as watcher:
+        watcher.add(passing, passing=True)
+        seen.wait_for(passing)
+        os.rename(passing, tmp_path / "done")
+        for name in ("a", "b"):  # what the second one shows was looked at after the move was noticed
+            seen.forget()
+            (staying / name).write_text("x")
+            seen.wait_for(staying)
+        shutil.rmtree(staying)
+        seen.forget()
+        for folder in (passing, staying):
+            folder.mkdir()
+            (folder / "c").write_text("x")
+        seen.wait_for(staying)
+        assert not seen.has(passing)
+        watcher.add(passing, passing=True)
+        seen.wait_for(passing)
 
 
 def test_a_folder_moved_away_with_its_parent_is_found_out_by_the_check(tmp_path: Path, seen: Seen) -> None:
