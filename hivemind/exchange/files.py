@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import os
 from collections.abc import Callable, Iterable, Mapping
+from functools import partial
 from pathlib import Path
 
 from hivemind.boundary import Unreadable
@@ -48,7 +49,7 @@ def of_task(task: Task, root: Path, roots: Iterable[Path]) -> Files:
     """The attachments of a task, by their paths in its work folder."""
     found = Files()
     for path in task.attachments:
-        found.add(os.path.relpath(path, task.files), lambda: open_inside(path, root, roots))  # noqa: B023 - called at once
+        found.add(os.path.relpath(path, task.files), partial(open_inside, path, root, roots))
     return found
 
 
@@ -62,7 +63,7 @@ def of_result(folder: Path) -> Files:
             folders.sort()
             names += sorted(os.path.relpath(os.path.join(here, one), folder) for one in files)
     for name in names:
-        found.add(name, lambda: file_below(folder, name.split("/")))  # noqa: B023 - called at once
+        found.add(name, partial(file_below, folder, name.split("/")))
     return found
 
 

@@ -99,8 +99,8 @@ class ForeignTasks:
         ).fetchall()
         tell(self._connection, *(place for (place,) in freed))
 
-    def take(self, idle: list[tuple[str, str | None]]) -> bool:
-        """Claim tasks for agents that have nothing to do. Returns False: whoever takes one rings."""
+    def take(self, idle: list[tuple[str, str | None]]) -> None:
+        """Claim tasks for agents that have nothing to do. Whoever takes one rings."""
         inbox = self._hive.layout.inbox
         free = [*idle]
         for one in self._mine.values():
@@ -121,7 +121,7 @@ class ForeignTasks:
                 },
             ).fetchone()  # fmt: skip
             if row is None:
-                break
+                return
             tell(self._connection, row[1], what="taken")
             reached("exchange.tasks.taken")
             generation, giver, task_id, assignee, role, *text = row
@@ -129,7 +129,6 @@ class ForeignTasks:
             if self._drop(Foreign(generation, giver, task_id, name), *text):
                 fits = (one for one in free if assignee in (None, one[0]) and role in (None, one[1]))
                 free.remove(next(fits))
-        return False
 
     def _drop(self, task: Foreign, maker: str, head: str, body: str, names: list[str], contents: list[bytes]) -> bool:
         """Drop a task here, whole. Returns False if it could be no task: its giver is told."""
@@ -153,7 +152,7 @@ class ForeignTasks:
 
     # its end
 
-    def report(self) -> bool:
+    def report(self) -> None:
         """Tell the givers of what has ended here."""
         for task in [*self._mine.values()]:
             if self._hive.tasks.is_open(task.task):
@@ -170,7 +169,6 @@ class ForeignTasks:
                 left = ", ".join([*files.left, *(["the rest of this text"] if len(text) > _LONGEST_RESULT else [])])
                 text = f"{text[:_LONGEST_RESULT]}\n\nNot brought along, too much or not readable: {left}\n"
             self._close(task, outcome, text, files.contents)
-        return False
 
     def _close(self, task: Foreign, outcome: str, text: str, files: Mapping[str, bytes]) -> None:
         with self._connection.transaction():

@@ -158,13 +158,13 @@ class Offers:
         self._said[str(task.claim)] = reason
         return True
 
-    def bring_home(self, idle: list[tuple[str, str | None]]) -> bool:
+    def bring_home(self, idle: list[tuple[str, str | None]]) -> None:
         """Have agents here that have nothing to do work on what nobody has taken."""
         inbox = self._hive.layout.inbox
         self._promised = {one for one in self._promised if os.path.lexists(inbox / one)}
         free = len(idle) - len(self._promised)
         if free <= 0 or not self._mine:
-            return False
+            return
         rows = self._connection.execute(
             "delete from tasks where number in (select number from tasks where giver = %s and state = 'open' and place = %s"
             " and exists (select from unnest(%s::text[], %s::text[]) as idle (name, role)"
@@ -175,7 +175,6 @@ class Offers:
         reached("exchange.tasks.home")
         for (key,) in rows:
             self._release(self._mine.pop(key))
-        return False
 
     def _release(self, task: Task) -> None:
         with suppress(TaskMoved):

@@ -155,7 +155,8 @@ class _Carrying:
                 self._rounds_at = now
                 self._round()
             more = self._letters.send() | self._letters.receive() | self._letters.bounce()
-            more |= self._foreign.report() | self._offers.finish() | self._offers.offer()
+            self._foreign.report()
+            more |= self._offers.finish() | self._offers.offer()
             more |= self._ship(at_once=ending)
             if not ending and (idle := _idle(self._hive)):
                 self._offers.bring_home(idle)
