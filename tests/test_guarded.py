@@ -8,13 +8,13 @@ import shutil
 import signal
 import subprocess
 import sys
-import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 
 from hivemind.guarded import Guarded
+from tests.waiting import until
 
 # Away from whoever could know it: a session and a group of its own, its parent gone, told to heed nothing.
 DAEMON = """
@@ -38,7 +38,7 @@ def daemon(tmp_path: Path) -> Iterator[Callable[[], int]]:
     """The pid of the daemon, once there is one; it is killed at the end if it lives on."""
 
     def pid() -> int:
-        wait_for((tmp_path / "pid").exists)
+        until((tmp_path / "pid").exists)
         return int((tmp_path / "pid").read_text())
 
     yield pid
@@ -51,13 +51,6 @@ def is_alive(pid: int) -> bool:
         return Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[0] not in "ZX"
     except (FileNotFoundError, ProcessLookupError):
         return False
-
-
-def wait_for(condition: Callable[[], object], limit_s: float = 30) -> None:
-    end = time.monotonic() + limit_s
-    while not condition():
-        assert time.monotonic() < end, "what was waited for did not happen"
-        time.sleep(0.01)
 
 
 def children(pid: int) -> list[int]:
@@ -94,14 +87,14 @@ def test_nothing_is_left_when_the_host_or_a_guard_is_killed(
 ) -> None:
     with Guarded(HIDES, folder=tmp_path) as process:
         pid = daemon()
-        wait_for(lambda: len(children(parent(pid))) == 2)  # what has forked the daemon may not be reaped yet
+        until(lambda: len(children(parent(pid))) == 2)  # what has forked the daemon may not be reaped yet
         found = guards_of(daemon)
         os.kill(found[victim], signal.SIGKILL)
         assert process.wait(30) == -signal.SIGKILL
         assert process.was_lost  # it did not fail, and may be run again
     assert not is_alive(pid)
     assert not is_alive(found[2])
-    wait_for(lambda: not is_alive(found[1]))
+    until(lambda: not is_alive(found[1]))
     with Guarded(["true"], folder=tmp_path) as process:
         assert process.wait(30) == 0
 
@@ -132,7 +125,7 @@ def test_nothing_is_left_when_its_maker_is_killed(tmp_path: Path, daemon: Callab
     [host] = children(maker.pid)
     maker.kill()
     maker.wait()
-    wait_for(lambda: not is_alive(pid) and not is_alive(host))
+    until(lambda: not is_alive(pid) and not is_alive(host))
 
 
 def test_a_program_that_kills_its_guards_one_after_the_other_ends_as_well(tmp_path: Path) -> None:
@@ -158,7 +151,7 @@ def test_programs_of_one_guard_know_nothing_of_each_other_and_many_at_once_leave
         assert [process.wait(30) for process in many] == [0] * 12
         with Guarded(["sh", "-c", "cut -d' ' -f4 /proc/$PPID/stat"], folder=tmp_path) as process:
             host = int(process.output.read())
-    wait_for(lambda: len(children(host)) <= 4)
+    until(lambda: len(children(host)) <= 4)
 
 
 @pytest.mark.parametrize(("does", "status"), [("exit 3", 3), ("kill -SEGV $$", -11), ("kill -9 $$", -9), (":", 0)])

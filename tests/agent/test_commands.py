@@ -11,6 +11,7 @@ import pytest
 
 from hivemind.config import LimitsConfig
 from hivemind.tools.command import clean_environment, run_program
+from tests.waiting import until
 
 
 @pytest.fixture
@@ -53,13 +54,13 @@ def test_a_command_whose_time_is_up_is_ended_with_all_its_children(run, tmp_path
     result = run("trap '' TERM; (sleep 60; echo late > survived) & echo $!; wait", timeout_s=0.2)
     assert result.exit_status is None
     assert result.stopped == "its time was up"
-    wait_for(lambda: not alive(int(result.output)))
+    until(lambda: not alive(int(result.output)))
 
 
 def test_children_that_outlive_their_command_are_ended(run):
     result = run("sleep 60 & echo $!")
     assert result.exit_status == 0
-    wait_for(lambda: not alive(int(result.output)))
+    until(lambda: not alive(int(result.output)))
 
 
 def test_output_beyond_the_limit_is_cut_but_the_command_ends_by_itself(run, tmp_path):
@@ -93,11 +94,11 @@ def test_kill_9_of_the_agent_ends_its_command_and_the_commands_children(tmp_path
                     output=folder / "out", limits=LimitsConfig(), environment=os.environ)
     """)
     agent = subprocess.Popen([sys.executable, "-c", program, tmp_path])
-    wait_for(lambda: (tmp_path / "started").exists())
+    until(lambda: (tmp_path / "started").exists())
     agent.kill()
     agent.wait()
     pids = [int(line) for line in (tmp_path / "started").read_text().split()]
-    wait_for(lambda: not any(map(alive, pids)))
+    until(lambda: not any(map(alive, pids)))
 
 
 def alive(pid):
@@ -107,12 +108,3 @@ def alive(pid):
             return file.read().rsplit(")", 1)[1].split()[0] not in "ZX"
     except (FileNotFoundError, ProcessLookupError):
         return False
-
-
-def wait_for(condition, seconds=20):
-    import time
-
-    end = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < end, "what was waited for did not happen"
-        time.sleep(0.01)

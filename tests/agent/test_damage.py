@@ -23,6 +23,7 @@ from hivemind.swarm.preflight import preflight
 from hivemind.swarm.process import Life
 from hivemind.taskrun.task_run import MAX_CRASHES
 from tests.agent.conftest import Crew, doing, until_idle
+from tests.waiting import until
 
 HINTS = {"status.json", "heartbeat", "tasks.queue"}
 TASK = """---
@@ -185,25 +186,16 @@ def test_an_agent_that_is_stuck_says_so_and_goes_on_once_it_is_mended(crew: Crew
     thread.start()
     folder = record.parent
     try:
-        wait_for(lambda: (now := read_status(folder, "ada")) is not None and now.state == "stuck")
+        until(lambda: (now := read_status(folder, "ada")) is not None and now.state == "stuck")
         status = read_status(folder, "ada")
         assert status is not None
         assert "mail-taken" in str(status.problem)
         record.unlink()
-        wait_for(lambda: (now := read_status(folder, "ada")) is not None and now.state == "idle")
+        until(lambda: (now := read_status(folder, "ada")) is not None and now.state == "idle")
         assert read_status(folder, "ada").problem is None  # type: ignore[union-attr]
     finally:
         life.stop()
         thread.join()
-
-
-def wait_for(condition) -> None:
-    gone = threading.Event()
-    for _ in range(1500):
-        if condition():
-            return
-        gone.wait(0.02)
-    raise AssertionError("it did not happen")
 
 
 def test_a_task_whose_step_another_holds_is_not_moved_before_that_is_over(crew: Crew):

@@ -136,7 +136,7 @@ def test_four_coders_do_twelve_tasks_and_conflicts_go_back_to_one_of_them(coders
     begun = git(root, "rev-parse", "HEAD")
     swarm.drop("job.md", "---\nrole: lead\n---\nDo the twelve things that check.py wants.\n")
     swarm.start("up", **environment(server.root))
-    until(lambda: swarm.task("job") in ("done", "failed"))
+    until(lambda: swarm.task("job") in ("done", "failed"), limit_s=240)
     assert (lead.problem, swarm.task("job")) == ("", "done")
     swarm.run("down")
 

@@ -12,7 +12,6 @@ import shutil
 import signal
 import subprocess
 import sys
-import time
 from contextlib import suppress
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -22,6 +21,7 @@ import pytest
 from tests.coding.played import Answer, Asked, Call, Played, played
 from tests.messages import calls_of, lines_of
 from tests.swarm.conftest import Swarm
+from tests.waiting import until
 
 SHELLS = {
     "exec_command": "cmd",
@@ -184,7 +184,7 @@ def test_a_kill_in_the_middle_leaves_the_task_to_end_once(hive: tuple[Swarm, Pla
     swarm, server, root = hive
     swarm.drop("job.md", "---\nrole: lead\n---\nLet app.py say three.\n")
     up = swarm.start("up", **environment(server.root))
-    until(lambda: any("CHECKED" in "".join(one.results) for one in server.requests))
+    until(lambda: any("CHECKED" in "".join(one.results) for one in server.requests), limit_s=240)
     status = json.loads((swarm.root / ".hive" / "agents" / "lead" / "status.json").read_text())
     match victim:
         case "program":
@@ -197,16 +197,9 @@ def test_a_kill_in_the_middle_leaves_the_task_to_end_once(hive: tuple[Swarm, Pla
             os.killpg(up.pid, signal.SIGKILL)
             up.wait()
             swarm.start("up", **environment(server.root))
-    until(lambda: swarm.task("job") in ("done", "failed"))
+    until(lambda: swarm.task("job") in ("done", "failed"), limit_s=240)
     swarm.run("down")
     done(swarm, server, root)
-
-
-def until(holds) -> None:
-    deadline = time.monotonic() + 240
-    while not holds():
-        assert time.monotonic() < deadline, "it did not come"
-        time.sleep(0.05)
 
 
 def children_of(program: str) -> list[int]:

@@ -5,10 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
-import time
-from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 from hivemind.fs import ring
 from hivemind.hive import Hive
@@ -16,6 +13,7 @@ from hivemind.layout import EXCHANGE
 from hivemind.presence.identity import take_name
 from hivemind.presence.status import StatusFile
 from hivemind.tasks import Task
+from tests.waiting import until
 
 
 class LinkedHive:
@@ -79,11 +77,3 @@ class LinkedHive:
 
     def subjects(self, box: str = "human") -> list[str]:
         return sorted(one.subject for one in self.hive.mail.list(box))
-
-
-def until(holds: Callable[[], Any]) -> Any:
-    end = time.monotonic() + 60
-    while not (found := holds()):
-        assert time.monotonic() < end, "it has not come to that within 60 s"
-        time.sleep(0.02)
-    return found

@@ -7,7 +7,6 @@ import json
 import os
 import subprocess
 import sys
-import time
 from collections.abc import Awaitable, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -25,6 +24,8 @@ pytest.importorskip("mcp")
 from mcp import Client
 from mcp.client.stdio import StdioServerParameters
 from mcp.client.streamable_http import streamable_http_client
+
+from tests.waiting import until
 
 LIMIT_S = 60
 
@@ -81,10 +82,7 @@ class Hive:
 
     def until(self, holds: Callable[[], object]) -> None:
         """Look until it holds; fails once that has taken too long."""
-        given_up = time.monotonic() + LIMIT_S
-        while not holds():
-            assert time.monotonic() < given_up
-            time.sleep(0.01)
+        until(holds, limit_s=LIMIT_S)
 
     def events(self) -> list[dict]:
         paths = sorted((self.root / ".hive/journal").glob("*.jsonl"))

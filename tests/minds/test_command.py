@@ -7,7 +7,6 @@ import os
 import signal
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import pytest
@@ -15,6 +14,7 @@ import pytest
 from hivemind.minds import ChatMessage, MindError, MindUnavailable
 from hivemind.minds.command import CommandMind
 from tests.minds.asking import OPENING, TOOL, turn
+from tests.waiting import until
 
 THINKS_LONG = "sleep 1000 & echo $! > pid.new; mv pid.new pid; wait"
 
@@ -24,13 +24,6 @@ def is_alive(pid: int) -> bool:
         return Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[0] not in "ZX"
     except (FileNotFoundError, ProcessLookupError):
         return False
-
-
-def wait_for(condition, limit_s: float = 30) -> None:
-    end = time.monotonic() + limit_s
-    while not condition():
-        assert time.monotonic() < end
-        time.sleep(0.02)
 
 
 def test_a_program_gets_the_question_whole_and_its_answer_is_a_thought(tmp_path: Path):
@@ -78,7 +71,7 @@ def test_a_program_and_its_children_end_when_it_is_not_waited_for_any_longer(tmp
     with pytest.raises(Enough):
         CommandMind(["sh", "-c", THINKS_LONG], folder=tmp_path, waiting=waiting).think(turn(), [])
     pid = int((tmp_path / "pid").read_text())
-    wait_for(lambda: not is_alive(pid))
+    until(lambda: not is_alive(pid))
 
 
 def test_a_program_and_its_children_end_when_who_asked_is_killed(tmp_path: Path):
@@ -87,12 +80,12 @@ def test_a_program_and_its_children_end_when_who_asked_is_killed(tmp_path: Path)
         f"CommandMind(['sh', '-c', {THINKS_LONG!r}], folder=Path({str(tmp_path)!r})).think(a_turn(), [])"
     )
     process = subprocess.Popen([sys.executable, "-c", asks])
-    wait_for((tmp_path / "pid").exists)
+    until((tmp_path / "pid").exists)
     process.kill()
     process.wait()
     pid = int((tmp_path / "pid").read_text())
     try:
-        wait_for(lambda: not is_alive(pid))
+        until(lambda: not is_alive(pid))
     finally:
         if is_alive(pid):
             os.kill(pid, signal.SIGKILL)

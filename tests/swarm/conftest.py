@@ -7,10 +7,11 @@ import os
 import signal
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import pytest
+
+from tests.waiting import until
 
 LIMIT_S = 60
 
@@ -93,11 +94,7 @@ class Swarm:
         return None
 
     def wait(self, condition, what: str = "what was waited for"):
-        end = time.monotonic() + LIMIT_S
-        while not (found := condition()):
-            assert time.monotonic() < end, f"{what} did not happen\n{self.logs()}"
-            time.sleep(0.02)
-        return found
+        return until(condition, lambda: f"{what} did not happen\n{self.logs()}", LIMIT_S)
 
     def logs(self) -> str:
         paths = [*self.root.glob("started-*.log"), *(self.root / ".hive/logs").glob("*.log")]

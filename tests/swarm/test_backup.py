@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import signal
-import time
 from collections import Counter
 from pathlib import Path
 
@@ -15,6 +14,7 @@ from hivemind import Hive
 from hivemind.errors import UserError
 from hivemind.swarm.backup import back_up_hive, restore_hive
 from tests.swarm.conftest import Swarm
+from tests.waiting import until
 
 STEPS = """---
 steps:
@@ -120,7 +120,7 @@ def test_backed_up_while_a_swarm_works_every_task_has_one_end_and_each_letter_is
     up = hive.start("up", "--until-idle")
     copies = []
     for at in range(2):
-        _until(lambda at=at: len(os.listdir(hive.root / "tasks/done")) > 1 + 3 * at)
+        until(lambda at=at: len(os.listdir(hive.root / "tasks/done")) > 1 + 3 * at)
         copies.append(back_up_hive(Hive.open(hive.root), tmp_path / f"copy-{at}"))
         assert len(list((copies[-1] / "tasks").glob("*/boat-*"))) >= 10, "what was accepted is in it"
     os.killpg(up.pid, signal.SIGKILL)
@@ -136,11 +136,3 @@ def test_backed_up_while_a_swarm_works_every_task_has_one_end_and_each_letter_is
         letters = Counter(one["subject"] for one in json.loads(again.run("mail", "list", "human", "--json")))
         assert letters == Counter(f"Done {number}" for number in range(10))
         assert json.loads(again.run("doctor", "--json"))["healthy"]
-
-
-def _until(done) -> None:
-    for _ in range(600):
-        if done():
-            return
-        time.sleep(0.1)
-    raise AssertionError("it did not come to that")

@@ -1,0 +1,20 @@
+"""Waiting for what other threads and processes do, where nothing tells of it."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from typing import Any
+
+__all__ = ["until"]
+
+
+def until(
+    holds: Callable[[], Any], what: Callable[[], str] = lambda: "it has not come to that", limit_s: float = 60
+) -> Any:
+    """Look until something holds, and return what was found. Raises AssertionError with `what()` after the limit."""
+    end = time.monotonic() + limit_s
+    while not (found := holds()):
+        assert time.monotonic() < end, what()
+        time.sleep(0.02)
+    return found
