@@ -9,6 +9,7 @@ PostgreSQL that carries a row, where a task here is a folder with a record, a jo
 
 from __future__ import annotations
 
+import asyncio
 import os
 import subprocess
 import sys
@@ -19,9 +20,15 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
+from benchmarks.processes import until
 from benchmarks.table import Row, show
-from hivemind.exchange.link import link
+from hivemind.exchange.events import Shipping
+from hivemind.exchange.foreign_tasks import ForeignTasks
+from hivemind.exchange.letters import Letters
+from hivemind.exchange.link import link, load_link, reached_out, take_place
+from hivemind.exchange.offers import Offers
 from hivemind.hive import Hive
+from hivemind.presence.identity import take_name
 from tests.postgres import Server
 
 _TICK_S = 1 / os.sysconf("SC_CLK_TCK")
@@ -73,12 +80,6 @@ def run(quick: bool) -> list[Row]:
 
 
 def _across(folder: Path, server: Server, count: int, job: Cost | None) -> list[Row]:
-    from hivemind.exchange.events import Shipping
-    from hivemind.exchange.foreign_tasks import ForeignTasks
-    from hivemind.exchange.letters import Letters
-    from hivemind.exchange.link import load_link, reached_out, take_place
-    from hivemind.presence.identity import take_name
-
     url = server.new_database()
     hives: list[Any] = []
     for name in ("berlin", "munich"):
@@ -97,8 +98,6 @@ def _across(folder: Path, server: Server, count: int, job: Cost | None) -> list[
             mine = load_link(hive.layout)
             assert mine is not None
             take_place(connection, mine, hive.config.workspace)
-        from hivemind.exchange.offers import Offers
-
         offers, foreign = Offers(berlin, one, "berlin"), ForeignTasks(munich, two, "munich")
 
         def tasks() -> None:
@@ -191,17 +190,17 @@ def _swarms(folder: Path, server: Server, number: int, count: int, job: Cost | N
         for root in roots
     ]
     try:
-        _wait(lambda: all(len(hive.linked.agents) == number - 1 for hive in hives))
+        until(lambda: all(len(hive.linked.agents) == number - 1 for hive in hives))
         first, others = hives[0], [one.config.workspace for one in hives[1:] or hives]
         began = time.perf_counter()
         for at in range(count):
             first.tasks.add("---\nsteps: [{run: 'true'}]\n---\nWeigh it.\n", id=f"t{at}", where="any")
-        _wait(lambda: len(os.listdir(first.layout.done)) == count)
+        until(lambda: len(os.listdir(first.layout.done)) == count)
         tasks = count / (time.perf_counter() - began)
         began = time.perf_counter()
         for at in range(count):
             first.mail.send("human", f"human@{others[at % len(others)]}", f"Letter {at}", "Hello.\n")
-        _wait(lambda: sum(hive.mail.unread("human") for hive in hives[1:] or hives) == count)
+        until(lambda: sum(hive.mail.unread("human") for hive in hives[1:] or hives) == count)
         letters = count / (time.perf_counter() - began)
     finally:
         for process in up:
@@ -216,20 +215,10 @@ def _swarms(folder: Path, server: Server, number: int, count: int, job: Cost | N
     yield Row(f"letters, {name}", letters, "letters/s", "", None, "more")
 
 
-def _wait(holds: Callable[[], bool]) -> None:
-    end = time.monotonic() + 300
-    while not holds():
-        if time.monotonic() > end:
-            raise TimeoutError("the hives did not get there")
-        time.sleep(0.02)
-
-
 def _procrastinate(server: Server, count: int) -> Cost | None:
     """Jobs that do nothing, deferred one by one and worked off by one worker; None where it is not installed."""
     if find_spec("procrastinate") is None:
         return None
-    import asyncio
-
     procrastinate: Any = __import__("procrastinate")
     app = procrastinate.App(connector=procrastinate.PsycopgConnector(conninfo=server.new_database()))
 

@@ -1,16 +1,13 @@
-"""How things grow: the same act where little lies and where ten and a hundred times as much does; and a soak.
+"""How things grow: the same act where little lies and where ten and a hundred times as much does.
 
-Run as `python -m benchmarks.growth [--quick]`: each figure stands beside that at a tenth of the size, in seconds of the
-processor, which a loaded machine measures as well. `python -m benchmarks.growth soak AGENTS TASKS LETTERS` is a whole
-swarm under load: what it takes in time, memory, descriptors, threads and disk, at its beginning and at its end.
+Run as `python -m benchmarks.growth [--quick]`, or `python -m benchmarks.growth PART SIZE…` for other sizes: each figure
+stands beside that at the size before, in seconds of the processor, which a loaded machine measures as well.
 """
 
 from __future__ import annotations
 
 import gc
 import os
-import signal
-import subprocess
 import sys
 import tempfile
 import time
@@ -18,7 +15,7 @@ from collections.abc import Callable, Iterator, Sequence
 from multiprocessing import get_context
 from pathlib import Path
 
-from benchmarks.processes import family, processor_s, share_mb
+from benchmarks.processes import share_mb
 from benchmarks.table import Row, show
 from hivemind.hive import Hive
 from hivemind.mail import Intake
@@ -32,11 +29,11 @@ _LETTER = "A line of a message as agents write them.\n" * 12
 _MANY = 50
 
 
-def _hive(agents: int = 1) -> Hive:
+def _hive() -> Hive:
     root = Path(tempfile.mkdtemp(prefix="growth-"))
     (root / "agents").mkdir()
     (root / "hive.yaml").write_text("durability: relaxed\n")
-    (root / "agents" / "w.yaml").write_text(f"replicas: {agents}\nrole: worker\n")
+    (root / "agents" / "w.yaml").write_text("role: worker\n")
     return Hive.open(root)
 
 
@@ -151,82 +148,34 @@ def _apart(measure: Callable[[int], _Figures], number: int) -> _Figures:
 
 def _grown(measure: Callable[[int], _Figures], sizes: Sequence[int]) -> Iterator[Row]:
     before: _Figures = {}
+    smaller = ""
     for number in sizes:
         found = _apart(measure, number)
         for name, (value, unit) in found.items():
             beside, _ = before.get(name, (None, ""))
-            yield Row(f"{name}: {number:,}", value, unit, f"at {number // 10:,}" if before else "", beside)
-        before = found
+            yield Row(f"{name}: {number:,}", value, unit, smaller, beside)
+        before, smaller = found, f"at {number:,}"
+
+
+_PARTS: dict[str, tuple[Callable[[int], _Figures], Sequence[int]]] = {
+    "waiting": (_waiting, (500, 5_000, 50_000)),
+    "letters": (_letters, (500, 5_000, 50_000)),
+    "done": (_done, (100, 1_000, 10_000)),
+    "steps": (_steps, (30, 300, 3_000)),
+}
 
 
 def run(quick: bool = False) -> list[Row]:
-    """The rows; about three minutes, with `quick` some seconds."""
-    sizes = (100, 1_000) if quick else (1_000, 10_000, 100_000)
-    rows = [row for measure in (_waiting, _letters) for row in _grown(measure, sizes)]
-    rows += _grown(_done, (20, 200) if quick else (200, 2_000, 20_000))
-    return rows + list(_grown(_steps, (10, 100) if quick else (30, 300, 3_000)))
-
-
-# -- a soak
-
-
-def _now(pids: Sequence[int], root: Path) -> dict[str, float]:
-    """What a swarm holds just now."""
-    there = [pid for pid in pids if Path(f"/proc/{pid}/fd").exists()]
-    disk = subprocess.run(["du", "-sk", root], capture_output=True, text=True, check=True).stdout.split()[0]
-    return {
-        "memory, MB": sum(share_mb(pid) for pid in there),
-        "descriptors": sum(len(os.listdir(f"/proc/{pid}/fd")) for pid in there),
-        "threads": sum(len(os.listdir(f"/proc/{pid}/task")) for pid in there),
-        "disk, MB": int(disk) / 1024,
-    }
-
-
-def soak(agents: int, tasks: int, letters: int) -> list[Row]:
-    """A whole swarm that does so many tasks of one command, and so many letters come meanwhile, each to be read."""
-    hive = _hive(agents)
-    names = list(hive.agents)
-    layout = hive.layout
-    _drop(hive, tasks)
-    swarm = subprocess.Popen([sys.executable, "-m", "hivemind", "up"], cwd=layout.root, stdout=subprocess.DEVNULL)
-    try:
-        began = time.monotonic()
-        _until(lambda: len(family(swarm.pid)) > agents)
-        first = _now(family(swarm.pid), layout.root)
-        for at in range(letters):
-            hive.mail.send("human", names[at % agents], f"letter {at}", _LETTER)
-        _until(lambda: len(os.listdir(layout.done)) + len(os.listdir(layout.failed)) >= tasks)
-        worked = time.monotonic() - began
-        _until(lambda: not any(hive.mail.unread(name) for name in names))
-        took, last, used = (
-            time.monotonic() - began,
-            _now(family(swarm.pid), layout.root),
-            processor_s(family(swarm.pid)),
-        )
-    finally:
-        swarm.send_signal(signal.SIGTERM)
-        swarm.wait(300)
-    what = f"{agents} agents, {tasks:,} tasks, {letters:,} letters"
-    rows = [
-        Row(f"{what}: tasks that are not done", tasks - len(os.listdir(layout.done)), "tasks", target=0),
-        Row(f"{what}: all tasks done after", worked, "s"),
-        Row(f"{what}: all letters read after", took, "s"),
-        Row(f"{what}: processor time of a task and its letters", used / tasks * 1000, "ms"),
-    ]
-    return rows + [Row(f"{what}: {name}", last[name], "", "at its beginning", first[name]) for name in first]
-
-
-def _until(condition: Callable[[], bool]) -> None:
-    end = time.monotonic() + 3600
-    while not condition():
-        if time.monotonic() > end:
-            raise TimeoutError("the swarm did not get there in an hour")
-        time.sleep(0.2)
+    """The rows; about two minutes, with `quick` some seconds."""
+    rows: list[Row] = []
+    for measure, sizes in _PARTS.values():
+        rows += _grown(measure, [size // 10 for size in sizes[:2]] if quick else sizes)
+    return rows
 
 
 if __name__ == "__main__":
-    if sys.argv[1:2] == ["soak"]:
-        agents, tasks, letters = map(int, sys.argv[2:5])
-        show("A soak", soak(agents, tasks, letters))
+    part, *sizes = [word for word in sys.argv[1:] if word != "--quick"] or [""]
+    if part:
+        show(f"How things grow: {part}", _grown(_PARTS[part][0], [int(size) for size in sizes]))
     else:
         show("How things grow", run(quick="--quick" in sys.argv))

@@ -34,7 +34,8 @@ NAMESPACE = ("memories", "bench")
 DIMENSION, CLUSTERS, TOP, QUERIES, BATCH = 384, 200, 10, 24, 500
 _SLOW_S, _OF_SLOW = 2.0, 3  # a rival that takes longer for its first search is asked only so many of the queries
 MODES = ("vector", "hybrid", "text")
-SEARCH_TARGET_MS, UPSERT_TARGET, RECALL_TARGET = 5.0, 5_000, 0.99
+SEARCH_TARGET_MS, UPSERT_TARGET, RECALL_TARGET, FIRST_TARGET_MS = 5.0, 5_000, 0.99, 300
+HYBRID_TARGETS_MS = {10_000: 12.0, 100_000: 25.0}
 
 
 class Texts:
@@ -213,7 +214,10 @@ def searching(folder: Path, count: int) -> list[Row]:
     vec = sqlite_vec(folder, made.vectors)
     if vec is not None:
         rivals["sqlite-vec"] = vec
-    return _rows(made, filled, fills, rivals, "", nobody)
+    rows = _rows(made, filled, fills, rivals, "", nobody)
+    with open_store(folder / "memory.db", made) as again:
+        first = seconds(lambda: again.search(NAMESPACE, made.queries[0][0], mode="hybrid"))
+    return [*rows, Row(f"first search of a store just opened, {count:,}", 1_000 * first, "ms", target=FIRST_TARGET_MS)]
 
 
 def on_server(count: int) -> list[Row]:
@@ -294,10 +298,9 @@ def _rows(
     target = SEARCH_TARGET_MS if count == 100_000 and not where else None
     what = f"{where}search by meaning in {count:,}, top {TOP}"
     rows += [_compared(what, times["vector"], name, times[name], target) for name in rivals]
-    rows += [
-        _compared(f"{where}search, {mode}, in {count:,}", times[mode], "by meaning alone", times["vector"])
-        for mode in ("hybrid", "text")
-    ]
+    for mode, aim in (("hybrid", None if where else HYBRID_TARGETS_MS.get(count)), ("text", None)):
+        what = f"{where}search, {mode}, in {count:,}"
+        rows.append(_compared(what, times[mode], "by meaning alone", times["vector"], aim))
     least = None if where else RECALL_TARGET
     their = {"PostgresStore": recall("PostgresStore")} if "PostgresStore" in rivals else {"": None}
     what = f"{where}recall@{TOP} of exact in {count:,}"
@@ -405,6 +408,7 @@ def _private() -> int:
 
 
 def run(quick: bool = False, parts: Iterable[str] = ()) -> list[Row]:
+    """All rows, or those of some parts: a server is asked about 100,000 entries (minutes) only where it is named."""
     wanted = set(parts) or {"puts", "searching", "postgresql", "memory"}
     rows: list[Row] = []
     with tempfile.TemporaryDirectory() as name, suppress(KeyboardInterrupt):
@@ -416,7 +420,7 @@ def run(quick: bool = False, parts: Iterable[str] = ()) -> list[Row]:
                 (place := folder / str(count)).mkdir()
                 rows += searching(place, count)
         if "postgresql" in wanted:
-            for count in (200,) if quick else (10_000, 100_000):
+            for count in (200,) if quick else (10_000, 100_000) if parts else (10_000,):
                 with suppress(pytest.skip.Exception):  # where no server can run
                     rows += on_server(count)
         if "memory" in wanted:

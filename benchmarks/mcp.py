@@ -27,6 +27,7 @@ from mcp import Client
 from mcp.client.stdio import StdioServerParameters
 from mcp.client.streamable_http import streamable_http_client
 
+from benchmarks.processes import children, processor_s
 from benchmarks.table import Row, show
 from hivemind import Hive
 from hivemind.mcp_server.member import Member
@@ -110,22 +111,13 @@ async def _measure(folder: Path, times: int) -> list[Row]:
 
 
 async def _use(call: _Call) -> None:
-    before = _processor_s(call.server)
+    before = processor_s([call.server])
     for _ in range(_AT_ONCE):
         started = time.perf_counter()
         answer = await call.client.call_tool(call.tool, dict(call.arguments))
         call.took.append(time.perf_counter() - started)
         assert not answer.is_error, answer
-    call.computed += _processor_s(call.server) - before
-
-
-def _processor_s(pid: int) -> float:
-    """Seconds of processor time of all threads of a process."""
-    spent = 0
-    for thread in Path(f"/proc/{pid}/task").iterdir():
-        with contextlib.suppress(FileNotFoundError):
-            spent += int((thread / "schedstat").read_text().split()[0])
-    return spent / 1e9
+    call.computed += processor_s([call.server]) - before
 
 
 def _rows(calls: Mapping[str, _Call]) -> Iterator[Row]:
@@ -176,9 +168,9 @@ async def _served(words: list[str], way: str, root: Path | None) -> AsyncIterato
     if way == "stdio":
         more = ["stdio"] if root is None else []
         started = StdioServerParameters(command=sys.executable, args=[*words, *more], env=environment)
-        before = _children()
+        before = set(children(os.getpid()))
         async with Client(started) as client:
-            [pid] = _children() - before
+            [pid] = set(children(os.getpid())) - before
             yield client, pid
         return
     more = ["http"] if root is None else ["--http", "--port", "0"]
@@ -200,13 +192,6 @@ async def _over_http(address: str, token: str, mode: Any = "auto") -> AsyncItera
     http: Any = httpx.AsyncClient(headers=headers, timeout=_START_S)
     async with http, Client(streamable_http_client(address, http_client=http), mode=mode) as client:
         yield client
-
-
-def _children() -> set[int]:
-    found = set()
-    for thread in Path("/proc/self/task").iterdir():
-        found |= {int(pid) for pid in (thread / "children").read_text().split()}
-    return found
 
 
 # the rival

@@ -1,15 +1,14 @@
 """Messages from one process to another: composed, delivered, woken for, headers read (baselines, *Messages*).
 
-Run it with `python -m benchmarks.messages [--quick]`. Every figure stands beside baselines of the same run: the floor
-is a C program (made with `cc`) or, without a compiler, Python on raw inotify; Redis is measured if its server and its
-Python client are installed. Fresh folders are used for each case, and no tree is removed in between.
+Run it with `python -m benchmarks.messages [--quick]`. Every figure stands beside baselines of the same run: Python on
+raw inotify; a C program, where there is a compiler (`cc`); Redis, where its server and its Python client are installed.
+Fresh folders are used for each case, and no tree is removed in between.
 """
 
 from __future__ import annotations
 
 import os
 import shutil
-import socket
 import statistics
 import subprocess
 import sys
@@ -17,10 +16,12 @@ import tempfile
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from importlib.util import find_spec
 from multiprocessing import get_context
 from multiprocessing.connection import Connection
 from pathlib import Path
 
+from benchmarks.rivals import redis_server
 from benchmarks.table import Row, show
 from hivemind.fs import Doorbell, fsync_folder
 from hivemind.fs.watch import Inotify
@@ -219,41 +220,10 @@ def _send_rate(root: Path, durable: bool, number: int, senders: int) -> float:
 # -- Redis
 
 
-@contextmanager
-def _redis(folder: Path, durable: bool) -> Iterator[int | None]:
-    """A server of our own on a free port, or None if there is none or no client for it."""
-    server = shutil.which("redis-server")
-    try:
-        import redis  # noqa: F401
-    except ImportError:
-        server = None
-    if server is None:
-        yield None
-        return
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = probe.getsockname()[1]
-    folder.mkdir(parents=True)
-    keep = ["--appendonly", "yes", "--appendfsync", "always"] if durable else ["--save", "", "--appendonly", "no"]
-    command = [server, "--port", str(port), "--bind", "127.0.0.1", "--dir", str(folder), *keep]
-    process = subprocess.Popen(command, stdout=subprocess.DEVNULL)
-    try:
-        while True:
-            try:
-                socket.create_connection(("127.0.0.1", port), 1).close()
-                break
-            except OSError:
-                time.sleep(0.05)
-        yield port
-    finally:
-        process.terminate()
-        process.wait()
-
-
-def _receive_redis(pipe: Connection, port: int, number: int) -> None:
+def _receive_redis(pipe: Connection, path: str, number: int) -> None:
     import redis
 
-    client = redis.Redis(port=port)
+    client = redis.Redis(unix_socket_path=path)
     client.ping()
     pipe.send("ready")
     times: list[int] = []
@@ -264,13 +234,13 @@ def _receive_redis(pipe: Connection, port: int, number: int) -> None:
     pipe.send(times)
 
 
-def _latency_of_redis(port: int, number: int) -> list[float]:
+def _latency_of_redis(path: str, number: int) -> list[float]:
     import redis
 
-    client = redis.Redis(port=port)
+    client = redis.Redis(unix_socket_path=path)
     content = _BODY.encode()
     sent: list[int] = []
-    with _child(_receive_redis, port, number) as pipe:
+    with _child(_receive_redis, path, number) as pipe:
         for at in range(number):
             sent.append(time.monotonic_ns())
             client.lpush("bob", content)
@@ -292,29 +262,25 @@ def _latencies(folder: Path, program: Path | None, number: int, rounds: int) -> 
     for durable in (False, True):
         word = "durable" if durable else "relaxed"
         mail: list[float] = []
-        floor: list[float] = []
-        redis: list[float] = []
+        rivals: dict[str, list[float]] = {"Python on raw inotify": [], "C floor": [], "Redis list": []}
         for turn in range(rounds):  # interleaved: a machine that slows down slows all of them
             place = folder / f"{word}-{turn}"
             mail += _latency_of_mail(place / "mail", durable, number)
-            if program is None:
-                floor += _latency_of_raw(place / "floor", durable, number)
-            else:
-                floor += _floor(program, place / "floor", durable, number, paced=True)
-            with _redis(place / "redis", durable) as port:
-                redis += [] if port is None else _latency_of_redis(port, number)
-        name = "C floor" if program is not None else "Python on raw inotify"
-        target = 2.5 * statistics.median(floor) if durable and program is not None else None
-        yield Row(
-            f"whole way, {word}, median", statistics.median(mail), "ms", name, statistics.median(floor), target=target
-        )
-        yield Row(f"whole way, {word}, p99", _p99(mail), "ms", name, _p99(floor))
-        if redis:
-            other = "Redis list" + (", append-only always" if durable else "")
-            median = statistics.median(redis)
-            target = None if durable else median
-            yield Row(f"whole way, {word}, median", statistics.median(mail), "ms", other, median, target=target)
-            yield Row(f"whole way, {word}, p99", _p99(mail), "ms", other, _p99(redis))
+            rivals["Python on raw inotify"] += _latency_of_raw(place / "raw", durable, number)
+            if program is not None:
+                rivals["C floor"] += _floor(program, place / "floor", durable, number, paced=True)
+            if find_spec("redis"):
+                with redis_server(durable=durable) as path:
+                    rivals["Redis list"] += [] if path is None else _latency_of_redis(path, number)
+        targets = {"C floor": 2.5} if durable else {"Python on raw inotify": 1.2}
+        for name, times in rivals.items():
+            if not times:
+                yield Row(f"whole way, {word}, median", statistics.median(mail), "ms", f"{name}: not installed")
+                continue
+            beside = statistics.median(times)
+            target = targets[name] * beside if name in targets else None
+            yield Row(f"whole way, {word}, median", statistics.median(mail), "ms", name, beside, target=target)
+            yield Row(f"whole way, {word}, p99", _p99(mail), "ms", name, _p99(times))
 
 
 def _rates(folder: Path, program: Path | None, number: int) -> Iterator[Row]:

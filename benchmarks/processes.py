@@ -1,26 +1,23 @@
-"""What the system says of processes: which there are, what memory is theirs, what time they have used."""
+"""What the system says of processes: which there are, what memory is theirs, what time they have used; waiting for them."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import time
+from collections.abc import Callable, Iterable
+from contextlib import suppress
 from pathlib import Path
 
-__all__ = ["children", "family", "processor_s", "share_mb"]
+__all__ = ["children", "family", "processor_s", "share_mb", "until"]
 
 _PROC = Path("/proc")
 
 
 def children(pid: int) -> list[int]:
-    """The processes whose parent is `pid`."""
-    found = []
-    for entry in _PROC.iterdir():
-        if entry.name.isdigit():
-            try:
-                stat = (entry / "stat").read_text()
-            except OSError:  # it has ended meanwhile
-                continue
-            if int(stat.rsplit(")", 1)[1].split()[1]) == pid:
-                found.append(int(entry.name))
+    """The processes whose parent is `pid`; none if it has ended."""
+    found: list[int] = []
+    with suppress(OSError):  # it has ended meanwhile
+        for thread in (_PROC / str(pid) / "task").iterdir():
+            found += map(int, (thread / "children").read_text().split())
     return found
 
 
@@ -44,6 +41,16 @@ def processor_s(pids: Iterable[int]) -> float:
     """Seconds of processor time that these processes have used, all threads, to the nanosecond (utime is rounded)."""
     total = 0
     for pid in pids:
-        for task in (_PROC / str(pid) / "task").iterdir():
-            total += int((task / "schedstat").read_text().split()[0])
+        for thread in (_PROC / str(pid) / "task").iterdir():
+            with suppress(FileNotFoundError):  # it has ended meanwhile
+                total += int((thread / "schedstat").read_text().split()[0])
     return total / 1e9
+
+
+def until(holds: Callable[[], object], patience_s: float = 300.0, pause_s: float = 0.01) -> None:
+    """Return once something holds, asked every `pause_s`. Raises TimeoutError after `patience_s`."""
+    end = time.monotonic() + patience_s
+    while not holds():
+        if time.monotonic() > end:
+            raise TimeoutError(f"it did not get there in {patience_s:g} s")
+        time.sleep(pause_s)

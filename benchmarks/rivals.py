@@ -1,4 +1,4 @@
-"""What else people use, each in its ordinary form: leases in a SQLite table and by Redis' SET NX, huey's queue of tasks."""
+"""What else people use, each in its ordinary form: leases in a SQLite table and by Redis' SET NX, huey's and Celery's tasks."""
 
 from __future__ import annotations
 
@@ -13,13 +13,14 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
-__all__ = ["huey_tasks", "redis_server", "redis_set_nx", "sqlite_table"]
+from benchmarks.processes import until
+
+__all__ = ["celery_tasks", "huey_tasks", "redis_server", "redis_set_nx", "sqlite_table"]
 
 Pair = Callable[[], None]
-_START_S = 10.0
 
 
 def sqlite_table(durable: bool) -> Callable[[str, int], Pair]:
@@ -84,31 +85,41 @@ def redis_server(*, durable: bool) -> Iterator[str | None]:
             stdout=subprocess.DEVNULL,
         )
         try:
-            _wait_for(path)
+            until(lambda: _listens(path))
             yield path
         finally:
             server.terminate()
             server.wait()
 
 
-def _wait_for(path: str) -> None:
-    end = time.monotonic() + _START_S
-    while time.monotonic() < end:
-        with contextlib.suppress(OSError), socket.socket(socket.AF_UNIX) as probe:
-            probe.connect(path)
-            return
-        time.sleep(0.02)
-    raise TimeoutError(f"no Redis server at {path} within {_START_S:g} s")
+def _listens(path: str) -> bool:
+    with socket.socket(socket.AF_UNIX) as probe:
+        return probe.connect_ex(path) == 0
 
 
 _HUEY = """
-import subprocess
+import functools, subprocess
 from huey import SqliteHuey
-huey = SqliteHuey(filename={path!r}, fsync={durable})
+queue = SqliteHuey(filename={path!r}, fsync={durable})
 
-@huey.task()
+@queue.task()
 def work():
     return subprocess.run(["true"], capture_output=True, check=True).returncode
+
+def begin():
+    return functools.partial(work().get, blocking=True, timeout=60)
+"""
+_CELERY = """
+import functools, subprocess
+from celery import Celery
+queue = Celery(broker="redis+socket://{path}", backend="redis+socket://{path}")
+
+@queue.task
+def work():
+    return subprocess.run(["true"], capture_output=True, check=True).returncode
+
+def begin():
+    return functools.partial(work.delay().get, timeout=60)
 """
 
 
@@ -117,25 +128,40 @@ def huey_tasks(number: int, workers: int, durable: bool) -> float | None:
     if importlib.util.find_spec("huey") is None:
         return None
     with tempfile.TemporaryDirectory() as folder:
-        module = f"huey_work_{time.time_ns()}"  # it is imported here and by the consumer: tasks have its name
-        Path(folder, f"{module}.py").write_text(_HUEY.format(path=f"{folder}/huey.db", durable=durable))
-        command = ["huey.bin.huey_consumer", f"{module}.huey", "-w", str(workers), "-k", "process"]
-        consumer = subprocess.Popen(
-            [sys.executable, "-m", *command], cwd=folder, env={**os.environ, "PYTHONPATH": folder + _others()},
-            stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
+        words = ("huey.bin.huey_consumer", "{}.queue", "-w", f"{workers}", "-k", "process")
+        return _worked_off(number, _HUEY.format(path=f"{folder}/huey.db", durable=durable), words)
+
+
+def celery_tasks(number: int, workers: int, durable: bool) -> float | None:
+    """The same of Celery's worker, queue and results in Redis; None where Celery or Redis is not installed."""
+    if importlib.util.find_spec("celery") is None:
+        return None
+    with redis_server(durable=durable) as path:
+        words = ("celery", "-A", "{}.queue", "worker", "-c", f"{workers}", "-l", "error")
+        return None if path is None else _worked_off(number, _CELERY.format(path=path), words)
+
+
+def _worked_off(number: int, program: str, words: Sequence[str]) -> float:
+    """Tasks a second, from the first that is given to the last result, once its worker has done one."""
+    with tempfile.TemporaryDirectory() as folder:
+        module = f"work_{time.time_ns()}"  # it is imported here and by the worker: tasks have its name
+        Path(folder, f"{module}.py").write_text(program)
+        worker = subprocess.Popen(
+            [sys.executable, "-m", *(word.format(module) for word in words)], cwd=folder,
+            env={**os.environ, "PYTHONPATH": folder + _others()}, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
         )  # fmt: skip
         sys.path.insert(0, folder)
         try:
-            work = importlib.import_module(module).work
-            work().get(blocking=True, timeout=_START_S)
+            begin = importlib.import_module(module).begin
+            begin()()
             began = time.perf_counter()
-            for result in [work() for _ in range(number)]:
-                result.get(blocking=True, timeout=60)
+            for result in [begin() for _ in range(number)]:
+                result()
             return number / (time.perf_counter() - began)
         finally:
             sys.path.remove(folder)
-            consumer.terminate()
-            consumer.wait()
+            worker.terminate()
+            worker.wait()
 
 
 def _others() -> str:
