@@ -24,7 +24,7 @@ _ROUNDED = 6  # digits of a cosine: what is beyond depends on how many rows were
 _COMPARED = 4_000  # vectors that are all compared by their bytes: a few milliseconds
 _SHARE = 50  # of more, those that share the most signs: one in so many, and no fewer than a third of _COMPARED
 _MARGIN = 32  # that are read from the database beyond those wanted: rounding may have changed their order
-_AT_ONCE = 2_000  # changes read together
+_AT_ONCE = 500  # changes read together: more are no faster, and leave holes in the memory of each process
 _MARKS = 500  # parameters of one statement
 _THREADS = "OPENBLAS_NUM_THREADS"
 
@@ -117,6 +117,8 @@ class Vectors:
         )
         with boundary("table of vectors"):
             first = not columns.seen  # then none of them is there yet: a key has one change
+            if first:
+                columns.make_room(*sql.execute("SELECT count(*) FROM vectors_changes").fetchone())
             while some := rows.fetchmany(_AT_ONCE):
                 columns.take(some, first)
         return columns
@@ -140,7 +142,8 @@ class _Columns:
             known[old] = -1
             self._dead += len(old)
         added = [(key, group, vector) for _, key, group, vector in changes if vector is not None]
-        self._make_room(len(added))
+        if self._count + len(added) > len(self._keys):
+            self.make_room(len(added) + self._count // 2)
         if added:
             matrix = numpy.frombuffer(b"".join(vector for *_, vector in added), "<f4").reshape(len(added), -1)
             here = slice(self._count, self._count + len(added))
@@ -156,16 +159,13 @@ class _Columns:
         width = 8 * len(self._signs)
         return self._numpy.pad(packed, ((0, 0), (0, width - packed.shape[1]))).view("u8").T
 
-    def _make_room(self, more: int) -> None:
-        """Room for so many rows more: without the dead ones where these are most, else for half as many again."""
+    def make_room(self, room: int) -> None:
+        """Have room for so many rows more, without the dead ones where these are most."""
         numpy = self._numpy
-        if self._count + more <= len(self._keys):
-            return
         kept = slice(0, self._count)
         if 2 * self._dead > self._count:
             kept = numpy.flatnonzero(self._keys[: self._count] >= 0)
             self._count, self._dead = len(kept), 0
-        room = (self._count + more) * 3 // 2 - self._count
         for name in ("_keys", "_groups", "_rows", "_scales"):
             column = getattr(self, name)[kept]
             setattr(self, name, numpy.concatenate([column, numpy.empty((room, *column.shape[1:]), column.dtype)]))

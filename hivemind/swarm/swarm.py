@@ -34,12 +34,17 @@ _TIMES = 8  # so often Python runs a function before it specialises its code
 
 
 def rehearse(open_hive: Callable[[Path], Parts], config: HiveConfig) -> None:
-    """Be an agent that finds nothing to do, a few times over. Leaves no file, thread or lock. Raises OSError."""
+    """Be an agent that answers a question and then finds nothing to do, a few times over: what that imports and changes in
+    memory, its agents share. Leaves no file, thread or lock. Raises OSError."""
     with tempfile.TemporaryDirectory(prefix="hivemind-rehearsal-", ignore_cleanup_errors=True) as folder:
         layout = Layout.at(folder)
         layout.agents.mkdir()
         layout.agent_config(_NAME).touch()
-        layout.config.write_text(f"durability: relaxed\nencoding: {config.encoding}\naccess: {config.access}\n")
+        told = f"encoding: {config.encoding}\naccess: {config.access}"
+        layout.config.write_text(f"durability: relaxed\nembedder: none\n{told}\n")
+        for file in (layout.knowledge / "pumps.md", layout.inbox / "question.md"):
+            file.parent.mkdir(parents=True)
+            file.write_text("# Why does pump seven drip?\n\nPump seven drips because its gasket is worn out.\n")
         for _ in range(_TIMES):
             _live(open_hive(layout.root))
 
@@ -50,14 +55,15 @@ def _live(hive: Parts) -> None:
     agent = Agent(hive, _NAME, incarnation)
     agent.scheduler.holding.resume()
     agent.status.beat()
-    agent.cycle()
+    while agent.cycle():
+        pass
     agent.memory.save()
     agent.status.update(state="idle")
     agent.close()
     farewell(hive.journal, _NAME, incarnation, by="itself")
     lock.release()
-    hive.tasks.close()
-    hive.journal.close()
+    for part in (hive.tasks, hive.journal, hive.documents, hive.graph_index):
+        part.close()
 
 
 _log = logging.getLogger(__name__)
