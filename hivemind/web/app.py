@@ -122,6 +122,19 @@ class _App:
             return PlainTextResponse(told(why) + "\n", status)
         return HTMLResponse(self._render.page(page.template, context), status)
 
+    def hives(self, _: Request) -> Response:
+        """The linked hives, as they last told the exchange: a part that the first page asks for by itself, as their server may
+        take seconds to answer, or not to."""
+        from hivemind.exchange.link import hives_now, open_exchange
+
+        found, problem = [], None
+        try:
+            with open_exchange(self._site.hive.layout) as connection:
+                found = hives_now(connection)
+        except HivemindError as error:
+            problem = str(error)
+        return HTMLResponse(self._render.page("hives.html", {"hives": found, "problem": problem}))
+
     async def live(self, request: Request) -> Response:
         """What changes, as it changes: the names of the page's topics, one event each."""
         wanted = frozenset(request.query_params.get("of", "").split(","))
@@ -199,6 +212,7 @@ def build(root: Path, token: str, port: int) -> tuple[Access, Callable[[], None]
     app = _App(root, Access.key_of(token))
     routes: list[Route | Mount] = [
         Route("/live", app.live),
+        Route("/hives", app.hives),
         Route("/do/{act}", app.act, methods=["POST"]),
         Mount("/static", StaticFiles(directory=HERE / "static")),
         *(Route(path, partial(app.page, make)) for path, make in PAGES.items()),

@@ -8,21 +8,19 @@ is read after that, newest first.
 from __future__ import annotations
 
 import os
-import sqlite3
-import threading
 import time
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sized
-from contextlib import closing, suppress
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
 from typing import Any
 
 from hivemind.boundary import boundary
-from hivemind.errors import HivemindError
+from hivemind.errors import HivemindError, UnknownVersion, UserError
 from hivemind.fs import Log
-from hivemind.fs.database import Connection
+from hivemind.fs.database import Database, Schema, Sql
 from hivemind.hive import Hive
 from hivemind.layout import archived_places
 from hivemind.presence.agent_log import AgentLog
@@ -33,7 +31,6 @@ from hivemind.tasks.folder import ended_place, open_log, why_failed
 __all__ = ["SLOT_S", "Index", "Row", "Used"]
 
 SLOT_S = 600  # what was used is kept by ten minutes
-_VERSION = 4
 _ENDED = (TaskState.DONE, TaskState.FAILED)
 _DAY_S = 86_400
 _TICK_NS = 50_000_000  # two changes within a tick of the file system's clock look like one
@@ -42,20 +39,41 @@ _BATCH = 100
 _COUNTED = 1_000  # matches of a search are counted so far
 _ORDERS = {"newest": "since DESC", "oldest": "since", "title": "title", "tokens": "tokens DESC"}
 _TEXT = "(id || ' ' || title || ' ' || ifnull(owner, '') || ' ' || ifnull(project, ''))"
-_SCHEMA = """
-CREATE TABLE tasks (id TEXT PRIMARY KEY, state TEXT NOT NULL, since REAL NOT NULL, seen INTEGER NOT NULL, title TEXT NOT NULL,
-  owner TEXT, project TEXT, error TEXT, tokens INTEGER NOT NULL, money REAL NOT NULL);
-CREATE INDEX tasks_by_time ON tasks (state, since);
-CREATE INDEX tasks_by_since ON tasks (since);
-CREATE INDEX tasks_by_title ON tasks (title);
-CREATE INDEX tasks_by_tokens ON tasks (tokens);
-CREATE INDEX tasks_unseen ON tasks (seen, since);
-CREATE TABLE used (slot INTEGER NOT NULL, task TEXT NOT NULL, agent TEXT NOT NULL, model TEXT NOT NULL,
-  tokens INTEGER NOT NULL, money REAL NOT NULL, unpriced INTEGER NOT NULL, turns INTEGER NOT NULL);
-CREATE INDEX used_by_task ON used (task);
-CREATE INDEX used_by_slot ON used (slot, agent);
-CREATE TABLE archives (folder TEXT PRIMARY KEY, changed INTEGER NOT NULL);
-"""
+
+
+class IndexProblem(UserError):
+    """The index cannot be read or written."""
+
+
+class IndexDamaged(IndexProblem):
+    """The file of the index is damaged: it is rebuilt."""
+
+
+_SCHEMA = Schema(
+    name="index of the page",
+    room="web.index",
+    version=4,
+    error=IndexProblem,
+    damaged=IndexDamaged,
+    statements=(
+        """CREATE TABLE tasks (
+            id TEXT PRIMARY KEY, state TEXT NOT NULL, since REAL NOT NULL, seen INTEGER NOT NULL, title TEXT NOT NULL,
+            owner TEXT, project TEXT, error TEXT, tokens INTEGER NOT NULL, money REAL NOT NULL
+        )""",
+        "CREATE INDEX tasks_by_time ON tasks (state, since)",
+        "CREATE INDEX tasks_by_since ON tasks (since)",
+        "CREATE INDEX tasks_by_title ON tasks (title)",
+        "CREATE INDEX tasks_by_tokens ON tasks (tokens)",
+        "CREATE INDEX tasks_unseen ON tasks (seen, since)",
+        """CREATE TABLE used (
+            slot INTEGER NOT NULL, task TEXT NOT NULL, agent TEXT NOT NULL, model TEXT NOT NULL,
+            tokens INTEGER NOT NULL, money REAL NOT NULL, unpriced INTEGER NOT NULL, turns INTEGER NOT NULL
+        )""",
+        "CREATE INDEX used_by_task ON used (task)",
+        "CREATE INDEX used_by_slot ON used (slot, agent)",
+        "CREATE TABLE archives (folder TEXT PRIMARY KEY, changed INTEGER NOT NULL)",
+    ),
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,29 +112,30 @@ class Index:
     def __init__(self, root: Path) -> None:
         self._hive = Hive.look(root)
         self._layout = self._hive.layout
-        self._mutex = threading.Lock()
-        self._sql = self._open()
         self._folders: dict[str, int] = {}
         self._active: dict[str, tuple[int, int]] = {}
         self._logs: dict[str, Log] = {}
-
-    def _open(self) -> sqlite3.Connection:
         path = os.fspath(self._layout.web_db) if os.access(self._layout.state, os.W_OK) else ":memory:"
+        self._database = Database(path, _SCHEMA, durable=False)
         try:
-            return _opened(path)
-        except sqlite3.DatabaseError:  # damaged, or of another version: it is made anew
+            self._forget_agents()
+        except (IndexDamaged, UnknownVersion):  # all of it can be read again
+            self._database.close()
             for ending in ("", "-wal", "-shm"):
-                with suppress(FileNotFoundError):
-                    os.unlink(path + ending)
-            return _opened(path)
+                Path(path + ending).unlink(missing_ok=True)
+            self._forget_agents()
+
+    def _forget_agents(self) -> None:
+        """What agents used for no task is read again: a log tells what is new only to who keeps reading it."""
+        with self._database.write() as sql:
+            _book(sql, "", {})
 
     def close(self) -> None:
-        with self._mutex:
-            self._sql.close()
+        self._database.close()
 
     def _all(self, statement: str, values: Iterable[Any] = ()) -> list[tuple[Any, ...]]:
-        with self._mutex, closing(self._sql.execute(statement, tuple(values))) as rows:
-            return rows.fetchall()
+        with self._database.read() as sql:
+            return sql.execute(statement, tuple(values)).fetchall()
 
     # keeping up
 
@@ -153,28 +172,24 @@ class Index:
         gone = [(name,) for name in known.keys() - found.keys()]
         lost = [(name,) for (name,) in gone if ended_place(self._layout, name) is None]
         new = [(name, state, since, name) for name, since in found.items() if known.get(name) != since]
-        with self._mutex:
-            self._sql.execute("BEGIN")
-            self._sql.executemany("DELETE FROM tasks WHERE id = ?", gone)
-            self._sql.executemany("DELETE FROM used WHERE task = ?", lost)
-            self._sql.executemany("INSERT OR REPLACE INTO tasks VALUES (?, ?, ?, 0, ?, NULL, NULL, NULL, 0, 0)", new)
-            self._sql.execute("COMMIT")
+        with self._database.write() as sql:
+            sql.executemany("DELETE FROM tasks WHERE id = ?", gone)
+            sql.executemany("DELETE FROM used WHERE task = ?", lost)
+            sql.executemany("INSERT OR REPLACE INTO tasks VALUES (?, ?, ?, 0, ?, NULL, NULL, NULL, 0, 0)", new)
         if time.time_ns() - changed > _TICK_NS:
             self._folders[state] = changed
 
     def _read_ended(self, until: float) -> bool:
         while rows := self._all("SELECT id, state FROM tasks WHERE seen = 0 ORDER BY since DESC LIMIT ?", [_BATCH]):
             read = [(task, state, *self._told(task, self._layout.tasks / state / task)) for task, state in rows]
-            with self._mutex:
-                self._sql.execute("BEGIN")
+            with self._database.write() as sql:
                 for task, _, facts, slots in read:
-                    self._sql.execute(
+                    sql.execute(
                         "UPDATE tasks SET seen = 1, title = ?, owner = ?, project = ?, error = ?, tokens = ?, money = ?"
                         " WHERE id = ?",
                         (*facts, task),
                     )
-                    self._book(task, slots)
-                self._sql.execute("COMMIT")
+                    _book(sql, task, slots)
             if time.monotonic() > until:
                 return not self._all("SELECT 1 FROM tasks WHERE seen = 0 LIMIT 1")
         return True
@@ -192,10 +207,11 @@ class Index:
                         return False
                     if not self._all("SELECT 1 FROM used WHERE task = ? LIMIT 1", [name]):
                         slots = _usage(self._records(place / name), "")
-                        with self._mutex:
-                            self._book(name, slots)
+                        with self._database.write() as sql:
+                            _book(sql, name, slots)
                 if time.time_ns() - changed > _TICK_NS:
-                    self._all("INSERT OR REPLACE INTO archives VALUES (?, ?)", [os.fspath(place), changed])
+                    with self._database.write() as sql:
+                        sql.execute("INSERT OR REPLACE INTO archives VALUES (?, ?)", [os.fspath(place), changed])
         return True
 
     def _told(self, task: str, folder: Path) -> tuple[tuple[Any, ...], dict[Any, Used]]:
@@ -229,9 +245,9 @@ class Index:
             stamp = found.st_size, found.st_mtime_ns
             if self._active.get(task) != stamp:
                 slots = _usage(self._records(folder), "")
-                with self._mutex:
-                    self._sql.execute("DELETE FROM tasks WHERE id = ?", [task])  # it was over, and is not any more
-                    self._book(task, slots)
+                with self._database.write() as sql:
+                    sql.execute("DELETE FROM tasks WHERE id = ?", [task])  # it was over, and is not any more
+                    _book(sql, task, slots)
                 self._active[task] = stamp
         self._active = {task: stamp for task, stamp in self._active.items() if task in there}
 
@@ -247,21 +263,8 @@ class Index:
                 else:
                     records = log.read()
                 slots = _usage(iter(records), name)
-                with self._mutex:
-                    self._add("", slots)
-
-    def _book(self, task: str, slots: Mapping[Any, Used]) -> None:
-        self._sql.execute("DELETE FROM used WHERE task = ?", [task])
-        self._add(task, slots)
-
-    def _add(self, task: str, slots: Mapping[Any, Used]) -> None:
-        self._sql.executemany(
-            "INSERT INTO used VALUES (?, ?, ?, ?, ?, ?, ?, ?)",
-            [
-                (slot, task, agent, model, one.tokens, one.money, one.unpriced, one.turns)
-                for (slot, agent, model), one in slots.items()
-            ],
-        )
+                with self._database.write() as sql:
+                    _add(sql, "", slots)
 
     # looking
 
@@ -331,23 +334,20 @@ def _marks(values: Sized) -> str:
     return ",".join("?" * len(values))
 
 
-def _opened(path: str) -> sqlite3.Connection:
-    """The database, its tables made. Raises DatabaseError."""
-    sql = sqlite3.connect(path, check_same_thread=False, isolation_level=None, factory=Connection)
-    try:
-        (version,) = sql.execute("PRAGMA user_version").fetchone()
-        if version not in (0, _VERSION):
-            raise sqlite3.DatabaseError("it is of another version")  # noqa: TRY301 - the file is closed alike
-        sql.execute("PRAGMA journal_mode = WAL")
-        sql.execute("PRAGMA synchronous = OFF")  # it is made anew if it is lost
-        if not version:
-            sql.executescript(f"BEGIN; {_SCHEMA} PRAGMA user_version = {_VERSION}; COMMIT;")
-        # Read anew from where they are logged: an agent's log tells what is new only to who keeps reading it.
-        sql.execute("DELETE FROM used WHERE task = ''")
-    except BaseException:
-        sql.close()
-        raise
-    return sql
+def _book(sql: Sql, task: str, slots: Mapping[Any, Used]) -> None:
+    """Let a task have used this, and nothing else."""
+    sql.execute("DELETE FROM used WHERE task = ?", [task])
+    _add(sql, task, slots)
+
+
+def _add(sql: Sql, task: str, slots: Mapping[Any, Used]) -> None:
+    sql.executemany(
+        "INSERT INTO used VALUES (?, ?, ?, ?, ?, ?, ?, ?)",
+        [
+            (slot, task, agent, model, one.tokens, one.money, one.unpriced, one.turns)
+            for (slot, agent, model), one in slots.items()
+        ],
+    )
 
 
 def _usage(records: Iterator[Mapping[str, Any]], agent: str) -> dict[Any, Used]:

@@ -12,6 +12,7 @@ from hivemind.exchange.schema import SCHEMA
 from hivemind.layout import EXCHANGE
 from tests.exchange.hives import LinkedHive, until
 from tests.postgres import Server
+from tests.web.conftest import serving
 
 
 def test_a_hive_is_linked_under_its_workspace_and_neither_a_taken_name_nor_a_password_is_accepted(
@@ -128,6 +129,27 @@ def test_journals_are_shipped_as_they_grow_whole_and_in_order_and_read_as_one(
         assert [event["seq"] for event in told if event["hive"] == one.name] == list(range(1, one.hive.journal.seq + 1))
     shown = json.loads(pair[0].command("status", "--all", "--json"))
     assert [(one["hive"], list(one["agents"])) for one in shown] == [("berlin", ["coder"]), ("munich", ["coder"])]
+
+
+def test_the_page_shows_the_linked_hives_or_why_it_cannot(tmp_path: Path) -> None:
+    with Server() as server:
+        url = server.new_database()
+        berlin, munich = LinkedHive(tmp_path / "berlin", "berlin"), LinkedHive(tmp_path / "munich", "munich")
+        try:
+            for one in (berlin, munich):
+                one.command("link", url)
+                one.start()
+            until(lambda: "munich" in berlin.hive.linked.agents)
+            with serving(berlin.hive.layout.root) as site:
+                assert "linked with munich" in site.get("/").text
+                shown = site.get("/hives").text
+                assert "munich</th><td>coder" in shown
+                assert "berlin</th><td>coder" in shown
+                server.kill()
+                assert "onnection" in site.get("/hives").text
+        finally:
+            for one in (berlin, munich):
+                one.stop(kill=True)
 
 
 def test_without_its_server_a_hive_goes_on_says_so_and_sends_what_it_kept_when_it_is_back(tmp_path: Path) -> None:
