@@ -16,7 +16,7 @@ from hivemind.errors import UserError
 from hivemind.fs.postgres import Postgres, PostgresSchema, Statements, check_url, connect
 from hivemind.longterm.errors import LongtermError, StoreDamaged
 from hivemind.longterm.filters import Condition
-from hivemind.longterm.rows import PLACES
+from hivemind.longterm.rows import INDEXES, tables
 
 if TYPE_CHECKING:
     import psycopg
@@ -55,58 +55,21 @@ _VERSION_1 = (
     "CREATE TEXT SEARCH DICTIONARY stems (TEMPLATE = snowball, Language = english)",
     "CREATE TEXT SEARCH CONFIGURATION words (COPY = pg_catalog.simple)",
     "ALTER TEXT SEARCH CONFIGURATION words ALTER MAPPING FOR asciiword, word, numword WITH stems",
-    """CREATE TABLE namespaces (
-        id bigint PRIMARY KEY GENERATED ALWAYS AS IDENTITY,
-        path text COLLATE "C" NOT NULL UNIQUE,
-        entries bigint NOT NULL DEFAULT 0,
-        made bigint NOT NULL DEFAULT 0
-    )""",
-    f"""CREATE TABLE entries (
-        seq bigint PRIMARY KEY,
-        id text COLLATE "C" NOT NULL UNIQUE,
-        space bigint NOT NULL REFERENCES namespaces(id),
-        key text COLLATE "C" NOT NULL,
-        content text NOT NULL,
-        digest bytea NOT NULL,
-        metadata json NOT NULL CHECK (metadata::jsonb IS NOT NULL),
-        category text,
-        importance double precision CHECK (importance BETWEEN 0 AND 1),
-        created_at bigint NOT NULL,
-        updated_at bigint NOT NULL,
-        expires_at bigint,
-        version integer NOT NULL CHECK (version > 0),
-        parent_id text COLLATE "C",
-        links json NOT NULL,
-        wants boolean NOT NULL DEFAULT true,
-        problem text,
-        words tsvector NOT NULL GENERATED ALWAYS AS ({_WORDS_OF}) STORED,
-        UNIQUE (space, key),
-        CHECK (seq / {PLACES} = space)
-    )""",
+    *tables(
+        id="bigint PRIMARY KEY GENERATED ALWAYS AS IDENTITY",
+        int="bigint",
+        real="double precision",
+        bytes="bytea",
+        name='text COLLATE "C"',
+        text="text",
+        json="json",
+        flag="boolean NOT NULL DEFAULT true",
+        more=f"words tsvector NOT NULL GENERATED ALWAYS AS ({_WORDS_OF}) STORED, CHECK (metadata::jsonb IS NOT NULL), ",
+        entry=" REFERENCES entries(seq) ON DELETE CASCADE",
+        end="",
+    ),
+    *INDEXES,
     "CREATE INDEX entries_words ON entries USING gin (words)",
-    "CREATE INDEX entries_digest ON entries(digest)",
-    "CREATE INDEX entries_parent ON entries(parent_id) WHERE parent_id IS NOT NULL",
-    "CREATE INDEX entries_expiry ON entries(expires_at) WHERE expires_at IS NOT NULL",
-    "CREATE INDEX entries_problem ON entries(seq) WHERE problem IS NOT NULL",
-    """CREATE INDEX entries_speaker ON entries(space, json_extract(metadata, '$.speaker'))
-        WHERE json_extract(metadata, '$.speaker') IS NOT NULL""",
-    """CREATE INDEX entries_session ON entries(space, CAST(json_extract(metadata, '$.session') AS TEXT))
-        WHERE json_extract(metadata, '$.session') IS NOT NULL""",
-    """CREATE TABLE versions (
-        seq bigint NOT NULL REFERENCES entries(seq) ON DELETE CASCADE,
-        version integer NOT NULL,
-        content text NOT NULL,
-        metadata json NOT NULL,
-        category text,
-        importance double precision,
-        updated_at bigint NOT NULL,
-        expires_at bigint,
-        parent_id text,
-        links json NOT NULL,
-        PRIMARY KEY (seq, version)
-    )""",
-    "CREATE TABLE given (seq bigint PRIMARY KEY REFERENCES entries(seq) ON DELETE CASCADE, vector bytea NOT NULL)",
-    "CREATE TABLE users (id text PRIMARY KEY, name text NOT NULL, created_at bigint NOT NULL)",
     """CREATE TABLE vectors (
         key bigint PRIMARY KEY REFERENCES entries(seq) ON DELETE CASCADE,
         grp bigint NOT NULL,

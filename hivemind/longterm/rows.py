@@ -21,9 +21,9 @@ from hivemind.longterm.validation import Draft, check_key, check_name
 from hivemind.search import Nearness, keep_parts
 
 __all__ = [
-    "ALIVE", "PLACES", "UNNAMED", "Meaning", "MemoryDatabase", "Upsert", "children_of", "delete_entry", "drop_expired", "every",
-    "expired_by_space", "fetch", "fetch_key", "history_of", "linked_from", "next_expiry",
-    "object_of", "set_link", "space_for", "space_of", "spaces_below", "span", "upsert", "with_vector",
+    "ALIVE", "INDEXES", "PLACES", "UNNAMED", "Meaning", "MemoryDatabase", "Upsert", "children_of", "delete_entry", "drop_expired",
+    "every", "expired_by_space", "fetch", "fetch_key", "history_of", "linked_from", "next_expiry",
+    "object_of", "set_link", "space_for", "space_of", "spaces_below", "span", "tables", "upsert", "with_vector",
     "write_entry",
 ]  # fmt: skip
 
@@ -39,6 +39,69 @@ _AT_ONCE = 500  # parameters of one statement
 PLACES = 1 << 32
 """How many entries a namespace can have had: an entry's `seq` is its namespace's number × PLACES + its own, so that a
 namespace is one unbroken range of every index."""
+
+_TABLES = (
+    """CREATE TABLE namespaces (
+        id {id},
+        path {name} NOT NULL UNIQUE,         -- a JSON array of its parts
+        entries {int} NOT NULL DEFAULT 0,    -- how many there are
+        made {int} NOT NULL DEFAULT 0        -- how many there ever were: numbers are not used again
+    )""",
+    """CREATE TABLE entries (
+        seq {int} PRIMARY KEY,
+        id {name} NOT NULL UNIQUE,
+        space {int} NOT NULL REFERENCES namespaces(id),
+        key {name} NOT NULL,
+        content {text} NOT NULL,
+        digest {bytes} NOT NULL,             -- of the content
+        metadata {json} NOT NULL,
+        category {text},
+        importance {real} CHECK (importance BETWEEN 0 AND 1),
+        created_at {int} NOT NULL,           -- microseconds since 1970, as all times
+        updated_at {int} NOT NULL,
+        expires_at {int},
+        version INTEGER NOT NULL CHECK (version > 0),
+        parent_id {name},
+        links {json} NOT NULL,               -- relation -> key in this namespace
+        wants {flag},                        -- false: is never embedded
+        problem {text},                      -- why it has no embedding yet, if embedding it was tried
+        {more}UNIQUE (space, key),
+        CHECK (seq / {places} = space)
+    )""",
+    """CREATE TABLE versions (
+        seq {int} NOT NULL REFERENCES entries(seq) ON DELETE CASCADE,
+        version INTEGER NOT NULL,
+        content {text} NOT NULL,
+        metadata {json} NOT NULL,
+        category {text},
+        importance {real},
+        updated_at {int} NOT NULL,
+        expires_at {int},
+        parent_id {text},
+        links {json} NOT NULL,
+        PRIMARY KEY (seq, version)
+    ){end}""",
+    "CREATE TABLE given (seq {int} PRIMARY KEY{entry}, vector {bytes} NOT NULL)",  # embeddings of callers, as they were
+    "CREATE TABLE users (id {text} PRIMARY KEY, name {text} NOT NULL, created_at {int} NOT NULL)",
+)
+
+
+def tables(**types: str) -> tuple[str, ...]:
+    """The statements that make the tables, in the types of a database."""
+    return tuple(statement.format(places=PLACES, **types) for statement in _TABLES)
+
+
+INDEXES = (
+    "CREATE INDEX entries_digest ON entries(digest)",
+    "CREATE INDEX entries_parent ON entries(parent_id) WHERE parent_id IS NOT NULL",
+    "CREATE INDEX entries_expiry ON entries(expires_at) WHERE expires_at IS NOT NULL",
+    # every write asks whether there are any: without this it would read all entries to learn that there are none
+    "CREATE INDEX entries_problem ON entries(seq) WHERE problem IS NOT NULL",
+    """CREATE INDEX entries_speaker ON entries(space, json_extract(metadata, '$.speaker'))
+        WHERE json_extract(metadata, '$.speaker') IS NOT NULL""",
+    """CREATE INDEX entries_session ON entries(space, CAST(json_extract(metadata, '$.session') AS TEXT))
+        WHERE json_extract(metadata, '$.session') IS NOT NULL""",
+)
 
 UNNAMED = ""
 """The model of vectors that callers give while there is no embedder."""

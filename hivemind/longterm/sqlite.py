@@ -13,7 +13,7 @@ from hivemind.embedding import VECTORS, Vectors, put_vectors
 from hivemind.fs.database import Database, Schema, faults, index_fault
 from hivemind.longterm.errors import LongtermError, StoreDamaged
 from hivemind.longterm.filters import Condition, metadata_fits
-from hivemind.longterm.rows import PLACES, span
+from hivemind.longterm.rows import INDEXES, PLACES, span, tables
 from hivemind.longterm.validation import digest_of
 from hivemind.search import PARTS, TOKENIZER
 
@@ -22,57 +22,13 @@ __all__ = ["MemoryFile"]
 VERSION = 7
 
 _TABLES = (
-    """CREATE TABLE namespaces (
-        id INTEGER PRIMARY KEY,
-        path TEXT NOT NULL UNIQUE,          -- a JSON array of its parts
-        entries INTEGER NOT NULL DEFAULT 0, -- how many there are
-        made INTEGER NOT NULL DEFAULT 0     -- how many there ever were: numbers are not used again
-    )""",
-    f"""CREATE TABLE entries (
-        seq INTEGER PRIMARY KEY,
-        id TEXT NOT NULL UNIQUE,
-        space INTEGER NOT NULL REFERENCES namespaces(id),
-        key TEXT NOT NULL,
-        content TEXT NOT NULL,
-        digest BLOB NOT NULL,               -- of the content
-        metadata TEXT NOT NULL,             -- JSON
-        category TEXT,
-        importance REAL CHECK (importance BETWEEN 0 AND 1),
-        created_at INTEGER NOT NULL,        -- microseconds since 1970, as all times
-        updated_at INTEGER NOT NULL,
-        expires_at INTEGER,
-        version INTEGER NOT NULL CHECK (version > 0),
-        parent_id TEXT,
-        links TEXT NOT NULL,                -- JSON: relation -> key in this namespace
-        wants INTEGER NOT NULL DEFAULT 1,   -- 0: is never embedded
-        problem TEXT,                       -- why it has no embedding yet, if embedding it was tried
-        UNIQUE (space, key),
-        CHECK (seq / {PLACES} = space)
-    )""",
-    "CREATE INDEX entries_digest ON entries(digest)",
-    "CREATE INDEX entries_parent ON entries(parent_id) WHERE parent_id IS NOT NULL",
-    "CREATE INDEX entries_expiry ON entries(expires_at) WHERE expires_at IS NOT NULL",
-    """CREATE INDEX entries_speaker ON entries(space, json_extract(metadata, '$.speaker'))
-        WHERE json_extract(metadata, '$.speaker') IS NOT NULL""",
-    """CREATE INDEX entries_session ON entries(space, CAST(json_extract(metadata, '$.session') AS TEXT))
-        WHERE json_extract(metadata, '$.session') IS NOT NULL""",
-    """CREATE TABLE versions (
-        seq INTEGER NOT NULL REFERENCES entries(seq) ON DELETE CASCADE,
-        version INTEGER NOT NULL,
-        content TEXT NOT NULL,
-        metadata TEXT NOT NULL,
-        category TEXT,
-        importance REAL,
-        updated_at INTEGER NOT NULL,
-        expires_at INTEGER,
-        parent_id TEXT,
-        links TEXT NOT NULL,
-        PRIMARY KEY (seq, version)
-    ) WITHOUT ROWID""",
-    "CREATE TABLE given (seq INTEGER PRIMARY KEY, vector BLOB NOT NULL)",  # embeddings of callers, float32, as they were
-    "CREATE TABLE users (id TEXT PRIMARY KEY, name TEXT NOT NULL, created_at INTEGER NOT NULL)",
+    *tables(
+        id="INTEGER PRIMARY KEY", int="INTEGER", real="REAL", bytes="BLOB", name="TEXT", text="TEXT", json="TEXT",
+        flag="INTEGER NOT NULL DEFAULT 1", more="", entry="", end=" WITHOUT ROWID",
+    ),
+    *INDEXES,
     f"CREATE VIRTUAL TABLE words USING fts5(content, content='entries', content_rowid='seq', tokenize='{TOKENIZER}')",
-)
+)  # fmt: skip
 
 # While a row stands in `unindexed`, whoever writes gives `words` the new entries himself, many at once, and takes the row
 # out again in the same transaction. One by one, by a trigger, the full-text index writes itself out for each.
@@ -84,8 +40,6 @@ _ADDED = (
     f"""CREATE TRIGGER entries_counted AFTER INSERT ON entries BEGIN
         UPDATE namespaces SET entries = entries + 1, made = new.seq % {PLACES} WHERE id = new.space;
     END""",
-    # Every write asks whether there are any: without this it would read all entries to learn that there are none.
-    "CREATE INDEX entries_problem ON entries(seq) WHERE problem IS NOT NULL",
 )
 
 # What follows from a change follows here, so that no writer can forget it.
