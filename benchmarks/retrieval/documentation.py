@@ -219,7 +219,7 @@ def _show_refusals(trees: Mapping[str, Tree], asked: Sequence[Question]) -> None
     print("|---|---|---|---|---|---|---|")
     for name, embedder in (("words alone", False), ("words and meaning", True)):  # that is how the trees stay
         for tree in trees.values():
-            tree.docmem.embedder = tree.embedder if embedder else None
+            tree.docmem.meanings.embedder = tree.embedder if embedder else None
         answers = [trees[one.tree].knowledge.search(one.text, limit=3) for one in asked]
         trust = [max((one.confidence.value for one in own), default=0.0) for own in answers]
         right = [

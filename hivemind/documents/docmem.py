@@ -9,7 +9,6 @@ import sqlite3
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import UTC, datetime
-from functools import partial
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any
@@ -32,7 +31,7 @@ from hivemind.documents.node import (
     check_whole,
     shown,
 )
-from hivemind.documents.passages import Passage, count_waiting, keep, waiting
+from hivemind.documents.passages import BACKLOG, Passage
 from hivemind.documents.schema import SCHEMA, drop_lost_vectors, index, index_if_many, problems
 from hivemind.documents.search import WEIGHTS, Hit, find_hits, find_passages, scored
 from hivemind.documents.summaries import extract
@@ -40,7 +39,7 @@ from hivemind.documents.toml import write_entries
 from hivemind.documents.tree import Shown, Source, show, source_of
 from hivemind.embedding import Embedder, EmbedderUnavailable
 from hivemind.fs.database import Database, DatabaseOwner
-from hivemind.search import Engine, Query, embed_waiting, meaning_asked, meanings
+from hivemind.search import Engine, Meanings, Query
 from hivemind.tokens import count_tokens
 
 __all__ = ["Docmem", "short_id"]
@@ -85,10 +84,9 @@ class Docmem(DatabaseOwner):
             raise DocmemError("only SQLite files are supported so far", where=path, mend="give the path of a file")
         self.database = Database(path, SCHEMA, durable=durable)
         self.count = token_counter
-        self.embedder = embedder
+        self.meanings = Meanings(embedder)
         self._clock, self._new_id = clock, new_id
         self._engine = Engine(WEIGHTS, candidates=80, closely=64)
-        self._refused: set[object] = set()  # digests of texts that the embedder does not take
 
     @contextmanager
     def transaction(self) -> Iterator[Edit]:
@@ -389,17 +387,15 @@ class Docmem(DatabaseOwner):
     def asked(self, text: str, embed: int = _EMBEDDED_BY_A_QUERY) -> Query:
         """A query with its vector, got outside any transaction: an embedder may be slow. On the way at most `embed` nodes
         that wait get theirs."""
-        check_text(text, "a query")
-        if self.embedder is None or not text.strip():
-            return Query(text)
+        found = self.meanings.query(check_text(text, "a query"))
         try:
-            meaning = meaning_asked(self.embedder, text)
-            if embed:
-                self.embed_pending(embed, seconds=_SECONDS)
+            if embed and found.meaning is not None:
+                self._embed(embed, seconds=_SECONDS)
         except EmbedderUnavailable as error:
-            _log.warning("documents: searched by words only: %s", error)
-            return Query(text, lack=error.what)
-        return Query(text, meaning=meaning, model=self.embedder.name)
+            found = Query(text, lack=error.what)
+        if found.lack is not None:
+            _log.warning("documents: searched by words only: %s", found.lack)
+        return found
 
     def passages(self, text: str, limit: int, keys: Sequence[str]) -> list[Passage]:
         """The passages of the files at or below `keys` that answer best, best first.
@@ -412,7 +408,7 @@ class Docmem(DatabaseOwner):
             found = find_passages(self._engine, sql, asked, max(limit, _ASKED_FIRST), keys)
         leads = [one.lead for one in found[:_ASKED_FIRST]]
         try:
-            new = self._embed(_ASKED_FIRST, leads, _SECONDS) if leads and asked.meaning is not None else 0
+            new = self._embed(_ASKED_FIRST, among=leads, seconds=_SECONDS) if asked.meaning is not None else 0
         except EmbedderUnavailable as error:
             _log.warning("documents: searched with the vectors that there are: %s", error)
             new = 0
@@ -421,27 +417,17 @@ class Docmem(DatabaseOwner):
                 found = find_passages(self._engine, sql, asked, limit, keys)
         return found[:limit]
 
-    def _embed(self, limit: int, among: Sequence[int] | None, seconds: float | None, **told: Any) -> int:
-        """Embed at most `limit` of what waits, or of some passages of it; gives how many. Raises EmbedderUnavailable."""
-        if (embedder := self.embedder) is None or self.database.is_read_only:
-            return 0
-        return embed_waiting(
-            self.database,
-            partial(meanings, embedder),
-            lambda sql, after, some: waiting(sql, embedder, after, some, among),
-            lambda sql, found: keep(sql, embedder.name, found),
-            limit=limit,
-            refused=self._refused,
-            seconds=seconds,
-            **told,
-        )
+    def _embed(self, limit: int, **told: Any) -> int:
+        """Embed at most `limit` of what waits (see `Meanings.embed_waiting`), where it can be written."""
+        return 0 if self.database.is_read_only else self.meanings.embed_waiting(self.database, BACKLOG, limit, **told)
 
     def meaning(self, embedder: Embedder | None = None) -> tuple[int, int]:
         """How many passages (and nodes from no file) are known by their meaning to an embedder (None: the store's own), and of
         how many; (0, all) without one."""
-        embedder = embedder or self.embedder
+        embedder = embedder or self.meanings.embedder
         with self.database.read() as sql:
-            left, total = count_waiting(sql, embedder)
+            total = BACKLOG.size(sql)
+            left = total if embedder is None else BACKLOG.waiting(sql, embedder.name, embedder.dimension)
         return total - left, total
 
     def tagged(self, tag: str) -> list[Node]:
@@ -466,7 +452,7 @@ class Docmem(DatabaseOwner):
         A text that the embedder refuses is passed over, and not tried again by this process. Raises EmbedderUnavailable where
         it takes none; what was embedded before is kept. `progress` is told how many are done.
         """
-        return self._embed(min(check_whole(limit, "limit", 0), _EVERYTHING), None, seconds, progress=progress)
+        return self._embed(min(check_whole(limit, "limit", 0), _EVERYTHING), seconds=seconds, progress=progress)
 
     # -- files ------------------------------------------------------------------------------------------------------
     def import_file(self, path: str | os.PathLike[str]) -> Node:

@@ -8,7 +8,7 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from hivemind.fs.database import Sql
-from hivemind.longterm.embeddings import HOW_TO_EMBED, Embeddings, count_waiting
+from hivemind.longterm.embeddings import HOW_TO_EMBED, Embeddings
 from hivemind.longterm.entry import MemoryEntry
 from hivemind.longterm.errors import StoreDamaged
 from hivemind.longterm.rows import (
@@ -94,13 +94,13 @@ class StoreStatus:
         return asdict(self)
 
 
-def status_of(sql: Sql, embeddings: Embeddings, now: int) -> StoreStatus:
+def status_of(database: MemoryDatabase, sql: Sql, embeddings: Embeddings, now: int) -> StoreStatus:
     """The state that a transaction sees, without what has expired. Looks at every entry."""
     expired = expired_by_space(sql, now)
     counts = sql.execute("SELECT id, entries FROM namespaces WHERE entries > 0").fetchall()
     alive = [found for space, entries in counts if (found := entries - expired.get(space, 0)) > 0]
     entries, spaces = sum(alive), len(alive)
-    pending = count_waiting(sql, embeddings, now)
+    pending = embeddings.backlog(database, now).waiting(sql, embeddings.model, embeddings.dimension)
     (other,) = sql.execute(
         "SELECT count(*) FROM vectors v JOIN entries e ON e.seq = v.key"
         f" WHERE (v.model <> ? OR length(v.vector) <> ?) AND {ALIVE}",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -13,10 +14,9 @@ from types import MappingProxyType
 from typing import Any, Literal
 
 from hivemind.embedding import Embedder, EmbedderUnavailable, open_embedder
-from hivemind.embedding import Meaning as MeaningAsked
 from hivemind.fs.database import DatabaseOwner, Sql
 from hivemind.fs.postgres import is_postgres
-from hivemind.longterm.embeddings import HOW_TO_EMBED, Embeddings, embed_pending, some_failed
+from hivemind.longterm.embeddings import HOW_TO_EMBED, Embeddings, some_failed
 from hivemind.longterm.entry import (
     FIRST,
     MemoryEntry,
@@ -66,7 +66,6 @@ from hivemind.longterm.validation import (
     shortened,
 )
 from hivemind.search import Engine, Query
-from hivemind.search.query import without
 from hivemind.tokens import count_tokens
 
 __all__ = ["DIMENSION", "MemoryStore", "open_store"]
@@ -75,6 +74,7 @@ DIMENSION = 384
 SIMILARITY_THRESHOLD = 0.25
 _EMBEDDED_BY_A_WRITE = 8
 _FORGOTTEN_BY_A_WRITE = 32  # expired entries
+_log = logging.getLogger(__name__)
 _FORGOTTEN_AT_ONCE = 500  # by `purge`, in one transaction: others may write between
 
 Value = MemoryEntry | Mapping[str, Any] | str
@@ -379,8 +379,15 @@ class MemoryStore(DatabaseOwner):
 
     def embed_pending(self, limit: int | None = None) -> int:
         """Embed entries that wait for it, at most `limit`; gives how many. 0 where the embedder still fails."""
-        most = None if limit is None else check_whole(limit, "limit")
-        return embed_pending(self.database, self.embeddings, self._now(), most)
+        return self._embed_pending(sys.maxsize if limit is None else check_whole(limit, "limit"))
+
+    def _embed_pending(self, limit: int, progress: Callable[[int], None] | None = None) -> int:
+        backlog = self.embeddings.backlog(self.database, self._now())
+        try:
+            return self.embeddings.embed_waiting(self.database, backlog, limit, progress=progress)
+        except EmbedderUnavailable as error:
+            _log.warning("longterm: entries wait for their embedding: %s", error)
+            return 0
 
     def embed_ahead(self, contents: Iterable[str]) -> None:
         """Embed contents that are put next, within `database.write()`: nobody should wait for an embedder there."""
@@ -443,41 +450,31 @@ class MemoryStore(DatabaseOwner):
         least = self.similarity_threshold if threshold is None else check_between(threshold, "threshold", -1, 1)
         check_text(query, "a query")
         most = check_whole(limit, "limit")
-        names = frozenset[str]()
-        if mode != "vector":  # which compares with the query itself
-            with self.database.read() as sql:
-                names = parties(self.database, sql, self._spaces(sql, paths, prefix), query)
-        meaning, lack = self._meant(without(query, names), mode)
+        asked = self._query(paths, prefix, query, mode)
         with self.database.read() as sql:
             spaces = self._spaces(sql, paths, prefix)
-            asked = Asked(
-                spaces=spaces,
-                query=Query(query, names, meaning, self.embeddings.model, lack),
-                limit=most,
-                threshold=least,
-                now=self._now(),
-                mode=mode,
-                strict=threshold is not None,
-                filter=narrowed,
+            return find(
+                self._engine,
+                self.database,
+                sql,
+                Asked(spaces, asked, most, least, self._now(), mode, threshold is not None, narrowed),
             )
-            return find(self._engine, self.database, sql, asked)
+
+    def _query(self, paths: Sequence[Namespace], prefix: bool, query: str, mode: Mode) -> Query:
+        """What is asked: its meaning, unless words alone are to decide; who takes part, unless the query as it is is compared."""
+        if not query.strip():
+            return Query(query)
+        if mode == "vector":
+            return Query(query, meaning=self.embeddings.meaning(query), model=self.embeddings.model)
+        with self.database.read() as sql:
+            names = parties(self.database, sql, self._spaces(sql, paths, prefix), query)
+        return Query(query, names) if mode == "text" else self.embeddings.query(query, names)
 
     def _spaces(self, sql: Sql, paths: Sequence[Namespace], prefix: bool) -> Sequence[int]:
         """The numbers of namespaces that there are, or of all below them."""
         if prefix:
             return [space for path in paths for space, _ in spaces_below(sql, path, self._now())]
         return [space for path in paths if (space := space_of(sql, path)) is not None]
-
-    def _meant(self, query: str, mode: Mode) -> tuple[MeaningAsked | None, str | None]:
-        """What the query means, or why there is none."""
-        if mode == "text" or not query.strip():
-            return None, None
-        try:
-            return self.embeddings.query(query), None
-        except EmbedderUnavailable as error:
-            if mode == "vector":
-                raise
-            return None, error.what
 
     def coverage(self, query: str, text: str) -> float:
         """The share of the query's words, without stop words, that a text has (0 to 1): whether it can be an answer."""
@@ -498,7 +495,7 @@ class MemoryStore(DatabaseOwner):
             if progress is not None:
                 progress(done, total)
 
-        done = embed_pending(self.database, self.embeddings, self._now(), None, tell)
+        done = self._embed_pending(sys.maxsize, tell)
         left = self.status()
         if left.pending:
             raise LongtermError(
@@ -513,7 +510,7 @@ class MemoryStore(DatabaseOwner):
         if self.database.path != ":memory:" and not self.database.was_made:
             return status_of_nothing(self.embeddings)
         with self.database.read() as sql:
-            return status_of(sql, self.embeddings, self._now())
+            return status_of(self.database, sql, self.embeddings, self._now())
 
     def check(self) -> list[str]:
         """What is wrong with the database, one sentence each; empty if it is sound. Reads all of it."""

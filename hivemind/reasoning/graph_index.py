@@ -206,7 +206,6 @@ class GraphIndex:
 
     def __init__(self, layout: Layout, embedder: Embedder | None = None, *, lasting: bool = True) -> None:
         self._layout = layout
-        self._embedder = embedder
         path = os.fspath(layout.graphs_db) if lasting else ":memory:"
         self._index = Index(Database(path, _SCHEMA, durable=False), embedder)
         self._database = self._index.database
@@ -264,7 +263,7 @@ class GraphIndex:
 
     def _find(self, query: str, task: str | None, limit: int, progress: Progress | None, *, over: bool) -> Found:
         self._refresh(task, progress, over=over)
-        asked = self._index.asked(query)
+        asked = self._index.meanings.query(query)
         hits = self._index.search(asked, task, limit, embeds=not over)
         remarks = [] if asked.lack is None else [f"looked for by words only: {asked.lack}"]
         if asked.meaning is not None and (waiting := self._index.pending(task)):

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 from hivemind.search.answers import Confidence, best_of, quote_span
-from hivemind.search.engine import Engine, Nearness, Source, Waiting, embed_waiting
+from hivemind.search.engine import Engine, Nearness, Source
 from hivemind.search.index import INDEX, Hit, Index
 from hivemind.search.item import Item
+from hivemind.search.meanings import Backlog, Meanings
 from hivemind.search.parts import PARTS, keep_parts, meaning_asked, meanings
 from hivemind.search.query import Query
 from hivemind.search.ranking import Weights
 from hivemind.search.words import TOKENIZER
 
 __all__ = [
-    "INDEX", "PARTS", "TOKENIZER", "Confidence", "Engine", "Hit", "Index", "Item", "Nearness", "Query", "Source", "Waiting",
-    "Weights", "best_of", "embed_waiting", "keep_parts", "meaning_asked", "meanings", "quote_span",
+    "INDEX", "PARTS", "TOKENIZER", "Backlog", "Confidence", "Engine", "Hit", "Index", "Item", "Meanings", "Nearness",
+    "Query", "Source", "Weights", "best_of", "keep_parts", "meaning_asked", "meanings", "quote_span",
 ]  # fmt: skip

@@ -1,16 +1,13 @@
-"""`Engine`: one search over a store's tables of words and vectors; embedding what waits (spec 9)."""
+"""`Engine`: one search over a store's tables of words and vectors (spec 9)."""
 
 from __future__ import annotations
 
-import sys
-import time
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple, Protocol, TypeVar
+from typing import Any, Protocol
 
-from hivemind.embedding import Vectors, embed_each
-from hivemind.fs import reached
-from hivemind.fs.database import Sql, Transactions
+from hivemind.embedding import Vectors
+from hivemind.fs.database import Sql
 from hivemind.search.answers import Confidence, confidence_of
 from hivemind.search.item import Item, Readings
 from hivemind.search.parts import Near, nearest_parts
@@ -18,65 +15,7 @@ from hivemind.search.query import Query, query_of, rarest
 from hivemind.search.ranking import Candidate, Weights, matches, rank
 from hivemind.search.words import matching, words_of
 
-__all__ = ["Engine", "Found", "Nearness", "Source", "Waiting", "embed_waiting"]
-
-_AT_ONCE = 64  # texts of one request, and of one transaction
-_REFUSED_AT_ONCE = 16  # texts, each of which is asked for alone, unless all are to be embedded
-_HURRIED = 8  # where somebody waits: the embedder is stopped when the time is up
-
-
-class Waiting(NamedTuple):
-    """An item without a vector: its id, the text that is embedded, and by what it is known to say that still."""
-
-    id: int
-    text: str
-    check: object
-
-
-_Meaning = TypeVar("_Meaning")
-_Sql = TypeVar("_Sql")
-
-
-def embed_waiting(
-    database: Transactions[_Sql],
-    embed: Callable[[Sequence[str]], Sequence[_Meaning]],
-    waiting: Callable[[_Sql, int, int], Sequence[Waiting]],
-    keep: Callable[[_Sql, Sequence[tuple[Waiting, _Meaning]]], None],
-    *,
-    limit: int,
-    refused: set[object],
-    seconds: float | None = None,
-    progress: Callable[[int], None] | None = None,
-) -> int:
-    """Embed at most `limit` of what waits, as `waiting(sql, after id, limit)` gives it; returns how many.
-
-    Progress is in the database: a killed process loses one batch, and any other goes on. A text that the embedder refuses
-    is noted in `refused` by its check, and not asked for again by this process. With `seconds` it ends when they are over.
-    Raises EmbedderUnavailable where it takes no text. Call it outside of any transaction.
-    """
-    done, after, before = 0, -1, len(refused)
-    patience = sys.maxsize if limit == sys.maxsize else _REFUSED_AT_ONCE
-    end = None if seconds is None else time.monotonic() + seconds
-    while done < limit and len(refused) - before < patience and (end is None or time.monotonic() < end):
-        size = min(_AT_ONCE if end is None else _HURRIED, limit - done)
-        with database.read() as sql:
-            rows = waiting(sql, after, size)
-        if not rows:
-            break
-        after = rows[-1].id
-        batch = [one for one in rows if one.check not in refused]
-        vectors = embed_each(embed, [one.text for one in batch])
-        refused |= {one.check for one, vector in zip(batch, vectors, strict=True) if vector is None}
-        kept = [(one, vector) for one, vector in zip(batch, vectors, strict=True) if vector is not None]
-        if kept:
-            with database.write() as sql:
-                keep(sql, kept)
-            reached("search.embed.batch")
-        done += len(kept)
-        if progress is not None:
-            progress(done)
-    return done
-
+__all__ = ["Engine", "Found", "Nearness", "Source"]
 
 _CANDIDATES = 200  # by words and by meaning each
 _CLOSELY = 200  # the first of them, which are read

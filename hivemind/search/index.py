@@ -11,18 +11,17 @@ import sqlite3
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from functools import partial
 from typing import Any
 
 from hivemind.boundary import boundary
-from hivemind.embedding import VECTORS, Embedder, EmbedderUnavailable, Meaning, put_vectors
+from hivemind.embedding import VECTORS, Embedder, EmbedderUnavailable
 from hivemind.errors import UserError
-from hivemind.fs import reached
 from hivemind.fs.database import Database, DatabaseOwner, Schema, faults, index_fault
 from hivemind.search.answers import Confidence
-from hivemind.search.engine import Engine, Waiting, embed_waiting
+from hivemind.search.engine import Engine
 from hivemind.search.item import Item
-from hivemind.search.parts import PARTS, keep_parts, meaning_asked, meanings
+from hivemind.search.meanings import Backlog, Meanings
+from hivemind.search.parts import PARTS
 from hivemind.search.query import Query, moment_of
 from hivemind.search.ranking import Candidate, Weights
 from hivemind.search.words import TOKENIZER, matching
@@ -53,10 +52,6 @@ INDEX = (
 """The statements that make an index's tables, for the schema of a database that has others too."""
 
 _ROWS = "FROM scopes s JOIN items i ON i.scope = s.id JOIN words w ON w.rowid = i.key"
-_WAITING = (
-    "items i JOIN words w ON w.rowid = i.key WHERE i.key BETWEEN ? AND ?"
-    " AND NOT EXISTS (SELECT 1 FROM vectors v WHERE v.key = i.key AND v.model = ?)"
-)
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,9 +77,8 @@ class Index(DatabaseOwner):
     def __init__(self, database: Database | str | os.PathLike[str], embedder: Embedder | None = None) -> None:
         own = Schema(name="search index", room="search", version=1, error=UserError, statements=INDEX)
         self.database = database if isinstance(database, Database) else Database(database, own)
-        self._embedder = embedder
+        self.meanings = Meanings(embedder)
         self._engine = Engine()
-        self._refused: set[object] = set()
 
     def put(self, id: str, fields: Mapping[str, Any], scope: str = "") -> None:  # noqa: A002 - the spec's name
         """Let an item say this, in place of what it said. Found by: `text`, `heading`, `labels`; also used: `speaker`,
@@ -124,15 +118,6 @@ class Index(DatabaseOwner):
             rows = sql.execute(f"SELECT i.id, i.fields, {', '.join(_WORDS)} {_ROWS} WHERE s.name = ?", (scope,))
             return {row[0]: _fields(*row[1:]) for row in rows}
 
-    def asked(self, text: str) -> Query:
-        """A query with its meaning, or why it has none."""
-        if self._embedder is None or not text.strip():
-            return Query(text)
-        try:
-            return Query(text, meaning=meaning_asked(self._embedder, text), model=self._embedder.name)
-        except EmbedderUnavailable as error:
-            return Query(text, lack=str(error))
-
     def search(
         self,
         query: str | Query,
@@ -147,13 +132,13 @@ class Index(DatabaseOwner):
         What is asked is embedded first: of what waits, the best by their words, then the newest, for a second and a half at
         most; with `embeds` off nothing is. `features` says what counts how much, for this search.
         """
-        asked = self.asked(query) if isinstance(query, str) else query
+        asked = self.meanings.query(query) if isinstance(query, str) else query
         if asked.meaning is not None and embeds:
             with self.database.read() as sql:
                 first = _Items(sql, scope).matching(matching(asked.text), _ASKED_FIRST)
             with suppress(EmbedderUnavailable):  # then with the vectors that there are
-                done = self._embed(_ASKED_FIRST, scope, _SECONDS, first)
-                self._embed(_WITH_A_SEARCH - done, scope, _SECONDS)
+                done = self.embed(_ASKED_FIRST, scope, seconds=_SECONDS, among=first)
+                self.embed(_WITH_A_SEARCH - done, scope, seconds=_SECONDS)
         with self.database.read() as sql:
             source = _Items(sql, scope)
             found, _ = self._engine.search(sql, source, asked, limit, kept=_are_alike, weights=features)
@@ -165,46 +150,35 @@ class Index(DatabaseOwner):
 
     def pending(self, scope: str | None = None) -> int:
         """How many items have no vector yet; 0 without an embedder."""
-        if self._embedder is None:
+        if (embedder := self.meanings.embedder) is None:
             return 0
         with self.database.read() as sql:
-            asked = (*_span(sql, scope), self._embedder.name)
-            return int(sql.execute(f"SELECT count(*) FROM {_WAITING}", asked).fetchone()[0])
+            return self._backlog(sql, scope).waiting(sql, embedder.name, embedder.dimension)
 
-    def embed(self, limit: int, scope: str | None = None) -> int:
-        """Give at most `limit` items their vectors, newest first; returns how many. What the embedder refuses is passed over.
-        Raises EmbedderUnavailable where it takes nothing."""
-        return self._embed(limit, scope)
-
-    def _embed(
-        self, limit: int, scope: str | None, seconds: float | None = None, among: Sequence[int] | None = None
+    def embed(
+        self,
+        limit: int,
+        scope: str | None = None,
+        *,
+        seconds: float | None = None,
+        among: Sequence[int] | None = None,
     ) -> int:
-        if (embedder := self._embedder) is None:
-            return 0
-        only = "" if among is None else f" AND i.key IN ({','.join(map(str, among))})"
+        """Give at most `limit` items their vectors, newest first; returns how many. What the embedder refuses is passed over.
+        With `seconds` it ends when they are over; `among` are keys of the items that are meant. Raises EmbedderUnavailable
+        where it takes nothing."""
+        with self.database.read() as sql:
+            backlog = self._backlog(sql, scope)
+        return self.meanings.embed_waiting(self.database, backlog, limit, seconds=seconds, among=among)
 
-        def waiting(sql: sqlite3.Connection, after: int, most: int) -> list[Waiting]:
-            first, last = _span(sql, scope)
-            rows = sql.execute(
-                f"SELECT i.key, w.heading, w.text FROM {_WAITING}{only} ORDER BY i.key DESC LIMIT ?",
-                (first, last if after < 0 else after - 1, embedder.name, most),
-            )
-            return [
-                Waiting(key, f"{head}\n{text}".strip()[:_CHARACTERS], (key, head, text)) for key, head, text in rows
-            ]
-
-        def keep(sql: sqlite3.Connection, found: Sequence[tuple[Waiting, Meaning]]) -> None:
-            still = "SELECT 1 FROM words WHERE rowid = ? AND heading = ? AND text = ?"
-            for one, meaning in found:
-                if sql.execute(still, one.check).fetchone():  # type: ignore[arg-type]
-                    put_vectors(sql, embedder.name, [(one.id, one.id // _ITEMS, meaning.vector)])
-                    keep_parts(sql, one.id, embedder.name, meaning.parts)
-
-        work = partial(meanings, embedder)
-        done = embed_waiting(self.database, work, waiting, keep, limit=limit, refused=self._refused, seconds=seconds)
-        if done:
-            reached("search.index.embedded")
-        return done
+    def _backlog(self, sql: sqlite3.Connection, scope: str | None) -> Backlog:
+        return Backlog(
+            key="i.key",
+            rows="FROM items i LEFT JOIN vectors v ON v.key = i.key WHERE i.key BETWEEN ? AND ?",
+            given=_span(sql, scope),
+            texts=_texts,
+            group=lambda key: key // _ITEMS,
+            newest_first=True,
+        )
 
     def check(self) -> list[str]:
         """What is wrong with the tables, one sentence each; empty if they are sound. Reads all of it."""
@@ -247,6 +221,14 @@ def _span(sql: sqlite3.Connection, scope: str | None) -> tuple[int, int]:
         return _ALL
     row = sql.execute("SELECT id FROM scopes WHERE name = ?", (scope,)).fetchone()
     return (1, 0) if row is None else (row[0] * _ITEMS, row[0] * _ITEMS + _ITEMS - 1)
+
+
+def _texts(sql: sqlite3.Connection, keys: Sequence[int]) -> dict[int, str]:
+    """What is embedded of items."""
+    rows = sql.execute(
+        "SELECT rowid, heading, text FROM words WHERE rowid IN (SELECT value FROM json_each(?))", (json.dumps(keys),)
+    )
+    return {key: f"{heading}\n{text}".strip()[:_CHARACTERS] for key, heading, text in rows}
 
 
 def _fields(told: str, *words: str) -> dict[str, Any]:

@@ -54,14 +54,14 @@ def test_meaning_finds_what_words_do_not(meaning: Docmem) -> None:
 
 
 def test_each_text_is_embedded_once(meaning: Docmem) -> None:
-    assert isinstance(meaning.embedder, Synonyms)
+    assert isinstance(meaning.meanings.embedder, Synonyms)
     root = meaning.create_root(text="A car.")
     meaning.append_child(root.id, "m", "n", "v", "")
     assert meaning.embed_pending() == 1
     assert meaning.embed_pending() == 0
     meaning.move_append_child(meaning.create_root(text="A bee.").id, root.id)
     assert meaning.embed_pending() == 1
-    assert meaning.embedder.asked == ["A car.", "A bee."]
+    assert meaning.meanings.embedder.asked == ["A car.", "A bee."]
     meaning.close()
 
 

@@ -243,10 +243,10 @@ def test_what_is_asked_is_embedded_first_and_kept(layout: Layout) -> None:
         assert "meaning" in found.why
         known = docmem.meaning()[0]
         assert 0 < known <= 20
-        assert isinstance(docmem.embedder, Counting)
-        asked = len(docmem.embedder.asked)
+        assert isinstance(docmem.meanings.embedder, Counting)
+        asked = len(docmem.meanings.embedder.asked)
         knowledge.search("What does bird 77 sing?", 1)
-        assert len(docmem.embedder.asked) == asked + 1, "only the question is embedded again"
+        assert len(docmem.meanings.embedder.asked) == asked + 1, "only the question is embedded again"
         assert docmem.embed_pending() == 90 - known
         assert docmem.meaning() == (90, 90)
 
@@ -259,8 +259,8 @@ def test_what_is_embedded_of_a_passage_has_no_markup_and_its_quote_has(layout: L
         knowledge = Knowledge(docmem, layout)
         knowledge.sync()
         docmem.embed_pending()
-        assert isinstance(docmem.embedder, Counting)
-        assert sorted(docmem.embedder.asked) == [
+        assert isinstance(docmem.meanings.embedder, Counting)
+        assert sorted(docmem.meanings.embedder.asked) == [
             "Owls\nOwls hunt at night, never by day: see owls.",
             "Swifts\nThey sleep in flight, always.",
         ]

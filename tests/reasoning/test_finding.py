@@ -345,7 +345,7 @@ def test_an_agent_at_rest_embeds_what_a_search_leaves(layout: Layout) -> None:
         "graph.index.write.before_commit",
         "graph.index.write.committed",
         "graph.index.taken",
-        "search.index.embedded",
+        "search.embed.batch",
     ],
 )
 def test_killed_in_the_middle_of_an_update_the_next_search_finds_all(layout: Layout, point: str) -> None:
