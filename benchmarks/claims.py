@@ -161,11 +161,9 @@ def _claims(root: Path, count: int, durable: bool, rounds: int) -> list[Row]:
         for name, (value, _) in best.items():
             ahead = durable and processes >= 4 and name in ("SQLite", "huey")
             target = value if ahead else 20_000 if not durable and name == "rename and read" else None
-            rows.append(
-                Row(f"claim, {kind}, {processes} processes", ours, "claims/s", name, value, "more", target=target)
-            )
+            rows.append(Row(f"claim, {kind}, by {processes}", ours, "claims/s", name, value, "more", target=target))
         if processes > 1:
-            name = f"smallest share, {kind}, {processes} processes"
+            name = f"smallest share, {kind}, by {processes}"
             target = 0.7 if not durable and processes == 8 else None
             rows.append(Row(name, share, "of a fair one", better="more", target=target))
     return rows
@@ -201,7 +199,7 @@ def _whole(root: Path, count: int) -> Row:
         tasks.finish(task, "nothing to do")
         journal.append("task.done", task=task.id)
     rate = count / (time.perf_counter() - began)
-    return Row("whole empty task, durable", rate, "tasks/s", "target", 300, "more", target=300)
+    return Row("whole empty task, durable", rate, "tasks/s", better="more", target=300)
 
 
 def run(quick: bool = False) -> list[Row]:

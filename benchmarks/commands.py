@@ -11,12 +11,12 @@ import os
 import statistics
 import subprocess
 import sys
-import tempfile
 import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
+from benchmarks.hives import new_hive, up
 from benchmarks.processes import until
 from benchmarks.table import Row, show
 from hivemind.hive import Hive
@@ -30,14 +30,8 @@ _COMMANDS = ((("--version",), 80), (("status",), 200), (("task", "list"), 200), 
 _CLIENT = {"protocolVersion": "2025-06-18", "capabilities": {}, "clientInfo": {"name": "bench", "version": "1"}}
 
 
-def _new(*agents: str) -> Layout:
-    layout = Layout.at(tempfile.mkdtemp(prefix="hive-"))
-    for folder in (layout.agents, layout.knowledge):
-        folder.mkdir()
-    layout.config.write_text("durability: full\n")
-    for text in agents:
-        layout.agent_config("w").write_text(text)
-    (layout.knowledge / "pumps.md").write_text("# Pumps\n\nPump number seven drips, as its gasket is worn out.\n")
+def _new(agent: str = "role: worker\n") -> Layout:
+    layout = new_hive(agent, "full", "# Pumps\n\nPump number seven drips, as its gasket is worn out.\n")
     Hive.open(layout.root)
     return layout
 
@@ -51,7 +45,7 @@ def _python(root: Path, *arguments: str) -> tuple[float, float]:
 
 
 def _starts(rounds: int) -> Iterator[Row]:
-    layout = _new("role: worker\n")
+    layout = _new()
     plain: list[tuple[float, float]] = []
     took: dict[Sequence[str], list[tuple[float, float]]] = {command: [] for command, _ in _COMMANDS}
     for _ in range(rounds):  # interleaved: a machine that slows down slows all of them
@@ -71,21 +65,17 @@ def _first_answer(rounds: int) -> Iterator[Row]:
     """From the command `up` in a hive that was just made to the result of the question that waits there."""
     took = []
     for _ in range(rounds):
-        layout = _new("role: worker\n")
+        layout = _new()
         (layout.inbox / "q.md").write_text("# Why does pump number seven drip?\n")
         began = time.perf_counter()
-        swarm = subprocess.Popen([sys.executable, "-m", "hivemind", "up"], cwd=layout.root, stdout=subprocess.DEVNULL)
-        try:
+        with up(layout.root):
             until((layout.done / "q" / "result.md").exists, pause_s=0.005)
             took.append(time.perf_counter() - began)
-        finally:
-            swarm.terminate()
-            swarm.wait(60)
     yield Row("first answer of a new hive, from the command", statistics.median(took) * 1000, "ms", target=1500)
 
 
 def _inbox(count: int) -> Iterator[Row]:
-    layout = _new("role: worker\n")
+    layout = _new()
     for number in range(count):
         (layout.inbox / f"t{number}.md").write_text(f"# Look at pump {number}\n")
     listed, _ = _python(layout.root, "-m", "hivemind", "task", "list")
@@ -107,19 +97,18 @@ def _door(rounds: int) -> Iterator[Row]:
     layout = _new("role: worker\nmind: mcp\n")
     ours, empty = [], []
     for _ in range(rounds):  # interleaved
-        ours.append(_first_answers(layout.root, "hivemind", "mcp", "--agent", "w"))
-        empty.append(_first_answers(layout.root, "benchmarks.mcp_empty", "stdio"))
+        ours.append(_first_answers("hivemind", "--hive", str(layout.root), "mcp", "--agent", "w"))
+        empty.append(_first_answers("benchmarks.mcp_empty", "stdio"))
     for at, (asked, target) in enumerate((("initialize", 300), ("its tools", 1000))):
         took, beside = (statistics.median(times[at] for times in both) * 1000 for both in (ours, empty))
         yield Row(f"MCP server: {asked}, from the command", took, "ms", "the SDK's empty server", beside, target=target)
 
 
-def _first_answers(root: Path, *words: str) -> tuple[float, float]:
+def _first_answers(*words: str) -> tuple[float, float]:
     """Seconds from the start of a server until it has answered `initialize`, and until it has told its tools."""
     began, took = time.perf_counter(), []
     with subprocess.Popen(
         [sys.executable, "-m", *words],
-        cwd=root,
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         stderr=subprocess.DEVNULL,

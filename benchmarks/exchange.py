@@ -11,15 +11,16 @@ from __future__ import annotations
 
 import asyncio
 import os
-import subprocess
 import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator
+from contextlib import ExitStack
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
+from benchmarks.hives import up
 from benchmarks.processes import until
 from benchmarks.table import Row, show
 from hivemind.exchange.events import Shipping
@@ -181,15 +182,9 @@ def _swarms(folder: Path, server: Server, number: int, count: int, job: Cost | N
         hive.mail.ensure("human")
         if number > 1:
             link(hive, url)
-    up = [
-        subprocess.Popen(
-            [sys.executable, "-m", "hivemind", "--hive", str(root), "up"],
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.DEVNULL,
-        )
-        for root in roots
-    ]
-    try:
+    with ExitStack() as swarms:
+        for root in roots:
+            swarms.enter_context(up(root))
         until(lambda: all(len(hive.linked.agents) == number - 1 for hive in hives))
         first, others = hives[0], [one.config.workspace for one in hives[1:] or hives]
         began = time.perf_counter()
@@ -202,11 +197,6 @@ def _swarms(folder: Path, server: Server, number: int, count: int, job: Cost | N
             first.mail.send("human", f"human@{others[at % len(others)]}", f"Letter {at}", "Hello.\n")
         until(lambda: sum(hive.mail.unread("human") for hive in hives[1:] or hives) == count)
         letters = count / (time.perf_counter() - began)
-    finally:
-        for process in up:
-            process.terminate()
-        for process in up:
-            process.wait(60)
     name = f"{number} linked hives" if number > 1 else "one hive"
     beside = None if job is None else 1 / job.wall
     yield Row(

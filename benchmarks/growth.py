@@ -9,12 +9,11 @@ from __future__ import annotations
 import gc
 import os
 import sys
-import tempfile
 import time
 from collections.abc import Callable, Iterator, Sequence
 from multiprocessing import get_context
-from pathlib import Path
 
+from benchmarks.hives import new_hive
 from benchmarks.processes import share_mb
 from benchmarks.table import Row, show
 from hivemind.hive import Hive
@@ -30,11 +29,7 @@ _MANY = 50
 
 
 def _hive() -> Hive:
-    root = Path(tempfile.mkdtemp(prefix="growth-"))
-    (root / "agents").mkdir()
-    (root / "hive.yaml").write_text("durability: relaxed\n")
-    (root / "agents" / "w.yaml").write_text("role: worker\n")
-    return Hive.open(root)
+    return Hive.open(new_hive("role: worker\n").root)
 
 
 def _drop(hive: Hive, number: int) -> None:

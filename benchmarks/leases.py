@@ -170,13 +170,20 @@ def _lease_rows(seconds: float) -> Iterator[Row]:
                 table = raced["SQLite table"][0] if processes == 4 else None
                 for name, (rate, _) in raced.items():
                     target = None if name != "SQLite table" else table if durable else 25_000
-                    what = f"claim + release, {said}, {processes} processes"
+                    what = f"claim + release, {said}, by {processes}"
                     yield Row(what, ours, "1/s", name, rate, "more", target=target)
                 if path is None:
                     yield Row(what, ours, "1/s", "Redis SET NX: not installed", None, "more")
                 if not durable:
                     wait = raced["raw flock"][1]
-                    yield Row(f"longest wait, {processes} processes", longest, "ms", "raw flock", wait, target=25)
+                    yield Row(
+                        f"longest wait, by {processes}",
+                        longest,
+                        "ms",
+                        "raw flock",
+                        wait,
+                        target=25,
+                    )
 
 
 def _append_rows(seconds: float) -> list[Row]:
@@ -185,7 +192,16 @@ def _append_rows(seconds: float) -> list[Row]:
         for processes in (1, 4):
             openers = {"": _journal_append(durable), "bare append, a file each": _bare_append(durable)}
             (_, (ours, _)), (name, (bare, _)) = _races(openers, processes, seconds).items()
-            rows.append(Row(f"journal appends, {said}, {processes} processes", ours, "1/s", name, bare, "more"))
+            rows.append(
+                Row(
+                    f"journal appends, {said}, by {processes}",
+                    ours,
+                    "1/s",
+                    name,
+                    bare,
+                    "more",
+                )
+            )
     return rows
 
 

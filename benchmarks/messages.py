@@ -70,20 +70,29 @@ def _receive_mail(pipe: Connection, root: Path, durable: bool, number: int) -> N
     pipe.send(times)
 
 
-def _latency_of_mail(root: Path, durable: bool, number: int) -> list[float]:
-    mail = _mail(root, durable)
-    for box in ("alice", "bob"):
-        mail.ensure(box)
+def _paced(number: int, send: Callable[[int], object], receive: Callable[..., None], *args: object) -> list[float]:
+    """How long each took to be read, in ms: the next one is sent when the last one was."""
     sent: list[int] = []
-    with _child(_receive_mail, root, durable, number) as pipe:
+    with _child(receive, *args, number) as pipe:
         for at in range(number):
             sent.append(time.monotonic_ns())
-            mail.send("alice", "bob", f"message {at}", _BODY)
+            send(at)
             while pipe.recv() <= at:
                 continue
             time.sleep(0.0005)
         found = pipe.recv()
     return [(read - began) / 1e6 for began, read in zip(sent, found, strict=True)]
+
+
+def _latency_of_mail(root: Path, durable: bool, number: int) -> list[float]:
+    mail = _mail(root, durable)
+    for box in ("alice", "bob"):
+        mail.ensure(box)
+
+    def send(at: int) -> None:
+        mail.send("alice", "bob", f"message {at}", _BODY)
+
+    return _paced(number, send, _receive_mail, root, durable)
 
 
 def _receive_raw(pipe: Connection, folder: Path, number: int) -> None:
@@ -113,23 +122,18 @@ def _latency_of_raw(root: Path, durable: bool, number: int) -> list[float]:
     for name in ("tmp", "new", "cur"):
         (root / name).mkdir(parents=True)
     content = _BODY.encode()
-    sent: list[int] = []
-    with _child(_receive_raw, root, number) as pipe:
-        for at in range(number):
-            sent.append(time.monotonic_ns())
-            file = os.open(root / "tmp" / str(at), os.O_WRONLY | os.O_CREAT)
-            os.write(file, content)
-            if durable:
-                os.fsync(file)
-            os.close(file)
-            os.rename(root / "tmp" / str(at), root / "new" / str(at))
-            if durable:
-                fsync_folder(root / "new")
-            while pipe.recv() <= at:
-                continue
-            time.sleep(0.0005)
-        found = pipe.recv()
-    return [(read - began) / 1e6 for began, read in zip(sent, found, strict=True)]
+
+    def send(at: int) -> None:
+        file = os.open(root / "tmp" / str(at), os.O_WRONLY | os.O_CREAT)
+        os.write(file, content)
+        if durable:
+            os.fsync(file)
+        os.close(file)
+        os.rename(root / "tmp" / str(at), root / "new" / str(at))
+        if durable:
+            fsync_folder(root / "new")
+
+    return _paced(number, send, _receive_raw, root)
 
 
 def _floor_program(folder: Path) -> Path | None:
@@ -161,45 +165,8 @@ def _send_many(pipe: Connection, root: Path, durable: bool, number: int) -> None
     pipe.send("sent")
 
 
-def _throughput(root: Path, durable: bool, number: int, senders: int) -> tuple[float, float, int]:
-    """(messages/s until the last is sent, messages/s until the last is read, messages missed)."""
-    layout = Layout.at(root)
-    mail = _mail(root, durable)
-    for box in ("alice", "bob"):
-        mail.ensure(box)
-    intake = Intake(mail, "bob", layout.agent_state("bob"))
-    pipes, processes = [], []
-    for _ in range(senders):
-        here, there = _CONTEXT.Pipe()
-        processes.append(
-            _CONTEXT.Process(target=_send_many, args=(there, root, durable, number // senders), daemon=True)
-        )
-        processes[-1].start()
-        here.recv()
-        pipes.append(here)
-    wanted = number // senders * senders
-    with Doorbell(layout.doorbells, "bob") as bell:
-        began = time.monotonic()
-        for pipe in pipes:
-            pipe.send("go")
-        seen: set[str] = set()
-        last_sent, idle = 0.0, 0
-        while len(seen) < wanted and idle < 20:
-            idle = 0 if bell.wait(0.25) else idle + 1
-            while messages := intake.new(limit=500):
-                for message in messages:
-                    seen.add(message.id)
-                    intake.taken(message)
-            if not last_sent and all(not process.is_alive() for process in processes):
-                last_sent = time.monotonic()
-        ended = time.monotonic()
-    for process in processes:
-        process.join()
-    return wanted / ((last_sent or ended) - began), wanted / (ended - began), wanted - len(seen)
-
-
-def _send_rate(root: Path, durable: bool, number: int, senders: int) -> float:
-    """Messages/s that processes send while nobody reads."""
+def _senders(root: Path, durable: bool, number: int, senders: int) -> list[Connection]:
+    """Processes that stand ready to send so many messages together; each says so when it has."""
     mail = _mail(root, durable)
     for box in ("alice", "bob"):
         mail.ensure(box)
@@ -209,6 +176,30 @@ def _send_rate(root: Path, durable: bool, number: int, senders: int) -> float:
         _CONTEXT.Process(target=_send_many, args=(there, root, durable, number // senders), daemon=True).start()
         here.recv()
         pipes.append(here)
+    return pipes
+
+
+def _throughput(root: Path, durable: bool, number: int, senders: int) -> tuple[float, int]:
+    """(messages/s until the last is read, messages missed)."""
+    layout, pipes = Layout.at(root), _senders(root, durable, number, senders)
+    intake = Intake(_mail(root, durable), "bob", layout.agent_state("bob"))
+    wanted, seen, idle = number // senders * senders, set[str](), 0
+    with Doorbell(layout.doorbells, "bob") as bell:
+        began = time.monotonic()
+        for pipe in pipes:
+            pipe.send("go")
+        while len(seen) < wanted and idle < 20:
+            idle = 0 if bell.wait(0.25) else idle + 1
+            while messages := intake.new(limit=500):
+                for message in messages:
+                    seen.add(message.id)
+                    intake.taken(message)
+    return wanted / (time.monotonic() - began), wanted - len(seen)
+
+
+def _send_rate(root: Path, durable: bool, number: int, senders: int) -> float:
+    """Messages/s that processes send while nobody reads."""
+    pipes = _senders(root, durable, number, senders)
     began = time.monotonic()
     for pipe in pipes:
         pipe.send("go")
@@ -237,18 +228,8 @@ def _receive_redis(pipe: Connection, path: str, number: int) -> None:
 def _latency_of_redis(path: str, number: int) -> list[float]:
     import redis
 
-    client = redis.Redis(unix_socket_path=path)
-    content = _BODY.encode()
-    sent: list[int] = []
-    with _child(_receive_redis, path, number) as pipe:
-        for at in range(number):
-            sent.append(time.monotonic_ns())
-            client.lpush("bob", content)
-            while pipe.recv() <= at:
-                continue
-            time.sleep(0.0005)
-        found = pipe.recv()
-    return [(read - began) / 1e6 for began, read in zip(sent, found, strict=True)]
+    client, content = redis.Redis(unix_socket_path=path), _BODY.encode()
+    return _paced(number, lambda _: client.lpush("bob", content), _receive_redis, path)
 
 
 # -- the table
@@ -289,8 +270,8 @@ def _rates(folder: Path, program: Path | None, number: int) -> Iterator[Row]:
         for senders in (1, 4):
             name = f"sent a second, {word}, {senders} sender{'s' if senders > 1 else ''}"
             found = _send_rate(folder / f"send-{word}-{senders}", durable, number, senders)
-            yield Row(name, found, "messages/s", "target", wanted, "more", target=wanted)
-        _, read, missed = _throughput(folder / f"through-{word}", durable, number, 1)
+            yield Row(name, found, "messages/s", better="more", target=wanted)
+        read, missed = _throughput(folder / f"through-{word}", durable, number, 1)
         name, floor = "", None
         if program is not None:
             name, floor = "C floor", _floor(program, folder / f"floor-{word}", durable, number, paced=False)[0]
@@ -305,7 +286,7 @@ def run(quick: bool = False) -> list[Row]:
     rows = list(_latencies(folder, program, 100 if quick else 1000, 2 if quick else 3))
     rows += _rates(folder, program, 1000 if quick else 8000)
     burst = 5000 if quick else 50_000
-    _, read, missed = _throughput(folder / "burst", False, burst, 4)
+    read, missed = _throughput(folder / "burst", False, burst, 4)
     rows.append(Row(f"burst of {burst}, 4 senders: read a second", read, "messages/s", "", None, "more"))
     rows.append(Row(f"burst of {burst}: never read", missed, "messages", target=0))
     return rows

@@ -1,4 +1,4 @@
-"""The picture of a run: each figure as a bar, by how it compares with the baseline measured beside it."""
+"""The picture of a run: each figure that has a target as a bar, by how it compares with it."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from benchmarks.table import Row
 
 __all__ = ["NoPlot", "plot"]
 
-BETTER, WORSE, TARGET, TEXT, FAINT = "#2a7f9e", "#d9822b", "#1b1b1b", "#333333", "#8a8a8a"
-_ROW_IN = 0.21  # inches
+MET, MISSED, TEXT, FAINT = "#2a7f9e", "#d9822b", "#333333", "#8a8a8a"
+_ROW_IN = 0.23  # inches
 _WIDTH_IN = 13.0
 _DPI = 110
 
@@ -21,7 +21,7 @@ class NoPlot(Exception):
 
 
 def plot(report: Report, path: Path) -> None:
-    """Draw every row that has a baseline as a bar of value / baseline, on a log axis, and save it as PNG. Raises NoPlot."""
+    """Draw how many times as good as its target each row is, on a log axis, and save it as PNG. Raises NoPlot."""
     try:
         import matplotlib
     except ImportError:
@@ -31,16 +31,16 @@ def plot(report: Report, path: Path) -> None:
     matplotlib.use("agg")
     import matplotlib.pyplot as plt
 
-    groups = [(one.topic.title, [row for row in one.rows if row.ratio]) for one in report.outcomes]
+    groups = [(one.topic.title, [row for row in one.rows if row.target and row.value]) for one in report.outcomes]
     groups = [(title, rows) for title, rows in groups if rows]
     if not groups:
-        raise NoPlot("no picture: no row has a baseline")
+        raise NoPlot("no picture: no row has a target")
     lines = sum(len(rows) + 1.6 for _, rows in groups)
     figure, axes = plt.subplots(figsize=(_WIDTH_IN, lines * _ROW_IN + 1.5), dpi=_DPI)
     try:
         _draw(axes, groups)
         _dress(axes, report, lines)
-        figure.subplots_adjust(left=0.33, right=0.68, top=1 - 1.0 / figure.get_figheight(), bottom=0.02)
+        figure.subplots_adjust(left=0.36, right=0.64, top=1 - 1.0 / figure.get_figheight(), bottom=0.02)
         figure.savefig(path, facecolor="white")
     finally:
         plt.close(figure)
@@ -51,27 +51,21 @@ def _draw(axes: Any, groups: list[tuple[str, list[Row]]]) -> None:
     place = 0.0
     beside = axes.get_yaxis_transform()  # x in parts of the axes' width, y in rows
     for title, rows in groups:
-        place += 1.1
-        axes.text(
-            -0.01, place, title, transform=beside, fontsize=9.5, fontweight="bold", color=TEXT, ha="right", va="center"
-        )
-        place += 0.1
+        place += 1.2
+        axes.text(-0.02, place, title, transform=beside, fontsize=10, fontweight="bold", ha="right", va="center")
         for row in rows:
             place += 1
-            ratio = row.ratio or 1.0
-            good = ratio <= 1 if row.better == "less" else ratio >= 1
-            axes.barh(place, ratio - 1, left=1, height=0.62, color=BETTER if good else WORSE)
-            if row.target is not None and row.baseline_value:
-                aim = row.target / row.baseline_value
-                axes.plot([aim, aim], [place - 0.44, place + 0.44], color=TARGET, linewidth=2, solid_capstyle="butt")
-            axes.text(-0.01, place, row.name, transform=beside, fontsize=7.5, color=TEXT, ha="right", va="center")
-            axes.text(1.01, place, _figures(row), transform=beside, fontsize=7, color=TEXT, va="center")
+            good = row.target / row.value if row.better == "less" else row.value / row.target
+            axes.barh(place, good - 1, left=1, height=0.62, color=MET if row.met else MISSED)
+            axes.text(-0.02, place, row.name, transform=beside, fontsize=8.5, color=TEXT, ha="right", va="center")
+            axes.text(1.02, place, _figures(row), transform=beside, fontsize=8.5, color=TEXT, va="center")
         place += 0.4
 
 
 def _figures(row: Row) -> str:
-    mark = {True: "✓ ", False: "✗ ", None: ""}[row.met]
-    return f"{mark}{_short(row.value)} {row.unit}   ({row.baseline}: {_short(row.baseline_value or 0)})"
+    bound = f"{'≤' if row.better == 'less' else '≥'} {_short(row.target or 0)}"
+    rival = f"; {row.baseline} {_short(row.baseline_value)}" if row.baseline_value else ""
+    return f"{_short(row.value)} {row.unit}   ({bound}{rival})"
 
 
 def _short(value: float) -> str:
@@ -91,10 +85,10 @@ def _dress(axes: Any, report: Report, lines: float) -> None:
     axes.tick_params(labelsize=8, colors=FAINT)
     axes.xaxis.set_major_formatter(lambda value, _: f"{value:g} ×")
     machine = report.machine
-    axes.figure.text(0.02, 1 - 0.28 / axes.figure.get_figheight(), "value / baseline of the same run", fontsize=12,
+    axes.figure.text(0.02, 1 - 0.28 / axes.figure.get_figheight(), "How many times as good as its target", fontsize=12,
                      fontweight="bold", color=TEXT)  # fmt: skip
     said = (
-        f"blue: better than the baseline, orange: not; black stroke: the target, ✓ met, ✗ missed.   "
+        f"blue: met, orange: missed; in brackets the target, and what stood beside it in the same run.   "
         f"{report.began:%Y-%m-%d}, {machine.processor}, {machine.cores} cores, {machine.disk}, "
         f"load {report.loads[0]:.1f}–{max(report.loads):.1f}"
     )

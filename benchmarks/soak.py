@@ -7,16 +7,15 @@ from __future__ import annotations
 
 import json
 import os
-import signal
 import subprocess
 import sys
-import tempfile
 import time
 from collections import Counter
 from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from pathlib import Path
 
+from benchmarks.hives import new_hive, up
 from benchmarks.processes import family, share_mb, until
 from benchmarks.table import Row, show
 from hivemind.hive import Hive
@@ -27,14 +26,6 @@ __all__ = ["soak"]
 _HOUR_S = 3600.0
 _TASK = "---\nsteps: [{run: 'echo %s >> %s'}]\n---\n# Look at pump %s\n"
 _LETTER = "A line of a message as agents write them.\n" * 12
-
-
-def _hive(agents: int) -> Hive:
-    root = Path(tempfile.mkdtemp(prefix="soak-"))
-    (root / "agents").mkdir()
-    (root / "hive.yaml").write_text("durability: relaxed\n")
-    (root / "agents" / "w.yaml").write_text(f"replicas: {agents}\nrole: worker\n")
-    return Hive.open(root)
 
 
 def _marks(hive: Hive) -> Path:
@@ -88,26 +79,23 @@ def _broken(hive: Hive, tasks: int, letters: int) -> Iterator[tuple[str, int]]:
 
 def soak(agents: int, tasks: int, letters: int, minutes: int = 0) -> list[Row]:
     """The rows; what it holds is told on the way, too."""
-    hive, parts, what = _hive(agents), minutes or 1, f"{agents} agents, {tasks:,} tasks, {letters:,} letters"
+    hive = Hive.open(new_hive(f"replicas: {agents}\nrole: worker\n").root)
+    parts, what = minutes or 1, f"{agents} agents, {tasks:,} tasks, {letters:,} letters"
     given = [(range(at, tasks, parts), range(at, letters, parts)) for at in range(parts)]
     if not minutes:
         _give(hive, *given.pop())
     before, began = os.times(), time.monotonic()
-    swarm = subprocess.Popen([sys.executable, "-m", "hivemind", "up"], cwd=hive.layout.root, stdout=subprocess.DEVNULL)
-    try:
-        until(lambda: len(family(swarm.pid)) > agents)
-        first = _held(swarm.pid, hive)
+    with up(hive.layout.root) as swarm:
+        until(lambda: len(family(swarm)) > agents)
+        first = _held(swarm, hive)
         for number, (some_tasks, some_letters) in enumerate(given, 1):
             _give(hive, some_tasks, some_letters)
             time.sleep(max(0.0, began + 60 * number - time.monotonic()))
-            print(number, dict(_held(swarm.pid, hive)), flush=True)
+            print(number, dict(_held(swarm, hive)), flush=True)
         until(lambda: len(os.listdir(hive.layout.done)) + len(os.listdir(hive.layout.failed)) >= tasks, _HOUR_S, 0.5)
         worked = time.monotonic() - began
         until(lambda: not any(hive.mail.unread(name) for name in hive.agents), _HOUR_S, 0.5)
-        took, last = time.monotonic() - began, _held(swarm.pid, hive)
-    finally:
-        swarm.send_signal(signal.SIGTERM)
-        swarm.wait(300)
+        took, last = time.monotonic() - began, _held(swarm, hive)
     now = os.times()
     used = now.children_user + now.children_system - before.children_user - before.children_system
     rows = [Row(f"{what}: all tasks done after", worked, "s"), Row(f"{what}: all letters read after", took, "s")]

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import os
 import random
-import signal
 import statistics
 import subprocess
 import sys
@@ -20,6 +19,7 @@ from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
 
+from benchmarks.hives import new_hive, up
 from benchmarks.processes import family, processor_s, share_mb, until
 from benchmarks.rivals import celery_tasks, huey_tasks
 from benchmarks.table import Row, show
@@ -44,32 +44,26 @@ _ASK = "# Why does pump number seven drip? (%d)\n"
 
 def _hive(agents: int, durability: str) -> Layout:
     """A new hive with so many agents of one kind."""
-    layout = Layout.at(tempfile.mkdtemp(prefix="hive-"))
-    for folder in (layout.agents, layout.knowledge):
-        folder.mkdir()
-    layout.config.write_text(f"durability: {durability}\n")
-    layout.agent_config("w").write_text(f"replicas: {agents}\n")
-    (layout.knowledge / "pumps.md").write_text(_KNOWLEDGE)
-    return layout
+    return new_hive(f"replicas: {agents}\n", durability, _KNOWLEDGE)
 
 
 class _Swarm:
     """A swarm that is up. `cold_s` is the time from the command, `warm_s` from the order, until all agents were idle."""
 
-    def __init__(self, layout: Layout, process: subprocess.Popen[bytes], began: float) -> None:
+    def __init__(self, layout: Layout, pid: int, began: float) -> None:
         names = list(Hive.open(layout.root).agents)
 
         def rests(name: str) -> bool:
             status = read_status(layout.agent_state(name), name)
             self.agents[name] = status.pid or 0 if status is not None else 0
-            return status is not None and status.rests and self.agents[name] in family(process.pid)
+            return status is not None and status.rests and self.agents[name] in family(pid)
 
         self.agents: dict[str, int] = {}
         for name in names:  # one after the other: asking all at once would take a core from those who begin
             until(partial(rests, name))
         ready = max((layout.agent_state(name) / "status.json").stat().st_mtime for name in names)
         self.layout = layout
-        self.pid = process.pid
+        self.pid = pid
         self.cold_s = ready - began
         ordered = layout.root / "ordered"
         self.warm_s = ready - float(ordered.read_text()) if ordered.exists() else None
@@ -78,16 +72,9 @@ class _Swarm:
 @contextmanager
 def _up(layout: Layout, *, warm: bool = False) -> Iterator[_Swarm]:
     """A running swarm: by the command, or with `warm` by this module, which notes when the agents were ordered."""
-    module = ("benchmarks.swarm", "--up") if warm else ("hivemind", "up", "--hive")
     began = time.time()
-    process = subprocess.Popen(
-        [sys.executable, "-m", *module, str(layout.root)], stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL
-    )
-    try:
-        yield _Swarm(layout, process, began)
-    finally:
-        process.send_signal(signal.SIGTERM)
-        process.wait(60)
+    with up(layout.root, *(("benchmarks.swarm", "--up", str(layout.root)) if warm else ())) as swarm:
+        yield _Swarm(layout, swarm, began)
 
 
 def _be_up(root: str) -> None:

@@ -1,0 +1,38 @@
+"""Hives to measure in: a new one, and its swarm."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from hivemind.layout import Layout
+
+__all__ = ["new_hive", "up"]
+
+
+def new_hive(agent: str, durability: str = "relaxed", knowledge: str = "") -> Layout:
+    """A hive in the temporary folder, with one agent's file (`w.yaml`) and, where there is a text, a file of knowledge."""
+    layout = Layout.at(tempfile.mkdtemp(prefix="hive-"))
+    for folder in (layout.agents, layout.knowledge):
+        folder.mkdir()
+    layout.config.write_text(f"durability: {durability}\n")
+    layout.agent_config("w").write_text(agent)
+    if knowledge:
+        (layout.knowledge / "pumps.md").write_text(knowledge)
+    return layout
+
+
+@contextmanager
+def up(root: Path, *words: str) -> Iterator[int]:
+    """A hive's swarm, as `python -m hivemind up` starts it or another module and its words; gives its process."""
+    command = [sys.executable, "-m", *(words or ("hivemind", "--hive", str(root), "up"))]
+    swarm = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL)
+    try:
+        yield swarm.pid
+    finally:
+        swarm.terminate()
+        swarm.wait(300)
