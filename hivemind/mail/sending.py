@@ -218,7 +218,7 @@ class Sender:
             reached("mail.send.remembered")
             _discard(os.path.join(sent.tmp, base))  # the memo's lock is ours: whoever staged that is dead
             if missing or not again:
-                failed = self._complete(replace(sending, base=base), sent, missing)
+                failed = self._complete(replace(sending, base=base), sent, missing, again)
         except OSError as error:
             failed = dict.fromkeys(missing, _reason(error))
         bounced = self._bounce(sending, {name: why for name, why in sending.unknown.items() if name not in told})
@@ -271,11 +271,11 @@ class Sender:
         if not box.link(staged, base, new=True):
             box.copy(staged, base, base, new=True, durable=self._durable)
 
-    def _complete(self, sending: Sending, sent: Maildir, names: tuple[str, ...]) -> _Failures:
+    def _complete(self, sending: Sending, sent: Maildir, names: tuple[str, ...], again: bool) -> _Failures:
         """Go on with a send: with the copy in `.Sent` if there is a whole one, else from the beginning."""
-        kept = sent.find(sending.base) or self._boxes.get(sending.sender, _dated("sent", sending.base)).find(
-            sending.base
-        )
+        base, kept = sending.base, None
+        if again:
+            kept = sent.find(base) or self._boxes.get(sending.sender, _dated("sent", base)).find(base)
         content = None if kept is None else sent.read(kept)
         if content is not None and self._seal.holds(content[0]):
             staged = sent.stage(sending.base, content[0], self._durable)

@@ -4,6 +4,7 @@ import errno
 import fcntl
 import os
 import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -29,6 +30,15 @@ print(open_mail(Path(sys.argv[1]), durable=True).send("alice", ["bob", "carol"],
 _POINTS = [
     "mail.send.written", "mail.send.kept", "mail.send.staged", "mail.send.delivered", "mail.send.delivered:2"
 ]  # fmt: skip
+
+listed: list[str] = []
+"""The folders that were listed."""
+
+
+@sys.addaudithook
+def _audit(event: str, arguments: tuple[object, ...]) -> None:
+    if event == "os.listdir":
+        listed.append(str(arguments[0]))
 
 
 def _files(root: Path, box: str, *subs: str) -> list[Path]:
@@ -101,6 +111,13 @@ def test_a_message_that_was_deleted_after_delivery_does_not_come_back(tmp_path: 
     _files(tmp_path, "bob")[0].unlink()
     assert mail.send("alice", "bob", "s", "b", message_id="step-1").delivered == ("bob",)
     assert _files(tmp_path, "bob") == []
+
+
+def test_a_new_id_is_sent_without_looking_through_all_that_was_sent_before(mail: Mail) -> None:
+    mail.send("alice", "bob", "First", "One.", message_id="first@elsewhere")
+    listed.clear()
+    mail.send("alice", "bob", "Second", "Two.", message_id="second@elsewhere")
+    assert not [path for path in listed if ".Sent" in path]
 
 
 def test_an_id_of_ours_can_be_sent_again_wherever_the_message_lies(tmp_path: Path, mail: Mail) -> None:
