@@ -144,11 +144,10 @@ class Mail:
         box = check_name(box, "mailbox")
         message = self.read(box, id_, mark=True)
         self._addressing.names(message.sender)
-        subject = message.subject if message.subject.lower().startswith("re:") else f"Re: {message.subject}"
         report = self.send(
             box,
             message.sender,
-            subject,
+            message.answer_subject,
             body,
             in_reply_to=message.id,
             references=(*message.references, message.id),

@@ -132,6 +132,11 @@ class Message(Content):
         return self.references[0] if self.references else self.in_reply_to or self.id
 
     @property
+    def answer_subject(self) -> str:
+        """The subject of an answer to it."""
+        return self.subject if self.subject.lower().startswith("re:") else f"Re: {self.subject}"
+
+    @property
     def origin(self) -> str:
         """Where it is from: human, agent, or external. What the runtime did not seal came through a folder that a person
         writes to; what a linked hive has sent is that hive's word."""

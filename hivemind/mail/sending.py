@@ -251,7 +251,6 @@ class Sender:
                 failed[name] = str(error)
             else:
                 reached("mail.send.delivered")
-                self._ringer.ring(name)
         return failed
 
     def _put(self, box: Maildir, staged: str, base: str, name: str) -> None:
@@ -260,11 +259,12 @@ class Sender:
         except FileNotFoundError:  # no mailbox yet
             self._boxes.ensure(name)
             self._link_or_copy(box, staged, base)
+        self._ringer.ring(name)  # it can be read, and its text is on the disk: only the name's flush is waited for
         if self._durable:
             try:
                 box.sync(new=True)
             except OSError:
-                os.unlink(os.path.join(box.new, base))  # either it has it for good, or it has it not
+                _discard(os.path.join(box.new, base))  # either it has it for good, or it has it not
                 raise
 
     def _link_or_copy(self, box: Maildir, staged: str, base: str) -> None:
@@ -326,7 +326,6 @@ class Sender:
         if not self._has(name, base):
             self._put(self._boxes.get(name), path, base, name)
             reached("mail.send.delivered")
-            self._ringer.ring(name)
 
     def _remember(self, sending: Sending, failed: Mapping[str, str], bounced: Iterable[str]) -> None:
         try:

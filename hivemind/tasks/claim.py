@@ -16,6 +16,7 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
+from typing import NamedTuple
 
 from hivemind import fs
 from hivemind.boundary import boundary
@@ -61,8 +62,7 @@ _BUILD = ".build"
 """The folder in `.claimed/AGENT/` in which a task's folder is made."""
 
 
-@dataclass(frozen=True, slots=True)
-class Taken:
+class Taken(NamedTuple):
     """A drop that an agent has claimed: stage 1. `raw` are the bytes of a file; None for a folder, and for a drop that
     is no text at all."""
 
@@ -129,8 +129,8 @@ class Claims:
             taken = self.take_entry(agent, entry, lanes)
             if taken is not None:
                 return taken
-            if entry.name in returned:  # put back twice: it is being changed this very moment
-                return None
+            if entry.name in returned and os.path.lexists(f"{self._inbox_path}/{entry.name}"):
+                return None  # put back twice: it is being changed this very moment
             returned.add(entry.name)
         return None
 
@@ -169,7 +169,7 @@ class Claims:
         if not stat.S_ISREG(found.st_mode):
             return taken
         raw = read_open(file, found, entry.name, self._reader.max_bytes)
-        read = replace(taken, raw=raw)
+        read = taken._replace(raw=raw)
         if same:
             return read
         return self._kept(read, _fits(self._inbox.entry(entry.name, found, raw, entry.name), entry, lanes))
@@ -284,7 +284,7 @@ class Claims:
         then = {"title": f"Do with {FILES}/{shown} what the answer says"}
         head = json.dumps({"title": f"What to do with {shown}", "steps": [asked, then]})  # JSON is YAML
         write(folder / "task.md", f"---\n{head}\n---\n", durable=False)
-        return replace(taken, name=name, path=os.fspath(folder), raw=None)
+        return taken._replace(name=name, path=os.fspath(folder), raw=None)
 
     def _settle_folder(self, taken: Taken, incarnation: int) -> Task | None:
         folder = Path(taken.path)

@@ -36,8 +36,10 @@ _SHARE = 10  # building takes at most 1/10 of the time while there is something 
 _SHORT = 64  # a queue of so few is built as often as anyone asks, and the order is exact
 _GLANCE_S = 0.001  # how long a process takes it that no other has written a newer queue
 _PATIENCE_S = 2.0  # how long to wait for another process that builds the queue and gets no further: it may be stopped
+_GAZE = 0.05  # who waits for it looks whenever its wait has grown by this part
 _SIGN_OF_LIFE = 1000  # after so many drops a process that builds the queue shows that it gets on
 _encode = json.JSONEncoder(separators=(",", ":")).encode
+_decode = json.JSONDecoder().raw_decode  # half the time of json.loads for a short line
 _DEFAULTS = Entry("", 0, 0, 0, False)[5:]
 
 
@@ -134,7 +136,7 @@ class _Queue:
         there = self._start + at - begin
         line = chunk[there : chunk.find(b"\n", there) + 1] if 0 <= there < len(chunk) else b""
         line = line or self._line(self._start + at, self._start + end)
-        return _entry(json.loads(line)), lane, at + len(line)
+        return _entry(_decode(line.decode())[0]), lane, at + len(line)
 
     def entries(self) -> dict[str, Entry]:
         """Every entry by name, also those that were tried and those that wait."""
@@ -273,12 +275,13 @@ class QueueCache:
 
     def _rebuilt(self, older: _Queue | None, *, waits: bool) -> _Queue | None:
         """A newer queue, made here or by another process; with `waits` False the older one if another is at it."""
-        seen = time.monotonic()
+        began = seen = time.monotonic()
         lock, sign = Lock(self._settings.layout.locks / "tasks-queue.lock"), 0
-        while not (held := lock.acquire(wait=False)) and time.monotonic() - seen < _PATIENCE_S:
+        while not (held := lock.acquire(wait=False)) and (now := time.monotonic()) - seen < _PATIENCE_S:
             if not waits:
                 return older
-            time.sleep(0.001)  # not a blocking lock: whoever builds may have been stopped
+            # Not a blocking lock: whoever builds may have been stopped. A hundred who look too often would keep it from its work.
+            time.sleep(0.001 + _GAZE * (now - began))
             if (latest := os.stat(lock.path).st_mtime_ns) != sign:
                 seen, sign = time.monotonic(), latest
         try:

@@ -134,7 +134,7 @@ def reply_mail(session: Session, arguments: ReplyMail) -> dict[str, Any]:
 def _reply(session: Session, asked: Message, body: str) -> dict[str, Any]:
     """Answer a message, once. Raises ToolProblem."""
     message_id = _made_id(session, "reply", asked.key, asked.id)
-    subject = asked.subject if asked.subject.lower().startswith("re:") else f"Re: {asked.subject}"
+    subject = asked.answer_subject
     _check_thread(session, asked, subject, body)
     return _send(
         session, [asked.sender], subject, body, message_id=message_id, in_reply_to=asked.id,

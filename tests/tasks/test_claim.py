@@ -125,6 +125,26 @@ def test_a_task_for_another_agent_that_fails_because_of_its_dependencies_may_be_
     assert "a → a" in failed(layout, "a")
 
 
+def test_who_loses_a_task_twice_goes_on_to_the_next(layout: Layout):
+    """A queue that is built while others claim names what they have claimed meanwhile."""
+    first, second = drop(layout, "a.md", "a"), drop(layout, "b.md", "b")
+    tried = []
+
+    def rename(source: str, target: str) -> None:
+        tried.append(os.path.basename(source))
+        if len(tried) <= 3:  # somebody else is faster
+            os.rename(source, layout.root / f"taken-{len(tried)}")
+        if len(tried) == 2:  # and this is what the next queue is built of
+            os.rename(layout.root / "taken-1", first)
+            drop(layout, "c.md", "c")
+        move(source, target, durable=False)
+
+    claimed = opened(layout, rename=rename).claim("scout")
+    assert claimed is not None
+    assert (tried, claimed.text) == (["a.md", "b.md", "a.md", "c.md"], "c")
+    assert not second.exists()
+
+
 def test_a_file_deleted_from_the_inbox_is_withdrawn(layout: Layout, tasks: Tasks):
     drop(layout, "a.md", "x")
     drop(layout, "b.md", "x")
