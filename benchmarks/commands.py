@@ -27,6 +27,7 @@ __all__ = ["run"]
 
 _IMPORTS = "import pydantic, yaml; pydantic.BaseModel"
 _COMMANDS = ((("--version",), 80), (("status",), 200), (("task", "list"), 200), (("task", "add", "Look at it"), 200))
+_AT_A_TERMINAL = "import pty, sys; pty.spawn([sys.executable, '-m', 'hivemind', 'task', 'list'])"
 _CLIENT = {"protocolVersion": "2025-06-18", "capabilities": {}, "clientInfo": {"name": "bench", "version": "1"}}
 
 
@@ -39,7 +40,8 @@ def _new(agent: str = "role: worker\n") -> Layout:
 def _python(root: Path, *arguments: str) -> tuple[float, float]:
     """(seconds until it has ended, those of its processor) of a Python."""
     before, began = os.times(), time.perf_counter()
-    subprocess.run([sys.executable, *arguments], cwd=root, stdout=subprocess.DEVNULL, check=True)
+    command = [sys.executable, *arguments]
+    subprocess.run(command, cwd=root, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, check=True)
     took, now = time.perf_counter() - began, os.times()
     return took, now.children_user + now.children_system - before.children_user - before.children_system
 
@@ -78,7 +80,7 @@ def _inbox(count: int) -> Iterator[Row]:
     layout = _new()
     for number in range(count):
         (layout.inbox / f"t{number}.md").write_text(f"# Look at pump {number}\n")
-    listed, _ = _python(layout.root, "-m", "hivemind", "task", "list")
+    listed, _ = _python(layout.root, "-c", _AT_A_TERMINAL)
     began = time.perf_counter()
     Tasks(layout).take("w")
     first = time.perf_counter() - began
@@ -88,7 +90,12 @@ def _inbox(count: int) -> Iterator[Row]:
     floor = time.perf_counter() - began
     yield Row(f"first claim, {count:,} files in the inbox", first, "s", "listing and reading them", floor, target=1)
     yield Row(
-        f"hivemind task list, {count:,} files in the inbox", listed, "s", "listing and reading them", floor, target=1
+        f"hivemind task list at a terminal, {count:,} files in the inbox",
+        listed,
+        "s",
+        "listing and reading them",
+        floor,
+        target=1,
     )
 
 
