@@ -192,7 +192,7 @@ def context(
     preview = preview_context(hive, known_agent(hive, agent))
     if format_ == "svg":
         from hivemind.cli.timeline import draw
-        from hivemind.web.drawing.budget import budget_parts, draw_budget
+        from hivemind.web.drawing.bars import budget_parts, draw_budget
 
         draw(draw_budget(budget_parts(preview), preview.budget, alone=True), output)
         return None

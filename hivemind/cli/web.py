@@ -36,8 +36,8 @@ def web(layout: Layout, *, port: Annotated[int, Arg(most=65_535)] = 8764, export
       hivemind web --export report
     """
     try:
+        from hivemind.web.app import serve
         from hivemind.web.export import export as write_pages
-        from hivemind.web.server import serve
     except ModuleNotFoundError as error:
         if error.name not in ("starlette", "uvicorn", "jinja2", "python_multipart"):
             raise

@@ -11,10 +11,16 @@ from hivemind.coordination import load_workspace
 from hivemind.coordination.check import check_journal
 from hivemind.doctor.claims import check_claims, check_farewells, check_worktrees
 from hivemind.doctor.databases import check_databases
-from hivemind.doctor.folders import check_access, check_folders, check_mailbox_folders
+from hivemind.doctor.files import (
+    check_access,
+    check_folders,
+    check_leftovers,
+    check_mailbox_folders,
+    check_places,
+    check_records,
+)
 from hivemind.doctor.machine import check_encodings, check_file_system, check_inotify, check_sandbox, check_settings
 from hivemind.doctor.patient import Patient
-from hivemind.doctor.records import check_leftovers, check_places, check_records
 from hivemind.errors import UnknownVersion, UserError
 from hivemind.fs.check import check_doorbells, check_locks
 from hivemind.fs.finding import Finding

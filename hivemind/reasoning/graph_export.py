@@ -7,7 +7,7 @@ from html import escape
 from typing import NamedTuple
 
 from hivemind.reasoning.graph import ReasoningGraph
-from hivemind.reasoning.node import FLUSHED, NodeKind, ReasoningNode
+from hivemind.reasoning.node import NodeKind, ReasoningNode
 
 __all__ = ["to_dot", "to_mermaid"]
 
@@ -29,17 +29,8 @@ class _Arrow(NamedTuple):
     dashed: bool
 
 
-def _drawn(graph: ReasoningGraph, every: bool) -> list[ReasoningNode]:
-    """The nodes to draw: active ones, flushed ones that connect; with `every`, all."""
-    return [
-        node
-        for number, node in graph.nodes.items()
-        if every or node.active is True or (node.active == FLUSHED and graph.child_ids(number))
-    ]
-
-
 def _arrows(graph: ReasoningGraph, every: bool) -> Iterator[_Arrow]:
-    shown = {node.node_id for node in _drawn(graph, every)}
+    shown = {node.node_id for node in graph.drawn_nodes(every=every)}
     for edge in graph.edges:
         if edge.dst in shown:
             yield _Arrow(edge.src, edge.dst, _clean(edge.relation), dashed=False)
@@ -64,7 +55,7 @@ def _label(node: ReasoningNode) -> str:
 def to_mermaid(graph: ReasoningGraph, *, every: bool = False) -> str:
     """A Mermaid flowchart. `every` draws folded nodes too, and loose ends of flushed ones."""
     lines = ["flowchart TD"]
-    for node in _drawn(graph, every):
+    for node in graph.drawn_nodes(every=every):
         label = escape(_label(node), quote=True).replace("#", "#35;").replace("&#35;x27;", "'").replace("`", "'")
         lines.append(f'  n{node.node_id}["{label}"]' + ("" if node.active is True else ":::gone"))
     for arrow in _arrows(graph, every):
@@ -82,7 +73,7 @@ def _quoted(text: str) -> str:
 def to_dot(graph: ReasoningGraph, *, every: bool = False) -> str:
     """A Graphviz digraph. `every` as in `to_mermaid`."""
     lines = ["digraph reasoning {", '  node [shape=box, style="rounded,filled", fontname="sans-serif"];']
-    for node in _drawn(graph, every):
+    for node in graph.drawn_nodes(every=every):
         style = "" if node.active is True else ', style="rounded,dashed", fontcolor="#888888"'
         colour = _COLOURS.get(node.kind, _OTHER_COLOUR)
         lines.append(f'  {node.node_id} [label={_quoted(_label(node))}, fillcolor="{colour}"{style}];')

@@ -13,7 +13,7 @@ from functools import partial
 from graphlib import CycleError, TopologicalSorter
 from typing import Any, Self
 
-from hivemind.reasoning.node import SHARED, Edge, GraphError, Link, NodeKind, ReasoningNode, as_kind, as_lane
+from hivemind.reasoning.node import FLUSHED, SHARED, Edge, GraphError, Link, NodeKind, ReasoningNode, as_kind, as_lane
 
 __all__ = ["Conflict", "Structure", "as_way"]
 
@@ -48,6 +48,7 @@ class Structure:
         self._into: dict[int, tuple[int, ...]] = {}
         self._links_from: dict[int, dict[Link, None]] = {}
         self._links_to: dict[int, dict[Link, None]] = {}
+        self._of_step: dict[str, dict[int, None]] = {}
         self._loose: dict[int, None] = {}  # nodes that no edge was ever drawn to, other than the task node
         self._root: int | None = None
         self._undo: list[Callable[[], object]] | None = None
@@ -90,7 +91,11 @@ class Structure:
     def _set(self, node: ReasoningNode, name: str, value: object) -> None:
         if self._undo is not None:
             self._undo.append(partial(setattr, node, name, getattr(node, name)))
+        if name == "step" and node.step is not None:
+            self._drop(self._of_step[node.step], node.node_id)
         setattr(node, name, value)
+        if name == "step" and node.step is not None:
+            self._put(self._of_step.setdefault(node.step, {}), node.node_id, None)
 
     def _tick(self) -> int:
         if self._undo is None:
@@ -106,6 +111,8 @@ class Structure:
         else:
             raise GraphError(f"a graph has one task node, and node {self._root} is it")
         self._put(self.nodes, node.node_id, node)
+        if node.step is not None:
+            self._put(self._of_step.setdefault(node.step, {}), node.node_id, None)
         self.next_id = node.node_id + 1
 
     def take_edge(self, edge: Edge) -> None:
@@ -286,6 +293,14 @@ class Structure:
     def active(self) -> list[ReasoningNode]:
         return [node for node in self.nodes.values() if node.active is True]
 
+    def drawn_nodes(self, *, every: bool) -> list[ReasoningNode]:
+        """What a picture shows: the active nodes, and flushed ones that connect others; or every node."""
+        return [
+            node
+            for node in self.nodes.values()
+            if every or node.active is True or (node.active == FLUSHED and self.child_ids(node.node_id))
+        ]
+
     def newest(self, most: int) -> Iterator[ReasoningNode]:
         """The active ones among the `most` newest nodes, newest first; its cost does not grow with the graph."""
         for number in range(self.next_id - 1, max(0, self.next_id - 1 - most), -1):
@@ -305,7 +320,7 @@ class Structure:
         return [node for node in self.nodes.values() if tag in node.tags]
 
     def by_step(self, step: str) -> list[ReasoningNode]:
-        return [node for node in self.nodes.values() if node.step == step]
+        return self._all(self._of_step.get(step, ()))
 
     def visible(
         self, agent_id: str | None = None, *, all_lanes: bool = False, lane: str | None = None

@@ -1,16 +1,21 @@
-"""The page: addresses, what answers them, the stream of changes; one hive, one token, this machine alone."""
+"""The page: addresses, what answers them, the stream of changes; one hive, one token, this machine alone.
+
+`serve` is the process of `hivemind web`.
+"""
 
 from __future__ import annotations
 
 import asyncio
 import logging
 import secrets
+import socket
 from collections import OrderedDict
 from collections.abc import AsyncIterator, Callable
 from functools import partial
 from pathlib import Path
 from typing import Any
 
+import uvicorn
 from starlette.applications import Starlette
 from starlette.concurrency import run_in_threadpool
 from starlette.datastructures import UploadFile
@@ -22,13 +27,14 @@ from starlette.staticfiles import StaticFiles
 from hivemind.errors import HivemindError, UserError, system_error
 from hivemind.hive import Hive
 from hivemind.layout import HUMAN
+from hivemind.loopback import LOOPBACK, listen_on
 from hivemind.web.access import Access
 from hivemind.web.acts import ACTS, Done, Upload
 from hivemind.web.pages import agent, costs, journal, knowledge, mail, now, task
 from hivemind.web.render import HERE, Render, told
 from hivemind.web.site import Page, Query, Site
 
-__all__ = ["DID", "PAGES", "build", "chrome"]
+__all__ = ["DID", "PAGES", "chrome", "serve"]
 
 DID = "human.did"
 """The kind of the journal's event that says what a person did here."""
@@ -207,7 +213,7 @@ class _App:
         return done
 
 
-def build(root: Path, token: str, port: int) -> tuple[Access, Callable[[], None]]:
+def _build(root: Path, token: str, port: int) -> tuple[Access, Callable[[], None]]:
     """(the application, behind its access; what ends it)."""
     app = _App(root, Access.key_of(token))
     routes: list[Route | Mount] = [
@@ -218,3 +224,34 @@ def build(root: Path, token: str, port: int) -> tuple[Access, Callable[[], None]
         *(Route(path, partial(app.page, make)) for path, make in PAGES.items()),
     ]
     return Access(Starlette(routes=routes), token, port), app.close
+
+
+class _Server(uvicorn.Server):
+    """One that says when it is up: from then on, and no earlier, a Ctrl-C ends it in order."""
+
+    def __init__(self, config: uvicorn.Config, on_ready: Callable[[], None]) -> None:
+        super().__init__(config)
+        self._on_ready = on_ready
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        await super().startup(sockets)
+        self._on_ready()
+
+
+def serve(root: Path, port: int, on_ready: Callable[[str], None]) -> None:
+    """Serve the hive at `port` (0: any that is free) until Ctrl-C or SIGTERM; `on_ready` gets the link with its token.
+
+    Raises UserError for a port that is in use.
+    """
+    token = secrets.token_urlsafe(32)
+    with listen_on(port, 64) as bound:
+        port = bound.getsockname()[1]
+        app, close = _build(root, token, port)
+        config = uvicorn.Config(
+            app, log_level="error", access_log=False, timeout_graceful_shutdown=1, lifespan="off", server_header=False
+        )
+        link = f"http://{LOOPBACK}:{port}/?token={token}"
+        try:
+            asyncio.run(_Server(config, lambda: on_ready(link)).serve(sockets=[bound]))
+        finally:
+            close()

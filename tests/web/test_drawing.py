@@ -11,7 +11,7 @@ import pytest
 
 from hivemind import Hive
 from hivemind.reasoning import ReasoningGraph
-from hivemind.web.drawing.budget import draw_budget
+from hivemind.web.drawing.bars import draw_budget
 from hivemind.web.drawing.graph import draw_graph
 from hivemind.web.drawing.timeline import Span, draw_timeline
 from tests.cli.conftest import Command, graph, hive, process, run

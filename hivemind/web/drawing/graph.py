@@ -82,13 +82,7 @@ def _published(graph: ReasoningGraph) -> dict[int, int]:
 
 def _tree(graph: ReasoningGraph, same: dict[int, int], every: bool) -> dict[int, int | None]:
     """Each node to be drawn with the one that it is drawn below, in the order in which they stand in the graph."""
-
-    def shown(node: ReasoningNode) -> bool:
-        connects = node.active == FLUSHED and bool(graph.child_ids(node.node_id))
-        return every or node.active is True or connects
-
-    there = {number for number, node in graph.nodes.items() if shown(node) and number not in same}
-    there |= {draft for copy, draft in same.items() if shown(graph.nodes[copy])}
+    there = {same.get(node.node_id, node.node_id) for node in graph.drawn_nodes(every=every)}
     found: dict[int, int | None] = {}
     for number in [*graph.in_order(), *sorted(graph.folded_into)]:
         number = same.get(number, number)

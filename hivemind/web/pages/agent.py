@@ -12,7 +12,7 @@ from hivemind.errors import HivemindError, UserError
 from hivemind.presence.agent_log import AgentLog
 from hivemind.swarm.overview import leases_now
 from hivemind.tasks import TaskState
-from hivemind.web.drawing.budget import budget_parts, draw_budget
+from hivemind.web.drawing.bars import budget_parts, draw_budget
 from hivemind.web.pages.now import agent_rows
 from hivemind.web.site import Page, Site
 

@@ -9,7 +9,7 @@ from typing import Any
 
 from hivemind.swarm.overview import AgentNow
 from hivemind.tasks import TaskState, TaskSummary
-from hivemind.web.drawing.sparkline import sparkline
+from hivemind.web.drawing.bars import sparkline
 from hivemind.web.index import SLOT_S, Index, Row, Used
 from hivemind.web.site import Page, Query, Site
 from hivemind.web.snapshot import Snapshot

@@ -1,4 +1,4 @@
-"""What fills a context: a bar of its token budget by kind of block."""
+"""Bars: what fills a context, by kind of block; how busy somebody was."""
 
 from __future__ import annotations
 
@@ -8,10 +8,11 @@ from collections.abc import Sequence
 from hivemind.agent.preview import Preview
 from hivemind.web.drawing.svg import Shape, element, fitted, picture, text_width, told
 
-__all__ = ["budget_parts", "draw_budget"]
+__all__ = ["budget_parts", "draw_budget", "sparkline"]
 
 _WIDTH, _BAR, _LINE = 960, 30, 20
 _KINDS = 8
+_STEP, _HEIGHT = 3, 18  # of a sparkline
 
 
 def draw_budget(parts: Sequence[tuple[str, int]], budget: int, *, alone: bool = False) -> Shape:
@@ -48,3 +49,14 @@ def budget_parts(preview: Preview) -> list[tuple[str, int]]:
     blocks = sorted(kinds.items(), key=lambda one: (-one[1], one[0]))
     rest = preview.tokens - sum(tokens for _, tokens in blocks)
     return [("system, tools, task", max(0, rest)), *blocks]
+
+
+def sparkline(heights: Sequence[int], what: str) -> Shape:
+    """Bars as high as the numbers, the newest last; a baseline where there was nothing."""
+    most = max(heights, default=0)
+    bars = [
+        element("rect", class_="bar" if one else "none", x=at * _STEP, width=_STEP - 1, y=_HEIGHT - size, height=size)
+        for at, one in enumerate(heights)
+        for size in [max(2.0, one / most * _HEIGHT) if one else 1.0]
+    ]
+    return picture(len(heights) * _STEP, _HEIGHT, f"{sum(heights)} {what}", *bars, class_="sparkline")
