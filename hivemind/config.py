@@ -350,7 +350,7 @@ def load_hive(layout: Layout) -> HiveConfig:
         return config
 
 
-class _Defaults(BaseModel):
+class _Defaults(_Strict):
     model_config = ConfigDict(extra="ignore")
     agents: AgentConfig
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import base64
+import binascii
 import gzip
 import hashlib
 import logging
@@ -63,7 +63,8 @@ def _encoding(name: str) -> tiktoken.Encoding | None:
     plain = gzip.decompress(packed)
     if hashlib.sha256(plain).hexdigest() != digest:
         raise HivemindError(f"the vocabulary {name} of this installation is damaged; install hivemind anew")
-    ranks = {base64.b64decode(word): int(rank) for word, rank in map(bytes.split, plain.splitlines())}
+    words = map(binascii.a2b_base64, plain.split()[::2])  # each is followed by its rank, which is its place
+    ranks = {word: rank for rank, word in enumerate(words)}
     encoding = tiktoken.Encoding(name, pat_str=pattern, mergeable_ranks=ranks, special_tokens={})
     ranks.clear()  # it has its own copy outside Python; this one is 15 MB that every process would hold
     return encoding

@@ -11,17 +11,18 @@ examples:
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
 from dataclasses import asdict, fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from hivemind.boundary import boundary
-from hivemind.cli.command import Answer, Arg, Text, command
+from hivemind.cli.command import Answer, Arg, Positive, Text, command
 from hivemind.cli.opening import known_agent, listed, look_at, open_hive
 from hivemind.cli.output import say, sheet, table_lines
-from hivemind.cli.text import age, fit, one_line
+from hivemind.cli.text import age, fit, is_terminal, one_line
 from hivemind.errors import HivemindError, UserError
 from hivemind.layout import EXCHANGE
 
@@ -32,6 +33,7 @@ if TYPE_CHECKING:
 
 _COLUMNS = ("id", "state", "owner", "since", "parent", "title", "note")
 _DIFFERENCE_CHARS = 160
+_AT_ONCE = 50  # so many rows of each state a person is shown unasked
 
 
 @command("task add", open_hive)
@@ -143,6 +145,8 @@ def tasks(
     state: Annotated[Literal["inbox", "active", "done", "failed"] | None, Arg(apart="which")] = None,
     ignored: Annotated[bool, Arg(apart="which")] = False,
     archived: bool = False,
+    limit: Positive | None = None,
+    json: bool,
 ) -> Answer:
     """List tasks: waiting ones in the order in which they will be claimed, others by time.
 
@@ -150,29 +154,47 @@ def tasks(
       --state  only those
       --ignored  files in the inbox that are not tasks, and why
       --archived  those in the archive, by the time of their end
+      --limit N  at most so many of each state: those that are claimed next, and the latest of the others (default: 50
+          on a terminal, else all)
 
     examples:
       hivemind task list --state failed
     """
-    from hivemind.swarm.overview import said_why
+    from hivemind.swarm.idle import said_why
 
-    passed_over = hive.tasks.ignored()
+    strange = hive.tasks.ignored()
     if ignored:
-        rows = [asdict(one) for one in passed_over]
+        rows = [asdict(one) for one in strange]
         return Answer(rows, table_lines(rows, ("name", "why"), empty="Nothing in the inbox is ignored."))
-    found = said_why(hive, hive.tasks.archived(state) if archived else hive.tasks.list(state))
-    records = [_record(task) for task in found]
-    rows = [
-        {**record, "since": age(task.since), "note": _note(task)} for record, task in zip(records, found, strict=True)
-    ]
-    shown = [name for name in _COLUMNS if name != "parent" or any(row["parent"] for row in rows)]
-    lines = [*table_lines(rows, shown, empty=f"No tasks{f' in {state}' if state else ''}.")]
     if archived:
-        passed_over = []
-    strange = [one for one in passed_over if one.name.lower() != "readme.md"]
-    if strange and state in (None, "inbox"):
-        lines.append(f"{len(strange)} of the names in the inbox are ignored: hivemind task list --ignored")
-    return Answer(records, lines)
+        found = hive.tasks.archived(state)[-(limit or 0) :]
+    else:
+        limit = limit or (_AT_ONCE if is_terminal() and not json else None)
+        found = said_why(hive, hive.tasks.list(state, most=limit))
+    records = [_record(task) for task in found]
+
+    def lines() -> Iterator[str]:
+        rows = [
+            {**one, "since": age(task.since), "note": _note(task)} for one, task in zip(records, found, strict=True)
+        ]
+        shown = [name for name in _COLUMNS if name != "parent" or any(row["parent"] for row in rows)]
+        yield from table_lines(rows, shown, empty=f"No tasks{f' in {state}' if state else ''}.")
+        if limit is not None and not archived:
+            yield from _left_out(hive, found, limit)
+        passed_over = sum(one.name.lower() != "readme.md" for one in strange)
+        if passed_over and state in (None, "inbox") and not archived:
+            yield f"{passed_over} of the names in the inbox are ignored: hivemind task list --ignored"
+
+    return Answer(records, lines())
+
+
+def _left_out(hive: Hive, shown: Iterable[TaskSummary], limit: int) -> Iterator[str]:
+    """Of which states more than the limit are there."""
+    rows = Counter(task.state.value for task in shown)
+    for state, there in hive.tasks.counts().items():
+        if rows[state] == limit < there:
+            which = "first" if state == "inbox" else "latest"
+            yield f"{there:,} are in {state}, the {which} {limit:,} are shown: --limit {there} shows all"
 
 
 def _record(task: TaskSummary) -> dict[str, Any]:

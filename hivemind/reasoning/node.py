@@ -331,7 +331,7 @@ def derive(rationale: str, src: NodeKind, dst: NodeKind) -> str:
 
 
 class _Op(BaseModel):
-    model_config = ConfigDict(extra="ignore")
+    model_config = ConfigDict(extra="ignore", defer_build=True)
 
 
 def _as_end(value: Any) -> Any:

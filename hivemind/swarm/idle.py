@@ -4,21 +4,21 @@ from __future__ import annotations
 
 import os
 from collections import Counter
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 
 from hivemind.boundary import Unreadable, boundary
 from hivemind.errors import UserError
 from hivemind.layout import EXCHANGE, Layout
+from hivemind.presence.identity import holder_of
 from hivemind.presence.parts import Parts
 from hivemind.presence.status import AgentStatus, read_status
 from hivemind.swarm.absence import absences
-from hivemind.taskrun.waits import DISK_FULL
 from hivemind.tasks import BEING_WRITTEN, TaskState, TaskSummary
 
-__all__ = ["SHORT_WAIT", "Survey", "is_full", "nobody_for", "survey"]
+__all__ = ["SHORT_WAIT", "Survey", "is_full", "said_why", "survey"]
 
 _ROOM_BYTES = 16_384
 SHORT_WAIT = timedelta(seconds=60)
@@ -36,7 +36,8 @@ class Survey:
 
 def survey(hive: Parts, names: Collection[str]) -> Survey:
     """Look at the agents first, which is cheap, and at the folders only if all of them are idle."""
-    from hivemind.mail import count_waiting
+    from hivemind.mail import count_waiting  # late: whoever only asks why a task waits needs neither room
+    from hivemind.taskrun.waits import DISK_FULL
 
     states: dict[str, AgentStatus] = {}
     for name in names:
@@ -55,7 +56,7 @@ def survey(hive: Parts, names: Collection[str]) -> Survey:
             parked.append((f"mail for {name}", why)) if why else busy.append(f"mail for {name}")
     active = hive.tasks.list(TaskState.ACTIVE)
     held = Counter(task.owner for task in active)
-    for task in hive.tasks.list(TaskState.INBOX):
+    for task in hive.tasks.waiting():
         if task.waiting == BEING_WRITTEN and datetime.now(UTC) - task.since < SHORT_WAIT:
             busy.append(f"task {task.id} is being written")
             continue
@@ -115,6 +116,22 @@ def nobody_for(hive: Parts, task: TaskSummary, names: Collection[str]) -> str | 
     if task.role is not None and task.role not in {hive.agents[name].role for name in names}:
         return f"no running agent has the role {task.role}"
     return None
+
+
+def said_why(hive: Parts, tasks: Iterable[TaskSummary]) -> list[TaskSummary]:
+    """The same tasks, those for whom no running agent is there told to wait for one (if any agent runs at all)."""
+    found = list(tasks)
+    if not any(task.assignee or task.role for task in found if task.state is TaskState.INBOX):
+        return found
+    running = [name for name in hive.agents if holder_of(hive.layout, name) is not None]
+    if not running:  # the swarm is down: that is no matter of this task or that
+        running = list(hive.agents)
+    return [
+        replace(task, waiting=nobody_for(hive, task, running))
+        if task.state is TaskState.INBOX and task.waiting is None and (task.assignee or task.role)
+        else task
+        for task in found
+    ]
 
 
 def is_full(layout: Layout) -> bool:

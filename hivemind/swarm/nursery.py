@@ -155,8 +155,6 @@ class _Parent:
 
     def _warm_up(self) -> None:
         self._warm()
-        if not self._warmed:
-            gc.collect()
         gc.freeze()
         self._warmed = time.monotonic()
 

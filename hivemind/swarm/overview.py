@@ -7,7 +7,7 @@ back. What is counted is counted from the folders.
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from dataclasses import asdict, dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
@@ -23,7 +23,7 @@ from hivemind.presence.status import AgentStatus, read_status
 from hivemind.presence.status import State as AgentState
 from hivemind.presence.watching import supervisor_lock, watch_lock
 from hivemind.swarm.absence import absences
-from hivemind.swarm.idle import is_full, nobody_for
+from hivemind.swarm.idle import is_full, said_why
 from hivemind.tasks import Scheduled, TaskState, TaskSummary
 
 if TYPE_CHECKING:
@@ -37,7 +37,6 @@ __all__ = [
     "lease_now",
     "leases_now",
     "overview",
-    "said_why",
     "search_now",
 ]
 
@@ -91,7 +90,7 @@ class Overview:
 def overview(hive: Parts) -> Overview:
     """Look at everything once."""
     active = hive.tasks.list(TaskState.ACTIVE)
-    inbox = hive.tasks.list(TaskState.INBOX)
+    inbox = hive.tasks.waiting()
     agents = agents_now(hive, active)
     supervisor = supervisor_lock(hive.layout.locks).holder()
     watcher = supervisor or watch_lock(hive.layout.locks).holder() or {}
@@ -103,7 +102,7 @@ def overview(hive: Parts) -> Overview:
         disk_full=is_full(hive.layout),
         schedule=tuple(hive.tasks.schedule.look(datetime.now(UTC))),
         untold=hive.tasks.outbox.count,
-        exchange=exchange_now(hive),
+        exchange=_exchange_now(hive, active),
         has_state=hive.layout.state.is_dir(),
         watching=str(watcher["watching"]) if "watching" in watcher else None,
         embedder=search_now(hive),
@@ -144,21 +143,21 @@ def search_now(hive: Parts) -> str:
     return "full text only" if asked == "none" else f"full-text search only: {INSTALL}"
 
 
-def exchange_now(hive: Parts) -> str | None:
+def _exchange_now(hive: Parts, active: list[TaskSummary]) -> str | None:
     """With which hives this one is linked, whether it can be reached, what is still to be sent; None if it is not linked."""
     if not hive.linked.is_linked:
         return None
-    waits = "".join(f"; {said}" for said in _under_way(hive))
+    waits = "".join(f"; {said}" for said in _under_way(hive, active))
     if (away := hive.linked.away) is not None:
         return f"away {away}{waits}"
     names = sorted(hive.linked.agents)
     return f"linked with {', '.join(names) or 'no other hive yet'}{waits}"
 
 
-def _under_way(hive: Parts) -> Iterator[str]:
+def _under_way(hive: Parts, active: list[TaskSummary]) -> Iterator[str]:
     if left := hive.linked.left():
         yield f"{left} letters to be sent"
-    if gone := sum(task.owner == EXCHANGE for task in hive.tasks.list(TaskState.ACTIVE)):
+    if gone := sum(task.owner == EXCHANGE for task in active):
         yield f"{gone} task{'s' if gone > 1 else ''} elsewhere"
     if foreign := hive.linked.foreign():
         yield f"{foreign} task{'s' if foreign > 1 else ''} of other hives here"
@@ -208,22 +207,6 @@ def _agent(hive: Parts, name: str, owned: str | None) -> AgentNow:
         said = AgentStatus(name, pid)
     shown = {**asdict(said), "mind": _mind(config.mind), "unread": hive.mail.unread(name)}
     return AgentNow(**shown, role=config.role)
-
-
-def said_why(hive: Parts, tasks: Iterable[TaskSummary]) -> list[TaskSummary]:
-    """The same tasks, those for whom no running agent is there told to wait for one (if any agent runs at all)."""
-    found = list(tasks)
-    if not any(task.assignee or task.role for task in found if task.state is TaskState.INBOX):
-        return found
-    running = [name for name in hive.agents if holder_of(hive.layout, name) is not None]
-    if not running:  # the swarm is down: that is no matter of this task or that
-        running = list(hive.agents)
-    return [
-        replace(task, waiting=task.waiting or nobody_for(hive, task, running))
-        if task.state is TaskState.INBOX
-        else task
-        for task in found
-    ]
 
 
 def leases_now(hive: Parts, agent: str | None = None) -> tuple[LeaseNow, ...]:

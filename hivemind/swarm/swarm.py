@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import logging
 import tempfile
 import time
@@ -25,6 +26,7 @@ from hivemind.swarm.preflight import preflight, preflight_all, root_problems
 from hivemind.swarm.process import output_to, run_agent, start_logging
 from hivemind.swarm.supervisor import Supervisor
 from hivemind.tasks import why_failed
+from hivemind.tasks.form import TaskForm
 from hivemind.tools import TOOLS
 
 __all__ = ["SwarmResult", "rehearse", "run_swarm"]
@@ -160,6 +162,7 @@ class _Warming:
         start_logging()
         self._files.look()
         hive.count_tokens.warm()
+        TaskForm.model_rebuild()
         for tool in TOOLS.values():
             tool.schema()
         for mind in {str(config.mind): config.mind for config in hive.agents.values()}.values():
@@ -168,6 +171,7 @@ class _Warming:
         if rehearse_in is not None:
             try:
                 rehearse(rehearse_in, hive.config)
+                gc.collect()  # what it left would be kept for good
             except OSError as error:  # no room in the temporary folder: agents start without it, a little later
                 _log.warning("no rehearsal: %s", error)
         try:

@@ -103,7 +103,7 @@ class TaskForm(Strict):
     max_tokens: int | None = Field(None, ge=LEAST_CONTEXT)
     review: ReviewForm | None = None
     finish: Literal["explicit", "implicit"] = "explicit"
-    budget: Annotated[BudgetForm, BeforeValidator(_as_budget)] = BudgetForm()
+    budget: Annotated[BudgetForm, BeforeValidator(_as_budget)] = BudgetForm.model_construct()
     notify: Annotated[tuple[TaskEvent, ...] | None, BeforeValidator(_as_events)] = None
     every: Annotated[str, BeforeValidator(_as_every)] | None = None
     until: Annotated[datetime, BeforeValidator(moment)] | None = None
@@ -131,7 +131,7 @@ class Written:
         return self.name if self.parsed is None else f"{self.name}:{self.parsed.line((key, '<key>'))}"
 
 
-_PLAIN = TaskForm()
+_PLAIN = TaskForm.model_construct()
 _MAGIC = {
     b"%PDF-": "a PDF", b"PK\x03\x04": "a ZIP archive or an office document", b"\x89PNG": "a picture (PNG)",
     b"GIF8": "a picture (GIF)", b"\xff\xd8\xff": "a picture (JPEG)", b"{\\rtf": "a document (RTF)",

@@ -5,7 +5,8 @@ from __future__ import annotations
 import builtins
 import os
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import suppress
 from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
@@ -34,8 +35,10 @@ __all__ = ["Listing"]
 class Listing:
     """The tasks of one hive. What cannot be read as a task is listed with its problem."""
 
-    def __init__(self, settings: Settings, inbox: Inbox) -> None:
+    def __init__(self, settings: Settings, inbox: Inbox, known: Callable[[], Mapping[str, Entry]]) -> None:
+        """`known`: what others have read of the inbox (`QueueCache.known`)."""
         self._settings = settings
+        self._known = known
         self.layout = settings.layout
         self._inbox_path = os.fspath(settings.layout.inbox)
         self._inbox = inbox
@@ -98,11 +101,15 @@ class Listing:
 
     # many
 
-    def list(self, state: TaskState | str | None = None) -> builtins.list[TaskSummary]:
+    def list(self, state: TaskState | str | None = None, *, most: int | None = None) -> builtins.list[TaskSummary]:
         """What lies there: waiting tasks in the order in which they will be claimed, half-written ones last; the others by
-        time."""
+        time. With `most` so many of each state: the first of those that wait, the latest of the others. Only they are read."""
         places = TaskState if state is None else (TaskState(state),)
-        return [one for place in places for one in self._list(place)]
+        return [one for place in places for one in self._list(place, most)]
+
+    def waiting(self) -> builtins.list[TaskSummary]:
+        """The waiting tasks in the same order, and why each waits; of their texts nothing is told, their names are the titles."""
+        return [*self._list_waiting(texts=False)]
 
     def archived(self, state: TaskState | str | None = None) -> builtins.list[TaskSummary]:
         """What lies in the archive, by the time of its end; `state` is done or failed. Reads all of it."""
@@ -111,34 +118,52 @@ class Listing:
         ended = [(datetime.fromtimestamp(ended_at(one.path), UTC), one) for one in found]
         return [replace(one, since=since) for since, one in sorted(ended, key=lambda one: (one[0], one[1].id))]
 
-    def _list(self, state: TaskState) -> Iterator[TaskSummary]:
+    def _list(self, state: TaskState, most: int | None) -> Iterator[TaskSummary]:
         if state is TaskState.INBOX:
-            return self._list_waiting()
-        return iter(self._list_folder(self.layout.tasks / state, state))
+            return self._list_waiting(most)
+        return self._list_folder(self.layout.tasks / state, state, most)
 
-    def _list_folder(self, folder: Path, state: TaskState) -> builtins.list[TaskSummary]:
-        names = (name for name in names_in(folder) if not name.startswith("."))
-        found = filter(None, (self._summary(name, folder / name, state) for name in names))
-        return sorted(found, key=lambda one: (one.since, one.id))
+    def _list_folder(self, folder: Path, state: TaskState, most: int | None = None) -> Iterator[TaskSummary]:
+        there = []
+        for name in names_in(folder):
+            with suppress(FileNotFoundError):
+                if not name.startswith("."):
+                    there.append((os.lstat(folder / name), name))
+        there.sort(key=lambda one: (one[0].st_ctime, one[1]))
+        latest = there if most is None else there[max(0, len(there) - most) :]
+        return filter(None, (self._summary(name, folder / name, state, found) for found, name in latest))
 
-    def _list_waiting(self) -> Iterator[TaskSummary]:
+    def _list_waiting(self, most: int | None = None, *, texts: bool = True) -> Iterator[TaskSummary]:
         drops = self._drops()
         dependencies = self._dependencies(drops)
-        for drop in sorted(drops, key=lambda one: (one.entry is None, one.entry.order if one.entry else (), one.name)):
-            waiting = None if drop.entry is None else self._why(drop.entry, dependencies.verdict(drop.entry))
-            summary = self._summary(drop.id, Path(f"{self._inbox_path}/{drop.name}"), TaskState.INBOX, drop, waiting)
+        drops.sort(key=lambda one: (one.entry is None, one.entry.order if one.entry else (), one.name))
+        for drop in drops[:most]:
+            why = BEING_WRITTEN if drop.entry is None else self._why(drop.entry, dependencies.verdict(drop.entry))
+            path = Path(f"{self._inbox_path}/{drop.name}")
+            summary = self._summary(drop.id, path, TaskState.INBOX, drop.found, drop, why, texts=texts)
             if summary is not None:
                 yield summary
 
     def _summary(
-        self, task_id: str, path: Path, state: TaskState, drop: Drop | None = None, waiting: str | None = None
+        self,
+        task_id: str,
+        path: Path,
+        state: TaskState,
+        found: os.stat_result,
+        drop: Drop | None = None,
+        waiting: str | None = None,
+        *,
+        texts: bool = True,
     ) -> TaskSummary | None:
         """One line of a listing; None if the task has moved on meanwhile."""
         error = why_failed(path) if state is TaskState.FAILED else None
         try:
-            since = datetime.fromtimestamp((os.lstat(path) if drop is None else drop.found).st_ctime, UTC)
-            if drop is not None and drop.entry is None:
-                return TaskSummary(task_id, drop.name, state, path, HUMAN, since, waiting=BEING_WRITTEN)
+            since = datetime.fromtimestamp(found.st_ctime, UTC)
+            if drop is not None and (drop.entry is None or not texts):
+                agent, role = (None, None) if drop.entry is None else (drop.entry.assignee, drop.entry.role)
+                return TaskSummary(
+                    task_id, drop.name, state, path, HUMAN, since, assignee=agent, role=role, waiting=waiting
+                )
             if drop is not None and drop.entry is not None and not drop.entry.folder:  # most: nothing else is read
                 task = task_of(self._written(drop), path, state, TaskRecord(), task_id)
             else:
@@ -157,7 +182,7 @@ class Listing:
 
     def _drops(self) -> builtins.list[Drop]:
         """What lies in the inbox; nothing where there is none: a copy of a hive may lack empty folders."""
-        return list(self._inbox.drops()) if self.layout.inbox.is_dir() else []
+        return list(self._inbox.drops(self._known())) if self.layout.inbox.is_dir() else []
 
     def _dependencies(self, drops: builtins.list[Drop]) -> Dependencies:
         return Dependencies(self._settings, self._inbox, [drop.entry for drop in drops if drop.entry is not None])

@@ -17,7 +17,7 @@ import json
 import os
 import struct
 import time
-from collections.abc import Collection, Container
+from collections.abc import Collection, Container, Mapping
 from contextlib import suppress
 from dataclasses import asdict, dataclass, field
 
@@ -213,6 +213,12 @@ class QueueCache:
             with suppress(FileNotFoundError):
                 os.unlink(self._path)
             return self.next(lanes)
+
+    def known(self) -> Mapping[str, Entry]:
+        """What the newest queue says of each name, to be believed of a file that is as it was (`Entry.of`)."""
+        with suppress(Unreadable):
+            return self._remembered(self._current())
+        return {}
 
     def mislead(self) -> None:
         """The queue turned out wrong (a file was changed or is being written): the next claim builds it anew."""

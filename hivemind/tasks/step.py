@@ -94,7 +94,7 @@ Proof = Literal["off", "warn", "require"]
 class Strict(BaseModel):
     """A form in which an unknown key is an error and a key with nothing after it counts as left out."""
 
-    model_config = ConfigDict(extra="forbid", frozen=True)
+    model_config = ConfigDict(extra="forbid", frozen=True, defer_build=True)
 
     @model_validator(mode="before")
     @classmethod

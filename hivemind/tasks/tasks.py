@@ -82,7 +82,7 @@ class Tasks(ClaimedTasks, Listing):
         inbox = Inbox(settings)
         self._queue = QueueCache(settings, inbox)
         ClaimedTasks.__init__(self, settings, Claims(settings, inbox, self._queue))
-        Listing.__init__(self, settings, inbox)
+        Listing.__init__(self, settings, inbox, self._queue.known)
         self._adding = Adding(layout, max_bytes=max_bytes, durable=durable)
         self.schedule = Schedule(
             layout, zone=zone, max_bytes=max_bytes, durable=durable, taken=self._adding.taken, compose=compose

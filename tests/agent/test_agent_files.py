@@ -14,7 +14,7 @@ from hivemind.cli.main import main
 from hivemind.doctor import Patient, examine
 from hivemind.errors import UserError
 from hivemind.mcp_server.member import Member
-from hivemind.swarm.overview import said_why
+from hivemind.swarm.idle import said_why
 from tests.agent.conftest import Crew, until_idle
 
 FILES: dict[str, Callable[[Path], object]] = {

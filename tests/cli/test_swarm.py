@@ -257,6 +257,17 @@ def test_on_a_terminal_too_what_is_wrong_is_one_line(process: Command, run: Comm
     assert re.fullmatch(rb"hivemind: \S+: this hive is up already: process \d+, [^\n]*\n", terminal.written)
 
 
+def test_a_terminal_is_shown_the_first_of_very_many_tasks_and_a_pipe_all(process: Command, hive: Path) -> None:
+    inbox = hive / "tasks" / "inbox"
+    inbox.mkdir(parents=True)
+    for number in range(60):
+        (inbox / f"{number:02}.md").write_text("x")
+    terminal = Terminal("task", "list")
+    assert terminal.end() == 0
+    assert terminal.written.splitlines()[-1] == b"60 are in inbox, the first 50 are shown: --limit 60 shows all"
+    assert len(process("task", "list").out.splitlines()) == 61
+
+
 def test_in_a_pipe_nothing_is_shown_but_the_end(hive: Path) -> None:
     up = subprocess.Popen([*HIVEMIND, "up"], stdout=subprocess.PIPE, stderr=subprocess.PIPE)
     wait_for_status(hive, "researcher", "idle")

@@ -174,6 +174,24 @@ def test_input_without_end_is_refused_before_it_fills_the_memory(hive: Path) -> 
     assert "more than 32 MiB" in done.stderr
 
 
+def test_a_list_with_a_limit_shows_what_comes_next_and_what_came_last_and_says_how_many_there_are(
+    run: Command, hive: Path
+) -> None:
+    for name in "abcd":
+        run("task", "add", name, "--id", name)
+    run("task", "cancel", "a")
+    run("task", "cancel", "b")
+    run("task", "add", "e", "--id", "e", "--priority", "high")
+    told = run("task", "list", "--limit", "1").out.splitlines()
+    assert [line.split()[:2] for line in told[1:3]] == [["e", "inbox"], ["b", "failed"]]
+    assert told[3:] == [
+        "3 are in inbox, the first 1 are shown: --limit 3 shows all",
+        "2 are in failed, the latest 1 are shown: --limit 2 shows all",
+    ]
+    assert [one["id"] for one in run("task", "list", "--limit", "1", "--json").json] == ["e", "b"]
+    assert len(run("task", "list").out.splitlines()) == 6
+
+
 def test_what_is_ignored_in_the_inbox_is_listed_by_the_command(run: Command, hive: Path) -> None:
     run("task", "add", "x", "--id", "x")
     names = ["a.bak", "b.orig", "c.rej", "d.md~"]

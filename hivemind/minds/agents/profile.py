@@ -32,7 +32,7 @@ _TEXTS = ("session", "text", "piece", "tool", "id", "result", "part", "approval"
 
 
 class _Strict(BaseModel):
-    model_config = ConfigDict(extra="forbid", frozen=True)
+    model_config = ConfigDict(extra="forbid", frozen=True, defer_build=True)
 
 
 class AgentProgram(_Strict):
