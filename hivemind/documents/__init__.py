@@ -16,7 +16,8 @@ from hivemind.documents.node import (
     UnwritableError,
 )
 from hivemind.documents.passages import Citation, Passage, Verdict, how_far, verify
-from hivemind.documents.search import Hit, title_of
+from hivemind.documents.query import Hit
+from hivemind.documents.search import title_of
 from hivemind.documents.tree import Shown, Source
 from hivemind.embedding import Embedder
 

@@ -32,8 +32,9 @@ from hivemind.documents.node import (
     shown,
 )
 from hivemind.documents.passages import BACKLOG, Passage
+from hivemind.documents.query import Hit, find_hits
 from hivemind.documents.schema import SCHEMA, drop_lost_vectors, index, index_if_many, problems
-from hivemind.documents.search import WEIGHTS, Hit, find_hits, find_passages, scored
+from hivemind.documents.search import WEIGHTS, find_passages, scored
 from hivemind.documents.summaries import extract
 from hivemind.documents.toml import write_entries
 from hivemind.documents.tree import Shown, Source, show, source_of

@@ -8,12 +8,13 @@ import os
 import re
 import sqlite3
 from bisect import bisect_right
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import NamedTuple, Protocol
 
 from hivemind.boundary import boundary
+from hivemind.documents import tree
 from hivemind.documents.formats.extracted import Extract
 from hivemind.documents.formats.outline import Piece
 from hivemind.documents.formats.reading import decoded, format_of, read_bytes, read_extract
@@ -24,8 +25,8 @@ from hivemind.masking import mask
 from hivemind.search import Backlog, Confidence, Item
 
 __all__ = [
-    "BACKLOG", "Citation", "Part", "Passage", "Verdict", "drop_meanings", "group", "how_far", "passage_text", "read_file",
-    "read_parts", "verify",
+    "BACKLOG", "Citation", "Part", "Passage", "Verdict", "drop_meanings", "group", "how_far", "lead_of", "passage_text",
+    "read_file", "read_parts", "verify",
 ]  # fmt: skip
 
 _PER_SECOND = 10.0  # passages of some 200 tokens, by one core that is free: a guess, until it is measured
@@ -343,11 +344,6 @@ SELECT j.key, n.id, n.parent_id, n.text, p.gap, p.kind, p.start_line, p.end_line
 FROM json_each(?) j CROSS JOIN places p ON p.file_id = j.value ->> 0 AND p.passage = j.value ->> 1 AND p.number > 0
 CROSS JOIN nodes n ON n.id = p.node_id ORDER BY j.key, p.number
 """
-_ABOVE = """
-WITH RECURSIVE up(id) AS (
-    SELECT value FROM json_each(?) UNION SELECT n.parent_id FROM up JOIN nodes n ON n.id = up.id
-) SELECT n.id, n.parent_id, iif(n.context_type = 'heading', n.context_value, NULL) FROM up JOIN nodes n ON n.id = up.id
-"""
 
 
 def read_parts(sql: sqlite3.Connection, leads: Iterable[int]) -> dict[int, Part]:
@@ -365,38 +361,27 @@ def read_parts(sql: sqlite3.Connection, leads: Iterable[int]) -> dict[int, Part]
             (asked,),
         )
     }
-    above = {
-        node_id: (parent_id, title)
-        for node_id, parent_id, title in sql.execute(
-            _ABOVE, (json.dumps(sorted({own[0].parent_id for own in members})),)
-        )
-    }
+    above = tree.ways_up(sql, sorted({own[0].parent_id for own in members}))
     found = {}
     for (lead, file_id, _, before, *beside), own in zip(rows, members, strict=True):
-        titles = _titles(above, own[0].parent_id)
+        titles = tuple(one.context_value for one in reversed(above[own[0].parent_id]) if one.context_type == "heading")
         if titles[:1] != (files[file_id].title,):
             titles = (files[file_id].title, *titles)
         found[lead] = Part(lead, files[file_id], own, titles, before in ("root", "heading"), (beside[0], beside[1]))
     return found
 
 
-def _titles(above: Mapping[str, tuple[str | None, str | None]], node_id: str | None) -> tuple[str, ...]:
-    """The headings at and above a node, outermost first."""
-    found: list[str] = []
-    while node_id is not None:
-        node_id, title = above[node_id]
-        if title is not None:
-            found.append(title)
-    return tuple(reversed(found))
-
-
-def passage_text(sql: sqlite3.Connection, node_id: str) -> str:
-    """The text of the passage that a node is quoted with; of one from no file its own."""
-    lead = sql.execute(
+def lead_of(sql: sqlite3.Connection, node_id: str) -> int | None:
+    """The number of the node that leads the passage in which a node is quoted; None of one from no file."""
+    row = sql.execute(
         "SELECT h.seq FROM places p JOIN places q ON q.file_id = p.file_id AND q.passage = p.passage AND q.leads"
         " JOIN nodes h ON h.id = q.node_id WHERE p.node_id = ?",
         (node_id,),
     ).fetchone()
-    if lead is None:
-        return str(sql.execute("SELECT text FROM nodes WHERE id = ?", (node_id,)).fetchone()[0])
-    return read_parts(sql, lead)[lead[0]].text
+    return None if row is None else int(row[0])
+
+
+def passage_text(sql: sqlite3.Connection, node_id: str) -> str:
+    """The text of the passage that a node is quoted with; of one from no file its own."""
+    lead = lead_of(sql, node_id)
+    return tree.get(sql, node_id).text if lead is None else read_parts(sql, [lead])[lead].text

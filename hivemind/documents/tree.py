@@ -15,7 +15,7 @@ from hivemind.documents.node import COLUMNS, Node, NodeNotFoundError
 __all__ = [
     "Shown", "Source", "ancestors", "children", "descendant_ids", "find", "first_child", "get", "get_many",
     "interior_ids", "node_at", "root_source", "roots", "show", "siblings_around", "size",
-    "source_of", "split_reference", "subtree",
+    "source_of", "split_reference", "subtree", "ways_up",
 ]  # fmt: skip
 
 _ALL = ", ".join(COLUMNS)
@@ -135,6 +135,25 @@ def ancestors(sql: sqlite3.Connection, node_id: str | None) -> Iterator[tuple[st
             return
         yield node_id, row[0]
         node_id = row[0]
+
+
+_WAYS = f"""
+WITH RECURSIVE up(id) AS (SELECT value FROM json_each(?) UNION SELECT n.parent_id FROM up JOIN nodes n ON n.id = up.id)
+SELECT {_N_ALL} FROM up JOIN nodes n ON n.id = up.id
+"""
+
+
+def ways_up(sql: sqlite3.Connection, node_ids: Iterable[str]) -> dict[str, list[Node]]:
+    """Each of the nodes that exist, in their order, with those above it: itself, its parent, and so on up to its root."""
+    wanted = list(node_ids)
+    nodes = {row[0]: Node(*row) for row in sql.execute(_WAYS, (json.dumps(wanted),))}
+    found: dict[str, list[Node]] = {}
+    for node_id in wanted:
+        at = nodes.get(node_id)
+        while at is not None:
+            found.setdefault(node_id, []).append(at)
+            at = None if at.parent_id is None else nodes[at.parent_id]
+    return found
 
 
 def siblings_around(sql: sqlite3.Connection, node: Node) -> tuple[Node | None, Node | None]:

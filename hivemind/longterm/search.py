@@ -4,8 +4,7 @@
 from __future__ import annotations
 
 import re
-from collections import defaultdict
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, fields
 from typing import Any, Literal
 
@@ -15,7 +14,8 @@ from hivemind.longterm.filters import Filter
 from hivemind.longterm.rows import ALIVE, PLACES, MemoryDatabase, fetch, object_of, span
 from hivemind.search import Confidence, Engine, Item, Query
 from hivemind.search.engine import Found
-from hivemind.search.query import moment_of, named_in
+from hivemind.search.item import told
+from hivemind.search.query import named_in
 from hivemind.search.ranking import Candidate, borne_out
 from hivemind.search.words import words_of
 
@@ -144,60 +144,32 @@ class _Memories:
         return self._words.matching(self._sql, words, self._asked.spaces, where, limit) if words else []
 
     def allowed(self, ids: Sequence[int]) -> Collection[int]:
-        return {row[0] for row in self._rows("e.seq", ids)}
+        return {seq for (seq,) in self._rows("e.seq", "e.seq", ids)}
 
     def items(self, ids: Iterable[int]) -> Iterator[Item]:
-        rows = {row[0]: row for row in self._rows(_COLUMNS, ids)}
-        links = {seq: _links(row) for seq, row in rows.items()}
-        places = {(seq // PLACES, row[1]): seq for seq, row in rows.items()}
-        wanted: dict[int, set[str]] = defaultdict(set)
-        for seq, named in links.items():
-            wanted[seq // PLACES] |= {key for key in named if key and (seq // PLACES, key) not in places}
-        beside = [seq for space, keys in wanted.items() for seq in self._at(space, sorted(keys))]
-        for row in self._rows(_COLUMNS, beside):
-            rows[row[0]], links[row[0]] = row, _links(row)
-            places[row[0] // PLACES, row[1]] = row[0]
-        for seq, row in rows.items():
-            near = [None if key is None else places.get((seq // PLACES, key)) for key in links[seq]]
-            yield _item(row, near[0], near[1])
+        for seq, key, entry_id, created, importance, content, metadata, links in self._rows(_COLUMNS, "e.seq", ids):
+            said = told(object_of(metadata), object_of(links))
+            yield Item(
+                seq,
+                content,
+                scope=seq // PLACES,
+                name=key,
+                age=(created, entry_id),
+                standing=1.0 if importance is None else 0.75 + importance / 2,
+                **{**said, "moment": said["moment"] or as_time(created).date()},
+            )
 
-    def _rows(self, columns: str, ids: Iterable[int]) -> Iterator[tuple[Any, ...]]:
-        wanted = list(ids)
+    def named(self, scope: int, names: Collection[Any]) -> Iterable[int]:
+        return [seq for (seq,) in self._rows("e.seq", f"e.space = {scope} AND e.key", sorted(names))]
+
+    def _rows(self, columns: str, column: str, values: Iterable[object]) -> Iterator[tuple[Any, ...]]:
+        """Those entries that may be found and have one of the values in a column."""
+        wanted = list(values)
         for at in range(0, len(wanted), _MARKS):
             some = wanted[at : at + _MARKS]
             marks = ",".join("?" * len(some))
-            statement = f"SELECT {columns} FROM entries e WHERE e.seq IN ({marks}) AND {self._where}"
+            statement = f"SELECT {columns} FROM entries e WHERE {column} IN ({marks}) AND {self._where}"
             yield from self._sql.execute(statement, (*some, *self._given))
-
-    def _at(self, space: int, keys: Sequence[str]) -> Iterator[int]:
-        for at in range(0, len(keys), _MARKS):
-            some = keys[at : at + _MARKS]
-            marks = ",".join("?" * len(some))
-            rows = self._sql.execute(f"SELECT seq FROM entries WHERE space = ? AND key IN ({marks})", (space, *some))
-            yield from (seq for (seq,) in rows)
-
-
-def _links(row: tuple[Any, ...]) -> tuple[str | None, str | None]:
-    links = object_of(row[7])
-    return links.get("previous"), links.get("next")
-
-
-def _item(row: tuple[Any, ...], previous: int | None, next_: int | None) -> Item:
-    seq, _, entry_id, created, importance, content, metadata, _ = row
-    told: Mapping[str, Any] = object_of(metadata)
-    session = told.get("session")
-    return Item(
-        seq,
-        content,
-        scope=seq // PLACES,
-        speaker=str(told.get("speaker") or ""),
-        session=None if session is None or session == "" else str(session),
-        moment=moment_of(told.get("time")) or as_time(created).date(),
-        previous=previous,
-        next=next_,
-        age=(created, entry_id),
-        standing=1.0 if importance is None else 0.75 + importance / 2,
-    )
 
 
 def _newest(database: MemoryDatabase, sql: Sql, asked: Asked) -> list[MemorySearchResult]:

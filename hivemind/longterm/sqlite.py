@@ -16,6 +16,7 @@ from hivemind.longterm.filters import Condition, metadata_fits
 from hivemind.longterm.rows import INDEXES, PLACES, span, tables
 from hivemind.longterm.validation import digest_of
 from hivemind.search import PARTS, TOKENIZER
+from hivemind.search.words import any_of, how_often
 
 __all__ = ["MemoryFile"]
 
@@ -79,9 +80,7 @@ class _Words:
     """The full-text index `words`."""
 
     def how_often(self, sql: sqlite3.Connection, word: str, spaces: Sequence[int], bound: int) -> int:
-        counted = "SELECT count(*) FROM (SELECT 1 FROM words WHERE words MATCH ? AND rowid BETWEEN ? AND ? LIMIT ?)"
-        rows = (sql.execute(counted, (f'"{word}"', *span(space), bound + 1)) for space in spaces)
-        return sum(int(row.fetchone()[0]) for row in rows)
+        return sum(how_often(sql, word, bound, *span(space)) for space in spaces)
 
     def matching(
         self, sql: sqlite3.Connection, words: Sequence[str], spaces: Sequence[int], where: Condition, limit: int
@@ -91,7 +90,7 @@ class _Words:
             found += sql.execute(
                 "SELECT words.rank, words.rowid FROM words JOIN entries e ON e.seq = words.rowid"
                 f" WHERE words MATCH ? AND words.rowid BETWEEN ? AND ? AND {where[0]} ORDER BY words.rank LIMIT ?",
-                (" OR ".join(f'"{word}"' for word in words), *span(space), *where[1], limit),
+                (any_of(words), *span(space), *where[1], limit),
             )
         return [seq for _, seq in sorted(found)[:limit]]
 
@@ -99,7 +98,7 @@ class _Words:
         rows = sql.execute(
             "SELECT e.content FROM words JOIN entries e ON e.seq = words.rowid"
             " WHERE words MATCH ? AND words.rowid BETWEEN ? AND ? LIMIT ?",
-            (f'"{word}"', *span(space), limit),
+            (any_of([word]), *span(space), limit),
         )
         return [content for (content,) in rows]
 

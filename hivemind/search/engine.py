@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections import defaultdict
+from collections.abc import Callable, Collection, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -45,7 +46,10 @@ class Source(Protocol):
         """Those of the ids that are there and may be found."""
 
     def items(self, ids: Iterable[int]) -> Iterable[Item]:
-        """The items of these ids, and those beside them where neighbours count."""
+        """The items of these ids that may be found."""
+
+    def named(self, scope: int, names: Collection[Any]) -> Iterable[int]:
+        """The ids of the items that have these names in a scope; of none, where only candidates count as neighbours."""
 
 
 class Nearness(Protocol):
@@ -138,7 +142,7 @@ class Engine:
     def _read(
         self, sql: Sql, source: Source, query: Query, ids: Collection[int], known: Mapping[int, float], weights: Weights
     ) -> list[Candidate]:
-        items = sorted({item.id: item for item in source.items(sorted(ids))}.values(), key=lambda item: item.id)
+        items = _with_neighbours(source, source.items(sorted(ids)))
         readings = self.readings.of(items, [term.stem for term in query.terms])
         cosines, near = dict(known), dict[int, Near]()
         if query.meaning is not None:
@@ -146,10 +150,10 @@ class Engine:
             cosines |= self.vectors.cosines(sql, query.model, query.meaning.vector, meanings - known.keys())
             near = nearest_parts(sql, query.model, query.meaning, meanings)
         by_words = matches(query, items, [readings[item.id] for item in items], weights)
-        places = {item.id: place for place, item in enumerate(items)}
+        places = {item.place: place for place, item in enumerate(items)}
         found = []
         for item, match in zip(items, by_words, strict=True):
-            beside = [None if one is None else places.get(one) for one in (item.previous, item.next)]
+            beside = [None if one is None else places.get(one) for one in item.beside]
             cosine, parts = cosines.get(item.meaning), near.get(item.meaning)
             found.append(Candidate(item, readings[item.id], match, cosine, parts, beside[0], beside[1]))
         return found
@@ -163,6 +167,18 @@ class Engine:
         similarity = 0.0 if one.cosine is None else min(1.0, max(0.0, one.cosine))
         trust = confidence_of(query, one.match.where, one.match.covered, one.cosine, one.near)
         return Found(one.item, score, similarity, trust, said, one.cosine is not None, one.near)
+
+
+def _with_neighbours(source: Source, found: Iterable[Item]) -> list[Item]:
+    """Items, and those beside them, by their ids."""
+    items = {item.id: item for item in found}
+    there = {item.place for item in items.values()}
+    wanted: dict[int, set[Hashable]] = defaultdict(set)
+    for place in {place for item in items.values() for place in item.beside if place is not None} - there:
+        wanted[place[0]].add(place[1])
+    beside = [one for scope, names in wanted.items() for one in source.named(scope, names)]
+    items |= {item.id: item for item in source.items(beside)}
+    return [items[one] for one in sorted(items)]
 
 
 def _first(rankings: Sequence[Sequence[int]], most: int) -> list[int]:

@@ -19,12 +19,12 @@ from hivemind.errors import UserError
 from hivemind.fs.database import Database, DatabaseOwner, Schema, faults, index_fault
 from hivemind.search.answers import Confidence
 from hivemind.search.engine import Engine
-from hivemind.search.item import Item
+from hivemind.search.item import Item, told
 from hivemind.search.meanings import Backlog, Meanings
 from hivemind.search.parts import PARTS
-from hivemind.search.query import Query, moment_of
+from hivemind.search.query import Query
 from hivemind.search.ranking import Candidate, Weights
-from hivemind.search.words import TOKENIZER, matching
+from hivemind.search.words import TOKENIZER, any_of, how_often, matching
 
 __all__ = ["INDEX", "Hit", "Index"]
 
@@ -252,15 +252,12 @@ class _Items:
         ).fetchone()
 
     def how_often(self, word: str, bound: int) -> int:
-        counted = "SELECT count(*) FROM (SELECT 1 FROM words WHERE words MATCH ? AND rowid BETWEEN ? AND ? LIMIT ?)"
-        return int(self._sql.execute(counted, (f'"{word}"', *self._keys, bound + 1)).fetchone()[0])
+        return how_often(self._sql, word, bound, *self._keys)
 
     def matching(self, words: Sequence[str], limit: int) -> Sequence[int]:
-        if not words:
-            return []
         rows = self._sql.execute(
             "SELECT rowid FROM words WHERE words MATCH ? AND rowid BETWEEN ? AND ? ORDER BY rank, rowid LIMIT ?",
-            (" OR ".join(f'"{word}"' for word in words), *self._keys, limit),
+            (any_of(words), *self._keys, limit if words else 0),
         )
         return [key for (key,) in rows]
 
@@ -268,40 +265,27 @@ class _Items:
         return [key for key in ids if self._keys[0] <= key <= self._keys[1]]
 
     def items(self, ids: Iterable[int]) -> Iterator[Item]:
-        self._read(ids)
-        beside = {
-            key: [self._key(key, row[2].get(name)) for name in ("previous", "next")] for key, row in self.rows.items()
-        }
-        self._read(key for keys in beside.values() for key in keys if key is not None)
-        for key, (name, _, fields) in self.rows.items():
-            previous, next_ = beside.get(key, (None, None))
-            session, standing = fields.get("session"), fields.get("standing")
+        rows = self._sql.execute(
+            f"SELECT i.key, s.name, i.id, i.fields, {', '.join(_WORDS)} {_ROWS}"
+            " WHERE i.key IN (SELECT value FROM json_each(?))",
+            (json.dumps([*ids]),),
+        )
+        for key, scope, ident, *said in rows:
+            fields = _fields(*said)
+            self.rows[key] = scope, ident, fields
+            standing = fields.get("standing")
             yield Item(
                 key,
                 str(fields.get("text", "")),
                 str(fields.get("heading", "")),
                 labels=str(fields.get("labels", "")),
                 scope=key // _ITEMS,
-                speaker=str(fields.get("speaker") or ""),
-                session=None if session in (None, "") else str(session),
-                moment=moment_of(fields.get("time")),
-                previous=previous,
-                next=next_,
-                age=(name, key),
+                name=ident,
+                age=(scope, key),
                 standing=standing if isinstance(standing, float) else 1.0,
+                **told(fields, fields),
             )
 
-    def _read(self, keys: Iterable[int]) -> None:
-        rows = self._sql.execute(
-            f"SELECT i.key, s.name, i.id, i.fields, {', '.join(_WORDS)} {_ROWS}"
-            " WHERE i.key IN (SELECT value FROM json_each(?))",
-            (json.dumps([key for key in keys if key not in self.rows]),),
-        )
-        self.rows |= {key: (name, ident, _fields(*told)) for key, name, ident, *told in rows}
-
-    def _key(self, beside: int, ident: object) -> int | None:
-        if ident is None:
-            return None
-        found = "SELECT key FROM items WHERE scope = ? AND id = ?"
-        row = self._sql.execute(found, (beside // _ITEMS, str(ident))).fetchone()
-        return None if row is None else int(row[0])
+    def named(self, scope: int, names: Collection[Any]) -> Iterable[int]:
+        found = "SELECT key FROM items WHERE scope = ? AND id IN (SELECT value FROM json_each(?))"
+        return [key for (key,) in self._sql.execute(found, (scope, json.dumps([*names])))]

@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import date
 from functools import lru_cache
 from itertools import chain, islice
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
-from hivemind.search.query import asks_only
+from hivemind.search.query import asks_only, moment_of
 from hivemind.search.words import Stems, words_of
 
-__all__ = ["Item", "Reading", "Readings", "said_by"]
+__all__ = ["Item", "Reading", "Readings", "said_by", "told"]
 
 FIELDS = ("text", "heading", "titles", "labels", "example")
 _MOST_CHARACTERS = 8_000_000  # of the texts whose stems are kept, in each process that searches: 20 MB
@@ -26,8 +26,9 @@ class Item:
 
     Only `text` need be there. `heading` is the nearest title, `titles` those above it, `labels` what the document is also
     found by, `example` code in a text that is none, `leads` whether the text is the first below its heading. `scope` and
-    `session` say what it belongs to; `previous` and `next` are the ids of the items before and after it; `age` orders
-    equal ones; `standing` weighs its score (1: as it is; a draft or what was superseded less).
+    `session` say what it belongs to; `name` is what its neighbours call it in its scope (its id, unless another is given),
+    `previous` and `next` those of the items before and after it; `age` orders equal ones; `standing` weighs its score (1: as
+    it is; a draft or what was superseded less).
     """
 
     id: int
@@ -41,8 +42,9 @@ class Item:
     speaker: str = ""
     session: str | None = None
     moment: date | None = None
-    previous: int | None = None
-    next: int | None = None
+    name: Hashable = None
+    previous: Hashable = None
+    next: Hashable = None
     age: tuple[object, ...] = ()
     standing: float = 1.0
     vector: int | None = None
@@ -51,6 +53,16 @@ class Item:
     def meaning(self) -> int:
         """The id of the vector that says what it means: its own, unless another item's is named."""
         return self.id if self.vector is None else self.vector
+
+    @property
+    def place(self) -> tuple[int, Hashable]:
+        """Its scope and its name there."""
+        return self.scope, self.id if self.name is None else self.name
+
+    @property
+    def beside(self) -> list[tuple[int, Hashable] | None]:
+        """The places of the items before and after it."""
+        return [None if name is None else (self.scope, name) for name in (self.previous, self.next)]
 
     @property
     def fields(self) -> tuple[str, ...]:
@@ -114,6 +126,18 @@ class Readings:
         stemmed = tuple(list(islice(stems, len(own))) for own in words)
         self._kept[one.id] = kept = _Stemmed(texts, stemmed, said_by(one.speaker, one.text), asks_only(one.text))
         return kept
+
+
+def told(fields: Mapping[str, Any], beside: Mapping[str, Any]) -> dict[str, Any]:
+    """What fields, as a writer gave them, say of an item's speaker, session and moment, and `beside` of its neighbours."""
+    session = fields.get("session")
+    names = {name: beside.get(name) for name in ("previous", "next")}
+    return {
+        "speaker": str(fields.get("speaker") or ""),
+        "session": None if session is None or session == "" else str(session),
+        "moment": moment_of(fields.get("time")),
+        **{name: None if value is None else str(value) for name, value in names.items()},
+    }
 
 
 def said_by(speaker: str, text: str) -> frozenset[str]:

@@ -11,7 +11,7 @@ from functools import cached_property
 from hivemind.fs.database import Connection
 from hivemind.words import STOP_WORDS
 
-__all__ = ["TOKENIZER", "Stems", "bm25_of_tallies", "matching", "rarity", "words_of"]
+__all__ = ["TOKENIZER", "Stems", "any_of", "bm25_of_tallies", "how_often", "matching", "rarity", "words_of"]
 
 TOKENIZER = "porter unicode61 remove_diacritics 2"
 """How the full-text indexes of all stores part and stem texts."""
@@ -19,6 +19,7 @@ TOKENIZER = "porter unicode61 remove_diacritics 2"
 _WORD = re.compile(r"[^\W_]+")
 _MOST_TERMS = 32
 _MOST_STEMS = 100_000
+_LAST = (1 << 63) - 1  # the last number that a row can have
 _K1, _B = 1.2, 0.75  # saturation and length, as is usual
 
 
@@ -33,6 +34,18 @@ def matching(query: str) -> list[str]:
     """The words of a query that say what it is about, each once: without stop words, unless there is nothing else."""
     asked = list(dict.fromkeys(words_of(query)))
     return ([word for word in asked if word not in STOP_WORDS] or asked)[:_MOST_TERMS]
+
+
+def any_of(words: Sequence[str]) -> str:
+    """A full-text query for any of some words, which have letters and digits only."""
+    return " OR ".join(f'"{word}"' for word in words)
+
+
+def how_often(sql: sqlite3.Connection, word: str, bound: int, first: int = 0, last: int = _LAST) -> int:
+    """How many rows of the full-text index `words`, from the first to the last, have a word, counted to just beyond the
+    bound."""
+    counted = "SELECT count(*) FROM (SELECT 1 FROM words WHERE words MATCH ? AND rowid BETWEEN ? AND ? LIMIT ?)"
+    return int(sql.execute(counted, (any_of([word]), first, last, bound + 1)).fetchone()[0])
 
 
 class Stems:
