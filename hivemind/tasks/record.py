@@ -164,11 +164,14 @@ class Records:
         self._journal = journal
         self._durable = durable
         self._mine: dict[str, str] = {}  # digests
+        self._written: tuple[TaskRecord | None, str] = None, ""  # the last that had no id, and its digest
         self._known: dict[str, tuple[str, TaskRecord]] = {}
 
     def write(self, folder: Path, record: TaskRecord) -> None:
         """Write the record of a task that has no id yet; `claimed` tells the journal of it."""
-        write(folder / RECORD, record.encode(), durable=self._durable)
+        raw = record.encode()
+        write(folder / RECORD, raw, durable=self._durable)
+        self._written = record, _digest(raw)
 
     def save(self, folder: Path, record: TaskRecord, event: str = "task.recorded", **told: object) -> None:
         """Replace the record of the task whose folder has its id; the journal has the digest first. Raises OSError."""
@@ -181,7 +184,10 @@ class Records:
     def claimed(self, task_id: str, record: TaskRecord, title: str) -> None:
         """Tell the journal that a task was claimed, and what its record is."""
         assert record.claim is not None
-        now = self._mine[task_id] = _digest(record.encode())
+        written, now = self._written
+        if written is not record:
+            now = _digest(record.encode())
+        self._mine[task_id] = now
         agent = record.claim.agent
         if (
             self._journal is not None
