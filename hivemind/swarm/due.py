@@ -6,26 +6,20 @@ nothing polls, and no task waits for a program or a webhook.
 
 from __future__ import annotations
 
-import base64
-import hashlib
-import hmac
 import json
 import logging
 import os
 import subprocess
 import sys
 import time
-import urllib.error
-import urllib.request
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
-from typing import Any
 
 from pydantic import AwareDatetime
 
-from hivemind.boundary import Unreadable, boundary
+from hivemind.boundary import Unreadable
 from hivemind.errors import UserError
 from hivemind.fs import Lock, load_value, reached, save_value
 from hivemind.layout import HUMAN, Layout
@@ -36,36 +30,7 @@ from hivemind.swarm.archive import Archived, archive
 from hivemind.tasks import Notice, why_failed
 from hivemind.tasks.folder import place_of
 
-__all__ = ["Done", "DueWork", "do_due", "post"]
-
-_WITHIN_S = 10.0
-
-
-class _NoRedirect(urllib.request.HTTPRedirectHandler):
-    def redirect_request(self, *_: Any) -> None:
-        return None
-
-
-def post(url: str, id: str, body: bytes, secret: str | None, *, at: int) -> None:  # noqa: A002 - the header's name
-    """Send it. `secret` as Standard Webhooks writes it (`whsec_` and base64), or any text. Raises OSError, UserError."""
-    headers = {"content-type": "application/json", "webhook-id": id, "webhook-timestamp": str(at)}
-    if secret is not None:
-        signed = hmac.new(_key(secret), f"{id}.{at}.".encode() + body, hashlib.sha256).digest()
-        headers["webhook-signature"] = f"v1,{base64.b64encode(signed).decode()}"
-    request = urllib.request.Request(url, body, headers, method="POST")  # noqa: S310 - hive.yaml takes http(s) only
-    try:
-        with urllib.request.build_opener(_NoRedirect).open(request, timeout=_WITHIN_S):
-            return
-    except urllib.error.HTTPError as error:
-        raise UserError(f"answered {error.code} {error.reason}") from None
-
-
-def _key(secret: str) -> bytes:
-    if secret.startswith("whsec_"):
-        with suppress(Unreadable), boundary("secret"):  # else it is a text like any other
-            return base64.b64decode(secret.removeprefix("whsec_"), validate=True)
-    return secret.encode()
-
+__all__ = ["Done", "DueWork", "do_due"]
 
 _MOMENT = timedelta(seconds=1)
 _FIRST_PAUSE = timedelta(seconds=30)
@@ -255,6 +220,8 @@ class _Sending:
             secret = os.environ.get(hook.secret_env)
             if not secret:
                 raise UserError(f"its secret is not in the environment: {hook.secret_env}")
+        from hivemind.swarm.webhook import post  # late: the supervisor, which only looks at the clock, needs no HTTP
+
         post(hook.url, notice.id, json.dumps(facts).encode(), secret, at=int(self._clock().timestamp()))
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import hashlib
 import json
 import logging
@@ -32,6 +31,8 @@ from hivemind.minds.mind import ChatMessage, MindError, MindUnavailable, Thought
 from hivemind.minds.patience import Patience
 
 if TYPE_CHECKING:
+    import asyncio
+
     from hivemind.minds.language.client import Client
 
 __all__ = ["CORRECTIONS", "LanguageMind", "warm"]
@@ -64,6 +65,8 @@ class _Line:
         self, messages: Sequence[ChatMessage], tools: Sequence[ToolSchema], schema: Mapping[str, Any] | None
     ) -> Answer:
         """The answer to a conversation, asked in the thread. Raises as `Client.ask` does."""
+        import asyncio  # here and below: it brings ssl, a tenth of what a swarm without a model would import
+
         client, loop = self._opened()
         asked = client.ask(messages, tools, schema, self.max_output)
         return asyncio.run_coroutine_threadsafe(asked, loop).result()
@@ -72,6 +75,8 @@ class _Line:
         """Let go of the connections and end the thread. A later question opens others."""
         with self._mutex:
             if self._open is not None:
+                import asyncio
+
                 client, loop, thread = self._open
                 self._open = None
                 asyncio.run_coroutine_threadsafe(client.close(), loop).result()
@@ -79,6 +84,8 @@ class _Line:
                 thread.join()
 
     def _opened(self) -> tuple[Client, asyncio.AbstractEventLoop]:
+        import asyncio
+
         from hivemind.minds.language.client import Client
 
         with self._mutex:
@@ -92,6 +99,8 @@ class _Line:
 
 
 def _serve(loop: asyncio.AbstractEventLoop) -> None:
+    import asyncio
+
     asyncio.set_event_loop(loop)
     try:
         loop.run_forever()
