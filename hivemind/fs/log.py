@@ -597,16 +597,17 @@ class Log:
 
     def _full(self) -> list[tuple[int, str]]:
         """The files that were renamed when they were full, by number; those that are archived, too."""
+        if self.segment_bytes is None:
+            return []
         folder, name = os.path.split(self.path)
         stem, suffix = os.path.splitext(name)
         pattern = re.compile(rf"{re.escape(stem)}-(\d{{12,}}){re.escape(suffix)}")
         found: dict[int, str] = {}
-        if self.segment_bytes is not None:
-            months = os.path.join(folder, _ARCHIVE)
-            for place in (folder, *(os.path.join(months, month) for month in _names_in(months))):
-                for one in _names_in(place):
-                    if fits := pattern.fullmatch(one):
-                        found.setdefault(int(fits[1]), os.path.join(place, one))
+        months = os.path.join(folder, _ARCHIVE)
+        for place in (folder, *(os.path.join(months, month) for month in _names_in(months))):
+            for one in _names_in(place):
+                if fits := pattern.fullmatch(one):
+                    found.setdefault(int(fits[1]), os.path.join(place, one))
         return sorted(found.items())
 
     def archive(self, before: float) -> list[str]:
