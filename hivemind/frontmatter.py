@@ -64,7 +64,8 @@ def parse(text: str, where: object, first_line: int = 1) -> Parsed:
     """
     place = str(where)
     if len(text) > MAX_BYTES:
-        raise UserError(f"more than {MAX_BYTES // 1024} KiB of YAML", where=place)
+        mend = "put long texts into files of their own; divide many steps among several tasks"
+        raise UserError(f"more than {MAX_BYTES // 1024} KiB of YAML", where=place, mend=mend)
     with boundary("YAML text", place):
         try:
             return _parsed(text, place, first_line)
