@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
-import time
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
+
+from tests import waiting
 
 __all__ = ["children", "family", "processor_s", "share_mb", "until"]
 
 _PROC = Path("/proc")
+until = partial(waiting.until, limit_s=300, pause_s=0.01)
+"""Return once something holds. Raises AssertionError after five minutes, unless another limit is given."""
 
 
 def children(pid: int) -> list[int]:
@@ -45,12 +49,3 @@ def processor_s(pids: Iterable[int]) -> float:
             with suppress(FileNotFoundError):  # it has ended meanwhile
                 total += int((thread / "schedstat").read_text().split()[0])
     return total / 1e9
-
-
-def until(holds: Callable[[], object], patience_s: float = 300.0, pause_s: float = 0.01) -> None:
-    """Return once something holds, asked every `pause_s`. Raises TimeoutError after `patience_s`."""
-    end = time.monotonic() + patience_s
-    while not holds():
-        if time.monotonic() > end:
-            raise TimeoutError(f"it did not get there in {patience_s:g} s")
-        time.sleep(pause_s)

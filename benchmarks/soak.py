@@ -92,9 +92,13 @@ def soak(agents: int, tasks: int, letters: int, minutes: int = 0) -> list[Row]:
             _give(hive, some_tasks, some_letters)
             time.sleep(max(0.0, began + 60 * number - time.monotonic()))
             print(number, dict(_held(swarm, hive)), flush=True)
-        until(lambda: len(os.listdir(hive.layout.done)) + len(os.listdir(hive.layout.failed)) >= tasks, _HOUR_S, 0.5)
+        until(
+            lambda: len(os.listdir(hive.layout.done)) + len(os.listdir(hive.layout.failed)) >= tasks,
+            limit_s=_HOUR_S,
+            pause_s=0.5,
+        )
         worked = time.monotonic() - began
-        until(lambda: not any(hive.mail.unread(name) for name in hive.agents), _HOUR_S, 0.5)
+        until(lambda: not any(hive.mail.unread(name) for name in hive.agents), limit_s=_HOUR_S, pause_s=0.5)
         took, last = time.monotonic() - began, _held(swarm, hive)
     now = os.times()
     used = now.children_user + now.children_system - before.children_user - before.children_system

@@ -10,11 +10,15 @@ __all__ = ["until"]
 
 
 def until(
-    holds: Callable[[], Any], what: Callable[[], str] = lambda: "it has not come to that", limit_s: float = 60
+    holds: Callable[[], Any],
+    what: Callable[[], str] = lambda: "it has not come to that",
+    limit_s: float = 60,
+    pause_s: float = 0.02,
 ) -> Any:
-    """Look until something holds, and return what was found. Raises AssertionError with `what()` after the limit."""
+    """Look every `pause_s` until something holds, and return what was found. Raises AssertionError with `what()` after
+    `limit_s`."""
     end = time.monotonic() + limit_s
     while not (found := holds()):
         assert time.monotonic() < end, what()
-        time.sleep(0.02)
+        time.sleep(pause_s)
     return found

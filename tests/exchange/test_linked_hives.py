@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import psycopg
@@ -10,8 +12,9 @@ import pytest
 
 from hivemind.exchange.schema import SCHEMA
 from hivemind.layout import EXCHANGE
-from tests.exchange.hives import LinkedHive, until
+from tests.exchange.hives import LinkedHive
 from tests.postgres import Server
+from tests.waiting import until
 from tests.web.conftest import serving
 
 
@@ -131,7 +134,9 @@ def test_journals_are_shipped_as_they_grow_whole_and_in_order_and_read_as_one(
     assert [(one["hive"], list(one["agents"])) for one in shown] == [("berlin", ["coder"]), ("munich", ["coder"])]
 
 
-def test_the_page_shows_the_linked_hives_or_why_it_cannot(tmp_path: Path) -> None:
+@contextmanager
+def _server_of_two(tmp_path: Path) -> Iterator[tuple[Server, LinkedHive, LinkedHive]]:
+    """Two linked hives that run, and a server of their own, which may be killed."""
     with Server() as server:
         url = server.new_database()
         berlin, munich = LinkedHive(tmp_path / "berlin", "berlin"), LinkedHive(tmp_path / "munich", "munich")
@@ -140,37 +145,31 @@ def test_the_page_shows_the_linked_hives_or_why_it_cannot(tmp_path: Path) -> Non
                 one.command("link", url)
                 one.start()
             until(lambda: "munich" in berlin.hive.linked.agents)
-            with serving(berlin.hive.layout.root) as site:
-                assert "linked with munich" in site.get("/").text
-                shown = site.get("/hives").text
-                assert "munich</th><td>coder" in shown
-                assert "berlin</th><td>coder" in shown
-                server.kill()
-                assert "onnection" in site.get("/hives").text
+            yield server, berlin, munich
         finally:
             for one in (berlin, munich):
                 one.stop(kill=True)
+
+
+def test_the_page_shows_the_linked_hives_or_why_it_cannot(tmp_path: Path) -> None:
+    with _server_of_two(tmp_path) as (server, berlin, _), serving(berlin.hive.layout.root) as site:
+        assert "linked with munich" in site.get("/").text
+        shown = site.get("/hives").text
+        assert "munich</th><td>coder" in shown
+        assert "berlin</th><td>coder" in shown
+        server.kill()
+        assert "onnection" in site.get("/hives").text
 
 
 def test_without_its_server_a_hive_goes_on_says_so_and_sends_what_it_kept_when_it_is_back(tmp_path: Path) -> None:
-    with Server() as server:
-        url = server.new_database()
-        berlin, munich = LinkedHive(tmp_path / "berlin", "berlin"), LinkedHive(tmp_path / "munich", "munich")
-        try:
-            for one in (berlin, munich):
-                one.command("link", url)
-                one.start()
-            until(lambda: "munich" in berlin.hive.linked.agents)
-            server.kill()
-            until(lambda: berlin.hive.linked.away)
-            berlin.hive.mail.send("coder", "human@munich", "Kept", "")
-            assert "1 letters to be sent" in berlin.command("status")
-            server.start()
-            until(munich.subjects)
-            until(lambda: berlin.hive.linked.away is None)
-        finally:
-            for one in (berlin, munich):
-                one.stop(kill=True)
+    with _server_of_two(tmp_path) as (server, berlin, munich):
+        server.kill()
+        until(lambda: berlin.hive.linked.away)
+        berlin.hive.mail.send("coder", "human@munich", "Kept", "")
+        assert "1 letters to be sent" in berlin.command("status")
+        server.start()
+        until(munich.subjects)
+        until(lambda: berlin.hive.linked.away is None)
     assert munich.subjects() == ["Kept"]
 
 

@@ -7,8 +7,9 @@ from pathlib import Path
 import pytest
 
 from hivemind.tasks import TaskMoved
-from tests.exchange.hives import LinkedHive, until
+from tests.exchange.hives import LinkedHive
 from tests.postgres import Server
+from tests.waiting import until
 
 
 def rows(server: Server, database: str, what: str = "id, state, taker") -> list[tuple[object, ...]]:

@@ -22,11 +22,13 @@ import sys
 import tempfile
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from hivemind import Hive
+from tests import waiting
 from tests.postgres import Server
 
 from .report import write_part, write_table
@@ -36,7 +38,7 @@ __all__ = ["main", "play"]
 NAMES = ("berlin", "munich", "paris")
 PROMISES = ("P57", "P58", "P59")
 _AWAY_S = 40  # longer than a lease lasts
-_PATIENCE_S = 600
+_until = partial(waiting.until, limit_s=600, pause_s=0.2)
 
 
 class Machine:
@@ -127,14 +129,6 @@ class Network:
             self._ip("link", "set", f"{self._mark}{name[:4]}", "down" if off else "up")
 
 
-def until(holds: Callable[[], bool], what: Callable[[], str]) -> None:
-    end = time.monotonic() + _PATIENCE_S
-    while not holds():
-        if time.monotonic() > end:
-            raise TimeoutError(what())
-        time.sleep(0.2)
-
-
 def play(folder: Path, *, rounds: int, tasks: int, letters: int, seed: int) -> tuple[list[dict[str, Any]], list[str]]:
     """Play rounds; returns the runs as the report has them, and notes."""
     runs, notes = [], []
@@ -147,7 +141,7 @@ def play(folder: Path, *, rounds: int, tasks: int, letters: int, seed: int) -> t
             for one in machines:
                 one.run("link", url)
                 one.up()
-            until(
+            _until(
                 lambda: all(len(one.hive.linked.agents) == 2 for one in machines),
                 lambda: "they do not know one another",
             )
@@ -207,17 +201,17 @@ def _round(
     stopped.signal(signal.SIGCONT)
     killed.up()
     by_name = {one.name: one for one in machines}
-    until(
+    _until(
         lambda: all(by_name[name].hive.tasks.outcome(key) is not None for key, name in given.items()),
         lambda: (
             f"without an end: {[key for key, name in given.items() if by_name[name].hive.tasks.outcome(key) is None]}"
         ),
     )
-    until(
+    _until(
         lambda: all(len(one.hive.mail.list("human")) >= list(sent.values()).count(one.name) for one in machines),
         lambda: "letters are missing",
     )
-    until(
+    _until(
         lambda: not [path for one in machines for path in (one.root / ".hive/link/tasks").glob("*.json")],
         lambda: "tasks are in hand",
     )
@@ -253,7 +247,7 @@ def _violations(
         yield from (f"{one.name} has got {subject}" for subject in counts if subject not in wanted)
         last = one.hive.journal.seq
         shipped = f"select count(*), max(seq), min(seq) from hivemind_exchange.events where hive = '{one.name}' and seq <= {last}"
-        until(lambda: server.execute(shipped, database)[0][1] == last, lambda: f"events of {one.name} are missing")  # noqa: B023
+        _until(lambda: server.execute(shipped, database)[0][1] == last, lambda: f"events of {one.name} are missing")  # noqa: B023
         if server.execute(shipped, database)[0] != (last, last, 1):
             yield f"the events of {one.name} have a gap: {server.execute(shipped, database)[0]}, and {last} were written"
 
