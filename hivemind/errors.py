@@ -59,10 +59,8 @@ def is_disk_full(error: BaseException | None) -> bool:
         seen.add(id(error))
         if isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT):
             return True
-        if getattr(error, "sqlite_errorname", "") in (
-            "SQLITE_FULL",
-            "SQLITE_IOERR_SHMSIZE",
-        ):  # no room for the WAL's index
+        # The second: no room for the index of the write-ahead log.
+        if getattr(error, "sqlite_errorname", "") in ("SQLITE_FULL", "SQLITE_IOERR_SHMSIZE"):
             return True
         error = error.__cause__ or error.__context__
     return False

@@ -220,9 +220,7 @@ def _guard(line: int, given: list[int], orders: socket.socket, wake: int) -> Non
         status = _watch(program, line, orders.fileno(), wake)
         _end_all_below(-program)
         code = os.waitstatus_to_exitcode(signal.SIGKILL if status is None else status)
-        if status is not None or not _is_hung_up(
-            orders
-        ):  # a program that ended with its host has not failed: it was lost
+        if status is not None or not _is_hung_up(orders):  # what ended with its host has not failed: it was lost
             with contextlib.suppress(ConnectionError):  # nobody wants to know
                 os.write(line, code.to_bytes(STATUS_BYTES, "little", signed=True))
     os.close(line)

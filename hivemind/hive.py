@@ -106,9 +106,7 @@ class Hive:
         """The same, with those that are set aside because their file cannot be read; one that could be is not."""
         try:
             changed = self.layout.agents.stat().st_mtime_ns
-        except (
-            FileNotFoundError
-        ):  # a copy may lack the folder, someone may have moved it away: those that were known stand
+        except FileNotFoundError:  # missing from a copy, or moved away: those that were known stand
             return self._agents
         if changed != self._agents_changed:
             self._agents_changed = changed
@@ -126,6 +124,11 @@ class Hive:
     def keep_agents(self, configs: Mapping[str, AgentConfig]) -> None:
         """Go on with agents as they were: what their files say now cannot be had."""
         self._agents = Agents({**self._agents.known, **configs}, self._agents.aside)
+
+    @property
+    def _lasting(self) -> bool:
+        """Whether what is read in can be kept; otherwise it is read into memory, for this once."""
+        return not self.layout.read_only or os.access(self.layout.state, os.W_OK)
 
     @cached_property
     def count_tokens(self) -> TokenCounter:
@@ -211,20 +214,14 @@ class Hive:
     def knowledge(self) -> Knowledge:
         from hivemind.documents import Docmem, Knowledge
 
-        lasting = not self.layout.read_only or os.access(
-            self.layout.state, os.W_OK
-        )  # else what is asked is read in for this once
-        documents = self.documents if lasting else Docmem(":memory:", token_counter=self.count_tokens)
+        documents = self.documents if self._lasting else Docmem(":memory:", token_counter=self.count_tokens)
         return Knowledge(documents, self.layout, roots=self.config.read_roots(self.layout))
 
     @cached_property
     def graph_index(self) -> GraphIndex:
         from hivemind.reasoning import GraphIndex
 
-        lasting = not self.layout.read_only or os.access(
-            self.layout.state, os.W_OK
-        )  # else the graphs are read for this once
-        return GraphIndex(self.layout, self.embedder, lasting=lasting)
+        return GraphIndex(self.layout, self.embedder, lasting=self._lasting)
 
     @cached_property
     def memory(self) -> MemoryStore:

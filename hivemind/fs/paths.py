@@ -100,9 +100,8 @@ def file_below(base: Path, names: Sequence[str]) -> int:
 
 
 def _open_regular(name: str, folder: int, where: str | os.PathLike[str]) -> int:
-    if not stat.S_ISREG(
-        os.stat(name, dir_fd=folder, follow_symlinks=False).st_mode
-    ):  # opening a device may do something
+    # Looked at before it is opened, too: opening a device may do something.
+    if not stat.S_ISREG(os.stat(name, dir_fd=folder, follow_symlinks=False).st_mode):
         raise UserError("is no regular file", where=where)
     file = os.open(name, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK | os.O_NOFOLLOW, dir_fd=folder)
     if not stat.S_ISREG(os.fstat(file).st_mode):

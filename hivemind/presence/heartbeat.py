@@ -30,10 +30,8 @@ class Heartbeat:
         self._beat = beat
         self._interval_s = interval_s
         self._mutex = threading.Lock()
-        self._since, self._until = (
-            0.0,
-            -1.0,
-        )  # the outermost block's beginning; until when is vouched, below 0: for nothing
+        # The outermost block's beginning; until when is vouched, below 0: for nothing.
+        self._since, self._until = 0.0, -1.0
         self._ended = threading.Event()
         self._thread: threading.Thread | None = None
 
