@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, TypedDict, Unpack, get_args
 
 from hivemind.coordination.errors import (
     CheckpointsNotConfirmed,
@@ -28,6 +28,7 @@ from hivemind.coordination.step import (
     Evidence,
     Proof,
     Step,
+    StepStatus,
     check_checkpoints,
     check_task,
     definition,
@@ -53,9 +54,20 @@ def check_lease(state: State, step_id: str, agent_id: str | None, generation: in
         raise StaleGeneration(step_id, agent_id, generation, lease)
 
 
-def check_step(
-    state: State, step_id: str, agent_id: str | None, generation: int | None, expected_revision: int | None
-) -> Step:
+_Steps = list[Step]
+_NOT_DONE: tuple[StepStatus, ...] = ("open", "blocked")
+
+
+class Shown(TypedDict, total=False):
+    """Who changes a step and what that rests on: `agent_id` (needed where the step is leased), `generation` (of the lease
+    held; refused if that has passed) and `expected_revision` (refused if the step has changed since)."""
+
+    agent_id: str | None
+    generation: int | None
+    expected_revision: int | None
+
+
+def check_step(state: State, step_id: str, shown: Shown) -> Step:
     """The step, if this caller may change it now.
 
     Raises UnknownStep, StepLeaseHeld, StaleGeneration, RevisionMismatch.
@@ -63,22 +75,14 @@ def check_step(
     step = state.step(step_id)
     if step is None:
         raise UnknownStep(step_id)
-    check_lease(state, step_id, agent_id, generation)
-    if expected_revision is not None and expected_revision != step.revision:
-        raise RevisionMismatch(step_id, f"is at revision {step.revision}, not {expected_revision}")
+    check_lease(state, step_id, _who(shown.get("agent_id")), shown.get("generation"))
+    if shown.get("expected_revision") not in (None, step.revision):
+        raise RevisionMismatch(step_id, f"is at revision {step.revision}, not {shown['expected_revision']}")
     return step
 
 
-_Steps = list[Step]
-_Decide = Callable[[Step], dict[str, Any]]
-
-
 class Steps:
-    """The steps of a workspace. A change takes who makes it and what it rests on:
-
-    `agent_id` (needed where the step is leased), `generation` (of the lease held; refused if that has passed) and
-    `expected_revision` (refused if the step has changed since). All changes return the step as it is afterwards.
-    """
+    """The steps of a workspace. Every change takes what `Shown` names, and returns the step as it is afterwards."""
 
     def __init__(self, journal: Journal) -> None:
         self._journal = journal
@@ -168,35 +172,18 @@ class Steps:
         success_criteria: Iterable[str] | None = None,
         tests: Iterable[str] | None = None,
         proof: Proof | None = None,
-        agent_id: str | None = None,
-        generation: int | None = None,
-        expected_revision: int | None = None,
+        **shown: Unpack[Shown],
     ) -> Step:
         """Say anew what the step is. New criteria or tests are not confirmed any more."""
-        given = {"title": title, "success_criteria": success_criteria, "tests": tests, "proof": proof}
-        changed = definition({name: value for name, value in given.items() if value is not None})
+        changed = definition(_given(title=title, success_criteria=success_criteria, tests=tests, proof=proof))
+        return self._change("step.defined", step_id, shown, lambda _: changed, _NOT_DONE)
 
-        def decide(step: Step) -> dict[str, Any]:
-            _needs(step, "open", "blocked")
-            return changed
-
-        return self._change("step.defined", decide, step_id, agent_id, generation, expected_revision)
-
-    def note(
-        self,
-        step_id: str,
-        text: str,
-        *,
-        checkpoint: str | None = None,
-        agent_id: str | None = None,
-        generation: int | None = None,
-        expected_revision: int | None = None,
-    ) -> Step:
+    def note(self, step_id: str, text: str, *, checkpoint: str | None = None, **shown: Unpack[Shown]) -> Step:
         """Keep a note with the step; one that names a checkpoint makes that checkpoint needed for closing."""
         if not isinstance(text, str) or not text.strip():
             raise refused("a note has a text")
         payload = {"text": text, **_linked(checkpoint)}
-        return self._change("step.noted", lambda _: payload, step_id, agent_id, generation, expected_revision)
+        return self._change("step.noted", step_id, shown, lambda _: payload)
 
     def capture(
         self,
@@ -205,18 +192,14 @@ class Steps:
         *,
         checkpoint: str | None = None,
         commit_id: str | None = None,
-        agent_id: str | None = None,
-        generation: int | None = None,
-        expected_revision: int | None = None,
+        **shown: Unpack[Shown],
     ) -> Step:
         """Keep receipts with the step. `commit_id` commits what the task's own log holds under that id."""
         receipts = [receipt.as_dict() for receipt in receipts_of(evidence)]
         if not receipts:
             raise refused("there is no receipt to keep")
-        payload: dict[str, Any] = {"evidence": receipts, **_linked(checkpoint)}
-        if commit_id is not None:
-            payload["commit_id"] = commit_id
-        return self._change("evidence.captured", lambda _: payload, step_id, agent_id, generation, expected_revision)
+        payload = {"evidence": receipts, **_linked(checkpoint), **_given(commit_id=commit_id)}
+        return self._change("evidence.captured", step_id, shown, lambda _: payload)
 
     def verify(
         self,
@@ -230,12 +213,8 @@ class Steps:
         names = check_checkpoints(checkpoints)
         if not names:
             raise refused("there is no checkpoint to confirm")
-
-        def decide(step: Step) -> dict[str, Any]:
-            _needs(step, "open", "blocked")
-            return {"checkpoints": names}
-
-        return self._change("step.verified", decide, step_id, agent_id, generation, expected_revision)
+        shown = Shown(agent_id=agent_id, generation=generation, expected_revision=expected_revision)
+        return self._change("step.verified", step_id, shown, lambda _: {"checkpoints": names}, _NOT_DONE)
 
     def done(
         self,
@@ -254,9 +233,9 @@ class Steps:
         otherwise stands in the step's `warnings`: `PROOF_MISSING` (mode warn), `PROOF_WEAK` (only one of two kinds).
         """
         receipts, named, verified = receipts_of(evidence), check_checkpoints(checkpoints), check_checkpoints(confirm)
+        shown = Shown(agent_id=agent_id, generation=generation, expected_revision=expected_revision)
 
         def decide(step: Step) -> dict[str, Any]:
-            _needs(step, "open")
             if lacking := tuple(one for one in step.lacking(named) if one not in verified):
                 arguments = {"step": step_id, "checkpoints": list(lacking)}
                 verify = call("verify_step", arguments, "steps.verify", step_id, checkpoints=lacking, **_by(agent_id))
@@ -271,53 +250,26 @@ class Steps:
             return found if gap is None else {**found, "warnings": [gap]}
 
         before = ("step.verified", {"checkpoints": verified}) if verified else None
-        return self._change("step.done", decide, step_id, agent_id, generation, expected_revision, before)
+        return self._change("step.done", step_id, shown, decide, ("open",), before)
 
-    def reopen(
-        self,
-        step_id: str,
-        reason: str | None = None,
-        agent_id: str | None = None,
-        generation: int | None = None,
-        expected_revision: int | None = None,
-    ) -> Step:
+    def reopen(self, step_id: str, reason: str | None = None, **shown: Unpack[Shown]) -> Step:
         """Open a closed step again. Nothing of it is confirmed any more; its receipts stay."""
-        return self._turn("step.reopened", ("done",), reason, step_id, agent_id, generation, expected_revision)
+        return self._change("step.reopened", step_id, shown, lambda _: _given(reason=reason or None), ("done",))
 
-    def block(
-        self,
-        step_id: str,
-        reason: str | None = None,
-        agent_id: str | None = None,
-        generation: int | None = None,
-        expected_revision: int | None = None,
-    ) -> Step:
+    def block(self, step_id: str, reason: str | None = None, **shown: Unpack[Shown]) -> Step:
         """Say that the step cannot go on. Its lease stays with its holder."""
-        return self._turn("step.blocked", ("open", "blocked"), reason, step_id, agent_id, generation, expected_revision)
+        return self._change("step.blocked", step_id, shown, lambda _: _given(reason=reason or None), _NOT_DONE)
 
-    def unblock(
-        self,
-        step_id: str,
-        reason: str | None = None,
-        agent_id: str | None = None,
-        generation: int | None = None,
-        expected_revision: int | None = None,
-    ) -> Step:
+    def unblock(self, step_id: str, reason: str | None = None, **shown: Unpack[Shown]) -> Step:
         """Say that a blocked step can go on."""
-        return self._turn("step.unblocked", ("blocked",), reason, step_id, agent_id, generation, expected_revision)
+        return self._change("step.unblocked", step_id, shown, lambda _: _given(reason=reason or None), ("blocked",))
 
-    def delete(
-        self,
-        step_id: str,
-        agent_id: str | None = None,
-        generation: int | None = None,
-        expected_revision: int | None = None,
-    ) -> None:
+    def delete(self, step_id: str, **shown: Unpack[Shown]) -> None:
         """Take the step out of its task. Its id is not used again; the log keeps what it was."""
 
         def decide(state: State) -> Sequence[Draft]:
-            step = check_step(state, step_id, _who(agent_id), generation, expected_revision)
-            return [("step.deleted", {"step_id": step.id, "task_id": step.task, **_by(agent_id)})]
+            step = check_step(state, step_id, shown)
+            return [("step.deleted", {"step_id": step.id, "task_id": step.task, **_by(shown.get("agent_id"))})]
 
         self._journal.transact(decide)
 
@@ -374,27 +326,24 @@ class Steps:
         with self._journal.guarding(check):
             yield
 
-    def _turn(
-        self, kind: str, statuses: tuple[str, ...], reason: str | None, step_id: str,
-        agent_id: str | None, generation: int | None, expected_revision: int | None,
-    ) -> Step:  # fmt: skip
-        def decide(step: Step) -> dict[str, Any]:
-            _needs(step, *statuses)
-            return {"reason": reason} if reason else {}
-
-        return self._change(kind, decide, step_id, agent_id, generation, expected_revision)
-
     def _change(
-        self, kind: str, decide: _Decide, step_id: str,
-        agent_id: str | None, generation: int | None, expected_revision: int | None, before: Draft | None = None,
-    ) -> Step:  # fmt: skip
-        who = _who(agent_id)
+        self,
+        kind: str,
+        step_id: str,
+        shown: Shown,
+        decide: Callable[[Step], dict[str, Any]],
+        statuses: Sequence[StepStatus] = get_args(StepStatus),
+        before: Draft | None = None,
+    ) -> Step:
+        """Write the event with what `decide` says of the step, which must have one of the statuses; `before` in one line."""
 
         def draft(state: State) -> Sequence[Draft]:
-            step = check_step(state, step_id, who, generation, expected_revision)
-            found = [*([] if before is None else [before]), (kind, decide(step))]
-            named = {"step_id": step.id, "task_id": step.task, **_by(who)}
-            return [(event, {**named, **payload}) for event, payload in found]
+            step = check_step(state, step_id, shown)
+            if step.status not in statuses:
+                raise WrongStatus(step_id, f"is {step.status}, this needs it {' or '.join(statuses)}")
+            named = {"step_id": step_id, "task_id": step.task, **_by(shown.get("agent_id"))}
+            events = [*([] if before is None else [before]), (kind, decide(step))]
+            return [(event, {**named, **payload}) for event, payload in events]
 
         return self._journal.change(draft, lambda state, _: state.make(task_of_step(step_id)).steps[step_id])
 
@@ -404,13 +353,13 @@ def _who(agent_id: str | None) -> str | None:
 
 
 def _by(agent_id: str | None) -> dict[str, str]:
-    return {} if agent_id is None else {"agent_id": check_agent(agent_id)}
+    return _given(agent_id=_who(agent_id))
 
 
 def _linked(checkpoint: str | None) -> dict[str, str]:
     return {} if checkpoint is None else {"checkpoint": check_checkpoints(checkpoint)[0]}
 
 
-def _needs(step: Step, *statuses: str) -> None:
-    if step.status not in statuses:
-        raise WrongStatus(step.id, f"is {step.status}, this needs it {' or '.join(statuses)}")
+def _given(**fields: Any) -> dict[str, Any]:
+    """Those that are not None."""
+    return {name: value for name, value in fields.items() if value is not None}
