@@ -10,6 +10,7 @@ import struct
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
@@ -21,7 +22,7 @@ if TYPE_CHECKING:
     from watchdog.events import FileSystemEvent
     from watchdog.observers.api import BaseObserver, ObservedWatch
 
-__all__ = ["CHECK_S", "FolderWatcher", "Kind", "PollWatcher", "TreeWatcher", "Watcher", "open_watcher"]
+__all__ = ["Event", "Inotify", "TreeWatcher", "Watcher", "open_watcher"]
 
 _IN_CLOSE_WRITE = 0x8
 _IN_MOVED_TO = 0x80
@@ -58,11 +59,15 @@ class Event:
 class Inotify:
     """One inotify instance (Linux gives a user 128 of them). Raises OSError if there is none to be had."""
 
-    __slots__ = ("_libc", "fd")
+    __slots__ = ("_libc", "_poll", "_wake_read", "_wake_write", "fd")
 
     def __init__(self) -> None:
         self._libc: Any = ctypes.CDLL(None, use_errno=True)
         self.fd = self._checked(self._libc.inotify_init1(os.O_NONBLOCK | os.O_CLOEXEC), None)
+        self._wake_read, self._wake_write = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)
+        self._poll = select.poll()
+        for file in (self.fd, self._wake_read):
+            self._poll.register(file, select.POLLIN)
 
     @staticmethod
     def _checked(result: int, path: str | None) -> int:
@@ -93,207 +98,22 @@ class Inotify:
                 at += _HEAD.size + length
                 yield Event(watch, mask)
 
-    def close(self) -> None:
-        os.close(self.fd)
+    def wait(self, seconds: float) -> None:
+        """Return once events lie ready, or `wake` was called, or so many seconds are over."""
+        if self._wake_read in dict(self._poll.poll(int(1000 * seconds))):
+            os.read(self._wake_read, 4096)
 
-
-_SEARCH_S = 1.0  # how often a folder that is not there is looked for
-CHECK_S = 10.0  # how often the folders are compared with their watches
-
-
-class FolderWatcher:
-    """Calls `on_change(folder)` from its own thread when a file appears in a folder or has been written there.
-
-    Every folder is called once after its watch begins, and all of them after the kernel's queue has overflowed. A
-    folder that is missing, or deleted or moved away later, is watched again (and called) within a second of its coming
-    back; one that cannot be watched (no watch left, no permission) is called each second instead.
-    `on_change` must not raise: that would end the thread.
-    """
-
-    def __init__(
-        self, folders: Iterable[Path], on_change: Callable[[Path], None], on_check: Callable[[], None]
-    ) -> None:
-        """Raises OSError if there is no inotify instance to be had. `on_check` is called every ten seconds."""
-        self._inotify = Inotify()
-        self._on_change = on_change
-        self._on_check = on_check
-        self._guard = threading.Lock()
-        self._watched: dict[int, tuple[Path, int]] = {}  # watch number -> folder, its inode
-        self._missing: set[Path] = set(folders)
-        self._passing: set[Path] = set()
-        self._closing = False
-        self._wake_read, self._wake_write = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)
-        self._thread = threading.Thread(target=self._run, name="hivemind-watch", daemon=True)
-        self._thread.start()
-
-    def add(self, folder: Path, *, passing: bool = False) -> None:
-        """As `Watcher.add`."""
-        if self._closing:
-            return
-        with self._guard:
-            if passing:
-                self._passing.add(folder)
-            if all(folder != watched for watched, _ in self._watched.values()):
-                self._missing.add(folder)
-        self._wake()
-
-    def close(self) -> None:
-        """End the thread and give the instance back. Not from `on_change`. A second call does nothing."""
-        if self._closing:
-            return
-        self._closing = True
-        self._wake()
-        self._thread.join()
-        self._inotify.close()
-        os.close(self._wake_read)
-        os.close(self._wake_write)
-
-    def _wake(self) -> None:
-        try:
+    def wake(self) -> None:
+        """End the wait of another thread, or else the next one."""
+        with suppress(BlockingIOError):  # a full pipe wakes as well
             os.write(self._wake_write, b"\0")
-        except BlockingIOError:  # a full pipe wakes as well
-            return
-
-    def _run(self) -> None:
-        poll = select.poll()
-        poll.register(self._inotify.fd, select.POLLIN)
-        poll.register(self._wake_read, select.POLLIN)
-        while not self._closing:
-            for folder in self._begin_watches():
-                self._on_change(folder)
-            ready = {fd for fd, _ in poll.poll(int(1000 * (_SEARCH_S if self._missing else CHECK_S)))}
-            if self._wake_read in ready:
-                os.read(self._wake_read, 4096)
-            if self._inotify.fd in ready:
-                for folder in self._read_events():
-                    self._on_change(folder)
-            if not ready:
-                self._check()
-
-    def _begin_watches(self) -> list[Path]:
-        """Watch what is missing and there by now; returns the folders to be looked at."""
-        look = []
-        with self._guard:
-            for folder in sorted(self._missing):
-                try:
-                    watch = self._inotify.add(folder)
-                    inode = os.stat(folder).st_ino
-                except (FileNotFoundError, NotADirectoryError):
-                    if folder in self._passing:
-                        self._passing.remove(folder)
-                        self._missing.remove(folder)
-                    continue
-                except OSError:  # no watch left, or not ours to read: it is looked at each second instead
-                    look.append(folder)
-                    continue
-                self._missing.discard(folder)
-                self._watched[watch] = (folder, inode)
-                look.append(folder)
-        return look
-
-    def _read_events(self) -> list[Path]:
-        """The folders in which something happened, each once."""
-        changed: dict[Path, None] = {}
-        with self._guard:
-            for event in self._inotify.read():
-                if event.overflow:
-                    changed.update((folder, None) for folder, _ in self._watched.values())
-                elif event.watch in self._watched:
-                    folder, _ = self._watched[event.watch]
-                    changed[folder] = None
-                    if event.lost:
-                        self._lose(event.watch)
-        return list(changed)
-
-    def _lose(self, watch: int) -> None:
-        folder, _ = self._watched.pop(watch)
-        self._inotify.remove(watch)
-        self._missing.add(folder)
-
-    def _check(self) -> None:
-        """Find folders whose parents were moved away: inotify says nothing of that."""
-        with self._guard:
-            for watch, (folder, inode) in list(self._watched.items()):
-                try:
-                    same = os.stat(folder).st_ino == inode
-                except OSError:
-                    same = False
-                if not same:
-                    self._lose(watch)
-        self._on_check()
-
-
-_YOUNG_NS = 2_000_000_000  # a folder's time may be this coarse: it is called again until its time is older
-_SHARE = 20  # looking may take one part in so many of the time
-_TREE_S = 2.0
-
-
-class PollWatcher:
-    """Calls `on_change(folder)` for a flat folder whose time has changed.
-
-    Folders are looked at every `interval_s`, more seldom where a look takes long (it never uses more than a twentieth of a
-    processor). Times are compared for being equal, never for being later, so a clock that is set back does no harm.
-    `on_change` must not raise: that would end the thread. `on_check` is called every ten seconds.
-    """
-
-    def __init__(
-        self,
-        folders: Iterable[Path],
-        on_change: Callable[[Path], None],
-        on_check: Callable[[], None],
-        *,
-        interval_s: float = 0.1,
-    ) -> None:
-        self._folders: dict[Path, tuple[int, int] | None] = dict.fromkeys(folders)
-        self._on_change = on_change
-        self._on_check = on_check
-        self._interval_s = interval_s
-        self._guard = threading.Lock()
-        self._passing: set[Path] = set()
-        self._closing = threading.Event()
-        self._thread = threading.Thread(target=self._run, name="hivemind-poll", daemon=True)
-        self._thread.start()
-
-    def add(self, folder: Path, *, passing: bool = False) -> None:
-        """As `Watcher.add`."""
-        with self._guard:
-            self._folders.setdefault(folder, None)
-            if passing:
-                self._passing.add(folder)
 
     def close(self) -> None:
-        """End the thread. Not from `on_change`. A second call does nothing."""
-        self._closing.set()
-        self._thread.join()
+        for file in (self.fd, self._wake_read, self._wake_write):
+            os.close(file)
 
-    def _run(self) -> None:
-        check_due = time.monotonic() + CHECK_S
-        wait = 0.0
-        while not self._closing.wait(wait):
-            began = time.monotonic()
-            self._look_at_folders()
-            wait = max(self._interval_s, _SHARE * (time.monotonic() - began))
-            if began >= check_due:
-                self._on_check()
-                check_due = began + CHECK_S
 
-    def _look_at_folders(self) -> None:
-        with self._guard:
-            folders = list(self._folders.items())
-        for folder, before in folders:
-            try:
-                found = os.stat(folder)
-            except OSError:  # not there (yet): coming into being will show as a change
-                with self._guard:
-                    self._folders[folder] = None
-                    if folder in self._passing:
-                        self._passing.remove(folder)
-                        del self._folders[folder]
-                continue
-            now = (found.st_ino, found.st_mtime_ns)
-            if now != before or abs(time.time_ns() - found.st_mtime_ns) < _YOUNG_NS:
-                self._folders[folder] = now
-                self._on_change(folder)
+_TREE_S = 2.0
 
 
 class TreeWatcher:
@@ -363,27 +183,70 @@ class TreeWatcher:
         self._observer.join()
 
 
-Kind = Literal["inotify", "poll"]
+_SEARCH_S = 1.0  # how often what inotify does not tell of is looked at where there is inotify
+_POLL_S = 0.1  # and where there is none
+_CHECK_S = 10.0  # how often folders are compared with their watches, and trees looked for
+_YOUNG_NS = 2_000_000_000  # a folder's time may be this coarse: it is called again until its time is older
+_SHARE = 20  # looking may take one part in so many of the time
 
 
 class Watcher:
-    """What watches: `kind` is how the flat folders are watched, `reason` why it is not the usual way (or None)."""
+    """Calls `on_change(folder)` from its own thread when a file appears in a folder or has been written there; made by
+    `open_watcher`. `reason` says why it is not by inotify (or None).
+
+    Every folder is called once at the beginning, and all of them after the kernel's queue has overflowed. One that inotify
+    does not watch (as it is missing, there is no watch left, or no permission) is looked for, and called, each second.
+    Without inotify all are looked at ten times a second, more seldom where that takes long, and called when their time has
+    changed: it is compared for being equal, never for being later, so a clock that is set back does no harm.
+    `on_change` must not raise: that would end the thread.
+    """
 
     def __init__(
-        self, kind: Kind, reason: str | None, folders: FolderWatcher | PollWatcher, trees: TreeWatcher | None
+        self,
+        folders: Iterable[Path],
+        on_change: Callable[[Path], None],
+        inotify: Inotify | None = None,
+        *,
+        trees: TreeWatcher | None = None,
+        reason: str | None = None,
     ) -> None:
-        self.kind: Kind = kind
         self.reason = reason
-        self._folders = folders
+        self._inotify = inotify
         self._trees = trees
+        self._on_change = on_change
+        self._guard = threading.Lock()
+        self._watched: dict[int, tuple[Path, int]] = {}  # watch number -> folder, its inode
+        self._unwatched: dict[Path, tuple[int, int] | None] = dict.fromkeys(folders)  # folder -> its inode and time
+        self._passing: set[Path] = set()
+        self._closing = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="hivemind-watch", daemon=True)
+        self._thread.start()
+
+    @property
+    def kind(self) -> Literal["inotify", "poll"]:
+        """How the flat folders are watched."""
+        return "poll" if self._inotify is None else "inotify"
 
     def add(self, folder: Path, *, passing: bool = False) -> None:
         """Watch one more flat folder; it need not exist yet. One that is `passing` is let go of once it is gone."""
-        self._folders.add(folder, passing=passing)
+        with self._guard:
+            if passing:
+                self._passing.add(folder)
+            if all(folder != watched for watched, _ in self._watched.values()):
+                self._unwatched.setdefault(folder, None)
+        if self._inotify is not None and not self._closing.is_set():
+            self._inotify.wake()
 
     def close(self) -> None:
-        """End all watching; `on_change` is not called any more afterwards. A second call does nothing."""
-        self._folders.close()
+        """End all watching; `on_change` is not called any more afterwards. Not from `on_change`. A second call does nothing."""
+        if self._closing.is_set():
+            return
+        self._closing.set()
+        if self._inotify is not None:
+            self._inotify.wake()
+        self._thread.join()
+        if self._inotify is not None:
+            self._inotify.close()
         if self._trees is not None:
             self._trees.close()
 
@@ -392,6 +255,81 @@ class Watcher:
 
     def __exit__(self, *_: object) -> None:
         self.close()
+
+    def _run(self) -> None:
+        wait, interval_s = (self._closing.wait, _POLL_S) if self._inotify is None else (self._inotify.wait, _SEARCH_S)
+        check_due = time.monotonic() + _CHECK_S
+        while not self._closing.is_set():
+            changed, began = self._told(), time.monotonic()
+            changed += self._looked_at()
+            took = time.monotonic() - began
+            for folder in changed:
+                self._on_change(folder)
+            if began >= check_due:
+                self._check()
+                check_due = began + _CHECK_S
+            wait(max(interval_s, _SHARE * took) if self._unwatched else _CHECK_S)
+
+    def _looked_at(self) -> list[Path]:
+        """Those of the folders without a watch that are watched from now on, or have changed."""
+        changed = []
+        with self._guard:
+            for folder, before in sorted(self._unwatched.items()):
+                watch = self._begin_watch(folder)
+                try:
+                    found = os.stat(folder)
+                except OSError:  # not there (yet): coming into being will show as a change
+                    self._unwatched[folder] = None
+                    if folder in self._passing:
+                        self._passing.remove(folder)
+                        del self._unwatched[folder]
+                    continue
+                now = self._unwatched[folder] = (found.st_ino, found.st_mtime_ns)
+                if watch is not None:
+                    self._watched[watch] = (folder, found.st_ino)
+                    del self._unwatched[folder]
+                young = abs(time.time_ns() - found.st_mtime_ns) < _YOUNG_NS
+                if self._inotify is not None or now != before or young:
+                    changed.append(folder)
+        return changed
+
+    def _begin_watch(self, folder: Path) -> int | None:
+        try:
+            return None if self._inotify is None else self._inotify.add(folder)
+        except OSError:  # not there, no watch left, or not ours to read
+            return None
+
+    def _told(self) -> list[Path]:
+        """The folders in which something happened, each once."""
+        changed: dict[Path, None] = {}
+        with self._guard:
+            for event in () if self._inotify is None else self._inotify.read():
+                if event.overflow:
+                    changed.update((folder, None) for folder, _ in self._watched.values())
+                elif event.watch in self._watched:
+                    changed[self._watched[event.watch][0]] = None
+                    if event.lost:
+                        self._lose(event.watch)
+        return list(changed)
+
+    def _lose(self, watch: int) -> None:
+        assert self._inotify is not None
+        folder, _ = self._watched.pop(watch)
+        self._inotify.remove(watch)
+        self._unwatched[folder] = None
+
+    def _check(self) -> None:
+        """Find folders whose parents were moved away: inotify says nothing of that. The same for the trees."""
+        with self._guard:
+            for watch, (folder, inode) in list(self._watched.items()):
+                try:
+                    same = os.stat(folder).st_ino == inode
+                except OSError:
+                    same = False
+                if not same:
+                    self._lose(watch)
+        if self._trees is not None:
+            self._trees.check()
 
 
 def open_watcher(
@@ -411,22 +349,18 @@ def open_watcher(
     reason = "hive.yaml says watch: poll" if mode == "poll" else None
     if mode == "auto":
         mounted = mounts()
-        remote = ((folder, kind) for folder in (*flat, *deep) if (kind := needs_polling(folder, mounted)) is not None)
-        for folder, kind in remote:
-            reason = f"{folder} lies on {kind}, where changes made elsewhere are not reported"
-            break
-    below = None
+        for folder in (*flat, *deep):
+            if reason is None and (kind := needs_polling(folder, mounted)) is not None:
+                reason = f"{folder} lies on {kind}, where changes made elsewhere are not reported"
+    inotify = None
     try:
         if reason is None:
+            inotify = Inotify()
             below = TreeWatcher(deep, on_change) if deep else None
-            return Watcher("inotify", None, FolderWatcher(flat, on_change, _check_of(below)), below)
+            return Watcher(flat, on_change, inotify, trees=below)
     except OSError as error:
-        if below is not None:
-            below.close()
+        if inotify is not None:
+            inotify.close()
         reason = f"no inotify instance to be had: {error.strerror or error}"
     below = TreeWatcher(deep, on_change, every_s=_TREE_S) if deep else None
-    return Watcher("poll", reason, PollWatcher(flat, on_change, _check_of(below)), below)
-
-
-def _check_of(trees: TreeWatcher | None) -> Callable[[], None]:
-    return (lambda: None) if trees is None else trees.check
+    return Watcher(flat, on_change, trees=below, reason=reason)

@@ -13,7 +13,7 @@ import pytest
 from hivemind.errors import UserError
 from hivemind.fs import Watcher, open_watcher
 from hivemind.fs.filesystem import mounts, needs_polling
-from hivemind.fs.watch import Event, FolderWatcher, Inotify, PollWatcher, TreeWatcher
+from hivemind.fs.watch import Event, Inotify, TreeWatcher
 
 from .children import run_child
 
@@ -140,7 +140,7 @@ def test_a_passing_folder_is_let_go_of_once_it_is_gone(tmp_path: Path, seen: See
 def test_a_folder_moved_away_with_its_parent_is_found_out_by_the_check(tmp_path: Path, seen: Seen) -> None:
     folder = tmp_path / "box" / "new"
     folder.mkdir(parents=True)
-    watcher = FolderWatcher([folder], seen, lambda: None)
+    watcher = open_watcher("inotify", [folder], [], seen)
     seen.wait_for(folder)
     os.rename(tmp_path / "box", tmp_path / "old")
     folder.mkdir(parents=True)
@@ -155,12 +155,12 @@ def test_an_overflow_tells_of_every_folder(tmp_path: Path, seen: Seen, monkeypat
     folders = [tmp_path / name for name in "abc"]
     for folder in folders:
         folder.mkdir()
-    watcher = FolderWatcher(folders, seen, lambda: None)
+    watcher = open_watcher("inotify", folders, [], seen)
     for folder in folders:
         seen.wait_for(folder)
     seen.forget()
-    real = watcher._inotify.read
-    monkeypatch.setattr(Inotify, "read", lambda self: iter([Event(-1, 0x4000), *real()]))
+    real = Inotify.read
+    monkeypatch.setattr(Inotify, "read", lambda self: iter([Event(-1, 0x4000), *real(self)]))
     (folders[0] / "file").write_text("x")
     for folder in folders:
         seen.wait_for(folder)
@@ -184,7 +184,7 @@ def test_a_real_overflow_loses_no_folder(tmp_path: Path) -> None:
         if folder == other and go.is_set():
             told.set()
 
-    watcher = FolderWatcher([held, other], on_change, lambda: None)
+    watcher = open_watcher("inotify", [held, other], [], on_change)
     assert blocked.wait(10)
     (held / "a").write_text("x")
     os.link(held / "a", held / "b")
@@ -296,7 +296,7 @@ watcher.close()
 
 
 def test_polling_sees_a_second_change_within_one_tick_of_the_clock(tmp_path: Path, seen: Seen) -> None:
-    watcher = PollWatcher([tmp_path], seen, lambda: None, interval_s=0.01)
+    watcher = open_watcher("poll", [tmp_path], [], seen)
     seen.wait_for(tmp_path)
     state = tmp_path.stat()
     (tmp_path / "hidden").write_text("x")
@@ -309,7 +309,7 @@ def test_polling_sees_a_second_change_within_one_tick_of_the_clock(tmp_path: Pat
 def test_polling_does_not_mind_a_clock_that_was_set_back(tmp_path: Path, seen: Seen) -> None:
     old = time.time() - 10 * 86_400
     os.utime(tmp_path, (old, old))
-    watcher = PollWatcher([tmp_path], seen, lambda: None, interval_s=0.01)
+    watcher = open_watcher("poll", [tmp_path], [], seen)
     seen.wait_for(tmp_path)
     seen.forget()
     os.utime(tmp_path, (old - 5, old - 5))
