@@ -1,8 +1,8 @@
 """Which inputs killed the processes that read them: after two deaths an input is not read a third time.
 
-Each process has a mark, a file in one folder that it holds locked while it lives; the mark names the input that the
+Each process has a mark, a lock in one folder that it holds while it lives; the mark's file names the input that the
 process is reading just now, and nothing in between. So a death elsewhere counts against no input, and a mark that
-nobody holds is a death: its name is the input's. Costs two writes of a few bytes an input, into the page cache.
+nobody holds is a death of what it names. Costs two writes of a few bytes an input, into the page cache.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from hivemind.boundary import Unreadable
-from hivemind.fs.locks import lock, try_lock
+from hivemind.fs.locks import Lock
 
 __all__ = ["MAX_DEATHS", "CrashCount"]
 
@@ -34,10 +34,9 @@ class CrashCount:
 
     def __init__(self, folder: Path, *, read_only: bool = False) -> None:
         self._read_only = read_only
-        self._folder = os.fspath(folder)
-        self._path = ""
+        self._folder = folder
         self._pid = 0
-        self._mark = -1
+        self._mark: Lock | None = None
         self._seen = -1
         self._current = b"\0"
         self._deaths: Counter[bytes] = Counter()
@@ -69,45 +68,38 @@ class CrashCount:
 
     def close(self) -> None:
         """Take the mark away: this process ends in order. Done at its end, or when this is no longer used, as well."""
-        if self._mark >= 0 and self._pid == os.getpid():
+        if self._mark is not None and self._pid == os.getpid():
             self._remove()
-        self._pid, self._mark = 0, -1
+        self._pid, self._mark = 0, None
 
     def _set(self, key: bytes) -> None:
+        assert self._mark is not None
         self._current = key
-        os.pwrite(self._mark, key, 0)
+        os.pwrite(self._mark.file, key, 0)
 
     def _open(self) -> bool:
+        """Make this process's mark, if it has none yet; False where none can be made."""
         if self._pid == os.getpid():
-            return self._mark >= 0
-        self._pid, self._mark = os.getpid(), -1
+            return self._mark is not None
+        self._pid, self._mark = os.getpid(), None
+        mark = Lock(self._folder / f"{self._pid}-{time.time_ns()}")
         try:
-            os.makedirs(self._folder, exist_ok=True)
-            while self._mark < 0:
-                self._mark = self._new_mark()
-            self._remove = weakref.finalize(self, _remove, self._path, self._mark, self._pid)
-        except OSError:
-            return False  # no room or no right to it: reading goes on, unmarked
+            self._folder.mkdir(parents=True, exist_ok=True)
+            mark.acquire()
+            while not mark.is_current():  # another process took it for a dead one before it was locked
+                mark.release()
+                mark.acquire()
+            os.pwrite(mark.file, b"\0" * _KEY_BYTES, 0)
+        except OSError:  # no room or no right to it: reading goes on, unmarked
+            mark.release()
+            return False
+        self._mark = mark
+        self._remove = weakref.finalize(self, _remove, mark, self._pid)
         return True
-
-    def _new_mark(self) -> int:
-        """A locked mark that names nothing; -1 if another process took it for a dead one before it was locked."""
-        self._path = os.path.join(self._folder, f"{self._pid}-{time.time_ns()}")
-        mark = os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o666)
-        try:
-            lock(mark)
-            os.pwrite(mark, b"\0" * _KEY_BYTES, 0)
-            whole = os.fstat(mark).st_nlink > 0
-        except OSError:
-            os.close(mark)
-            raise
-        if not whole:
-            os.close(mark)
-        return mark if whole else -1
 
     def _died_over(self, key: bytes) -> int:
         try:
-            now = os.stat(self._folder).st_mtime_ns
+            now = self._folder.stat().st_mtime_ns
         except FileNotFoundError:  # nobody has read anything here, and who looks makes no folder
             return 0
         if now != self._seen:  # a process began or ended: somebody may have died
@@ -117,34 +109,25 @@ class CrashCount:
 
     def _dead_marks(self) -> Iterator[bytes]:
         """What the marks that nobody holds name; marks that name nothing, or are old, are removed."""
-        for name in os.listdir(self._folder):
-            path = os.path.join(self._folder, name)
-            if path == self._path:  # our own
-                continue
+        for mark in self._folder.iterdir():
             try:
-                mark = os.open(path, os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW)
-            except OSError:
-                continue  # gone meanwhile
-            try:
-                if not try_lock(mark):
+                if Lock(mark).holder() is not None:
                     continue  # its process lives
-                key, age = os.pread(mark, _KEY_BYTES, 0), time.time() - os.fstat(mark).st_mtime
+                key, age = mark.read_bytes(), time.time() - mark.stat().st_mtime
                 if key[:1] not in (b"", b"\0") and age <= _KEPT_S:
                     yield key
                 elif not self._read_only:
-                    os.unlink(path)
+                    mark.unlink()
             except OSError:
                 continue  # gone meanwhile
-            finally:
-                os.close(mark)
 
 
-def _remove(path: str, mark: int, pid: int) -> None:
+def _remove(mark: Lock, pid: int) -> None:
     if os.getpid() != pid:  # a fork's: the mark is its parent's
         return
     with contextlib.suppress(OSError):  # somebody took the folder away
-        os.unlink(path)
-    os.close(mark)
+        os.unlink(mark.path)
+    mark.release()
 
 
 def _key(kind: str, name: str, version: str) -> bytes:
