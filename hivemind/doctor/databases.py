@@ -112,7 +112,9 @@ def _graph_index(patient: Patient) -> Iterator[Finding]:
     index = GraphIndex(patient.layout)
     if wrong := _problems(patient.layout.graphs_db, lambda: index):
         mend = "hivemind doctor --fix sets it aside; the next `hivemind graph find` makes it anew from the graphs"
-        yield Finding(patient.layout.graphs_db, f"does not fit together: {'; '.join(wrong)}", mend, index.set_aside)
+        yield Finding(
+            patient.layout.graphs_db, f"does not fit together: {'; '.join(wrong)}", mend, index.database.set_aside
+        )
 
 
 def _judge(path: Path) -> str | None:

@@ -144,15 +144,19 @@ SELECT {_N_ALL} FROM up JOIN nodes n ON n.id = up.id
 
 
 def ways_up(sql: sqlite3.Connection, node_ids: Iterable[str]) -> dict[str, list[Node]]:
-    """Each of the nodes that exist, in their order, with those above it: itself, its parent, and so on up to its root."""
+    """Each of the nodes that exist, in their order, with those above it: itself, its parent, and so on up to its root (in a
+    damaged database, where parents form a cycle, once around)."""
     wanted = list(node_ids)
     nodes = {row[0]: Node(*row) for row in sql.execute(_WAYS, (json.dumps(wanted),))}
     found: dict[str, list[Node]] = {}
     for node_id in wanted:
-        at = nodes.get(node_id)
-        while at is not None:
-            found.setdefault(node_id, []).append(at)
-            at = None if at.parent_id is None else nodes[at.parent_id]
+        way: dict[str | None, Node] = {}
+        at: str | None = node_id
+        while at in nodes and at not in way:
+            way[at] = nodes[at]
+            at = nodes[at].parent_id
+        if way:
+            found[node_id] = list(way.values())
     return found
 
 

@@ -6,7 +6,7 @@ from hivemind.fs.atomic import create, fsync_file, fsync_folder, make_folder, mo
 from hivemind.fs.crash import reached
 from hivemind.fs.crash_count import CrashCount
 from hivemind.fs.doorbell import Doorbell, ring
-from hivemind.fs.filesystem import is_settled
+from hivemind.fs.filesystem import is_settled, time_tells
 from hivemind.fs.lines import LogDamaged, Record, records_of
 from hivemind.fs.locks import HeldLock, Lock
 from hivemind.fs.log import Log, Mark, Place
@@ -50,6 +50,7 @@ __all__ = [
     "save_value",
     "set_aside",
     "socket_places",
+    "time_tells",
     "write",
     "write_at",
 ]

@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import ctypes
 import errno
+import logging
 import os
 import sqlite3
 import threading
@@ -25,11 +26,13 @@ from hivemind.errors import UnknownVersion, UserError, mend_of
 from hivemind.fs.atomic import open_own
 from hivemind.fs.crash import reached
 from hivemind.fs.locks import Lock
+from hivemind.fs.records import set_aside
 
 __all__ = [
     "Connection",
     "Database",
     "DatabaseOwner",
+    "DerivedDatabase",
     "Rows",
     "Schema",
     "Sql",
@@ -70,6 +73,8 @@ class Sql(Protocol):
 
 
 _Sql = TypeVar("_Sql", covariant=True)
+_T = TypeVar("_T")
+_log = logging.getLogger(__name__)
 
 
 class Transactions(Protocol[_Sql]):
@@ -86,7 +91,8 @@ class Schema:
     `name` is what people call it; `room` begins its crash points; `error` is raised for all that goes wrong with it;
     `statements` make it; `functions` are (name, number of arguments, function) that the statements call; `damaged`, if given,
     is raised instead of `error` for a file that SQLite cannot make sense of; `lasting` says that it holds what is nowhere
-    else: one that is gone or empty, though it was made, is a damaged one.
+    else: one that is gone or empty, though it was made, is a damaged one; `derived` that all of it follows from other files:
+    one of an older version counts as damaged.
     """
 
     name: str
@@ -97,6 +103,7 @@ class Schema:
     functions: tuple[tuple[str, int, Callable[..., Any]], ...] = ()
     damaged: type[UserError] | None = None
     lasting: bool = False
+    derived: bool = False
 
     def check_file(self, path: str) -> None:
         """Refuse a file that this program does not know, without opening it as a database: it is kept as it is.
@@ -129,6 +136,8 @@ class Schema:
         return self.damage(what, where=path, mend="hivemind doctor says how to save it")
 
     def _check_version(self, found: int, path: str) -> None:
+        if self.derived and 0 < found < self.version:
+            raise self.spoilt(f"is of version {found}", path)
         if found not in (0, self.version):  # 0: being made, or its first page still stands in the write-ahead log
             raise UnknownVersion(
                 f"is a {self.name} of version {found}, this program knows version {self.version}",
@@ -519,6 +528,34 @@ class Database:
         if primary in _DAMAGED or any(sign in str(error) for sign in _SPOILT):
             return self.schema.spoilt(f"is damaged ({error})", self.path)
         return kind(f"failed ({error})", where=self.path)
+
+
+class DerivedDatabase(Database):
+    """One whose rows all follow from files that lie elsewhere: it is set aside where it is damaged, and rebuilt."""
+
+    def soundly(self, use: Callable[[], _T]) -> tuple[_T, str | None]:
+        """What `use` returns; if the file is damaged it is set aside first, `use` begins a new one, and a sentence says so."""
+        seen = self._look()
+        try:
+            return use(), None
+        except self.schema.damage as error:
+            said = f"{os.path.basename(self.path)} {error.what}: {self._set_aside(seen)}"
+            _log.warning("%s", said)
+            return use(), said
+
+    def set_aside(self) -> str:
+        """Rename the file, so that the next use rebuilds it; returns a sentence that says so."""
+        return self._set_aside(self._look())
+
+    def _set_aside(self, seen: tuple[int, int] | None) -> str:
+        """Rename the file that was seen, unless another program has done so meanwhile."""
+        self.close()
+        with Lock(f"{self.path}.lock"):
+            if seen is None or self._look() != seen:
+                return "it was set aside already"
+            for end in ("-wal", "-shm"):
+                Path(self.path + end).unlink(missing_ok=True)
+            return f"set aside as {set_aside(self.path).name}, and rebuilt"
 
 
 class DatabaseOwner:

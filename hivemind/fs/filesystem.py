@@ -1,4 +1,4 @@
-"""Which file systems tell of changes made elsewhere: not those on the network."""
+"""What file systems tell of changes: whether a writer is done, what a time stamp says, whether one elsewhere is seen."""
 
 from __future__ import annotations
 
@@ -12,7 +12,13 @@ import time
 from contextlib import suppress
 from datetime import datetime
 
-__all__ = ["is_settled", "mounts", "needs_polling"]
+__all__ = ["is_settled", "mounts", "needs_polling", "time_tells"]
+
+
+def time_tells(changed_ns: int, now_ns: int | None = None) -> bool:
+    """Whether a change after this one shows in the time stamp: within a tick of the file system's clock it would not."""
+    tick_ns = 2_000_000_000 if changed_ns % 1_000_000_000 == 0 else 20_000_000
+    return (time.time_ns() if now_ns is None else now_ns) - changed_ns > tick_ns
 
 
 def is_settled(path: str | os.PathLike[str] | int, settle_ms: float, now: datetime | float) -> bool:

@@ -15,7 +15,7 @@ from hivemind.agent.scheduler import Scheduler
 from hivemind.agent.scope import focus_on
 from hivemind.agent.working_memory import WorkingMemory
 from hivemind.errors import HivemindError, UserError
-from hivemind.fs import make_folder
+from hivemind.fs import make_folder, time_tells
 from hivemind.mail import Mail
 from hivemind.masking import masked
 from hivemind.minds import Action, Result, Thought
@@ -45,7 +45,6 @@ _ON_A_STEP = frozenset(
 )  # fmt: skip
 """Tools that change a step: its lease is taken first, as the runtime does for an agent."""
 _OF_THE_MAILBOX = frozenset({"check_mailbox", "read_mail"})
-_TICK_NS = 20_000_000
 
 
 class Arrivals:
@@ -64,8 +63,7 @@ class Arrivals:
             return 0
         if changed == self._mark:
             return 0
-        # Two changes within a tick of the file system's clock have the same time: what is so young is looked at again.
-        self._mark = changed if time.time_ns() - changed > _TICK_NS else 0
+        self._mark = changed if time_tells(changed) else 0
         names = set(self._box.names(True))
         come = len(names - self._seen)
         self._seen = names

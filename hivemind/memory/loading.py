@@ -21,7 +21,7 @@ from pathlib import Path
 
 from hivemind.boundary import Unreadable, boundary
 from hivemind.errors import HivemindError
-from hivemind.fs import open_inside
+from hivemind.fs import open_inside, time_tells
 from hivemind.masking import mask
 from hivemind.memory.blocks import FileMemoryBlock, KnowledgeMemoryBlock, MemoryBlock, MessageMemoryBlock
 from hivemind.memory.compression import section
@@ -30,8 +30,8 @@ __all__ = ["ContentLoader", "FileCache", "Given", "Loaded", "Look", "Source", "T
 
 TOGETHER = 4  # so many files, not fewer, are worth threads
 THREADS = 8
-_TICK_NS = 0 if tuple(map(int, re.findall(r"\d+", os.uname().release)[:2])) >= (6, 13) else 20_000_000
-"""Within this time a kernel before Linux 6.13 may give two writes one timestamp."""
+_FINE_TIMES = tuple(map(int, re.findall(r"\d+", os.uname().release)[:2])) >= (6, 13)
+"""Whether the kernel gives any two writes different times, if somebody looked between them."""
 Look = tuple[int, int, int, int, int]
 """Size, mtime and ctime in ns, inode, device: what a file looks like. Another look may be another content."""
 
@@ -236,7 +236,7 @@ class ContentLoader:
         finally:
             os.close(file)
         look = look_of(found)
-        settled = not _TICK_NS or time.time_ns() - found.st_mtime_ns > _TICK_NS
+        settled = _FINE_TIMES or time_tells(found.st_mtime_ns)
         text, problem = _decoded(raw)
         return Text(
             mask(text),

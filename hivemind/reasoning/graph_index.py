@@ -3,21 +3,19 @@
 from __future__ import annotations
 
 import json
-import logging
 import os
 import stat
-import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, NamedTuple
 
 from hivemind.boundary import boundary
 from hivemind.embedding import Embedder
 from hivemind.errors import UserError
-from hivemind.fs import Lock, reached, set_aside
-from hivemind.fs.database import Database, Schema
+from hivemind.fs import reached, time_tells
+from hivemind.fs.database import DerivedDatabase, Schema
 from hivemind.layout import Layout, archived_places
 from hivemind.reasoning.graph_log import LOG_NAME
 from hivemind.reasoning.node import FLUSHED, GraphError, ReasoningNode
@@ -27,7 +25,6 @@ from hivemind.search import INDEX, Confidence, Index
 __all__ = ["Found", "GraphIndex", "NodeHit"]
 
 _STATES = {True: "active", False: "folded", FLUSHED: "flushed"}
-_TICK_NS = 50_000_000  # two changes within a tick of the file system's clock look like one
 _SUPERSEDED = 0.8  # how far such a node stands back
 _VERSION = 7
 _STATEMENTS = (
@@ -60,6 +57,7 @@ _SCHEMA = Schema(
     version=_VERSION,
     error=GraphIndexError,
     damaged=GraphIndexDamaged,
+    derived=True,
     statements=_STATEMENTS,
 )
 
@@ -93,7 +91,7 @@ def _changed(layout: Layout, place: str) -> int:
         changed = folder.stat().st_mtime_ns
     except FileNotFoundError:
         return 0
-    return changed if time.time_ns() - changed > _TICK_NS else -1
+    return changed if time_tells(changed) else -1
 
 
 def _sources(layout: Layout, place: str) -> Iterator[_Source]:
@@ -154,9 +152,6 @@ def _clean(text: str) -> str:
 
 Progress = Callable[[int, int], None]
 
-_T = TypeVar("_T")
-_log = logging.getLogger(__name__)
-
 
 @dataclass(frozen=True, slots=True)
 class NodeHit:
@@ -207,8 +202,8 @@ class GraphIndex:
     def __init__(self, layout: Layout, embedder: Embedder | None = None, *, lasting: bool = True) -> None:
         self._layout = layout
         path = os.fspath(layout.graphs_db) if lasting else ":memory:"
-        self._index = Index(Database(path, _SCHEMA, durable=False), embedder)
-        self._database = self._index.database
+        self.database = DerivedDatabase(path, _SCHEMA, durable=False)
+        self._index = Index(self.database, embedder)
 
     def find(
         self,
@@ -229,31 +224,27 @@ class GraphIndex:
             raise GraphError(f"a limit must be an integer ≥ 1, not {limit}")
         if task is not None and _source_of(self._layout, task) is None:
             raise GraphError(f"task {task!r} has no graph", mend="hivemind task list shows the tasks")
-        found, damage = self._mended(lambda: self._find(query, task, limit, progress, over=over))
+        found, damage = self.database.soundly(lambda: self._find(query, task, limit, progress, over=over))
         return found if damage is None else Found(found.hits, (damage, *found.remarks))
 
     def refresh(self, task: str | None = None, progress: Progress | None = None) -> int:
         """Take in the graphs that have changed (or one); returns how many were read."""
-        return self._mended(lambda: self._refresh(task, progress))[0]
+        return self.database.soundly(lambda: self._refresh(task, progress))[0]
 
     def embed_pending(self, limit: int) -> int:
         """Give vectors to at most `limit` nodes that have none yet; returns how many. For agents at rest."""
-        return self._mended(lambda: self._index.embed(limit))[0]
+        return self.database.soundly(lambda: self._index.embed(limit))[0]
 
     def check(self) -> list[str]:
         """What is wrong with the index, one sentence each; empty if it is sound. Reads all of it."""
         found = self._index.check()
         if not found:
-            with self._database.read() as sql:
+            with self.database.read() as sql:
                 (lost,) = sql.execute(
                     "SELECT count(*) FROM scopes WHERE name NOT IN (SELECT task FROM graphs)"
                 ).fetchone()
             found += [f"the nodes of {lost} tasks belong to no graph"] if lost else []
         return found
-
-    def set_aside(self) -> str:
-        """Rename the file, so that the next search rebuilds it; returns a sentence that says so."""
-        return self._set_aside(self._inode())
 
     def close(self) -> None:
         """Close the database; the next use opens it again."""
@@ -270,7 +261,7 @@ class GraphIndex:
             which = "node is not embedded yet: looked for by its" if waiting == 1 else (
                 "nodes are not embedded yet: looked for by their")  # fmt: skip
             remarks.append(f"{waiting:,} {which} words only")
-        with self._database.read() as sql:
+        with self.database.read() as sql:
             unread = sql.execute(
                 "SELECT problem FROM graphs WHERE problem IS NOT NULL AND (? IS NULL OR task = ?) ORDER BY task",
                 (task, task),
@@ -309,7 +300,7 @@ class GraphIndex:
         finished ones, however much lies there: who writes such a graph refreshes the index."""
         layout = self._layout
         looked: dict[str, int] = {}
-        with self._database.read() as sql:
+        with self.database.read() as sql:
             if task is None:
                 listed = dict(sql.execute("SELECT place, changed FROM places"))
                 places = dict.fromkeys([*map(layout.relative, _places(layout)), *listed])
@@ -343,7 +334,7 @@ class GraphIndex:
             name for name in known.keys() - found.keys() if _source_of(layout, name) is None
         ]  # else it has moved on
         if moved or gone or looked:
-            with self._database.write() as sql:
+            with self.database.write() as sql:
                 for name in gone:
                     self._put(name, {})
                     sql.execute("DELETE FROM graphs WHERE task = ?", (name,))
@@ -356,7 +347,7 @@ class GraphIndex:
         if (reading := _read(source)) is None:  # outside of any transaction
             return
         seq, nodes, problem = reading
-        with self._database.write() as sql:
+        with self.database.write() as sql:
             row = sql.execute("SELECT inode, seq FROM graphs WHERE task = ?", (source.task,)).fetchone()
             is_behind = row is not None and row[0] == source.inode and row[1] > seq
             if is_behind and _source(self._layout, source.place, source.task) != source:
@@ -375,31 +366,3 @@ class GraphIndex:
         for node, fields in nodes.items():
             if before.get(node) != fields:
                 self._index.put(node, fields, task)
-
-    def _mended(self, work: Callable[[], _T]) -> tuple[_T, str | None]:
-        """What the work returns; a damaged index is set aside first and rebuilt, and a sentence says so."""
-        seen = self._inode()
-        try:
-            return work(), None
-        except GraphIndexDamaged as error:
-            said = f"{self._layout.relative(self._database.path)} {error.what}: {self._set_aside(seen)}"
-            _log.warning("%s", said)
-            return work(), said
-
-    def _inode(self) -> int | None:
-        try:
-            return os.stat(self._database.path).st_ino
-        except FileNotFoundError:
-            return None
-
-    def _set_aside(self, seen: int | None) -> str:
-        """Rename the file that was seen, unless another program has done so meanwhile; returns what was done."""
-        self._database.close()
-        path = Path(self._database.path)
-        with Lock(f"{path}.lock"):
-            if seen is None or self._inode() != seen:
-                return "it was set aside already"
-            for end in ("-wal", "-shm"):
-                path.with_name(path.name + end).unlink(missing_ok=True)
-            aside = set_aside(path)
-        return f"set aside as {self._layout.relative(aside)}, and rebuilt from the graphs"

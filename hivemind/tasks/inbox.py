@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from hivemind.errors import UserError
+from hivemind.fs import time_tells
 from hivemind.fs.paths import OutsideError, inside
 from hivemind.layout import Layout
 from hivemind.names import slug
@@ -407,14 +408,9 @@ def _newest_change(folder: str) -> tuple[float, list[str]]:
     return newest, files
 
 
-def tick_of(time_ns: int) -> int:
-    """How far two changes lie apart, at most, that a file system gives the same time: nanoseconds."""
-    return 2_000_000_000 if time_ns % 1_000_000_000 == 0 else 20_000_000
-
-
 def _here(name: str, found: os.stat_result) -> tuple[str, int, int, int, bool]:
     time_ns = found.st_mtime_ns
-    size = found.st_size if time.time_ns() - time_ns > tick_of(time_ns) else _UNKNOWN
+    size = found.st_size if time_tells(time_ns) else _UNKNOWN
     return name, found.st_ino, time_ns, size, stat.S_ISDIR(found.st_mode)
 
 

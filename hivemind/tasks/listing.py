@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import builtins
 import os
-import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import replace
@@ -12,6 +11,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from hivemind.errors import UserError
+from hivemind.fs import time_tells
 from hivemind.layout import ANY, HUMAN, archived_places
 from hivemind.names import check_name
 from hivemind.tasks.dependencies import READY, Dependencies, Verdict
@@ -25,7 +25,7 @@ from hivemind.tasks.folder import (
     why_failed,
 )
 from hivemind.tasks.form import Written
-from hivemind.tasks.inbox import ENDINGS, Drop, Entry, Inbox, Settings, ignored_why, is_task_name, read_regular, tick_of
+from hivemind.tasks.inbox import ENDINGS, Drop, Entry, Inbox, Settings, ignored_why, is_task_name, read_regular
 from hivemind.tasks.record import TaskRecord
 from hivemind.tasks.task import BEING_WRITTEN, Ignored, Task, TaskState, TaskSummary
 
@@ -226,6 +226,6 @@ class Listing:
                     found = sum(not one.name.startswith(".") and one.is_dir() for one in entries)
         except FileNotFoundError:
             return 0
-        if time.time_ns() - changed > tick_of(changed):  # else another change would look the same
+        if time_tells(changed):  # else another change would look the same
             self._counted[state] = (changed, found)
         return found

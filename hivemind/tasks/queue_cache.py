@@ -22,9 +22,9 @@ from contextlib import suppress
 from dataclasses import asdict, dataclass, field
 
 from hivemind.boundary import Unreadable, boundary
-from hivemind.fs import Lock, set_aside, write
+from hivemind.fs import Lock, set_aside, time_tells, write
 from hivemind.tasks.dependencies import Dependencies
-from hivemind.tasks.inbox import Entry, Inbox, Settings, is_task_name, tick_of
+from hivemind.tasks.inbox import Entry, Inbox, Settings, is_task_name
 
 __all__ = ["QueueCache", "lanes_of"]
 
@@ -256,7 +256,7 @@ class QueueCache:
         except FileNotFoundError:
             return True
         # A file that came within the same tick of the file system's clock as the listing would not show.
-        if inbox_ns == header.inbox_ns and header.listed_ns - inbox_ns >= tick_of(inbox_ns):
+        if inbox_ns == header.inbox_ns and time_tells(inbox_ns, header.listed_ns):
             return False
         if not self._is_sound(queue, passed):
             return True

@@ -18,9 +18,9 @@ from pathlib import Path
 from typing import Any
 
 from hivemind.boundary import boundary
-from hivemind.errors import HivemindError, UnknownVersion, UserError
-from hivemind.fs import Log
-from hivemind.fs.database import Database, Schema, Sql
+from hivemind.errors import HivemindError, UserError
+from hivemind.fs import Log, time_tells
+from hivemind.fs.database import DerivedDatabase, Schema, Sql
 from hivemind.hive import Hive
 from hivemind.layout import archived_places
 from hivemind.presence.agent_log import AgentLog
@@ -33,7 +33,6 @@ __all__ = ["SLOT_S", "Index", "Row", "Used"]
 SLOT_S = 600  # what was used is kept by ten minutes
 _ENDED = (TaskState.DONE, TaskState.FAILED)
 _DAY_S = 86_400
-_TICK_NS = 50_000_000  # two changes within a tick of the file system's clock look like one
 _SLOTS = _DAY_S // SLOT_S
 _BATCH = 100
 _COUNTED = 1_000  # matches of a search are counted so far
@@ -46,7 +45,7 @@ class IndexProblem(UserError):
 
 
 class IndexDamaged(IndexProblem):
-    """The file of the index is damaged: it is rebuilt."""
+    """The file of the index is damaged; it is set aside and rebuilt."""
 
 
 _SCHEMA = Schema(
@@ -55,6 +54,7 @@ _SCHEMA = Schema(
     version=4,
     error=IndexProblem,
     damaged=IndexDamaged,
+    derived=True,
     statements=(
         """CREATE TABLE tasks (
             id TEXT PRIMARY KEY, state TEXT NOT NULL, since REAL NOT NULL, seen INTEGER NOT NULL, title TEXT NOT NULL,
@@ -116,14 +116,8 @@ class Index:
         self._active: dict[str, tuple[int, int]] = {}
         self._logs: dict[str, Log] = {}
         path = os.fspath(self._layout.web_db) if os.access(self._layout.state, os.W_OK) else ":memory:"
-        self._database = Database(path, _SCHEMA, durable=False)
-        try:
-            self._forget_agents()
-        except (IndexDamaged, UnknownVersion):  # all of it can be read again
-            self._database.close()
-            for ending in ("", "-wal", "-shm"):
-                Path(path + ending).unlink(missing_ok=True)
-            self._forget_agents()
+        self._database = DerivedDatabase(path, _SCHEMA, durable=False)
+        self._database.soundly(self._forget_agents)
 
     def _forget_agents(self) -> None:
         """What agents used for no task is read again: a log tells what is new only to who keeps reading it."""
@@ -176,7 +170,7 @@ class Index:
             sql.executemany("DELETE FROM tasks WHERE id = ?", gone)
             sql.executemany("DELETE FROM used WHERE task = ?", lost)
             sql.executemany("INSERT OR REPLACE INTO tasks VALUES (?, ?, ?, 0, ?, NULL, NULL, NULL, 0, 0)", new)
-        if time.time_ns() - changed > _TICK_NS:
+        if time_tells(changed):
             self._folders[state] = changed
 
     def _read_ended(self, until: float) -> bool:
@@ -209,7 +203,7 @@ class Index:
                         slots = _usage(self._records(place / name), "")
                         with self._database.write() as sql:
                             _book(sql, name, slots)
-                if time.time_ns() - changed > _TICK_NS:
+                if time_tells(changed):
                     with self._database.write() as sql:
                         sql.execute("INSERT OR REPLACE INTO archives VALUES (?, ?)", [os.fspath(place), changed])
         return True

@@ -334,7 +334,7 @@ def test_a_damaged_index_of_graphs_is_set_aside_and_made_anew_by_the_next_search
     (found,) = visit()
     assert found.where == ".hive/graphs.db"
     [treated] = treatment()
-    assert "set aside as .hive/graphs.db.damaged-" in str(treated.done)
+    assert "set aside as graphs.db.damaged-" in str(treated.done)
     assert visit() == []
     assert hive.graph_index.find("boat").hits
     assert visit() == []

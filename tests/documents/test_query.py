@@ -189,3 +189,14 @@ def test_an_embedder_that_is_down_is_done_without(tmp_path: Path) -> None:
     with Docmem(tmp_path / "documents.db", embedder=Down(), durable=False) as docmem:
         root = docmem.create_root(text="Oars are made of ash")
         assert [hit.node.id for hit in docmem.query("ash")] == [root.id]
+
+
+def test_a_search_of_a_damaged_database_whose_parents_form_a_cycle_ends(tmp_path: Path) -> None:
+    documents = Docmem(tmp_path / "documents.db", durable=False)
+    root = documents.create_root(text="boats")
+    above = documents.append_child(root.id, "text", "of", "boats", "A keel steadies")
+    below = documents.append_child(above.id, "text", "of", "boats", "a sailing boat")
+    with documents.transaction() as edit:
+        edit.sql.execute("UPDATE nodes SET parent_id = ? WHERE id = ?", (below.id, above.id))
+    assert {hit.node.id for hit in documents.query("sailing keel")} == {above.id, below.id}
+    assert "2 nodes hang on no root (a cycle)" in documents.check()

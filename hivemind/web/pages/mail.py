@@ -10,6 +10,7 @@ from itertools import islice
 from typing import Any
 
 from hivemind.boundary import Unreadable
+from hivemind.fs import time_tells
 from hivemind.hive import Hive
 from hivemind.layout import HUMAN
 from hivemind.mail import Message, MessageSummary
@@ -74,7 +75,7 @@ def _entries(hive: Hive, box: str, folder: str) -> list[tuple[str, bool]]:
         with suppress(OSError):
             stamp.append(os.stat(path).st_mtime_ns)
     known = _listed.get((box, folder))
-    if known is not None and known[0] == tuple(stamp) and time.time_ns() - max(stamp, default=0) > 50_000_000:
+    if known is not None and known[0] == tuple(stamp) and time_tells(max(stamp, default=0)):
         return known[1]
     names = [(name, new) for new in (True, False) for name in maildir.names(new)]
     # Most names begin with their time in ten digits, and are in order as they stand.
