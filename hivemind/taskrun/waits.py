@@ -181,10 +181,10 @@ def _for_failed(task: str) -> str:
     return f"waits for the task {task}, which has failed (try it again: hivemind task retry {task})"
 
 
-def question_id(step: str, added_seq: int, workspace: str) -> str:
-    """The Message-ID of a step's question to a person. The seq of the step's making tells it from a step of the same id in an
-    earlier attempt."""
-    return f"ask.{step}.{added_seq}@{workspace}"
+def question_id(step: str, attempt: int, workspace: str) -> str:
+    """The Message-ID of a step's question to a person: the same when it is asked again after a crash, also one that took the
+    newest events of the journal; another in another attempt at the task."""
+    return f"ask.{step}.{attempt}@{workspace}"
 
 
 def is_question(message_id: str | None, workspace: str) -> bool:

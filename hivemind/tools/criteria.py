@@ -228,7 +228,7 @@ def _answered(session: Session, state: Judging) -> dict[str, Any] | None:
     question = f"{state.question}. Is it done? Answer `approved`, or say what is to be done."
     begun = work.waits.begin(name, {"human": question}, datetime.now(UTC))
     if begun.message_id is None:
-        ask_person(session, name, work.attempt, question, subject="Review")
+        ask_person(session, name, question, subject="Review")
     over = work.waits.check(name, datetime.now(UTC), hive.tasks.outcome)
     assert over.answer is not None
     said = hive.mail.read(session.agent, over.answer, mark=False).body.strip()

@@ -63,7 +63,7 @@ def send_mail(session: Session, arguments: SendMail) -> dict[str, Any]:
         message_id = _made_id(session, "key", arguments.key)
     elif arguments.step is not None:
         step = session.step(arguments.step)
-        message_id = _made_id(session, "step", step.id, str(step.step.added_seq), arguments.subject)
+        message_id = _made_id(session, "step", _conversation(session), step.id, arguments.subject)
     elif session.call_id:
         message_id = _made_id(session, "call", _conversation(session), session.call_id)
     cause = session.focus.message

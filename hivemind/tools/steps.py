@@ -24,22 +24,18 @@ __all__ = ["STEP_TOOLS", "ask_person"]
 def ask_person(
     session: Session,
     name: str,
-    number: int,
     question: str,
     *,
     subject: str = "Question",
     step: PlannedStep | None = None,
 ) -> None:
-    """Send a question to the operator; the wait of that name remembers the message, so that an answer is known as one.
-
-    The `number` tells it from the same question in an earlier attempt.
-    """
+    """Send a question to the operator; the wait of that name remembers the message, so that an answer is known as one."""
     work = session.work
     about = "" if step is None else f", step {step.step.path}"
     report = session.hive.mail.send(
         session.agent, [HUMAN], f"{subject}: {work.task.title}",
         f"{question}\n\n(Task {work.task.id}{about}. Answer this message, and the task goes on.)\n",
-        message_id=question_id(name, number, session.hive.config.workspace), task=work.task.id,
+        message_id=question_id(name, work.attempt, session.hive.config.workspace), task=work.task.id,
         step=None if step is None else step.id,
     )  # fmt: skip
     if report.failed:
@@ -204,7 +200,7 @@ def block_step(session: Session, arguments: BlockStep) -> dict[str, Any]:
     step = session.step(arguments.step)
     if session.owns(step):  # the task's owner sees to the others
         session.work.waits.begin(step.id, {"human": arguments.reason}, datetime.now(UTC))
-        ask_person(session, step.id, step.step.added_seq, f"This step can't go on: {arguments.reason}", step=step)
+        ask_person(session, step.id, f"This step can't go on: {arguments.reason}", step=step)
     session.hive.steps.block(step.id, arguments.reason, **session.shown(step))
     return {"step": step.id, "status": "blocked", "reason": arguments.reason}
 

@@ -177,7 +177,7 @@ def wait(session: Session, arguments: Wait) -> dict[str, Any]:
     step, work = session.step(arguments.step), session.work
     begun = work.waits.begin(step.id, arguments.until, datetime.now(UTC))
     if begun.kind == "human" and begun.message_id is None:
-        ask_person(session, step.id, step.step.added_seq, begun.what, step=step)
+        ask_person(session, step.id, begun.what, step=step)
     over = work.waits.check(step.id, datetime.now(UTC), session.hive.tasks.outcome)
     if over.answer is None:
         return {"step": step.id, "over": True}

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 import sys
+from itertools import takewhile
 
 import pytest
 
@@ -90,3 +92,21 @@ def test_what_a_command_mind_says_and_writes_stands_in_the_result_and_its_failur
     result = (crew.root / "tasks/done/t/result.md").read_text()
     assert "\nThe heron is grey.\n" in result
     assert "* `files/heron.txt`\n" in result
+
+
+def test_a_power_loss_that_takes_the_plan_and_leaves_the_letters_has_none_sent_twice(crew: Crew) -> None:
+    steps = "[{mail: {to: human, subject: Boats, body: They float.}}, {wait: {human: Which colour?}}]"
+    crew.drop(f"---\nsteps: {steps}\n---\nPaint it.\n")
+    agent = crew.start()
+    until_idle(agent)
+    crew.end(agent)
+    assert questions(crew) == ["Boats", "Question: Paint it."]
+    for log in agent.hive.layout.journal.glob("*.jsonl"):
+        log.write_bytes(b"".join(takewhile(lambda line: b"step.added" not in line, log.read_bytes().splitlines(True))))
+    record = crew.root / "tasks/active/t/task.json"
+    record.write_text(
+        json.dumps({key: value for key, value in json.loads(record.read_text()).items() if key != "kept"}) + "\n"
+    )
+    os.utime(record, (0, 0))  # as written before the machine was started
+    until_idle(crew.start())
+    assert questions(crew) == ["Boats", "Question: Paint it."]
