@@ -30,8 +30,8 @@ _LEASE_PAUSE_S = 5.0
 
 
 class Scheduler:
-    """One agent's letters and its tasks in hand. The mailbox goes first: others may be waiting for an answer. With `hears`
-    off no mail is taken in (replays)."""
+    """One agent's letters and its tasks in hand: they take turns, so that neither waits for the other to be through. With
+    `hears` off no mail is taken in (replays)."""
 
     def __init__(self, hive: Parts, name: str, incarnation: int) -> None:
         self._hive, self._name = hive, name
@@ -41,6 +41,7 @@ class Scheduler:
         self.steps_finished = 0
         self._heard: dict[str, str] = {}  # letters that a task waited for, until they are read
         self.hears = True
+        self._mail_is_next = True
 
     # sense
 
@@ -106,27 +107,42 @@ class Scheduler:
         keep: Callable[[Message], object] = lambda _: None,
         pictures: Callable[[Message], Sequence[Mapping[str, str]]] = lambda _: (),
     ) -> Focus | None:
-        """What this turn is about: the oldest message that needs one, else a task in hand that can go on, else a new task,
-        else None. Mail that asks nothing takes no turn: `keep` is given it. `reads` says that the mind reads conversations;
-        `pictures` returns those of a letter that it is shown."""
+        """What this turn is about: by turns the oldest message that needs one, and a task in hand that can go on or else a new
+        one; None if there is neither. Mail that asks nothing takes no turn: `keep` is given it. `reads` says that the mind
+        reads conversations; `pictures` returns those of a letter that it is shown."""
         self.focus = None
-        while (message := self.letters.first()) is not None:
-            heard, stranger = self.letters.is_awaited(message), not self._hive.mail.knows(message.sender)
-            focus = Focus("reply_mail", message=message, heard=heard, stranger=stranger)
+        while (message := self.letters.first(needs_turn=False)) is not None:
+            focus = self._about(message)
             if focus.asks_review or (
                 self._wakes(focus, message, pictures) if reads else self._is_asked(focus, message)
             ):
-                self.focus = focus
-                return focus
-            keep(message)
-            self.letters.read(message)
-        work = self.holding.next() or self.holding.claim()
-        if work is not None:
-            self.focus = Focus("finish_step", work=work)  # whose account it is, should its plan not be readable
-            if reads:
-                work.begin_without_steps()
-            self.focus = focus_on(work, reads=reads)
+                self.letters.takes_turn(message)
+            else:
+                keep(message)
+                self.letters.read(message)
+        if self._mail_is_next:
+            self.focus = self._on_mail() or self._on_work(reads=reads)
+        else:
+            self.focus = self._on_work(reads=reads) or self._on_mail()
+        self._mail_is_next = self.focus is None or self.focus.message is None
         return self.focus
+
+    def _about(self, message: Message) -> Focus:
+        heard, stranger = self.letters.is_awaited(message), not self._hive.mail.knows(message.sender)
+        return Focus("reply_mail", message=message, heard=heard, stranger=stranger)
+
+    def _on_mail(self) -> Focus | None:
+        message = self.letters.first(needs_turn=True)
+        return None if message is None else self._about(message)
+
+    def _on_work(self, *, reads: bool) -> Focus | None:
+        work = self.holding.next() or self.holding.claim()
+        if work is None:
+            return None
+        self.focus = Focus("finish_step", work=work)  # whose account it is, should its plan not be readable
+        if reads:
+            work.begin_without_steps()
+        return focus_on(work, reads=reads)
 
     def _is_asked(self, focus: Focus, message: Message) -> bool:
         """Whether a mind that works by rule answers a message: one from a person or a stranger, unless a task waited for it."""
@@ -192,6 +208,7 @@ class Scheduler:
         """Draw the consequences: a message is read, a task parked, ended, or in trouble."""
         if turn.focus.message is not None:
             self.letters.after(turn.focus.message, turn)
+            self._mail_is_next = turn.parking is not None  # what was only put off was no turn
         elif turn.focus.work is not None:
             self._after_work(turn.focus.work, turn)
 

@@ -24,10 +24,11 @@ _DEATHS = 5  # processes that may die in turns about one message; a kill while i
 
 @dataclass(slots=True)
 class _Waiting:
-    """A message that is not over: whether a task waited for it, and how many turns it has had."""
+    """A message that is not over: whether a task waited for it, whether it was found to need turns, how many it has had."""
 
     message: Message
     is_awaited: bool = False
+    needs_turn: bool = False
     turns: int = 0
 
 
@@ -85,15 +86,18 @@ class UnreadMail:
                 raise
             self.rest = Rest.of(until_there_is_room(), self.rest)
 
-    def first(self) -> Message | None:
-        """The message that is next, or None: there is none, or the mail rests because what the mind needs is not there.
+    def first(self, *, needs_turn: bool) -> Message | None:
+        """The message that is next, of those that need turns or of those that were not looked at yet. None: there is none, or
+        the mail rests because what the mind needs is not there.
 
-        A turn about it begins, and lasts until `after`, `failed` or the next call: should it kill the process, that is
-        counted.
+        A turn about it begins, and lasts until `after`, `failed`, `takes_turn` or the next call: should it kill the process,
+        that is counted.
         """
         self._turn.close()
-        while self._waiting and (self.rest is None or self.rest.is_over):
-            message = next(iter(self._waiting.values())).message
+        while self.rest is None or self.rest.is_over:
+            message = next((one.message for one in self._waiting.values() if one.needs_turn == needs_turn), None)
+            if message is None:
+                break
             try:
                 self._turn.enter_context(self._crashes.reading(self._turns_of, message.key, deaths=_DEATHS))
             except Unreadable:
@@ -101,6 +105,11 @@ class UnreadMail:
             else:
                 return message
         return None
+
+    def takes_turn(self, message: Message) -> None:
+        """A message was looked at, and needs turns of its own."""
+        self._turn.close()
+        self._waiting[message.key].needs_turn = True
 
     def waiting(self) -> list[Message]:
         """The messages that are not over, oldest first."""

@@ -460,3 +460,35 @@ def test_a_verdict_is_what_a_reply_begins_with(crew: Crew, body: str, said: str)
     assert "error" not in use("reply_mail", **reply)
     [answer] = (crew.root / "mailboxes/human/new").iterdir()
     assert answer.read_text().split("\n\n", 1)[1].startswith(said)
+
+
+def test_letters_and_tasks_take_turns_however_many_letters_there_are(crew: Crew):
+    for number in range(6):
+        crew.write(f"Question {number}?\n", f"letter-{number}")
+    for number in range(3):
+        crew.drop("Build a boat.\n", f"boat-{number}.md")
+    abouts = []
+
+    def think(turn: Any) -> Thought:
+        abouts.append(turn.focus.kind)
+        if turn.focus.kind == "message":
+            return Thought("", (Action("reply_mail", {"id": turn.focus.id, "body": "Yes."}),))
+        return Thought("Built.", (Action("finish_task", {}),))
+
+    until_idle(crew.start(think))
+    assert abouts == ["message", "task"] * 3 + ["message"] * 3
+    assert len(list((crew.root / "tasks/done").iterdir())) == 3
+
+
+def test_what_is_said_to_a_task_in_hand_is_told_at_its_next_turn_whatever_other_letters_wait(crew: Crew):
+    crew.drop("Build a boat.\n")
+    agent = crew.start(doing())
+    agent.cycle()
+    for number in range(6):
+        crew.write(f"Question {number}?\n", f"letter-{number}")
+    crew.write("From: human@hive\nSubject: Colour\nX-Hive-Task: t\n\nPaint it blue.\n", "of-the-task")
+    agent.cycle()
+    agent.cycle()
+    assert agent.scheduler.focus.work is not None
+    assert "Paint it blue." in (crew.root / "tasks/active/t/messages.jsonl").read_text()
+    assert len(agent.scheduler.letters) == 5
