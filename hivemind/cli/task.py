@@ -11,6 +11,7 @@ examples:
 from __future__ import annotations
 
 import json
+import os
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
@@ -81,6 +82,8 @@ def add(
         raise UserError("a text and --file are two tasks", mend="give one of them")
     if file is None and text is None and title is None:
         raise UserError("a task needs a text", mend='hivemind task add "What is a lease?", or - for standard input')
+    if text is not None and os.path.isfile(text):
+        raise UserError("is a file, and --file was not said", where=text, mend=f"hivemind task add --file {text}")
     told = text if file is None else _read(Path(file))
     if assignee is not None and where is None and not any(assignee in one for one in hive.linked.agents.values()):
         known_agent(hive, assignee)

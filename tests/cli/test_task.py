@@ -44,6 +44,17 @@ def test_every_option_reaches_the_task(run: Command, hive: Path, tmp_path: Path)
     assert "first" in shown["waiting"]
 
 
+def test_the_path_of_a_file_is_no_text_and_the_option_that_was_meant_is_named(
+    run: Command, hive: Path, tmp_path: Path
+) -> None:
+    (tmp_path / "survey.md").write_text("Survey the field\n")
+    refused = run("task", "add", str(tmp_path / "survey.md"))
+    assert (refused.status, refused.out) == (2, "")
+    assert f"hivemind task add --file {tmp_path}/survey.md" in refused.err
+    assert not (hive / "tasks/inbox/survey.md").exists()
+    assert run("task", "add", "survey.md").out == "survey.md\n"  # there is no such file here
+
+
 def test_the_text_may_come_from_a_file_or_from_standard_input(
     process: Command, run: Command, hive: Path, tmp_path: Path
 ) -> None:
