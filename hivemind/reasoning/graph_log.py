@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import errno
 import os
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from typing import Any
@@ -184,15 +184,12 @@ class State:
         self.traces: list[Trace] = []
 
     def take(self, operations: Sequence[_Record], seq: int, at: str, agent: str | None) -> None:
-        """Apply one line of the log; call it inside a boundary. Raises GraphError if it doesn't fit the graph."""
-        graph = self.graph
-        graph.seq, graph.now = seq - 1, at
-        try:
-            with graph.transaction():
-                for operation in operations:
-                    _apply(graph, operation)
-        finally:
-            graph.seq, graph.now = seq, None
+        """Apply one line of the log; call it inside a boundary. Raises GraphError if it doesn't fit: the state is no use then."""
+        self.graph.now = at
+        with self.graph.replay(seq):
+            for operation in operations:
+                _apply(self.graph, operation)
+        self.graph.now = None
         self.say(operations, seq, at, agent)
 
     def say(self, operations: Sequence[_Record], seq: int, at: str, agent: str | None) -> None:
@@ -257,18 +254,20 @@ class History:
             raise FileNotFoundError(errno.ENOENT, "is gone", self.log.path)
         if self._epoch != self.log.epoch:
             self._start()
+        self._take_all(records)
+
+    def append(self, record: dict[str, Any]) -> None:
+        """Write a line under the lock and take it in as if it had been read."""
+        self._take_all([{"seq": self.log.append(record), **record}])
+
+    def _take_all(self, records: Iterable[_Record]) -> None:
         try:
             for record in records:
                 with self._readable(record):
                     self._take(record)
-        except UserError:
+        except BaseException:  # half of a line may be in the states: the next look builds them anew
             self.log.rewind()
             raise
-
-    def append(self, record: dict[str, Any]) -> None:
-        """Write a line under the lock and take it in as if it had been read."""
-        seq = self.log.append(record)
-        self._take({"seq": seq, **record})
 
     def _take(self, record: _Record) -> None:
         operations, agent = self._effect(record, self.pending)

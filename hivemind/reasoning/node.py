@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 from enum import StrEnum
+from functools import lru_cache
 from operator import attrgetter
 from typing import Annotated, Any, TypeVar
 
@@ -178,6 +179,7 @@ def as_kind(kind: str) -> NodeKind:
     return _KINDS[kind]
 
 
+@lru_cache(maxsize=1024)  # a log names few lanes, and each of them with every node
 def as_lane(lane: str) -> str:
     """`shared`, or `agent/<name>` with the name as names are written (spec 3, *Lanes*). Raises GraphError."""
     lane = lane.strip().lower()
@@ -222,6 +224,8 @@ def _as_tags(tags: Iterable[object]) -> tuple[str, ...]:
 def _as_meta(meta: Mapping[str, Any]) -> dict[str, Any]:
     """A copy. Refuses what no log could hold: keys that are names of fields, values that JSON has no word for."""
     copy = dict(meta)
+    if not copy:
+        return copy
     try:
         json.dumps(copy)
     except (TypeError, ValueError, RecursionError) as error:

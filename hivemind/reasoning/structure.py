@@ -52,6 +52,7 @@ class Structure:
         self._loose: dict[int, None] = {}  # nodes that no edge was ever drawn to, other than the task node
         self._root: int | None = None
         self._undo: list[Callable[[], object]] | None = None
+        self._replays = False
 
     # -- changing, all or nothing ------------------------------------------------------------------------------
 
@@ -78,6 +79,16 @@ class Structure:
         finally:
             self._undo = outer
 
+    @contextmanager
+    def replay(self, seq: int) -> Iterator[None]:
+        """All that is done inside is the change of that number, said before. It is not taken back where it raises: noting how
+        would double the time that a long log takes."""
+        self.seq, self._replays = seq, True
+        try:
+            yield
+        finally:
+            self._replays = False
+
     def _put(self, table: dict[Any, Any], key: object, value: object) -> None:
         if self._undo is not None:
             self._undo.append(partial(table.__setitem__, key, table[key]) if key in table else partial(table.pop, key))
@@ -98,7 +109,7 @@ class Structure:
             self._put(self._of_step.setdefault(node.step, {}), node.node_id, None)
 
     def _tick(self) -> int:
-        if self._undo is None:
+        if self._undo is None and not self._replays:
             self.seq += 1
         return self.seq
 
