@@ -414,13 +414,14 @@ class Log:
     def _mend(self, file: int) -> None:
         """See to it, under the lock, that the file ends with a whole record: what is torn goes to `PATH.torn`."""
         size = true_size(file)
+        if self.numbered and self.place != (self._identity, size):
+            self._catch_up()
         if self._whole == (self._identity, size) and (self.place == self._whole or not self.numbered):
             return
         fresh = open_own(self.path, os.O_RDONLY)  # what was cached while others wrote is not believed
         try:
             self._header_of(line_at(fresh, 0), self.path)
             if self.numbered:
-                self._catch_up()
                 end = self.place.end
                 torn = os.pread(fresh, size - end, end)
                 if _follows(torn, self.seq + 1 if end else None):
