@@ -13,6 +13,7 @@ from hivemind.documents import tree
 from hivemind.documents.node import Node, tags_in, without_tags
 from hivemind.documents.passages import Part, Passage, lead_of, read_parts
 from hivemind.documents.schema import unindexed_ids
+from hivemind.fs.database import select_among
 from hivemind.search import Engine, Item, Query, Weights, quote_span
 from hivemind.search.item import told
 from hivemind.search.ranking import Candidate
@@ -76,13 +77,11 @@ class Passages(Documents):
         return list(found)[:limit]
 
     def allowed(self, ids: Sequence[int]) -> Collection[int]:
-        marks = ",".join("?" * len(ids))
-        rows = self.sql.execute(
+        leads = (
             "SELECT n.seq FROM nodes n JOIN places p ON p.node_id = n.id JOIN files f ON f.id = p.file_id"
-            f" WHERE p.leads AND n.seq IN ({marks}) AND ({self._where})",
-            (*ids, *self._bounds),
+            f" WHERE p.leads AND n.seq IN KEYS AND ({self._where})"
         )
-        return {seq for (seq,) in rows}
+        return {seq for (seq,) in select_among(self.sql, leads, ids, after=self._bounds)}
 
     def items(self, ids: Iterable[int]) -> Iterator[Item]:
         self.parts |= read_parts(self.sql, ids)

@@ -16,6 +16,7 @@ from typing import Any
 
 from hivemind.boundary import boundary
 from hivemind.embedding.embedder import numpy_or_none
+from hivemind.fs.database import select_among
 
 __all__ = ["VECTORS", "Vectors", "put_vectors", "warm"]
 
@@ -25,7 +26,6 @@ _COMPARED = 4_000  # vectors that are all compared by their bytes: a few millise
 _SHARE = 50  # of more, those that share the most signs: one in so many, and no fewer than a third of _COMPARED
 _MARGIN = 32  # that are read from the database beyond those wanted: rounding may have changed their order
 _AT_ONCE = 500  # changes read together: more are no faster, and leave holes in the memory of each process
-_MARKS = 500  # parameters of one statement
 _THREADS = "OPENBLAS_NUM_THREADS"
 
 
@@ -82,22 +82,16 @@ class Vectors:
 
     def cosines(self, sql: sqlite3.Connection, model: str, query: bytes, keys: Collection[int]) -> dict[int, float]:
         """The cosine of each of these keys that has a vector of the model."""
-        wanted, rows = list(keys), []
-        for at in range(0, len(wanted), _MARKS):
-            some = wanted[at : at + _MARKS]
-            rows += sql.execute(
-                "SELECT key, vector FROM vectors WHERE model = ? AND length(vector) = ? AND key IN"
-                f" ({','.join('?' * len(some))})",
-                (model, len(query), *some),
-            ).fetchall()
+        found = "SELECT key, vector FROM vectors WHERE model = ? AND length(vector) = ? AND key IN KEYS"
+        rows = list(select_among(sql, found, keys, [model, len(query)]))
         numpy = numpy_or_none()
         if numpy is None or not rows:
             return {}
         with boundary("table of vectors"):
             matrix = numpy.frombuffer(b"".join(vector for _, vector in rows), dtype="<f4").reshape(len(rows), -1)
             # vecdot and not @: beyond some size that wakes a thread for each core, and on a busy machine waits for them all
-            found = numpy.vecdot(matrix, numpy.frombuffer(query, dtype="<f4")).astype("<f8")
-            return dict(zip((key for key, _ in rows), numpy.round(found, _ROUNDED).tolist(), strict=True))
+            cosines = numpy.vecdot(matrix, numpy.frombuffer(query, dtype="<f4")).astype("<f8")
+            return dict(zip((key for key, _ in rows), numpy.round(cosines, _ROUNDED).tolist(), strict=True))
 
     def _columns_of(self, numpy: Any, sql: sqlite3.Connection, model: str, dimension: int) -> _Columns:
         """The columns of a model's vectors with all changes that the transaction sees."""

@@ -42,6 +42,7 @@ __all__ = [
     "is_disk_full",
     "missing",
     "note_made",
+    "select_among",
     "unsound",
 ]
 
@@ -174,6 +175,7 @@ class Schema:
 _DAMAGED = (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB, sqlite3.SQLITE_TOOBIG)
 _MAGIC = b"SQLite format 3\0"
 _NOTE_BYTES = 200
+_MARKS = 500  # parameters of one statement
 _LEAST_ROOM = 1 << 16  # bytes: what SQLite takes beside a database to begin with
 
 
@@ -254,6 +256,17 @@ def faults(sql: sqlite3.Connection) -> Iterator[str]:
             yield f"SQLite: {line}"
     for table, row, parent, _ in sql.execute("PRAGMA foreign_key_check"):
         yield f"{table}, row {row}: it refers to {parent} that is not there"
+
+
+def select_among(
+    sql: Sql, statement: str, keys: Iterable[object], before: Sequence[object] = (), after: Sequence[object] = ()
+) -> Iterator[Any]:
+    """The rows of a statement for many keys, some hundred at once: KEYS in it stands for their marks, between those of the
+    parameters `before` and `after`."""
+    wanted = list(keys)
+    for at in range(0, len(wanted), _MARKS):
+        some = wanted[at : at + _MARKS]
+        yield from sql.execute(statement.replace("KEYS", f"({','.join('?' * len(some))})"), (*before, *some, *after))
 
 
 def index_fault(sql: sqlite3.Connection) -> str | None:

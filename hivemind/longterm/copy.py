@@ -8,7 +8,7 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from hivemind.fs.database import Sql
+from hivemind.fs.database import Sql, select_among
 from hivemind.longterm.entry import as_micros
 from hivemind.longterm.errors import LongtermError
 from hivemind.longterm.namespace import Namespace, decoded, shown
@@ -83,9 +83,8 @@ def _page(sql: Sql, first: int, last: int, now: int) -> list[Any]:
 
 
 def _check_ids(into: Sql, target: MemoryStore, ids: Sequence[str]) -> None:
-    marks = ",".join("?" * len(ids))
-    found = "SELECT e.key, n.path FROM entries e JOIN namespaces n ON n.id = e.space WHERE e.id IN"
-    for key, path in into.execute(f"{found} ({marks}) LIMIT 1", ids):
+    found = "SELECT e.key, n.path FROM entries e JOIN namespaces n ON n.id = e.space WHERE e.id IN KEYS LIMIT 1"
+    for key, path in select_among(into, found, ids):
         raise LongtermError(
             f"has one of these entries already, as {key!r} in {shown(decoded(path))}; nothing was copied",
             where=target.database.path,

@@ -1,6 +1,5 @@
 """Asking the embedder, so that its failing is never a reason to lose a memory; what waits for it (spec 6)."""
 
-# ruff: noqa: S608 - statements are put together from this program's own constants; values are always bound
 from __future__ import annotations
 
 import logging
@@ -8,7 +7,7 @@ from collections.abc import Sequence
 from typing import Any, Protocol
 
 from hivemind.embedding import Embedder, EmbedderUnavailable
-from hivemind.fs.database import Sql
+from hivemind.fs.database import Sql, select_among
 from hivemind.longterm.errors import EntryInvalid
 from hivemind.longterm.rows import ALIVE, PLACES, UNNAMED, Meaning, MemoryDatabase
 from hivemind.longterm.validation import Draft
@@ -106,8 +105,7 @@ class Embeddings(Meanings):
         """The entries that are to have a vector and have not expired at `now` (microseconds)."""
 
         def texts(sql: Sql, seqs: Sequence[int]) -> dict[int, str]:
-            marks = ",".join("?" * len(seqs))
-            return dict(sql.execute(f"SELECT seq, content FROM entries WHERE seq IN ({marks})", (*seqs,)).fetchall())
+            return dict(select_among(sql, "SELECT seq, content FROM entries WHERE seq IN KEYS", seqs))
 
         def kept(sql: Sql, seq: int) -> None:
             sql.execute("UPDATE entries SET problem = NULL WHERE seq = ?", (seq,))

@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
 from hivemind.embedding import pack
-from hivemind.fs.database import Sql, Transactions
+from hivemind.fs.database import Sql, Transactions, select_among
 from hivemind.longterm.entry import Action, Embedding, MemoryEntry, UpsertMemoryResult, as_time
 from hivemind.longterm.errors import EntryInvalid, StoreDamaged, VersionConflict, row_of
 from hivemind.longterm.filters import Condition
@@ -34,7 +34,6 @@ _COLUMNS = (
 _FROM = " FROM entries e JOIN namespaces n ON n.id = e.space LEFT JOIN vectors v ON v.key = e.seq"
 ALIVE = "(e.expires_at IS NULL OR e.expires_at > ?)"
 """The condition under which an entry has not expired; its parameter is the time now."""
-_AT_ONCE = 500  # parameters of one statement
 
 PLACES = 1 << 32
 """How many entries a namespace can have had: an entry's `seq` is its namespace's number × PLACES + its own, so that a
@@ -457,12 +456,8 @@ def fetch_key(sql: Sql, space: int, key: str, now: int) -> tuple[int, MemoryEntr
 
 def fetch(sql: Sql, seqs: Iterable[int], now: int) -> Iterator[tuple[int, MemoryEntry]]:
     """(seq, entry) of those that are there and have not expired, in no order."""
-    wanted = list(seqs)
-    for at in range(0, len(wanted), _AT_ONCE):
-        some = wanted[at : at + _AT_ONCE]
-        marks = ",".join("?" * len(some))
-        for row in sql.execute(f"SELECT {_COLUMNS}{_FROM} WHERE e.seq IN ({marks}) AND {ALIVE}", (*some, now)):
-            yield row[0], entry_of(row)
+    for row in select_among(sql, f"SELECT {_COLUMNS}{_FROM} WHERE e.seq IN KEYS AND {ALIVE}", seqs, after=[now]):
+        yield row[0], entry_of(row)
 
 
 def with_vector(sql: Sql, seq: int) -> Embedding | None:

@@ -8,7 +8,7 @@ from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, fields
 from typing import Any, Literal
 
-from hivemind.fs.database import Sql
+from hivemind.fs.database import Sql, select_among
 from hivemind.longterm.entry import MemoryEntry, MemorySearchResult, as_time
 from hivemind.longterm.filters import Filter
 from hivemind.longterm.rows import ALIVE, PLACES, MemoryDatabase, fetch, object_of, span
@@ -65,7 +65,6 @@ def _is_called(database: MemoryDatabase, sql: Sql, spaces: Sequence[int], name: 
 Mode = Literal["hybrid", "vector", "text"]
 
 _FAINT = 0.5  # of the threshold: what is less like the query, with nothing else for it, is not found
-_MARKS = 500  # parameters of one statement
 _COLUMNS = "e.seq, e.key, e.id, e.created_at, e.importance, e.content, e.metadata, e.links"
 _FIELDS = tuple(item.name for item in fields(MemoryEntry))
 
@@ -164,12 +163,8 @@ class _Memories:
 
     def _rows(self, columns: str, column: str, values: Iterable[object]) -> Iterator[tuple[Any, ...]]:
         """Those entries that may be found and have one of the values in a column."""
-        wanted = list(values)
-        for at in range(0, len(wanted), _MARKS):
-            some = wanted[at : at + _MARKS]
-            marks = ",".join("?" * len(some))
-            statement = f"SELECT {columns} FROM entries e WHERE {column} IN ({marks}) AND {self._where}"
-            yield from self._sql.execute(statement, (*some, *self._given))
+        statement = f"SELECT {columns} FROM entries e WHERE {column} IN KEYS AND {self._where}"
+        return select_among(self._sql, statement, values, after=self._given)
 
 
 def _newest(database: MemoryDatabase, sql: Sql, asked: Asked) -> list[MemorySearchResult]:

@@ -26,11 +26,10 @@ __all__ = ["Found", "GraphIndex", "NodeHit"]
 
 _STATES = {True: "active", False: "folded", FLUSHED: "flushed"}
 _SUPERSEDED = 0.8  # how far such a node stands back
-_VERSION = 7
+_VERSION = 8
 _STATEMENTS = (
     """CREATE TABLE graphs (
         task TEXT PRIMARY KEY,  -- also the name of its scope
-        inode INTEGER NOT NULL,
         stamp TEXT NOT NULL,    -- how its file looked before it was read
         seq INTEGER NOT NULL,   -- its last line that was read
         problem TEXT,           -- why it could not be read
@@ -72,7 +71,6 @@ class _Source(NamedTuple):
     task: str
     place: str
     folder: str
-    inode: int
     stamp: str
 
 
@@ -115,7 +113,7 @@ def _source(layout: Layout, place: str, name: str) -> _Source | None:
     if not stat.S_ISREG(found.st_mode) or not found.st_size:
         return None
     stamp = f"{found.st_ino}:{found.st_size}:{found.st_mtime_ns}:{found.st_ctime_ns}"
-    return _Source(name, place, folder, found.st_ino, stamp)
+    return _Source(name, place, folder, stamp)
 
 
 def _source_of(layout: Layout, task: str) -> _Source | None:
@@ -124,9 +122,9 @@ def _source_of(layout: Layout, task: str) -> _Source | None:
     return next((source for source in found if source is not None), None)
 
 
-def _read(source: _Source) -> tuple[int, dict[str, dict[str, object]], str | None] | None:
+def _read(source: _Source) -> tuple[int, dict[str, dict[str, object]], str | None]:
     """What the main branch of a graph says: the number of its log's last line, its nodes as the fields of the index, and why
-    it cannot be read. None if its task has moved on. Takes no lock and changes nothing."""
+    it cannot be read. Takes no lock and changes nothing."""
     try:
         with boundary("graph", source.folder):
             graph = TaskGraph(source.folder, durable=False).graph
@@ -135,19 +133,15 @@ def _read(source: _Source) -> tuple[int, dict[str, dict[str, object]], str | Non
         problem = error.what if error.where is None else f"{error.where}: {error.what}"
     except OSError as error:
         problem = f"{error.filename or source.folder}: {error.strerror}"
-    return (0, {}, _clean(problem)) if os.path.isdir(source.folder) else None
+    return 0, {}, problem.encode("utf-8", "replace").decode()
 
 
 def _fields(node: ReasoningNode) -> dict[str, object]:
     state = "superseded" if node.status == "superseded" else _STATES[node.active]
     told = {"text": node.text, "heading": node.title, "labels": " ".join(node.tags)}
-    found: dict[str, object] = {name: _clean(text) for name, text in told.items() if text}
-    found |= {"kind": node.kind.value, "lane": node.lane, "state": state}
-    return found | ({"standing": _SUPERSEDED} if state == "superseded" else {})
-
-
-def _clean(text: str) -> str:
-    return text.encode("utf-8", "replace").decode()
+    standing = {"standing": _SUPERSEDED} if state == "superseded" else {}
+    found = {name: text for name, text in told.items() if text}
+    return {**found, "kind": node.kind.value, "lane": node.lane, "state": state, **standing}
 
 
 Progress = Callable[[int, int], None]
@@ -344,17 +338,15 @@ class GraphIndex:
 
     def _take(self, source: _Source) -> None:
         """Let the index say what a graph says; nothing where another process has meanwhile taken in more of the same file."""
-        if (reading := _read(source)) is None:  # outside of any transaction
-            return
-        seq, nodes, problem = reading
+        seq, nodes, problem = _read(source)  # outside of any transaction
         with self.database.write() as sql:
-            row = sql.execute("SELECT inode, seq FROM graphs WHERE task = ?", (source.task,)).fetchone()
-            is_behind = row is not None and row[0] == source.inode and row[1] > seq
+            row = sql.execute("SELECT seq FROM graphs WHERE task = ?", (source.task,)).fetchone()
+            is_behind = problem is not None or (row is not None and row[0] > seq)
             if is_behind and _source(self._layout, source.place, source.task) != source:
-                return
+                return  # the task has moved on, or its graph has changed: the next look sees it
             sql.execute(
-                "INSERT OR REPLACE INTO graphs(task, inode, stamp, seq, problem, place) VALUES (?, ?, ?, ?, ?, ?)",
-                (source.task, source.inode, source.stamp, seq, problem, source.place),
+                "INSERT OR REPLACE INTO graphs(task, stamp, seq, problem, place) VALUES (?, ?, ?, ?, ?)",
+                (source.task, source.stamp, seq, problem, source.place),
             )
             self._put(source.task, nodes)
 

@@ -7,7 +7,7 @@ from collections.abc import Collection, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import date
 from functools import lru_cache
-from itertools import chain, islice
+from itertools import islice
 from typing import Any, NamedTuple
 
 from hivemind.search.query import asks_only, moment_of
@@ -101,10 +101,7 @@ class Readings:
     def of(self, items: Iterable[Item], stems: Collection[str]) -> dict[int, Reading]:
         """id → reading, of the stems that are asked for."""
         wanted, found = set(stems), dict[int, Reading]()
-        for one in items:
-            kept = self._kept.get(one.id)
-            if kept is None or kept.texts != (*one.fields, one.speaker):
-                kept = self._read(one)
+        for one, kept in self._stemmed(list(items)):
             places: dict[str, dict[str, list[int]]] = {}
             for name, own in zip(FIELDS, kept.fields, strict=True):
                 if not wanted.isdisjoint(own):
@@ -115,17 +112,22 @@ class Readings:
             found[one.id] = Reading(places, length, kept.speaker, kept.asks)
         return found
 
-    def _read(self, one: Item) -> _Stemmed:
-        texts = (*one.fields, one.speaker)
-        self._characters += sum(map(len, texts))
-        if self._characters > _MOST_CHARACTERS:
-            self._kept.clear()
-            self._characters = sum(map(len, texts))
-        words = [words_of(text) for text in one.fields]
-        stems = iter(self.stems([*chain.from_iterable(words)]))  # all together: asking costs
-        stemmed = tuple(list(islice(stems, len(own))) for own in words)
-        self._kept[one.id] = kept = _Stemmed(texts, stemmed, said_by(one.speaker, one.text), asks_only(one.text))
-        return kept
+    def _stemmed(self, items: Sequence[Item]) -> list[tuple[Item, _Stemmed]]:
+        """Each item with its stems. Those of all whose texts are not known are asked for together: asking costs."""
+        texts = {one.id: (*one.fields, one.speaker) for one in items}
+        known = {key: kept for key in texts if (kept := self._kept.get(key)) is not None and kept.texts == texts[key]}
+        new = [one for one in items if one.id not in known]
+        words = [[words_of(text) if text else [] for text in one.fields] for one in new]
+        stems = iter(self.stems([word for fields in words for own in fields for word in own]))
+        for one, fields in zip(new, words, strict=True):
+            self._characters += (size := sum(map(len, texts[one.id])))
+            if self._characters > _MOST_CHARACTERS:
+                self._kept.clear()
+                self._characters = size
+            stemmed = tuple(list(islice(stems, len(own))) for own in fields)
+            kept = _Stemmed(texts[one.id], stemmed, said_by(one.speaker, one.text), asks_only(one.text))
+            known[one.id] = self._kept[one.id] = kept
+        return [(one, known[one.id]) for one in items]
 
 
 def told(fields: Mapping[str, Any], beside: Mapping[str, Any]) -> dict[str, Any]:

@@ -6,7 +6,6 @@ Of an embedder that knows what words mean where they stand, parts are three toke
 the sentences, one signed byte for each dimension, scaled to its largest number.
 """
 
-# ruff: noqa: S608 - statements are put together from this program's own constants; values are always bound
 from __future__ import annotations
 
 import math
@@ -19,7 +18,7 @@ from typing import Any, NamedTuple
 from hivemind.boundary import boundary
 from hivemind.embedding import Embedder, FineEmbedder, Meaning, embed_finely, embed_packed, unpack
 from hivemind.embedding.embedder import numpy_or_none
-from hivemind.fs.database import Sql
+from hivemind.fs.database import Sql, select_among
 
 __all__ = ["PARTS", "Near", "every_span", "keep_parts", "meaning_asked", "meanings", "nearest_parts", "sentences_of"]
 
@@ -32,7 +31,6 @@ PARTS = (
 _END = re.compile(r"(?<=[.!?])\s+|\n\s*\n|\n(?=\s*(?:[-*+#|>]|\d+[.)])\s)")  # a line that goes on is no end
 _SHORTEST = 13  # letters: "Thanks, Ann!" says nothing
 _MOST = 16  # of one content; of a longer one they are of several sentences
-_MARKS = 500  # parameters of one statement
 _LARGEST = 127
 _BLOCK = 4  # parts: half of a stretch
 _ALONE = 250_000  # multiplications that OpenBLAS does in the thread that asks
@@ -111,16 +109,10 @@ class Near(NamedTuple):
 
 def nearest_parts(sql: Sql, model: str, asked: Meaning, seqs: Collection[int]) -> dict[int, Near]:
     """How near those of these items are that have parts of the model."""
-    wanted, rows = list(seqs), list[tuple[int, bytes]]()
     dimension = len(asked.vector) // 4
     width = dimension // 8 if asked.parts else dimension
-    for at in range(0, len(wanted), _MARKS):
-        some = wanted[at : at + _MARKS]
-        rows += sql.execute(
-            "SELECT seq, vectors FROM parts WHERE model = ? AND length(vectors) % ? = 0 AND seq IN"
-            f" ({','.join('?' * len(some))})",
-            (model, width, *some),
-        ).fetchall()
+    of_these = "SELECT seq, vectors FROM parts WHERE model = ? AND length(vectors) % ? = 0 AND seq IN KEYS"
+    rows: list[tuple[int, bytes]] = list(select_among(sql, of_these, seqs, [model, width]))
     numpy = numpy_or_none()
     if not rows or numpy is None:
         return {}
