@@ -1,4 +1,4 @@
-"""What is done with no model: patches, folds, flushes and summaries by rule, the same for the same conversation (spec 4)."""
+"""What is done with no model: folds, flushes and summaries by rule, the same for the same conversation (spec 4)."""
 
 from __future__ import annotations
 
@@ -8,9 +8,8 @@ from collections import defaultdict, deque
 from collections.abc import Collection, Hashable, Iterator, Sequence
 from itertools import accumulate, pairwise
 
-from hivemind.reasoning.episodes import Message, as_notes
 from hivemind.reasoning.graph import ReasoningGraph
-from hivemind.reasoning.node import FLUSHED, AddEdgeOp, AddNodeOp, MemoryPatch, NodeKind, Notes, ReasoningNode
+from hivemind.reasoning.node import FLUSHED, NodeKind, Notes, ReasoningNode
 
 __all__ = [
     "FRUITLESS",
@@ -20,7 +19,6 @@ __all__ = [
     "may_go",
     "parent_for",
     "rule_notes",
-    "rule_patch",
     "runs",
     "with_finished_steps",
 ]
@@ -36,13 +34,6 @@ _SETTLED = frozenset({NodeKind.EVIDENCE, NodeKind.SUMMARY, NodeKind.NOTE, NodeKi
 _SIBLINGS = 8
 _SMALL = 4  # nodes of a unit that is folded together with others
 _USELESS = frozenset({FRUITLESS, "rejected", "superseded"})
-
-
-def rule_patch(episode: Sequence[Message], parent: int) -> MemoryPatch:
-    """One evidence node with an excerpt of what was said, below `parent`."""
-    node = AddNodeOp(tmp_id="episode", kind=NodeKind.EVIDENCE, thought=as_notes(episode, 400))
-    edge = AddEdgeOp(src=str(parent), dst="episode", rationale="support: what this episode found")
-    return MemoryPatch(add_nodes=[node], add_edges=[edge])
 
 
 def parent_for(graph: ReasoningGraph, lane: str) -> int:

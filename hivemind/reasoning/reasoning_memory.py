@@ -32,7 +32,6 @@ from hivemind.reasoning.fold_rules import (
     may_go,
     parent_for,
     rule_notes,
-    rule_patch,
     runs,
     with_finished_steps,
 )
@@ -59,6 +58,7 @@ _LEFT = "the file was left as it is"
 _ROUNDS = 8
 _SPARE = 4  # a quarter of the budget is freed beyond what is needed, so that not every turn needs it again
 _OFFERED = 120
+_EXCERPT = 400  # characters of a message in a node by rule
 _CHARS = 800  # of a summary by rule, at most; more where the budget is large
 
 
@@ -241,15 +241,7 @@ class ReasoningMemory:
         try:
             return ask(self.mind, prompt, MemoryPatch, lambda patch: self._apply(patch, turns))
         except NoAnswer as problem:
-            return self._keep_whole(episode, turns, problem.reasons[-1])
-
-    def _put_by_rule(self, episode: list[Message], turns: list[int]) -> list[ReasoningNode]:
-        with self.store.change(self.agent_id) as graph:
-            patch = rule_patch(episode, self._parent(graph, turns))
-            made = graph.apply_patch(patch, turns, lane=self.lane, step=self.step)
-            for node in made if self._place(turns).fruitless else ():
-                graph.update_node(node.node_id, status=FRUITLESS)
-            return made
+            return self._put_by_rule(episode, turns, problem.reasons[-1])
 
     def _apply(self, patch: MemoryPatch, turns: list[int]) -> list[ReasoningNode]:
         if not patch.add_nodes:
@@ -257,13 +249,21 @@ class ReasoningMemory:
         with self.store.change(self.agent_id) as graph:
             return graph.apply_patch(patch, turns, lane=self.lane, step=self.step)
 
-    def _keep_whole(self, episode: list[Message], turns: list[int], reason: str) -> list[ReasoningNode]:
+    def _put_by_rule(self, episode: list[Message], turns: list[int], useless: str | None = None) -> list[ReasoningNode]:
+        """Keep an episode as one node: an excerpt of it, or, where all that the mind said was `useless`, the whole."""
         with self.store.change(self.agent_id) as graph:
             node = graph.add_node(
-                NodeKind.EVIDENCE, as_notes(episode), turns, lane=self.lane, step=self.step, tags=("unstructured",),
-                status=FRUITLESS if self._place(turns).fruitless else "open", meta={"unstructured": reason},
-            )  # fmt: skip
-            graph.add_edge(self._parent(graph, turns), node.node_id, "support: kept whole")
+                NodeKind.EVIDENCE,
+                as_notes(episode, _EXCERPT if useless is None else None),
+                turns,
+                lane=self.lane,
+                step=self.step,
+                status=FRUITLESS if self._place(turns).fruitless else "open",
+                tags=() if useless is None else ("unstructured",),
+                meta={} if useless is None else {"unstructured": useless},
+            )
+            why = "what this episode found" if useless is None else "kept whole"
+            graph.add_edge(self._parent(graph, turns), node.node_id, f"support: {why}")
             return [node]
 
     def _parent(self, graph: ReasoningGraph, turns: Sequence[int]) -> int:
