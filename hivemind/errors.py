@@ -4,7 +4,13 @@ from __future__ import annotations
 
 import errno
 
-__all__ = ["HivemindError", "UnknownVersion", "UserError", "is_disk_full", "mend_of", "system_error"]
+__all__ = [
+    "FAILED", "WRONG_USE", "HivemindError", "UnknownVersion", "UserError", "exit_line", "is_disk_full", "mend_of",
+    "system_error",
+]  # fmt: skip
+
+FAILED, WRONG_USE = 1, 2
+"""Exit statuses: the work failed; a person has to mend something first."""
 
 _MENDS = {
     errno.EROFS: "mount it for writing, or work in a copy",
@@ -40,6 +46,15 @@ class UserError(HivemindError):
 
 class UnknownVersion(UserError):
     """A record written by another version: refused and kept, never guessed at, never deleted."""
+
+
+def exit_line(error: Exception) -> tuple[str, int]:
+    """What a person is told of an error that ended a process, and the exit status that it makes."""
+    if isinstance(error, HivemindError):
+        return str(error), WRONG_USE if isinstance(error, UserError) else FAILED
+    if isinstance(error, OSError):
+        return system_error(error), FAILED
+    return f"a fault of hivemind itself: {type(error).__name__}: {error}", FAILED
 
 
 def system_error(error: OSError) -> str:

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from hivemind.cli.command import Answer, Arg, command
 from hivemind.cli.opening import known_agent, look_at, open_hive
-from hivemind.cli.output import table, table_lines, warn
+from hivemind.cli.output import put_out, table, table_lines
 from hivemind.cli.text import natural, one_line
 from hivemind.errors import UserError
 
@@ -131,16 +131,13 @@ def stop(hive: Hive, name: str, *, timeout: Annotated[float, Arg(most=1000000.0)
     examples:
       hivemind agent stop researcher
     """
+    from hivemind.cli.swarm import told_end
     from hivemind.swarm.shutdown import stop_agent
 
-    if hive.agents[known_agent(hive, name)].outside:
-        raise UserError(f"{name} comes from outside (mind: mcp)", mend="end its program where it runs")
-    ended = stop_agent(hive.layout, name, durable=hive.config.durable, timeout_s=timeout)
-    pid, over = (None, True) if ended is None else (ended.pid, ended.over)
-    if not over:
-        warn(f"{name}: process {pid} has not ended within {timeout:g} s; look with ps -p {pid}, wait, or kill it")
-    line = f"{name} is stopped{'' if pid is None else f' (process {pid})'}: hivemind agent start {name}"
-    return Answer({"name": name, "pid": pid, "ended": over}, [line] if over else (), 0 if over else 1)
+    ended = stop_agent(hive, known_agent(hive, name), timeout_s=timeout)
+    pid = "" if ended.pid is None else f" (process {ended.pid})"
+    line = f"{name} is stopped{pid}: hivemind agent start {name}"
+    return told_end(ended, timeout, line, name=name)
 
 
 @command("agent start", open_hive)
@@ -156,7 +153,7 @@ def start(hive: Hive, name: str) -> Answer:
     from hivemind.presence.watching import supervisor_lock
     from hivemind.swarm.shutdown import start_agent
 
-    was = start_agent(hive.layout, known_agent(hive, name), durable=hive.config.durable)
+    was = start_agent(hive, known_agent(hive, name))
     up = supervisor_lock(hive.layout.locks).holder() is not None
     then = "the swarm that is up starts it now" if up else "hivemind up starts it"
     return Answer({"name": name, "was_stopped": was}, [f"{name}: {then}." if was else f"{name} was not stopped."])
@@ -191,10 +188,9 @@ def context(
 
     preview = preview_context(hive, known_agent(hive, agent))
     if format_ == "svg":
-        from hivemind.cli.timeline import draw
         from hivemind.web.drawing.bars import budget_parts, draw_budget
 
-        draw(draw_budget(budget_parts(preview), preview.budget, alone=True), output)
+        put_out(draw_budget(budget_parts(preview), preview.budget, alone=True), output)
         return None
     if not why:
         messages = (f"--- {one.role}\n{one.text.rstrip(chr(10))}\n" for one in preview.messages)

@@ -12,6 +12,7 @@ import inspect
 import re
 import typing
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, is_dataclass
 from functools import partial
 from types import ModuleType, UnionType
@@ -20,6 +21,7 @@ from typing import Annotated, Any, Concatenate, Literal, NoReturn, ParamSpec, Ty
 from hivemind.cli.output import as_document, say
 from hivemind.cli.streams import reader_may_go, standard_input
 from hivemind.cli.text import one_line
+from hivemind.errors import WRONG_USE
 
 __all__ = [
     "Answer",
@@ -36,7 +38,7 @@ __all__ = [
     "commands_of",
 ]
 
-DONE, FAILED, WRONG_USE = 0, 1, 2
+INTERRUPTED = 130
 _DIGITS = 18  # more fit into no counter
 _ARGUMENT = re.compile(r"^ +(--[\w-]+)?(?: (?=\S))?(\S*)  (\S.*(?:\n {6}.*)*)", re.MULTILINE)
 P = ParamSpec("P")
@@ -49,7 +51,7 @@ class Answer:
 
     record: Any
     lines: Iterable[str] = ()
-    status: int = DONE
+    status: int = 0
     error: Exception | None = None
     form: Callable[[Any], str] = as_document
 
@@ -106,7 +108,7 @@ class Command:
             value = getattr(asked, one.name)
             told[one.name] = standard_input() if one.rule.stdin and value == "-" else value
         answer = _call(partial(self.function, opened), told)
-        return answer.tell(as_json or self.own_form) if isinstance(answer, Answer) else answer or DONE
+        return answer.tell(as_json or self.own_form) if isinstance(answer, Answer) else answer or 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -288,7 +290,7 @@ def _add(place: Any, one: Parameter) -> None:
         settings |= {"choices": typing.get_args(one.kind), "metavar": one.metavar or None}
     else:
         settings["metavar"] = one.metavar or one.name.rstrip("_").upper()
-        settings["type"] = one.rule.read or {int: _whole(one.rule), float: _number(one.rule)}.get(one.kind)
+        settings["type"] = one.rule.read or (_number(one.kind, one.rule) if one.kind in (int, float) else None)
     if one.rule.bare is not None:
         settings |= {"nargs": "?", "const": one.rule.bare}
     if one.named:
@@ -300,27 +302,15 @@ def _add(place: Any, one: Parameter) -> None:
     place.add_argument(one.name, **settings)
 
 
-def _whole(rule: Arg) -> Callable[[str], int]:
-    def read(text: str) -> int:
-        if not text.isdecimal() or len(text) > _DIGITS or not rule.least <= int(text) <= rule.most:
-            raise argparse.ArgumentTypeError(f"{text!r} is not a whole number{_bounds(rule)}")
-        return int(text)
+def _number(kind: type[int | float], rule: Arg) -> Callable[[str], float]:
+    bounds = f"of at least {rule.least:g}" if rule.most == float("inf") else f"from {rule.least:g} to {rule.most:g}"
 
-    return read
-
-
-def _number(rule: Arg) -> Callable[[str], float]:
     def read(text: str) -> float:
-        try:
-            value = float(text)
-        except ValueError:
-            value = rule.least - 1
-        if not rule.least <= value <= rule.most:
-            raise argparse.ArgumentTypeError(f"{text!r} is not a number{_bounds(rule)}")
-        return value
+        with suppress(ValueError):
+            if kind is float or (text.isdecimal() and len(text) <= _DIGITS):
+                value = kind(text)
+                if rule.least <= value <= rule.most:
+                    return value
+        raise argparse.ArgumentTypeError(f"{text!r} is not a {'whole ' if kind is int else ''}number {bounds}")
 
     return read
-
-
-def _bounds(rule: Arg) -> str:
-    return f" of at least {rule.least:g}" if rule.most == float("inf") else f" from {rule.least:g} to {rule.most:g}"

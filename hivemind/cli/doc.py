@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from hivemind.cli.command import Answer, Arg, Positive, Text, command
 from hivemind.cli.opening import known_name, open_hive
-from hivemind.cli.output import as_document, cut, progress, say, sheet, table_lines, warn, write_file
+from hivemind.cli.output import as_document, cut, progress, put_out, sheet, table_lines, warn
 from hivemind.cli.streams import standard_input
 from hivemind.cli.text import one_line
 from hivemind.errors import UserError
@@ -127,11 +127,7 @@ def export(
         made = documents.shown(top.id).text
     else:
         made = as_document([record_of(documents, one, brief=True) for one in documents.serialize(top.id)])
-    made = made.rstrip("\n") + "\n"
-    if output is None:
-        say(made.removesuffix("\n"))
-    else:
-        write_file(output, made)
+    put_out(made, output)
 
 
 @command("doc note", open_hive)

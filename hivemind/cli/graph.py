@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Literal
 
 from hivemind.cli.command import Answer, Positive, command
 from hivemind.cli.opening import look_at, open_hive
-from hivemind.cli.output import cut, progress, put, warn, write_file
+from hivemind.cli.output import cut, progress, put_out, warn
 from hivemind.cli.text import card_line, one_line
 from hivemind.errors import UserError
 from hivemind.masking import escaped
@@ -172,31 +172,26 @@ def export(
 
     graph = graph_at(graph_of(hive, task), which.branch, which.at)
     if format_ == "json":
-        made = (escaped(graph.to_json()) + "\n").encode()
+        put_out(escaped(graph.to_json()), output)
     elif format_ in ("mermaid", "dot"):
         draw = to_mermaid if format_ == "mermaid" else to_dot
-        made = draw(graph, every=which.all_).encode("utf-8", "backslashreplace")
+        put_out(draw(graph, every=which.all_), output)
     else:
-        made = _picture(graph, format_, every=which.all_, where=output)
-    if output is not None:
-        write_file(output, made)
-    elif format_ == "png" and sys.stdout.isatty():
-        raise UserError("a png is nothing for a terminal", mend="--output FILE")
-    else:
-        put(made)
+        from hivemind.web.drawing.graph import draw_graph
+
+        drawn = draw_graph(graph, every=which.all_, alone=True)
+        if format_ == "png" and output is None and sys.stdout.isatty():
+            raise UserError("a png is nothing for a terminal", mend="--output FILE")
+        put_out(drawn if format_ == "svg" else _as_png(drawn, output), output)
 
 
-def _picture(graph: ReasoningGraph, kind: str, *, every: bool, where: str | None) -> bytes:
-    """The page's drawing, as a png by librsvg. Raises UserError."""
-    from hivemind.web.drawing.graph import draw_graph
-
-    drawn = (draw_graph(graph, every=every, alone=True) + "\n").encode("utf-8", "replace")
-    if kind == "svg":
-        return drawn
+def _as_png(drawing: str, where: str | None) -> bytes:
+    """A drawing as a png, by librsvg. Raises UserError."""
     import subprocess
 
     try:
-        done = subprocess.run(["rsvg-convert", "--unlimited"], input=drawn, capture_output=True)
+        told = drawing.encode("utf-8", "replace")
+        done = subprocess.run(["rsvg-convert", "--unlimited"], input=told, capture_output=True)
     except FileNotFoundError:
         raise UserError("a png needs rsvg-convert", where=where, mend="install librsvg2-bin, or take svg") from None
     if done.returncode != 0:

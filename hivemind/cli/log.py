@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Iterator, Mapping
-from contextlib import suppress
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import ExitStack, suppress
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
@@ -22,19 +22,27 @@ if TYPE_CHECKING:
     from hivemind.hive import Hive
 
 
-def story_lines(record: Mapping[str, Any]) -> Iterator[str]:
-    """The lines of one record of an agent's own log: what it is with its fields, and a line for each call."""
+def story(record: Mapping[str, Any]) -> str:
+    """One record of an agent's own log: a line of what it is with its fields, and one for each call."""
     calls = record.get("calls")
     fields = {key: value for key, value in record.items() if key not in ("kind", "event", "time", "at", "calls")}
-    yield f"{time_of(record)}{one_line(str(record.get('kind') or record.get('event') or ''))}  {said(fields)}".rstrip()
-    for call in calls if isinstance(calls, list) else []:
-        yield f"    {said(call) if isinstance(call, dict) else _value(call)}"
+    kind = one_line(str(record.get("kind") or record.get("event") or ""))
+    lines = [f"{time_of(record)}{kind}  {said(fields)}".rstrip()]
+    lines += [
+        f"    {said(one) if isinstance(one, dict) else _value(one)}"
+        for one in (calls if isinstance(calls, list) else [])
+    ]
+    return "\n".join(cut(lines))
 
 
 def event_line(event: Mapping[str, Any]) -> str:
     """One event of the journal: its number, its kind, what it says."""
     payload = {key: value for key, value in event.items() if key not in ("seq", "kind")}
     return f"{event.get('seq'):>6}  {one_line(str(event.get('kind'))):18} {said(payload)}".rstrip()
+
+
+def _hive_and_event(record: dict[str, Any]) -> str:
+    return f"{one_line(record.pop('hive')):12} {event_line(record)}"
 
 
 def said(fields: Mapping[str, Any]) -> str:
@@ -92,41 +100,36 @@ def log(
     def wanted(found: str) -> bool:
         return kind is None or any(found == one or found.startswith(f"{one}.") for one in kind)
 
-    if all_:
-        if agent is not None or since is not None:
-            raise UserError("--all does not go with --agent or --since", mend="leave them out")
-        from hivemind.exchange.events import events_of_all
-        from hivemind.exchange.link import open_exchange
+    if all_ and (agent is not None or since is not None):
+        raise UserError("--all does not go with --agent or --since", mend="leave them out")
+    if agent is not None and (follow or since is not None):
+        raise UserError("--agent does not go with --follow or --since", mend="leave them out")
+    with ExitStack() as opened:
+        records: Iterator[dict[str, Any]]
+        tell: Callable[[dict[str, Any]], str] = event_line
+        if all_:
+            from hivemind.exchange.events import events_of_all
+            from hivemind.exchange.link import open_exchange
 
-        with open_exchange(hive.layout) as connection:
-            told = (one for one in events_of_all(connection, follow=follow) if wanted(str(one["kind"])))
-            if json and not follow:
-                print_array(told)
-                return
-            for record in told:
-                say(as_json(record) if json else f"{one_line(record.pop('hive')):12} {event_line(record)}")
-                if follow:
-                    sys.stdout.flush()
-        return
-    if agent is not None:
-        if follow or since is not None:
-            raise UserError("--agent does not go with --follow or --since", mend="leave them out")
-        from hivemind.presence.agent_log import AgentLog
+            records, tell = (
+                events_of_all(opened.enter_context(open_exchange(hive.layout)), follow=follow),
+                _hive_and_event,
+            )
+        elif agent is not None:
+            from hivemind.presence.agent_log import AgentLog
 
-        own = AgentLog(hive.layout.agent_state(known_agent(hive, agent))).records()
-        records = (record for record in own if wanted(str(record.get("kind", ""))))
-        lines = cut(line for record in records for line in story_lines(record))
-    else:
-        found = _events_as_they_come(hive, since or 0) if follow else hive.journal.events(since or 0)
-        records = (event.as_dict() for event in found if wanted(event.kind))
-        lines = (as_json(record) if json and follow else event_line(record) for record in records)
-    if json and not follow:
-        print_array(records)
-        return
-    for line in lines:
-        say(line)
-        if follow:
-            sys.stdout.flush()
+            records, tell = AgentLog(hive.layout.agent_state(known_agent(hive, agent))).records(), story
+        else:
+            found = _events_as_they_come(hive, since or 0) if follow else hive.journal.events(since or 0)
+            records = (event.as_dict() for event in found)
+        records = (record for record in records if wanted(str(record.get("kind", ""))))
+        if json and not follow:
+            print_array(records)
+            return
+        for record in records:
+            say(as_json(record) if json else tell(record))
+            if follow:
+                sys.stdout.flush()
 
 
 def _events_as_they_come(hive: Hive, since: int) -> Iterator[Event]:

@@ -10,14 +10,13 @@ import traceback
 from collections.abc import Iterable, Iterator, Sequence
 
 from hivemind import __version__
-from hivemind.cli.command import DONE, FAILED, WRONG_USE, Command, Parser, add_commands, commands_of
+from hivemind.cli.command import INTERRUPTED, Command, Parser, add_commands, commands_of
 from hivemind.cli.output import warn
 from hivemind.cli.streams import hush, reader_may_go, take_streams
-from hivemind.errors import HivemindError, UserError, system_error
+from hivemind.errors import HivemindError, UserError, exit_line
 
 __all__ = ["MODULES", "build_parser", "main"]
 
-INTERRUPTED = 130
 MODULES = {
     "init": "swarm",
     "up": "swarm",
@@ -105,7 +104,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         return _run(arguments)
     except BrokenPipeError:  # the reader of our output has gone: nobody to tell
         hush()
-        return DONE
+        return 0
     except KeyboardInterrupt:
         return INTERRUPTED
 
@@ -131,9 +130,7 @@ def _told(error: Exception, arguments: argparse.Namespace) -> tuple[str, int]:
         from hivemind.cli.refusal import tell_refusal
         from hivemind.coordination import CoordinationError
 
-        return tell_refusal(error, arguments) if isinstance(error, CoordinationError) else (str(error), WRONG_USE)
-    if isinstance(error, HivemindError):
-        return str(error), FAILED
-    if isinstance(error, OSError):
-        return system_error(error), FAILED
-    return f"a fault of hivemind itself: {type(error).__name__}: {error}; --debug shows where", FAILED
+        if isinstance(error, CoordinationError):
+            return tell_refusal(error, arguments)
+    line, status = exit_line(error)
+    return line if isinstance(error, HivemindError | OSError) else f"{line}; --debug shows where", status

@@ -20,13 +20,12 @@ __all__ = [
     "headed",
     "print_array",
     "progress",
-    "put",
+    "put_out",
     "say",
     "sheet",
     "table",
     "table_lines",
     "warn",
-    "write_file",
 ]
 
 _NARROWEST = 6
@@ -38,15 +37,17 @@ def say(text: str = "") -> None:
     sys.stdout.write(harmless(text) + "\n")
 
 
-def put(content: bytes) -> None:
-    """A file on standard output."""
-    sys.stdout.flush()
-    sys.stdout.buffer.write(content)
-    sys.stdout.buffer.flush()
-
-
-def write_file(path: str, content: str | bytes) -> None:
-    """Write a file that the user named, whatever was there before. Raises UserError if that cannot be done."""
+def put_out(content: str | bytes, path: str | None) -> None:
+    """Write what was made to the file that the user named, whatever was there before, or to standard output: a text harmless,
+    ending with its line. Raises UserError if the file cannot be written."""
+    if isinstance(content, str):
+        content = (harmless(content) if path is None else content).rstrip("\n") + "\n"
+        content = content.encode("utf-8", "backslashreplace")
+    if path is None:
+        sys.stdout.flush()
+        sys.stdout.buffer.write(content)
+        sys.stdout.buffer.flush()
+        return
     from hivemind.fs import write
 
     try:

@@ -10,13 +10,13 @@ from typing import TYPE_CHECKING, Any
 
 from hivemind.cli.output import as_document, say
 from hivemind.cli.text import one_line
+from hivemind.errors import FAILED, WRONG_USE
 
 if TYPE_CHECKING:
     from hivemind.coordination import CoordinationError
 
 __all__ = ["tell_refusal"]
 
-_FAILED, _WRONG_USE = 1, 2
 _LOOK_AT_LEASE = "hive.leases.get("
 _NOT_NOW = frozenset(
     {
@@ -36,7 +36,7 @@ def tell_refusal(error: CoordinationError, arguments: argparse.Namespace) -> tup
     if getattr(arguments, "json", False):
         say(as_document(error.as_dict()))
         sys.stdout.flush()
-    return _line(error, arguments), _FAILED if error.code in _NOT_NOW else _WRONG_USE
+    return _line(error, arguments), FAILED if error.code in _NOT_NOW else WRONG_USE
 
 
 def _line(error: CoordinationError, arguments: argparse.Namespace) -> str:

@@ -11,7 +11,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
-from hivemind.cli.command import Answer, Arg, command
+from hivemind.cli.command import INTERRUPTED, Answer, Arg, command
 from hivemind.cli.opening import anywhere, layout_of, listed, look_at, open_hive
 from hivemind.cli.output import say, table_lines, warn
 from hivemind.cli.screen import Screen
@@ -25,10 +25,10 @@ if TYPE_CHECKING:
     from hivemind.longterm.postgres import ServerStatus
     from hivemind.presence.parts import Parts
     from hivemind.swarm.overview import AgentNow, Overview
+    from hivemind.swarm.shutdown import Ended
     from hivemind.swarm.swarm import SwarmResult
     from hivemind.tasks import Scheduled
 
-INTERRUPTED = 130
 _FREE = ("extractive", "mcp")
 """Minds that use up no tokens of the hive's."""
 _COLUMNS = ("agent", "state", "pid", "task", "step", "unread", "tokens", "last_action")
@@ -269,11 +269,8 @@ def down(layout: Layout, *, timeout: Annotated[float, Arg(most=1000000.0)] = 15.
     from hivemind.swarm.shutdown import end_swarm
 
     ended = end_swarm(layout, timeout_s=timeout)
-    pid, over = (None, True) if ended is None else (ended.pid, ended.over)
-    if not over:
-        warn(f"process {pid} has not ended within {timeout:g} s; look with ps -p {pid}, wait, or kill it")
-    if pid is not None:
-        line = f"The swarm of {layout.root} has ended (process {pid})."
+    if ended.pid is not None:
+        line = f"The swarm of {layout.root} has ended (process {ended.pid})."
     elif layout.state.is_dir():
         line = f"Nothing is up in {layout.root}."
     else:
@@ -281,7 +278,16 @@ def down(layout: Layout, *, timeout: Annotated[float, Arg(most=1000000.0)] = 15.
             f"{layout.root} has no .hive: nothing is up there. What was up when it was moved or removed ends by itself, "
             "mostly within a second."
         )
-    return Answer({"pid": pid, "ended": over}, [line] if over else (), 0 if over else 1)
+    return told_end(ended, timeout, line)
+
+
+def told_end(ended: Ended, timeout_s: float, line: str, **whose: str) -> Answer:
+    """The line if it is over; else standard error is told what to do."""
+    if not ended.over:
+        warn(f"process {ended.pid} has not ended within {timeout_s:g} s; look with ps -p {ended.pid}, wait, or kill it")
+    return Answer(
+        {**whose, "pid": ended.pid, "ended": ended.over}, [line] if ended.over else (), 0 if ended.over else 1
+    )
 
 
 @command("due", open_hive)
@@ -323,28 +329,15 @@ def status(hive: Hive, *, all_: bool = False) -> Answer:
     from hivemind.swarm.overview import overview
 
     now, server = overview(hive), _memory_server(hive)
-    record = {
-        "hive": now.root,
-        "workspace": now.workspace,
-        "supervisor": now.supervisor,
-        "watching": now.watching,
-        "disk_full": now.disk_full,
-        "search": now.embedder,
-        "agents": [asdict(agent) for agent in now.agents],
-        "leases": [asdict(lease) for lease in now.leases],
-        "human_unread": now.human_unread,
-        "tasks": now.tasks,
+    named = {
         "waiting": _reasons(now.waiting),
         "parked": _reasons(now.parked),
         "needs_you": _reasons(now.needs_you, "id", "what"),
         "left": _reasons(now.left),
-        "schedule": [asdict(one) for one in now.schedule],
-        "untold": now.untold,
-        "exchange": now.exchange,
         "mail_waits": _reasons(now.mail_waits, "agent"),
         "memory": None if server is None else asdict(server),
     }
-    return Answer(record, _status_lines(now, server))
+    return Answer(asdict(now) | named, _status_lines(now, server))
 
 
 def _memory_server(hive: Hive) -> ServerStatus | None:
@@ -375,7 +368,7 @@ def _all_hives(hive: Hive) -> Answer:
 
 
 def _status_lines(now: Overview, server: ServerStatus | None) -> Iterator[str]:
-    yield f"Hive       {now.root} (workspace {now.workspace})"
+    yield f"Hive       {now.hive} (workspace {now.workspace})"
     if now.supervisor is not None:
         yield f"Swarm      process {now.supervisor.get('pid', '?')}, up since {now.supervisor.get('since', '?')}"
     else:
@@ -385,7 +378,7 @@ def _status_lines(now: Overview, server: ServerStatus | None) -> Iterator[str]:
         yield "Disk       disk full: all work rests; make room, and it goes on"
     if now.watching:
         yield f"Watching   {one_line(now.watching)}"
-    yield f"Search     {now.embedder}"
+    yield f"Search     {now.search}"
     if server is not None:
         yield f"Memory     {one_line(server.told())}"
     if now.exchange is not None:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Literal
 
 from hivemind.cli.command import Answer, command
 from hivemind.cli.opening import look_at
-from hivemind.cli.output import cut, put, write_file
+from hivemind.cli.output import cut, put_out
 from hivemind.cli.text import one_line
 from hivemind.errors import UserError
 
@@ -38,7 +38,7 @@ def timeline(
     if not spans:
         raise UserError("nobody has done anything in it yet", where=id_)
     if format_ == "svg":
-        draw(draw_timeline(spans, alone=True), output)
+        put_out(draw_timeline(spans, alone=True), output)
         return None
     lines = (
         f"{datetime.fromtimestamp(one.begin, UTC).astimezone():%H:%M:%S}  {one.end - one.begin:7.1f} s  "
@@ -46,12 +46,3 @@ def timeline(
         for one in spans
     )
     return Answer([asdict(one) for one in spans], cut(lines))
-
-
-def draw(picture: str, output: str | None) -> None:
-    """Write a picture to the file that a person named, or to standard output. Raises UserError."""
-    made = (picture + "\n").encode("utf-8", "replace")
-    if output is None:
-        put(made)
-    else:
-        write_file(output, made)

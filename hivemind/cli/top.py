@@ -7,7 +7,7 @@ import select
 import signal
 import sys
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import closing
+from contextlib import closing, nullcontext
 from dataclasses import asdict, dataclass, field
 from datetime import UTC, datetime
 from functools import partial
@@ -27,21 +27,10 @@ if TYPE_CHECKING:
     from hivemind.web.index import Index
     from hivemind.web.snapshot import Snapshot
 
-_SORTS = ("state", "name", "newest", "tokens")
+
 _ORDER = (
-    "failed",
-    "stuck",
-    "set aside",
-    "parked",
-    "working",
-    "active",
-    "starting",
-    "stopping",
-    "waiting",
-    "idle",
-    "down",
-    "done",
-)
+    "failed", "stuck", "set aside", "parked", "working", "active", "starting", "stopping", "waiting", "idle", "down", "done",
+)  # fmt: skip
 _LETTERS = 100
 _ENDED = 50  # tasks that are over, the newest, are listed
 _KEYS = """j, k, arrows  move, or scroll
@@ -64,6 +53,14 @@ class Row:
     needs: bool = False
     since: float = 0.0
     tokens: int = 0
+
+
+_SORTS: dict[str, Callable[[Row], Any]] = {
+    "state": lambda row: (_ORDER.index(row.cells[1]) if row.cells[1] in _ORDER else 99, -row.since),
+    "name": lambda row: row.cells,
+    "newest": lambda row: (-row.since, row.cells),
+    "tokens": lambda row: (-row.tokens, row.cells),
+}
 
 
 @dataclass(slots=True)
@@ -105,35 +102,36 @@ def top(
     from hivemind.web.index import Index
     from hivemind.web.snapshot import Watch
 
-    with closing(Index(layout.root)) as index, closing(Watch(layout.root, index)) as watch:
-        if once:
-            for line in list_lines(watch.snapshot(), index, View(), None):
-                say(line)
-            return
-        with Bell() as bell, watch.onlooker(bell.ring):
-            if plain or not is_terminal() or not sys.stdin.isatty():
-                shown: list[str] = []
-                while True:
-                    lines = list(list_lines(watch.snapshot(), index, View(), None))
-                    if lines != shown:
-                        for line in [*([""] if shown else []), *lines]:
-                            say(line)
-                        sys.stdout.flush()
-                        shown = lines
-                    bell.wait()
-            hive, view = Hive.look(layout.root), View()
-            signal.signal(signal.SIGWINCH, lambda *_: bell.ring())
-            with keyboard_alone() as keyboard, Screen() as screen:
-                while True:
-                    snapshot = watch.snapshot()
-                    if view.opened is not None:
-                        view.detail = list(detail_lines(hive, snapshot, view.opened))
-                    rows = rows_of(snapshot, index, view)
-                    view.at = max(0, min(view.at, len(rows) - 1))
-                    screen.draw(partial(_drawn, snapshot, rows, view))
-                    for key in _pressed(keyboard, bell):
-                        if not press(view, key, rows):
-                            return
+    with (
+        closing(Index(layout.root)) as index,
+        closing(Watch(layout.root, index)) as watch,
+        Bell() as bell,
+        nullcontext() if once else watch.onlooker(bell.ring),
+    ):
+        shown: list[str] = []
+        while once or plain or not is_terminal() or not sys.stdin.isatty():
+            lines = list(list_lines(watch.snapshot(), index, View(), None))
+            if lines != shown:
+                for line in [*([""] if shown else []), *lines]:
+                    say(line)
+                sys.stdout.flush()
+                shown = lines
+            if once:
+                return
+            bell.wait()
+        hive, view = Hive.look(layout.root), View()
+        signal.signal(signal.SIGWINCH, lambda *_: bell.ring())
+        with keyboard_alone() as keyboard, Screen() as screen:
+            while True:
+                snapshot = watch.snapshot()
+                if view.opened is not None:
+                    view.detail = list(detail_lines(hive, snapshot, view.opened))
+                rows = rows_of(snapshot, index, view)
+                view.at = max(0, min(view.at, len(rows) - 1))
+                screen.draw(partial(_drawn, snapshot, rows, view))
+                for key in _pressed(keyboard, bell):
+                    if not press(view, key, rows):
+                        return
 
 
 def press(view: View, key: str, rows: Sequence[Row]) -> bool:
@@ -157,7 +155,8 @@ def press(view: View, key: str, rows: Sequence[Row]) -> bool:
     elif key in ("\r", "\n") and rows:
         view.opened = rows[view.at].opens
     elif key == "s":
-        view.sort = _SORTS[(_SORTS.index(view.sort) + 1) % len(_SORTS)]
+        sorts = [*_SORTS]
+        view.sort = sorts[(sorts.index(view.sort) + 1) % len(sorts)]
     elif key == "p":
         view.only_needs = not view.only_needs
     elif key == "/":
@@ -171,25 +170,16 @@ def press(view: View, key: str, rows: Sequence[Row]) -> bool:
 
 def rows_of(snapshot: Snapshot, index: Index | None, view: View) -> list[Row]:
     """The list, filtered and sorted: who needs a person, then the agents, then (with an index) the tasks."""
-    found = [*_needs(snapshot), *_sorted(_agents(snapshot), view.sort)]
+    key = _SORTS[view.sort]
+    found = [*_needs(snapshot), *sorted(_agents(snapshot), key=key)]
     if index is not None:
-        found += _sorted(_tasks(snapshot, index), view.sort)
+        found += sorted(_tasks(snapshot, index), key=key)
     words = view.words.casefold().split()
     return [
         row
         for row in found
         if (row.needs or not view.only_needs) and all(word in " ".join(row.cells).casefold() for word in words)
     ]
-
-
-def _sorted(rows: Iterator[Row], sort: str) -> list[Row]:
-    if sort == "newest":
-        return sorted(rows, key=lambda row: (-row.since, row.cells))
-    if sort == "tokens":
-        return sorted(rows, key=lambda row: (-row.tokens, row.cells))
-    if sort == "name":
-        return sorted(rows, key=lambda row: row.cells)
-    return sorted(rows, key=lambda row: (_ORDER.index(row.cells[1]) if row.cells[1] in _ORDER else 99, -row.since))
 
 
 def _needs(snapshot: Snapshot) -> Iterator[Row]:
@@ -247,7 +237,7 @@ def _head(snapshot: Snapshot) -> str:
     up = sum(agent.pid is not None for agent in now.agents)
     needs = f"{len(snapshot.needs)} need you" if snapshot.needs else "nothing needs you"
     return (
-        f"{now.root.name}: {needs}; {up} of {len(now.agents)} agents up; {counts['inbox']} waiting, {counts['active']} active, "
+        f"{now.hive.name}: {needs}; {up} of {len(now.agents)} agents up; {counts['inbox']} waiting, {counts['active']} active, "
         f"{counts['done']} done, {counts['failed']} failed; {now.human_unread} letters for you"
     )
 

@@ -7,13 +7,12 @@ import time
 from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import asdict
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 from hivemind.cli.command import Answer, Arg, Positive, command
 from hivemind.cli.log import time_of
 from hivemind.cli.opening import look_at
-from hivemind.cli.output import as_json, say
+from hivemind.cli.output import as_json, put_out, say
 from hivemind.cli.streams import Bell
 from hivemind.cli.text import one_line
 from hivemind.errors import UserError
@@ -58,7 +57,6 @@ def transcript(
       hivemind task transcript what-is-a-lease --turn 3
       hivemind task transcript what-is-a-lease --html lease.html
     """
-    from hivemind.fs import write
     from hivemind.taskrun.transcript import Transcript, transcript_page
 
     task = hive.tasks.get(id_)
@@ -72,7 +70,7 @@ def transcript(
         what = "nothing was said in it" if turn is None else f"it has {len(found.turns)} turns"
         raise UserError(what, where=named, mend="--attempt N shows an earlier attempt")
     if html is not None:
-        write(Path(html), transcript_page(task.id, task.title, task.state.value, found))
+        put_out(transcript_page(task.id, task.title, task.state.value, found), html)
         say(html)
         return None
     head = one_line(f"{task.id}: {task.title}, {task.state.value}, {found.in_words}")

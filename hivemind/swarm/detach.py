@@ -11,12 +11,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import NoReturn
 
-from hivemind.errors import UserError, system_error
+from hivemind.errors import FAILED, HivemindError, UserError, exit_line
 from hivemind.swarm.process import log_to, open_log
 
 __all__ = ["Detached", "detach"]
 
-FAILED, WRONG_USE = 1, 2
+
 Work = Callable[[Callable[[], None]], int]
 """What the process does: it is given what to call once it is up, and gives its exit status."""
 
@@ -76,16 +76,13 @@ def _be(work: Work, log: Path, answer: int) -> NoReturn:
         log_to(log)
         os.chdir("/")
         status = work(tell)
-    except UserError as error:
-        status = WRONG_USE
-        sys.stderr.write(f"hivemind: {error}\n")
-        tell(error=str(error), status=status)
-    except OSError as error:
-        traceback.print_exc()
-        tell(error=system_error(error), status=status)
     except Exception as error:  # the boundary of a process: into the log, and in one line to who waits
-        traceback.print_exc()
-        tell(error=f"{type(error).__name__}: {error}; {log} says more", status=status)
+        line, status = exit_line(error)
+        if isinstance(error, UserError):
+            sys.stderr.write(f"hivemind: {line}\n")
+        else:
+            traceback.print_exc()
+        tell(error=line if isinstance(error, HivemindError | OSError) else f"{line}; {log} says more", status=status)
     finally:
         sys.stdout.flush()
         sys.stderr.flush()

@@ -63,14 +63,14 @@ class LeaseNow(StepLease):
 class Overview:
     """`supervisor` is the record of who is up (pid, since) or None; `tasks` counts them by state, parked ones among the
     active; `waiting` and `parked` are (task, why); `mail_waits` (agent, why): unread mail that nobody will read as things
-    stand; `needs_you` (message id, what): letters from addresses that the hive does not know; `embedder` says how texts are
+    stand; `needs_you` (message id, what): letters from addresses that the hive does not know; `search` says how texts are
     found; `left` (task, what becomes of it): tasks of members that have gone."""
 
-    root: Path
+    hive: Path
     workspace: str
     supervisor: dict[str, object] | None
     watching: str | None
-    embedder: str
+    search: str
     agents: tuple[AgentNow, ...]
     leases: tuple[LeaseNow, ...]
     human_unread: int
@@ -95,7 +95,7 @@ def overview(hive: Parts) -> Overview:
     supervisor = supervisor_lock(hive.layout.locks).holder()
     watcher = supervisor or watch_lock(hive.layout.locks).holder() or {}
     return Overview(
-        root=hive.layout.root,
+        hive=hive.layout.root,
         workspace=hive.config.workspace,
         supervisor=supervisor,
         left=tuple((task, str(absence)) for absence in absences(hive) for task in absence.tasks),
@@ -105,7 +105,7 @@ def overview(hive: Parts) -> Overview:
         exchange=_exchange_now(hive, active),
         has_state=hive.layout.state.is_dir(),
         watching=str(watcher["watching"]) if "watching" in watcher else None,
-        embedder=search_now(hive),
+        search=search_now(hive),
         agents=agents,
         leases=leases_now(hive),
         human_unread=hive.mail.unread(HUMAN),

@@ -12,7 +12,7 @@ import weakref
 from pathlib import Path
 
 from hivemind.agent.agent import Agent
-from hivemind.errors import HivemindError, is_disk_full
+from hivemind.errors import WRONG_USE, HivemindError, is_disk_full
 from hivemind.fs import HeldLock, Lock, open_own, set_aside
 from hivemind.fs.doorbell import ring
 from hivemind.fs.sockets import readable
@@ -157,7 +157,6 @@ def _died_over(folder: Path, name: str) -> str | None:
     return last.task if last is not None and last.state == "working" else None
 
 
-DONE, FAILED, WRONG_USE = 0, 1, 2
 _LOG_BYTES = 5_000_000
 
 
@@ -187,7 +186,7 @@ def run_agent(hive: Parts, name: str, *, lifeline: int | None = None) -> int:
         return WRONG_USE
     finally:
         name_lock.release()
-    return DONE
+    return 0
 
 
 def log_to(path: Path) -> None:

@@ -9,11 +9,13 @@ import time
 from contextlib import suppress
 from dataclasses import dataclass
 
+from hivemind.errors import UserError
 from hivemind.fs import HeldLock, Lock, create, fsync_folder, make_folder
 from hivemind.fs.doorbell import ring
 from hivemind.fs.locks import is_here, told_of
 from hivemind.layout import Layout
 from hivemind.presence.identity import agent_lock
+from hivemind.presence.parts import Parts
 from hivemind.presence.watching import SUPERVISOR, supervisor_lock
 
 __all__ = ["Ended", "end_swarm", "start_agent", "stop_agent"]
@@ -24,44 +26,50 @@ _LOOKS = 5
 
 @dataclass(frozen=True, slots=True)
 class Ended:
-    """Which process was told to end, and whether it is `over`: it has let go of the supervisor's lock."""
+    """Which process was told to end (None: none was up), and whether it is `over`: it has let go of the supervisor's lock."""
 
-    pid: int
+    pid: int | None
     over: bool
 
 
-def end_swarm(layout: Layout, *, timeout_s: float) -> Ended | None:
-    """Send SIGTERM to the hive's supervisor and wait at most `timeout_s` for its end. None if nothing is up.
+def end_swarm(layout: Layout, *, timeout_s: float) -> Ended:
+    """Send SIGTERM to the hive's supervisor and wait at most `timeout_s` for its end.
 
     Raises HeldLock if the lock is held and its holder cannot be signalled from here (another machine or another user).
     """
     return _end(supervisor_lock(layout.locks), "the swarm", timeout_s)
 
 
-def stop_agent(layout: Layout, name: str, *, durable: bool, timeout_s: float) -> Ended | None:
-    """Have an agent end and not be started again until `start_agent`. None if it is not up. Raises HeldLock as `end_swarm`."""
-    make_folder(layout.stopped, durable=durable)
+def stop_agent(hive: Parts, name: str, *, timeout_s: float) -> Ended:
+    """Have an agent end and not be started again until `start_agent`. Raises UserError if there is none of that name, or it
+    comes from outside, and HeldLock as `end_swarm`."""
+    stopped, durable = hive.layout.stopped, hive.config.durable
+    if hive.agent_files.get(name).outside:
+        raise UserError(f"{name} comes from outside (mind: mcp)", mend="end its program where it runs")
+    make_folder(stopped, durable=durable)
     with suppress(FileExistsError):
-        create(layout.stopped / name, b"", durable=durable)
-    return _end(agent_lock(layout, name), name, timeout_s)
+        create(stopped / name, b"", durable=durable)
+    return _end(agent_lock(hive.layout, name), name, timeout_s)
 
 
-def start_agent(layout: Layout, name: str, *, durable: bool) -> bool:
-    """Have a stopped agent started again, by the supervisor if there is one. False if it was not stopped."""
+def start_agent(hive: Parts, name: str) -> bool:
+    """Have a stopped agent started again, by the supervisor if there is one. False if it was not stopped. Raises UserError if
+    there is none of that name."""
+    hive.agent_files.get(name)
     try:
-        (layout.stopped / name).unlink()
+        (hive.layout.stopped / name).unlink()
     except (FileNotFoundError, NotADirectoryError):
         return False
-    if durable:
-        fsync_folder(layout.stopped)
-    ring(layout.doorbells, SUPERVISOR)
+    if hive.config.durable:
+        fsync_folder(hive.layout.stopped)
+    ring(hive.layout.doorbells, SUPERVISOR)
     return True
 
 
-def _end(lock: Lock, what: str, timeout_s: float) -> Ended | None:
+def _end(lock: Lock, what: str, timeout_s: float) -> Ended:
     pid = _holder(lock)
     if pid is None:
-        return None
+        return Ended(None, over=True)
     if not is_here(holder := lock.holder() or {}):
         mend = "end it there"
         raise HeldLock(f"{what} is held by {told_of(holder)}", where=lock.path, holder=holder, mend=mend)

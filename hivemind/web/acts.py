@@ -168,10 +168,8 @@ def stop_one(hive: Hive, form: Form, _: Sequence[Upload]) -> Done:
     from hivemind.swarm.shutdown import stop_agent
 
     name = check_name(form["agent"], "agent name")
-    if hive.agent_files.get(name).outside:
-        raise UserError(f"{name} comes from outside (mind: mcp)", mend="end its program where it runs")
-    ended = stop_agent(hive.layout, name, durable=hive.config.durable, timeout_s=_ENDS_S)
-    said = f"{name} is stopped." if ended is None or ended.over else f"{name} is told to end, and has not yet."
+    over = stop_agent(hive, name, timeout_s=_ENDS_S).over
+    said = f"{name} is stopped." if over else f"{name} is told to end, and has not yet."
     return Done(said, f"/agents/{name}", {"act": "agent stop", "agent": name})
 
 
@@ -179,8 +177,7 @@ def start_one(hive: Hive, form: Form, _: Sequence[Upload]) -> Done:
     from hivemind.swarm.shutdown import start_agent
 
     name = check_name(form["agent"], "agent name")
-    hive.agent_files.get(name)
-    was = start_agent(hive.layout, name, durable=hive.config.durable)
+    was = start_agent(hive, name)
     said = f"{name} is started, if the swarm is up." if was else f"{name} was not stopped."
     return Done(said, f"/agents/{name}", {"act": "agent start", "agent": name})
 
