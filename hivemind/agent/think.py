@@ -30,7 +30,7 @@ def think(agent: Agent, turn: Turn) -> None:
     if turn.focus.blocked is not None:
         agent.take_lease(turn.focus)  # raises Parking: what stands in the way is another's to mend
     if agent.works_by_rule(turn):
-        turn.thought = agent.rule.think(turn, agent.schemas)
+        turn.thought = agent.rule.think(turn, ())  # it knows its tools
         return
     talk = agent.conversation(turn)
     if talk.pending:

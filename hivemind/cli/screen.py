@@ -5,7 +5,6 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from types import TracebackType
 
 from hivemind.cli.text import terminal_size
 
@@ -32,9 +31,7 @@ class Screen:
     def __enter__(self) -> Screen:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         if self._drawn:  # the last line was a hint for as long as it went on; what the terminal echoed (^C) goes too
             sys.stdout.write(f"{_WRAP}\x1b[1A\r{_TO_SCREEN_END}")
             sys.stdout.flush()

@@ -7,7 +7,6 @@ import select
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
-from types import TracebackType
 
 from hivemind.errors import UserError
 
@@ -94,8 +93,6 @@ class Bell:
     def __enter__(self) -> Bell:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         os.close(self._heard)
         os.close(self._rung)

@@ -11,7 +11,7 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING, Any
 
-from hivemind.boundary import Unreadable, boundary
+from hivemind.boundary import boundary
 from hivemind.cli.command import Answer, Text, command
 from hivemind.cli.opening import anywhere, known_name, open_hive
 from hivemind.cli.output import table_lines
@@ -102,16 +102,9 @@ def _pairs(given: Iterable[str], tool: Tool) -> dict[str, Any]:
         kind = fields.get(name, {}).get("type")
         if kind == "array" and not text.startswith("["):
             told.setdefault(name, []).append(text)
+        elif kind in ("array", "object"):
+            with boundary("text of JSON", name):
+                told[name] = json.loads(text)
         else:
-            told[name] = _value(name, text, kind)
+            told[name] = text  # the tool makes a number of it
     return told
-
-
-def _value(name: str, text: str, kind: str | None) -> Any:
-    if kind in ("string", None):
-        return text
-    try:
-        with boundary(kind, name):
-            return json.loads(text)
-    except Unreadable:
-        raise UserError(f"{text!r} is not of the type {kind}", where=name) from None

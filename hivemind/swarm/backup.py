@@ -97,7 +97,8 @@ def restore_hive(backup: Path, target: Path) -> Path:
     if backup in target.parents:
         raise UserError("lies in the backup", where=target, mend="name a folder outside of it")
     with _partial(target, durable=load_hive(Layout(backup)).durable) as part:
-        _Copy(backup, part, whole=True).bring_up_to_date()
+        take = _Copy(backup, part).take_file
+        shutil.copytree(backup, part, symlinks=True, ignore=_special, copy_function=take, dirs_exist_ok=True)
         reached("restore.copied")
         (Layout(part).state / RECORD).unlink()
     return target
@@ -133,10 +134,10 @@ def _partial(target: Path, *, durable: bool) -> Iterator[Path]:
 
 
 class _Copy:
-    """A copy of the tree `source` at `target`. With `whole` nothing is left out."""
+    """A copy of the tree `source` at `target`."""
 
-    def __init__(self, source: Path, target: Path, *, whole: bool = False) -> None:
-        self._source, self._target, self._whole = source, target, whole
+    def __init__(self, source: Path, target: Path) -> None:
+        self._source, self._target = source, target
         self._known: dict[str, _Look] = {}
         self._letters: dict[int, str] = {}  # of each one a place in the copy: a letter has a name in several mailboxes
 
@@ -153,17 +154,15 @@ class _Copy:
         for path in reversed(gone):
             _remove(self._target / path)
         self._known = now
-        for path in reversed([path for path in now if now[path][:1] == (stat.S_IFDIR,)]) if self._whole else ():
-            shutil.copystat(self._source / path, self._target / path)
         return any(not _RESTLESS.match(path) for path in (*new, *gone))
 
     def _look(self, below: str) -> Iterator[tuple[str, _Look]]:
         """What lies below a folder, parents first: relative paths, and how each looks."""
-        letters = not self._whole and _LETTERS.match(f"{below}/x")
+        letters = _LETTERS.match(f"{below}/x")
         with suppress(FileNotFoundError), os.scandir(self._source / below) as entries:
             for entry in entries:
                 path = f"{below}/{entry.name}".lstrip("/")
-                if not self._whole and _LEFT_OUT.match(path):
+                if _LEFT_OUT.match(path):
                     continue
                 if letters:
                     yield path, (entry.inode(),)
@@ -173,9 +172,9 @@ class _Copy:
                 except FileNotFoundError:
                     continue
                 if stat.S_ISDIR(found.st_mode):
-                    whole = not self._whole and _WHOLE.match(path) is not None
+                    whole = _WHOLE.match(path) is not None
                     yield path, (stat.S_IFDIR, found.st_ino, found.st_mtime_ns if whole else 0)
-                    if not whole and (self._whole or not _EMPTY.match(path)):
+                    if not whole and not _EMPTY.match(path):
                         yield from self._look(path)
                 elif stat.S_ISREG(found.st_mode) or stat.S_ISLNK(found.st_mode):
                     yield path, (found.st_mode, found.st_ino, found.st_size, found.st_mtime_ns)
@@ -183,7 +182,7 @@ class _Copy:
     def _take(self, path: str) -> None:
         source, target = self._source / path, self._target / path
         found = os.lstat(source)
-        if stat.S_ISDIR(found.st_mode) and not self._whole and _WHOLE.match(path):
+        if stat.S_ISDIR(found.st_mode) and _WHOLE.match(path):
             _remove(target)
             shutil.copytree(source, target, symlinks=True, ignore=_special)
         elif stat.S_ISDIR(found.st_mode):
@@ -193,13 +192,18 @@ class _Copy:
             shutil.copymode(source, target)
         else:
             _remove(target)
-            twin = self._letters.get(found.st_ino) if found.st_nlink > 1 else None
-            if twin is not None and os.path.lexists(twin):
-                os.link(twin, target, follow_symlinks=False)
-            else:
-                shutil.copy2(source, target, follow_symlinks=False)
-            if found.st_nlink > 1:
-                self._letters[found.st_ino] = os.fspath(target)
+            self.take_file(source, target)
+
+    def take_file(self, source: str | Path, target: str | Path) -> None:
+        """Copy a file or a link; a further name of a letter becomes one again."""
+        found = os.lstat(source)
+        twin = self._letters.get(found.st_ino) if found.st_nlink > 1 else None
+        if twin is not None and os.path.lexists(twin):
+            os.link(twin, target, follow_symlinks=False)
+        else:
+            shutil.copy2(source, target, follow_symlinks=False)
+        if found.st_nlink > 1:
+            self._letters[found.st_ino] = os.fspath(target)
 
 
 def _copy_database(path: Path, state: Path) -> None:

@@ -163,10 +163,11 @@ class _Warming:
         self._files.look()
         hive.count_tokens.warm()
         TaskForm.model_rebuild()
-        for tool in TOOLS.values():
-            tool.schema()
-        for mind in {str(config.mind): config.mind for config in hive.agents.values()}.values():
+        minds = {str(config.mind): config.mind for config in hive.agents.values()}
+        for mind in minds.values():
             warm_mind(mind)
+        for tool in TOOLS.values() if minds.keys() - {"extractive", "mcp"} else ():  # who works by rule is told of none
+            tool.schema()
         rehearse_in, self._rehearse_in = self._rehearse_in, None
         if rehearse_in is not None:
             try:

@@ -59,7 +59,7 @@ _COMMANDS = frozenset({"command", "run"})
 class Arguments(BaseModel):
     """The arguments of a tool; unknown ones are refused, so that a slip is seen."""
 
-    model_config = ConfigDict(extra="forbid", frozen=True)
+    model_config = ConfigDict(extra="forbid", frozen=True, defer_build=True)
 
     @model_validator(mode="before")
     @classmethod

@@ -24,7 +24,7 @@ from starlette.responses import HTMLResponse, PlainTextResponse, RedirectRespons
 from starlette.routing import Mount, Route
 from starlette.staticfiles import StaticFiles
 
-from hivemind.errors import HivemindError, UserError, system_error
+from hivemind.errors import HivemindError, UserError, exit_line
 from hivemind.hive import Hive
 from hivemind.layout import HUMAN
 from hivemind.loopback import LOOPBACK, listen_on
@@ -106,12 +106,8 @@ class _App:
             with self._site.mutex:
                 page = make(self._site, query, **request.path_params)
                 return HTMLResponse(self._drawn(page, request, query))
-        except UserError as error:
-            return self._failed(request, str(error), 404 if request.method == "GET" else 400)
-        except HivemindError as error:
-            return self._failed(request, str(error), 500)
-        except OSError as error:
-            return self._failed(request, system_error(error), 500)
+        except (HivemindError, OSError) as error:
+            return self._failed(request, error)
 
     def _drawn(self, page: Page, request: Request, query: Query) -> str:
         part = request.headers.get("hx-target") if request.headers.get("hx-request") else None
@@ -120,7 +116,9 @@ class _App:
         context = chrome(self._site, page, request.url.path, key=self._key, here=here, said=said)
         return self._render.page(page.template, context, part)
 
-    def _failed(self, request: Request, why: str, status: int) -> Response:
+    def _failed(self, request: Request, error: HivemindError | OSError) -> Response:
+        why = exit_line(error)[0]
+        status = 500 if not isinstance(error, UserError) else 404 if request.method == "GET" else 400
         page = Page("wrong.html", {"why": why}, "Not found" if status == 404 else "Refused")
         try:
             context = chrome(self._site, page, request.url.path, key=self._key)
@@ -192,11 +190,9 @@ class _App:
                 raise UserError("there is no such thing to do here")
             done = self._done(Hive.open(self._root), act, form, files)
         except KeyError as error:
-            return self._failed(request, f"the form lacks {error}", 400)
-        except HivemindError as error:
-            return self._failed(request, str(error), 400)
-        except OSError as error:
-            return self._failed(request, system_error(error), 500)
+            return self._failed(request, UserError(f"the form lacks {error}"))
+        except (HivemindError, OSError) as error:
+            return self._failed(request, error)
         note = secrets.token_urlsafe(6)
         self._notes[note] = done.said
         while len(self._notes) > _NOTES:

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
 import re
+import threading
+import weakref
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
@@ -44,15 +47,23 @@ _LONGEST_NAME = 64
 
 
 class Client:
-    """The model of a config, and the connections to it. Its own library never asks twice: patience is the mind's."""
+    """The model of a config, the connections to it, and the thread with the event loop that they live in: the libraries are
+    asynchronous, and the agent and the thread that folds a task's conversation ask the same model.
+
+    Its own library never asks twice: patience is the mind's.
+    """
 
     def __init__(self, config: ModelConfig, root: Path | None = None) -> None:
         self._config, self._root = config, root
         self._key = config.key()
         self._http = http_client(config)
         self._model = open_model(config, self._http)
+        self._loop = asyncio.new_event_loop()
+        self._thread = threading.Thread(target=_serve, args=(self._loop,), name="model", daemon=True)
+        self._thread.start()
+        weakref.finalize(self, _stop, self._loop)
 
-    async def ask(
+    def ask(
         self,
         messages: Sequence[ChatMessage],
         tools: Sequence[ToolSchema],
@@ -60,6 +71,16 @@ class Client:
         max_output: int,
     ) -> Answer:
         """The answer to a conversation, of at most so many tokens. Raises MindError and its kinds."""
+        asked = self._ask(messages, tools, schema, max_output)
+        return asyncio.run_coroutine_threadsafe(asked, self._loop).result()
+
+    async def _ask(
+        self,
+        messages: Sequence[ChatMessage],
+        tools: Sequence[ToolSchema],
+        schema: Mapping[str, Any] | None,
+        max_output: int,
+    ) -> Answer:
         asked, parameters = _model_messages(messages, self._config.name, self._root), self._parameters(tools, schema)
         settings = self._config.settings(max_output)
         try:
@@ -70,8 +91,11 @@ class Client:
             raise in_our_words(error, self._key) from None
         return self._answer(response)
 
-    async def close(self) -> None:
-        await self._http.aclose()
+    def close(self) -> None:
+        """Let go of the connections and end the thread."""
+        asyncio.run_coroutine_threadsafe(self._http.aclose(), self._loop).result()
+        _stop(self._loop)
+        self._thread.join()
 
     def _parameters(self, tools: Sequence[ToolSchema], schema: Mapping[str, Any] | None) -> ModelRequestParameters:
         defined = [
@@ -99,6 +123,19 @@ class Client:
             if isinstance(part, ToolCallPart)
         )
         return Answer(text, calls, response.finish_reason == "length", used, _opaque(response))
+
+
+def _serve(loop: asyncio.AbstractEventLoop) -> None:
+    asyncio.set_event_loop(loop)
+    try:
+        loop.run_forever()
+    finally:
+        loop.close()
+
+
+def _stop(loop: asyncio.AbstractEventLoop) -> None:
+    if not loop.is_closed():
+        loop.call_soon_threadsafe(loop.stop)
 
 
 def _given(arguments: str | Mapping[str, Any] | None) -> str | Mapping[str, Any] | None:

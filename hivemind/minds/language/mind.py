@@ -6,7 +6,6 @@ import hashlib
 import json
 import logging
 import threading
-import weakref
 from collections.abc import Callable, Mapping, Sequence
 from copy import copy
 from dataclasses import replace
@@ -31,8 +30,6 @@ from hivemind.minds.mind import ChatMessage, MindError, MindUnavailable, Thought
 from hivemind.minds.patience import Patience
 
 if TYPE_CHECKING:
-    import asyncio
-
     from hivemind.minds.language.client import Client
 
 __all__ = ["CORRECTIONS", "LanguageMind", "warm"]
@@ -47,70 +44,33 @@ _PATCHES = frozenset({"EpisodePatches", "MemoryPatch"})
 
 
 class _Line:
-    """The thread with an event loop, and the connections in it, of a mind and of all that are counted by other meters; started
-    with the first question, so that an agent that asks nothing has none.
-
-    The client libraries are asynchronous and keep connections open in the loop that they were made in; the agent and the
-    thread that folds a task's conversation ask the same mind.
-    """
+    """The client of a mind and of all that are counted by other meters; opened with the first question, so that an agent that
+    asks nothing has neither connections nor their thread. (It brings asyncio and ssl, a tenth of what a swarm without a model
+    would import.)"""
 
     def __init__(self, config: ModelConfig, root: Path | None) -> None:
         self._config, self._root = config, root
         self.max_output = config.max_output
         """The most tokens of an answer: as the config says, or fewer once the provider has said so."""
         self._mutex = threading.Lock()
-        self._open: tuple[Client, asyncio.AbstractEventLoop, threading.Thread] | None = None
+        self._client: Client | None = None
 
     def ask(
         self, messages: Sequence[ChatMessage], tools: Sequence[ToolSchema], schema: Mapping[str, Any] | None
     ) -> Answer:
-        """The answer to a conversation, asked in the thread. Raises as `Client.ask` does."""
-        import asyncio  # here and below: it brings ssl, a tenth of what a swarm without a model would import
+        """The answer to a conversation. Raises as `Client.ask` does."""
+        from hivemind.minds.language.client import Client
 
-        client, loop = self._opened()
-        asked = client.ask(messages, tools, schema, self.max_output)
-        return asyncio.run_coroutine_threadsafe(asked, loop).result()
+        with self._mutex:
+            client = self._client = self._client or Client(self._config, self._root)
+        return client.ask(messages, tools, schema, self.max_output)
 
     def close(self) -> None:
         """Let go of the connections and end the thread. A later question opens others."""
         with self._mutex:
-            if self._open is not None:
-                import asyncio
-
-                client, loop, thread = self._open
-                self._open = None
-                asyncio.run_coroutine_threadsafe(client.close(), loop).result()
-                loop.call_soon_threadsafe(loop.stop)
-                thread.join()
-
-    def _opened(self) -> tuple[Client, asyncio.AbstractEventLoop]:
-        import asyncio
-
-        from hivemind.minds.language.client import Client
-
-        with self._mutex:
-            if self._open is None:
-                client, loop = Client(self._config, self._root), asyncio.new_event_loop()
-                thread = threading.Thread(target=_serve, args=(loop,), name="model", daemon=True)
-                thread.start()
-                weakref.finalize(self, _stop, loop)
-                self._open = client, loop, thread
-            return self._open[:2]
-
-
-def _serve(loop: asyncio.AbstractEventLoop) -> None:
-    import asyncio
-
-    asyncio.set_event_loop(loop)
-    try:
-        loop.run_forever()
-    finally:
-        loop.close()
-
-
-def _stop(loop: asyncio.AbstractEventLoop) -> None:
-    if not loop.is_closed():
-        loop.call_soon_threadsafe(loop.stop)
+            client, self._client = self._client, None
+            if client is not None:
+                client.close()
 
 
 class LanguageMind:
