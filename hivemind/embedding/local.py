@@ -204,9 +204,6 @@ def _batches(pieces: list[_Piece]) -> Iterator[list[_Piece]]:
         yield batch
 
 
-KINDS = ("minilm", "hashing")
-
-
 def open_kind(kind: str) -> Embedder:
     """The embedder of that kind; its model is loaded at its first use. Raises EmbedderUnavailable, KeyError."""
     if kind == "minilm":

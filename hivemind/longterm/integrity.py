@@ -23,7 +23,7 @@ from hivemind.longterm.rows import (
 )
 from hivemind.longterm.validation import digest_of
 
-__all__ = ["StoreStatus", "problems", "rebuild", "status_of", "status_of_nothing"]
+__all__ = ["StoreStatus", "problems", "rebuild", "status_from", "status_of"]
 
 NONSENSE = "what it holds makes no sense"
 """How the sentence about an entry ends that no rebuilding can mend."""
@@ -106,15 +106,13 @@ def status_of(database: MemoryDatabase, sql: Sql, embeddings: Embeddings, now: i
         f" WHERE (v.model <> ? OR length(v.vector) <> ?) AND {ALIVE}",
         (embeddings.model, 4 * embeddings.dimension, now),
     ).fetchone()
-    return _status(embeddings, entries, spaces, pending, other)
+    return status_from(embeddings, entries, spaces, pending, other)
 
 
-def status_of_nothing(embeddings: Embeddings) -> StoreStatus:
-    """The state of a store whose database is not there yet."""
-    return _status(embeddings, 0, 0, 0, 0)
-
-
-def _status(embeddings: Embeddings, entries: int, spaces: int, pending: int, other: int) -> StoreStatus:
+def status_from(
+    embeddings: Embeddings, entries: int = 0, spaces: int = 0, pending: int = 0, other: int = 0
+) -> StoreStatus:
+    """The state of a store that has so much in it, in words; without more, of one whose database is not there yet."""
     note = None
     if embeddings.embedder is None:
         note = f"full-text search only: {HOW_TO_EMBED}"

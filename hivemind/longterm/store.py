@@ -29,7 +29,7 @@ from hivemind.longterm.entry import (
 )
 from hivemind.longterm.errors import EntryInvalid, LongtermError
 from hivemind.longterm.filters import Filter
-from hivemind.longterm.integrity import StoreStatus, problems, rebuild, status_of, status_of_nothing
+from hivemind.longterm.integrity import StoreStatus, problems, rebuild, status_from, status_of
 from hivemind.longterm.namespace import Namespace, check_namespace, check_prefix
 from hivemind.longterm.rows import (
     Meaning,
@@ -508,7 +508,7 @@ class MemoryStore(DatabaseOwner):
     def status(self) -> StoreStatus:
         """How much it holds, by which model it is searched, what waits. Makes no database."""
         if self.database.path != ":memory:" and not self.database.was_made:
-            return status_of_nothing(self.embeddings)
+            return status_from(self.embeddings)
         with self.database.read() as sql:
             return status_of(self.database, sql, self.embeddings, self._now())
 

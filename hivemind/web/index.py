@@ -10,7 +10,7 @@ from __future__ import annotations
 import os
 import time
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sized
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime
@@ -20,7 +20,7 @@ from typing import Any
 from hivemind.boundary import boundary
 from hivemind.errors import HivemindError, UserError
 from hivemind.fs import Log, time_tells
-from hivemind.fs.database import DerivedDatabase, Schema, Sql
+from hivemind.fs.database import DerivedDatabase, Schema, Sql, select_among
 from hivemind.hive import Hive
 from hivemind.layout import archived_places
 from hivemind.presence.agent_log import AgentLog
@@ -315,17 +315,11 @@ class Index:
 
     def spent_on(self, tasks: Iterable[str]) -> dict[str, Used]:
         """What was used for each of these tasks so far."""
-        wanted = list(tasks)
-        rows = self._all(
-            "SELECT task, sum(tokens), sum(money), sum(unpriced), sum(turns) FROM used"
-            f" WHERE task IN ({_marks(wanted)}) GROUP BY 1",
-            wanted,
+        spent = (
+            "SELECT task, sum(tokens), sum(money), sum(unpriced), sum(turns) FROM used WHERE task IN KEYS GROUP BY 1"
         )
-        return {task: Used(*row) for task, *row in rows}
-
-
-def _marks(values: Sized) -> str:
-    return ",".join("?" * len(values))
+        with self._database.read() as sql:
+            return {task: Used(*row) for task, *row in select_among(sql, spent, tasks)}
 
 
 def _book(sql: Sql, task: str, slots: Mapping[Any, Used]) -> None:
