@@ -13,7 +13,7 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, field_valida
 from hivemind.boundary import boundary, read_input
 from hivemind.errors import UserError
 from hivemind.frontmatter import MAX_BYTES, parse, validate
-from hivemind.layout import EXCHANGE, HUMAN, Layout
+from hivemind.layout import EXCHANGE, HUMAN, POSTMASTER, Layout
 from hivemind.names import check_name, is_name
 from hivemind.tokens import DEFAULT_ENCODING, LEAST_CONTEXT
 
@@ -40,7 +40,12 @@ __all__ = [
 SHARED = 0o2770
 """The mode of a folder that a group shares: what is made in it belongs to the group as well."""
 
-_TAKEN = {HUMAN: "the operator's own name", EXCHANGE: "the name of the process that links hives"}  # no agent's
+TAKEN = {
+    HUMAN: "the operator's own name",
+    EXCHANGE: "the name of the process that links hives",
+    POSTMASTER: "the name that the hive's own letters come from",
+}
+"""Names that no agent may have, and whose each is."""
 
 
 class _Strict(BaseModel):
@@ -368,7 +373,7 @@ class Agents(Collection[str]):
 
     def __iter__(self) -> Iterator[str]:
         return iter(
-            [*self.known, *(name for name in self.aside if is_name(name) and name not in (*_TAKEN, *self.known))]
+            [*self.known, *(name for name in self.aside if is_name(name) and name not in (*TAKEN, *self.known))]
         )
 
     def __len__(self) -> int:
@@ -411,8 +416,8 @@ def load_agents(layout: Layout, hive: HiveConfig) -> Agents:
 def check_agent_name(text: object) -> str:
     """The name that an agent may have, as `check_name`. Raises UserError for those of others, too."""
     name = check_name(text, "agent name")
-    if name in _TAKEN:
-        raise UserError(f"{name!r} is {_TAKEN[name]}", mend="choose another")
+    if name in TAKEN:
+        raise UserError(f"{name!r} is {TAKEN[name]}", mend="choose another")
     return name
 
 

@@ -12,11 +12,23 @@ from pathlib import Path
 from hivemind.errors import UserError
 from hivemind.names import check_name
 
-__all__ = ["ANY", "CONFIG_NAME", "EXCHANGE", "HUMAN", "MONTH", "Layout", "archived_places", "find_hive", "month_of"]
+__all__ = [
+    "ANY",
+    "CONFIG_NAME",
+    "EXCHANGE",
+    "HUMAN",
+    "MONTH",
+    "POSTMASTER",
+    "Layout",
+    "archived_places",
+    "find_hive",
+    "month_of",
+]
 
 CONFIG_NAME = "hive.yaml"
 HUMAN = "human"
 EXCHANGE = "exchange"
+POSTMASTER = "postmaster"
 """The process that carries tasks and mail to linked hives, and its mailbox: what is to be sent."""
 ANY = "any"
 """What `where:` of a task says if any linked hive may take it; no hive has that name."""

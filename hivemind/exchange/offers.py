@@ -15,8 +15,7 @@ from hivemind.exchange.files import MOST_BYTES, of_task, received, write_result
 from hivemind.exchange.schema import tell
 from hivemind.frontmatter import parse, split
 from hivemind.fs import reached
-from hivemind.layout import ANY, EXCHANGE, HUMAN
-from hivemind.mail import POSTMASTER
+from hivemind.layout import ANY, EXCHANGE, HUMAN, POSTMASTER
 from hivemind.presence.parts import Parts
 from hivemind.presence.watching import ring_all
 from hivemind.tasks import Task, TaskMoved

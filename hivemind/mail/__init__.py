@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from hivemind.mail.addressing import POSTMASTER
 from hivemind.mail.intake import Intake, count_waiting
 from hivemind.mail.mail import Mail
 from hivemind.mail.message import Attachment, Message, MessageSummary, SendReport
 
-__all__ = ["POSTMASTER", "Attachment", "Intake", "Mail", "Message", "MessageSummary", "SendReport", "count_waiting"]
+__all__ = ["Attachment", "Intake", "Mail", "Message", "MessageSummary", "SendReport", "count_waiting"]

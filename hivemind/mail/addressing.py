@@ -8,13 +8,12 @@ from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass
 
 from hivemind.errors import UserError
-from hivemind.layout import EXCHANGE, HUMAN
+from hivemind.layout import EXCHANGE, HUMAN, POSTMASTER
 from hivemind.mail.header import addresses, one_line
 from hivemind.names import address, is_name, slug
 
-__all__ = ["POSTMASTER", "Addressing", "Recipient", "unknown_agent"]
+__all__ = ["Addressing", "Recipient", "unknown_agent"]
 
-POSTMASTER = "postmaster"
 _OUTSIDE = re.compile(r"[!#-'*+\-./0-9=?A-Z^_`a-z{|}~]{1,100}@[A-Za-z0-9.-]{1,100}")
 
 

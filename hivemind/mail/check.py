@@ -11,9 +11,10 @@ from pathlib import Path
 
 from hivemind import fs
 from hivemind.boundary import Unreadable
+from hivemind.config import TAKEN
 from hivemind.fs.check import listed
 from hivemind.fs.finding import Aside, Finding
-from hivemind.layout import EXCHANGE, HUMAN, Layout
+from hivemind.layout import Layout
 from hivemind.mail.mail import Mail
 from hivemind.mail.maildir import SUBFOLDERS, Entry, Maildir, is_dropping, is_unique, join, split
 from hivemind.mail.seal import Seal
@@ -61,12 +62,7 @@ def check_letters(mail: Mail, layout: Layout, name: str, aside: Aside, now: floa
 def check_strangers(layout: Layout, agents: Container[str]) -> Iterator[Finding]:
     """Mailboxes of nobody: an agent that was renamed or taken away may have left mail behind."""
     for path in listed(layout.mailboxes):
-        if (
-            path.is_dir()
-            and not path.name.startswith(".")
-            and path.name not in (HUMAN, EXCHANGE)
-            and path.name not in agents
-        ):
+        if path.is_dir() and not path.name.startswith(".") and path.name not in TAKEN and path.name not in agents:
             left = sum(1 for _ in Maildir(path).entries())
             what = f"is nobody's mailbox: there is no agent {path.name!r} ({left} messages in it)"
             mend = f"hivemind agent add {path.name} brings the agent back, or move the folder away"

@@ -18,8 +18,8 @@ from types import TracebackType
 from hivemind.errors import UserError, is_disk_full
 from hivemind.fs import DamagedRecord, Log, make_folder, reached
 from hivemind.fs.doorbell import Ringer
-from hivemind.layout import EXCHANGE, Layout, month_of
-from hivemind.mail.addressing import POSTMASTER, Addressing, Recipient
+from hivemind.layout import EXCHANGE, POSTMASTER, Layout, month_of
+from hivemind.mail.addressing import Addressing, Recipient
 from hivemind.mail.compose import Draft, bounce, compose
 from hivemind.mail.header import one_line
 from hivemind.mail.maildir import Boxes, Maildir, Names, is_own, sort_key

@@ -22,8 +22,7 @@ from pydantic import AwareDatetime
 from hivemind.boundary import Unreadable
 from hivemind.errors import UserError
 from hivemind.fs import Lock, load_value, reached, save_value
-from hivemind.layout import HUMAN, Layout
-from hivemind.mail import POSTMASTER
+from hivemind.layout import HUMAN, POSTMASTER, Layout
 from hivemind.masking import harmless, mask
 from hivemind.presence.parts import Parts
 from hivemind.swarm.archive import Archived, archive

@@ -119,6 +119,7 @@ class ClaimedTasks:
 
     def park(self, task: Task, reason: str, until: datetime | None = None) -> Parked:
         """Record why the task does not go on by itself, for `status` and `--until-idle`; it stays its agent's."""
+        reason = mask(reason)
         parked = Parked(reason, until, self._clock())
         with self._own(task) as record:
             if record.parked is None or (record.parked.reason, record.parked.until) != (reason, until):

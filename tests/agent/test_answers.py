@@ -110,3 +110,16 @@ def test_a_power_loss_that_takes_the_plan_and_leaves_the_letters_has_none_sent_t
     os.utime(record, (0, 0))  # as written before the machine was started
     until_idle(crew.start())
     assert questions(crew) == ["Boats", "Question: Paint it."]
+
+
+@pytest.mark.parametrize(("count", "planned"), [(250, 250), (1001, 0)])
+def test_a_list_is_planned_whole_and_one_that_is_too_long_is_refused_not_cut(
+    crew: Crew, count: int, planned: int
+) -> None:
+    crew.drop("".join(f"* What is thing number {number}?\n" for number in range(count)))
+    agent = crew.start()
+    while not agent.hive.tasks.outcome("t") and len(agent.hive.steps.list("t")) < 2:
+        agent.cycle()
+    assert len(agent.hive.steps.list("t")) == planned
+    if not planned:
+        assert "1,001 questions" in (crew.root / "tasks/failed/t/error.md").read_text()

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from hivemind import Hive
 from hivemind.config import LimitsConfig
 from hivemind.errors import UserError
 from hivemind.masking import keep_secrets
@@ -32,6 +33,15 @@ def test_what_a_persons_task_says_is_masked_in_the_working_memory_too(crew):
     until_idle(crew.start())
     assert (crew.root / "tasks/done/t/result.md").exists()
     assert holding(crew, secret) == {"tasks/done/t/task.md", "tasks/done/t/task.json"}
+
+
+def test_what_a_task_waits_for_is_told_without_the_secret_in_it(crew: Crew) -> None:
+    secret = "ghp_a1b2c3d4e5f6g7h8i9j0k1l2m3n4"
+    crew.drop(f"---\nsteps: [{{wait: {{human: 'Use {secret} ?'}}}}]\n---\nAsk.\n")
+    until_idle(crew.start())
+    parked = Hive.open(crew.root).tasks.get("t").parked
+    assert parked is not None
+    assert "Use [masked] ?" in parked.reason
 
 
 @pytest.mark.shows("key: agents/<agent>.yaml: env")

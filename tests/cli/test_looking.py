@@ -96,7 +96,7 @@ def test_an_agent_is_added_with_a_mailbox_and_a_second_of_that_name_refused(run:
 
 @pytest.mark.parametrize(
     "words",
-    [["human"], ["exchange"], ["../x"], ["x", "--role", "a b"], ["x", "--mind", "dream"], ["analyst"]],
+    [["human"], ["exchange"], ["postmaster"], ["../x"], ["x", "--role", "a b"], ["x", "--mind", "dream"], ["analyst"]],
     ids=" ".join,
 )
 def test_a_bad_agent_is_refused_and_nothing_is_written(run: Command, hive: Path, words: list[str]) -> None:

@@ -105,7 +105,9 @@ def test_a_message_by_hand_and_a_message_of_ours_are_healthy(hive: Hive, visit) 
 
 def test_nobodys_mailbox_and_dead_letters_are_notes(hive: Hive) -> None:
     hive.mail.ensure("gone")
+    hive.mail.ensure("postmaster")
     (hive.layout.mailbox("human") / ".Dead" / "cur" / "1700000000.M1P1.host:2,").write_text("x")
     said = {note.where: note.what for note in examine(Patient(hive.layout)) if note.note}
     assert "nobody's mailbox" in said["mailboxes/gone"]
+    assert "mailboxes/postmaster" not in said
     assert "1 dead letter:" in said["mailboxes/human/.Dead"]

@@ -33,7 +33,7 @@ def test_a_repeated_item_is_one_step_and_checkboxes_are_left_out():
 @given(st.text(), st.text())
 def test_every_text_gives_a_plan_without_empty_or_repeated_steps(title, text):
     steps = plan_steps(title, text)
-    assert 1 <= len(steps) <= 200
+    assert steps
     assert all(step.strip() for step in steps)
     assert len(set(steps)) == len(steps)
     assert steps == plan_steps(title, text)

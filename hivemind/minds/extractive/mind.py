@@ -14,6 +14,7 @@ __all__ = ["NOTHING_FOUND", "NO_ANSWER", "ExtractiveMind"]
 
 NOTHING_FOUND = "Nothing relevant was found in knowledge/, the attachments or memory."
 NO_ANSWER = "Nothing in the hive answers this. What comes nearest may help"
+_MOST_STEPS = 1000  # that `plan_steps` takes
 _SENTENCE = re.compile(r"(?<=[.!?])\s+")
 
 
@@ -29,6 +30,9 @@ class ExtractiveMind:
         match turn.focus.tool:
             case "plan_steps":
                 steps = plan_steps(turn.focus.title, turn.focus.text)
+                if len(steps) > _MOST_STEPS:
+                    reason = f"it has {len(steps):,} questions and list items: divide it into tasks of {_MOST_STEPS:,} at most"
+                    return _do("That is too much for one task.", Action("fail_task", {"reason": reason}))
                 wishes = [{"title": step, "ask": step} for step in steps]
                 return _do("One step per question or list item.", Action("plan_steps", {"steps": wishes}))
             case "finish_step" | "verify_step":

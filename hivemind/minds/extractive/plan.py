@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import re
 
-__all__ = ["MAX_STEPS", "plan_steps", "questions_in"]
+__all__ = ["plan_steps", "questions_in"]
 
-MAX_STEPS = 200
 _FENCE = re.compile(r"^\s*(```|~~~)")
 _ITEM = re.compile(r"^ {0,3}(?:[-*+]|\d{1,4}[.)])\s+(?:\[[ xX]\]\s+)?(?P<text>\S.*)$")
 _HEADING = re.compile(r"^ {0,3}#{1,6}\s")
@@ -16,14 +15,14 @@ _SENTENCE = re.compile(r"(?<=[.!?])[\"')\]]*\s+")
 def plan_steps(title: str, text: str) -> list[str]:
     """What to find out, in the order of the text: its list items and questions, or else the title or first sentence.
 
-    Never empty, no repeats, at most 200; what stands in fenced code is not read.
+    Never empty, no repeats; what stands in fenced code is not read.
     """
     found = _items_and_questions(text)
     if len(found) > 1 and found[0] == _squeeze(title):
         del found[0]  # a heading that asks what its items ask
     if not found:
         found = [title] if title.strip() else [_squeeze(text)[:200] or "(an empty task)"]
-    return list(dict.fromkeys(found))[:MAX_STEPS]
+    return list(dict.fromkeys(found))
 
 
 def questions_in(subject: str, text: str) -> list[str]:
