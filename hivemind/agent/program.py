@@ -34,6 +34,7 @@ from hivemind.minds.agents import AgentMind, Line, last_line
 from hivemind.minds.meter import priced
 from hivemind.taskrun.conversation import Conversation
 from hivemind.taskrun.waits import Parking
+from hivemind.tasks import TaskMoved
 from hivemind.tools.excerpt import LONGEST, shortened
 
 if TYPE_CHECKING:
@@ -42,7 +43,7 @@ if TYPE_CHECKING:
 __all__ = ["run_program"]
 
 _GRACE_S = 30.0  # for a program to end by itself once nothing is left for it to do
-_LOOK_S = 10.0
+_LOOK_S = 1.0  # bounds how late is noticed that its task was cancelled
 _CALL_S = 10.0  # in which a call that has begun to arrive must be there
 _CHUNK = 1 << 16
 _MOST_LINE, _MOST_OUTPUT = 8 << 20, 256 << 20
@@ -143,6 +144,8 @@ class _Run:
             ready = readable(watched, max(0.0, left))
             if agent.leaving():
                 raise MindUnavailable("the agent was told to end")
+            if self._work is not None and self._work.taken_away:
+                raise TaskMoved("its task was taken away", where=self._work.task.id)
             if ready:
                 quiet = time.monotonic() + config.quiet_s
             while output in ready:

@@ -208,6 +208,11 @@ class TaskRun:
         """True once the task was closed here."""
         return self._folder != self.task.path
 
+    @property
+    def taken_away(self) -> bool:
+        """Whether it was moved out of active/ by another hand, as a task is that a person cancels."""
+        return not self.ended and not self.task.path.exists()
+
     def concerns(self, task_id: str) -> bool:
         """Whether what is said about that task is said to this one: about itself, the one it is a part of, or a part of it."""
         return task_id in (self.task.id, self.task.parent) or task_id in self.task.subtasks

@@ -29,6 +29,7 @@ from hivemind.guarded import Guarded
 from hivemind.masking import Masker, is_secret_name
 from hivemind.taskrun.planned_step import PlannedStep
 from hivemind.taskrun.report import printed
+from hivemind.tasks import TaskMoved
 from hivemind.tools.excerpt import Call, result_limit, shortened_file
 from hivemind.tools.path_access import readable
 from hivemind.tools.sandbox import sandboxed
@@ -40,6 +41,7 @@ __all__ = ["COMMAND_TOOLS", "CommandResult", "clean_environment", "run_program"]
 _TIMEOUT_S = 120.0
 _TAIL_CHARS = 400
 _HEADER_CHARS = 200
+_LOOK_S = 0.25  # bounds how late is noticed that a task was cancelled, and an end whose pipe a child keeps open
 _TIMED_OUT = 124  # as timeout(1) says it
 _KEPT = re.compile(r"PATH|HOME|LANG|LANGUAGE|LC_\w+|TZ|TMPDIR|USER|LOGNAME|SHELL|VIRTUAL_ENV|PYTHON\w*")
 _SEARCHED = frozenset({"PATH", "PYTHONPATH"})
@@ -124,12 +126,14 @@ def _run(
                 limits=config.limits,
                 environment=clean_environment(os.environ, _told(session, step), in_project=in_project),
                 lifeline=session.lifeline,
-                stopping=session.stopping,
+                stopping=lambda: session.stopping() or work.taken_away,
                 timeout_s=timeout_s,
                 sandbox=config.sandbox,
                 roots={**session.hive.config.bound(session.hive.layout), **work.worktrees.bound()},
                 durable=durable,
             )
+            if work.taken_away:
+                raise TaskMoved("the command was stopped: its task was taken away", where=work.task.id)
             if durable:
                 fs.fsync_folder(work.task.path)
         except OSError as error:
@@ -284,8 +288,8 @@ def run_program(
     `output`, which is on the disk before this returns if `durable`. A sandbox shows it `folder` and the `roots`, see `sandboxed`.
 
     Ends early, and its whole process group with it, when a limit is reached, when `lifeline` closes or `stopping()` turns
-    true (looked at when a signal arrives). Raises OSError if the output can't be written, UserError if there can be no
-    sandbox of that kind.
+    true (looked at four times a second, and when a signal arrives). Raises OSError if the output can't be written,
+    UserError if there can be no sandbox of that kind.
     """
     argv = ["sh", "-c", command] if isinstance(command, str) else list(command)
     if sandbox == "bwrap":
@@ -359,18 +363,13 @@ class _Reading:
             left = deadline - time.monotonic()
             if left <= 0:
                 return "its time was up"
-            # A quarter of a second bounds how late an end without output (a child keeps the pipe open) is noticed.
-            ready = sockets.readable(watched, min(left, 0.25))
+            ready = sockets.readable(watched, min(left, _LOOK_S))
             if self._lifeline in ready:
                 return "the agent's parent is gone"
-            if pipe in ready:
-                data = os.read(pipe, 65_536)
-                if not data:  # the pipe is closed: wait for the process itself
-                    ended = self._process.wait(max(0.0, deadline - time.monotonic())) is not None
-                    return None if ended else "its time was up"
+            if pipe in ready and (data := os.read(pipe, 65_536)):
                 self._take(data)
-            elif self._process.wait(0) is not None:
-                return None
+            elif self._process.wait(min(left, _LOOK_S) if pipe in ready else 0.0) is not None:
+                return None  # where the pipe is closed, the process itself was waited for
 
     def _take(self, data: bytes, *, last: bool = False) -> None:
         self._keep(self._masker.feed(self._decoder.decode(data, last)))

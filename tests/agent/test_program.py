@@ -3,19 +3,23 @@
 from __future__ import annotations
 
 import json
+import logging
 import socket
 import sys
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
 
 from hivemind.agent.agent import Agent
+from hivemind.cli.main import main
 from hivemind.errors import UserError
 from hivemind.masking import keep_secrets
 from hivemind.minds import MindUnavailable, open_mind
 from hivemind.taskrun.conversation import used
 from tests.agent.conftest import Crew, until_idle
 from tests.messages import lines_of
+from tests.waiting import until
 
 FAKE = Path(__file__).parents[1] / "coding" / "fake_agent.py"
 PROFILE = f"""
@@ -159,6 +163,23 @@ def test_a_program_that_ends_with_an_error_has_its_task_parked_with_its_last_wor
     until_idle(agent)
     assert [session for session, _ in prompts(coder)] == ["s1", "s1"]
     assert "It is done." in (task(coder) / "result.md").read_text()
+
+
+def test_a_program_whose_task_is_cancelled_is_ended(coder: Crew, caplog: pytest.LogCaptureFixture):
+    coder.agent_file("mind: {agent: fake, quiet_s: 20}\n")
+    coder.drop("x\n!hang\n")
+    agent = coder.start()
+
+    def cancel() -> None:
+        until((home(coder) / "prompts").exists)
+        assert main(["--hive", str(coder.root), "task", "cancel", "t"]) == 0
+
+    with caplog.at_level(logging.INFO), ThreadPoolExecutor() as pool:
+        cancelling = pool.submit(cancel)
+        agent.cycle()
+        cancelling.result()
+    assert "its task was taken away" in caplog.text
+    assert agent.hive.leases.list() == []
 
 
 def test_a_killed_program_is_run_again_in_its_session(coder: Crew):

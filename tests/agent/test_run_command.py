@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import os
 import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 
 from hivemind.errors import UserError
+from hivemind.minds.extractive import ExtractiveMind
 from hivemind.tools import TOOLS
 from hivemind.tools.sandbox import check_sandbox
 from tests.agent.conftest import Crew, doing, hands, until_idle
@@ -63,6 +65,34 @@ def test_a_command_whose_guard_is_killed_was_interrupted_and_is_run_again(crew: 
 def test_a_command_that_always_ends_with_its_guard_fails_its_task_in_the_end(crew: Crew) -> None:
     killing_its_guard(crew, 100)
     assert "times over this task" in (crew.root / "tasks/failed/t/error.md").read_text()
+
+
+CANCEL = f"{sys.executable} -m hivemind task cancel t"
+
+
+@pytest.mark.parametrize(
+    ("by", "how"),
+    [
+        ("mind", CANCEL),
+        ("run", f"{CANCEL}; exec >&- 2>&-"),  # the end of its pipe is not its end
+        ("run", "mv $HIVEMIND_HIVE/tasks/active/t $HIVEMIND_HIVE/tasks/failed/t"),
+    ],
+)
+def test_the_command_of_a_task_that_is_taken_away_is_ended_and_its_agent_goes_on(crew: Crew, by: str, how: str) -> None:
+    """A cancelled task kept its agent, and its command ran on to its end."""
+    crew.agent_file(SHELL)
+    command = f"{how}; sleep 20; touch {crew.root}/over"
+    step = f"run: {command!r}" if by == "run" else "title: x"
+    crew.drop(f"---\nsteps: [{{{step}}}]\n---\nx\n")
+    agent = crew.start(None if by == "run" else doing(("run_command", {"command": command})))
+    agent.cycle()
+    assert not (crew.root / "over").exists()
+    assert (crew.root / "tasks/failed/t").is_dir()
+    assert agent.hive.leases.list() == []
+    crew.drop("---\nsteps: [{run: echo next}]\n---\nx\n", "next.md")
+    agent.mind = ExtractiveMind()
+    until_idle(agent)
+    assert (crew.root / "tasks/done/next").is_dir()
 
 
 def test_three_failing_commands_in_a_row_do_not_fail_the_task(crew: Crew) -> None:
