@@ -169,12 +169,12 @@ class _Part:
         return digest.hexdigest()
 
     def _take(self, text: str) -> None:
-        for line in StringIO(self._line + text):
-            if not line.endswith("\n"):
-                self._line = line
-                return
-            self._keep(line)
-        self._line = ""
+        for piece in StringIO(text):
+            # No more of a line than can be kept, and one character that says that it goes on.
+            self._line += piece[: max(0, MAX_READ_BYTES + 1 - len(self._line))]
+            if piece.endswith("\n"):
+                self._keep(self._line)
+                self._line = ""
 
     def _keep(self, line: str) -> None:
         self.lines += 1
