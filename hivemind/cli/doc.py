@@ -19,7 +19,7 @@ from dataclasses import asdict
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from hivemind.cli.command import Answer, Arg, Positive, Text, command
-from hivemind.cli.opening import known_name, open_hive
+from hivemind.cli.opening import acting, open_hive
 from hivemind.cli.output import as_document, cut, progress, put_out, sheet, table_lines, warn
 from hivemind.cli.streams import standard_input
 from hivemind.cli.text import one_line
@@ -144,7 +144,7 @@ def note(hive: Hive, node: str, text: Text, *, author: str = HUMAN) -> Answer:
     """
     if not text.strip():
         raise UserError("the note is empty", mend="say what is to be noted")
-    return _written(hive, hive.documents.add_note(node_of(hive, node).id, text, known_name(hive, author)))
+    return _written(hive, hive.documents.add_note(node_of(hive, node).id, text, acting(hive, author)))
 
 
 def _written(hive: Hive, node: Node, *before: str) -> Answer:

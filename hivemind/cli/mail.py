@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from hivemind.cli.command import Answer, Box, Positive, Text, command
-from hivemind.cli.opening import known_agent, known_name, known_names, look_at, open_hive
+from hivemind.cli.opening import acting, known_agent, known_name, known_names, look_at, open_hive
 from hivemind.cli.output import sheet, table_lines, warn
 from hivemind.cli.text import clock_time, one_line
 from hivemind.errors import UserError
@@ -190,7 +190,7 @@ def send(
       hivemind mail send --to researcher --subject "A question" "What is a lease?"
       git diff | hivemind mail send --to reviewer,analyst --subject Diff -
     """
-    sender, receivers = known_name(hive, from_), known_names(hive, to)
+    sender, receivers = acting(hive, from_), known_names(hive, to)
     if not receivers:
         raise UserError("nobody is named to send it to", mend="--to NAME")
     return _sent(
@@ -221,7 +221,7 @@ def reply(hive: Hive, box: Box, id_: str, body: Text) -> Answer:
     examples:
       hivemind mail reply human ID "Yes, do."
     """
-    name = known_name(hive, box)
+    name = acting(hive, box)
     before = hive.mail.read(name, id_, mark=False)
     report = hive.mail.reply(name, id_, body)
     if "R" in before.flags and before.task is not None:

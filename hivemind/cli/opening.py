@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from typing import TYPE_CHECKING
 
 from hivemind.cli.output import warn
@@ -14,7 +15,18 @@ if TYPE_CHECKING:
 
     from hivemind.hive import Hive
 
-__all__ = ["anywhere", "known_agent", "known_name", "known_names", "layout_of", "listed", "look_at", "open_hive"]
+__all__ = [
+    "acting",
+    "anywhere",
+    "caller",
+    "known_agent",
+    "known_name",
+    "known_names",
+    "layout_of",
+    "listed",
+    "look_at",
+    "open_hive",
+]
 
 
 def anywhere(path: str | None) -> str | None:
@@ -55,6 +67,21 @@ def look_at(path: str | None) -> Hive:
             code = f"{error.code}: " if isinstance(error, CoordinationError) else ""
             warn(f"shown all the same, for looking only: {code}{error}")
     return hive
+
+
+def caller(hive: Hive) -> str:
+    """Who calls: a person, or the agent of this hive in one of whose commands this process runs."""
+    agent, root = os.environ.get("HIVEMIND_AGENT"), os.environ.get("HIVEMIND_HIVE")
+    return agent if agent and root == str(hive.layout.root) else HUMAN
+
+
+def acting(hive: Hive, text: str) -> str:
+    """The one that a command acts for; an agent's command acts for that agent, where it names nobody else.
+    Raises UserError."""
+    name, who = known_name(hive, text), caller(hive)
+    if name != who and HUMAN not in (name, who):
+        raise UserError(f"a command of the agent {who} cannot act for {name}", mend="leave the name out")
+    return name if who == HUMAN else who
 
 
 def known_names(hive: Hive, texts: Iterable[str] | None) -> list[str]:

@@ -14,7 +14,7 @@ from dataclasses import asdict
 from typing import TYPE_CHECKING
 
 from hivemind.cli.command import Answer, command
-from hivemind.cli.opening import known_name, look_at, open_hive
+from hivemind.cli.opening import acting, known_name, look_at, open_hive
 from hivemind.cli.output import table_lines
 from hivemind.cli.text import one_line
 from hivemind.layout import HUMAN
@@ -44,7 +44,7 @@ def paths(hive: Hive, paths: list[str], *, shared: bool = False, reason: str = "
     """
     from hivemind.tools.registry import use_by_hand
 
-    holder = known_name(hive, agent)
+    holder = acting(hive, agent)
     made = use_by_hand(hive, holder, "reserve", {"paths": paths, "shared": shared, "reason": reason})
     line = f"{holder} holds {one_line(', '.join(made['paths']))}: reservation {made['reservation']}."
     return Answer(made, [line])
@@ -84,6 +84,6 @@ def release(hive: Hive, reservation: int | None = None, *, agent: str = HUMAN) -
     """
     from hivemind.tools.registry import use_by_hand
 
-    holder = known_name(hive, agent)
+    holder = acting(hive, agent)
     ended = use_by_hand(hive, holder, "release", {} if reservation is None else {"reservation": reservation})
     return Answer(ended, [f"{holder} has released {ended['released']}."])

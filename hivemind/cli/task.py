@@ -16,12 +16,13 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
 from dataclasses import asdict, fields
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from hivemind.boundary import boundary
 from hivemind.cli.command import Answer, Arg, Positive, Text, command
-from hivemind.cli.opening import known_agent, listed, look_at, open_hive
+from hivemind.cli.opening import caller, known_agent, listed, look_at, open_hive
 from hivemind.cli.output import say, sheet, table_lines
 from hivemind.cli.text import age, fit, is_terminal, one_line
 from hivemind.errors import HivemindError, UserError
@@ -89,6 +90,7 @@ def add(
         known_agent(hive, assignee)
     task_id = hive.tasks.add(
         told,
+        by=caller(hive),
         id=id_,
         title=title,
         project=project,
@@ -326,7 +328,7 @@ def say_more(hive: Hive, id_: str, text: Text) -> Answer:
     """
     from hivemind.fs import ring
 
-    where = hive.tasks.say(id_, text)
+    where = hive.tasks.say(id_, text, by=caller(hive))
     owner = hive.tasks.get(id_).owner
     if owner is not None:
         ring(hive.layout.doorbells, owner)
@@ -403,7 +405,7 @@ def cancel(hive: Hive, ids: list[str]) -> Answer:
     examples:
       hivemind task cancel what-is-a-lease
     """
-    return _moved(hive, ids, hive.tasks.cancel, "is cancelled")
+    return _moved(hive, ids, partial(hive.tasks.cancel, by=caller(hive)), "is cancelled")
 
 
 def _moved(hive: Hive, ids: list[str], move: Callable[[str], Path], said: str) -> Answer:

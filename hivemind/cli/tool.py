@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from hivemind.boundary import boundary
 from hivemind.cli.command import Answer, Text, command
-from hivemind.cli.opening import anywhere, known_name, open_hive
+from hivemind.cli.opening import acting, anywhere, open_hive
 from hivemind.cli.output import table_lines
 from hivemind.errors import UserError
 from hivemind.layout import HUMAN
@@ -77,7 +77,7 @@ def call(
     from hivemind.tools.registry import known_tool, use_by_hand
 
     told = _whole(arguments) | _pairs(given or (), known_tool(name))
-    return Answer(use_by_hand(hive, known_name(hive, agent), name, told))
+    return Answer(use_by_hand(hive, acting(hive, agent), name, told))
 
 
 def _whole(text: str | None) -> dict[str, Any]:

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from hivemind import Hive
 from hivemind.errors import UserError
 from hivemind.minds.extractive import ExtractiveMind
 from hivemind.tools import TOOLS
@@ -184,6 +185,24 @@ def test_a_file_that_is_named_as_evidence_must_be_there_and_its_digest_is_the_ru
     [receipt] = event.payload["evidence"]
     digest = subprocess.run(["sha256sum", crew.root / "knowledge/boats.md"], capture_output=True, text=True).stdout[:64]
     assert receipt == {"kind": "LINK", "text": "knowledge/boats.md", "digest": digest}
+
+
+def test_what_a_command_calls_hivemind_for_is_done_in_its_agents_name_never_in_a_persons(crew: Crew) -> None:
+    crew.agent_file(SHELL)
+    crew.agent_file("role: analyst\n", "bob")
+    use = hands(crew)
+    tool = f"{sys.executable} -m hivemind"
+    said = use("run_command", command=f"{tool} mail send --to bob Hello && {tool} task add 'Mend it' --id made")[
+        "result"
+    ]
+    assert said["exit_status"] == 0, said["output"]
+    hive = Hive.open(crew.root)
+    [letter] = hive.mail.list("bob")
+    assert (letter.sender, hive.tasks.get("made").maker) == ("ada", "ada")
+    asked = hive.mail.send("bob", ["human"], "May I?", "").message_id
+    for command in (f"mail reply human {asked} Yes", "mail send --from bob --to human Hello"):
+        assert use("run_command", command=f"{tool} {command}")["result"]["exit_status"] != 0
+    assert [one.sender for one in hive.mail.list("human")] == ["bob"]
 
 
 @pytest.fixture
