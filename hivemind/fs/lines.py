@@ -86,7 +86,7 @@ def read_records(
             due = records[-1]["seq"] + 1
         yield records, end
         if wrong is not None:
-            if not ends or _followed(file, end):
+            if not ends or _followed(file, end, holes=holes):
                 raise _damaged(path, end, wrong)
             return
 
@@ -146,9 +146,10 @@ def records_of(line: bytes) -> list[Record]:
     return found if isinstance(found, list) and all(isinstance(one, dict) for one in found) else []
 
 
-def _followed(file: int, offset: int) -> bool:
+def _followed(file: int, offset: int, *, holes: bool) -> bool:
     """Whether a record stands at `offset` or after it: then the line there is no torn end, it was changed."""
-    return any(records_of(line) for _, lines in _whole_lines(file, offset) for line in lines.split(b"\n")[:-1])
+    lines = _whole_lines(file, offset, holes=holes)
+    return any(records_of(line) for _, many in lines for line in many.split(b"\n")[:-1])
 
 
 def whole_end(file: int, size: int, *, holes: bool = True) -> tuple[int, bytes]:

@@ -237,6 +237,21 @@ class Log:
             yield found
         if self.place.end == status.st_size:
             self._know(status)
+        elif self.place.end < (self._synced(status) if ends else status.st_size):
+            due = self.seq + 1 if self.numbered else None
+            for _ in read_records(path, file, self.place.end, due, ends=ends, holes=False):
+                pass  # a line that was on the disk was torn by no power cut: this refuses it
+
+    def _synced(self, status: os.stat_result) -> int:
+        """Up to where a shared log's file is known to have been on the disk."""
+        notes = self._open(f"{self.path}.synced") if self.shared else None
+        if notes is None:
+            return 0
+        try:
+            place = _read_note(notes)
+        finally:
+            os.close(notes)
+        return place.end if place.file == _identity(status) else 0
 
     def _header_of(self, line: bytes, path: str) -> int:
         """The length of the header, the file's first line. 0 where that is torn, or, in a log that is not numbered, is no JSON:

@@ -133,6 +133,49 @@ def test_a_writer_killed_between_the_sync_and_the_word_of_it_has_lost_nothing(tm
 # torn ends and damage
 
 
+@pytest.mark.parametrize("line", [0, 2, 5])
+def test_zeros_in_what_was_on_the_disk_are_damage_and_no_torn_end(tmp_path: Path, line: int) -> None:
+    journal = Journal(tmp_path)
+    for _ in range(6):
+        journal.append("x")
+    path = only_segment(tmp_path)
+    found = path.read_bytes().splitlines(keepends=True)
+    found[line] = found[line].replace(b":", b"\0", 1)
+    path.write_bytes(damaged := b"".join(found))
+    for use in (Journal(tmp_path).read, lambda: Journal(tmp_path).append("y")):
+        with pytest.raises(LogDamaged) as caught:
+            use()
+        assert caught.value.where == f"{path}:{line + 1}"
+    assert path.read_bytes() == damaged
+    assert not Path(f"{path}.torn").exists()
+
+
+def test_zeros_in_a_full_file_are_named(tmp_path: Path) -> None:
+    journal = Journal(tmp_path, segment_bytes=200)
+    while len(list(tmp_path.glob("*.jsonl"))) < 3:
+        journal.append("x")
+    first, *_ = sorted(tmp_path.glob("journal-*.jsonl"))
+    content = bytearray(first.read_bytes())
+    content[-5] = 0
+    first.write_bytes(content)
+    with pytest.raises(LogDamaged) as caught:
+        Journal(tmp_path, segment_bytes=200).read()
+    assert caught.value.where == f"{first}:{content.count(10)}"
+
+
+def test_what_a_power_cut_took_of_lines_that_were_never_on_the_disk_is_torn_and_so_is_all_after_it(
+    tmp_path: Path,
+) -> None:
+    journal = Journal(tmp_path)
+    journal.append("x")
+    whole = only_segment(tmp_path).read_bytes()
+    with only_segment(tmp_path).open("ab") as file:  # two writers, none of whom has heard of the disk yet
+        file.write(bytes(24) + b'\n{"seq":3,"kind":"z"}\n')
+    assert Journal(tmp_path).read() == journal.read()
+    assert journal.append("y").seq == 2
+    assert only_segment(tmp_path).read_bytes() == whole + b'{"seq":2,"kind":"y"}\n'
+
+
 @pytest.mark.parametrize("garbage", [b"\0" * 40, b"\0" * 40 + b"\n", b"{\n", b"\xff\xfe\n\n", b'{"seq":4,"ki'])
 def test_garbage_after_the_last_line_is_cut_off_kept_and_reported(tmp_path: Path, garbage: bytes) -> None:
     journal = Journal(tmp_path)
