@@ -17,6 +17,7 @@ from hivemind.taskrun.transcript import Transcript
 from hivemind.taskrun.waits import Parking
 from hivemind.tools import Session, Tool, ToolProblem
 from hivemind.tools.criteria import verdict_text
+from hivemind.tools.excerpt import as_lines
 
 __all__ = [
     "RULE",
@@ -200,7 +201,8 @@ def replayed_tools(tools: Mapping[str, Tool], course: Course, *, worktrees: bool
         use = uses.get(tool.name)
         if use is None:
             return tool
-        return replace(tool, use=lambda session, arguments: use(tool, session, arguments))
+        # a log keeps no long fields of a result, which the tool's own text may be made of
+        return replace(tool, use=lambda session, arguments: use(tool, session, arguments), text=as_lines, rest=None)
 
     return {name: bound(tool) for name, tool in tools.items()}
 
@@ -235,7 +237,8 @@ class _Log:
             step = session.step(arguments.step) if arguments.step or session.focus.step else None
             output = session.work.task.path / str(result["output_path"])
             output.parent.mkdir(parents=True, exist_ok=True)
-            printed = str(result.get("output", "")).encode(errors="replace")  # the end of it is what was recorded
+            known = result.get("output", result["output_tail"])  # the end of it is what was recorded
+            printed = str(known).encode(errors="replace")
             output.write_bytes(printed)
             if step is None:
                 return self._result(found)

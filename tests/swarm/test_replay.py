@@ -46,6 +46,13 @@ def test_a_task_goes_as_it_went_and_nothing_is_touched(done, tmp_path):
     assert (tmp_path / "marker").read_text() == "x\n"
 
 
+def test_what_a_command_printed_may_be_long(hive):
+    hive.drop("t.md", "---\nsteps: [{run: seq 3000}]\n---\nCount\n")
+    hive.run("up", "--until-idle")
+    assert hive.task("t") == "done"
+    assert "all of them as they went" in hive.run("task", "replay", "t")
+
+
 def test_a_task_with_a_dependency_and_a_message_goes_as_it_went(hive):
     hive.drop("first.md", "---\nsteps: [{run: echo 1}]\n---\nFirst\n")
     mail = "{to: human, subject: Done, body: It is done.}"
