@@ -159,7 +159,7 @@ def _refusal(model: type[BaseModel], parsed: Parsed, first: ErrorDetails) -> Use
 def instead_of(path: Path, model: type[BaseModel], what: str = "keys") -> str:
     """What to write in place of an unknown key: the nearest that the model knows there, or else all of them."""
     known = _keys(model, path[:-1])
-    near = difflib.get_close_matches(str(path[-1]), known, n=1, cutoff=0.5)
+    near = difflib.get_close_matches(str(path[-1]), known, n=1)
     return f"did you mean {near[0]!r}?" if near else f"known {what}: {', '.join(known)}"
 
 

@@ -164,7 +164,7 @@ def _text_name(folder: Path) -> str:
     if len(texts) == 1:
         return texts[0]
     what = "has no task.md" if not texts else f"has {len(texts)} texts ({', '.join(texts[:4])}) and no task.md"
-    raise TaskProblem(what, where=folder.name, mend="name the file that says what is to be done task.md")
+    raise TaskProblem(what, where=folder.name, mend="call the file that says what is to be done 'task.md'")
 
 
 def attachments(

@@ -200,7 +200,8 @@ class Listing:
         if entry.assignee and entry.assignee not in agents:
             return f"it is for {entry.assignee!r}, and the hive has no such agent"
         if entry.role and entry.role not in ([agents[entry.assignee]] if entry.assignee else agents.values()):
-            return f"it is for the role {entry.role!r}, which {entry.assignee or 'no agent'} does not have"
+            nobody = f"{entry.assignee} does not have" if entry.assignee else "no agent has"
+            return f"it is for the role {entry.role!r}, which {nobody}"
         return None
 
     # names alone

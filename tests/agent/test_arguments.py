@@ -53,7 +53,7 @@ def test_a_misspelt_argument_is_answered_with_the_nearest_name_and_an_unlikely_o
 
 
 def test_two_names_for_one_argument_are_refused_not_chosen_from() -> None:
-    assert "content: did you mean 'text'?" in refusal("write_file", path="a", text="x", content="y")
+    assert "content: known arguments: path, text" in refusal("write_file", path="a", text="x", content="y")
     assert "contents" in refusal("write_file", path="a", content="x", contents="y")
 
 

@@ -86,10 +86,12 @@ def test_assignee_and_role_narrow_who_may_claim(layout: Layout, tasks: Tasks):
     drop(layout, "one.md", "---\nassignee: clerk\n---\nx")
     drop(layout, "two.md", "---\nrole: maker\n---\nx")
     drop(layout, "three.md", "---\nassignee: scout\nrole: maker\n---\nx")
+    drop(layout, "four.md", "---\nrole: nobody\n---\nx")
     assert ids(tasks, "scout") == []
     assert ids(tasks, "clerk") == ["one"]
     assert ids(tasks, "smith") == ["two"]
     assert tasks.waiting_for("three") == "it is for the role 'maker', which scout does not have"
+    assert tasks.waiting_for("four") == "it is for the role 'nobody', which no agent has"
     drop(layout, "four.md", "---\nassignee: nobody\n---\nx")
     assert "no such agent" in tasks.waiting_for("four")
 
@@ -312,7 +314,7 @@ def test_a_folder_without_one_text_fails_as_a_whole(layout: Layout, tasks: Tasks
     folder(layout, "none", {"a.png": "a"})
     assert tasks.claim("scout") is None
     assert "has 2 texts (a.md, b.md) and no task.md" in failed(layout, "two")
-    assert "has no task.md" in failed(layout, "none")
+    assert "call the file that says what is to be done 'task.md'" in failed(layout, "none")
     assert (layout.failed / "two" / "a.md").read_text() == "a"
 
 
