@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from itertools import islice
 from pathlib import Path
@@ -57,9 +57,10 @@ class _Entry:
 
 @dataclass(frozen=True, slots=True)
 class _Known:
-    """The record: what is known of each file, by its name."""
+    """The record: what is known of each file, by its name, and the problems that were logged."""
 
     files: dict[str, _Entry]
+    problems: dict[str, str] = field(default_factory=dict)
 
 
 class Schedule:
@@ -82,7 +83,7 @@ class Schedule:
     def look(self, now: datetime) -> list[Scheduled]:
         """Every file of the schedule, by name; writes nothing."""
         try:
-            known = self._known()
+            known = self._known().files
         except UserError as problem:
             return [Scheduled(self._layout.schedule_record.name, problem=str(problem))]
         return [self._scheduled(path, known.get(path.name), now) for path in self._files()]
@@ -100,23 +101,28 @@ class Schedule:
                 before = self._known()
             except (DamagedRecord, Unreadable) as error:  # what was dropped is known by its id, too
                 _log.warning("%s; kept as %s", error, set_aside(self._layout.schedule_record).name)
-                before = {}
-            known = {name: one for name, one in before.items() if (self._layout.schedule / name).exists()}
+                before = _Known({})
+            known = {name: one for name, one in before.files.items() if (self._layout.schedule / name).exists()}
+            problems: dict[str, str] = {}
             dropped, moments = [], []
             for path in self._files():
                 try:
                     written, entry, times, following = self._plan(path, known.get(path.name), now)
                 except UserError as problem:
-                    _log.warning("schedule: %s", problem)
+                    problems[path.name] = str(problem)
+                    if before.problems.get(path.name) != str(problem):
+                        _log.warning("schedule: %s", problem)
                     continue
                 for time in times:
                     dropped += self._drop(path, written, time)
                     entry = replace(entry, last=time)
                 if entry != known.get(path.name):
                     known[path.name] = entry
-                    self._save(known)
+                    self._save(_Known(known, before.problems))
                 reached("tasks.schedule.noted")
                 moments += [now if len(times) == _AT_ONCE else following] if following is not None else []
+            if problems != before.problems:
+                self._save(_Known(known, problems))
         return dropped, min(moments, default=None)
 
     def _plan(
@@ -194,9 +200,8 @@ class Schedule:
             return Scheduled(path.name, problem=str(problem))
         return Scheduled(path.name, entry.every, due[0] if due else following, entry.last)
 
-    def _known(self) -> dict[str, _Entry]:
-        found = load_value(_Known, self._layout.schedule_record, _KIND, _VERSION)
-        return {} if found is None else found.files
+    def _known(self) -> _Known:
+        return load_value(_Known, self._layout.schedule_record, _KIND, _VERSION) or _Known({})
 
-    def _save(self, known: dict[str, _Entry]) -> None:
-        save_value(self._layout.schedule_record, _KIND, _VERSION, _Known(known), durable=self._durable)
+    def _save(self, known: _Known) -> None:
+        save_value(self._layout.schedule_record, _KIND, _VERSION, known, durable=self._durable)

@@ -189,6 +189,23 @@ def test_a_bad_file_is_said_and_the_others_go_on(hive: Hive):
     assert schedule["c.md"]["last"].startswith("2026-11-23T07:00")
 
 
+def test_a_bad_file_is_logged_once_and_again_when_something_else_is_wrong_with_it(
+    hive: Hive, caplog: pytest.LogCaptureFixture
+):
+    written(hive, "a.md", "---\nevery: 1h\nnonsense: 1\n---\nx\n")
+    for hours in range(3):
+        assert Hive.open(hive.layout.root).tasks.schedule.drop_due(MONDAY + timedelta(hours=hours))[0] == []
+    assert [record.getMessage().count("nonsense") for record in caplog.records] == [1]
+    written(hive, "a.md", "no times at all\n")
+    hive.tasks.schedule.drop_due(MONDAY)
+    assert "has no every:" in caplog.records[-1].getMessage()
+    written(hive, "a.md", "---\nevery: 1h\n---\nx\n")
+    assert hive.tasks.schedule.drop_due(MONDAY + timedelta(hours=1))[0] == ["a-20261123t070000z"]
+    written(hive, "a.md", "no times at all\n")
+    hive.tasks.schedule.drop_due(MONDAY)
+    assert len(caplog.records) == 3
+
+
 def test_a_file_in_the_inbox_that_comes_again_goes_to_the_schedule_and_only_people_make_such(hive: Hive):
     (hive.layout.inbox / "look.md").write_text("---\nevery: 1h\n---\nWhat is new?\n")
     (hive.layout.inbox / "plain.md").write_text("What is old?\n")
