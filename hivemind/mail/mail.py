@@ -187,11 +187,19 @@ class Mail:
         return reason
 
     def from_strangers(self, box: str, limit: int = 20) -> builtins.list[MessageSummary]:
-        """The newest unread messages whose senders nobody here knows, oldest first; looks at `limit` unread ones."""
+        """The newest unread messages whose senders nobody here knows, oldest first; looks at `limit` unread ones. Whoever sent a
+        message under the hive's seal was known then."""
         maildir = self.boxes.get(check_name(box, "mailbox"))
         unread = sorted((entry for entry in maildir.entries() if "S" not in entry.flags), key=time_key)[-limit:]
-        found = [self.reader.summary(box, maildir, entry) for entry in unread if self.reader.settled(entry)]
-        return [one for one in found if one is not None and one.sender != "?" and not self.knows(one.sender)]
+        found = [(entry, self.reader.summary(box, maildir, entry)) for entry in unread if self.reader.settled(entry)]
+        return [
+            one
+            for entry, one in found
+            if one is not None
+            and one.sender != "?"
+            and not self.knows(one.sender)
+            and not self.reader.is_sealed(maildir, entry)
+        ]
 
     # -- letters of linked hives
 

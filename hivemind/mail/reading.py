@@ -137,6 +137,12 @@ class Reader:
             head.id, parsed.sender, to, parsed.subject, date, found.flags, found.path, preview(parsed.body)
         )
 
+    def is_sealed(self, maildir: Maildir, entry: Entry) -> bool:
+        """Whether the runtime wrote the message, as it stands. Raises OSError."""
+        with suppress(Unreadable), self._opened(maildir, entry, None) as content:
+            return content is not None and self._seal.holds(content[0])
+        return False
+
     def read_head(self, maildir: Maildir, entry: Entry) -> Head | None:
         """What the first 8 KiB say, or None if it has been deleted meanwhile. Raises Unreadable, OSError."""
         with self._opened(maildir, entry, _HEAD_BYTES) as content:

@@ -221,6 +221,13 @@ def test_a_letter_from_an_unknown_address_stands_under_needs_you(run: Command, h
     assert "Needs you:" not in run("status").out
 
 
+def test_a_sealed_letter_of_an_agent_that_is_gone_is_no_strangers(run: Command, hive: Path) -> None:
+    run("mail", "send", "--from", "reviewer", "--to", "human", "--subject", "s", "b")
+    (hive / "agents" / "reviewer.yaml").unlink()
+    assert "Needs you:" not in run("status").out
+    assert run("status", "--json").json["needs_you"] == []
+
+
 def test_attachments_are_saved_whatever_their_names(run: Command, hive: Path, tmp_path: Path) -> None:
     names = ["n" * 400 + ".txt", "\x1b]0;x\x07.sh", "../../up", "a/b", "", ".hidden", "same", "same"]
     parts = "".join(
