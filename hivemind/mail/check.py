@@ -29,12 +29,20 @@ _PROGRAMS_OWN = re.compile(
 
 def check_key(layout: Layout, aside: Aside) -> Iterator[Finding]:
     """The key that the runtime seals its messages with."""
-    if Seal(layout.mail_key, durable=False).is_damaged():
-        yield aside.finding(
-            layout.mail_key,
-            "is not a mail key: what was sealed counts as unsealed, and the next send makes another",
-            "put it back from a copy, or hivemind doctor --fix sets it aside",
-        )
+    seal = Seal(layout.mail_key, durable=False)
+    if seal.is_gone():
+        what = "is gone: what was sealed with it counts as unsealed, and the next send makes another"
+        mend = "put it back from a copy, or hivemind doctor --fix makes another"
+        yield Finding(layout.mail_key, what, mend, partial(_make, seal))
+    elif seal.is_damaged():
+        what = "is not a mail key: what was sealed counts as unsealed, and the next send makes another"
+        mend = "put it back from a copy, or hivemind doctor --fix sets it aside and makes another"
+        yield Finding(layout.mail_key, what, mend, lambda: f"{aside.take(layout.mail_key)}; {_make(seal)}")
+
+
+def _make(seal: Seal) -> str:
+    seal.key()
+    return "made another"
 
 
 def check_letters(mail: Mail, layout: Layout, name: str, aside: Aside, now: float) -> Iterator[Finding]:

@@ -47,6 +47,10 @@ class Seal:
         """Whether there is a file, and no key in it."""
         return self._path.exists() and self._load() is None
 
+    def is_gone(self) -> bool:
+        """Whether a key was made, and there is no file any more."""
+        return os.path.lexists(f"{self._path}.lock") and not os.path.lexists(self._path)
+
     def _load(self) -> bytes | None:
         try:
             with boundary("mail key", self._path):

@@ -97,6 +97,27 @@ def test_what_is_no_file_is_set_aside(hive: Hive, visit, treatment) -> None:
     listener.close()
 
 
+def test_a_key_that_is_gone_is_told(hive: Hive, visit, treatment) -> None:
+    assert visit() == []
+    hive.mail.send("human", "researcher", "s", "body")
+    hive.layout.mail_key.unlink()
+    (found,) = visit()
+    assert found.what.startswith("is gone: what was sealed with it counts as unsealed")
+    treatment()
+    assert visit() == []
+
+
+def test_what_is_no_key_is_set_aside_and_another_made(hive: Hive, visit, treatment) -> None:
+    hive.mail.send("human", "researcher", "s", "body")
+    hive.layout.mail_key.write_text("no key")
+    (found,) = visit()
+    assert found.what.startswith("is not a mail key")
+    treatment()
+    assert visit() == []
+    (kept,) = (hive.layout.state / "aside").glob("*/.hive/mail.key")
+    assert kept.read_text() == "no key"
+
+
 def test_a_message_by_hand_and_a_message_of_ours_are_healthy(hive: Hive, visit) -> None:
     hive.mail.send("human", "researcher", "s", "body")
     (hive.layout.mailbox("researcher") / "new" / "hello").write_text("What is a lease?")
