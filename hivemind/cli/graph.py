@@ -91,15 +91,15 @@ def graph_of(hive: Hive, task_id: str, agent: str | None = None) -> TaskGraph:
     """
     from hivemind.coordination import Commits
     from hivemind.reasoning import LOG_NAME, TaskGraph
+    from hivemind.tasks import TaskState
 
     task = hive.tasks.get(task_id)
     log = task.path / LOG_NAME
     if not log.is_file() or not log.stat().st_size:  # it is made when it is first locked, before anything is written
-        raise UserError(
-            "the task has no graph yet",
-            where=task.id,
-            mend=f"it gets one with its first step: hivemind task show {task.id}",
-        )
+        shown = f"hivemind task show {task.id}"
+        if task.state in (TaskState.DONE, TaskState.FAILED):
+            raise UserError("the task has ended without a graph", where=task.id, mend=f"see what it has: {shown}")
+        raise UserError("the task has no graph yet", where=task.id, mend=f"it gets one with its first step: {shown}")
 
     def guard(steps: Sequence[str]) -> AbstractContextManager[None]:
         return hive.steps.guard_all(dict.fromkeys(steps), agent)

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import os
 import sys
+from codecs import BOM_UTF16_BE, BOM_UTF16_LE
 from collections.abc import Iterator
 from pathlib import Path
 
 from hivemind.config import load_agents, load_hive
 from hivemind.doctor.patient import Patient
+from hivemind.documents.formats.reading import decoded
 from hivemind.errors import UserError
 from hivemind.fs.filesystem import mounts, needs_polling
 from hivemind.fs.finding import Finding
@@ -114,28 +116,39 @@ def _limit(name: str) -> int | None:
 
 
 def check_encodings(patient: Patient) -> Iterator[Finding]:
-    """File names and texts that are not UTF-8."""
+    """File names and texts that are not UTF-8; knowledge that is no text at all is not indexed, and need not be mended."""
     encoding = sys.getfilesystemencoding()
     if encoding.lower() not in ("utf-8", "utf8"):
         what = f"file names are taken for {encoding}, not UTF-8"
         yield Finding("the environment", what, "export LC_ALL=C.UTF-8")
     layout = patient.layout
-    guessed = "its letters are guessed, and may be wrong"
-    for top, what_of_it in ((layout.rom, "it is not read"), (layout.knowledge, guessed)):
+    for top in (layout.rom, layout.knowledge):
         for folder, folders, names in os.walk(top):
             for name in sorted([*folders, *names]):
                 path = Path(folder, name)
                 if _bad_byte(os.fsencode(name)) is not None:
                     shown = os.fsencode(layout.relative(path)).decode("utf-8", "backslashreplace")
                     yield Finding(shown, "has a name that is not UTF-8: it cannot be cited", "rename it")
-                elif name in names and path.suffix.lower() in _TEXTS and (at := _bad_text(path)) is not None:
-                    yield Finding(path, f"is not UTF-8 (byte {at}): {what_of_it}", "save it as UTF-8 text")
+                elif name in names and path.suffix.lower() in _TEXTS:
+                    yield from _bad_text(path, is_knowledge=top == layout.knowledge)
 
 
-def _bad_text(path: Path) -> int | None:
+def _bad_text(path: Path, *, is_knowledge: bool) -> Iterator[Finding]:
     if not path.is_file() or path.is_symlink() or path.stat().st_size > _KNOWLEDGE_BYTES:
-        return None
-    return _bad_byte(path.read_bytes())
+        return
+    if (at := _bad_byte(raw := path.read_bytes())) is None:
+        return
+    mend, what_of_it = "save it as UTF-8 text", "it is not read"
+    if is_knowledge:
+        what_of_it = "its letters are guessed, and may be wrong"
+        try:
+            decoded(raw, path)
+        except UserError as error:
+            yield Finding(path, f"{error.what}: it is not indexed", mend, note=True)
+            return
+        if raw.startswith((BOM_UTF16_LE, BOM_UTF16_BE)):
+            return
+    yield Finding(path, f"is not UTF-8 (byte {at}): {what_of_it}", mend)
 
 
 def _bad_byte(raw: bytes) -> int | None:

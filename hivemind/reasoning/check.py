@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
+from contextlib import suppress
 from functools import partial
 from pathlib import Path
 
+from hivemind.boundary import Unreadable, boundary
 from hivemind.errors import UnknownVersion, UserError
 from hivemind.fs import write
 from hivemind.fs.finding import Aside, Finding
@@ -19,7 +22,7 @@ def check_graph(folder: Path, aside: Aside, *, durable: bool) -> Iterator[Findin
     """graph.jsonl of a task that has one, or should have."""
     log = folder / LOG_NAME
     if not log.is_file() or log.stat().st_size == 0:
-        if (folder / SNAPSHOT_NAME).is_file():
+        if (folder / SNAPSHOT_NAME).is_file() and _has_nodes(folder / SNAPSHOT_NAME):
             what = f"is gone or empty: what the task's graph was stands in {SNAPSHOT_NAME} alone"
             mend = "put it back from a copy, if `hivemind graph show` is to show the graph"
             yield Finding(log, what, mend, note=True)
@@ -39,6 +42,13 @@ def check_graph(folder: Path, aside: Aside, *, durable: bool) -> Iterator[Findin
             partial(_cut, log, good, aside, durable),
             quiet=True,
         )
+
+
+def _has_nodes(snapshot: Path) -> bool:
+    """Whether a task has a graph; one whose mind noted nothing in it has the snapshot of an empty one, and no log."""
+    with suppress(Unreadable), boundary("snapshot", snapshot):
+        return bool(json.loads(snapshot.read_bytes())["nodes"])
+    return True
 
 
 def _cut(log: Path, good: int, aside: Aside, durable: bool) -> str:

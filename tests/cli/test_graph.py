@@ -65,6 +65,8 @@ def test_a_graph_is_found_wherever_its_task_lies(run: Command, hive: Path, graph
     ended = run("graph", "show", "waits")
     assert ended.status == 2
     assert ended.err.startswith("hivemind: waits: the task has no graph yet; ")
+    run("task", "cancel", "waits")
+    assert run("graph", "show", "waits").err.startswith("hivemind: waits: the task has ended without a graph; ")
     assert run("graph", "show", "nothing-there").status == 2
 
 

@@ -367,6 +367,30 @@ def test_knowledge_that_is_no_utf8_is_told(hive: Hive, visit) -> None:
     assert sorted(finding.where for finding in visit()) == ["knowledge/gr\\xf6sse.md", "knowledge/latin.md"]
 
 
+def test_knowledge_that_is_no_text_is_a_note_for_it_is_not_indexed(hive: Hive, visit) -> None:
+    (hive.layout.knowledge / "rand.md").write_bytes(bytes(range(256)))
+    (hive.layout.knowledge / "wide.md").write_text("Größe", encoding="utf-16")
+    assert [finding.what for finding in visit() if not finding.note] == []
+    told = {one.where: one.what for one in examine(Patient(hive.layout)) if one.check == "encodings"}
+    assert told == {"knowledge/rand.md": "is no text (it has NUL bytes): it is not indexed"}
+
+
+def test_a_task_whose_mind_made_no_card_lacks_no_graph(hive: Hive, visit) -> None:
+    hive.tasks.add("x", id="one")
+    task = hive.tasks.claim("researcher")
+    assert task is not None
+    graph = TaskGraph(hive.tasks.finish(task, "done"))
+    graph.save_snapshot()
+    assert [one.where for one in examine(Patient(hive.layout)) if one.check == "graphs"] == []
+    with graph.change() as change:
+        change.add_node("task", "x")
+    graph.save_snapshot()
+    (graph.folder / "graph.jsonl").unlink()
+    assert [one.where for one in examine(Patient(hive.layout)) if one.check == "graphs"] == [
+        "tasks/done/one/graph.jsonl"
+    ]
+
+
 def test_a_sandbox_that_there_cannot_be_is_told(hive: Hive, visit, monkeypatch, tmp_path_factory) -> None:
     check_sandbox.cache_clear()
     monkeypatch.setenv("PATH", str(tmp_path_factory.mktemp("empty")))
