@@ -293,6 +293,15 @@ class Journal:
         """What a crash left after the last event; the next append sets it aside."""
         return self._log.torn()
 
+    def repair(self, keep: Callable[[str], object]) -> int:
+        """Rewrite each file that has damaged lines without them; `keep` is called with its path before. The events that are lost
+        stand there as `journal.lost`, so that every other one keeps its number; returns how many. Raises as `read` does for a
+        file of another kind or version."""
+        self._refuse_onlooker()
+        with self._mutex:
+            self._state = None
+            return self._log.repair(keep, {"kind": "journal.lost"})
+
     def archive(self, before: float) -> list[str]:
         """Move full files that were last written to `before` a time (seconds since 1970) to `archive/<month>/`, once a snapshot
         says what they add up to; where they lie now. They are read all the same where something asks for what is in them."""

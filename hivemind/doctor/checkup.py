@@ -50,8 +50,7 @@ def _graphs(patient: Patient) -> Iterator[Finding]:
 
 def _journal(patient: Patient) -> Iterable[Finding]:
     running = patient.running() is not None
-    folder = patient.layout.journal
-    return check_journal(folder, durable=patient.durable, running=running) if patient.has_journal else ()
+    return check_journal(patient.layout.journal, patient.aside, durable=patient.durable, running=running)
 
 
 def _logs(patient: Patient) -> Iterator[Finding]:

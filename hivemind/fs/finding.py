@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import os
+import shutil
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
@@ -56,6 +57,12 @@ class Aside:
         target = self._free(path)
         move(path, target)
         return f"set aside as {self._layout.relative(target)}"
+
+    def copy(self, path: Path) -> str:
+        """Put a copy of a file there; returns the sentence that says so. Raises OSError."""
+        target = self._free(path)
+        shutil.copy2(path, target)
+        return f"as it was it is kept as {self._layout.relative(target)}"
 
     def _free(self, path: Path) -> Path:
         place = self._folder / self._layout.relative(path).lstrip("/")

@@ -6,8 +6,10 @@ import ctypes
 import json
 import logging
 import os
-from collections.abc import Iterator
+from bisect import bisect_left
+from collections.abc import Iterable, Iterator
 from contextlib import suppress
+from itertools import count
 from typing import Any
 
 from hivemind.boundary import Unreadable, boundary
@@ -17,6 +19,7 @@ from hivemind.fs.atomic import open_own
 __all__ = [
     "LogDamaged",
     "Record",
+    "ascending",
     "keep_torn",
     "line_at",
     "put",
@@ -42,7 +45,9 @@ def _damaged(path: str, offset: int, what: str) -> LogDamaged:
     with open(open_own(path, os.O_RDONLY), "rb") as file:
         line = file.read(offset).count(b"\n") + 1
     return LogDamaged(
-        what, where=f"{path}:{line}", mend="put the line back as it was, from a copy; nothing is read past it"
+        what,
+        where=f"{path}:{line}",
+        mend="put the line back as it was, from a copy, or see hivemind doctor; nothing is read past it",
     )
 
 
@@ -144,6 +149,31 @@ def records_of(line: bytes) -> list[Record]:
     if isinstance(found, dict):
         return [found]
     return found if isinstance(found, list) and all(isinstance(one, dict) for one in found) else []
+
+
+def ascending(lines: Iterable[bytes], due: int, most: int) -> Iterator[tuple[int, int, bytes]]:
+    """The lines whose records are numbered and follow each other, from `due` to `most`, the most of them that do: (first number,
+    how many, line). One with a number that is too high or too low for its place is none."""
+    found: list[tuple[int, int, bytes]] = []
+    for line in lines:
+        records = records_of(line)
+        first = records[0].get("seq") if records else None
+        if type(first) is int and due <= first <= most and all(map(_is_numbered, records, count(first))):
+            found.append((first, len(records), line))
+    ends: list[int] = []  # for each length the chain that ends lowest, and of each line the one before it in its chain
+    before: list[int] = []
+    for at, (first, _, _) in enumerate(found):
+        length = bisect_left(ends, first, key=lambda end: found[end][0])
+        before.append(ends[length - 1] if length else -1)
+        ends[length : length + 1] = [at]
+    chain, at = list[int](), ends[-1] if ends else -1
+    while at >= 0:
+        chain.append(at)
+        at = before[at]
+    for at in reversed(chain):
+        if found[at][0] >= due:
+            yield found[at]
+            due = found[at][0] + found[at][1]
 
 
 def _followed(file: int, offset: int, *, holes: bool) -> bool:

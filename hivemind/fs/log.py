@@ -14,7 +14,7 @@ import re
 import stat
 import threading
 import time
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import Any, NamedTuple, NoReturn
 
@@ -24,6 +24,7 @@ from hivemind.fs.crash import reached
 from hivemind.fs.lines import (
     LogDamaged,
     Record,
+    ascending,
     keep_torn,
     line_at,
     put,
@@ -43,6 +44,7 @@ _AWAY = "move the file away"
 _QUANTUM_S = 0.0005
 _DIGESTED = 4096
 _NOTE_BYTES = 63
+_LEAST_BYTES = 16  # of a record: no file holds more of them, nor has lost more
 _log = logging.getLogger(__name__)
 _Identity = tuple[int, int]
 
@@ -551,6 +553,33 @@ class Log:
         self._unsynced = self._unnamed = False
         if status.st_size == len(content):  # else somebody was quick
             self._know(status)
+
+    def repair(self, keep: Callable[[str], object], lost: Mapping[str, Any]) -> int:
+        """Rewrite each file of a numbered log that has damaged lines without them: every record keeps its number, and a record
+        `lost` has each number between them that is missing; returns how many. `keep` is called with the path of a file before.
+        Requires that nobody else uses the log; raises OSError, UserError, and may be called again."""
+        due, missing = 1, 0
+        self._wait(self._open_to_write())
+        try:
+            for path in (*(path for _, path in self._full()), self.path):
+                with open(open_own(path, os.O_RDONLY | os.O_NOFOLLOW), "rb") as file:
+                    mode, content = stat.S_IMODE(os.fstat(file.fileno()).st_mode), file.read()
+                header, *lines = content.split(b"\n")
+                if records_of(header):
+                    self._header_of(header + b"\n", path)
+                kept = [as_line({"kind": self.kind, "version": self.version})]
+                most = due + ((self.segment_bytes or 0) + len(content)) // _LEAST_BYTES
+                for first, count, line in ascending(lines, due, most):
+                    kept += [as_line({"seq": seq, **lost}) for seq in range(due, first)]
+                    kept.append(line + b"\n")
+                    due, missing = first + count, missing + first - due
+                if content and (mended := b"".join(kept)) != content:
+                    keep(path)
+                    write(path, mended, durable=self.durable, mode=mode)
+            return missing
+        finally:
+            self.close()
+            self.rewind()
 
     # the disk
 

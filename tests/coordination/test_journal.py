@@ -4,6 +4,7 @@ import gc
 import json
 import os
 import signal
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -242,6 +243,56 @@ def test_a_damaged_middle_is_refused_with_file_and_line(tmp_path: Path) -> None:
             assert caught.value.where == f"{path}:4"
     path.write_bytes(b"".join(content))
     assert Journal(tmp_path).append("y").seq == 5
+
+
+@pytest.mark.parametrize(
+    ("damage", "lost"),
+    [
+        (lambda lines: lines.insert(4, b"this is no event"), []),
+        (lambda lines: lines.__setitem__(4, lines[4].replace(b":", b"\0", 1)), [4]),
+        (lambda lines: lines.__delitem__(slice(3, 5)), [3, 4]),
+        (lambda lines: lines.__setitem__(4, b'{"seq":1,"kind":"y"}'), [4]),
+        (lambda lines: lines.__setitem__(4, b'{"seq":9,"kind":"y"}'), [4]),
+        (lambda lines: lines.__setitem__(4, b'{"seq":999999999,"kind":"y"}'), [4]),
+        (lambda lines: lines.__setitem__(0, b"{"), []),
+        (lambda lines: lines.insert(4, lines[4]), []),
+    ],
+)
+def test_a_damaged_journal_is_repaired_and_every_other_event_keeps_its_number(
+    tmp_path: Path, damage: Callable[[list[bytes]], None], lost: list[int]
+) -> None:
+    journal = Journal(tmp_path)
+    for number in range(8):
+        journal.append("x", number=number)
+    path = only_segment(tmp_path)
+    lines = path.read_bytes().splitlines()
+    damage(lines)
+    path.write_bytes(damaged := b"\n".join(lines) + b"\n")
+    with pytest.raises(LogDamaged):
+        Journal(tmp_path).read()
+    kept = list[bytes]()
+    assert Journal(tmp_path).repair(lambda one: kept.append(Path(one).read_bytes())) == len(lost)
+    assert kept == [damaged]
+    found = Journal(tmp_path).read()
+    assert [event.seq for event in found if event.kind == "journal.lost"] == lost
+    assert all(event.payload == {"number": event.seq - 1} for event in found if event.kind == "x")
+    assert [event.seq for event in found] == [*range(1, 9)]
+    assert Journal(tmp_path).append("y").seq == 9
+    assert Journal(tmp_path).repair(kept.append) == 0
+    assert len(kept) == 1
+
+
+def test_the_full_files_of_a_journal_are_repaired_and_what_a_lost_one_told_is_said_to_be_lost(tmp_path: Path) -> None:
+    journal = Journal(tmp_path, segment_bytes=200)
+    while len(full := sorted(tmp_path.glob("journal-*.jsonl"))) < 4:
+        journal.append("x")
+    last = journal.seq
+    full[0].write_bytes(full[0].read_bytes()[:-5] + b"\0\0\0\0\n")
+    full[2].unlink()
+    kept = list[str]()
+    assert Journal(tmp_path, segment_bytes=200).repair(kept.append) > 1
+    assert kept == [str(full[1]), str(full[3])] or kept == [str(full[0]), str(full[1]), str(full[3])]
+    assert [event.seq for event in Journal(tmp_path, segment_bytes=200).read()] == [*range(1, last + 1)]
 
 
 def test_a_missing_line_is_refused_also_at_the_end_of_a_segment(tmp_path: Path) -> None:

@@ -11,6 +11,7 @@ import sqlite3
 import subprocess
 import sys
 import time
+from collections.abc import Callable
 from contextlib import closing
 from pathlib import Path
 
@@ -123,7 +124,7 @@ def test_a_torn_journal_is_mended_and_the_torn_piece_kept(hive: Hive, visit, tre
     assert "agent.no" in Path(f"{segment}.torn").read_text()
 
 
-def test_a_damaged_line_in_the_journal_is_named_and_left_to_a_person(hive: Hive, visit, treatment) -> None:
+def test_a_damaged_line_in_the_journal_is_named_and_the_events_around_it_kept(hive: Hive, visit, treatment) -> None:
     for number in range(3):
         hive.journal.append("agent.note", number=number)
     hive.journal.close()
@@ -131,8 +132,35 @@ def test_a_damaged_line_in_the_journal_is_named_and_left_to_a_person(hive: Hive,
     lines = segment.read_bytes().splitlines(keepends=True)
     segment.write_bytes(lines[0] + lines[1] + b"rubbish\n" + lines[3])
     assert [finding.where for finding in visit() if finding.check == "journal"] == [f"{segment}:3"]
-    assert any(one.left for one in treatment())
-    assert segment.read_bytes() == lines[0] + lines[1] + b"rubbish\n" + lines[3]
+    (treated,) = [one for one in treatment() if one.finding.check == "journal"]
+    assert "1 events are lost" in str(treated.done)
+    assert [event.kind for event in hive.journal.read()] == ["agent.note", "journal.lost", "agent.note"]
+    (kept,) = hive.layout.aside.glob("*/.hive/journal/journal.jsonl")
+    assert kept.read_bytes() == lines[0] + lines[1] + b"rubbish\n" + lines[3]
+    assert visit() == []
+
+
+def test_a_damaged_journal_is_not_repaired_while_an_agent_runs(hive: Hive, visit, treatment) -> None:
+    for _ in range(3):
+        hive.journal.append("agent.note")
+    (segment,) = hive.layout.journal.glob("*.jsonl")
+    segment.write_bytes(damaged := segment.read_bytes().replace(b'{"seq":2', b"rubbish", 1))
+    held = take_name(hive.layout, "researcher")
+    left = [one.left for one in treatment() if one.finding.check == "journal"]
+    held.release()
+    assert left == ["researcher runs: hivemind down first"]
+    assert segment.read_bytes() == damaged
+
+
+@pytest.mark.parametrize("gone", [os.unlink, lambda path: os.truncate(path, 0)])
+def test_a_journal_that_is_gone_is_told(hive: Hive, visit, gone: Callable[[Path], None]) -> None:
+    assert visit() == []
+    hive.journal.append("agent.note")
+    hive.journal.close()
+    gone(hive.layout.journal / "journal.jsonl")
+    (found,) = visit()
+    assert (found.check, found.where) == ("journal", ".hive/journal/journal.jsonl")
+    assert "is gone or empty" in found.what
 
 
 def test_the_torn_end_of_a_tasks_log_is_cut_off_and_kept(hive: Hive, visit, treatment) -> None:
