@@ -69,16 +69,16 @@ def look_at(path: str | None) -> Hive:
     return hive
 
 
-def caller(hive: Hive) -> str:
+def caller(layout: Layout) -> str:
     """Who calls: a person, or the agent of this hive in one of whose commands this process runs."""
     agent, root = os.environ.get("HIVEMIND_AGENT"), os.environ.get("HIVEMIND_HIVE")
-    return agent if agent and root == str(hive.layout.root) else HUMAN
+    return agent if agent and root == str(layout.root) else HUMAN
 
 
 def acting(hive: Hive, text: str) -> str:
     """The one that a command acts for; an agent's command acts for that agent, where it names nobody else.
     Raises UserError."""
-    name, who = known_name(hive, text), caller(hive)
+    name, who = known_name(hive, text), caller(hive.layout)
     if name != who and HUMAN not in (name, who):
         raise UserError(f"a command of the agent {who} cannot act for {name}", mend="leave the name out")
     return name if who == HUMAN else who

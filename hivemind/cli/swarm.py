@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from hivemind.cli.command import INTERRUPTED, Answer, Arg, command
-from hivemind.cli.opening import anywhere, layout_of, listed, look_at, open_hive
+from hivemind.cli.opening import anywhere, caller, layout_of, listed, look_at, open_hive
 from hivemind.cli.output import say, table_lines, warn
 from hivemind.cli.screen import Screen
 from hivemind.cli.text import is_terminal, natural, one_line
@@ -266,8 +266,11 @@ def down(layout: Layout, *, timeout: Annotated[float, Arg(most=1000000.0)] = 15.
       hivemind down
       hivemind down --timeout 30
     """
+    from hivemind.layout import HUMAN
     from hivemind.swarm.shutdown import end_swarm
 
+    if caller(layout) != HUMAN:
+        raise UserError("an agent's command cannot end the swarm that it runs in: each `up` would run it again")
     ended = end_swarm(layout, timeout_s=timeout)
     if ended.pid is not None:
         line = f"The swarm of {layout.root} has ended (process {ended.pid})."

@@ -90,7 +90,7 @@ def add(
         known_agent(hive, assignee)
     task_id = hive.tasks.add(
         told,
-        by=caller(hive),
+        by=caller(hive.layout),
         id=id_,
         title=title,
         project=project,
@@ -328,7 +328,7 @@ def say_more(hive: Hive, id_: str, text: Text) -> Answer:
     """
     from hivemind.fs import ring
 
-    where = hive.tasks.say(id_, text, by=caller(hive))
+    where = hive.tasks.say(id_, text, by=caller(hive.layout))
     owner = hive.tasks.get(id_).owner
     if owner is not None:
         ring(hive.layout.doorbells, owner)
@@ -405,7 +405,7 @@ def cancel(hive: Hive, ids: list[str]) -> Answer:
     examples:
       hivemind task cancel what-is-a-lease
     """
-    return _moved(hive, ids, partial(hive.tasks.cancel, by=caller(hive)), "is cancelled")
+    return _moved(hive, ids, partial(hive.tasks.cancel, by=caller(hive.layout)), "is cancelled")
 
 
 def _moved(hive: Hive, ids: list[str], move: Callable[[str], Path], said: str) -> Answer:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -12,6 +13,7 @@ import pytest
 from hivemind import Hive
 from hivemind.errors import UserError
 from hivemind.minds.extractive import ExtractiveMind
+from hivemind.tasks.folder import why_failed
 from hivemind.tools import TOOLS
 from hivemind.tools.sandbox import check_sandbox
 from tests.agent.conftest import Crew, doing, hands, until_idle
@@ -46,6 +48,28 @@ def test_a_task_whose_run_step_fails_still_fails_with_what_it_printed_last(crew:
     error = (crew.root / "tasks/failed/t/error.md").read_text()
     assert "ended with status 4" in error
     assert "the reason" in error
+    why = why_failed(crew.root / "tasks/failed/t")
+    assert why is not None
+    assert why.endswith("exit 4` ended with status 4")  # what it printed is not told in one line
+
+
+def test_a_run_step_whose_time_is_up_says_so_and_names_no_status(crew: Crew) -> None:
+    crew.drop("---\nsteps: [{run: sleep 100, timeout: 1s}]\n---\nx\n")
+    until_idle(crew.start())
+    error = (crew.root / "tasks/failed/t/error.md").read_text()
+    assert re.search(r"`sleep 100` was stopped after [\d.]+ s: its time was up; it printed nothing", error)
+
+
+def test_a_step_that_ends_the_swarm_it_works_in_is_refused(crew: Crew) -> None:
+    """It ended the swarm at each `up`, which ran it again."""
+    crew.drop(f"---\nsteps: [{{run: {sys.executable} -m hivemind down}}]\n---\nx\n")
+    until_idle(crew.start())
+    assert "cannot end the swarm that it runs in" in (crew.root / "tasks/failed/t/error.md").read_text()
+    other = crew.root.parent / "other"
+    Hive.init(other)
+    crew.drop(f"---\nsteps: [{{run: {sys.executable} -m hivemind --hive {other} down}}]\n---\nx\n", "other.md")
+    until_idle(crew.start())
+    assert "Nothing is up" in (crew.root / "tasks/done/other/result.md").read_text()
 
 
 def killing_its_guard(crew: Crew, times: int) -> None:

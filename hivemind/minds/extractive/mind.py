@@ -89,9 +89,12 @@ def _about_step(turn: Turn) -> Thought:
 def _run(turn: Turn, step: str, finish: Action) -> Thought:
     last = _last_result(turn, "run_command")
     if last is not None and last.get("step") == step and last.get("exit_status") not in (0, None):
-        reason = f"the command `{last.get('command')}` ended with status {last['exit_status']}"
+        how = f"ended with status {last['exit_status']}"
+        if last.get("stopped"):
+            how = f"was stopped after {last.get('seconds', 0.0):.1f} s: {last['stopped']}"
+        reason = f"the command `{last.get('command')}` {how}"
         printed = str(last.get("output_tail") or "").strip()
-        told = f"{reason}. The last that it printed:\n\n{printed}" if printed else f"{reason}; it printed nothing"
+        told = f"{reason}\n\nThe last that it printed:\n\n{printed}" if printed else f"{reason}; it printed nothing"
         return _do(reason, Action("fail_task", {"reason": told}))
     return _do("Run the command that the task gives.", Action("run_command", {"step": step}), finish)
 
