@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
@@ -107,14 +108,19 @@ def _made(
 ) -> Iterator[Result]:
     if reads and len(calls) > 1 and session.focus.work is not None and all(call.tool in _FILES for call in calls):
         with ThreadPoolExecutor(min(len(calls), _AT_ONCE)) as pool:
-            yield from pool.map(lambda call: _make(session, tools, call, limit), calls)
+            yield from pool.map(lambda call: _timed(session, tools, call, limit), calls)
         return
     for call in calls:
-        yield _make(session, tools, call, limit)
+        yield _timed(session, tools, call, limit)
 
 
 _FILES = frozenset({"read_file", "list_files", "search_files"})
 """Reads that touch nothing but files, which threads may do at the same time."""
+
+
+def _timed(session: Session, tools: Mapping[str, Tool], call: Action, limit: int) -> Result:
+    began = time.monotonic()
+    return replace(_make(session, tools, call, limit), seconds=time.monotonic() - began)
 
 
 def _make(session: Session, tools: Mapping[str, Tool], call: Action, limit_chars: int) -> Result:

@@ -96,6 +96,7 @@ class _Run:
         self._before = talk.totals.get(self.session or "", Usage())
         self._parking: Parking | None = None
         self._ends_at: float | None = None
+        self._at = turn.began  # when it was at work last, as far as its conversation counts the time
         self._why: str | None = None
 
     def run(self) -> None:
@@ -269,7 +270,9 @@ class _Run:
 
     def _thought(self, text: str, *calls: Action) -> Thought:
         """Its session is kept with what it says: the next run goes on with that."""
-        return Thought(text, calls, provider={"agent": self._mind.config.agent, "session": self.session})
+        began, self._at = self._at, time.monotonic()
+        told = {"agent": self._mind.config.agent, "session": self.session}
+        return Thought(text, calls, provider=told, seconds=self._at - began)
 
     @property
     def _is_over(self) -> bool:
@@ -367,6 +370,7 @@ class _Run:
         def tell(result: Result) -> None:
             made.append(result)
             self._talk.result(result)
+            self._at = time.monotonic()
 
         try:
             agent.take_lease(focus)

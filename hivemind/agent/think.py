@@ -30,7 +30,8 @@ def think(agent: Agent, turn: Turn) -> None:
     if turn.focus.blocked is not None:
         agent.take_lease(turn.focus)  # raises Parking: what stands in the way is another's to mend
     if agent.works_by_rule(turn):
-        turn.thought = agent.rule.think(turn, ())  # it knows its tools
+        thought = agent.rule.think(turn, ())  # it knows its tools
+        turn.thought = replace(thought, seconds=turn.seconds)
         return
     talk = agent.conversation(turn)
     if talk.pending:
@@ -51,6 +52,7 @@ def think(agent: Agent, turn: Turn) -> None:
             select(agent, turn)
             build(agent, turn)
     step = turn.focus.step
+    thought = replace(thought, seconds=turn.seconds)
     said = talk.answer(thought, step=None if step is None else step.id, request=agent.usages.request)
     agent.asked |= {call.id for call in said.calls}
     turn.thought = replace(thought, actions=said.calls)

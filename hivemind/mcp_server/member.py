@@ -6,6 +6,7 @@ import logging
 import os
 import time
 from collections.abc import Collection, Mapping
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -143,6 +144,7 @@ class Member:
             self._parked.discard(focus.id)
         call = Action(tool, dict(arguments))
         outcome = Result.failed(call, INTERRUPTED)
+        began = time.monotonic()
         try:
             result = self._use(tool, arguments, focus)
             outcome = Result(call, self._text(tool, result), short(result))
@@ -154,7 +156,7 @@ class Member:
             outcome = Result.failed(call, problem)
             raise
         finally:
-            self._record(focus, outcome)
+            self._record(focus, replace(outcome, seconds=time.monotonic() - began))
             self._after(focus, tool)
         come = self._arrivals.count()
         return {**result, "new_mail": come} if come and tool not in _OF_THE_MAILBOX else result

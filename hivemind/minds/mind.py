@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, astuple, dataclass, field
 from typing import Any, Literal, Protocol, TypedDict
@@ -118,7 +119,8 @@ class Thought:
     """What came back: a text (may be empty), the calls to make in order, and what it cost.
 
     `cut` says that the answer ended at the bound of its length; its calls were dropped. With `chained` a call that fails
-    ends the turn: the ones after it build on it. `provider` is what the provider wants back unchanged, opaque.
+    ends the turn: the ones after it build on it. `provider` is what the provider wants back unchanged, opaque. `seconds` is
+    the time from the turn's beginning.
     """
 
     text: str = ""
@@ -127,6 +129,7 @@ class Thought:
     cut: bool = False
     chained: bool = False
     provider: Mapping[str, Any] | None = None
+    seconds: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -174,12 +177,14 @@ class ChatMessage:
 
 @dataclass(frozen=True, slots=True)
 class Result:
-    """What became of a call: `value` is what the tool answered, `text` the same for a reader, `problem` why it failed."""
+    """What became of a call: `value` is what the tool answered, `text` the same for a reader, `problem` why it failed, `seconds`
+    how long it took."""
 
     call: Action
     text: str
     value: Mapping[str, Any] = field(default_factory=dict)
     problem: str | None = None
+    seconds: float = 0.0
 
     @classmethod
     def failed(cls, call: Action, problem: str, value: Mapping[str, Any] | None = None) -> Result:
@@ -220,6 +225,12 @@ class Turn:
     taken_up: bool = False
     parking: Any = None
     problem: str | None = None
+    began: float = field(default_factory=time.monotonic)
+
+    @property
+    def seconds(self) -> float:
+        """How long it has lasted so far."""
+        return time.monotonic() - self.began
 
     @property
     def cause(self) -> str:

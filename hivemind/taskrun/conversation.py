@@ -123,7 +123,7 @@ class Conversation:
         self._write({**record, "opening": [one.as_record() for one in stamped]}, durable=True)
 
     def add(self, message: ChatMessage, *, durable: bool = True, **told: Any) -> ChatMessage:
-        """Append a message, masked; `told` (usage, request) is kept on its line."""
+        """Append a message, masked; `told` (usage, request, seconds) is kept on its line."""
         stamped = self._stamp(message, 0)
         self._write({**stamped.as_record(), **{key: one for key, one in told.items() if one}}, durable=durable)
         return stamped
@@ -139,12 +139,14 @@ class Conversation:
         message = ChatMessage(
             "assistant", thought.text, tuple(calls), provider=thought.provider, cut=thought.cut, step=step
         )
-        return self.add(message, durable=durable, usage=thought.usage.as_record(), request=request)
+        told = {"usage": thought.usage.as_record(), "request": request, "seconds": round(thought.seconds, 3)}
+        return self.add(message, durable=durable, **told)
 
     def result(self, result: Result, *, durable: bool = True) -> None:
         """Append the result of a call."""
         value = dict(result.value) or None
-        self.add(ChatMessage("tool", result.text, call_id=result.call.id, ok=result.ok, result=value), durable=durable)
+        message = ChatMessage("tool", result.text, call_id=result.call.id, ok=result.ok, result=value)
+        self.add(message, durable=durable, seconds=round(result.seconds, 3))
 
     def took(self, thought: Thought, results: Sequence[Result], *, step: str | None = None) -> None:
         """Append a turn that was taken already: what was answered, and the results of its calls, in one go; nothing of it is

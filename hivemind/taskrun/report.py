@@ -8,7 +8,6 @@ import threading
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from datetime import datetime
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -44,8 +43,8 @@ class Finding:
 
 @dataclass(frozen=True, slots=True)
 class Spent:
-    """What the task has used: turns of its agents, tokens of requests and answers, money, seconds from the first turn to the
-    last, how many of the tokens have a price that nobody knows, and how many were read from a provider's cache."""
+    """What the task has used: turns of its agents, tokens of requests and answers, money, the seconds that its turns have
+    taken, commands included, how many of the tokens have a price that nobody knows, and how many a provider's cache had."""
 
     cycles: int = 0
     tokens: int = 0
@@ -84,8 +83,7 @@ class Account:
         self._mutex = threading.Lock()
         self._cycles, self._used = 0, Usage()
         self._open: dict[str, Usage] = {}
-        self._first: float | None = None
-        self._last: float | None = None
+        self._seconds = 0.0
         for record in records:
             self.book(record)
 
@@ -99,17 +97,14 @@ class Account:
                 self._open.pop(str(record.get("answered") or record.get("request")), None)
                 self._cycles += record.get("role") == "assistant"
                 self._used += Usage(**(record.get("usage") or {}))
-            if record.get("role") == "assistant":
-                self._last = datetime.fromisoformat(record["at"]).timestamp()
-                self._first = self._last if self._first is None else self._first
+            if record.get("role") in ("assistant", "tool"):
+                self._seconds += record.get("seconds", 0.0)
 
     def spent(self) -> Spent:
-        """Cycles, tokens and money, those of requests under way as they may come to; seconds from the first cycle to the
-        last."""
+        """Cycles and their seconds, tokens and money, those of requests under way as they may come to."""
         with self._mutex:
-            seconds = 0.0 if self._first is None or self._last is None else max(0.0, self._last - self._first)
             used = sum(self._open.values(), self._used)
-            return Spent(self._cycles, used.tokens, used.money, seconds, used.unpriced, used.cached)
+            return Spent(self._cycles, used.tokens, used.money, self._seconds, used.unpriced, used.cached)
 
 
 def compose(

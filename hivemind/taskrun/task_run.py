@@ -383,7 +383,7 @@ class TaskRun:
         return compose(self.task.title, answer, found, self.review, self.agent, None)
 
     def spent(self) -> Spent:
-        """Turns, tokens and money by the task's conversation, and the seconds from its first turn to its last."""
+        """Turns, their seconds, tokens and money by the task's conversation."""
         assert self.conversation is not None  # its lines are booked when it is read
         return self._account.spent()
 
@@ -410,8 +410,11 @@ class TaskRun:
         self.trail.save()
         notes = self._hive.tasks.get(self.task.id).notes  # its text may have been edited meanwhile
         found = self._findings_when_done(answered=bool(answer.strip()))
+        spent = self.spent()
+        if not self.conversation.pending:  # a turn by rule is written once it is over, and this is one
+            spent = replace(spent, cycles=spent.cycles + 1)
         text = compose(
-            self.task.title, answer, found, self.review, self.agent, self.spent(), notes, self._provenance(),
+            self.task.title, answer, found, self.review, self.agent, spent, notes, self._provenance(),
             [*self.worktrees.changes(), *self._files(found)],
         )  # fmt: skip
         self._folder = self._hive.tasks.finish(self.task, text)

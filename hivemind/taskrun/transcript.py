@@ -139,8 +139,11 @@ class Entry:
 
     @property
     def seconds(self) -> float | None:
-        """From when a turn was begun until its last result so far."""
-        ended = _moment([self.record, *self.results.values()][-1])
+        """How long a turn has taken so far; by the times of its lines where an older version has written them."""
+        lines = [self.record, *self.results.values()]
+        if told := [float(one["seconds"]) for one in lines if "seconds" in one]:
+            return sum(told)
+        ended = _moment(lines[-1])
         return None if self.begun is None or ended is None else max(0.0, ended - self.begun)
 
     @property

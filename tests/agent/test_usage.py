@@ -19,8 +19,10 @@ from hivemind.layout import Layout
 from hivemind.minds import Action, MindUnavailable, Thought, Usage
 from hivemind.swarm.overview import agents_now
 from hivemind.taskrun.report import Account
+from hivemind.taskrun.transcript import Transcript
 from hivemind.taskrun.waits import Parking
-from tests.agent.conftest import Crew, Mind
+from tests.agent.conftest import Crew, Mind, until_idle
+from tests.messages import lines_of
 
 NOON = datetime(2026, 11, 22, 12, tzinfo=UTC)
 NEXT = datetime(2026, 11, 23, 0, 0, 1, tzinfo=UTC)
@@ -216,3 +218,25 @@ def test_how_much_of_it_a_cache_had_is_shown_with_the_agent_and_with_the_task(cr
     assert (shown.tokens, shown.cached) == (1_200, 800)
     [work] = agent.scheduler.holding.works
     assert work.spent().in_words.startswith("1 turn, 1,200 tokens (800 cached), ")
+
+
+def test_the_time_that_is_told_is_that_of_the_turns_with_their_commands_and_without_what_lay_between(
+    crew: Crew,
+) -> None:
+    """`run: sleep 4` took 0.0 s, and a night in which the swarm was down was worked through."""
+    night = [
+        {"role": "assistant", "at": "2026-11-22T22:00:00.000+00:00", "seconds": 1.5},
+        {"role": "tool", "at": "2026-11-23T06:00:00.000+00:00", "seconds": 2.0},
+        {"role": "assistant", "at": "2026-11-23T06:00:01.000+00:00"},
+    ]
+    assert Account(night).spent().seconds == 3.5
+    crew.drop("---\nsteps: [{run: sleep 1}]\n---\nx\n")
+    until_idle(crew.start())
+    spent = Account(lines_of(crew.root / "tasks/done/t")).spent()
+    assert spent.seconds >= 1
+    told = (crew.root / "tasks/done/t/result.md").read_text()
+    assert f"Worked on by ada: {spent.cycles} turns, 0 tokens, " in told
+    turns = Transcript(lines_of(crew.root / "tasks/done/t")).turns
+    [command] = [one for one in turns if one.calls[0]["tool"] == "run_command"]
+    assert command.seconds is not None
+    assert command.seconds >= 1
