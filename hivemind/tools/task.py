@@ -14,7 +14,8 @@ from hivemind.presence.identity import holder_of
 from hivemind.presence.parts import Parts
 from hivemind.presence.status import read_status
 from hivemind.taskrun.review import MAX_ROUNDS, Citation, Review, request_body, request_id
-from hivemind.taskrun.waits import Parking
+from hivemind.taskrun.waits import Parking, is_known
+from hivemind.taskrun.waits import Wait as StepWait
 from hivemind.tools.criteria import check_no_review, judge
 from hivemind.tools.delegation import check_whom
 from hivemind.tools.session import Session
@@ -24,6 +25,7 @@ from hivemind.tools.tool import Arguments, ToolProblem, tool
 __all__ = ["TASK_TOOLS", "choose_reviewer", "finish"]
 
 REVIEWER = "reviewer"
+_GRACE_S = 2.0
 
 
 def finish(session: Session, answer: str) -> dict[str, Any]:
@@ -178,6 +180,7 @@ def wait(session: Session, arguments: Wait) -> dict[str, Any]:
     begun = work.waits.begin(step.id, arguments.until, datetime.now(UTC))
     if begun.kind == "human" and begun.message_id is None:
         ask_person(session, step.id, begun.what, step=step)
+    _check_known(session, begun)
     over = work.waits.check(step.id, datetime.now(UTC), session.hive.tasks.outcome)
     if over.answer is None:
         return {"step": step.id, "over": True}
@@ -185,6 +188,23 @@ def wait(session: Session, arguments: Wait) -> dict[str, Any]:
     said = answer.body.strip()
     work.trail.card(step, "note", said, title=f"{answer.sender} answered")
     return {"step": step.id, "over": True, "answer": said, "from": answer.sender}
+
+
+def _check_known(session: Session, wait: StepWait) -> None:
+    """What there is not may come in a moment, as a dependency may. Raises Parking, then ToolProblem."""
+    hive, own, name = session.hive, session.work.task.id, wait.what
+    if wait.kind == "task" and name == own:
+        raise ToolProblem("it waits for itself to be done")
+    if wait.kind == "task" and not is_known(hive, name):
+        told = f"it waits for the task {name!r}, and there is no such task"
+    elif wait.kind == "mail" and wait.answer is None and not hive.layout.mailbox(name).is_dir():
+        told = f"it waits for mail from {name!r}, and there is no such agent"
+    else:
+        return
+    parked = hive.tasks.get(own).parked
+    if parked is None or parked.reason != told:
+        raise Parking(told, again_s=_GRACE_S)
+    raise ToolProblem(told)
 
 
 @tool()

@@ -16,6 +16,7 @@ from hivemind.agent.agent import Agent
 from hivemind.swarm.idle import survey
 from tests.agent.conftest import Crew, Mind, doing, until_idle, wants
 from tests.messages import lines_of, messages_of
+from tests.waiting import until
 
 LEAD = "---\nsteps: [{title: Lead it}]\n---\nBuild a boat.\n"
 
@@ -230,6 +231,35 @@ def test_a_step_whose_awaited_task_is_done_is_no_idle_swarm(crew):
     assert not ada.cycle(), "what it waited for once wakes it no more"
     ada.status.update(state="idle", task=None)
     assert survey(hive, ["ada", "bob"]).busy == ()
+
+
+@pytest.mark.parametrize(
+    ("what", "why"),
+    [
+        ("task: ghost", "it waits for the task 'ghost', and there is no such task"),
+        ("task: other", "it waits for the task 'other', and there is no such task"),  # deleted while it was waited for
+        ("task: t", "it waits for itself to be done"),
+        ("mail: ghost", "it waits for mail from 'ghost', and there is no such agent"),
+    ],
+)
+def test_a_step_that_waits_for_what_there_is_not_fails_its_task_as_a_dependency_does(crew: Crew, what: str, why: str):
+    """It rested for ever."""
+    other = crew.root / "tasks/inbox/other.md"
+    other.write_text("---\nassignee: bob\n---\nx\n")
+    crew.drop(f"---\nsteps: [{{wait: {{{what}}}}}]\n---\nx\n")
+    agent = crew.start()
+    agent.cycle()
+    other.unlink()
+    until(lambda: not agent.cycle() and (crew.root / "tasks/failed/t").is_dir(), limit_s=20)
+    assert why in (crew.root / "tasks/failed/t/error.md").read_text()
+
+
+def test_a_step_that_waits_for_a_task_that_comes_a_moment_later_waits_for_it(crew: Crew):
+    crew.drop("---\nsteps: [{wait: {task: other}}]\n---\nx\n")
+    agent = crew.start()
+    agent.cycle()
+    crew.drop("Which?\n", "other.md")
+    until(lambda: not agent.cycle() and (crew.root / "tasks/done/t").is_dir(), limit_s=20)
 
 
 def test_a_subtask_is_told_more_while_it_waits_or_is_at_work(crew):
