@@ -41,7 +41,7 @@ def check_settings(patient: Patient) -> Iterator[Finding]:
             if not config.outside:
                 open_mind(config.mind, root=patient.layout.root)
         except UserError as error:
-            yield _misread(error, where=patient.layout.agent_config(name))
+            yield _misread(error, "that agent is not started until it is mended", patient.layout.agent_config(name))
     if not found:
         what = "there is no agent: nobody works on tasks"
         yield Finding(patient.layout.agents, what, "hivemind agent add NAME", note=True)

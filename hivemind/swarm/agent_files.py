@@ -110,12 +110,12 @@ class AgentFiles:
             return None
         self._seen = now
         found = self.hive.read_agents()
-        self.problems = {name: str(error) for name, error in found.aside.items()}
+        unready, self.problems = self.problems, {name: str(error) for name, error in found.aside.items()}
         wanted = {name: config for name, config in self._configs.items() if found.why_aside(name) is not None}
         kept = {}
         for name, config in found.known.items():
             wanted[name] = config
-            if config != self._configs.get(name) and not config.outside:
+            if (name in unready or config != self._configs.get(name)) and not config.outside:
                 try:
                     preflight(self.hive, [name])
                 except UserError as error:

@@ -15,7 +15,7 @@ from hivemind.tools import allowed_tools
 __all__ = ["preflight", "preflight_all", "root_problems"]
 
 
-def preflight_all(hive: Parts) -> tuple[list[str], list[UserError]]:
+def preflight_all(hive: Parts) -> tuple[list[str], dict[str, UserError]]:
     """The agents of the hive that can be started, and why each other one cannot: one file must not stop the rest.
 
     Raises UserError, the first of them, if none can.
@@ -28,10 +28,10 @@ def preflight_all(hive: Parts) -> tuple[list[str], list[UserError]]:
                 preflight(hive, [name])
                 ready.append(name)
             except UserError as error:
-                aside[str(error)] = error  # replicas have one between them
+                aside[name] = error
     if aside and not ready:
         raise next(iter(aside.values()))
-    return ready, list(aside.values())
+    return ready, aside
 
 
 def preflight(hive: Parts, names: Iterable[str]) -> None:

@@ -115,10 +115,11 @@ def run_swarm(
     """
     hive = open_hive()
     files = AgentFiles(hive, names)
-    running, aside = preflight_all(hive) if names is None else (list(names), [])
+    running, aside = preflight_all(hive) if names is None else (list(names), {})
     preflight(hive, names or ())
-    for error in aside:
-        _log.warning("an agent is set aside: %s", error)
+    files.problems = {name: str(error) for name, error in aside.items()}
+    for why in dict.fromkeys(files.problems.values()):  # replicas have one between them
+        _log.warning("an agent is set aside: %s", why)
     for error in root_problems(hive):
         _log.warning("%s", error)
     keep_keys_private()

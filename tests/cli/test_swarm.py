@@ -116,6 +116,18 @@ def test_a_detached_swarm_is_up_when_the_command_returns_and_down_ends_it(
     assert run("down").out == f"Nothing is up in {hive}.\n"
 
 
+def test_a_detached_swarm_says_which_agent_it_does_not_start_and_so_does_its_status(
+    process: Command, run: Command, hive: Path
+) -> None:
+    (hive / "agents" / "clever.yaml").write_text("role: analyst\nmind: anthropic:some-model\n")
+    started = process("up", "--detach")
+    assert started.status == 0, started.err
+    assert "clever is set aside: " in started.err
+    [told] = [line for line in run("agent", "list").out.splitlines() if line.startswith("clever: ")]
+    assert "ANTHROPIC_API_KEY" in told
+    run("down")
+
+
 def test_a_detached_swarm_that_cannot_start_says_why_at_once(process: Command, run: Command, hive: Path) -> None:
     (hive / "hive.yaml").write_text("workspce: x\n")
     ended = process("up", "--detach")
