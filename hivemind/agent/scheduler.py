@@ -39,7 +39,6 @@ class Scheduler:
         self.holding = ActiveTasks(hive, name, incarnation)
         self.focus: Focus | None = None
         self.steps_finished = 0
-        self._heard: dict[str, str] = {}  # letters that a task waited for, until they are read
         self.hears = True
         self._mail_is_next = True
 
@@ -51,18 +50,17 @@ class Scheduler:
         if self.hears:
             self.letters.sense(self.hear)
 
-    def hear(self, message: Message) -> bool:
-        """A message may be what a task waits for: a verdict on its answer, or an answer to a step's question (True, also
-        for one that the step does not wait for any more: a second answer is no question)."""
+    def hear(self, message: Message) -> str | None:
+        """The id of the task that waits for a message: a verdict on its answer, or an answer to a step's question. Empty for
+        an answer that no step waits for any more: a second answer is no question."""
         late = is_question(message.in_reply_to, self._hive.config.workspace)
-        awaited = late and message.sender == HUMAN
+        awaited = "" if late and message.sender == HUMAN else None
         for work in list(self.holding.works):
             if not work.task.path.exists():  # moved away by a person; `ActiveTasks.next` drops it
                 continue
             try:
                 if self._heard_for(work, message):
-                    awaited = True
-                    self._heard[message.key] = work.task.id
+                    awaited = work.task.id
             except TaskMoved:
                 self.holding.drop(work)
         return awaited
@@ -91,10 +89,9 @@ class Scheduler:
         """Take in new mail while a program works on a task: what belongs to that is told in its conversation."""
         self.letters.sense(self.hear)
         for message in self.letters.waiting():
-            about = self._heard.get(message.key) or message.task
+            about = self.letters.task_of(message)
             if about is not None and work.concerns(about):
-                focus = Focus("reply_mail", message=message, heard=self.letters.is_awaited(message))
-                self._wakes(focus, message, lambda _: ())
+                self._wakes(self._about(message), message, lambda _: ())
                 keep(message)
                 self.letters.read(message)
 
@@ -128,8 +125,8 @@ class Scheduler:
         return self.focus
 
     def _about(self, message: Message) -> Focus:
-        heard, stranger = self.letters.is_awaited(message), not self._hive.mail.knows(message.sender)
-        return Focus("reply_mail", message=message, heard=heard, stranger=stranger)
+        stranger = not self._hive.mail.knows(message.sender)
+        return Focus("reply_mail", message=message, heard=self.letters.is_awaited(message), stranger=stranger)
 
     def _on_mail(self) -> Focus | None:
         message = self.letters.first(needs_turn=True)
@@ -146,7 +143,6 @@ class Scheduler:
 
     def _is_asked(self, focus: Focus, message: Message) -> bool:
         """Whether a mind that works by rule answers a message: one from a person or a stranger, unless a task waited for it."""
-        self._heard.pop(message.key, None)
         return not focus.heard and (message.origin == "human" or focus.stranger)
 
     def _wakes(
@@ -154,7 +150,7 @@ class Scheduler:
     ) -> bool:
         """Whether a mind that reads is woken by a message: one from a person, from a stranger who may be answered, or one that
         expects a reply. What belongs to a task in hand is news in its conversation."""
-        about = self._heard.pop(message.key, None) or message.task
+        about = self.letters.task_of(message)
         work = next((one for one in self.holding.works if about is not None and one.concerns(about)), None)
         if work is not None:
             given = focus.heard and work.conversation.pending  # as the result of the call that waits

@@ -19,15 +19,17 @@ MAX_TURNS = 20
 """Turns that one message may take: a mind that has not answered it by then never will."""
 _ANSWERS = frozenset({"check_citations", "reply_mail"})
 _AT_ONCE = 20
+_MOST = 1000  # that are not over: an answer behind so many is heard, and a larger backlog is in no process's memory
 _DEATHS = 5  # processes that may die in turns about one message; a kill while it waits, or in another turn, is none
 
 
 @dataclass(slots=True)
 class _Waiting:
-    """A message that is not over: whether a task waited for it, whether it was found to need turns, how many it has had."""
+    """A message that is not over: which task waited for it, if one did (`Scheduler.hear`), whether it was found to need turns,
+    how many it has had."""
 
     message: Message
-    is_awaited: bool = False
+    awaited_by: str | None = None
     needs_turn: bool = False
     turns: int = 0
 
@@ -60,16 +62,14 @@ class UnreadMail:
         """How many files are still being written."""
         return self._intake.unsettled
 
-    def sense(self, heard: Callable[[Message], bool]) -> None:
-        """Take in what is new; `heard` says of each whether a task waited for it."""
-        for message in self._intake.new(_AT_ONCE):
-            if message in self:
-                continue
+    def sense(self, heard: Callable[[Message], str | None]) -> None:
+        """Take in what is new; `heard` says of each which task waited for it."""
+        for message in self._intake.new(_AT_ONCE, self._waiting) if len(self._waiting) < _MOST else ():
             if self._policy != "answer" and not self._mail.knows(message.sender):
                 self._set_apart(message)
                 continue
             self._waiting[message.key] = _Waiting(message)
-            self._waiting[message.key].is_awaited = heard(message)
+            self._waiting[message.key].awaited_by = heard(message)
 
     def _set_apart(self, message: Message) -> None:
         """No mind sees a letter from an unknown address, unless hive.yaml says so: it bounces, or a person is shown it."""
@@ -116,7 +116,11 @@ class UnreadMail:
         return [one.message for one in self._waiting.values()]
 
     def is_awaited(self, message: Message) -> bool:
-        return message in self and self._waiting[message.key].is_awaited
+        return message in self and self._waiting[message.key].awaited_by is not None
+
+    def task_of(self, message: Message) -> str | None:
+        """The task that waited for a message that is not over, or else the one that it is about."""
+        return self._waiting[message.key].awaited_by or message.task
 
     def after(self, message: Message, turn: Turn) -> None:
         """Draw the consequences of a turn about a message."""

@@ -187,19 +187,20 @@ class Intake:
             self._begin_anew()
         self._finish()
 
-    def new(self, limit: int | None = None) -> list[Message]:
-        """The messages not taken in yet, oldest first, at most `limit`; from new/ and from cur/.
+    def new(self, limit: int | None = None, but: Collection[str] = ()) -> list[Message]:
+        """The messages not taken in yet, oldest first, at most `limit`; from new/ and from cur/. Those with the keys `but` are
+        left out: the caller has them still.
 
         Messages stay in the list until `taken` or `failed` is called for them. What cannot be read goes to `.Dead`.
         Lists a folder only when its time has changed, opens only the files that it returns.
         """
-        enough = limit is not None and len(self._waiting) > limit
+        enough = limit is not None and len(self._waiting) - len(but) > limit
         if not enough:
             self._look()
-        found = self._collect(limit)
+        found = self._collect(limit, but)
         if enough and limit is not None and len(found) < limit:  # not all that waits can be read yet
             self._look()
-            found = self._collect(limit)
+            found = self._collect(limit, but)
         return found
 
     def taken(self, message: Message) -> None:
@@ -260,10 +261,10 @@ class Intake:
                 if key not in taken and key not in self._waiting:
                     fresh[key] = entry
 
-    def _collect(self, limit: int | None) -> list[Message]:
+    def _collect(self, limit: int | None, but: Collection[str]) -> list[Message]:
         self.unsettled = 0
         found: list[Message] = []
-        opened: set[str] = set()
+        opened = set(but)
         while True:
             next_ones = islice(self._waiting.items(), None if limit is None else limit + len(opened))
             todo = [(key, entry) for key, entry in next_ones if key not in opened]  # never a copy of a long backlog

@@ -123,3 +123,15 @@ def test_a_list_is_planned_whole_and_one_that_is_too_long_is_refused_not_cut(
     assert len(agent.hive.steps.list("t")) == planned
     if not planned:
         assert "1,001 questions" in (crew.root / "tasks/failed/t/error.md").read_text()
+
+
+def test_an_answer_is_heard_before_the_letters_that_came_before_it_are_answered(asked: Crew) -> None:
+    agent = asked.start()
+    until_idle(agent)
+    for number in range(30):
+        asked.write(f"Which boat has number {number}?\n", f"{number:02}-letter")
+    reply(asked, "Dark blue.", "answer")
+    for _ in range(10):
+        agent.cycle()
+    assert "Dark blue." in (asked.root / "tasks/done/t/result.md").read_text()
+    assert len(agent.scheduler.letters) > 20
