@@ -12,6 +12,8 @@ import math
 import sqlite3
 import time
 from collections.abc import Callable, Sequence
+from functools import partial
+from pathlib import Path
 
 from hivemind import fs
 from hivemind.agent.working_memory import look_of_stores
@@ -87,23 +89,27 @@ class Upkeep:
             or self._in_memory(lambda memory: memory.embed_pending(_EMBEDDED_AT_ONCE))  # one that fails is marked
             or (self._hive.layout.graphs_db.exists() and self._embed("graphs", self._hive.graph_index.embed_pending))
             or self._in_memory(lambda memory: memory.purge(_FORGOTTEN_AT_ONCE))
-            or self._back_up()
+            or any(map(self._back_up, self._databases))
         )
 
+    def _did(self, what: str, piece: Callable[[], object], *problems: type[Exception]) -> bool:
+        """Whether a piece was done. One that fails with one of the `problems` is left for another time."""
+        if what in self._failed:
+            return False
+        try:
+            return bool(piece())
+        except problems as error:
+            _log.warning("no upkeep of %s: %s", what, error)
+            self._failed.add(what)
+            return False
+
     def _summarize(self) -> bool:
+        """Write one summary anew. Its mind may be down, or the children gone."""
         documents = self._hive.documents
-        for summary in documents.stale_summaries():
-            if summary.id in self._failed:
-                continue
-            try:
-                written = documents.summarize(summary.id, self._writer())
-            except HivemindError as error:  # its mind is down, or the children are gone: another time
-                _log.warning("summary %s stays out of date: %s", summary.id, error)
-                self._failed.add(summary.id)
-                continue
-            _log.info("summary %s was out of date and is written anew: %s", written.id, written.text)
-            return True
-        return False
+        return any(
+            self._did(f"summary {one.id}", partial(documents.summarize, one.id, self._writer()), HivemindError)
+            for one in documents.stale_summaries()
+        )
 
     def _writer(self) -> Callable[[Sequence[str], int], str] | None:
         """What writes: the agent's mind; None, an extract, where that only quotes."""
@@ -120,48 +126,31 @@ class Upkeep:
         return write
 
     def _embed(self, what: str, pending: Callable[[int], int]) -> bool:
-        if what in self._failed:
-            return False
-        try:
-            return pending(_EMBEDDED_AT_ONCE) > 0
-        except EmbedderUnavailable as error:
-            _log.warning("no vectors for %s: %s", what, error)
-            self._failed.add(what)
-            return False
+        return self._did(f"vectors of {what}", lambda: pending(_EMBEDDED_AT_ONCE), EmbedderUnavailable)
 
     def _in_memory(self, use: Callable[[MemoryStore], int]) -> bool:
-        if "memories" in self._failed:
-            return False
         memory = self._hive.memory
-        try:
-            return memory.database.was_made and soundly(self._hive, lambda: use(memory)) > 0
-        except UserError as error:
-            if self._hive.config.memory is None:
-                raise
-            _log.warning("no upkeep of memories: %s", error)  # its server is away: another time
-            self._failed.add("memories")
-            return False
+        away = () if self._hive.config.memory is None else (UserError,)  # its server may be
+        return memory.database.was_made and self._did(
+            "memories", lambda: soundly(self._hive, lambda: use(memory)), *away
+        )
 
-    def _back_up(self) -> bool:
-        """Back up one database that is due."""
-        layout = self._hive.layout
-        for path in (layout.documents_db, layout.memory_db):
-            due = next_backup(path, layout.backups)
-            if due is not None and due <= time.time() and path.name not in self._failed:
-                try:
-                    back_up(path, layout.backups)
-                except (OSError, sqlite3.Error) as error:  # no room: another time
-                    _log.warning("no backup of %s: %s", path.name, error)
-                    self._failed.add(path.name)
-                    continue
-                return True
-        return False
+    @property
+    def _databases(self) -> tuple[Path, ...]:
+        return self._hive.layout.documents_db, self._hive.layout.memory_db
+
+    def _back_up(self, database: Path) -> bool:
+        """Back up a database that is due. There may be no room."""
+        backups = self._hive.layout.backups
+        due = next_backup(database, backups)
+        if due is None or due > time.time():
+            return False
+        return self._did(f"the backup of {database.name}", lambda: back_up(database, backups), OSError, sqlite3.Error)
 
     def _next_due(self) -> float:
         """When the next memory expires, or a backup is due, in seconds since 1970."""
-        layout = self._hive.layout
         memory = self._hive.memory
         # on a server all hives' writes forget what has expired, and it may be away
         found = memory.next_expiry() if self._hive.config.memory is None and memory.database.was_made else None
-        backups = (next_backup(path, layout.backups) for path in (layout.documents_db, layout.memory_db))
+        backups = (next_backup(path, self._hive.layout.backups) for path in self._databases)
         return min(_NEVER if found is None else found.timestamp(), *(_NEVER if due is None else due for due in backups))

@@ -14,6 +14,8 @@ from typing import Literal
 
 from hivemind.boundary import Unreadable, boundary
 from hivemind.errors import UserError
+from hivemind.fs import CrashCount
+from hivemind.fs.doorbell import Ringer
 from hivemind.layout import EXCHANGE, HUMAN, Layout
 from hivemind.mail.addressing import Addressing
 from hivemind.mail.compose import Draft
@@ -63,8 +65,10 @@ class Mail:
         self._names = Names()
         self._seal = seal
         self._addressing = Addressing(workspace, agents, hives)
-        self.reader = Reader(layout, self.boxes, seal, self._addressing.domain, settle_ms, roots)
-        self._sender = Sender(layout, self.boxes, seal, self._addressing, self._names, durable, clock)
+        crashes = CrashCount(layout.reading, read_only=layout.read_only)
+        self.reader = Reader(layout, self.boxes, seal, self._addressing.domain, settle_ms, roots, crashes)
+        ringer = Ringer(layout.doorbells)
+        self._sender = Sender(layout, self.boxes, seal, self._addressing, self._names, durable, clock, ringer)
 
     # -- sending
 

@@ -13,8 +13,8 @@ import secrets
 import socket
 import stat
 import time
-from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from collections.abc import Iterator
+from dataclasses import dataclass, field
 from datetime import datetime
 from itertools import count
 from pathlib import Path
@@ -329,32 +329,30 @@ class Maildir:
         return found
 
 
+@dataclass(frozen=True, slots=True)
 class Boxes:
     """Opens mailboxes. One that is a symbolic link out of the hive is refused, unless it leads to one of `roots`."""
 
-    __slots__ = ("_durable", "_layout", "_open", "_roots")
-
-    def __init__(self, layout: Layout, durable: bool, roots: Iterable[Path]) -> None:
-        self._layout = layout
-        self._durable = durable
-        self._roots = tuple(roots)
-        self._open: dict[tuple[str, str], Maildir] = {}
+    layout: Layout
+    durable: bool
+    roots: tuple[Path, ...]
+    _open: dict[tuple[str, str], Maildir] = field(default_factory=dict)
 
     def get(self, name: str, folder: str = "inbox") -> Maildir:
         """The Maildir of that owner, or its sub-folder. Raises UserError for a bad name and OutsideError."""
         found = self._open.get((name, folder))
         if found is None:
-            root = self._layout.mailbox(name)
+            root = self.layout.mailbox(name)
             maildir = Maildir(root).sub(folder)
             for place in (maildir.new, maildir.cur, maildir.tmp):
-                inside(place, self._layout.root, self._roots)
+                inside(place, self.layout.root, self.roots)
             found = self._open[name, folder] = maildir
         return found
 
     def ensure(self, name: str) -> Maildir:
         """The Maildir, made if it is not there."""
         box = self.get(name)
-        box.ensure(self._durable)
+        box.ensure(self.durable)
         return box
 
 

@@ -71,33 +71,23 @@ class Head:
     entry: Entry
 
 
+@dataclass(frozen=True, slots=True)
 class Reader:
     """Reads messages of any mailbox; `settle_ms` is how long a hand-written file rests where only polling sees it."""
 
-    __slots__ = ("_boxes", "_domain", "_layout", "_roots", "_seal", "_settle_ms", "crashes")
-
-    def __init__(
-        self,
-        layout: Layout,
-        boxes: Boxes,
-        seal: Seal,
-        domain: str,
-        settle_ms: float,
-        roots: Iterable[Path],
-    ) -> None:
-        self._layout = layout
-        self._boxes = boxes
-        self._seal = seal
-        self._domain = domain
-        self._settle_ms = settle_ms
-        self._roots = tuple(roots)
-        self.crashes = CrashCount(layout.reading, read_only=layout.read_only)
+    layout: Layout
+    boxes: Boxes
+    seal: Seal
+    domain: str
+    settle_ms: float
+    roots: tuple[Path, ...]
+    crashes: CrashCount
 
     def settled(self, entry: Entry) -> bool:
         """False while someone is still writing the file. What the runtime delivered was finished before it came."""
         try:
             with boundary("letter", entry.path):
-                if not entry.new or is_own(entry.base) or is_settled(entry.path, self._settle_ms, datetime.now(UTC)):
+                if not entry.new or is_own(entry.base) or is_settled(entry.path, self.settle_ms, datetime.now(UTC)):
                     return True
         except Unreadable:  # reading it says why
             return True
@@ -109,13 +99,13 @@ class Reader:
             return None if content is None else self._message(box, *content)
 
     def _message(self, box: str, raw: bytes, state: os.stat_result, found: Entry) -> Message:
-        parsed = parse_message(raw, self._domain)
+        parsed = parse_message(raw, self.domain)
         return Message(
-            id=parsed.id or derived_id(raw, stem(found.base), state.st_mtime_ns, self._domain),
+            id=parsed.id or derived_id(raw, stem(found.base), state.st_mtime_ns, self.domain),
             date=_date(parsed, state),
             flags=found.flags,
             path=found.path,
-            trusted=self._seal.holds(raw),
+            trusted=self.seal.holds(raw),
             box=box,
             base=found.base,
             key=_key(found.base, state),
@@ -150,14 +140,14 @@ class Reader:
 
     def _head(self, maildir: Maildir, raw: bytes, state: os.stat_result, found: Entry) -> Head | None:
         whole = state.st_size <= len(raw)
-        parsed = parse_message(raw, self._domain, whole=whole)
+        parsed = parse_message(raw, self.domain, whole=whole)
         if not whole and (parsed.id is None or parsed.body_at >= len(raw)):  # long headers, or an id made from it all
             content = self._content(maildir, found, None)
             if content is None:
                 return None
             raw, state, found = content
-            parsed = parse_message(raw, self._domain)
-        id_ = parsed.id or derived_id(raw, stem(found.base), state.st_mtime_ns, self._domain)
+            parsed = parse_message(raw, self.domain)
+        id_ = parsed.id or derived_id(raw, stem(found.base), state.st_mtime_ns, self.domain)
         return Head(parsed, id_, _date(parsed, state), found)
 
     def locate(self, box: str, id_: str, folders: Collection[str]) -> tuple[str, Entry] | None:
@@ -168,23 +158,23 @@ class Reader:
         """
         wanted = id_.strip().removeprefix("<").removesuffix(">")
         local, _, host = wanted.rpartition("@")
-        ours = host.lower() == self._domain.lower() and is_own(local)
+        ours = host.lower() == self.domain.lower() and is_own(local)
         name = local if ours else split(wanted)[0]
         kept = {"archive" if folder == "inbox" else folder for folder in folders} & {*DATED}
-        older = [month for folder in sorted(kept) for month in self._boxes.get(box).months(folder)]
+        older = [month for folder in sorted(kept) for month in self.boxes.get(box).months(folder)]
         if name and "/" not in name and not is_dropping(name):
             when = sort_key(name)
             months = older if when is None else [one for one in older if one.endswith(f"/{month_of(when[0])}")]
             for folder in (*folders, *months):
-                found = self._boxes.get(box, folder).find(name)
+                found = self.boxes.get(box, folder).find(name)
                 if found is not None:
                     return folder, found
         if not ours:
             for folder in (*folders, *older):
-                maildir = self._boxes.get(box, folder)
+                maildir = self.boxes.get(box, folder)
                 newest_first = sorted(maildir.entries(), key=time_key, reverse=True)
                 for head in self._heads(maildir, newest_first):
-                    if head.id == plain_id(wanted, self._domain):
+                    if head.id == plain_id(wanted, self.domain):
                         return folder, head.entry
         return None
 
@@ -193,11 +183,11 @@ class Reader:
         those that these refer to, and where `start` lies there, those of its month and later."""
         found: dict[str, tuple[Maildir, Entry]] = {}
         joined: dict[str, set[str]] = {}
-        own = self._boxes.get(box)
+        own = self.boxes.get(box)
         there = [folder for kind in DATED for folder in own.months(kind)]
         since = next((one[-7:] for one in there if os.path.dirname(start.path) == own.sub(one).cur), "9999-99")
         for folder in (*SUBFOLDERS, *(one for one in there if one[-7:] >= since)):
-            maildir = self._boxes.get(box, folder)
+            maildir = self.boxes.get(box, folder)
             for head in self._heads(maildir, maildir.entries()):
                 found.setdefault(head.id, (maildir, head.entry))
                 for other in (*head.parsed.references, *([head.parsed.in_reply_to] if head.parsed.in_reply_to else [])):
@@ -209,7 +199,7 @@ class Reader:
                 if id_ in found:
                     messages.append(self.read_message(box, *found[id_]))
                 elif there and is_own(id_.rpartition("@")[0]) and (older := self.locate(box, id_, DATED)) is not None:
-                    messages.append(self.read_message(box, self._boxes.get(box, older[0]), older[1]))
+                    messages.append(self.read_message(box, self.boxes.get(box, older[0]), older[1]))
         return sorted(filter(None, messages), key=lambda message: (message.date, message.base))
 
     def _heads(self, maildir: Maildir, entries: Iterable[Entry]) -> Iterator[Head]:
@@ -248,7 +238,7 @@ class Reader:
     def _through_link(self, entry: Entry) -> _Content:
         """A symbolic link is read if it stays in the hive."""
         try:
-            file = open_inside(entry.path, self._layout.root, self._roots)
+            file = open_inside(entry.path, self.layout.root, self.roots)
         except (UserError, OSError) as error:
             raise ValueError(f"it is a symbolic link that cannot be followed: {error}") from None
         with open(file, "rb") as opened:

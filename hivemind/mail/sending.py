@@ -150,29 +150,18 @@ class Sending:
         return tuple(one for name in names for one in (self.elsewhere if name == EXCHANGE else (name,)))
 
 
+@dataclass(slots=True)
 class Sender:
-    """Delivers into mailboxes."""
+    """Delivers into mailboxes, and rings for whoever has got a letter."""
 
-    __slots__ = ("_addressing", "_boxes", "_clock", "_durable", "_layout", "_names", "_ringer", "_seal")
-
-    def __init__(
-        self,
-        layout: Layout,
-        boxes: Boxes,
-        seal: Seal,
-        addressing: Addressing,
-        names: Names,
-        durable: bool,
-        clock: Callable[[], datetime],
-    ) -> None:
-        self._layout = layout
-        self._boxes = boxes
-        self._seal = seal
-        self._addressing = addressing
-        self._names = names
-        self._ringer = Ringer(layout.doorbells)
-        self._durable = durable
-        self._clock = clock
+    layout: Layout
+    boxes: Boxes
+    seal: Seal
+    addressing: Addressing
+    names: Names
+    durable: bool
+    clock: Callable[[], datetime]
+    ringer: Ringer
 
     def send(self, sending: Sending) -> SendReport:
         """Send a message that was never sent before, under a base name that nothing has."""
@@ -195,7 +184,7 @@ class Sender:
         `made_here` says that the id is one of ours and holds the base name. If the message stands in `.Sent` already,
         that one is delivered, whatever the draft says now.
         """
-        sent = self._boxes.get(sending.sender, "sent")
+        sent = self.boxes.get(sending.sender, "sent")
         try:
             memo = self._memo(sending).open()
         except OSError as error:
@@ -226,17 +215,17 @@ class Sender:
         return sending.report(failed, (name for name in sending.unknown if name in bounced | told))
 
     def _memo(self, sending: Sending) -> SentMemo:
-        return SentMemo(self._layout.sends(sending.sender), sending.draft.message_id, durable=self._durable)
+        return SentMemo(self.layout.sends(sending.sender), sending.draft.message_id, durable=self.durable)
 
     def _stage(self, sending: Sending) -> str:
         """Compose, seal and write it, with the copy in the sender's `.Sent`; without that copy nobody gets it."""
-        sent = self._boxes.get(sending.sender, "sent")
-        raw = self._seal.put(*compose(sending.draft))
+        sent = self.boxes.get(sending.sender, "sent")
+        raw = self.seal.put(*compose(sending.draft))
         try:
-            staged = sent.stage(sending.base, raw, self._durable, keep=sent)
+            staged = sent.stage(sending.base, raw, self.durable, keep=sent)
         except FileNotFoundError:  # the sender has no mailbox yet
-            self._boxes.ensure(sending.sender)
-            staged = sent.stage(sending.base, raw, self._durable, keep=sent)
+            self.boxes.ensure(sending.sender)
+            staged = sent.stage(sending.base, raw, self.durable, keep=sent)
         reached("mail.send.staged")
         return staged
 
@@ -244,7 +233,7 @@ class Sender:
         failed: _Failures = {}
         for name in names:
             try:
-                self._put(self._boxes.get(name), staged, base, name)
+                self._put(self.boxes.get(name), staged, base, name)
             except OSError as error:
                 failed[name] = _reason(error)
             except UserError as error:  # a mailbox that leads out of the hive
@@ -257,10 +246,10 @@ class Sender:
         try:
             self._link_or_copy(box, staged, base)
         except FileNotFoundError:  # no mailbox yet
-            self._boxes.ensure(name)
+            self.boxes.ensure(name)
             self._link_or_copy(box, staged, base)
-        self._ringer.ring(name)  # it can be read, and its text is on the disk: only the name's flush is waited for
-        if self._durable:
+        self.ringer.ring(name)  # it can be read, and its text is on the disk: only the name's flush is waited for
+        if self.durable:
             try:
                 box.sync(new=True)
             except OSError:
@@ -269,16 +258,16 @@ class Sender:
 
     def _link_or_copy(self, box: Maildir, staged: str, base: str) -> None:
         if not box.link(staged, base, new=True):
-            box.copy(staged, base, base, new=True, durable=self._durable)
+            box.copy(staged, base, base, new=True, durable=self.durable)
 
     def _complete(self, sending: Sending, sent: Maildir, names: tuple[str, ...], again: bool) -> _Failures:
         """Go on with a send: with the copy in `.Sent` if there is a whole one, else from the beginning."""
         base, kept = sending.base, None
         if again:
-            kept = sent.find(base) or self._boxes.get(sending.sender, _dated("sent", base)).find(base)
+            kept = sent.find(base) or self.boxes.get(sending.sender, _dated("sent", base)).find(base)
         content = None if kept is None else sent.read(kept)
-        if content is not None and self._seal.holds(content[0]):
-            staged = sent.stage(sending.base, content[0], self._durable)
+        if content is not None and self.seal.holds(content[0]):
+            staged = sent.stage(sending.base, content[0], self.durable)
         else:
             if content is not None:  # a power cut took its text: nobody has got it yet
                 os.unlink(content[2].path)
@@ -291,7 +280,7 @@ class Sender:
     def _has(self, name: str, base: str) -> bool:
         try:
             places = ("inbox", "archive", "dead", _dated("archive", base))
-            return any(self._boxes.get(name, folder).find(base) for folder in places)
+            return any(self.boxes.get(name, folder).find(base) for folder in places)
         except UserError:  # a mailbox that leads out of the hive: handing over says so
             return False
 
@@ -302,7 +291,7 @@ class Sender:
             if sending.sender == POSTMASTER or sending.draft.automatic:
                 break
             try:
-                self.bounce(sending.draft, name, reason, sending.sender, self._names.fresh(self._clock()))
+                self.bounce(sending.draft, name, reason, sending.sender, self.names.fresh(self.clock()))
             except OSError:  # the report says it all the same: `failed` has the reason
                 continue
             told.add(name)
@@ -310,11 +299,11 @@ class Sender:
 
     def bounce(self, original: Draft, recipient: str, reason: str, name: str, base: str) -> None:
         """Tell whom `original` is from that it has not reached `recipient`, in the mailbox `name`. Raises OSError."""
-        from_, id_, now = self._addressing.address(POSTMASTER), self._addressing.address(base), self._clock()
-        box = self._boxes.ensure(name)
+        from_, id_, now = self.addressing.address(POSTMASTER), self.addressing.address(base), self.clock()
+        box = self.boxes.ensure(name)
         _discard(os.path.join(box.tmp, base))
         staged = box.stage(
-            base, self._seal.put(*compose(bounce(original, recipient, reason, id_, from_, now))), self._durable
+            base, self.seal.put(*compose(bounce(original, recipient, reason, id_, from_, now))), self.durable
         )
         try:
             self.pass_on(staged, base, name)
@@ -324,7 +313,7 @@ class Sender:
     def pass_on(self, path: str, base: str, name: str) -> None:
         """Deliver a finished file as it stands, unless the mailbox has one of that base name. Raises OSError."""
         if not self._has(name, base):
-            self._put(self._boxes.get(name), path, base, name)
+            self._put(self.boxes.get(name), path, base, name)
             reached("mail.send.delivered")
 
     def _remember(self, sending: Sending, failed: Mapping[str, str], bounced: Iterable[str]) -> None:

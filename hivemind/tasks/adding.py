@@ -9,22 +9,23 @@ from dataclasses import replace
 from datetime import datetime
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any, TypeAlias, TypedDict
+from typing import Any, TypeAlias, TypedDict, Unpack
 
 import yaml
 
 from hivemind.frontmatter import parse, split
 from hivemind.fs import Lock, create, fsync_folder, make_folder, move, reached, write
 from hivemind.fs.atomic import TEMPORARY_PREFIX
-from hivemind.layout import HUMAN, Layout
+from hivemind.layout import HUMAN
 from hivemind.names import check_maker, check_name, slug
 from hivemind.tasks.folder import free_name, on_its_way, place_of
 from hivemind.tasks.form import read_text
-from hivemind.tasks.inbox import ENDINGS
+from hivemind.tasks.inbox import ENDINGS, Settings
 from hivemind.tasks.record import RECORD, TaskRecord
+from hivemind.tasks.step import as_written
 from hivemind.tasks.task import TaskProblem, TaskStep
 
-__all__ = ["Adding", "Attached", "TaskFields", "compose"]
+__all__ = ["Adding", "compose"]
 
 Attached: TypeAlias = str | os.PathLike[str] | tuple[str, bytes]
 """A file or folder to go with a task; or a file's name and what is in it."""
@@ -57,30 +58,38 @@ class TaskFields(TypedDict, total=False):
 class Adding:
     """Drops tasks into one inbox."""
 
-    def __init__(self, layout: Layout, *, max_bytes: int, durable: bool) -> None:
-        self._layout = layout
-        self._max_bytes = max_bytes
-        self._durable = durable
+    def __init__(self, settings: Settings) -> None:
+        self.layout = settings.layout
+        self._max_bytes = settings.reader.max_bytes
+        self._durable = settings.durable
 
     def add(
         self,
-        text: str,
-        fields: Mapping[str, Any],
+        text: str | None = None,
         *,
         by: str = HUMAN,
         parent: str | None = None,
         attachments: Iterable[Attached] = (),
         files: Mapping[str, bytes] = MappingProxyType({}),
+        **fields: Unpack[TaskFields],
     ) -> str:
-        """Drop a task and return its id. `fields` are keys of the front matter and win over the text's own.
+        """Drop a task into the inbox and return its id. `by` is who makes it: the runtime says so, never a mind; `parent`
+        the task that it is a part of. `files` are attachments that keep their paths.
 
-        What an agent made carries its name, in a record beside the text: there is no key for it in the front matter.
-        Raises TaskProblem for what would not be accepted from the inbox either, and for an id that is taken.
+        `text` may have front matter of its own; the `fields` win over it. What an agent made carries its name, in a record
+        beside the text: there is no key for it in the front matter. Raises TaskProblem for what the inbox would not
+        accept, and for an id that is taken.
         """
-        by = check_maker(by)
-        _refuse_surrogates(text, *(value for value in fields.values() if isinstance(value, str)))
+        by, text = check_maker(by), text or ""
+        given: dict[str, Any] = {**fields}
+        given["dependencies"] = [*fields.get("dependencies", ())] or None
+        given["steps"] = [as_written(step) for step in fields.get("steps", ())] or None
+        if (notify := fields.get("notify")) is not None:
+            given["notify"] = [*notify] or "never"
+        given = {key: value for key, value in given.items() if value is not None}
+        _refuse_surrogates(text, *(value for value in given.values() if isinstance(value, str)))
         head, body, _ = split(text)
-        wanted = {**(parse(head, "the text", 2).values if head is not None else {}), **fields}
+        wanted = {**(parse(head, "the text", 2).values if head is not None else {}), **given}
         title = _title(compose(wanted, body))
         beside = list(attachments)
         comes_again = wanted.get("every") is not None
@@ -88,7 +97,7 @@ class Adding:
             what = "every: goes without attachments" if beside else "only people make tasks that come again (every:)"
             raise TaskProblem(what, where="the task")
         # Two who add at once must not find the same id free; people and claims need no lock.
-        with Lock(self._layout.locks / "tasks-add.lock"):
+        with Lock(self.layout.locks / "tasks-add.lock"):
             while True:
                 task_id = self._id(wanted.get("id"), title)
                 content = compose({**wanted, "id": task_id}, body)
@@ -96,8 +105,8 @@ class Adding:
                     raise TaskProblem(f"has {len(content):,} bytes, at most {self._max_bytes:,}", where=task_id)
                 try:
                     if comes_again:
-                        make_folder(self._layout.schedule, durable=self._durable)
-                        create(self._layout.schedule / f"{task_id}.md", content, durable=self._durable)
+                        make_folder(self.layout.schedule, durable=self._durable)
+                        create(self.layout.schedule / f"{task_id}.md", content, durable=self._durable)
                         return task_id
                     self._drop(task_id, content, TaskRecord(by, parent), beside, files)
                 except FileExistsError:
@@ -106,33 +115,31 @@ class Adding:
 
     def _id(self, given: Any, title: str) -> str:
         if given is None:
-            return free_name(slug(title), self.taken)
+            return free_name(slug(title), self._taken)
         task_id = check_name(str(given), "id")
-        if self.taken(task_id):
+        if self._taken(task_id):
             raise TaskProblem(f"id: {task_id!r} is taken", where=task_id, mend="give another id, or none")
         return task_id
 
-    def taken(self, task_id: str) -> bool:
+    def _taken(self, task_id: str) -> bool:
         """Looks in the direction in which tasks move, so that one on its way is not missed."""
-        inbox = self._layout.inbox
+        inbox = self.layout.inbox
         return (
             any(
-                os.path.lexists(folder / (task_id + one))
-                for folder in (inbox, self._layout.schedule)
-                for one in ENDINGS
+                os.path.lexists(folder / (task_id + one)) for folder in (inbox, self.layout.schedule) for one in ENDINGS
             )
-            or on_its_way(self._layout, task_id)
-            or place_of(self._layout, task_id) is not None
+            or on_its_way(self.layout, task_id)
+            or place_of(self.layout, task_id) is not None
         )
 
     def _drop(
         self, task_id: str, content: bytes, record: TaskRecord, beside: list[Attached], files: Mapping[str, bytes]
     ) -> None:
         if record == TaskRecord() and not beside and not files:
-            create(self._layout.inbox / f"{task_id}.md", content, durable=self._durable)
+            create(self.layout.inbox / f"{task_id}.md", content, durable=self._durable)
             reached("tasks.add.dropped")
             return
-        folder = self._layout.inbox / f"{TEMPORARY_PREFIX}{task_id}"
+        folder = self.layout.inbox / f"{TEMPORARY_PREFIX}{task_id}"
         shutil.rmtree(folder, ignore_errors=True)  # what a crash left; the lock is ours
         folder.mkdir()
         try:
@@ -144,7 +151,7 @@ class Adding:
             record = replace(record, inode=folder.stat().st_ino)
             write(folder / RECORD, record.encode(), durable=self._durable)
             reached("tasks.add.written")
-            move(folder, self._layout.inbox / task_id, durable=self._durable)
+            move(folder, self.layout.inbox / task_id, durable=self._durable)
             reached("tasks.add.dropped")
         except BaseException:
             shutil.rmtree(folder, ignore_errors=True)

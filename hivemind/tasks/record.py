@@ -189,10 +189,8 @@ class Records:
             now = _digest(record.encode())
         self._mine[task_id] = now
         agent = record.claim.agent
-        if (
-            self._journal is not None
-        ):  # the folder in active/ says it as well: `mine` tells the journal what it was not told
-            self._journal.append("task.claimed", task_id=task_id, agent_id=agent, title=title, record=now, before=now)
+        # the folder in active/ says it as well: `mine` tells the journal what it was not told
+        self._tell("task.claimed", task_id=task_id, agent_id=agent, title=title, record=now, before=now)
 
     def failed(self, task_id: str, agent: str | None, reason: str) -> None:
         """Tell the journal that a task could not go on because of what lies in its folder."""
@@ -202,8 +200,7 @@ class Records:
     def ending(self, task_id: str, end: bytes) -> None:
         """Tell the journal what is going to be the result.md or error.md of a task. Where a power cut takes that, the end is
         made again."""
-        if self._journal is not None:
-            self._journal.append("task.ending", task_id=task_id, end=_digest(end))
+        self._tell("task.ending", task_id=task_id, end=_digest(end))
 
     def is_end(self, task_id: str, end: bytes) -> bool:
         """Whether the program itself was about to write this result.md or error.md."""

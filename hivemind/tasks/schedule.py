@@ -13,25 +13,23 @@ from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from itertools import islice
 from pathlib import Path
-from typing import Any, TypeAlias
 
 from pydantic import AwareDatetime
 
 from hivemind.boundary import Unreadable, boundary, read_input
 from hivemind.errors import UserError
 from hivemind.fs import DamagedRecord, Lock, create, load_value, make_folder, reached, save_value, set_aside
-from hivemind.layout import Layout
 from hivemind.names import MAX_LENGTH, slug
+from hivemind.tasks.adding import compose
 from hivemind.tasks.every import Every
 from hivemind.tasks.form import Written, read_text
-from hivemind.tasks.inbox import is_task_name
+from hivemind.tasks.inbox import Settings, is_task_name
 
 __all__ = ["Schedule", "Scheduled"]
 
 _KIND, _VERSION = "schedule", 1
 _AT_ONCE = 100  # tasks of one schedule that are dropped in one go, where it wants all that were missed
 _log = logging.getLogger(__name__)
-Compose: TypeAlias = Callable[[dict[str, Any], str], bytes]
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,21 +62,11 @@ class _Known:
 
 
 class Schedule:
-    """tasks/schedule/ of one hive. `taken` tells whether a task has an id, `compose` makes a task file."""
+    """tasks/schedule/ of one hive. `taken` tells whether a task has an id."""
 
-    def __init__(
-        self,
-        layout: Layout,
-        *,
-        zone: str,
-        max_bytes: int,
-        durable: bool,
-        taken: Callable[[str], bool],
-        compose: Compose,
-    ) -> None:
-        self._layout, self._zone = layout, zone
-        self._max_bytes, self._durable = max_bytes, durable
-        self._taken, self._compose = taken, compose
+    def __init__(self, settings: Settings, zone: str, taken: Callable[[str], bool]) -> None:
+        self._layout, self._zone, self._taken = settings.layout, zone, taken
+        self._max_bytes, self._durable = settings.reader.max_bytes, settings.durable
 
     def look(self, now: datetime) -> list[Scheduled]:
         """Every file of the schedule, by name; writes nothing."""
@@ -165,7 +153,7 @@ class Schedule:
             {} if written.parsed is None else {key: one for key, one in written.parsed.values.items() if key not in own}
         )
         try:
-            content = self._compose({**given, "id": task_id}, written.text)
+            content = compose({**given, "id": task_id}, written.text)
             create(self._layout.inbox / f"{task_id}.md", content, durable=self._durable)
         except FileExistsError:
             return []

@@ -7,11 +7,11 @@ import math
 import os
 import threading
 import time
-from collections.abc import Callable, Collection, Container, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Container, Iterator, Mapping
 from contextlib import suppress
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any, Literal, Unpack
+from typing import Any, Literal
 
 from hivemind.coordination import Journal
 from hivemind.errors import UserError
@@ -19,7 +19,7 @@ from hivemind.fs import CrashCount, Lock, is_settled, make_folder, move, open_wa
 from hivemind.layout import HUMAN, Layout
 from hivemind.masking import harmless, mask
 from hivemind.names import check_name
-from hivemind.tasks.adding import Adding, Attached, TaskFields, compose
+from hivemind.tasks.adding import Adding
 from hivemind.tasks.claim import Claims, Orphan, Rejected, Taken, rename
 from hivemind.tasks.claimed_tasks import ClaimedTasks
 from hivemind.tasks.folder import ATTEMPTS, ended_place, held, is_open, leave, open_log, set_aside
@@ -30,7 +30,6 @@ from hivemind.tasks.outbox import Outbox
 from hivemind.tasks.queue_cache import QueueCache, lanes_of
 from hivemind.tasks.record import RECORD, Records, load
 from hivemind.tasks.schedule import Schedule
-from hivemind.tasks.step import as_written
 from hivemind.tasks.task import Task, TaskProblem, TaskState
 
 __all__ = ["MAX_BYTES", "Tasks"]
@@ -39,7 +38,7 @@ MAX_BYTES = 1024 * 1024
 _NET_S = 1.0  # how often `wait` looks although no change was reported
 
 
-class Tasks(ClaimedTasks, Listing):
+class Tasks(Adding, ClaimedTasks, Listing):
     """The tasks of one hive. A task's state is the folder it lies in: inbox, active, done, failed.
 
     `agents` gives the hive's agents with their roles. `max_bytes` bounds a task's text. `settle_ms` is how long a drop
@@ -83,42 +82,14 @@ class Tasks(ClaimedTasks, Listing):
         self._queue = QueueCache(settings, inbox)
         ClaimedTasks.__init__(self, settings, Claims(settings, inbox, self._queue))
         Listing.__init__(self, settings, inbox, self._queue.known)
-        self._adding = Adding(layout, max_bytes=max_bytes, durable=durable)
-        self.schedule = Schedule(
-            layout, zone=zone, max_bytes=max_bytes, durable=durable, taken=self._adding.taken, compose=compose
-        )
+        Adding.__init__(self, settings)
+        self.schedule = Schedule(settings, zone, self._taken)
         self._recovered: set[str] = set()
 
     def close(self) -> None:
         """Let go of the files that are kept open; the object can be used again."""
         self._queue.close()
         self._crashes.close()
-
-    # making
-
-    def add(
-        self,
-        text: str | None = None,
-        *,
-        by: str = HUMAN,
-        parent: str | None = None,
-        attachments: Iterable[Attached] = (),
-        files: Mapping[str, bytes] | None = None,
-        **fields: Unpack[TaskFields],
-    ) -> str:
-        """Drop a task into the inbox and return its id. `by` is who makes it: the runtime says so, never a mind; `parent`
-        the task that it is a part of. `files` are attachments that keep their paths.
-
-        `text` may have front matter of its own; the `fields` win over it. Raises TaskProblem for what the inbox would
-        not accept, and for an id that is taken.
-        """
-        given: dict[str, Any] = {**fields}
-        given["dependencies"] = [*fields.get("dependencies", ())] or None
-        given["steps"] = [as_written(step) for step in fields.get("steps", ())] or None
-        if (notify := fields.get("notify")) is not None:
-            given["notify"] = [*notify] or "never"
-        given = {key: value for key, value in given.items() if value is not None}
-        return self._adding.add(text or "", given, by=by, parent=parent, attachments=attachments, files=files or {})
 
     # claiming
 

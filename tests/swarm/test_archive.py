@@ -91,7 +91,7 @@ def test_a_part_of_a_task_that_goes_on_stays_where_it_is(tmp_path: Path):
 def test_read_mail_is_kept_by_the_month_of_each_letter_and_found_as_before(tmp_path: Path):
     at = [NOW - timedelta(days=120)]
     hive = opened(tmp_path)
-    hive.mail.clock = hive.mail._sender._clock = lambda: at[0]
+    hive.mail.clock = hive.mail._sender.clock = lambda: at[0]
     first = hive.mail.send("human", "researcher", "First", "One")
     unread = hive.mail.send("human", "researcher", "Unread", "Two")
     flagged = hive.mail.send("human", "researcher", "Flagged", "Three")
