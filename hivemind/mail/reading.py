@@ -130,7 +130,7 @@ class Reader:
     def is_sealed(self, maildir: Maildir, entry: Entry) -> bool:
         """Whether the runtime wrote the message, as it stands. Raises OSError."""
         with suppress(Unreadable), self._opened(maildir, entry, None) as content:
-            return content is not None and self._seal.holds(content[0])
+            return content is not None and self.seal.holds(content[0])
         return False
 
     def read_head(self, maildir: Maildir, entry: Entry) -> Head | None:
