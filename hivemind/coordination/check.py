@@ -16,8 +16,11 @@ __all__ = ["check_journal"]
 
 def check_journal(folder: Path, aside: Aside, *, durable: bool, running: bool) -> Iterator[Finding]:
     """Every event read once; the end only while nothing of the hive is `running`."""
-    if not any(path.stat().st_size for path in folder.glob("*.jsonl")):
-        if any(folder.glob("journal.jsonl.*")):  # which lie beside one that was written
+    files = [*folder.glob("*.jsonl")]
+    if not any(path.stat().st_size for path in files):
+        # A journal that was only locked is an empty file with its lock beside; what was flushed of one is noted there.
+        beside = [*folder.glob("journal.jsonl.*")]
+        if (beside and not files) or any(path.stat().st_size for path in beside):
             what = "is gone or empty, though there was one: what it told of tasks and steps is lost"
             mend = "put it back from a copy, before the next event begins a new one"
             yield Finding(folder / "journal.jsonl", what, mend)

@@ -141,7 +141,7 @@ class Entry:
     def seconds(self) -> float | None:
         """How long a turn has taken so far; by the times of its lines where an older version has written them."""
         lines = [self.record, *self.results.values()]
-        if told := [float(one["seconds"]) for one in lines if "seconds" in one]:
+        if told := [took for one in lines if isinstance(took := one.get("seconds"), int | float)]:
             return sum(told)
         ended = _moment(lines[-1])
         return None if self.begun is None or ended is None else max(0.0, ended - self.begun)

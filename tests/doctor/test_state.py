@@ -18,6 +18,7 @@ from pathlib import Path
 import pytest
 
 from hivemind import Hive
+from hivemind.coordination import Journal
 from hivemind.doctor import Finding, Patient, examine
 from hivemind.fs import Doorbell, Lock
 from hivemind.fs.backup import back_up
@@ -154,9 +155,12 @@ def test_a_damaged_journal_is_not_repaired_while_an_agent_runs(hive: Hive, visit
 
 @pytest.mark.parametrize("gone", [os.unlink, lambda path: os.truncate(path, 0)])
 def test_a_journal_that_is_gone_is_told(hive: Hive, visit, gone: Callable[[Path], None]) -> None:
+    with hive.journal.guarding(lambda _: None):
+        pass
     assert visit() == []
-    hive.journal.append("agent.note")
-    hive.journal.close()
+    journal = Journal(hive.layout.journal, durable=True)
+    journal.append("agent.note")
+    journal.close()
     gone(hive.layout.journal / "journal.jsonl")
     (found,) = visit()
     assert (found.check, found.where) == ("journal", ".hive/journal/journal.jsonl")
