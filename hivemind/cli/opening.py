@@ -79,9 +79,11 @@ def acting(hive: Hive, text: str) -> str:
     """The one that a command acts for; an agent's command acts for that agent, where it names nobody else.
     Raises UserError."""
     name, who = known_name(hive, text), caller(hive.layout)
-    if name != who and HUMAN not in (name, who):
+    if who == HUMAN:
+        return name
+    if name not in (HUMAN, who):
         raise UserError(f"a command of the agent {who} cannot act for {name}", mend="leave the name out")
-    return name if who == HUMAN else who
+    return who
 
 
 def known_names(hive: Hive, texts: Iterable[str] | None) -> list[str]:

@@ -214,7 +214,7 @@ def _errors_to(log: Path) -> Iterator[None]:
 
 
 def _detached(layout: Layout, work: Callable[[Callable[[], None]], int]) -> Answer | int:
-    from hivemind.presence.watching import supervisor_lock
+    from hivemind.presence.watching import not_followed
     from hivemind.swarm.detach import detach
 
     layout.logs.mkdir(parents=True, exist_ok=True)
@@ -223,8 +223,7 @@ def _detached(layout: Layout, work: Callable[[Callable[[], None]], int]) -> Answ
     if started.error is not None:
         warn(started.error)
         return started.status
-    told = (supervisor_lock(layout.locks).holder() or {}).get("not_followed")
-    for name, why in told.items() if isinstance(told, dict) else ():
+    for name, why in not_followed(layout.locks).items():
         warn(f"{name} is set aside: {why}")
     lines = (
         f"The swarm of {layout.root} is up: process {started.pid}, log {layout.relative(log)}.",

@@ -21,7 +21,7 @@ from hivemind.presence.identity import holder_of
 from hivemind.presence.parts import Parts
 from hivemind.presence.status import AgentStatus, read_status
 from hivemind.presence.status import State as AgentState
-from hivemind.presence.watching import supervisor_lock, watch_lock
+from hivemind.presence.watching import not_followed, supervisor_lock, watch_lock
 from hivemind.swarm.absence import absences
 from hivemind.swarm.idle import is_full, said_why
 from hivemind.tasks import Scheduled, TaskState, TaskSummary
@@ -185,8 +185,7 @@ def agents_now(hive: Parts, active: list[TaskSummary] | None = None) -> tuple[Ag
         owned.setdefault(task.owner, task.id)
     known = [_agent(hive, name, owned.get(name)) for name in hive.agents]
     aside = [_aside(hive, name, str(why), owned.get(name)) for name, why in hive.agent_files.aside.items()]
-    told = (supervisor_lock(hive.layout.locks).holder() or {}).get("not_followed")  # it goes on with these as they were
-    why = {str(name): str(why) for name, why in told.items()} if isinstance(told, dict) else {}
+    why = not_followed(hive.layout.locks)
     return (*(replace(one, problem=one.problem or why.get(one.name)) for one in known), *aside)
 
 
