@@ -26,6 +26,12 @@ settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "repeated"))
 os.environ["HIVEMIND_EMBEDDER"] = "none"
 
 
+def pytest_collection_finish() -> None:
+    """What is loaded by now stays: a collection need not look through it again."""
+    gc.collect()
+    gc.freeze()
+
+
 @pytest.fixture(autouse=True, scope="module")
 def _collected() -> Iterator[None]:
     """What a module's tests opened and dropped is closed at its end: cycles would keep their files open for a long time."""
