@@ -1,8 +1,17 @@
-"""Which words of a question say what it is about."""
+"""Which words of a question say what it is about; a duration in words."""
 
 from __future__ import annotations
 
-__all__ = ["GENERIC_WORDS", "STOP_WORDS"]
+__all__ = ["GENERIC_WORDS", "STOP_WORDS", "duration"]
+
+
+def duration(seconds: float) -> str:
+    """`12 s`, `5 min`, `3 h`, `9 d`: at least two of a unit that is larger than seconds. A negative one counts as none."""
+    for unit, size in (("d", 86_400), ("h", 3_600), ("min", 60)):
+        if seconds >= 2 * size:
+            return f"{int(seconds // size)} {unit}"
+    return f"{int(max(0.0, seconds))} s"
+
 
 STOP_WORDS = frozenset(
     """

@@ -12,6 +12,7 @@ from datetime import UTC, datetime
 
 from hivemind.boundary import Unreadable, boundary
 from hivemind.masking import harmless
+from hivemind.words import duration
 
 __all__ = ["age", "card_line", "clock_time", "fit", "is_terminal", "natural", "one_line", "terminal_size", "width"]
 
@@ -75,12 +76,8 @@ def clock_time(moment: datetime) -> str:
 
 
 def age(moment: datetime, now: datetime | None = None) -> str:
-    """How long ago that was: `12 s`, `5 min`, `3 h`, `9 d`; a time to come counts as now."""
-    seconds = max(0.0, ((now or datetime.now(UTC)) - moment).total_seconds())
-    for unit, length, limit in (("s", 1, 120), ("min", 60, 7_200), ("h", 3_600, 172_800)):
-        if seconds < limit:
-            return f"{int(seconds // length)} {unit}"
-    return f"{int(seconds // 86_400)} d"
+    """How long ago that was; a time to come counts as now."""
+    return duration(((now or datetime.now(UTC)) - moment).total_seconds())
 
 
 def card_line(number: object, kind: str, marks: Iterable[str], title: str, text: str) -> str:

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from hivemind.documents.node import COLUMNS, Node, NodeNotFoundError
+from hivemind.documents.node import COLUMNS, DamagedError, Node, NodeNotFoundError
 
 __all__ = [
     "Shown", "Source", "ancestors", "children", "descendant_ids", "find", "first_child", "get", "get_many",
@@ -21,13 +21,13 @@ __all__ = [
 _ALL = ", ".join(COLUMNS)
 _N_ALL = ", ".join(f"n.{column}" for column in COLUMNS)
 
-# All below a node, in no order that SQLite would promise.
 _BELOW = """
 WITH RECURSIVE below(id) AS (
     SELECT id FROM nodes WHERE id = ?
     UNION ALL
     SELECT n.id FROM below JOIN nodes n ON n.parent_id = below.id
 )
+SELECT {} FROM below CROSS JOIN nodes n ON n.id = below.id
 """
 
 
@@ -89,28 +89,27 @@ def interior_ids(sql: sqlite3.Connection, node_id: str) -> set[str]:
 def subtree(sql: sqlite3.Connection, node_id: str) -> list[Node]:
     """The node and all below it in reading order. Raises NodeNotFoundError."""
     get(sql, node_id)
-    rows = sql.execute(f"{_BELOW} SELECT {_N_ALL} FROM below CROSS JOIN nodes n ON n.id = below.id", (node_id,))
-    nodes = {row[0]: Node(*row) for row in rows}
+    nodes = {row[0]: Node(*row) for row in _below(sql, node_id, _N_ALL)}
     order = _reading_order(node_id, ((node.id, node.parent_id, node.order_value) for node in nodes.values()))
     return [nodes[found] for found in order]
 
 
 def descendant_ids(sql: sqlite3.Connection, node_id: str) -> list[str]:
     """The ids of the node and all below it, in reading order; empty if there is no such node."""
-    rows = sql.execute(
-        f"{_BELOW} SELECT n.id, n.parent_id, n.order_value FROM below CROSS JOIN nodes n ON n.id = below.id",
-        (node_id,),
-    )
-    return _reading_order(node_id, rows)
+    return _reading_order(node_id, _below(sql, node_id, "n.id, n.parent_id, n.order_value"))
 
 
 def size(sql: sqlite3.Connection, node_id: str) -> tuple[int, int]:
     """How many nodes there are at and below the node, and their tokens together."""
-    row = sql.execute(
-        f"{_BELOW} SELECT count(*), coalesce(sum(n.token_count), 0) FROM below CROSS JOIN nodes n ON n.id = below.id",
-        (node_id,),
-    ).fetchone()
-    return int(row[0]), int(row[1])
+    ((nodes, tokens),) = _below(sql, node_id, "count(*), coalesce(sum(n.token_count), 0)")
+    return int(nodes), int(tokens)
+
+
+def _below(sql: sqlite3.Connection, node_id: str, columns: str) -> sqlite3.Cursor:
+    """The columns `n.…` of the node and all below it, in no order that SQLite would promise. Raises DamagedError."""
+    for _ in ancestors(sql, node_id):
+        pass  # it does not lie below itself: this would never end
+    return sql.execute(_BELOW.format(columns), (node_id,))
 
 
 def _reading_order(root_id: str, rows: Iterable[tuple[str, str | None, float]]) -> list[str]:
@@ -128,8 +127,12 @@ def _reading_order(root_id: str, rows: Iterable[tuple[str, str | None, float]]) 
 
 
 def ancestors(sql: sqlite3.Connection, node_id: str | None) -> Iterator[tuple[str, str | None]]:
-    """(id, parent id) of the node itself, its parent, and so on up to the root: parent pointers only."""
+    """(id, parent id) of the node itself, its parent, and so on up to the root: parent pointers only. Raises DamagedError."""
+    seen: set[str] = set()
     while node_id is not None:
+        if node_id in seen:
+            raise DamagedError("is damaged: its parents form a cycle", where=node_id, mend="see: hivemind doctor")
+        seen.add(node_id)
         row = sql.execute("SELECT parent_id FROM nodes WHERE id = ?", (node_id,)).fetchone()
         if row is None:
             return

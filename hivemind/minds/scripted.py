@@ -9,7 +9,7 @@ from typing import Any
 
 from hivemind.boundary import Unreadable, boundary, read_input
 from hivemind.errors import UserError
-from hivemind.minds.json_text import fault_of
+from hivemind.json_text import fault_of
 from hivemind.minds.mind import Action, MindError, MindUnavailable, Thought, ToolSchema, Turn, Usage
 
 __all__ = ["ScriptedMind", "thought_from"]

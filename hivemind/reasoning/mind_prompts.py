@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import lru_cache
 from itertools import islice
@@ -11,8 +10,8 @@ from typing import Any, Protocol, TypeVar
 
 from pydantic import BaseModel
 
-from hivemind.boundary import Unreadable, boundary
 from hivemind.errors import UserError
+from hivemind.json_text import find_json
 from hivemind.reasoning.episodes import Message, as_notes
 from hivemind.reasoning.graph import ReasoningGraph
 from hivemind.reasoning.node import SHARED, GraphError, ReasoningNode, parse
@@ -21,7 +20,6 @@ __all__ = ["CompletingMind", "NoAnswer", "ask", "fold_prompt", "patch_prompt", "
 
 _TRIES = 3
 _SHOWN = 2_000
-_STARTS = 8  # braces in the prose before the object
 _NEWEST = 30
 _LOOK_BACK = 300  # so a question does not grow with the graph
 _EPISODE_CHARS = 6_000
@@ -118,7 +116,7 @@ def ask(mind: CompletingMind, prompt: str, model: type[_M], apply: Callable[[_M]
         answer = ""
         try:
             answer = _complete(mind, text, model)
-            return apply(parse(model, _find_json(answer)))
+            return apply(parse(model, find_json(answer)))
         except UserError as error:
             reasons.append(error.what if not error.mend else f"{error.what}; {error.mend}")
         text = (
@@ -137,17 +135,3 @@ def _complete(mind: CompletingMind, text: str, model: type[BaseModel]) -> str:
 @lru_cache(maxsize=8)  # it costs as much as the rest of an episode
 def _schema(model: type[BaseModel]) -> dict[str, Any]:
     return model.model_json_schema()
-
-
-def _find_json(answer: object) -> object:
-    """The JSON object in an answer, also in a fence or between prose. Raises GraphError."""
-    if not isinstance(answer, str) or not answer.strip():
-        raise GraphError("the answer is empty")
-    problem = "there is no JSON object in the answer"
-    for brace in islice(re.finditer("{", answer), _STARTS):
-        try:
-            with boundary("JSON object"):
-                return json.JSONDecoder().raw_decode(answer, brace.start())[0]
-        except Unreadable as error:
-            problem = f"the answer {error.what}"
-    raise GraphError(problem)

@@ -19,6 +19,7 @@ from hivemind.layout import HUMAN, Layout
 from hivemind.presence.identity import agent_lock, holder_of, take_name
 from hivemind.presence.parts import Parts
 from hivemind.presence.watching import ring_all
+from hivemind.words import duration
 
 __all__ = ["Absence", "absences", "return_removed", "return_tasks"]
 
@@ -36,8 +37,9 @@ class Absence:
     left_s: float
 
     def __str__(self) -> str:
-        back = "until it comes again" if math.isinf(self.left_s) else f"back in the inbox in {_minutes(self.left_s)}"
-        return f"{self.agent} left {_minutes(self.away_s)} ago; {back}"
+        back = "until it comes again" if math.isinf(self.left_s) else f"back in the inbox in {duration(self.left_s)}"
+        away = "long" if math.isinf(self.away_s) else duration(self.away_s)
+        return f"{self.agent} left {away} ago; {back}"
 
 
 def absences(hive: Parts) -> list[Absence]:
@@ -112,15 +114,3 @@ def _return(hive: Parts, agent: str, tasks: Iterable[str], why: str) -> list[str
         return [*tasks]
     finally:
         name.release()
-
-
-def _minutes(seconds: float) -> str:
-    if math.isinf(seconds):
-        return "long"
-    return (
-        f"{seconds:.0f} s"
-        if seconds < 60
-        else f"{seconds // 60:.0f} min"
-        if seconds < 7200
-        else f"{seconds // 3600:.0f} h"
-    )

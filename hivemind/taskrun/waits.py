@@ -10,7 +10,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Any, Literal
 
 from hivemind.boundary import boundary, checked
-from hivemind.errors import HivemindError, UserError
+from hivemind.errors import HivemindError
 from hivemind.layout import HUMAN
 from hivemind.mail import Message
 from hivemind.presence.parts import Parts
@@ -25,7 +25,6 @@ __all__ = [
     "Wait",
     "blocked",
     "has_come",
-    "is_known",
     "is_over",
     "is_question",
     "question_id",
@@ -136,16 +135,7 @@ def has_come(hive: Parts, task: Task, reason: str) -> bool:
     if wait is not None and wait.reason == reason:
         return wait.letter is not None or wait.ends(lambda one: is_over(hive, task, one))
     awaited = StepWaits(task.kept.get("waits"), lambda _: None).awaited_task(reason)
-    return awaited is not None and (hive.tasks.outcome(awaited[0]) != awaited[1] or not is_known(hive, awaited[0]))
-
-
-def is_known(hive: Parts, task_id: str) -> bool:
-    """Whether there is a task of that id, in whatever state."""
-    try:
-        over = hive.tasks.outcome(task_id) is not None
-        return over or hive.tasks.is_open(task_id) or hive.tasks.get(task_id).id == task_id
-    except UserError:
-        return False
+    return awaited is not None and (hive.tasks.outcome(awaited[0]) != awaited[1] or not hive.tasks.is_known(awaited[0]))
 
 
 @dataclass(frozen=True, slots=True)

@@ -51,18 +51,19 @@ class Dependencies:
         """Costs a look per dependency; nothing for a task that has none."""
         if not entry.dependencies:
             return READY
-        unmet = [name for name in entry.dependencies if self._place(name) != "done"]
+        unmet = [name for name in entry.dependencies if self.place(name) != "done"]
         if not unmet:
             return READY
         cycle = self._cycle(entry)
         if cycle:
             return Verdict("fails", f"its dependencies form a cycle: {' → '.join(cycle)}")
-        unknown = [name for name in unmet if self._place(name) is None]
+        unknown = [name for name in unmet if self.place(name) is None]
         if unknown and self._rested(entry):
             return Verdict("fails", f"it depends on {', '.join(map(repr, unknown))}, and there is no such task")
-        return Verdict("waits", "; ".join(f"its dependency {name!r} {_WHY[self._place(name)]}" for name in unmet))
+        return Verdict("waits", "; ".join(f"its dependency {name!r} {_WHY[self.place(name)]}" for name in unmet))
 
-    def _place(self, name: str) -> Place | None:
+    def place(self, name: str) -> Place | None:
+        """Where the task of that id lies, in the folder of which state; None if there is none."""
         if name not in self._places:
             self._places[name] = self._look(name)
         return self._places[name]
@@ -103,7 +104,7 @@ class Dependencies:
         return ()
 
     def _next(self, name: str) -> tuple[str, ...]:
-        match self._place(name):
+        match self.place(name):
             case "inbox":
                 return self._waiting[name].dependencies
             case "failed":

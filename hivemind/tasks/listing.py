@@ -13,11 +13,12 @@ from pathlib import Path
 from hivemind.errors import UserError
 from hivemind.fs import time_tells
 from hivemind.layout import ANY, HUMAN, archived_places
-from hivemind.names import check_name
+from hivemind.names import check_name, is_name
 from hivemind.tasks.dependencies import READY, Dependencies, Verdict
 from hivemind.tasks.folder import (
     ended_at,
     ended_place,
+    is_open,
     names_in,
     on_its_way,
     read_task,
@@ -61,6 +62,12 @@ class Listing:
         if entry.folder:
             return self._read(path, TaskState.INBOX)
         return task_of(self._written(drop), path, TaskState.INBOX, TaskRecord(), entry.id)
+
+    def is_known(self, task_id: str) -> bool:
+        """Whether there is a task of that id, in whatever state: what a dependency or a step may wait for."""
+        if not is_name(task_id):
+            return False
+        return is_open(self.layout, task_id) or self._dependencies(self._drops()).place(task_id) is not None
 
     def waiting_for(self, task_id: str) -> str | None:
         """Why a task in the inbox is not claimed, in words; None if it can be. Raises UserError if it is not there."""

@@ -5,15 +5,16 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Mapping
 from datetime import UTC, datetime
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
-from pydantic import Field
+from pydantic import BeforeValidator, Field
 
 from hivemind.coordination import Receipt
 from hivemind.layout import HUMAN
 from hivemind.taskrun.planned_step import PlannedStep
 from hivemind.taskrun.waits import question_id
 from hivemind.tasks import TaskStep
+from hivemind.tasks.step import as_step
 from hivemind.tools.path_access import open_place, readable
 from hivemind.tools.session import Session
 from hivemind.tools.tool import Arguments, ToolProblem, tool
@@ -52,7 +53,7 @@ class PlanStep(Arguments):
 
 
 class PlanSteps(Arguments):
-    steps: list[PlanStep] = Field(min_length=1, max_length=1000)
+    steps: list[Annotated[PlanStep, BeforeValidator(as_step)]] = Field(min_length=1, max_length=1000)
 
 
 class OfStep(Arguments):

@@ -14,7 +14,7 @@ from hivemind.presence.identity import holder_of
 from hivemind.presence.parts import Parts
 from hivemind.presence.status import read_status
 from hivemind.taskrun.review import MAX_ROUNDS, Citation, Review, request_body, request_id
-from hivemind.taskrun.waits import Parking, is_known
+from hivemind.taskrun.waits import Parking
 from hivemind.taskrun.waits import Wait as StepWait
 from hivemind.tools.criteria import check_no_review, judge
 from hivemind.tools.delegation import check_whom
@@ -195,7 +195,7 @@ def _check_known(session: Session, wait: StepWait) -> None:
     hive, own, name = session.hive, session.work.task.id, wait.what
     if wait.kind == "task" and name == own:
         raise ToolProblem("it waits for itself to be done")
-    if wait.kind == "task" and not is_known(hive, name):
+    if wait.kind == "task" and not hive.tasks.is_known(name):
         told = f"it waits for the task {name!r}, and there is no such task"
     elif wait.kind == "mail" and wait.answer is None and not hive.layout.mailbox(name).is_dir():
         told = f"it waits for mail from {name!r}, and there is no such agent"

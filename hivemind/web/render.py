@@ -19,6 +19,7 @@ from markupsafe import Markup, escape
 
 from hivemind.boundary import Unreadable, boundary
 from hivemind.masking import harmless, mask
+from hivemind.words import duration
 
 __all__ = ["HERE", "Render", "told"]
 
@@ -111,9 +112,8 @@ def _ago(when: datetime | float | str | None) -> Markup:
     moment = _moment(when) if when else None
     if moment is None:
         return Markup("")
-    seconds = max(0, int((datetime.now(UTC) - moment).total_seconds()))
-    units = (("d", 86_400), ("h", 3_600), ("min", 60))
-    text = next((f"{seconds // size} {unit}" for unit, size in units if seconds >= size), "now")
+    seconds = (datetime.now(UTC) - moment).total_seconds()
+    text = "now" if seconds < 120 else duration(seconds)
     return Markup('<time datetime="{}" title="{}" data-ago>{}</time>').format(
         moment.isoformat(), f"{moment:%Y-%m-%d %H:%M:%S}", text
     )

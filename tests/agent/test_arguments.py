@@ -38,6 +38,9 @@ def refusal(tool: str, **arguments: object) -> str:
         ("verify_step", {"checkpoints": "docs"}, {"checkpoints": ["docs"]}),
         ("add_evidence", {"evidence": "t.s1#1"}, {"evidence": ["t.s1#1"]}),
         ("plan_steps", {"steps": [{"name": "x", "run": "ls -l"}]}, {"steps": [{"title": "x", "run": ["ls", "-l"]}]}),
+        ("plan_steps", {"steps": ["Sew it", "Who?"]}, {"steps": [{"title": "Sew it"}, {"title": "Who?", "ask": "Who?"}]}),
+        ("cancel_task", {"task": "t.1"}, {"id": "t.1"}),
+        ("finish_task", {"text": "Of oak."}, {"result": "Of oak."}),
         ("search_files", {"pattern": "oak", "path": None}, {"pattern": "oak"}),
     ],
 )  # fmt: skip

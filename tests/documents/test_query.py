@@ -10,6 +10,7 @@ import pytest
 from hivemind.documents import Docmem, Knowledge, Letter
 from hivemind.documents.classes import classify
 from hivemind.documents.formats import read_outline
+from hivemind.documents.node import DamagedError
 from hivemind.embedding import EmbedderUnavailable
 from hivemind.layout import Layout
 from hivemind.tokens import estimate_tokens
@@ -199,4 +200,7 @@ def test_a_search_of_a_damaged_database_whose_parents_form_a_cycle_ends(tmp_path
     with documents.transaction() as edit:
         edit.sql.execute("UPDATE nodes SET parent_id = ? WHERE id = ?", (below.id, above.id))
     assert {hit.node.id for hit in documents.query("sailing keel")} == {above.id, below.id}
+    for reading in (documents.root_of, documents.size, documents.serialize, documents.delete):
+        with pytest.raises(DamagedError, match="form a cycle"):
+            reading(below.id)
     assert "2 nodes hang on no root (a cycle)" in documents.check()

@@ -152,7 +152,7 @@ def test_a_bad_answer_is_shown_with_the_reason_and_asked_for_again_three_times_a
     memory = talk(1, mind)
     assert len(mind.prompts) == 3
     assert "nonsense" in mind.prompts[1]
-    assert "no JSON object" in mind.prompts[1]
+    assert "no JSON" in mind.prompts[1]
     assert "there is no node '77'" in mind.prompts[2]
     assert memory.graph.node(2).text == "good"
     mind = Scripted("nonsense")

@@ -8,7 +8,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from hivemind.minds.json_text import NoJson, find_json, whole_text
+from hivemind.boundary import Unreadable
+from hivemind.json_text import find_json, whole_text
 from hivemind.minds.mind import (
     Action,
     ChatMessage,
@@ -152,7 +153,7 @@ def _action(call: Call) -> Action:
         value = find_json(call.arguments)
         if isinstance(value, str):  # JSON in a string in JSON, as some models write it
             value = find_json(value)
-    except NoJson:
+    except Unreadable:
         value = None
     if isinstance(value, dict):
         return Action(call.tool, value, call.key)
@@ -169,7 +170,7 @@ def _written(text: str) -> tuple[str, tuple[Action, ...]]:
         if not isinstance(told, dict) or not told.get("calls"):
             return text, ()
         thought = thought_from({"text": str(told.get("text") or ""), "calls": told["calls"]})
-    except MindError:
+    except (MindError, Unreadable):
         return text, ()
     return thought.text, thought.actions
 

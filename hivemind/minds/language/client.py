@@ -32,8 +32,8 @@ from pydantic_ai.output import OutputObjectDefinition
 from pydantic_ai.tools import ToolDefinition
 
 from hivemind.boundary import Unreadable, boundary
+from hivemind.json_text import fault_of, whole_text
 from hivemind.masking import masked
-from hivemind.minds.json_text import fault_of, whole_text
 from hivemind.minds.language.answer import Answer, Call, Refused, in_our_words
 from hivemind.minds.language.config import ModelConfig
 from hivemind.minds.language.connection import http_client, open_model

@@ -14,7 +14,8 @@ from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from hivemind.minds.json_text import NoJson, fault_in, find_json
+from hivemind.boundary import Unreadable
+from hivemind.json_text import fault_in, find_json
 from hivemind.minds.language.answer import (
     Answer,
     BoundTooHigh,
@@ -212,6 +213,6 @@ def _completion(answer: Answer, schema: Mapping[str, Any] | None, max_output: in
         return (answer.text, None) if answer.text.strip() else ("", "the answer was empty")
     try:
         value = find_json(answer.text)
-    except NoJson as error:
+    except Unreadable as error:
         return "", str(error)
     return json.dumps(value, ensure_ascii=False), fault_in(value, schema)

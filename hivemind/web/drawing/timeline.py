@@ -10,6 +10,7 @@ from datetime import UTC, datetime
 from hivemind.boundary import Unreadable, boundary
 from hivemind.taskrun.transcript import Transcript
 from hivemind.web.drawing.svg import Shape, element, fitted, picture, told
+from hivemind.words import duration
 
 __all__ = ["Span", "draw_timeline", "spans_of"]
 
@@ -96,7 +97,7 @@ def _stretches(spans: Sequence[Span]) -> list[tuple[float, float]]:
 
 
 def _pause(x: float, seconds: float, height: float) -> list[Shape]:
-    text = element("text", _length(seconds), class_="pause", x=x, y=_TOP - 10, text_anchor="middle")
+    text = element("text", duration(seconds), class_="pause", x=x, y=_TOP - 10, text_anchor="middle")
     return [element("line", class_="pause", x1=x, x2=x, y1=_TOP - 4, y2=height - 18), text]
 
 
@@ -107,10 +108,3 @@ def _times(first: float, last: float, height: float) -> list[Shape]:
         element("text", f"{begin:{form}}", class_="time", x=_NAMES, y=height - 4),
         element("text", f"{end:{form}}", class_="time", x=_WIDTH - _RIGHT, y=height - 4, text_anchor="end"),
     ]
-
-
-def _length(seconds: float) -> str:
-    for unit, size in (("d", 86_400), ("h", 3_600), ("min", 60)):
-        if seconds >= size:
-            return f"{seconds / size:.0f} {unit}"
-    return f"{seconds:.0f} s"

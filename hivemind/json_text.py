@@ -9,9 +9,8 @@ from collections.abc import Mapping
 from typing import Any
 
 from hivemind.boundary import Unreadable, boundary
-from hivemind.minds.mind import MindError
 
-__all__ = ["DEEPEST", "NoJson", "fault_in", "fault_of", "find_json", "whole_text"]
+__all__ = ["DEEPEST", "fault_in", "fault_of", "find_json", "whole_text"]
 
 _FENCE = re.compile(r"```[a-zA-Z]*[ \t]*\n(.*?)(?:\n[ \t]*```|\Z)", re.DOTALL)
 _START = re.compile(r"[\[{]")
@@ -49,30 +48,23 @@ def whole_text(text: str) -> str:
     return text if text.isascii() else text.encode("utf-8", "replace").decode("utf-8")
 
 
-class NoJson(MindError):
-    """There is no JSON, or not the whole of it; the message says which, for the model to read."""
-
-
 def find_json(text: str) -> Any:
     """The one JSON value of a text: all of it, or what a fence has in it, or the first object or list among words.
 
-    What is cut off is never completed by guessing: half an order may be another order. Raises NoJson, for what is nested too
-    deeply or has half a character in it as well.
+    What is cut off is never completed by guessing: half an order may be another order. Raises Unreadable, for what is nested
+    too deeply or has half a character in it as well; it says why, for the model to read.
     """
-    try:
-        with boundary("JSON value"):
-            found = _found(text)
-    except Unreadable as error:
-        raise NoJson(f"the answer {error.what}") from None
+    with boundary("JSON value", "the answer"):
+        found = _found(text)
     if fault := fault_of(found):
-        raise NoJson(f"the JSON in the answer can't be used: {fault}")
+        raise Unreadable(f"the JSON in the answer can't be used: {fault}")
     return found
 
 
 def _found(text: str) -> Any:
     whole = text.strip()
     if not whole:
-        raise NoJson("the answer was empty")
+        raise Unreadable("the answer was empty")
     problem: ValueError | None = None
     for part in [whole, *(found.strip() for found in _FENCE.findall(whole))]:
         try:
@@ -81,12 +73,12 @@ def _found(text: str) -> Any:
             problem = problem or error
     found = _among_words(whole)
     if found is None:
-        raise NoJson(f"the answer had no JSON in it ({problem})")
+        raise Unreadable(f"the answer had no JSON in it ({problem})")
     return found[0]
 
 
 def _among_words(text: str) -> tuple[Any] | None:
-    """The first object or list in a text, or None. Raises NoJson for one that is cut off: what stands within is part of it."""
+    """The first object or list in a text, or None. Raises Unreadable for one that is cut off: what is in it is a part."""
     decoder = json.JSONDecoder()
     at = 0
     for _ in range(_LOOKS):
@@ -97,7 +89,7 @@ def _among_words(text: str) -> tuple[Any] | None:
             return (decoder.raw_decode(text, start.start())[0],)
         except json.JSONDecodeError as error:
             if error.pos >= len(text) or error.msg.startswith("Unterminated"):
-                raise NoJson(f"the JSON in the answer is cut off ({error.msg})") from None
+                raise Unreadable(f"the JSON in the answer is cut off ({error.msg})") from None
             at = max(error.pos, start.end())
     return None
 
