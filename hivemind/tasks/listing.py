@@ -65,9 +65,9 @@ class Listing:
 
     def is_known(self, task_id: str) -> bool:
         """Whether there is a task of that id, in whatever state: what a dependency or a step may wait for."""
-        if not is_name(task_id):
-            return False
-        return is_open(self.layout, task_id) or self._dependencies(self._drops()).place(task_id) is not None
+        name = task_id.strip().lower()
+        known = is_name(name) and (is_open(self.layout, name) or self._dependencies(self._drops()).place(name))
+        return bool(known)
 
     def waiting_for(self, task_id: str) -> str | None:
         """Why a task in the inbox is not claimed, in words; None if it can be. Raises UserError if it is not there."""
