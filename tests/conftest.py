@@ -11,6 +11,7 @@ import pytest
 from hypothesis import settings
 
 from tests.postgres import database, postgres
+from tests.program import warm
 
 __all__ = ["database", "postgres"]  # fixtures, for all tests
 
@@ -30,6 +31,14 @@ def pytest_collection_finish() -> None:
     """What is loaded by now stays: a collection need not look through it again."""
     gc.collect()
     gc.freeze()
+
+
+@pytest.fixture(autouse=True, scope="session")
+def _cooled() -> Iterator[None]:
+    """The process that commands are forked from ends with the tests."""
+    yield
+    if warm.cache_info().currsize:
+        warm().close()
 
 
 @pytest.fixture(autouse=True, scope="module")

@@ -16,6 +16,7 @@ from hivemind.errors import UserError
 from hivemind.mcp_server.member import Member
 from hivemind.swarm.idle import said_why
 from tests.agent.conftest import Crew, until_idle
+from tests.program import run
 
 FILES: dict[str, Callable[[Path], object]] = {
     "no YAML": lambda path: path.write_text("role: [analyst\n"),
@@ -84,15 +85,12 @@ def test_what_is_for_an_agent_that_is_set_aside_waits_for_it(crew: Crew, capsys)
 def test_a_swarm_starts_without_an_agent_that_is_set_aside_and_says_so(crew: Crew):
     crew.agent_file("nonsense: 1\n", "bob")
     crew.drop("What is a boat?", "boats.md")
-    import subprocess
-    import sys
-
-    words = [sys.executable, "-m", "hivemind", "--hive", str(crew.root), "up", "--until-idle"]
-    done = subprocess.run(words, capture_output=True, text=True, check=False, timeout=120)
+    words = ["--hive", str(crew.root), "up", "--until-idle"]
+    done = run(words, capture_output=True, text=True, check=False, timeout=120)
     assert done.returncode == 0, done.stderr
     assert "bob.yaml:1" in done.stderr
     assert (crew.root / "tasks/done/boats").is_dir()
-    done = subprocess.run([*words, "--agents", "bob"], capture_output=True, text=True, check=False, timeout=120)
+    done = run([*words, "--agents", "bob"], capture_output=True, text=True, check=False, timeout=120)
     assert done.returncode == 2
     assert "bob.yaml:1" in done.stderr
 

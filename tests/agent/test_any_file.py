@@ -9,8 +9,6 @@ import os
 import re
 import shutil
 import signal
-import subprocess
-import sys
 import traceback
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -25,6 +23,7 @@ from hivemind.errors import UserError
 from hivemind.presence.identity import take_name
 from hivemind.swarm.process import Life
 from tests.agent.conftest import Crew
+from tests.program import run
 
 TASK = """---
 steps:
@@ -55,9 +54,9 @@ def scene(tmp_path_factory: pytest.TempPathFactory) -> Path:
     (root / "knowledge" / "boats.md").write_text("# Boats\n\nA rowing boat is moved with oars.\n")
     crew.drop(TASK, "boats.md")
     crew.drop("What moves a rowing boat?", "short.md")
-    words = [sys.executable, "-m", "hivemind", "--hive", str(root)]
-    subprocess.run([*words, "up", "--until-idle"], capture_output=True, timeout=120, check=False)
-    subprocess.run([*words, "memory", "remember", "Boats float."], capture_output=True, timeout=60, check=True)
+    words = ["--hive", str(root)]
+    run([*words, "up", "--until-idle"], capture_output=True, timeout=120, check=False)
+    run([*words, "memory", "remember", "Boats float."], capture_output=True, timeout=60, check=True)
     hive = Hive.open(root)
     hive.tasks.add("Later", assignee="nobody")
     hive.tasks.list("inbox")

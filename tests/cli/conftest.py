@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import subprocess
-import sys
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,6 +15,7 @@ from hivemind import Hive
 from hivemind.cli import main
 from hivemind.mcp_server.member import Member
 from hivemind.reasoning import TaskGraph
+from tests import program
 
 AGENTS = {"analyst": "role: analyst\n", "researcher": "role: researcher\n", "reviewer": "role: reviewer\n"}
 
@@ -103,13 +102,14 @@ def process() -> Command:
     """The command line as a process; `given` is its standard input, `more` added to its environment."""
 
     def call(*arguments: str, given: bytes = b"", **more: str) -> Ended:
-        done = subprocess.run(
-            [sys.executable, "-m", "hivemind", *arguments],
+        own = any(name.startswith("PYTHON") for name in more)  # what is read by the interpreter needs one of its own
+        done = program.run(
+            arguments,
+            start=program.cold if own else program.Program,
             input=given,
             capture_output=True,
             env={**os.environ, **more},
             timeout=60,
-            check=False,
         )
         return Ended(done.returncode, done.stdout.decode(), done.stderr.decode())
 

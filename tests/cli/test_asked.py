@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import re
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -12,6 +10,7 @@ import pytest
 from hivemind import Hive
 from hivemind.presence.identity import take_name
 from tests.cli.conftest import Command, make_hive
+from tests.program import run
 
 DROPS = {
     "human.md": "---\ntitle: Paint\nsteps:\n- title: colour\n  wait: {human: Which colour shall it be?}\n---\nPaint it.\n",
@@ -36,8 +35,8 @@ def worked(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def _up(root: Path) -> None:
-    words = [sys.executable, "-m", "hivemind", "--hive", str(root), "up", "--until-idle"]
-    subprocess.run(words, capture_output=True, timeout=60, check=False)
+    words = ["--hive", str(root), "up", "--until-idle"]
+    run(words, capture_output=True, timeout=60, check=False)
 
 
 @pytest.fixture(autouse=True)

@@ -9,7 +9,6 @@ import re
 import shutil
 import signal
 import subprocess
-import sys
 from pathlib import Path
 from xml.etree import ElementTree
 
@@ -20,6 +19,7 @@ from hivemind.cli.graph import ranges, tree_lines
 from hivemind.coordination import Commits
 from hivemind.reasoning import ReasoningGraph, TaskGraph
 from tests.cli.conftest import Command
+from tests.program import cold, run
 
 BRANCH = ("graph", "branch")
 
@@ -145,12 +145,12 @@ def test_a_picture_is_not_thrown_at_a_terminal(process: Command, graph: TaskGrap
     (drawn / "rsvg-convert").write_text("#!/bin/sh\nprintf '\\211PNG\\000'\n")
     (drawn / "rsvg-convert").chmod(0o755)
     environment = {**os.environ, "PATH": f"{drawn}:{os.environ['PATH']}"}
-    words = [sys.executable, "-m", "hivemind", "graph", "export", "t", "--format", "png"]
-    piped = subprocess.run(words, capture_output=True, env=environment, check=True)
+    words = ["graph", "export", "t", "--format", "png"]
+    piped = run(words, capture_output=True, env=environment, check=True)
     assert piped.stdout == b"\x89PNG\0"
     ours, theirs = pty.openpty()
     try:
-        shown = subprocess.run(words, stdout=theirs, stderr=subprocess.PIPE, env=environment, check=False)
+        shown = run(words, start=cold, stdout=theirs, stderr=subprocess.PIPE, env=environment, check=False)
     finally:
         os.close(theirs)
         os.close(ours)

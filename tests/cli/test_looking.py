@@ -14,6 +14,7 @@ import pytest
 from hivemind import Hive
 from hivemind.cli.log import story
 from tests.cli.conftest import Command
+from tests.program import Program
 
 
 def test_init_makes_a_healthy_hive_with_agents_and_mailboxes(
@@ -128,9 +129,7 @@ def test_the_journal_is_shown_from_a_number_on_and_by_kind(run: Command, hive: P
 def test_a_follower_shows_events_as_they_come(hive: Path) -> None:
     journal = Hive.open(hive).journal
     journal.append("task.noted", text="old")
-    follower = subprocess.Popen(
-        [sys.executable, "-m", "hivemind", "log", "--follow", "--json"], stdout=subprocess.PIPE, stderr=subprocess.PIPE
-    )
+    follower = Program(["log", "--follow", "--json"], stdout=subprocess.PIPE, stderr=subprocess.PIPE)
     try:
         assert follower.stdout is not None
         assert json.loads(follower.stdout.readline())["text"] == "old"

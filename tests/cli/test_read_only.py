@@ -12,6 +12,7 @@ import pytest
 from hivemind import Hive
 from hivemind.errors import UserError
 from tests.cli.conftest import Command, Ended, make_hive
+from tests.program import run
 
 TASK = "when-is-it-closed"
 LOOKS = (
@@ -66,7 +67,7 @@ def used(tmp_path_factory: pytest.TempPathFactory) -> Path:
     (root / "knowledge").mkdir()
     (root / "knowledge" / "shop.md").write_text("The shop is closed on Sundays.\n")
     for words in (["task", "add", "When is it closed?"], ["up", "--until-idle"]):
-        subprocess.run([sys.executable, "-m", "hivemind", "--hive", str(root), *words], check=True, capture_output=True)
+        run(["--hive", str(root), *words], check=True, capture_output=True)
     hive = Hive.open(root)
     hive.tasks.add("Wait", id="waiting")
     hive.mail.send("human", "researcher", "Hello", "There")

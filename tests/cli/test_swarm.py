@@ -22,6 +22,7 @@ from hivemind.layout import Layout
 from hivemind.swarm.overview import AgentNow, agents_now
 from hivemind.swarm.shutdown import end_swarm
 from tests.cli.conftest import Command
+from tests.program import Program
 
 HIVEMIND = [sys.executable, "-m", "hivemind"]
 LIMIT_S = 60.0
@@ -170,7 +171,7 @@ def test_down_does_not_end_whoever_asks_if_the_lock_names_nobody(process: Comman
 def test_an_agent_runs_alone_and_a_second_one_of_that_name_ends_at_once(
     process: Command, run: Command, hive: Path
 ) -> None:
-    alone = subprocess.Popen([*HIVEMIND, "agent", "run", "researcher"], stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+    alone = Program(["agent", "run", "researcher"], stdout=subprocess.PIPE, stderr=subprocess.PIPE)
     try:
         assert wait_for_status(hive, "researcher", "idle").pid == alone.pid
         assert run("status", "--json").json["watching"] is not None
@@ -185,7 +186,7 @@ def test_an_agent_runs_alone_and_a_second_one_of_that_name_ends_at_once(
 
 
 def test_a_status_file_of_a_killed_agent_is_not_believed(process: Command, run: Command, hive: Path) -> None:
-    alone = subprocess.Popen([*HIVEMIND, "agent", "run", "researcher"], stdout=subprocess.DEVNULL)
+    alone = Program(["agent", "run", "researcher"], stdout=subprocess.DEVNULL)
     try:
         wait_for_status(hive, "researcher", "idle")
     finally:
@@ -281,7 +282,7 @@ def test_a_terminal_is_shown_the_first_of_very_many_tasks_and_a_pipe_all(process
 
 
 def test_in_a_pipe_nothing_is_shown_but_the_end(hive: Path) -> None:
-    up = subprocess.Popen([*HIVEMIND, "up"], stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+    up = Program(["up"], stdout=subprocess.PIPE, stderr=subprocess.PIPE)
     wait_for_status(hive, "researcher", "idle")
     up.send_signal(signal.SIGINT)
     out, err = up.communicate(timeout=LIMIT_S)
@@ -290,7 +291,7 @@ def test_in_a_pipe_nothing_is_shown_but_the_end(hive: Path) -> None:
 
 def test_a_run_that_is_interrupted_before_it_was_idle_says_so(run: Command, hive: Path) -> None:
     run("task", "add", "--id", "long", "--file", str(task_that_runs(hive, "sleep 600")))
-    up = subprocess.Popen([*HIVEMIND, "up", "--until-idle"], stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+    up = Program(["up", "--until-idle"], stdout=subprocess.PIPE, stderr=subprocess.PIPE)
     until = time.monotonic() + LIMIT_S
     while not any(agent.state == "working" for agent in agents_now(Hive.open(hive))):
         assert time.monotonic() < until

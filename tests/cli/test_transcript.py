@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import subprocess
-import sys
 from collections.abc import Callable, Iterator
 from html.parser import HTMLParser
 from pathlib import Path
@@ -17,6 +16,7 @@ from hivemind import Hive
 from hivemind.minds import Action, Thought, Usage
 from tests.agent.conftest import Crew, until_idle
 from tests.cli.conftest import Command
+from tests.program import Program
 
 ESCAPE = "\x1b]0;owned\x07"
 LINES = "".join(f"line {number} <b>& more</b>\n" for number in range(200))
@@ -224,8 +224,8 @@ def test_a_follower_shows_a_task_from_the_inbox_to_its_end_and_ends_with_it(
     run: Command, crew: Crew, thoughts: list[Thought]
 ) -> None:
     crew.drop("---\ntitle: Write <it>\n---\nWrite it.\n")
-    command = [sys.executable, "-m", "hivemind", "task", "transcript", "t", "--follow"]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=dict(os.environ)) as follower:
+    command = ["task", "transcript", "t", "--follow"]
+    with Program(command, stdout=subprocess.PIPE, text=True, env=dict(os.environ)) as follower:
         assert follower.stdout is not None
         agent = crew.start(answering(*thoughts))
         agent.cycle()

@@ -114,7 +114,8 @@ def coders():
         git(root, "add", ".")
         git(root, "-c", "user.name=a", "-c", "user.email=a@b", "commit", "-qm", "Begin")
         swarm = Swarm(Path(folder) / "hive")
-        subprocess.run([sys.executable, "-m", "hivemind", "init", swarm.root], check=True, capture_output=True)
+        swarm.root.mkdir()
+        swarm.run("init")
         swarm.configure(
             durability="relaxed", settle_ms=20, embedder="none", roots=[{"path": "../app", "worktree": True}]
         )

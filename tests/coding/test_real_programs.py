@@ -11,7 +11,6 @@ import re
 import shutil
 import signal
 import subprocess
-import sys
 from contextlib import suppress
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -133,7 +132,7 @@ def swarm(program: str):
     with TemporaryDirectory(dir="/var/tmp", prefix="hivemind-") as folder:
         made = Swarm(Path(folder) / "hive")
         made.root.mkdir()
-        subprocess.run([sys.executable, "-m", "hivemind", "init", made.root], check=True, capture_output=True)
+        made.run("init")
         yield made
         made.end()
 
@@ -170,10 +169,7 @@ def done(swarm: Swarm, server: Played, root: Path) -> None:
 def test_a_dropped_task_is_read_edited_tested_divided_and_finished(hive: tuple[Swarm, Played, Path]):
     swarm, server, root = hive
     swarm.drop("job.md", "---\nrole: lead\n---\nLet app.py say three.\n")
-    command = [sys.executable, "-m", "hivemind", "--hive", swarm.root, "up", "--until-idle"]
-    subprocess.run(
-        command, env={**os.environ, **environment(server.root)}, capture_output=True, timeout=280, check=True
-    )
+    swarm.run("up", "--until-idle", **environment(server.root))
     done(swarm, server, root)
 
 

@@ -6,8 +6,6 @@ import hashlib
 import random
 import re
 import shutil
-import subprocess
-import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -19,6 +17,7 @@ from hivemind.errors import HivemindError
 from hivemind.layout import Layout
 from hivemind.views import resume
 from tests.cli.conftest import make_hive
+from tests.program import run
 
 DROPS = {
     "human.md": "---\nsteps:\n- wait: {human: Which colour?}\n---\nPaint it.\n",
@@ -48,8 +47,8 @@ def worked(tmp_path_factory: pytest.TempPathFactory) -> Path:
     hive = Hive.open(root)
     for name, text in DROPS.items():
         (hive.layout.inbox / name).write_text(text)
-    words = [sys.executable, "-m", "hivemind", "--hive", str(root), "up", "--until-idle"]
-    subprocess.run(words, capture_output=True, timeout=60, check=False)
+    words = ["--hive", str(root), "up", "--until-idle"]
+    run(words, capture_output=True, timeout=60, check=False)
     hive.tasks.add("Wait", id="waiting", attachments=[root / "knowledge" / "shop.md"])
     hive.journal.snapshot()
     (root / ".hive" / "workspace.json").unlink()  # its guard is this folder's, and copies are examined

@@ -13,6 +13,7 @@ from hivemind.layout import EXCHANGE
 from hivemind.presence.identity import take_name
 from hivemind.presence.status import StatusFile
 from hivemind.tasks import Task
+from tests.program import run
 from tests.waiting import until
 
 
@@ -30,8 +31,7 @@ class LinkedHive:
         self.process: subprocess.Popen[bytes] | None = None
 
     def command(self, *words: str, status: int = 0) -> str:
-        command = [sys.executable, "-m", "hivemind", "--hive", str(self.root), *words]
-        done = subprocess.run(command, capture_output=True, text=True, timeout=60)
+        done = run(["--hive", self.root, *words], capture_output=True, text=True, timeout=60)
         assert done.returncode == status, done.stderr + done.stdout
         return done.stdout + done.stderr
 

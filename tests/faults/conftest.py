@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
 
 import pytest
 
+from tests import program
 from tests.faults.faults import FAULTS, missing
-from tests.faults.subject import Warm
+from tests.program import Warm
 
 
 def needs(fault: str) -> None:
@@ -19,7 +19,5 @@ def needs(fault: str) -> None:
 
 
 @pytest.fixture(scope="session")
-def warm() -> Iterator[Warm]:
-    process = Warm()
-    yield process
-    process.close()
+def warm() -> Warm:
+    return program.warm()

@@ -11,10 +11,11 @@ from concurrent.futures import ProcessPoolExecutor
 from itertools import zip_longest
 from pathlib import Path
 
+from tests.program import REPOSITORY, Warm
+
 from .faults import FAULTS, clock_library, missing
 from .report import runs_of, write_part, write_table
 from .scenarios import SCENARIOS
-from .subject import REPOSITORY, Warm
 from .trial import Trial, try_once
 
 __all__ = ["main"]

@@ -10,20 +10,21 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from random import Random
 from typing import Any
 
+from tests.program import REPOSITORY, Warm
+
 from .ledger import Ledger, Request
 
-__all__ = ["Command", "Running", "Subject", "Warm", "alive", "folder", "parent", "processes_of"]
+__all__ = ["REPOSITORY", "Command", "Running", "Subject", "alive", "folder", "parent", "processes_of"]
 
 LIMIT_S = 120.0  # after that a command is taken for one that hangs, and killed; nothing is measured by it
 STILL_S = 6.0  # agents without a supervisor whose journal stands still for so long do nothing more
-REPOSITORY = Path(__file__).parent.parent.parent
 
 
 @contextmanager
@@ -42,60 +43,6 @@ def folder(kind: str) -> Iterator[Path]:
         yield made
     finally:
         shutil.rmtree(made, ignore_errors=True)
-
-
-class Warm:
-    """The process that has all imported, and what it said of the commands that it forked. With `preload`, a library, the
-    commands have that too."""
-
-    def __init__(self, *flags: str, preload: str | None = None) -> None:
-        environment = {"PYTHONPATH": str(REPOSITORY), **({} if preload is None else {"LD_PRELOAD": preload})}
-        self.preload = preload
-        self._process = subprocess.Popen(
-            [sys.executable, "-m", "tests.faults.warm", *flags], stdin=subprocess.PIPE, stdout=subprocess.PIPE, cwd=REPOSITORY,
-            env={**os.environ, **environment}, start_new_session=True,
-        )  # fmt: skip
-        self._statuses: dict[int, int] = {}
-        self._pending = b""
-
-    def start(self, request: Mapping[str, Any]) -> int:
-        assert self._process.stdin is not None
-        self._process.stdin.write(json.dumps(request).encode() + b"\n")
-        self._process.stdin.flush()
-        while True:
-            for line in self._heard(wait=True):
-                if "status" not in line:
-                    return int(line["pid"])
-
-    def status(self, pid: int) -> int | None:
-        self._heard(wait=False)
-        return self._statuses.get(pid)
-
-    def _heard(self, *, wait: bool) -> list[dict[str, Any]]:
-        """Take in what it has said since. Without select(), which knows no descriptor above 1,023."""
-        assert self._process.stdout is not None
-        os.set_blocking(self._process.stdout.fileno(), wait)
-        try:
-            got = os.read(self._process.stdout.fileno(), 1 << 16)
-        except BlockingIOError:
-            return []
-        if not got:
-            raise RuntimeError("the warm process has ended")
-        *lines, self._pending = (self._pending + got).split(b"\n")
-        heard = [json.loads(line) for line in lines]
-        for line in heard:
-            if "status" in line:
-                self._statuses[line["pid"]] = line["status"]
-            else:
-                self._statuses.pop(line["pid"], None)  # the number of one that has ended long ago
-        return heard
-
-    def close(self) -> None:
-        assert self._process.stdin is not None
-        assert self._process.stdout is not None
-        self._process.stdin.close()
-        self._process.wait()
-        self._process.stdout.close()
 
 
 @dataclass(frozen=True, slots=True)
@@ -189,6 +136,9 @@ class Subject:
         logs.mkdir(exist_ok=True)
         number = len(self.started)
         out, err = logs / f"{number:04d}.out", logs / f"{number:04d}.err"
+        for one in (out, err):  # of the hive that this one is a copy of
+            one.unlink(missing_ok=True)
+        environment = {**os.environ, "PYTHONPATH": str(REPOSITORY), **command.environment}
         source = "/dev/null"
         if given is not None:
             source = str(logs / f"{number:04d}.in")
@@ -196,7 +146,7 @@ class Subject:
         (logs / f"{number:04d}.words").write_text(json.dumps([*command.before, *command.words]) + "\n")
         if self.warm is not None and not command.before and not command.cold:
             pid = self.warm.start(
-                {"module": command.module, "words": command.words, "environment": command.environment,
+                {"module": command.module, "words": command.words, "environment": environment,
                  "folder": str(self.beside), "in": source, "out": str(out), "err": str(err)}
             )  # fmt: skip
             warm = self.warm
@@ -205,8 +155,7 @@ class Subject:
             with open(out, "wb") as output, open(err, "wb") as errors, open(source, "rb") as reading:
                 process = subprocess.Popen(
                     [*command.before, sys.executable, "-m", command.module, *command.words], stdin=reading, stdout=output,
-                    stderr=errors, cwd=self.beside, start_new_session=True,
-                    env={**os.environ, "PYTHONPATH": str(REPOSITORY), **command.environment},
+                    stderr=errors, cwd=self.beside, start_new_session=True, env=environment,
                 )  # fmt: skip
             running = Running(command.words, command.module, process.pid, out, err, process.poll)
         self.started.append(running)

@@ -12,9 +12,10 @@ from random import Random
 import pytest
 
 from tests.faults.scenarios import SCENARIOS
-from tests.faults.subject import Subject, Warm
+from tests.faults.subject import Subject
 from tests.faults.tasks import conversation
 from tests.faults.trial import Trial, check, recover
+from tests.program import Warm
 
 
 @pytest.fixture(scope="module")

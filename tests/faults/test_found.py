@@ -12,9 +12,10 @@ from tests.faults.conftest import needs
 from tests.faults.faults import FAULTS
 from tests.faults.hives import make_hive
 from tests.faults.scenarios import SCENARIOS
-from tests.faults.subject import Subject, Warm
+from tests.faults.subject import Subject
 from tests.faults.tasks import drop_task, with_steps
 from tests.faults.trial import try_once
+from tests.program import Warm
 
 
 @pytest.fixture

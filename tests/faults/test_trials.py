@@ -14,8 +14,8 @@ from tests.faults.conftest import needs
 from tests.faults.faults import FAULTS, crash_points
 from tests.faults.report import BEGIN, PROMISES, numbers
 from tests.faults.scenarios import SCENARIOS
-from tests.faults.subject import REPOSITORY, Warm
 from tests.faults.trial import try_once
+from tests.program import REPOSITORY, Warm
 
 PAIRS = [
     ("tasks", "crash-point", 1),

@@ -11,10 +11,12 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from random import Random
 
+from tests.program import Warm
+
 from .checkers import DOCTOR_CONTENT, NOTHING_LEFT
 from .faults import Fault
 from .scenario import Checker, Scenario
-from .subject import LIMIT_S, Subject, Warm, folder
+from .subject import LIMIT_S, Subject, folder
 
 __all__ = ["Trial", "check", "recover", "try_once"]
 

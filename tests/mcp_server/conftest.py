@@ -25,6 +25,7 @@ from mcp import Client
 from mcp.client.stdio import StdioServerParameters
 from mcp.client.streamable_http import streamable_http_client
 
+from tests import program
 from tests.waiting import until
 
 LIMIT_S = 60
@@ -70,15 +71,14 @@ class Hive:
         return {**os.environ, "HIVEMIND_HIVE": str(self.root), **self.extra}
 
     def run(self, *words: str, status: int = 0) -> str:
-        done = subprocess.run(
-            [sys.executable, "-m", "hivemind", *words],
-            capture_output=True, text=True, timeout=LIMIT_S, env=self.environment, stdin=subprocess.DEVNULL,
-        )  # fmt: skip
+        done = program.run(
+            words, capture_output=True, text=True, timeout=LIMIT_S, env=self.environment, stdin=subprocess.DEVNULL
+        )
         assert done.returncode == status, (words, done.stdout, done.stderr)
         return done.stdout if status == 0 else done.stderr
 
     def start(self, *words: str, text: bool = True, **streams) -> subprocess.Popen:
-        return subprocess.Popen([sys.executable, "-m", "hivemind", *words], env=self.environment, text=text, **streams)
+        return program.Program(words, env=self.environment, text=text, **streams)
 
     def until(self, holds: Callable[[], object]) -> None:
         """Look until it holds; fails once that has taken too long."""

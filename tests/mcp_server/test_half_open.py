@@ -13,14 +13,15 @@ import httpx
 import pytest
 
 from tests.mcp_server.conftest import LIMIT_S, greeting
+from tests.program import cold
 
 
 @pytest.fixture
 def crowded(hive):
     """A server that may have few files open, and its address."""
     few = partial(resource.setrlimit, resource.RLIMIT_NOFILE, (256, 256))
-    process = hive.start(
-        "mcp", "--agent", "claude", "--http", "--port", "0",
+    process = cold(
+        ("mcp", "--agent", "claude", "--http", "--port", "0"), env=hive.environment, text=True,
         stdout=subprocess.PIPE, stderr=subprocess.PIPE, preexec_fn=few,
     )  # fmt: skip
     address = process.stdout.readline().split()[0]

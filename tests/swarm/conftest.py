@@ -6,11 +6,11 @@ import json
 import os
 import signal
 import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
+from tests.program import Program, Start, run
 from tests.waiting import until
 
 LIMIT_S = 60
@@ -34,12 +34,13 @@ class Swarm:
     def __init__(self, root: Path) -> None:
         self.root = root
         self.processes: list[subprocess.Popen[str]] = []
+        self.starts: Start = Program
 
     def run(self, *arguments: str, status: int | None = 0, **environment: str) -> str:
         """Run one command to its end; gives what it printed."""
-        done = subprocess.run(
-            self._command(arguments), capture_output=True, text=True, cwd=self.root, timeout=LIMIT_S * 2,
-            env=self._environment(environment), check=False,
+        done = run(
+            arguments, start=self.starts, capture_output=True, text=True, cwd=self.root, timeout=LIMIT_S * 2,
+            env=self._environment(environment),
         )  # fmt: skip
         if status is not None:
             assert done.returncode == status, f"{arguments} ended with {done.returncode}\n{done.stdout}\n{done.stderr}"
@@ -49,9 +50,9 @@ class Swarm:
     def start(self, *arguments: str, **environment: str) -> subprocess.Popen[str]:
         """Start a command that goes on."""
         log = open(self.root / f"started-{len(self.processes)}.log", "w")  # noqa: SIM115 - the child keeps it
-        process = subprocess.Popen(
-            self._command(arguments), cwd=self.root, env=self._environment(environment), text=True,
-            stdin=subprocess.DEVNULL, stdout=log, stderr=subprocess.STDOUT, start_new_session=True,
+        process = self.starts(
+            arguments, cwd=self.root, env=self._environment(environment), text=True, stdin=subprocess.DEVNULL, stdout=log,
+            stderr=subprocess.STDOUT,
         )  # fmt: skip
         log.close()
         self.processes.append(process)
@@ -122,10 +123,6 @@ class Swarm:
                 found.append(pid)
         return found
 
-    @staticmethod
-    def _command(arguments: tuple[str, ...]) -> list[str]:
-        return [sys.executable, "-m", "hivemind", *arguments]
-
     def _environment(self, more: dict[str, str]) -> dict[str, str]:
         return {**os.environ, "HIVEMIND_HIVE": str(self.root), **more}
 
@@ -144,7 +141,7 @@ def hive(tmp_path):
     """A hive with three agents and a little knowledge."""
     swarm = Swarm(tmp_path / "hive")
     swarm.root.mkdir()
-    subprocess.run([sys.executable, "-m", "hivemind", "init", str(swarm.root)], check=True, capture_output=True)
+    swarm.run("init")
     for path in (swarm.root / "knowledge").rglob("*.md"):
         path.unlink()
     (swarm.root / "knowledge" / "boats.md").write_text(KNOWLEDGE)

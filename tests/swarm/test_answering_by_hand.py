@@ -8,13 +8,13 @@ import re
 import shutil
 import stat
 import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
 from hivemind import Hive
 from tests.cli.conftest import make_hive
+from tests.program import run
 
 ROOT = Path(__file__).parent.parent.parent
 MANUAL = (ROOT / "knowledge" / "manual" / "04-mail.md").read_text("utf-8")
@@ -22,8 +22,8 @@ QUESTION = "---\ntitle: Paint\nsteps:\n- wait: {human: Which colour shall it be?
 
 
 def _up(root: Path) -> int:
-    words = [sys.executable, "-m", "hivemind", "--hive", str(root), "up", "--until-idle"]
-    return subprocess.run(words, capture_output=True, timeout=60, check=False).returncode
+    words = ["--hive", str(root), "up", "--until-idle"]
+    return run(words, capture_output=True, timeout=60, check=False).returncode
 
 
 @pytest.fixture

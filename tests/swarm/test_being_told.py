@@ -7,8 +7,6 @@ import hashlib
 import hmac
 import json
 import os
-import subprocess
-import sys
 import threading
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
@@ -19,6 +17,7 @@ import pytest
 
 from hivemind import Hive
 from hivemind.swarm.due import do_due
+from tests.program import run
 from tests.swarm.conftest import Swarm
 
 WRITES = ["sh", "-c", 'cat >> told.jsonl; echo >> told.jsonl; printf "%s|%s\\n" "$1" "$2" >> told.txt', "told"]
@@ -96,12 +95,12 @@ def test_nothing_is_told_before_the_end_of_a_task_nor_of_what_agents_or_people_e
 def test_killed_while_telling_a_letter_comes_once_and_a_program_is_told_again_under_the_same_id(tmp_path: Path):
     hive = opened(tmp_path, {"notify": {"program": WRITES}})
     hive.tasks.fail(claimed(hive), "no wind")
-    command = [sys.executable, "-m", "hivemind", "--hive", str(hive.layout.root), "due"]
+    command = ["--hive", str(hive.layout.root), "due"]
     for times in (1, 2, 3):  # after the letter, after the program, and once more after the program
-        dead = subprocess.run(command, env={**os.environ, "HIVEMIND_CRASH_AT": "due.sent"}, capture_output=True)
+        dead = run(command, env={**os.environ, "HIVEMIND_CRASH_AT": "due.sent"}, capture_output=True)
         assert dead.returncode != 0, times
-    subprocess.run(command, check=True, capture_output=True)
-    subprocess.run(command, check=True, capture_output=True)
+    run(command, check=True, capture_output=True)
+    run(command, check=True, capture_output=True)
     assert letters(hive) == ["Failed: What has a keel?"]
     told = programs_told(hive)
     assert len(told) >= 1

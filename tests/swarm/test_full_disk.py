@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import subprocess
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -32,7 +31,7 @@ def disk(tmp_path: Path) -> Iterator[Path]:
 def hive(disk: Path) -> Iterator[Swarm]:
     swarm = Swarm(disk / "hive")
     swarm.root.mkdir()
-    subprocess.run([sys.executable, "-m", "hivemind", "init", str(swarm.root)], check=True, capture_output=True)
+    swarm.run("init")
     for path in (swarm.root / "knowledge").rglob("*.md"):
         path.unlink()
     (swarm.root / "knowledge" / "boats.md").write_text(KNOWLEDGE)

@@ -77,7 +77,9 @@ def test_three_hundred_steps_in_a_swarm_that_is_killed_on_the_way(hive: Any) -> 
     hive.wait(lambda: len(turns_of(folder)) > STEPS // 10, "a tenth of the task")
     owner = turns_of(folder)[0]["agent"]
     pid = hive.pid_of(owner)
-    with suppress(ProcessLookupError):  # it may have come to its crash point, before or after its process was looked for
+    with suppress(
+        ProcessLookupError
+    ):  # it may have come to its crash point, before or after its process was looked for
         if pid is not None:
             os.kill(pid, signal.SIGKILL)
     assert up.wait(600) == 0, hive.logs()

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import json
 import subprocess
-import sys
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 
 import pytest
 
 from tests.faults.conftest import needs
+from tests.program import cold
 from tests.swarm.conftest import Swarm, is_alive
 
 ELSEWHERE = ("unshare", "--pid", "--fork", "--mount-proc", "--kill-child")
@@ -26,7 +27,7 @@ def other(hive: Swarm) -> Iterator[Swarm]:
     mounted.root.mkdir()
     subprocess.run(["bindfs", hive.root, mounted.root], check=True)
     mounted.processes = hive.processes  # they number their logs
-    mounted._command = lambda arguments: [*ELSEWHERE, sys.executable, "-m", "hivemind", *arguments]
+    mounted.starts = partial(cold, before=ELSEWHERE, start_new_session=True)
     yield mounted
     mounted.end()
     subprocess.run(["umount", "-l", mounted.root], check=True)

@@ -18,6 +18,7 @@ from hivemind import Hive
 from hivemind.errors import UserError
 from hivemind.tasks import TaskProblem
 from hivemind.tasks.every import Every
+from tests.program import run
 
 MONDAY = datetime(2026, 11, 23, 6, 0, tzinfo=UTC)  # 07:00 in Berlin
 
@@ -177,8 +178,8 @@ def test_a_bad_file_is_said_and_the_others_go_on(hive: Hive):
     written(hive, "b.md", "no times at all\n")
     written(hive, "c.md", "---\nevery: 1h\n---\nWhat is new?\n")
     assert hive.tasks.schedule.drop_due(MONDAY + timedelta(hours=1))[0] == ["c-20261123t070000z"]
-    shown = subprocess.run(
-        [sys.executable, "-m", "hivemind", "--hive", str(hive.layout.root), "status", "--json"],
+    shown = run(
+        ["--hive", str(hive.layout.root), "status", "--json"],
         capture_output=True,
         text=True,
     )

@@ -8,7 +8,6 @@ import os
 import re
 import signal
 import subprocess
-import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -20,6 +19,7 @@ import pytest
 from hivemind import Hive
 from hivemind.tasks import Task
 from tests.cli.conftest import make_hive
+from tests.program import Program
 
 pytest.importorskip("starlette")
 pytest.importorskip("jinja2")
@@ -102,7 +102,7 @@ class Site:
 def serving(root: Path) -> Iterator[Site]:
     """The page of the hive at `root`, until the block is left."""
     at = {**os.environ, "HIVEMIND_HIVE": os.fspath(root)}
-    process = subprocess.Popen([sys.executable, "-m", "hivemind", *SERVE], stdout=subprocess.PIPE, text=True, env=at)
+    process = Program(SERVE, stdout=subprocess.PIPE, text=True, env=at)
     try:
         assert process.stdout is not None
         link = urlsplit(process.stdout.readline().split()[-1])

@@ -9,12 +9,12 @@ import json
 import os
 import shutil
 import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
 from tests.cli.conftest import make_hive
+from tests.program import run
 from tests.web.conftest import filled, serving
 
 FOLDER = os.environ.get("HIVEMIND_BROWSER")
@@ -54,8 +54,8 @@ def test_pages_move_while_a_swarm_of_ten_works(tmp_path: Path) -> None:
             assert node.stderr.readline() == "watching\n"
             for number in range(20):
                 site.hive.tasks.add(f"---\nsteps: [{{run: sleep 0.5}}]\n---\nBoat {number}", id=f"boat-{number}")
-            up = [sys.executable, "-m", "hivemind", "--hive", str(root), "up", "--until-idle"]
-            ended = subprocess.run(up, capture_output=True, text=True, timeout=240, check=False)
+            up = ["--hive", str(root), "up", "--until-idle"]
+            ended = run(up, capture_output=True, text=True, timeout=240, check=False)
             assert ended.returncode == 0, ended.stdout + ended.stderr
             told, errors = node.communicate(timeout=240)
         finally:

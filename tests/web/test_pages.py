@@ -20,6 +20,7 @@ from tests.web.conftest import Site, events, filled
 pytest.importorskip("starlette")
 
 from hivemind.web.index import Index
+from tests.program import run
 
 
 def test_hivemind_web_prints_a_link_that_leads_in_and_ends_in_order(tmp_path: Path) -> None:
@@ -94,8 +95,8 @@ def test_a_letter_from_an_unknown_address_says_that_its_answer_leaves_by_a_mail_
 def test_what_is_archived_of_a_mailbox_is_shown_by_month(own_site: Site) -> None:
     box = own_site.hive.layout.mailboxes / "human"
     (box / "cur" / "1600000000.M1P1.elsewhere:2,S").write_text("From: ann@x\nSubject: An old boat\n\nIs it yours?\n")
-    subprocess.run(
-        [sys.executable, "-m", "hivemind", "--hive", own_site.hive.layout.root, "archive", "--older-than", "1000d"],
+    run(
+        ["--hive", own_site.hive.layout.root, "archive", "--older-than", "1000d"],
         check=True,
         capture_output=True,
     )
@@ -268,8 +269,8 @@ def test_a_person_stops_and_starts_an_agent(own_site: Site) -> None:
 
 def test_the_pages_are_written_as_files_that_lead_to_each_other(tmp_path: Path) -> None:
     filled(tmp_path / "hive")
-    command = [sys.executable, "-m", "hivemind", "web", "--export", str(tmp_path / "out")]
-    said = subprocess.run(command, capture_output=True, text=True, cwd=tmp_path / "hive", check=True).stdout
+    command = ["web", "--export", str(tmp_path / "out")]
+    said = run(command, capture_output=True, text=True, cwd=tmp_path / "hive", check=True).stdout
     assert "index.html" in said
     written = {path.name: path.read_text() for path in (tmp_path / "out").glob("*.html")}
     assert {"index.html", "tasks--lease.html", "mail--human.html", "agents--analyst.html", "costs.html"} <= set(written)
@@ -278,5 +279,5 @@ def test_the_pages_are_written_as_files_that_lead_to_each_other(tmp_path: Path) 
         assert "<form" not in text, name
         for address in re.findall(r'(?:href|src)="((?!http)[^"#]+)"', text):
             assert (tmp_path / "out" / unquote(address)).is_file(), f"{name} leads to {address}"
-    again = subprocess.run(command, capture_output=True, text=True, cwd=tmp_path / "hive", check=False)
+    again = run(command, capture_output=True, text=True, cwd=tmp_path / "hive", check=False)
     assert "is not empty" in again.stderr

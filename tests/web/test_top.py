@@ -19,6 +19,7 @@ from hivemind import Hive
 from hivemind.cli.text import width
 from hivemind.cli.top import up_lines
 from hivemind.web.snapshot import look
+from tests.program import Program, run
 from tests.web.conftest import filled
 
 in_tmux = pytest.mark.skipif(shutil.which("tmux") is None, reason="tmux is not here")
@@ -88,8 +89,8 @@ def test_the_list_fits_the_terminal_and_follows_keys_and_changes(
 
 
 def test_once_and_plain_are_lines_without_anything_that_steers_a_terminal(hive: Hive) -> None:
-    words = [sys.executable, "-m", "hivemind", "--hive", os.fspath(hive.layout.root), "top", "--once"]
-    said = subprocess.run(words, capture_output=True, text=True, check=True).stdout
+    words = ["--hive", os.fspath(hive.layout.root), "top", "--once"]
+    said = run(words, capture_output=True, text=True, check=True).stdout
     assert said.startswith("hive: 2 need you; 0 of 3 agents up")
     assert "! need   paint" in said
     assert "TOKENS" in said
@@ -98,8 +99,8 @@ def test_once_and_plain_are_lines_without_anything_that_steers_a_terminal(hive: 
 
 
 def test_in_a_pipe_the_list_is_printed_again_when_it_has_changed(hive: Hive) -> None:
-    words = [sys.executable, "-m", "hivemind", "--hive", os.fspath(hive.layout.root), "top", "--plain"]
-    process = subprocess.Popen(words, stdout=subprocess.PIPE, stdin=subprocess.DEVNULL, text=True)
+    words = ["--hive", os.fspath(hive.layout.root), "top", "--plain"]
+    process = Program(words, stdout=subprocess.PIPE, stdin=subprocess.DEVNULL, text=True)
     assert process.stdout is not None
     try:
         assert process.stdout.readline().startswith("hive: 2 need you")

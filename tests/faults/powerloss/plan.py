@@ -16,7 +16,7 @@ from tests.faults.powerloss.played import play_and_lose
 from tests.faults.powerloss.run import Found, Outcome, power_loss
 from tests.faults.report import write_part, write_table
 from tests.faults.scenarios import SCENARIOS
-from tests.faults.subject import REPOSITORY, Warm
+from tests.program import REPOSITORY, Warm
 
 __all__ = ["main"]
 

@@ -18,8 +18,9 @@ from tests.faults.powerloss.run import Found, Outcome, environment
 from tests.faults.powerloss.states import choose
 from tests.faults.report import held_after
 from tests.faults.scenarios import SCENARIOS
-from tests.faults.subject import Subject, Warm, folder
+from tests.faults.subject import Subject, folder
 from tests.faults.trial import Trial, recover
+from tests.program import Warm
 
 __all__ = ["play_and_lose"]
 

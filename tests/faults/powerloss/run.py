@@ -19,7 +19,8 @@ from tests.faults.powerloss.checks import Facts, inspect, set_going
 from tests.faults.powerloss.disk import Crash
 from tests.faults.powerloss.recording import record
 from tests.faults.powerloss.states import choose, without_one
-from tests.faults.subject import Subject, Warm, folder
+from tests.faults.subject import Subject, folder
+from tests.program import Warm
 
 __all__ = ["Found", "Outcome", "environment", "power_loss"]
 

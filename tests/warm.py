@@ -1,8 +1,8 @@
 """A process that has the program imported and forks a command at a time: a command costs its own work and no imports.
 
-Requests are JSON lines on standard input, `{"module", "words", "environment", "folder", "in", "out", "err"}`; answered with
-`{"pid"}`, and with `{"pid", "status"}` when that command has ended (negative: the signal). It ends with its input. With
-`--rehearse` it takes a second more to begin with, and each swarm a fifth less: for who forks hundreds.
+Requests are JSON lines on standard input, `{"module", "words", "environment", "folder", "in", "out", "err"}` (the last three
+are paths); answered with `{"pid"}`, and with `{"pid", "status"}` when that command has ended (negative: the signal). It ends
+with its input. With `--rehearse` it takes a second more to begin with, and each swarm a fifth less: for who forks hundreds.
 """
 
 from __future__ import annotations
@@ -13,12 +13,13 @@ import importlib
 import io
 import json
 import os
+import runpy
 import selectors
 import signal
 import sys
 import tempfile
-import traceback
-from typing import Any
+import time
+from typing import Any, NoReturn
 
 _ROOMS = (
     "hivemind.agent.agent", "hivemind.doctor", "hivemind.hive", "hivemind.mcp_server", "hivemind.swarm.swarm",
@@ -27,6 +28,11 @@ _ROOMS = (
 _MEMBER = (
     "hivemind.mcp_server.stdio"  # with the SDK, which is half as large as all the rest: a fork copies what is there
 )
+_STREAMS = {
+    "in": os.O_RDONLY,
+    "out": os.O_WRONLY | os.O_CREAT | os.O_APPEND,
+    "err": os.O_WRONLY | os.O_CREAT | os.O_APPEND,
+}
 
 
 def _import_rooms() -> None:
@@ -67,37 +73,23 @@ def _rehearse() -> None:
     rehearse(Hive.open, HiveConfig())
 
 
-def _become(request: dict[str, Any]) -> int:
-    """The forked process: run the command as if it had been started; returns its exit status."""
+def _become(request: dict[str, Any], streams: list[int]) -> NoReturn:
+    """The forked process: run the command as if it had been started, and leave as it does."""
+    signal.set_wakeup_fd(-1)
+    signal.signal(signal.SIGCHLD, signal.SIG_DFL)
     os.setsid()
     os.chdir(request["folder"])
-    for number, (name, flags) in enumerate(
-        (
-            ("in", os.O_RDONLY),
-            ("out", os.O_WRONLY | os.O_CREAT | os.O_TRUNC),
-            ("err", os.O_WRONLY | os.O_CREAT | os.O_TRUNC),
-        )
-    ):
-        opened = os.open(request[name], flags, 0o600)
+    for number, opened in enumerate(streams):
         os.dup2(opened, number)
     os.closerange(3, 256)
+    sys.stderr = open(2, "w", buffering=1)  # noqa: SIM115 - until the end; this one may have been a file, the others were pipes
+    os.environ.clear()
     os.environ.update(request["environment"])
+    time.tzset()
     importlib.reload(importlib.import_module("hivemind.fs.crash"))  # it looks into the environment when it is imported
-    if request["module"] == "hivemind":
-        from hivemind.cli import main
-    else:
-        from .clients import main  # type: ignore[assignment]
-
-    try:
-        return main(request["words"])
-    except SystemExit as ended:
-        return ended.code if isinstance(ended.code, int) else 1
-    except BaseException:
-        traceback.print_exc()
-        return 70
-    finally:
-        sys.stdout.flush()
-        sys.stderr.flush()
+    sys.argv[1:] = request["words"]
+    runpy.run_module(request["module"], run_name="__main__", alter_sys=True)
+    sys.exit()
 
 
 def serve() -> None:
@@ -131,17 +123,14 @@ def serve() -> None:
 
 
 def _fork(request: dict[str, Any]) -> None:
-    if request["words"][0] == "member":
+    if request["words"][0] in ("mcp", "member"):
         importlib.import_module(_MEMBER)
+    streams = [os.open(request[name], flags, 0o600) for name, flags in _STREAMS.items()]
     pid = os.fork()
     if pid == 0:
-        signal.set_wakeup_fd(-1)
-        signal.signal(signal.SIGCHLD, signal.SIG_DFL)
-        status = 70
-        try:
-            status = _become(request)
-        finally:
-            os._exit(status)
+        _become(request, streams)
+    for opened in streams:
+        os.close(opened)
     _say({"pid": pid})
 
 
