@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Collection, Iterator
-from dataclasses import dataclass, field
+from dataclasses import field
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -13,6 +13,7 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, field_valida
 from hivemind.boundary import boundary, read_input
 from hivemind.errors import UserError
 from hivemind.frontmatter import MAX_BYTES, parse, validate
+from hivemind.frozen import frozen
 from hivemind.layout import EXCHANGE, HUMAN, POSTMASTER, Layout
 from hivemind.names import check_name, is_name
 from hivemind.tokens import DEFAULT_ENCODING, LEAST_CONTEXT
@@ -360,7 +361,7 @@ class _Defaults(_Strict):
     agents: AgentConfig
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Agents(Collection[str]):
     """The names of all agents of a hive. `known`: what their files say, sorted; a group of `replicas: 3` named `r` is `r-1`,
     `r-2`, `r-3`. `aside`: why a file cannot be read, by its name without the ending: that agent, or group, is set aside."""

@@ -5,7 +5,6 @@ from __future__ import annotations
 import difflib
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import yaml
@@ -13,6 +12,7 @@ from pydantic import BaseModel, ValidationError
 
 from hivemind.boundary import boundary
 from hivemind.errors import UserError
+from hivemind.frozen import frozen
 
 if TYPE_CHECKING:
     from pydantic_core import ErrorDetails
@@ -28,7 +28,7 @@ _M = TypeVar("_M", bound=BaseModel)
 Path = tuple[str | int, ...]
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Parsed:
     """A YAML mapping and the 1-based line, in its file, at which each of its values stands."""
 

@@ -5,11 +5,11 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 
 from hivemind.errors import UserError
+from hivemind.frozen import frozen
 from hivemind.names import check_name
 
 __all__ = [
@@ -50,7 +50,7 @@ class _Place:
         return path
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Layout:
     """The paths of one hive, all below `root` (absolute, symbolic links resolved). Touches no disk.
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any
 
 from hivemind.agent.opening import material, system_message, task_opening
@@ -12,6 +11,7 @@ from hivemind.agent.recall import subjects_of
 from hivemind.agent.scope import focus_on
 from hivemind.agent.select import room_of, share_of
 from hivemind.agent.working_memory import Selected, WorkingMemory
+from hivemind.frozen import frozen
 from hivemind.minds import ChatMessage
 from hivemind.presence.parts import Parts
 from hivemind.taskrun.focus import Focus
@@ -22,7 +22,7 @@ from hivemind.tools import allowed_tools
 __all__ = ["Preview", "preview_context"]
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Preview:
     """An opening with its selection, and what it is about (None: the agent has nothing in hand)."""
 

@@ -9,13 +9,13 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from hivemind.agent.opening import materials
 from hivemind.agent.recall import ABOUT, SOURCE, document_sources, memory_source, noted, recalled, remembered
 from hivemind.boundary import Unreadable
+from hivemind.frozen import frozen
 from hivemind.fs import DamagedRecord, set_aside
 from hivemind.layout import Layout
 from hivemind.mail import Message
@@ -48,7 +48,7 @@ _LOGGED_OUT = 20
 _LETTERS = 100  # the newest are candidates for an opening; older ones are in the mailbox
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Selected:
     """What was selected for a question: its entries (id, content, metadata), and why each block is in or not."""
 

@@ -13,7 +13,7 @@ import re
 import typing
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, is_dataclass
+from dataclasses import is_dataclass
 from functools import partial
 from types import ModuleType, UnionType
 from typing import Annotated, Any, Concatenate, Literal, NoReturn, ParamSpec, TypeVar
@@ -22,6 +22,7 @@ from hivemind.cli.output import as_document, say
 from hivemind.cli.streams import reader_may_go, standard_input
 from hivemind.cli.text import one_line
 from hivemind.errors import WRONG_USE
+from hivemind.frozen import frozen
 
 __all__ = [
     "Answer",
@@ -45,7 +46,7 @@ P = ParamSpec("P")
 T = TypeVar("T")
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Answer:
     """What a command found: `record` for `--json`, `lines` for people, its exit status; or the error that ended it."""
 
@@ -64,7 +65,7 @@ class Answer:
         return self.status
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Arg:
     """What a parameter's type does not say, in `Annotated[int, Arg(least=1)]`."""
 
@@ -83,7 +84,7 @@ Share = Annotated[float, Arg(most=1)]
 Text = Annotated[str, Arg(stdin=True)]
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Command:
     """`words` as they are typed, the function behind them, and what opens its first argument from `--hive`."""
 
@@ -111,7 +112,7 @@ class Command:
         return answer.tell(as_json or self.own_form) if isinstance(answer, Answer) else answer or 0
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Parameter:
     """An argument or, if it is `named`, an option: its type without None, whether there may be `many`, its default."""
 

@@ -13,7 +13,6 @@ import sys
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
 from hivemind.cli.command import Answer, Positive, command
@@ -21,6 +20,7 @@ from hivemind.cli.opening import look_at, open_hive
 from hivemind.cli.output import cut, progress, put_out, warn
 from hivemind.cli.text import card_line, one_line
 from hivemind.errors import UserError
+from hivemind.frozen import frozen
 from hivemind.masking import escaped
 
 if TYPE_CHECKING:
@@ -69,7 +69,7 @@ def ranges(numbers: Iterable[int]) -> str:
     return " ".join(f"{run[0]}–{run[-1]}" if len(run) > 2 else " ".join(map(str, run)) for run in runs)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen(kw_only=True)
 class Which:
     """Which state of a graph is shown.
 

@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import argparse
 import json
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
@@ -26,6 +26,7 @@ from hivemind.cli.opening import anywhere, look_at, open_hive
 from hivemind.cli.output import progress, table_lines
 from hivemind.cli.text import one_line
 from hivemind.errors import UserError
+from hivemind.frozen import frozen
 from hivemind.layout import HUMAN
 
 if TYPE_CHECKING:
@@ -68,7 +69,7 @@ def _duration(text: str) -> timedelta:
         raise argparse.ArgumentTypeError(str(error)) from None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen(kw_only=True)
 class Namespace:
     r"""Where a memory lies.
 

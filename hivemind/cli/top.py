@@ -20,6 +20,7 @@ from hivemind.cli.screen import Screen, keyboard_alone
 from hivemind.cli.streams import Bell
 from hivemind.cli.text import age, fit, is_terminal, one_line, width
 from hivemind.errors import HivemindError
+from hivemind.frozen import frozen
 
 if TYPE_CHECKING:
     from hivemind.hive import Hive
@@ -43,7 +44,7 @@ p             only what needs attention, and back
 _BOLD, _TURNED, _PLAIN = "\x1b[1m", "\x1b[7m", "\x1b[0m"
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Row:
     """A line of the list: what it is (`need`, `agent`, `task`), what Enter opens, its cells, whether it needs attention."""
 

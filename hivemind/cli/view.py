@@ -11,12 +11,12 @@ examples:
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from hivemind.boundary import boundary
 from hivemind.cli.command import Answer, Positive, command
 from hivemind.cli.opening import anywhere, look_at
+from hivemind.frozen import frozen
 from hivemind.names import check_name
 
 if TYPE_CHECKING:
@@ -37,7 +37,7 @@ def _answer(found: Any) -> Answer:
     return Answer(found, text.splitlines(), form=render)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen(kw_only=True)
 class Place:
     """What a view is a view of.
 
@@ -62,7 +62,7 @@ class Place:
         )  # fmt: skip
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen(kw_only=True)
 class Bounds(Place):
     """And how much of it.
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 from hivemind.coordination.entries import Focus
 from hivemind.coordination.errors import CoordinationError, UnknownStep
@@ -11,6 +10,7 @@ from hivemind.coordination.journal import Draft, Journal
 from hivemind.coordination.lanes import check_agent, check_lane, lane_of
 from hivemind.coordination.state import State
 from hivemind.coordination.step import Step, check_task
+from hivemind.frozen import frozen
 
 __all__ = ["FOCUS", "Coordinates", "Place"]
 
@@ -18,7 +18,7 @@ FOCUS = "focus"
 """Given as a step: the first open step of the task that is not blocked."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Place:
     """An address of memory. `step` is None where the task has no open step, `task` where nothing is in focus."""
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from hivemind.frozen import frozen
 
 __all__ = [
     "DEFAULT_TTL_SEQ",
@@ -18,7 +18,7 @@ DEFAULT_TTL_SEQ = 200
 MAX_TTL_SEQ = 10_000
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class StepLease:
     """Who holds a step. `acquired_seq` and `expires_seq` are numbers of journal events, never times.
 
@@ -38,7 +38,7 @@ class StepLease:
         return now_seq < self.expires_seq
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Reservation:
     """Paths within the hive that `agent_id` works on, as globs. Ends with its holder; `id` is the seq of its event."""
 
@@ -49,7 +49,7 @@ class Reservation:
     reason: str | None = None
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class AgentEntry:
     """An agent as its own events tell: `state` is started or exited, `incarnation` counts its lives."""
 
@@ -59,7 +59,7 @@ class AgentEntry:
     seq: int
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Focus:
     """Where an agent last said it is working: a task, and a step of it if it named one."""
 
@@ -69,7 +69,7 @@ class Focus:
     seq: int
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class TaskEntry:
     """The newest `task.*` event of a task; `state` is that event's last word (added, claimed, done, failed…).
 

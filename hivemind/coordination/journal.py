@@ -10,13 +10,13 @@ import os
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
 from typing import Any, TypeVar
 
 from hivemind.boundary import boundary
 from hivemind.coordination.fold import FOLD_VERSION, apply
 from hivemind.coordination.state import EndedTasks, State
 from hivemind.errors import HivemindError, UserError
+from hivemind.frozen import frozen
 from hivemind.fs import Log, Mark, Place, Record, make_folder, reached, records_of, write
 from hivemind.fs.atomic import open_own
 from hivemind.masking import masked
@@ -32,7 +32,7 @@ _WORDLESS = ("lease.", "agent.", "focus.")  # events in which nobody says anythi
 _quoted = json.encoder.encode_basestring
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Event:
     """Something that happened. `seq` counts all events of the workspace from 1, without a gap."""
 

@@ -5,13 +5,14 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from types import MappingProxyType, NoneType
 from typing import Any, Literal
 
 from hivemind.boundary import Unreadable, boundary
 from hivemind.coordination.errors import CoordinationError
 from hivemind.errors import UserError
+from hivemind.frozen import frozen
 from hivemind.names import check_name
 
 __all__ = [
@@ -35,7 +36,7 @@ _PLACEHOLDER = re.compile(r"<[^<>]*>|.*<fill\b.*|todo\b.*|\.{3}|…|", re.IGNORE
 _URL = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://\S+")
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Receipt:
     """A command that was run (`CMD`, its text) or a thing to look at (`LINK`, a URL or a path within the hive)."""
 
@@ -129,7 +130,7 @@ ALWAYS_NEEDED = ("criteria", "tests")
 _NO_META: Mapping[str, Any] = MappingProxyType({})
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Step:
     """One step of a task, as the journal up to `changed_seq` has made it.
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +22,7 @@ from hivemind.doctor.files import (
 from hivemind.doctor.machine import check_encodings, check_file_system, check_inotify, check_sandbox, check_settings
 from hivemind.doctor.patient import Patient
 from hivemind.errors import UnknownVersion, UserError
+from hivemind.frozen import frozen
 from hivemind.fs.check import check_doorbells, check_locks
 from hivemind.fs.finding import Finding
 from hivemind.mail import check as mail
@@ -91,7 +92,7 @@ CHECKS: tuple[tuple[str, Check], ...] = (
 """The name of each check, and what it asks of a room."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Treated:
     """A finding and what became of it: `done` says what was done, `left` why a problem is still there."""
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 from hivemind.documents.formats import Outline
+from hivemind.frozen import frozen
 
 __all__ = ["classify", "classify_thread", "standing_of"]
 
@@ -34,7 +34,7 @@ _SAYS_STANDING = re.compile(rf"^[\W_]*status[\W_]*?[:\n][\W_]*({_STANDINGS})\b",
 _BEGINNING = 2_000  # characters in which a document says how it stands
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Classification:
     """The class of a document (one word), why it has it, and the tags that it is found by."""
 

@@ -6,7 +6,7 @@ from __future__ import annotations
 import json
 import sqlite3
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from itertools import pairwise
 from operator import attrgetter
 from typing import Any, Literal
@@ -29,6 +29,7 @@ from hivemind.documents.node import (
     shown,
     tags_in,
 )
+from hivemind.frozen import frozen
 from hivemind.fs import reached
 from hivemind.masking import mask
 
@@ -122,7 +123,7 @@ _UPDATE = (
 _MOVE = "UPDATE nodes SET parent_id = ?, order_value = ?, updated_at = ?, hash = ? WHERE id = ?"
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Draft:
     """What a new node is to hold."""
 
@@ -135,7 +136,7 @@ class Draft:
     tokens: int | None = None  # counted already
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Edit:
     """A write transaction: its connection, its time, and what counts tokens and makes ids."""
 
@@ -350,7 +351,7 @@ def _copies(
         reached("documents.copy.one")
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Version:
     """One state of a node's text and context; `updated_at` is when it came about. Versions count from 1."""
 

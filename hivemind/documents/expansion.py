@@ -13,6 +13,7 @@ from typing import Literal
 from hivemind.documents import tree
 from hivemind.documents.node import DocmemError, Node, shown
 from hivemind.documents.summaries import is_summary, summary_ids
+from hivemind.frozen import frozen
 
 __all__ = ["By", "Interior", "Resolution", "expand", "without_interior"]
 
@@ -27,7 +28,7 @@ FROM json_each(?) p CROSS JOIN nodes n ON n.parent_id = p.value ORDER BY p.key, 
 """
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class _Leaf:
     """What has to be known of a node to decide on it: its text is read only once it is in."""
 

@@ -7,7 +7,7 @@ import os
 import sqlite3
 import time
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from typing import Any, Literal
 
 from hivemind.documents import tree
@@ -17,6 +17,7 @@ from hivemind.documents.formats import VERSION, Outline
 from hivemind.documents.importing import import_outline, refresh, value, write_places
 from hivemind.documents.node import Context
 from hivemind.documents.schema import index
+from hivemind.frozen import frozen
 
 __all__ = ["GONE", "Stamp", "files_like", "find_file", "forget", "known_files", "note_skipped", "rename", "take_in"]
 
@@ -29,7 +30,7 @@ GONE = "gone"
 _COLUMNS = "path, kept, size, mtime_ns, ctime_ns, inode, seen_ns, digest, root_id, note, id, parser"
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Stamp:
     """How a file looked when it was read, and when that was: an equal look means that it need not be read again."""
 
@@ -50,7 +51,7 @@ class Stamp:
         return look == (self.size, self.mtime_ns, self.ctime_ns, self.inode) and not young
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class KnownFile:
     """A row of the table `files`. `note` says why the file has no document, or what is wrong with it."""
 

@@ -8,7 +8,6 @@ import logging
 import sqlite3
 from collections import Counter, defaultdict, deque
 from collections.abc import Collection, Hashable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from itertools import takewhile
 
 from hivemind.documents import tree
@@ -17,6 +16,7 @@ from hivemind.documents.edit import Draft, Edit, park
 from hivemind.documents.formats import Outline
 from hivemind.documents.node import Context, Node
 from hivemind.documents.passages import drop_meanings, group
+from hivemind.frozen import frozen
 from hivemind.fs import reached
 from hivemind.masking import mask
 
@@ -32,7 +32,7 @@ _LONGEST_VALUE = 256
 _log = logging.getLogger(__name__)
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Side:
     """One state of a document, in reading order: of each piece its kind, text, section title and parent's position.
 
@@ -237,7 +237,7 @@ def _common(one: Sequence[str], two: Sequence[str]) -> tuple[str, ...]:
     return tuple(wrapper for wrapper, _ in same)
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class _Document:
     """A document as it stands: its nodes by id, the children of each, and those that came from the file, in order."""
 
@@ -403,7 +403,7 @@ def _compositions(sql: sqlite3.Connection, file_id: int) -> dict[str, list[str]]
     return {members[0]: members for members in found.values()}
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Letter:
     """A message of a thread: its id (Message-ID), who wrote it and when, and what it says."""
 

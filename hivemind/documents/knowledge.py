@@ -38,6 +38,7 @@ from hivemind.documents.node import (
 from hivemind.documents.passages import Citation, Passage, Verdict, passage_text, read_file, verify
 from hivemind.documents.tree import node_at, root_source, split_reference
 from hivemind.errors import UserError, mend_of
+from hivemind.frozen import frozen
 from hivemind.fs import CrashCount, Lock, inside
 from hivemind.fs.backup import restore
 from hivemind.layout import Layout
@@ -68,7 +69,7 @@ class _Work:
     gone: list[str] = field(default_factory=list)
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class _Read:
     """A file that was read: its outline, or why there is none."""
 

@@ -7,10 +7,11 @@ import hashlib
 import math
 import os
 import re
-from dataclasses import dataclass, fields
+from dataclasses import fields
 from typing import Any, NamedTuple
 
 from hivemind.errors import UserError
+from hivemind.frozen import frozen
 from hivemind.masking import mask
 
 __all__ = [
@@ -167,7 +168,7 @@ _LENGTHS = (("context_type", 24), ("context_name", 64), ("context_value", 256))
 _MAX_ID = 128
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Node:
     """One node as it stood when it was read. Timestamps are ISO 8601 in UTC; `readonly` and `sticky` are 0 or 1.
 

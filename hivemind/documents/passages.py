@@ -9,7 +9,7 @@ import re
 import sqlite3
 from bisect import bisect_right
 from collections.abc import Collection, Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import NamedTuple, Protocol
 
@@ -19,6 +19,7 @@ from hivemind.documents.formats.extracted import Extract
 from hivemind.documents.formats.outline import Piece
 from hivemind.documents.formats.reading import decoded, format_of, read_bytes, read_extract
 from hivemind.errors import UserError
+from hivemind.frozen import frozen
 from hivemind.fs import open_inside
 from hivemind.layout import Layout
 from hivemind.masking import mask
@@ -70,7 +71,7 @@ _ENOUGH, _MOST = 160, 260  # tokens: a passage that has so many is long enough, 
 NONE = Confidence(0.0, "")
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Passage:
     """A quotation: `text` is exactly what stands in `path` from `start_line` to `end_line` (from 1, both included).
 
@@ -133,7 +134,7 @@ class Citation(Protocol):
     def digest(self) -> str: ...
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Verdict:
     """Whether a quote stands where it is said to stand: true or false as a condition, with the reason in words.
 
@@ -245,7 +246,7 @@ class _Member(NamedTuple):
     end_line: int
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class _File:
     path: str
     digest: str
@@ -261,7 +262,7 @@ _MARKUP = re.compile(  # bounded, so that no text costs more than its length
 )
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Part:
     """A passage as it stands in its file. `beside` are the leads of the passages before and after it."""
 

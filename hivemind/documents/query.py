@@ -5,12 +5,12 @@ from __future__ import annotations
 import sqlite3
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 
 from hivemind.documents import tree
 from hivemind.documents.node import Node
 from hivemind.documents.search import Scored, scored, title_of
 from hivemind.documents.summaries import is_summary
+from hivemind.frozen import frozen
 from hivemind.search import Engine, Query
 
 __all__ = ["Hit", "find_hits"]
@@ -18,7 +18,7 @@ __all__ = ["Hit", "find_hits"]
 _PART = 0.1  # what each further hit under the same parent adds to the others' scores
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Hit:
     """A node that answers a query, and where it stands.
 

@@ -6,13 +6,13 @@ import re
 import sqlite3
 from collections import Counter
 from collections.abc import Callable, Container, Sequence
-from dataclasses import dataclass
 from itertools import dropwhile, takewhile
 
 from hivemind.documents import tree
 from hivemind.documents.edit import Draft, Edit, sticky_run
 from hivemind.documents.formats.outline import sentence_ends
 from hivemind.documents.node import Context, DocmemError, Node
+from hivemind.frozen import frozen
 from hivemind.fs import reached
 from hivemind.words import STOP_WORDS
 
@@ -149,7 +149,7 @@ def _fit_beside(edit: Edit, summary: Node, members: Sequence[Node]) -> bool:
     )
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Material:
     """What a summary is to be written from: its members, and the summary itself if there is one already."""
 

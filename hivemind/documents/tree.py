@@ -7,10 +7,10 @@ import json
 import re
 import sqlite3
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
 from typing import Literal
 
 from hivemind.documents.node import COLUMNS, DamagedError, Node, NodeNotFoundError
+from hivemind.frozen import frozen
 
 __all__ = [
     "Shown", "Source", "ancestors", "children", "descendant_ids", "find", "first_child", "get", "get_many",
@@ -176,7 +176,7 @@ def siblings_around(sql: sqlite3.Connection, node: Node) -> tuple[Node | None, N
     return found[0], found[1]
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Source:
     """A node's place: file, lines (pages in a PDF), the file's SHA-256 when it was read, and what class it has and why.
 
@@ -252,7 +252,7 @@ _APART = "\n\n"
 _LEFT_OUT = "\n\n[…]\n\n"
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Shown:
     """The text of some nodes in reading order, `[…]` where others of the same file are left out between them.
 

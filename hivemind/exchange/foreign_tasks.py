@@ -6,7 +6,6 @@ import json
 import os
 from collections.abc import Mapping
 from contextlib import suppress
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from hivemind.boundary import boundary
@@ -14,6 +13,7 @@ from hivemind.errors import UserError
 from hivemind.exchange.files import of_result, received
 from hivemind.exchange.offers import SENT
 from hivemind.exchange.schema import tell
+from hivemind.frozen import frozen
 from hivemind.fs import load_value, make_folder, reached, save_value
 from hivemind.layout import ANY, EXCHANGE, Layout
 from hivemind.names import slug
@@ -32,7 +32,7 @@ _LONGEST_RESULT = 4 << 20  # characters
 _REST = "interval '30 seconds'"  # a lease; and what the server waits after its start until one ends
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Foreign:
     """A task of another hive: `generation` is this hive's claim of it, `task` what it is called here."""
 

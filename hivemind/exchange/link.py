@@ -6,13 +6,14 @@ import os
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
 from hivemind.boundary import checked
 from hivemind.errors import HivemindError, UserError
 from hivemind.exchange.foreign_tasks import foreign_tasks, let_go
 from hivemind.exchange.schema import SCHEMA, channel, tell
+from hivemind.frozen import frozen
 from hivemind.fs import HeldLock, load_record, make_folder, ring, save_record
 from hivemind.fs.postgres import check_url, client, connect
 from hivemind.layout import ANY, EXCHANGE, Layout
@@ -53,7 +54,7 @@ class Away(HivemindError):
     """The exchange cannot be reached, or does not take us in; `str` of it says why."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Link:
     """`url` says where the exchange is, without a password; `name` is this hive's there, `identity` whose name it is."""
 

@@ -15,7 +15,6 @@ import sqlite3
 import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, closing, contextmanager
-from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 from types import TracebackType
@@ -23,6 +22,7 @@ from typing import Any, Protocol, Self, TypeVar
 from urllib.parse import quote
 
 from hivemind.errors import UnknownVersion, UserError, mend_of
+from hivemind.frozen import frozen
 from hivemind.fs.atomic import open_own
 from hivemind.fs.crash import reached
 from hivemind.fs.locks import Lock
@@ -85,7 +85,7 @@ class Transactions(Protocol[_Sql]):
     def write(self) -> AbstractContextManager[_Sql]: ...
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Schema:
     """The tables of one kind of database, at one version (`PRAGMA user_version`).
 

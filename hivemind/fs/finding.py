@@ -6,12 +6,13 @@ import itertools
 import os
 import shutil
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import field
 from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
 from typing import Any
 
+from hivemind.frozen import frozen
 from hivemind.fs.atomic import move
 from hivemind.layout import Layout
 
@@ -21,7 +22,7 @@ Fix = Callable[[], str]
 """Puts one thing right and says what was done. Raises UserError or OSError, and then the thing is as it was."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Finding:
     """`where` is the file, `what` says what is wrong and what follows from it, `mend` how to mend it.
 

@@ -14,7 +14,6 @@ import re
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
-from dataclasses import dataclass
 from functools import lru_cache
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
@@ -22,6 +21,7 @@ from urllib.parse import parse_qsl, urlsplit
 
 from hivemind.boundary import boundary
 from hivemind.errors import UnknownVersion, UserError
+from hivemind.frozen import frozen
 from hivemind.fs.crash import reached
 
 if TYPE_CHECKING:
@@ -82,7 +82,7 @@ def connect(
     return found
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class PostgresSchema:
     """Tables of one kind in a schema of their own, at one version, which is a row of its table `version`.
 

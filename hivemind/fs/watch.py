@@ -11,11 +11,11 @@ import threading
 import time
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from hivemind.errors import UserError
+from hivemind.frozen import frozen
 from hivemind.fs.filesystem import mounts, needs_polling
 
 if TYPE_CHECKING:
@@ -39,7 +39,7 @@ _HEAD = struct.Struct("iIII")
 _BUFFER = 256 * 1024
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Event:
     """What happened to the folder with watch number `watch` (-1 for an overflow, which concerns every folder)."""
 

@@ -6,10 +6,11 @@ import os
 import time
 import uuid
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field, fields
+from dataclasses import field, fields
 from datetime import UTC, datetime, timedelta
 from typing import Any, Literal, Self
 
+from hivemind.frozen import frozen
 from hivemind.longterm.namespace import Namespace
 from hivemind.search import Confidence
 
@@ -81,7 +82,7 @@ class Embedding(tuple[float, ...]):
         return found
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen(kw_only=True)
 class MemoryEntry:
     """One memory. Only `content` and what says something about it matter where an entry is given to be stored: id, times
     and version are the store's.
@@ -119,7 +120,7 @@ class MemoryEntry:
         return shown
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen(kw_only=True)
 class MemorySearchResult(MemoryEntry):
     """An entry that was found. `similarity` is the cosine to the query (0 to 1; 0 where there are no vectors), `score`
     what it was ordered by, `why` says in words what was found, `confidence` how far it can be trusted to answer (None
@@ -131,7 +132,7 @@ class MemorySearchResult(MemoryEntry):
     confidence: Confidence | None = None
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class UpsertMemoryInput:
     """What a mind wants remembered (seed 001, *upsertMemory Tool Schema*). Without a key one is made."""
 
@@ -140,7 +141,7 @@ class UpsertMemoryInput:
     key: str | None = None
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class UpsertMemoryResult:
     """What came of it. `success` is True only if the entry is stored; `memory_id` is its id, or that of the entry that
     says the same already (`action` "duplicate")."""
@@ -153,7 +154,7 @@ class UpsertMemoryResult:
     similar_key: str | None = None
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class User:
     """Somebody whose memories lie under `("memories", id)` (seed 001, *User*). Names need not differ, ids do."""
 

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from datetime import datetime
 from functools import lru_cache
 from typing import Any
 
 from hivemind.boundary import boundary
+from hivemind.frozen import frozen
 from hivemind.longterm.entry import as_micros
 from hivemind.longterm.errors import EntryInvalid, row_of
 from hivemind.longterm.validation import check_between, check_category, check_json, check_time
@@ -20,7 +20,7 @@ Condition = tuple[str, list[Any]]
 """A condition on the table `entries e`, with its parameters."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Filter:
     """Which entries may be found; None does not narrow.
 

@@ -4,9 +4,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from typing import Any
 
+from hivemind.frozen import frozen
 from hivemind.fs.database import Sql
 from hivemind.longterm.embeddings import HOW_TO_EMBED, Embeddings
 from hivemind.longterm.entry import MemoryEntry
@@ -77,7 +78,7 @@ def rebuild(database: MemoryDatabase, sql: Sql) -> None:
             sql.execute("DELETE FROM vectors WHERE key = ?", (seq,))
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class StoreStatus:
     """`model` embeds now (None: nothing does, and words alone are searched); `pending` entries have no vector of it, of
     which `other` have one of another model, that `reindex` replaces. `note` says what a person should know, or None."""

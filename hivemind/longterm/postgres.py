@@ -8,11 +8,11 @@ import unicodedata
 from array import array
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from contextlib import closing, contextmanager
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from hivemind.boundary import boundary
 from hivemind.errors import UserError
+from hivemind.frozen import frozen
 from hivemind.fs.postgres import Postgres, PostgresSchema, Statements, check_url, connect
 from hivemind.longterm.errors import LongtermError, StoreDamaged
 from hivemind.longterm.filters import Condition
@@ -277,7 +277,7 @@ class MemoryServer(Postgres):
         """The column of words is the server's own."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class ServerStatus:
     """A server of memories as it is now: its version (None: it is away), how many entries it has (None: nobody can tell), and
     what is wrong, each with how to mend it."""

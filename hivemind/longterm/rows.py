@@ -8,10 +8,11 @@ import json
 from array import array
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any, Protocol
 
 from hivemind.embedding import pack
+from hivemind.frozen import frozen
 from hivemind.fs.database import Sql, Transactions, select_among
 from hivemind.longterm.entry import Action, Embedding, MemoryEntry, UpsertMemoryResult, as_time
 from hivemind.longterm.errors import EntryInvalid, StoreDamaged, VersionConflict, row_of
@@ -156,7 +157,7 @@ class MemoryDatabase(Transactions[Any], Protocol):
     def rebuild_words(self, sql: Any) -> None: ...
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Meaning:
     """What is known of a content's meaning: a packed vector of the model, with those of its parts as they are kept, or
     why there is none. `wanted`: never, if False."""
@@ -290,7 +291,7 @@ ALIKE = 0.95
 _LOOKED_AT = 8
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Upsert:
     """One call: the namespace's number, the key (None: one is made), what is stored, and which fields were said.
     `fresh` is what is stored where there is no such entry yet."""

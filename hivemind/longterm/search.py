@@ -5,9 +5,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Collection, Iterable, Iterator, Sequence
-from dataclasses import dataclass, field, fields
+from dataclasses import field, fields
 from typing import Any, Literal
 
+from hivemind.frozen import frozen
 from hivemind.fs.database import Sql, select_among
 from hivemind.longterm.entry import MemoryEntry, MemorySearchResult, as_time
 from hivemind.longterm.filters import Filter
@@ -69,7 +70,7 @@ _COLUMNS = "e.seq, e.key, e.id, e.created_at, e.importance, e.content, e.metadat
 _FIELDS = tuple(item.name for item in fields(MemoryEntry))
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Asked:
     """A search: where (numbers of namespaces), what for, and what may be found. `now` in microseconds; `strict`: the
     threshold was given, and leaves out what is less similar."""

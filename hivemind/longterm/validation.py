@@ -8,10 +8,10 @@ import math
 import re
 from array import array
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
+from hivemind.frozen import frozen
 from hivemind.longterm.entry import FIRST, LAST, Embedding, MemoryEntry, as_micros
 from hivemind.longterm.errors import EntryInvalid
 from hivemind.longterm.namespace import text_problem
@@ -95,7 +95,7 @@ _NUL = re.compile(r"(?<!\\)(?:\\\\)*\\u0000")  # as JSON says it
 _TAKEN = ("content", "metadata", "embedding", "category", "importance", "expires_at", "parent_id", "links")
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Draft:
     """A checked value. `metadata` and `links` are JSON, `expires_at` microseconds, `vector` float32 bytes or None."""
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 import difflib
 import re
 from collections.abc import Callable, Collection, Iterable
-from dataclasses import dataclass
 
 from hivemind.errors import UserError
+from hivemind.frozen import frozen
 from hivemind.layout import EXCHANGE, HUMAN, POSTMASTER
 from hivemind.mail.header import addresses, one_line
 from hivemind.names import address, is_name, slug
@@ -17,7 +17,7 @@ __all__ = ["Addressing", "Recipient", "unknown_agent"]
 _OUTSIDE = re.compile(r"[!#-'*+\-./0-9=?A-Z^_`a-z{|}~]{1,100}@[A-Za-z0-9.-]{1,100}")
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Recipient:
     """`name` of the mailbox, or None with the reason; `shown` is what a report calls it.
 

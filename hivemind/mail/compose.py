@@ -7,11 +7,11 @@ import binascii
 import re
 import secrets
 from collections.abc import Iterable
-from dataclasses import dataclass
 from datetime import UTC, datetime
 from urllib.parse import quote
 
 from hivemind.errors import UserError
+from hivemind.frozen import frozen
 from hivemind.mail.header import encode_text, field, one_line
 from hivemind.mail.message import Attachment, Content
 
@@ -26,7 +26,7 @@ _LONG_LINE = re.compile(rb"[^\n]{999}")
 _CONTENT_TYPE = re.compile(r"[a-z0-9!#$&^_.+-]+/[a-z0-9!#$&^_.+-]+", re.IGNORECASE)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen(kw_only=True)
 class Draft(Content):
     """All that a message is made of; addresses and ids are whole and checked, texts may be anything."""
 

@@ -14,12 +14,13 @@ import socket
 import stat
 import time
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import field
 from datetime import datetime
 from itertools import count
 from pathlib import Path
 
 from hivemind.errors import UserError
+from hivemind.frozen import frozen
 from hivemind.fs import fsync_folder, inside, make_folder, move, reached, write
 from hivemind.layout import MONTH, Layout
 from hivemind.mail.header import one_line
@@ -123,7 +124,7 @@ _NO_LINKS = (errno.EPERM, errno.EXDEV, errno.EMLINK, errno.ENOSYS, errno.EOPNOTS
 _TRIES = 20
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Entry:
     """A message file as its name tells it."""
 
@@ -329,7 +330,7 @@ class Maildir:
         return found
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Boxes:
     """Opens mailboxes. One that is a symbolic link out of the hive is refused, unless it leads to one of `roots`."""
 

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field, fields
 from datetime import datetime
 from types import MappingProxyType
 from typing import Any
 
+from hivemind.frozen import frozen
 from hivemind.layout import HUMAN
 from hivemind.mail.header import one_line
 
@@ -19,7 +20,7 @@ DISK_FULL = "disk full"
 _NOTHING: Mapping[str, str] = MappingProxyType({})
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Attachment:
     """A file that travels with a message."""
 
@@ -38,7 +39,7 @@ class Attachment:
         return cls(os.path.basename(path), content, kind if kind and not packed else "application/octet-stream")
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class MessageSummary:
     """A message as a listing shows it: what its first 8 KiB tell.
 
@@ -74,7 +75,7 @@ class MessageSummary:
         }
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen(kw_only=True)
 class Content:
     """What a message says, whoever wrote it: names of this hive or whole addresses of others, a text, what it is about."""
 
@@ -96,10 +97,10 @@ class Content:
     @property
     def content(self) -> dict[str, Any]:
         """These fields by name."""
-        return {name: getattr(self, name) for name in Content.__slots__}
+        return {one.name: getattr(self, one.name) for one in fields(Content)}
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen(kw_only=True)
 class Message(Content):
     """A message, whole; `id`, `flags` and `path` as in MessageSummary.
 
@@ -151,7 +152,7 @@ def preview(text: str) -> str:
     return line if len(line) <= PREVIEW_CHARS else line[: PREVIEW_CHARS - 1] + "…"
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class SendReport:
     """Who has the message and who has not: each recipient stands in `delivered` or in `failed`, never in both.
 

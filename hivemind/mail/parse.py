@@ -11,12 +11,12 @@ import hashlib
 import html
 import re
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import lru_cache
 from itertools import count
 from urllib.parse import unquote_to_bytes
 
+from hivemind.frozen import frozen
 from hivemind.layout import HUMAN
 from hivemind.mail.compose import MONTHS
 from hivemind.mail.header import addresses, decode_bytes, decode_text, one_line, read_fields
@@ -165,7 +165,7 @@ _DATE = re.compile(r"(?:\w{3}, )?(\d{1,2}) (\w{3}) (\d{4}) (\d{2}):(\d{2}):(\d{2
 _YEARS = range(1970, 9000)  # a date beyond them is none: no time zone may carry it out of the calendar
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen(kw_only=True)
 class Parsed(Content):
     """What the bytes of a message say, before it is known where they lie. `id` and `date` are None if they give none."""
 

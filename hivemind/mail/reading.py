@@ -6,12 +6,12 @@ import errno
 import os
 from collections.abc import Collection, Iterable, Iterator
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 
 from hivemind.boundary import Unreadable, boundary
 from hivemind.errors import UserError
+from hivemind.frozen import frozen
 from hivemind.fs import CrashCount, is_settled, open_inside, reached
 from hivemind.layout import Layout, month_of
 from hivemind.mail.maildir import (
@@ -61,7 +61,7 @@ def time_key(entry: Entry) -> tuple[int, int, int, int, str]:
     return *key, entry.base
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Head:
     """What the beginning of a message says, its Message-ID and date, and where it lies now."""
 
@@ -71,7 +71,7 @@ class Head:
     entry: Entry
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Reader:
     """Reads messages of any mailbox; `settle_ms` is how long a hand-written file rests where only polling sees it."""
 

@@ -16,6 +16,7 @@ from pathlib import Path
 from types import TracebackType
 
 from hivemind.errors import UserError, is_disk_full
+from hivemind.frozen import frozen
 from hivemind.fs import DamagedRecord, Log, make_folder, reached
 from hivemind.fs.doorbell import Ringer
 from hivemind.layout import EXCHANGE, POSTMASTER, Layout, month_of
@@ -116,7 +117,7 @@ def _as_told() -> Iterator[None]:
 _Failures = dict[str, str]
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Sending:
     """One send: the draft, whose it is, the mailboxes it goes to, and who is unknown, with the reason."""
 

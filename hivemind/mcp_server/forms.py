@@ -9,8 +9,9 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
+
+from hivemind.frozen import frozen
 
 __all__ = ["FORMS", "Configuration", "configuration"]
 
@@ -30,7 +31,7 @@ _TOKEN = {"claude": f"${{{_VARIABLE}}}", "cursor": f"${{env:{_VARIABLE}}}", "gem
           "json": f"${{{_VARIABLE}}}", "vscode": f"${{input:{_ASKED}}}"}  # fmt: skip
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Configuration:
     """`text` is to be pasted; `place` says where, and `secret` what the program has to be given beside it, if anything."""
 

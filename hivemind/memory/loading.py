@@ -21,6 +21,7 @@ from pathlib import Path
 
 from hivemind.boundary import Unreadable, boundary
 from hivemind.errors import HivemindError
+from hivemind.frozen import frozen
 from hivemind.fs import open_inside, time_tells
 from hivemind.masking import mask
 from hivemind.memory.blocks import FileMemoryBlock, KnowledgeMemoryBlock, MemoryBlock, MessageMemoryBlock
@@ -94,7 +95,7 @@ class FileCache:
                 self.bytes -= self._texts.popitem(last=False)[1].size
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Given:
     """A source's content, and how much of the whole it is: `form` is full, outline or excerpt."""
 

@@ -5,13 +5,14 @@ from __future__ import annotations
 import os
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass, fields
+from dataclasses import fields
 from datetime import UTC, datetime, timedelta
 from types import MappingProxyType
 from typing import Any
 
 from hivemind.boundary import boundary
 from hivemind.errors import UserError
+from hivemind.frozen import frozen
 from hivemind.fs import load_record, write
 from hivemind.fs.records import as_line
 from hivemind.memory.blocks import (
@@ -65,7 +66,7 @@ def _from_json(record: dict[str, Any]) -> MemoryBlock:
     return _CLASSES[record.pop("class")](**record)
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Changes:
     """Ids, each list in the order of the context that it is from (`left`: the earlier one's)."""
 

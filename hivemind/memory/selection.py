@@ -11,12 +11,12 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass
 from datetime import UTC, datetime
 from heapq import heapify, heappop
 from math import inf, prod
 
 from hivemind.errors import UserError
+from hivemind.frozen import frozen
 from hivemind.memory.blocks import (
     ContextMemoryBlock,
     FileMemoryBlock,
@@ -100,7 +100,7 @@ class CriticalOverBudget(UserError):
         )
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Choice:
     """What became of one block: its score (0 to 1), its tokens (estimated), whether it is in whole, and why."""
 

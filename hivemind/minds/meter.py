@@ -8,6 +8,7 @@ from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field, replace
 from typing import Any, Protocol
 
+from hivemind.frozen import frozen
 from hivemind.minds.mind import Usage
 
 __all__ = ["Asked", "Exchange", "Meter", "Prices", "Pricing", "priced", "unmetered"]
@@ -16,7 +17,7 @@ _MILLION = 1_000_000
 _DIGITS = 12
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Prices:
     """Money for a million tokens in and a million tokens out, in whatever currency the budgets are in.
 
@@ -53,7 +54,7 @@ def priced(used: Usage, prices: Pricing | None) -> Usage:
     return replace(used, money=round(prices.of(used), _DIGITS), unpriced=0)
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Asked:
     """One request about to be sent, under an `id` of its own.
 

@@ -8,6 +8,7 @@ from dataclasses import asdict, astuple, dataclass, field
 from typing import Any, Literal, Protocol, TypedDict
 
 from hivemind.errors import HivemindError
+from hivemind.frozen import frozen
 
 __all__ = [
     "Action",
@@ -61,7 +62,7 @@ class MindUnavailable(MindError):
         self.lost = lost
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Action:
     """A call of a tool. The runtime validates the arguments and sets the identity; a mind can't.
 
@@ -78,7 +79,7 @@ class Action:
         return record if self.raw is None else {**record, "raw": self.raw}
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Usage:
     """What a thought cost: tokens in and out, and money in the currency of the price list.
 
@@ -114,7 +115,7 @@ class Usage:
         return {name: value for name, value in asdict(self).items() if value}
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Thought:
     """What came back: a text (may be empty), the calls to make in order, and what it cost.
 
@@ -132,7 +133,7 @@ class Thought:
     seconds: float = 0.0
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class ChatMessage:
     """One message of a conversation, as it stands in messages.jsonl.
 
@@ -175,7 +176,7 @@ class ChatMessage:
         return cls(**{**told, "calls": calls, "parts": tuple(record.get("parts", ()))})
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Result:
     """What became of a call: `value` is what the tool answered, `text` the same for a reader, `problem` why it failed, `seconds`
     how long it took."""

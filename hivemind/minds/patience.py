@@ -5,9 +5,9 @@ from __future__ import annotations
 import random
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import TypeVar
 
+from hivemind.frozen import frozen
 from hivemind.minds.mind import MindUnavailable
 
 __all__ = ["Patience"]
@@ -15,7 +15,7 @@ __all__ = ["Patience"]
 T = TypeVar("T")
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Patience:
     """How often something is asked again, and how long the pauses are, in seconds.
 

@@ -14,12 +14,13 @@ import logging
 import os
 import zlib
 from collections.abc import Mapping
-from dataclasses import dataclass, fields, replace
+from dataclasses import fields, replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Literal
 
 from hivemind.errors import UserError
+from hivemind.frozen import frozen
 from hivemind.fs import load_record, save_record
 from hivemind.fs.records import as_line
 
@@ -35,7 +36,7 @@ State = Literal[
 ]  # fmt: skip
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class AgentStatus:
     """One agent as it was when it last wrote its status. `tokens` and `money` are those used since its process started,
     `unpriced` those of the tokens whose price is not known, `cached` those that were read from a provider's cache.

@@ -5,11 +5,11 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any
 
 from hivemind.boundary import Unreadable, boundary
+from hivemind.frozen import frozen
 from hivemind.reasoning.graph import ReasoningGraph
 from hivemind.reasoning.node import FLUSHED, GraphError, NodeKind, Notes, ReasoningNode
 
@@ -131,7 +131,7 @@ def as_notes(episode: Sequence[Message], length: int | None = None) -> list[Note
 # -- the context that the graph leaves ----------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Context:
     """The messages, and which turns are left out of them because of the graph.
 

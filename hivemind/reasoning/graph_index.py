@@ -7,13 +7,14 @@ import os
 import stat
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from hivemind.boundary import boundary
 from hivemind.embedding import Embedder
 from hivemind.errors import UserError
+from hivemind.frozen import frozen
 from hivemind.fs import reached, time_tells
 from hivemind.fs.database import DerivedDatabase, Schema
 from hivemind.layout import Layout, archived_places
@@ -147,7 +148,7 @@ def _fields(node: ReasoningNode) -> dict[str, object]:
 Progress = Callable[[int, int], None]
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class NodeHit:
     """A node that answers, and where it stands.
 
@@ -176,7 +177,7 @@ class NodeHit:
         return {**asdict(self), "confidence": self.confidence.level}
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Found:
     """Hits, best first, and in sentences what a reader should know of the search: graphs that could not be read and were
     passed over, an index that was damaged, what could be looked for by its words only."""

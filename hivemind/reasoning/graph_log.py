@@ -6,11 +6,12 @@ import errno
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from typing import Any
 
 from hivemind.boundary import boundary
 from hivemind.errors import UserError
+from hivemind.frozen import frozen
 from hivemind.fs import Log
 from hivemind.reasoning.graph import ReasoningGraph
 from hivemind.reasoning.node import SHARED, Edge, GraphError, Link, NodeKind, card_of, node_from
@@ -35,7 +36,7 @@ _Parts = dict[str, dict[str, Any]]
 _CHOOSE = "choose use_into or use_from"
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class MergeConflict:
     """Something that both branches changed, each in its way. `name` is `node 7`, `edge 3 → 7` or `link 3 blocks 7`."""
 
@@ -45,7 +46,7 @@ class MergeConflict:
     use_into: dict[str, Any] | None
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class MergeReport:
     """What a merge did, or would do: the names of what it takes over, and the conflicts that are left."""
 
@@ -147,7 +148,7 @@ MAIN = "main"
 _Record = Mapping[str, Any]
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Note:
     """What an agent wrote down in plain text. `at` is an ISO time in UTC."""
 
@@ -159,14 +160,14 @@ class Note:
     text: str
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Trace(Note):
     """One action: who did what (`kind`), in which step, and how it went."""
 
     kind: str
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Branch:
     """An alternative within one task's graph: it sees its own entries, and its base's up to `base_seq`."""
 

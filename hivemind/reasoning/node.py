@@ -15,6 +15,7 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict
 
 from hivemind.boundary import Unreadable, checked
 from hivemind.errors import UserError
+from hivemind.frozen import frozen
 from hivemind.names import check_name
 
 __all__ = [
@@ -80,7 +81,7 @@ class NodeKind(StrEnum):
 _KINDS: dict[str, NodeKind] = {kind.value: kind for kind in NodeKind}
 
 
-@dataclass(slots=True, unsafe_hash=True)  # not frozen: that makes each one four times as dear, and there are many
+@frozen
 class Notes:
     """One utterance, never changed. `role` is assistant, user, system, or an agent's own name."""
 
@@ -288,7 +289,7 @@ def node_from(record: Mapping[str, Any], created_seq: int = 0) -> ReasoningNode:
     return node
 
 
-@dataclass(slots=True, unsafe_hash=True)
+@frozen
 class Edge:
     """From the older or enclosing node to the newer one: parent → child. Equal by ends and rationale.
 
@@ -307,7 +308,7 @@ class Edge:
         return cls(int(record["src"]), int(record["dst"]), rationale, relation)
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Link:
     """`src` supports, blocks or supersedes `dst`; any other word is kept as it is."""
 

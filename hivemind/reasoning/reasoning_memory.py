@@ -7,13 +7,14 @@ import os
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 from math import inf
 from typing import Any
 
 from hivemind.boundary import boundary
 from hivemind.errors import UnknownVersion, UserError
+from hivemind.frozen import frozen
 from hivemind.fs import write
 from hivemind.reasoning.episodes import (
     LAST_TURNS,
@@ -62,7 +63,7 @@ _EXCERPT = 400  # characters of a message in a node by rule
 _CHARS = 800  # of a summary by rule, at most; more where the budget is large
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Place:
     """What is known of an episode beforehand: the node that it belongs below, and whether it led to nothing.
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from typing import Any
 
 from hivemind.boundary import boundary
@@ -82,9 +82,9 @@ def restore(graph: Structure, nodes: Iterable[ReasoningNode], edges: Sequence[Ed
             raise GraphError(f"an edge from {edge.src} to {edge.dst}: there is no such node, or it is the same one")
         if dst.kind is NodeKind.TASK:
             raise GraphError(f"an edge from {edge.src} to {edge.dst}: nothing stands above the task node")
-        edge.relation = edge.relation or derive(edge.rationale, src.kind, dst.kind)
         if edge.src not in graph.parent_ids(edge.dst):
-            graph.take_edge(edge)
+            named = edge if edge.relation else replace(edge, relation=derive(edge.rationale, src.kind, dst.kind))
+            graph.take_edge(named)
     for summary in graph.by_kind(NodeKind.SUMMARY):
         members = tuple(dict.fromkeys(summary.meta.get("folded", ())))
         for member in members:

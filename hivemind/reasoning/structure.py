@@ -8,11 +8,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
 from functools import partial
 from graphlib import CycleError, TopologicalSorter
 from typing import Any, Self
 
+from hivemind.frozen import frozen
 from hivemind.reasoning.node import FLUSHED, SHARED, Edge, GraphError, Link, NodeKind, ReasoningNode, as_kind, as_lane
 
 __all__ = ["Conflict", "Structure", "as_way"]
@@ -22,7 +22,7 @@ _MAX_INDENT = 16
 _NOT_TOPICS = frozenset({"subgoal", "assumption", "pinned", "unstructured"})  # tags that say what a card is
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Conflict:
     """Active nodes of one tag and one kind that don't say the same; `node_ids` are sorted."""
 

@@ -7,11 +7,12 @@ import hashlib
 import json
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import PurePosixPath
 from typing import Any
 
+from hivemind.frozen import frozen
 from hivemind.minds import Action, Mind, MindError, Thought, ToolSchema, Turn
 from hivemind.taskrun.transcript import Transcript
 from hivemind.taskrun.waits import Parking
@@ -51,7 +52,7 @@ _OF_WORKTREES = frozenset(
 )
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Difference:
     """`what` is focus, action, result or end; `where` which call; then what it was and would be now."""
 

@@ -9,7 +9,6 @@ import tempfile
 import time
 from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import ExitStack, closing
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +16,7 @@ from hivemind.agent.agent import Agent
 from hivemind.boundary import boundary
 from hivemind.config import HiveConfig, RootConfig
 from hivemind.errors import UserError
+from hivemind.frozen import frozen
 from hivemind.layout import Layout
 from hivemind.minds.open import open_mind
 from hivemind.presence.identity import announce, take_name
@@ -39,7 +39,7 @@ _MOMENT_S = 0.02
 _LOOKS = 500  # turns that only wait, or moments until the task's file has come to rest, between two turns of the log
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class ReplayedTurn:
     """One turn of the conversation, by its agent, its number and its step, and where it would now go another way."""
 
@@ -49,7 +49,7 @@ class ReplayedTurn:
     differences: tuple[Difference, ...]
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Replay:
     """All turns of a task, taken again by the agents that had taken them."""
 

@@ -5,9 +5,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Literal, TypeVar
 
+from hivemind.frozen import frozen
 from hivemind.search.parts import Near, every_span
 from hivemind.search.query import Query
 from hivemind.search.words import words_of
@@ -29,7 +29,7 @@ _ALIKE = 0.8  # the share of words from which on two texts say the same
 T = TypeVar("T")
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Confidence:
     """How far a hit can be trusted to answer: `value` is 1 where it is just enough; `reason` says it in words."""
 

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Callable, Collection, Hashable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any, Protocol
 
 from hivemind.embedding import Vectors
+from hivemind.frozen import frozen
 from hivemind.fs.database import Sql
 from hivemind.search.answers import Confidence, confidence_of
 from hivemind.search.item import Item, Readings
@@ -64,7 +64,7 @@ class Nearness(Protocol):
         """The cosine of each of these keys that has a vector of the model."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Found:
     """An item that answers: `score` orders the hits of one search, `similarity` is the cosine of its meaning (0 without),
     `confidence` how far it can be trusted to answer, `near` how near its parts are (None: not known), `why` says in words what

@@ -10,12 +10,12 @@ import os
 import sqlite3
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
 from typing import Any
 
 from hivemind.boundary import boundary
 from hivemind.embedding import VECTORS, Embedder, EmbedderUnavailable
 from hivemind.errors import UserError
+from hivemind.frozen import frozen
 from hivemind.fs.database import Database, DatabaseOwner, Schema, faults, index_fault
 from hivemind.search.answers import Confidence
 from hivemind.search.engine import Engine
@@ -54,7 +54,7 @@ INDEX = (
 _ROWS = "FROM scopes s JOIN items i ON i.scope = s.id JOIN words w ON w.rowid = i.key"
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Hit:
     """An item that answers: `score` orders the hits of one search, `similarity` is the cosine of its meaning (0 without),
     `why` says in words what was found, `confidence` how far it can be trusted to answer."""

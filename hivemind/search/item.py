@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Collection, Hashable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from datetime import date
 from functools import lru_cache
 from itertools import islice
 from typing import Any, NamedTuple
 
+from hivemind.frozen import frozen
 from hivemind.search.query import asks_only, moment_of
 from hivemind.search.words import Stems, words_of
 
@@ -20,7 +20,7 @@ _MOST_CHARACTERS = 8_000_000  # of the texts whose stems are kept, in each proce
 _LABEL = re.compile(r"\s*([^\W\d_][\w.'’-]*(?: [^\W\d_][\w.'’-]*){0,2}):\s")
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Item:
     """A candidate, as its store knows it.
 
@@ -70,7 +70,7 @@ class Item:
         return self.text, self.heading, self.titles, self.labels, self.example
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Reading:
     """What was read in an item for a query: stem → field → the places at which it stands there, of the stems that are asked
     for; how many words its text has, whose it is, whether it only asks."""

@@ -6,11 +6,11 @@ import hashlib
 import sys
 import time
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass
 from functools import lru_cache, partial
 from typing import Any
 
 from hivemind.embedding import INSTALL, Embedder, EmbedderUnavailable, Meaning, embed_each, put_vectors
+from hivemind.frozen import frozen
 from hivemind.fs import reached
 from hivemind.fs.database import Sql, Transactions
 from hivemind.search.parts import keep_parts, meaning_asked, meanings
@@ -23,7 +23,7 @@ _HURRIED = 8  # where somebody waits: the embedder is stopped when the time is u
 _REFUSED_AT_ONCE = 16  # texts, each of which is asked for alone, unless all are to be embedded
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen(kw_only=True)
 class Backlog:
     """The rows of a store that are to have a vector, of which some wait for it.
 

@@ -5,12 +5,13 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Collection, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from datetime import date, datetime
 from functools import lru_cache
 
 from hivemind.boundary import Unreadable, boundary
 from hivemind.embedding import Meaning
+from hivemind.frozen import frozen
 from hivemind.search.words import Stems, matching, rarity, words_of
 from hivemind.words import GENERIC_WORDS, STOP_WORDS
 
@@ -42,7 +43,7 @@ _NOTE = re.compile(r"\s*\[[^\]]*\]\s*$")
 _KEPT = 1_024  # what was found in so many texts: the next question looks at many of them again
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Dates:
     """The months, years and days that a question names."""
 
@@ -62,7 +63,7 @@ class Dates:
         return bool(self.months) and self.fits(moment) and any(abs(moment.day - day) <= 3 for day in self.days)
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Wanted:
     """What would answer a question: a time, a name, something of a certain date."""
 
@@ -130,7 +131,7 @@ _WRITTEN_AS_NAME = re.compile(r"(?<=[\w,;)\"'`] )[A-Z][^\W_]*|\b[A-Z]{2,}\b|\b\w
 _NAME = re.compile(r"(?<!^)(?<![\"“'‘(])\b[^\W\d_]\w*")
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Term:
     """A word of the query, its stem, in how many items it is (counted to a bound), and its weight: idf × kind of word."""
 
@@ -140,7 +141,7 @@ class Term:
     weight: float
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Query:
     """What is asked. `names`, in small letters, are of who takes part: they say whose items count more, not what about.
 

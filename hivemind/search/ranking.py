@@ -9,6 +9,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
 
+from hivemind.frozen import frozen
 from hivemind.search.item import Item, Reading
 from hivemind.search.parts import Near
 from hivemind.search.query import Query, has_name, has_time, in_first_person
@@ -23,7 +24,7 @@ _BEST = 3  # cosines that a session is judged by
 _CREDIT = {"text": 1.0, "heading": 0.95, "titles": 0.85, "labels": 0.7, "example": 0.5}  # of a word there, as covered
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Weights:
     """What each feature counts. Words and meaning together give 0 to 1; what follows them is added to that."""
 
@@ -61,7 +62,7 @@ class Match:
     missing: list[str] = field(default_factory=list)
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Candidate:
     """An item that may answer, as it was read, with the cosine of its vector (None: it has none yet) and how near its parts
     are. `previous` and `next` are the places, among all candidates, of the items beside it."""
@@ -85,7 +86,7 @@ class Candidate:
         return None if self.item.session is None else (self.item.scope, self.item.session)
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Ranked:
     """The candidate at a place: its score (0 or more), and what it shows beside words and meaning: (what, its worth)."""
 

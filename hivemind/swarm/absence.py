@@ -9,11 +9,11 @@ import logging
 import math
 import time
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
 from pathlib import Path
 
 from hivemind.coordination import State
 from hivemind.errors import HivemindError
+from hivemind.frozen import frozen
 from hivemind.fs import HeldLock
 from hivemind.layout import HUMAN, Layout
 from hivemind.presence.identity import agent_lock, holder_of, take_name
@@ -26,7 +26,7 @@ __all__ = ["Absence", "absences", "return_removed", "return_tasks"]
 _log = logging.getLogger(__name__)
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Absence:
     """A member that no process is, the tasks that it left, for how long it has been away, and what is left until they are
     returned; both in seconds, the latter may be infinite."""

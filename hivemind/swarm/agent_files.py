@@ -11,13 +11,13 @@ import os
 import time
 from collections.abc import Collection, Mapping
 from copy import copy
-from dataclasses import dataclass
 from datetime import UTC, datetime
 
 from hivemind import fs
 from hivemind.config import AgentConfig, check_agent_name
 from hivemind.errors import UserError
 from hivemind.frontmatter import parse, validate
+from hivemind.frozen import frozen
 from hivemind.fs import is_settled
 from hivemind.layout import Layout
 from hivemind.minds import open_mind
@@ -58,7 +58,7 @@ def add_agent(hive: Parts, name: str, *, role: str | None = None, mind: str | No
 _GONE_AFTER_S = 1.0  # an editor takes a file away for a moment while it saves
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class AgentChanges:
     """Agents that a supervisor runs: those that are new, those whose file says something else, those without a file."""
 

@@ -7,12 +7,12 @@ from __future__ import annotations
 
 import os
 from contextlib import suppress
-from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
 
 from hivemind.config import RetentionConfig
 from hivemind.errors import UserError
+from hivemind.frozen import frozen
 from hivemind.fs import make_folder, move, reached
 from hivemind.layout import HUMAN, month_of
 from hivemind.mail.reading import time_key
@@ -26,7 +26,7 @@ __all__ = ["Archived", "archive"]
 _STAYS = frozenset("FT")  # what somebody has flagged, or is about to expunge
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Archived:
     """Where the tasks and segments lie now, relative to the hive, and how many letters were moved."""
 

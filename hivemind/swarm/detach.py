@@ -7,11 +7,11 @@ import os
 import sys
 import traceback
 from collections.abc import Callable
-from dataclasses import dataclass
 from pathlib import Path
 from typing import NoReturn
 
 from hivemind.errors import FAILED, HivemindError, UserError, exit_line
+from hivemind.frozen import frozen
 from hivemind.swarm.process import log_to, open_log
 
 __all__ = ["Detached", "detach"]
@@ -21,7 +21,7 @@ Work = Callable[[Callable[[], None]], int]
 """What the process does: it is given what to call once it is up, and gives its exit status."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Detached:
     """The process that was started. If it did not come up, `error` says why and `status` is the exit status for it."""
 

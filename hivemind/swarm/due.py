@@ -14,13 +14,13 @@ import sys
 import time
 from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 
 from pydantic import AwareDatetime
 
 from hivemind.boundary import Unreadable
 from hivemind.errors import UserError
+from hivemind.frozen import frozen
 from hivemind.fs import Lock, load_value, reached, save_value
 from hivemind.layout import HUMAN, POSTMASTER, Layout
 from hivemind.masking import harmless, mask
@@ -41,7 +41,7 @@ _KIND, _VERSION = "due", 1
 _log = logging.getLogger(__name__)
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Done:
     """What was dropped and told (`way: task event`) and archived (None: it was not due), and when the next thing is due;
     None: when something is new."""
@@ -63,7 +63,7 @@ def do_due(hive: Parts, clock: Callable[[], datetime] = lambda: datetime.now(UTC
     return Done(tuple(dropped), tuple(told), archived, following)
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class _Due:
     """The record: when the next thing is due, and when the hive was last archived."""
 

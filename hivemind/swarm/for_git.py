@@ -6,12 +6,12 @@ from __future__ import annotations
 import math
 import os
 import re
-from dataclasses import dataclass
 from pathlib import Path
 
 import yaml
 
 from hivemind.errors import UserError
+from hivemind.frozen import frozen
 from hivemind.layout import Layout
 from hivemind.minds.agents import SHIPPED, AgentProgram, Profile
 from hivemind.swarm.template import template_folder
@@ -43,7 +43,7 @@ _LEAD = """# How a lead works
 """
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Found:
     """A coding agent of this machine: `mind` as an agent's file says it, `missing` if it has neither a key nor a login."""
 

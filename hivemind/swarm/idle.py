@@ -6,11 +6,12 @@ import os
 from collections import Counter
 from collections.abc import Collection, Iterable, Mapping
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 
 from hivemind.boundary import Unreadable, boundary
 from hivemind.errors import UserError
+from hivemind.frozen import frozen
 from hivemind.layout import EXCHANGE, Layout
 from hivemind.presence.identity import holder_of
 from hivemind.presence.parts import Parts
@@ -26,7 +27,7 @@ SHORT_WAIT = timedelta(seconds=60)
 So is a file that came no longer ago than this and is still being written."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Survey:
     """`busy`: what can still go on (empty: the swarm is idle). `parked`: (task, why) of what waits for something else."""
 

@@ -8,13 +8,14 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from hivemind.coordination import State, StepLease, check_agent
 from hivemind.errors import UserError
+from hivemind.frozen import frozen
 from hivemind.layout import EXCHANGE, HUMAN
 from hivemind.names import is_name
 from hivemind.presence.identity import holder_of
@@ -41,7 +42,7 @@ __all__ = [
 ]
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class AgentNow(AgentStatus):
     """One agent. `pid` is None and `state` is `down`, `stopped` or `set aside` if no process has its name; the rest is then
     what it last said. `task` is what it works on, or, if it is down, a task that waits for it."""
@@ -49,7 +50,7 @@ class AgentNow(AgentStatus):
     role: str | None = None
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class LeaseNow(StepLease):
     """The lease of a step, and what is left of it: so many events, never a time. A step that no task has is leased by
     its id alone."""
@@ -59,7 +60,7 @@ class LeaseNow(StepLease):
     left: int
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Overview:
     """`supervisor` is the record of who is up (pid, since) or None; `tasks` counts them by state, parked ones among the
     active; `waiting` and `parked` are (task, why); `mail_waits` (agent, why): unread mail that nobody will read as things

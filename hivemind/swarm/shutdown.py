@@ -7,9 +7,9 @@ import os
 import signal
 import time
 from contextlib import suppress
-from dataclasses import dataclass
 
 from hivemind.errors import UserError
+from hivemind.frozen import frozen
 from hivemind.fs import HeldLock, Lock, create, fsync_folder, make_folder
 from hivemind.fs.doorbell import ring
 from hivemind.fs.locks import is_here, told_of
@@ -24,7 +24,7 @@ _LOOK_S = 0.02
 _LOOKS = 5
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Ended:
     """Which process was told to end (None: none was up), and whether it is `over`: it has let go of the supervisor's lock."""
 

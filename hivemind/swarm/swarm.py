@@ -8,13 +8,13 @@ import tempfile
 import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
 from pathlib import Path
 
 from hivemind.agent.agent import Agent
 from hivemind.config import HiveConfig
 from hivemind.embedding import warm as warm_vectors
 from hivemind.errors import HivemindError, system_error
+from hivemind.frozen import frozen
 from hivemind.layout import EXCHANGE, Layout
 from hivemind.minds import warm_mind
 from hivemind.presence.identity import announce, farewell, take_name, take_over
@@ -76,7 +76,7 @@ _TICKS_APART_S = 0.05  # a hundred agents that start at once are not a hundred p
 _SHARE = 8  # `on_tick` may take one part in about so many of the time
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class SwarmResult:
     """How a run ended: tasks by what became of them since it began; `interrupted` if it was told to end before idle."""
 

@@ -12,11 +12,12 @@ import json
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Any
 
 from hivemind.boundary import boundary
+from hivemind.frozen import frozen
 from hivemind.fs import Log
 from hivemind.layout import Layout
 from hivemind.masking import mask, masked
@@ -33,7 +34,7 @@ _SHOWING = frozenset({"read_file", "write_file", "edit_file"})
 Append = Callable[[Sequence[Mapping[str, Any]], bool], object]
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Exchanged:
     """One turn of a conversation: what was answered, and the results of its calls as far as there are any."""
 

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from contextlib import suppress
-from dataclasses import dataclass
 from typing import Any
 
 from hivemind.errors import UserError
+from hivemind.frozen import frozen
 from hivemind.mail import Message
 from hivemind.masking import mask
 from hivemind.taskrun.planned_step import PlannedStep
@@ -16,7 +16,7 @@ from hivemind.taskrun.task_run import TaskRun
 __all__ = ["Focus"]
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Focus:
     """The target of a turn. One of `work` and `message` is set (neither: at rest); `step` is the work's first open step, if any.
 

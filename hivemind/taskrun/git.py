@@ -12,12 +12,12 @@ import re
 import subprocess
 import time
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from types import MappingProxyType
 
 from hivemind import fs
 from hivemind.errors import UserError
+from hivemind.frozen import frozen
 from hivemind.fs.locks import lock
 
 __all__ = ["GitProblem", "Repository", "Worktree", "held", "in_the_name_of", "is_for", "run_git"]
@@ -36,7 +36,7 @@ class GitProblem(UserError):
     """Git refused, and said why."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Worktree:
     """One task's worktree of one root. `branch` is None for one that is only looked at (a review), `into` the branch that it is
     to be merged into, `git` the folder that git keeps for it, once it is made."""
@@ -64,7 +64,7 @@ class Worktree:
         return None if found == self.base else found
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Repository:
     """The repository of a root: a person's checkout, and git's folder of it. With `hold`, a descriptor that each git keeps open
     while it runs."""

@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 import shlex
-from dataclasses import dataclass
 from typing import Any
 
 from hivemind.coordination import Step
+from hivemind.frozen import frozen
 from hivemind.tasks import TaskStep
 
 __all__ = ["PlannedStep"]
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class PlannedStep:
     """A step of the journal together with what it is to do."""
 

@@ -7,13 +7,13 @@ import os
 import threading
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, BinaryIO
 
 from hivemind import fs
 from hivemind.boundary import boundary
 from hivemind.errors import HivemindError, UserError
+from hivemind.frozen import frozen
 from hivemind.minds import Usage
 from hivemind.taskrun.review import Citation, Review
 
@@ -23,7 +23,7 @@ _PRINTED_BYTES = 8192
 _CHANGED = "[the file with its output is not what it printed: something has changed it since]"
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Finding:
     """What one step gave. `status` and `printed` are its command's, `files` what it wrote (paths within the task)."""
 
@@ -41,7 +41,7 @@ class Finding:
         return not (self.text.strip() or self.citations or self.files) and self.command is None
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Spent:
     """What the task has used: turns of its agents, tokens of requests and answers, money, the seconds that its turns have
     taken, commands included, how many of the tokens have a price that nobody knows, and how many a provider's cache had."""

@@ -10,10 +10,11 @@ import json
 import re
 import secrets
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, field
 from typing import Any, Literal
 
 from hivemind.boundary import boundary, checked
+from hivemind.frozen import frozen
 from hivemind.mail import Message
 
 __all__ = ["Citation", "Review", "is_about_check", "read_request", "read_verdict", "request_body", "request_id"]
@@ -23,7 +24,7 @@ _BLOCK = re.compile(r"^```json hivemind-review\n(.*?)^```\s*$", re.DOTALL | re.M
 _VERDICT = re.compile(r"\A\s*(approved|rejected)\b", re.IGNORECASE)
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Citation:
     """A quote and where it is said to stand: 1-based inclusive lines of the file's version with this SHA-256."""
 
@@ -44,7 +45,7 @@ class Citation:
 State = Literal["asked", "approved", "rejected", "self", "none"]
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Review:
     """How far the checking of one task's answer has come; kept in the task's record under `review`."""
 

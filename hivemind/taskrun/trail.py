@@ -8,11 +8,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from typing import Any
 
 from hivemind.boundary import boundary, checked
 from hivemind.coordination import Commits
+from hivemind.frozen import frozen
 from hivemind.masking import mask
 from hivemind.presence.parts import Parts
 from hivemind.reasoning import LOG_NAME, Branch, MergeReport, NodeKind, ReasoningGraph, ReasoningNode, TaskGraph
@@ -25,7 +26,7 @@ __all__ = ["Card", "Trail"]
 WITHDRAWN = "rejected"
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Card:
     """A card of a step: its text, and where it was quoted from or which file it is about, if it is."""
 

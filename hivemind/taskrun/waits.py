@@ -5,12 +5,13 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, replace
 from datetime import UTC, datetime, timedelta
 from typing import Any, Literal
 
 from hivemind.boundary import boundary, checked
 from hivemind.errors import HivemindError
+from hivemind.frozen import frozen
 from hivemind.layout import HUMAN
 from hivemind.mail import Message
 from hivemind.presence.parts import Parts
@@ -59,7 +60,7 @@ def until_there_is_room() -> Parking:
     return Parking(DISK_FULL, again_s=_ROOM_AGAIN_S)
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Rest:
     """What is parked, from now on. `until` is for people and other processes; `due` is the same in monotonic seconds of
     this process, so that a clock that is set back makes nobody wait longer. `looks` counts parkings for this reason."""
@@ -91,7 +92,7 @@ class Rest:
         return self.left_s <= 0
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class TaskWait:
     """What a task waits for; kept in its record under `wait_for`. `until` is when it waits no longer (ISO 8601), `said`
     how much had been added to its text when it began, `letter` the Message-ID of a letter that ends the wait early."""
@@ -138,7 +139,7 @@ def has_come(hive: Parts, task: Task, reason: str) -> bool:
     return awaited is not None and (hive.tasks.outcome(awaited[0]) != awaited[1] or not hive.tasks.is_known(awaited[0]))
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Wait:
     """One step's wait. `kind` is `until`, `mail`, `human` or `task`; `what` the time (ISO 8601), agent, question or task id.
 

@@ -13,7 +13,7 @@ import os
 import stat
 from collections.abc import Collection, Container, Iterator
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import NamedTuple
@@ -21,6 +21,7 @@ from typing import NamedTuple
 from hivemind import fs
 from hivemind.boundary import boundary
 from hivemind.errors import UserError
+from hivemind.frozen import frozen
 from hivemind.fs import fsync_file, fsync_folder, make_folder, move, reached, write
 from hivemind.layout import HUMAN
 from hivemind.masking import harmless
@@ -76,7 +77,7 @@ class Taken(NamedTuple):
         return os.path.isdir(self.path) and not os.path.islink(self.path)
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Rejected:
     """A drop that could not become a task: the id of its folder in failed/, its name in the inbox, why, in one line."""
 
@@ -85,7 +86,7 @@ class Rejected:
     reason: str
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Orphan:
     """A claim whose agent is not there any more. `id` is the task's, or the drop's name if the claim is half-made."""
 

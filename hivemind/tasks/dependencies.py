@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import os
 from collections.abc import Collection
-from dataclasses import dataclass
 from functools import cached_property
 from typing import Literal
 
+from hivemind.frozen import frozen
 from hivemind.tasks.folder import ended_place, on_its_way
 from hivemind.tasks.inbox import Entry, Inbox, Settings
 
@@ -16,7 +16,7 @@ __all__ = ["READY", "Dependencies", "Verdict"]
 Place = Literal["inbox", "active", "done", "failed"]
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Verdict:
     """`ready`: may be claimed. `waits`: not yet, and `why`. `fails`: never as it stands, and `why`."""
 

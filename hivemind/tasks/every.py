@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING
 
+from hivemind.frozen import frozen
 from hivemind.tasks.step import parse_duration
 
 if TYPE_CHECKING:
@@ -23,7 +23,7 @@ _DAYS = re.compile(rf"(?:{_DAY})(?:[,-](?:{_DAY}))*")
 _LOOK_BACK = (timedelta(hours=1), timedelta(days=1), timedelta(days=32), timedelta(days=3700))
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Every:
     """When a task comes again: each `seconds` after its file was written, or at the times of a cron line in a `zone`
     (None: the hive's)."""

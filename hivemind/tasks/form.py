@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import re
-from dataclasses import dataclass
 from datetime import datetime
 from functools import lru_cache
 from typing import Annotated, Any, Literal
@@ -14,6 +13,7 @@ from pydantic import BeforeValidator, Field
 from hivemind.boundary import Unreadable, boundary
 from hivemind.errors import UserError
 from hivemind.frontmatter import Parsed, parse, split, validate
+from hivemind.frozen import frozen
 from hivemind.fs import CrashCount
 from hivemind.tasks.every import Every
 from hivemind.tasks.step import (
@@ -116,7 +116,7 @@ class _YamlForm(TaskForm):
     text: Text = ""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Written:
     """A task as it was written: its front matter, its title, its text, and how errors name a key: `file:line`."""
 

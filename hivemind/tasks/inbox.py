@@ -11,12 +11,12 @@ import re
 import stat
 import time
 from collections.abc import Callable, Collection, Iterator, Mapping
-from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
 from typing import NamedTuple
 
 from hivemind.errors import UserError
+from hivemind.frozen import frozen
 from hivemind.fs import time_tells
 from hivemind.fs.paths import OutsideError, inside
 from hivemind.layout import Layout
@@ -60,7 +60,7 @@ _TEXT = re.compile(r".*\.(?:md|markdown|txt|text|rst|org|ya?ml)|[^.]+", re.IGNOR
 _KNOWN_TEXTS = ("task.md", "task.yaml", "task.yml", "readme.md")
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Settings:
     """What the tasks of one hive are kept with (`Tasks` says what each is)."""
 

@@ -11,7 +11,7 @@ import os
 import re
 from collections.abc import Collection
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
@@ -20,6 +20,7 @@ from typing import Annotated
 from pydantic import AfterValidator, AwareDatetime
 
 from hivemind.boundary import Unreadable
+from hivemind.frozen import frozen
 from hivemind.fs import DamagedRecord, load_value, make_folder, save_value, set_aside
 from hivemind.layout import HUMAN, Layout
 from hivemind.names import check_name
@@ -33,7 +34,7 @@ _NAME = re.compile(r"[a-z0-9].*\.(done|failed|parked)\.json")
 _log = logging.getLogger(__name__)
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Notice:
     """`id` is the same however often it is sent; `sent` are the ways that have taken it, `tries` those that failed since, and
     `again` is when the next one is due."""

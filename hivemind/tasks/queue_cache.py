@@ -19,9 +19,10 @@ import struct
 import time
 from collections.abc import Collection, Container, Mapping
 from contextlib import suppress
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, field
 
 from hivemind.boundary import Unreadable, boundary
+from hivemind.frozen import frozen
 from hivemind.fs import Lock, set_aside, time_tells, write
 from hivemind.tasks.dependencies import Dependencies
 from hivemind.tasks.inbox import Entry, Inbox, Settings, is_task_name
@@ -51,7 +52,7 @@ def lanes_of(agent: str, role: str | None, here: Collection[str] = ()) -> tuple[
     return names if not here else (*names, *(f"{name}@{hive}" for hive in here for name in names))
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class _Header:
     """When and of what a queue was made.
 

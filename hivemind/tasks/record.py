@@ -12,7 +12,7 @@ import os
 import stat
 import time
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from functools import partial
 from pathlib import Path
 from typing import Annotated, Any, ClassVar
@@ -23,6 +23,7 @@ from hivemind.boundary import checked, plain
 from hivemind.coordination import Journal
 from hivemind.coordination.entries import TaskEntry
 from hivemind.errors import UserError
+from hivemind.frozen import frozen
 from hivemind.fs import write
 from hivemind.fs.records import as_line, parse_record
 from hivemind.layout import HUMAN
@@ -53,7 +54,7 @@ class Tampered(TaskProblem):
     """A task's record is not what the journal says was written: a command that ran without a sandbox has changed it."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Claim:
     """Who works, or worked, on a task. `key` names this one claim, `claimed` is when it was made (ISO 8601)."""
 
@@ -63,7 +64,7 @@ class Claim:
     claimed: str
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Handed:
     """To whom a task was handed over, by whom, and why; `claimed` is when the claim was made that ends with it."""
 
@@ -78,7 +79,7 @@ class Handed:
         return (self.by, self.claimed) == (claim.agent, claim.claimed)
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class TaskRecord:
     """All that the program knows of a task beside its logs.
 

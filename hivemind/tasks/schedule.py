@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from datetime import UTC, datetime
 from itertools import islice
 from pathlib import Path
@@ -18,6 +18,7 @@ from pydantic import AwareDatetime
 
 from hivemind.boundary import Unreadable, boundary, read_input
 from hivemind.errors import UserError
+from hivemind.frozen import frozen
 from hivemind.fs import DamagedRecord, Lock, create, load_value, make_folder, reached, save_value, set_aside
 from hivemind.names import MAX_LENGTH, slug
 from hivemind.tasks.adding import compose
@@ -32,7 +33,7 @@ _AT_ONCE = 100  # tasks of one schedule that are dropped in one go, where it wan
 _log = logging.getLogger(__name__)
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Scheduled:
     """One file of tasks/schedule/: `every` as it is written, the `next` time (None: there is none any more), the `last` one
     that a task was dropped for, or the `problem` because of which none is."""
@@ -44,7 +45,7 @@ class Scheduled:
     problem: str | None = None
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class _Entry:
     """What is known of a file: `since` is when it was written, `last` the last time that was dealt with."""
 
@@ -53,7 +54,7 @@ class _Entry:
     last: AwareDatetime | None = None
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class _Known:
     """The record: what is known of each file, by its name, and the problems that were logged."""
 

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from datetime import datetime
 from enum import StrEnum
 from pathlib import Path
 from typing import Any, Literal, TypeAlias
 
 from hivemind.errors import UserError
+from hivemind.frozen import frozen
 
 __all__ = [
     "FILES",
@@ -60,7 +61,7 @@ TaskEvent: TypeAlias = Literal["done", "failed", "parked"]
 """What a person is told of a task, if it or hive.yaml says so (`notify:`)."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class TaskStep:
     """One step as the task's author wrote it.
 
@@ -80,7 +81,7 @@ class TaskStep:
     timeout: float | None = None
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class TaskReview:
     """Who judges the result before the task ends (an agent of that role), by which criteria; after so many `rounds`
     without an approval a person is asked."""
@@ -90,7 +91,7 @@ class TaskReview:
     rounds: int = 3
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Parked:
     """Why an active task does not go on by itself; `until` is when to look again, if time alone decides that."""
 
@@ -99,7 +100,7 @@ class Parked:
     since: datetime
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Said:
     """What a person, or the agent of the task that it is a part of, added to a task; `at` is ISO 8601. `key` names it
     where it may be said again after a crash: then it is there once."""
@@ -110,7 +111,7 @@ class Said:
     key: str | None = None
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Ignored:
     """A name in the inbox that is not taken for a task, and why."""
 
@@ -118,7 +119,7 @@ class Ignored:
     why: str
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class TaskBudget:
     """What a task alone may use up, of what it shares with the tasks that it is a part of."""
 
@@ -126,7 +127,7 @@ class TaskBudget:
     money: float | None = None
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Task:
     """A task with its text. `path` is its folder (in the inbox: the file or folder that was dropped).
 
@@ -185,7 +186,7 @@ BEING_WRITTEN = "it is being written"
 """What a file in the inbox waits for that has not settled yet (README.md, *Half-written*)."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class TaskSummary:
     """What a listing shows. `waiting` says in words why a task in the inbox is not claimed (None: it can be);
     `problem` what is wrong with its file, `error` why it failed (by its error.md), `owner` who works or worked on it,

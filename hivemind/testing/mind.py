@@ -14,9 +14,10 @@ import copy
 import json
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any
 
+from hivemind.frozen import frozen
 from hivemind.minds import ChatMessage, Mind, MindError, Thought, ToolSchema, Turn, Usage
 
 __all__ = ["TOOLS", "MindConformance", "a_turn"]
@@ -24,7 +25,7 @@ __all__ = ["TOOLS", "MindConformance", "a_turn"]
 _TASK = "# Which bird wades?\n\nTask `birds`, from the operator.\n\nWhich bird wades? 🐝 \u2028"
 
 
-@dataclass(frozen=True)
+@frozen
 class About:
     """A task of one step, as a mind may read it."""
 

@@ -12,7 +12,6 @@ import shlex
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from types import MappingProxyType
@@ -24,6 +23,7 @@ from hivemind import fs
 from hivemind.boundary import boundary
 from hivemind.config import LimitsConfig
 from hivemind.errors import UserError
+from hivemind.frozen import frozen
 from hivemind.fs import fsync_folder, open_own, sockets
 from hivemind.guarded import Guarded
 from hivemind.masking import Masker, is_secret_name
@@ -240,7 +240,7 @@ def _told(session: Session, step: PlannedStep | None) -> dict[str, str]:
     }
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class CommandResult:
     """How a command ended. `exit_status` is None if it was not left to end: `stopped` says why. `digest` is the SHA-256 of what
     was kept of its output."""

@@ -6,7 +6,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Sequence
 from contextlib import suppress
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, replace
 from datetime import UTC, datetime
 from typing import Any
 
@@ -14,6 +14,7 @@ from pydantic import Field
 
 from hivemind.boundary import checked
 from hivemind.errors import UserError
+from hivemind.frozen import frozen
 from hivemind.layout import HUMAN
 from hivemind.masking import mask
 from hivemind.presence.watching import ring_all
@@ -31,7 +32,7 @@ _SHOWN_CHARS = 20_000
 _STEM = 48
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Judging:
     """How far the reviews of a task have come; kept in its record under `criteria`.
 

@@ -13,7 +13,6 @@ import stat
 import unicodedata
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
 from io import BufferedReader, BytesIO
 from pathlib import Path
 from typing import Any
@@ -24,6 +23,7 @@ from hivemind import fs
 from hivemind.coordination import Reservations
 from hivemind.coordination.reservations import escape
 from hivemind.errors import UserError
+from hivemind.frozen import frozen
 from hivemind.layout import Layout
 from hivemind.tasks import FILES
 from hivemind.tasks.folder import ended_place, text_file
@@ -42,7 +42,7 @@ _GITS = frozenset({".git", "git~1", "head"})
 _NOT_HERE = "is not where you may write: your worktree, the task's folder, knowledge/, roots that say so"
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Place:
     """A place that a tool was told of: names below a folder that it may be in, none of them `..`."""
 
@@ -148,7 +148,7 @@ def _claimed_text(layout: Layout, path: Path) -> bytes | None:
     return record.raw if record is not None and record.text is not None and path.name == text_file(record) else None
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Target:
     """A file that a tool may write. `shared` is what other agents may write as well: there its path is reserved first."""
 

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable, Collection, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any, Protocol
 
 from pydantic import BaseModel
 
 from hivemind.config import AgentConfig
 from hivemind.errors import UserError
+from hivemind.frozen import frozen
 from hivemind.fs.sockets import readable
 from hivemind.mail import Message
 from hivemind.presence.heartbeat import Heartbeat
@@ -40,7 +41,7 @@ class InHand(Protocol):
         ...
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Session:
     """One agent using tools on one focus. No argument of a tool can change who it is. `call_id` names the call, `shows_pictures`
     says that its mind is shown those that it reads; `recall` finds what this agent knows about a question, in so many tokens."""

@@ -6,7 +6,6 @@ import json
 import shlex
 import typing
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from functools import cache
 from typing import Any, ClassVar
 
@@ -15,6 +14,7 @@ from pydantic import BaseModel, ConfigDict, ValidationError, model_validator
 from hivemind.boundary import boundary
 from hivemind.errors import UserError, mend_of
 from hivemind.frontmatter import instead_of
+from hivemind.frozen import frozen
 from hivemind.masking import masked
 from hivemind.minds import ToolSchema
 from hivemind.presence.identity import unless_dead
@@ -98,7 +98,7 @@ class Interrupted(ToolProblem):
     result: ClassVar[Mapping[str, Any]] = {"interrupted": True}
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Tool:
     """A tool as minds, the command line and MCP see it. One that only `reads` changes nothing: it may be called again."""
 

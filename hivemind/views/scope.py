@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol, TypeVar
 
 from hivemind.coordination import Coordinates, Event, Journal, Place, Step, StepLease, check_agent, lane_visible
+from hivemind.frozen import frozen
 from hivemind.layout import Layout
 from hivemind.reasoning import LOG_NAME, Note, ReasoningNode, TaskGraph, Trace
 from hivemind.tasks.folder import place_of
@@ -33,7 +33,7 @@ class Readable(Protocol):
     def journal(self) -> Journal: ...
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Scope:
     """One moment of a hive, for one caller: everything a view is made of, read once."""
 

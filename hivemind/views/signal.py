@@ -8,13 +8,13 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from functools import lru_cache
 from typing import Any, Literal
 
 from hivemind.boundary import Unreadable, boundary
 from hivemind.coordination import Call, CoordinationError, Event, Receipt, receipts_of, tool_call
+from hivemind.frozen import frozen
 from hivemind.reasoning import FLUSHED, SHARED, NodeKind, ReasoningGraph, ReasoningNode, Trace
 from hivemind.views.answer import SignalFound
 from hivemind.views.scope import Scope
@@ -198,7 +198,7 @@ _SEVERITIES = {"high": 0, "warning": 1, "info": 2}
 _PRIORITIES = {"high": 0, "medium": 1, "low": 2}
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Action:
     """What would help: a call that can be made as it stands."""
 
@@ -211,7 +211,7 @@ class Action:
         return {"kind": self.kind, "priority": self.priority, "title": self.title, **self.call}
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Signal:
     """Something worth knowing about the cards in `refs`. `newest` is the seq in the task's log that it rests on."""
 

@@ -6,11 +6,11 @@ import os
 import shutil
 import tempfile
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import BinaryIO
 
 from hivemind.errors import UserError
+from hivemind.frozen import frozen
 from hivemind.fs import ring
 from hivemind.hive import Hive
 from hivemind.layout import HUMAN
@@ -22,7 +22,7 @@ __all__ = ["ACTS", "Done", "Upload"]
 _ENDS_S = 5.0
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Done:
     """What was done, in words, where that is seen, and what the journal says of it."""
 
@@ -31,7 +31,7 @@ class Done:
     about: Mapping[str, object]
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Upload:
     """A file that was dropped on the page."""
 

@@ -19,6 +19,7 @@ from typing import Any
 
 from hivemind.boundary import boundary
 from hivemind.errors import HivemindError, UserError
+from hivemind.frozen import frozen
 from hivemind.fs import Log, time_tells
 from hivemind.fs.database import DerivedDatabase, Schema, Sql, select_among
 from hivemind.hive import Hive
@@ -76,7 +77,7 @@ _SCHEMA = Schema(
 )
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Row:
     """A task of a list; `note` is why it waits, rests or failed."""
 

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from hivemind.frozen import frozen
 from hivemind.hive import Hive
 from hivemind.web.index import Index
 from hivemind.web.snapshot import Watch
@@ -30,7 +31,7 @@ class Query(dict[str, str]):
         return self[name] if self.get(name) in known else default
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Page:
     """A template with what goes into it. `topics` are the changes at which its live parts are drawn anew."""
 

@@ -7,13 +7,13 @@ import threading
 import time
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Literal
 
 from hivemind.boundary import Unreadable, boundary
 from hivemind.errors import HivemindError
+from hivemind.frozen import frozen
 from hivemind.fs import Watcher, open_watcher
 from hivemind.hive import Hive
 from hivemind.layout import HUMAN, Layout
@@ -35,7 +35,7 @@ _FAILED_SHOWN = 20
 _ASKED = re.compile(r"hivemind mail reply human (\S+) TEXT")
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Need:
     """Something that waits for a person: `about` is the task, agent or sender, `letter` the question to be answered."""
 
@@ -51,7 +51,7 @@ class Need:
         return self.letter is not None and self.letter.subject.startswith("Review: ")
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Snapshot:
     """The hive at one moment: what `hivemind status` shows, the tasks that are not over, and who waits for a person."""
 

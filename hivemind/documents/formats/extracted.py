@@ -11,12 +11,12 @@ import os
 import re
 import sys
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from tempfile import TemporaryFile
 
 from hivemind.documents.formats import outline
 from hivemind.documents.formats.outline import Piece
 from hivemind.documents.node import DocmemError, MissingLibraryError
+from hivemind.frozen import frozen
 from hivemind.guarded import Guarded
 from hivemind.masking import mask, secret_names
 
@@ -27,7 +27,7 @@ MAX_MEMORY_BYTES = 1 << 30
 _SCRIPT = os.path.join(os.path.dirname(__file__), "pdf_text.py")
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Extract:
     """What was got out of a file: the text, its pieces, where each stands (first and last line or page), the title."""
 
@@ -37,7 +37,7 @@ class Extract:
     title: str
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Part:
     """A leaf or a heading that was got out: its text, and its first and last line or page."""
 

@@ -5,10 +5,11 @@ from __future__ import annotations
 import re
 from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from typing import Any
 
 from hivemind.documents.node import DocmemError
+from hivemind.frozen import frozen
 
 __all__ = [
     "MAX_DEPTH",
@@ -107,7 +108,7 @@ MAX_DEPTH = 10_000
 _BY_LINE = frozenset({"code", "table"})
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Piece:
     """A part of a text from offset `start` to `end`, below the nearest earlier piece of smaller `depth` (1 is the top).
 
@@ -121,7 +122,7 @@ class Piece:
     title: str = ""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Outline:
     """What a file holds: its text, title, labels (topic, tags), pieces, and how it was read."""
 

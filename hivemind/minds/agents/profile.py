@@ -9,7 +9,6 @@ import json
 import os
 import shutil
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from importlib import resources
 from pathlib import Path
@@ -21,6 +20,7 @@ from pydantic import BaseModel, ConfigDict, Field
 from hivemind.boundary import Unreadable, boundary
 from hivemind.errors import UserError
 from hivemind.frontmatter import Parsed, parse, validate
+from hivemind.frozen import frozen
 from hivemind.minds.mind import Usage
 
 __all__ = ["AgentProgram", "Line", "Profile", "program_config"]
@@ -78,7 +78,7 @@ class _Rule(_Strict):
     problem: str | None = None
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Line:
     """What one line of a program's output says, by one rule; None for what it does not say.
 

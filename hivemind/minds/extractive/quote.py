@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
+from hivemind.frozen import frozen
 from hivemind.search import Confidence, best_of
 
 __all__ = ["MAX_QUOTES", "Quote", "quotes_for"]
@@ -13,7 +13,7 @@ __all__ = ["MAX_QUOTES", "Quote", "quotes_for"]
 MAX_QUOTES = 3
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Quote:
     """What a file says: `text` stands at `path`, 1-based lines `start` to `end`, in the version with `digest`. Or what is
     remembered, or was noted for a task, as `path`, since the day (or of the task) `remembered`; then there are no lines."""

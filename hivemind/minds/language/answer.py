@@ -5,10 +5,11 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any
 
 from hivemind.boundary import Unreadable
+from hivemind.frozen import frozen
 from hivemind.json_text import find_json, whole_text
 from hivemind.minds.mind import (
     Action,
@@ -106,7 +107,7 @@ def _form_of(tool: ToolSchema) -> dict[str, Any]:
     }
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Call:
     """A tool call as it came: `arguments` is text or an object, `key` what the provider knows it by."""
 
@@ -115,7 +116,7 @@ class Call:
     key: str
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Answer:
     """One answer. `cut` if it ended at the bound of its length; `parts` is what the provider wants back unchanged, if it wants
     anything."""

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator
 from contextlib import suppress
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from hivemind.boundary import Unreadable
+from hivemind.frozen import frozen
 from hivemind.minds.language.config import ModelConfig
 from hivemind.minds.meter import Prices, Pricing
 from hivemind.minds.mind import Usage
@@ -75,7 +75,7 @@ def _openai_like(config: ModelConfig, key: str | None, client: httpx2.AsyncClien
     return OpenAIChatModel(config.model, provider=provider, profile=profile)
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class PublishedPrices:
     """What pydantic-ai's price list says of a model, in dollars."""
 

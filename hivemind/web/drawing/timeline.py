@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from contextlib import suppress
-from dataclasses import dataclass
 from datetime import UTC, datetime
 
 from hivemind.boundary import Unreadable, boundary
+from hivemind.frozen import frozen
 from hivemind.taskrun.transcript import Transcript
 from hivemind.web.drawing.svg import Shape, element, fitted, picture, told
 from hivemind.words import duration
@@ -21,7 +21,7 @@ _LEAST = 3.0
 _MOST = 2_000
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Span:
     """A turn: who, from when to when (seconds), its number, what it called, in which step."""
 
