@@ -15,6 +15,7 @@ import pytest
 from hivemind import Hive
 from hivemind.coordination import Steps
 from tests.cli.conftest import make_hive
+from tests.waiting import until
 from tests.web.conftest import Site, events, filled
 
 pytest.importorskip("starlette")
@@ -118,7 +119,7 @@ def test_the_journal_is_filtered_and_paged(site: Site) -> None:
 
 
 def test_costs_stand_by_agent_task_and_model(site: Site) -> None:
-    assert "3,150" in site.get("/costs?days=365").text
+    until(lambda: "3,150" in site.get("/costs?days=365").text)
     assert 'href="/tasks/lease"' in site.get("/costs?by=task&days=365").text
     assert "test:model" in site.get("/costs?by=model&days=365").text
 
