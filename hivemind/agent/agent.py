@@ -47,6 +47,7 @@ from hivemind.presence.status import StatusFile
 from hivemind.presence.watching import SUPERVISOR
 from hivemind.taskrun.conversation import Conversation, open_thread
 from hivemind.taskrun.focus import Focus
+from hivemind.taskrun.task_run import TaskRun
 from hivemind.taskrun.waits import Parking
 from hivemind.tasks import TaskMoved
 from hivemind.tools import TOOLS, Session, allowed_tools
@@ -86,7 +87,8 @@ class Agent:
         if mind is not None:
             limits, shared = BudgetConfig(task=TaskTokenBudget(tokens=None)), DayTokenBudget(tokens=None)
         budget = Budget(limits, hive.layout, name, shared, durable=hive.config.durable)
-        mind = mind or open_agents_mind(self.config, hive.config, hive.layout, Patience(sleep=self._sleep))
+        patience = Patience(sleep=self._sleep, waiting=self._check_task)
+        mind = mind or open_agents_mind(self.config, hive.config, hive.layout, patience)
         self.usages = Usages(mind, budget, hive.count_tokens)
         self.log = AgentLog(folder)
         self.selected: Selected | None = None
@@ -143,7 +145,7 @@ class Agent:
         for one in ("system", "fixed_tokens"):
             vars(self).pop(one, None)
         self._shows(turn.focus)
-        self._leased = self.scheduler.leased(turn.focus)
+        self._leased, self._thinks_about = self.scheduler.leased(turn.focus), turn.focus.work
         with self.pulse.busy(TURN_S):  # a question, a tool, a first reading of the knowledge may take long
             try:
                 yield
@@ -156,7 +158,7 @@ class Agent:
             except MindError as error:
                 turn.problem = f"its mind: {error}"
             finally:
-                self._leased, self.begins = None, None
+                self._leased, self._thinks_about, self.begins = None, None, None
 
     def gives_up(self, turn: Turn) -> bool:
         """Whether it was told to end while its mind could not be asked: the process that goes on takes the turn again."""
@@ -377,8 +379,14 @@ class Agent:
 
     def _sleep(self, seconds: float) -> None:
         """A pause before a provider is asked again. Raises MindUnavailable if the agent is told to end meanwhile."""
+        self._check_task()
         if self._stopping or readable(self.wakes, seconds):
             raise MindUnavailable("the agent was told to end")
+
+    def _check_task(self) -> None:
+        """Raises TaskMoved if the task that it thinks about was taken away."""
+        if self._thinks_about is not None and self._thinks_about.taken_away:
+            raise TaskMoved("its mind was stopped: its task was taken away", where=self._thinks_about.task.id)
 
     def close(self) -> None:
         """Give back what others may wait for; what is in hand stays on disk and goes on from there."""
@@ -396,6 +404,7 @@ class Agent:
     # showing
 
     _leased: tuple[str, int] | None = None
+    _thinks_about: TaskRun | None = None
 
     def _beat(self) -> None:
         """Called by the pulse during long work: a sign of life, and the lease is renewed before it ages."""

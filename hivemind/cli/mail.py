@@ -221,10 +221,18 @@ def reply(hive: Hive, box: Box, id_: str, body: Text) -> Answer:
     examples:
       hivemind mail reply human ID "Yes, do."
     """
+    from hivemind.taskrun.waits import is_question
+
     name = acting(hive, box)
     before = hive.mail.read(name, id_, mark=False)
     report = hive.mail.reply(name, id_, body)
-    if "R" in before.flags and before.task is not None:
+    if (
+        before.task is not None
+        and is_question(before.id, hive.config.workspace)
+        and not hive.tasks.is_open(before.task)
+    ):
+        warn(f"the task {before.task} that asked is over, and does not go on with it: hivemind task show {before.task}")
+    elif "R" in before.flags and before.task is not None:
         warn(
             "that was answered before: a step that asked goes on with the first answer, this one is mail like any other"
         )

@@ -93,8 +93,10 @@ def is_here(holder: Mapping[str, object]) -> bool:
 
 def told_of(holder: Mapping[str, object]) -> str:
     """A holder in words: its process, the machine if it is another, since when."""
+    if "pid" not in holder:
+        return "a process that is just starting or ending"
     where = "" if is_here(holder) else f" on another machine ({holder.get('host', '?')})"
-    return f"process {holder.get('pid', '?')}{where}, since {holder.get('since', '?')}"
+    return f"process {holder['pid']}{where}, since {holder.get('since', '?')}"
 
 
 class HeldLock(UserError):

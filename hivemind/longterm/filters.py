@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from datetime import datetime
 from functools import lru_cache
 from typing import Any
@@ -14,7 +14,7 @@ from hivemind.longterm.entry import as_micros
 from hivemind.longterm.errors import EntryInvalid, row_of
 from hivemind.longterm.validation import check_between, check_category, check_json, check_time
 
-__all__ = ["Condition", "Filter", "metadata_fits"]
+__all__ = ["Condition", "Filter", "asked_in", "metadata_fits"]
 
 Condition = tuple[str, list[Any]]
 """A condition on the table `entries e`, with its parameters."""
@@ -82,15 +82,16 @@ def metadata_fits(metadata: str, wanted: str) -> bool:
 
 @lru_cache(maxsize=64)
 def _tests(wanted: str) -> tuple[Test, ...]:
-    tests: list[Test] = []
+    return tuple((name, _test(operator, operand)) for name, operator, operand in asked_in(wanted))
+
+
+def asked_in(wanted: str) -> Iterator[tuple[str, str, Any]]:
+    """What a filter (JSON) asks for: name, operator, operand."""
     with boundary("filter"):
         told = json.loads(wanted).items()
     for name, value in told:
-        if isinstance(value, dict) and any(key.startswith("$") for key in value):
-            tests += [(name, _test(operator, operand)) for operator, operand in value.items()]
-        else:
-            tests.append((name, _test("$eq", value)))
-    return tuple(tests)
+        is_test = isinstance(value, dict) and any(key.startswith("$") for key in value)
+        yield from ((name, *test) for test in (value.items() if is_test else [("$eq", value)]))
 
 
 def _test(operator: str, operand: Any) -> Callable[[Any, bool], bool]:

@@ -10,12 +10,11 @@ from collections.abc import Collection, Iterable, Iterator, Sequence
 from contextlib import closing, contextmanager
 from typing import TYPE_CHECKING, Any
 
-from hivemind.boundary import boundary
 from hivemind.errors import UserError
 from hivemind.frozen import frozen
 from hivemind.fs.postgres import Postgres, PostgresSchema, Statements, check_url, connect
 from hivemind.longterm.errors import LongtermError, StoreDamaged
-from hivemind.longterm.filters import Condition
+from hivemind.longterm.filters import Condition, asked_in
 from hivemind.longterm.rows import INDEXES, tables
 
 if TYPE_CHECKING:
@@ -259,14 +258,10 @@ class MemoryServer(Postgres):
     def fits(self, wanted: str) -> Condition:
         """The condition that an entry's metadata has what a filter asks for (`filters.metadata_fits` says the same)."""
         parts, given = [], list[Any]()
-        with boundary("filter"):
-            asked = json.loads(wanted).items()
-        for name, value in asked:
-            is_test = isinstance(value, dict) and any(key.startswith("$") for key in value)
-            for operator, operand in value.items() if is_test else [("$eq", value)]:
-                part, operands = _test(operator, operand)
-                parts.append(part)
-                given += [operand if operand is not _NAME else name for operand in operands]
+        for name, operator, operand in asked_in(wanted):
+            part, operands = _test(operator, operand)
+            parts.append(part)
+            given += [one if one is not _NAME else name for one in operands]
         return " AND ".join(parts) or "true", given
 
     def faults(self, sql: Statements) -> Iterable[str]:

@@ -21,7 +21,7 @@ class Patience:
 
     Pauses are drawn between nothing and twice as much each time (many agents that were turned away together do not come
     back together); where the other side named a time, that long and a little more. What would take longer than `total_s`
-    in all is left to the caller. `sleep` may end early by raising.
+    in all is left to the caller. `sleep` may end early by raising; so may `waiting`, which is called while an answer is awaited.
     """
 
     tries: int = 5
@@ -29,6 +29,7 @@ class Patience:
     longest_s: float = 20.0
     total_s: float = 60.0
     sleep: Callable[[float], object] = time.sleep
+    waiting: Callable[[], object] = lambda: None
     clock: Callable[[], float] = time.monotonic
     draw: Callable[[], float] = random.random
 

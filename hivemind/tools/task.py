@@ -84,7 +84,7 @@ def _send(session: Session, citations: list[Citation], answer: str) -> dict[str,
         return _ask(session, citations, answer)
     with boundary("task's review"):
         until = datetime.fromtimestamp(review.asked_at, UTC) + timedelta(seconds=hive.config.review_timeout_s)
-    raise Parking(f"{review.reviewer} checks the sources", until)
+    raise Parking(f"waits for {review.reviewer} to check the sources", until)
 
 
 def choose_reviewer(hive: Parts, agent: str, task: str, tried: tuple[str, ...]) -> str | None:

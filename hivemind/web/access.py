@@ -57,8 +57,10 @@ class Access:
             return
         method, origin = scope["method"], headers.get("origin")
         foreign = origin is not None and origin != f"http://{host}"
-        if foreign or (method not in _SAFE and origin is None) or _is_cross_site(headers):
-            await _refuse(send, 403, "Another site's page asked for this.")
+        nameless = method not in _SAFE and origin is None
+        if foreign or nameless or _is_cross_site(headers):
+            who = "A program that names no Origin" if nameless else "Another site's page"
+            await _refuse(send, 403, f"{who} asked for this.")
             return
         length = headers.get("content-length", "")
         if length.isdecimal() and int(length) > _MOST_BYTES:

@@ -94,6 +94,19 @@ def test_what_a_command_mind_says_and_writes_stands_in_the_result_and_its_failur
     assert "* `files/heron.txt`\n" in result
 
 
+def test_a_command_mind_whose_task_is_taken_away_is_ended_and_counted(crew: Crew) -> None:
+    """It thought on to its end, which nobody waited for."""
+    moves = 'import os, time\nos.rename("tasks/active/t", "tasks/failed/t")\ntime.sleep(20)\nopen("over", "w")\n'
+    (crew.root / "mind.py").write_text(moves)
+    crew.agent_file(f"mind: {{command: [{sys.executable}, mind.py]}}\n")
+    crew.drop("What colour is a heron?\n")
+    agent = crew.start()
+    agent.cycle()
+    assert not (crew.root / "over").exists()
+    assert agent.usages.total.tokens
+    assert not agent.cycle()
+
+
 def test_a_power_loss_that_takes_the_plan_and_leaves_the_letters_has_none_sent_twice(crew: Crew) -> None:
     steps = "[{mail: {to: human, subject: Boats, body: They float.}}, {wait: {human: Which colour?}}]"
     crew.drop(f"---\nsteps: {steps}\n---\nPaint it.\n")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from itertools import count
+from threading import Event
 
 import pytest
 
@@ -70,6 +71,24 @@ def test_a_provider_that_does_not_answer_parks_the_task_and_nothing_is_lost(mode
     agent.scheduler.holding.unpark(work)  # as if its time had come
     until_idle(agent)
     assert (modelled.root / "tasks/done/t/result.md").exists()
+
+
+def test_a_request_whose_task_is_cancelled_is_ended_and_counted(modelled, server):
+    """It was waited for, for an answer that nobody could use."""
+    answered = Event()
+
+    def cancel(request: Request) -> None:
+        Hive.open(modelled.root).tasks.cancel("t")
+        server.keep_silent(request)
+        answered.set()
+
+    server.orders.append(cancel)
+    modelled.drop("---\nsteps: [{title: Think}]\n---\nThink.\n")
+    agent = modelled.start()
+    agent.cycle()
+    assert not answered.is_set()
+    assert agent.usages.total.tokens
+    assert not agent.cycle()
 
 
 @pytest.mark.parametrize("provider", ["anthropic", "openai", "google", "openai-compatible"])

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from hivemind.fs import Lock
+from hivemind.fs.locks import told_of
 
 from .children import start_child
 
@@ -67,6 +68,7 @@ def test_a_lock_knows_whether_its_name_still_leads_to_it(tmp_path: Path) -> None
 def test_a_holder_without_a_record_is_an_empty_record(tmp_path: Path) -> None:
     with Lock(tmp_path / "lock"):
         assert Lock(tmp_path / "lock").holder() == {}
+    assert "just starting" in told_of({}), "of three `up` at once a loser said: process ?, since ?"
     assert Lock(tmp_path / "nobody").holder() is None
 
 

@@ -158,7 +158,7 @@ def test_a_retry_is_checked_anew_and_says_who_checked_it_this_time(hive):
     assert "> A sailing boat is kept upright by its ballast." in hive.result("boats")
     assert "needs wind" not in hive.result("boats")
     requests = [
-        event for event in hive.events() if event["kind"] == "task.parked" and "checks the sources" in event["reason"]
+        event for event in hive.events() if event["kind"] == "task.parked" and "check the sources" in event["reason"]
     ]
     assert len(requests) == 2
 

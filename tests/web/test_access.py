@@ -37,13 +37,14 @@ def test_a_foreign_host_is_refused(site: Site, host: str) -> None:
 @pytest.mark.parametrize("origin", ["http://evil.example", "null", "http://127.0.0.1:1", "https://127.0.0.1:{port}"])
 def test_a_foreign_origin_is_refused(site: Site, origin: str) -> None:
     told = origin.format(port=site.port)
-    assert site.get("/", Origin=told).status == 403
+    assert site.get("/", Origin=told).text == "Another site's page asked for this.\n"
     assert site.send("/do/retry", {"task": "lease"}, Origin=told).status == 403
 
 
 def test_what_changes_something_needs_the_origin_the_cookie_and_the_key_of_the_form(site: Site) -> None:
     form = {"Content-Type": "application/x-www-form-urlencoded", "Cookie": site.cookie}
-    assert site.ask("POST", "/do/retry", b"task=lease", form).status == 403  # no Origin
+    refused = site.ask("POST", "/do/retry", b"task=lease", form)
+    assert (refused.status, refused.text) == (403, "A program that names no Origin asked for this.\n")
     assert site.send("/do/retry", {"task": "lease"}).status == 403  # no key
     assert site.send("/do/retry", {"task": "lease", "form_key": site.token}).status == 403
     assert site.send("/do/retry", {"task": "lease"}, Cookie="").status == 401

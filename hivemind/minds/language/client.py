@@ -6,7 +6,8 @@ import asyncio
 import re
 import threading
 import weakref
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import wait
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
@@ -44,6 +45,7 @@ __all__ = ["Client"]
 
 _NOT_IN_NAMES = re.compile(r"[^A-Za-z0-9_-]")
 _LONGEST_NAME = 64
+_LOOK_S = 0.25
 
 
 class Client:
@@ -53,8 +55,9 @@ class Client:
     Its own library never asks twice: patience is the mind's.
     """
 
-    def __init__(self, config: ModelConfig, root: Path | None = None) -> None:
-        self._config, self._root = config, root
+    def __init__(self, config: ModelConfig, root: Path | None, waiting: Callable[[], object]) -> None:
+        """`waiting` is called while an answer is awaited."""
+        self._config, self._root, self._waiting = config, root, waiting
         self._key = config.key()
         self._http = http_client(config)
         self._model = open_model(config, self._http)
@@ -70,9 +73,16 @@ class Client:
         schema: Mapping[str, Any] | None,
         max_output: int,
     ) -> Answer:
-        """The answer to a conversation, of at most so many tokens. Raises MindError and its kinds."""
+        """The answer to a conversation, of at most so many tokens. Raises MindError and its kinds, and what `waiting` raises,
+        which ends the request."""
         asked = self._ask(messages, tools, schema, max_output)
-        return asyncio.run_coroutine_threadsafe(asked, self._loop).result()
+        answer = asyncio.run_coroutine_threadsafe(asked, self._loop)
+        try:
+            while not wait([answer], _LOOK_S).done:
+                self._waiting()
+            return answer.result()
+        finally:
+            answer.cancel()
 
     async def _ask(
         self,

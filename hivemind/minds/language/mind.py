@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from hivemind.boundary import Unreadable
+from hivemind.errors import HivemindError
 from hivemind.json_text import fault_in, find_json
 from hivemind.minds.language.answer import (
     Answer,
@@ -49,8 +50,8 @@ class _Line:
     asks nothing has neither connections nor their thread. (It brings asyncio and ssl, a tenth of what a swarm without a model
     would import.)"""
 
-    def __init__(self, config: ModelConfig, root: Path | None) -> None:
-        self._config, self._root = config, root
+    def __init__(self, config: ModelConfig, root: Path | None, waiting: Callable[[], object]) -> None:
+        self._config, self._root, self._waiting = config, root, waiting
         self.max_output = config.max_output
         """The most tokens of an answer: as the config says, or fewer once the provider has said so."""
         self._mutex = threading.Lock()
@@ -63,7 +64,7 @@ class _Line:
         from hivemind.minds.language.client import Client
 
         with self._mutex:
-            client = self._client = self._client or Client(self._config, self._root)
+            client = self._client = self._client or Client(self._config, self._root, self._waiting)
         return client.ask(messages, tools, schema, self.max_output)
 
     def close(self) -> None:
@@ -91,7 +92,7 @@ class LanguageMind:
         self.meter: Meter = unmetered
         self.patience = patience or Patience()
         self.takes_pictures = root is not None and config.takes_pictures
-        self._line = _Line(config, root if self.takes_pictures else None)
+        self._line = _Line(config, root if self.takes_pictures else None, self.patience.waiting)
         self._by_schema = True
 
     @property
@@ -180,10 +181,11 @@ class LanguageMind:
         with self.meter(asked) as exchange:
             try:
                 answer = ask()
-            except MindError as error:
+            except HivemindError as error:
                 came = error.answer if isinstance(error, Refused) else None
                 exchange.error, exchange.usage = str(error), None if came is None else priced(came.usage, self.prices)
-                exchange.lost = came is not None or (isinstance(error, MindUnavailable) and error.lost)
+                waited = isinstance(error, MindError)  # else what `waiting` raises
+                exchange.lost = came is not None or not waited or (isinstance(error, MindUnavailable) and error.lost)
                 raise
             answer = replace(answer, usage=priced(answer.usage, self.prices))
             exchange.answer, exchange.usage = answer.as_dict(), answer.usage
