@@ -47,7 +47,6 @@ from hivemind.presence.status import StatusFile
 from hivemind.presence.watching import SUPERVISOR
 from hivemind.taskrun.conversation import Conversation, open_thread
 from hivemind.taskrun.focus import Focus
-from hivemind.taskrun.task_run import TaskRun
 from hivemind.taskrun.waits import Parking
 from hivemind.tasks import TaskMoved
 from hivemind.tools import TOOLS, Session, allowed_tools
@@ -145,7 +144,7 @@ class Agent:
         for one in ("system", "fixed_tokens"):
             vars(self).pop(one, None)
         self._shows(turn.focus)
-        self._leased, self._thinks_about = self.scheduler.leased(turn.focus), turn.focus.work
+        self._leased = self.scheduler.leased(turn.focus)
         with self.pulse.busy(TURN_S):  # a question, a tool, a first reading of the knowledge may take long
             try:
                 yield
@@ -158,7 +157,7 @@ class Agent:
             except MindError as error:
                 turn.problem = f"its mind: {error}"
             finally:
-                self._leased, self._thinks_about, self.begins = None, None, None
+                self._leased, self.begins = None, None
 
     def gives_up(self, turn: Turn) -> bool:
         """Whether it was told to end while its mind could not be asked: the process that goes on takes the turn again."""
@@ -385,8 +384,9 @@ class Agent:
 
     def _check_task(self) -> None:
         """Raises TaskMoved if the task that it thinks about was taken away."""
-        if self._thinks_about is not None and self._thinks_about.taken_away:
-            raise TaskMoved("its mind was stopped: its task was taken away", where=self._thinks_about.task.id)
+        work = self.scheduler.focus and self.scheduler.focus.work
+        if work and work.taken_away:
+            raise TaskMoved("its mind was stopped: its task was taken away", where=work.task.id)
 
     def close(self) -> None:
         """Give back what others may wait for; what is in hand stays on disk and goes on from there."""
@@ -404,7 +404,6 @@ class Agent:
     # showing
 
     _leased: tuple[str, int] | None = None
-    _thinks_about: TaskRun | None = None
 
     def _beat(self) -> None:
         """Called by the pulse during long work: a sign of life, and the lease is renewed before it ages."""
