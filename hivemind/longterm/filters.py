@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import operator
 from collections.abc import Callable, Iterator, Mapping
 from datetime import datetime
 from functools import lru_cache
@@ -82,7 +83,7 @@ def metadata_fits(metadata: str, wanted: str) -> bool:
 
 @lru_cache(maxsize=64)
 def _tests(wanted: str) -> tuple[Test, ...]:
-    return tuple((name, _test(operator, operand)) for name, operator, operand in asked_in(wanted))
+    return tuple((name, _test(*test)) for name, *test in asked_in(wanted))
 
 
 def asked_in(wanted: str) -> Iterator[tuple[str, str, Any]]:
@@ -94,29 +95,29 @@ def asked_in(wanted: str) -> Iterator[tuple[str, str, Any]]:
         yield from ((name, *test) for test in (value.items() if is_test else [("$eq", value)]))
 
 
-def _test(operator: str, operand: Any) -> Callable[[Any, bool], bool]:
-    if operator in _ORDERED:
-        compare = _ORDERED[operator]
+def _test(sign: str, operand: Any) -> Callable[[Any, bool], bool]:
+    if sign in _ORDERED:
+        compare = _ORDERED[sign]
         return lambda value, there: there and _comparable(value, operand) and compare(value, operand)
-    if operator in ("$in", "$nin"):
+    if sign in ("$in", "$nin"):
         if not isinstance(operand, list):
-            raise EntryInvalid(f"{operator} needs a list")
-        among = operator == "$in"
+            raise EntryInvalid(f"{sign} needs a list")
+        among = sign == "$in"
         return lambda value, there: (there and any(_same(value, one) for one in operand)) is among
-    if operator == "$eq":
+    if sign == "$eq":
         return lambda value, there: there and _same(value, operand)
-    if operator == "$ne":
+    if sign == "$ne":
         return lambda value, there: not (there and _same(value, operand))
-    if operator == "$exists":
+    if sign == "$exists":
         return lambda _, there: there is bool(operand)
-    raise EntryInvalid(f"{operator!r} is no operator of a filter", mend="$eq $ne $gt $gte $lt $lte $in $nin $exists")
+    raise EntryInvalid(f"{sign!r} is no operator of a filter", mend="$eq $ne $gt $gte $lt $lte $in $nin $exists")
 
 
 _ORDERED: dict[str, Callable[[Any, Any], bool]] = {
-    "$gt": lambda one, two: one > two,
-    "$gte": lambda one, two: one >= two,
-    "$lt": lambda one, two: one < two,
-    "$lte": lambda one, two: one <= two,
+    "$gt": operator.gt,
+    "$gte": operator.ge,
+    "$lt": operator.lt,
+    "$lte": operator.le,
 }
 
 
