@@ -384,9 +384,9 @@ class Agent:
 
     def _check_task(self) -> None:
         """Raises TaskMoved if the task that it thinks about was taken away."""
-        work = self.scheduler.focus and self.scheduler.focus.work
-        if work and work.taken_away:
-            raise TaskMoved("its mind was stopped: its task was taken away", where=work.task.id)
+        focus = self.scheduler.focus
+        if focus and focus.work and focus.work.taken_away:
+            raise TaskMoved("its mind was stopped: its task was taken away", where=focus.id)
 
     def close(self) -> None:
         """Give back what others may wait for; what is in hand stays on disk and goes on from there."""

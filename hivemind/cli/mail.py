@@ -226,16 +226,11 @@ def reply(hive: Hive, box: Box, id_: str, body: Text) -> Answer:
     name = acting(hive, box)
     before = hive.mail.read(name, id_, mark=False)
     report = hive.mail.reply(name, id_, body)
-    if (
-        before.task is not None
-        and is_question(before.id, hive.config.workspace)
-        and not hive.tasks.is_open(before.task)
-    ):
-        warn(f"the task {before.task} that asked is over, and does not go on with it: hivemind task show {before.task}")
-    elif "R" in before.flags and before.task is not None:
-        warn(
-            "that was answered before: a step that asked goes on with the first answer, this one is mail like any other"
-        )
+    if before.task is not None:
+        if is_question(before.id, hive.config.workspace) and not hive.tasks.is_open(before.task):
+            warn(f"the task {before.task} that asked is over, and does not go on: hivemind task show {before.task}")
+        elif "R" in before.flags:
+            warn("it was answered before: a step that asked goes on with the first answer, this is mail like any other")
     return _sent(report)
 
 
