@@ -9,6 +9,7 @@ examples:
 
 from __future__ import annotations
 
+import signal
 from collections.abc import Iterator
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Annotated, Any, Literal
@@ -102,6 +103,7 @@ def try_out(hive: Hive, name: str, prompt: str) -> Answer:
       hivemind agent try coder 'Say hello.'
     """
     program = _program(hive, known_agent(hive, name))
+    signal.signal(signal.SIGTERM, signal.default_int_handler)  # an end in order removes the folder that it runs in
     text = program.complete(prompt)
     record = {"program": program.path, "version": program.version(), "text": text}
     return Answer(record, [text.rstrip() or "(It said nothing.)"])

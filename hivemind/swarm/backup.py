@@ -44,7 +44,8 @@ def _paths(*globs: str) -> re.Pattern[str]:
 
 _EMPTY = _paths(".hive/locks", ".hive/doorbells", ".hive/reading", ".hive/backups", "mailboxes/*/tmp")
 _LEFT_OUT = _paths(
-    ".hive/workspace.json", ".hive/tasks.queue", ".hive/graphs.db*", ".hive/web.db*", f"*/{TEMPORARY_PREFIX}*",
+    ".hive/workspace.json", ".hive/tasks.queue", ".hive/graphs.db*", ".hive/web.db*", ".hive/prompt-*",
+    f"*/{TEMPORARY_PREFIX}*",
     *(f".hive/{name}{end}" for name in _DATABASES for end in ("", "-wal", "-shm")),
 )  # fmt: skip
 _WHOLE = _paths("tasks/done/*", "tasks/failed/*", "tasks/archive/*/*/*")

@@ -12,6 +12,8 @@ import pytest
 
 from tests.agent.test_program import PROFILE
 from tests.cli.conftest import Command
+from tests.program import Program
+from tests.waiting import until
 
 
 def test_a_coding_agent_is_added_with_its_version_and_tried_by_hand(
@@ -27,6 +29,18 @@ def test_a_coding_agent_is_added_with_its_version_and_tried_by_hand(
     assert "(Python 3" in added.out
     assert run("agent", "try", "coder", "!say Hello.\n").out == "Hello.\n"
     assert run("agent", "try", "analyst", "x").status == 2
+
+
+def test_a_try_that_is_told_to_end_leaves_nothing_in_the_hive(hive: Path, monkeypatch: pytest.MonkeyPatch):
+    (hive / "agents" / "profiles").mkdir()
+    (hive / "agents" / "profiles" / "fake.yaml").write_text(PROFILE)
+    (hive / "agents" / "coder.yaml").write_text("mind: {agent: fake}\n")
+    monkeypatch.setenv("FAKE_KEY", "its-own-key-1234")
+    tried = Program(["--hive", str(hive), "agent", "try", "coder", "!hang\n"])
+    until(lambda: list((hive / ".hive").glob("prompt-*/home/prompts")))
+    tried.terminate()
+    assert tried.wait() == 130
+    assert not list((hive / ".hive").glob("prompt-*"))
 
 
 def test_a_hive_for_a_repository_has_a_lead_two_coders_and_a_reviewer_by_the_programs_of_this_machine(

@@ -139,7 +139,14 @@ def swarm(program: str):
 
 @pytest.fixture
 def hive(program: str, swarm: Swarm):
-    with played(by_name) as server:
+    leaked = []
+
+    def answered(asked: Asked) -> Answer:
+        found = subprocess.run(["grep", "-rsl", "k-played-1234", swarm.root / ".hive"], capture_output=True, check=False)
+        leaked.append(found.stdout)
+        return by_name(asked)
+
+    with played(answered) as server:
         root = repository(swarm.root.parent / "app")
         swarm.configure(
             durability="relaxed", settle_ms=20, embedder="none", roots=[{"path": str(root), "worktree": True}]
@@ -150,6 +157,7 @@ def hive(program: str, swarm: Swarm):
             text = {"role": name, "mind": mind(program, server.root)}
             (swarm.root / "agents" / f"{name}.yaml").write_text(json.dumps(text))
         yield swarm, server, root
+    assert not any(leaked), "the key stands nowhere in the hive, while the program works either"
 
 
 def done(swarm: Swarm, server: Played, root: Path) -> None:

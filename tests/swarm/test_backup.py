@@ -45,7 +45,9 @@ def test_what_is_put_back_is_what_was_there(tmp_path: Path):
     hive.memory.put(("memories", "boats"), "keel", {"content": "Lead"})
     sent = hive.mail.send("human", "researcher", "Letter", "One")
     os.symlink("waits.md", hive.layout.knowledge / "link")
+    (hive.layout.state / "prompt-cut-short").mkdir()
     copy = back_up_hive(hive, tmp_path / "copy")
+    assert not (copy / ".hive" / "prompt-cut-short").exists()
     there = tree(copy)
     assert restore_hive(copy, tmp_path / "new") == tmp_path / "new"
     assert tree(copy) == there, "the backup stays as it is"
