@@ -142,7 +142,9 @@ def hive(program: str, swarm: Swarm):
     leaked = []
 
     def answered(asked: Asked) -> Answer:
-        found = subprocess.run(["grep", "-rsl", "k-played-1234", swarm.root / ".hive"], capture_output=True, check=False)
+        found = subprocess.run(
+            ["grep", "-rsl", "k-played-1234", swarm.root / ".hive"], capture_output=True, check=False
+        )
         leaked.append(found.stdout)
         return by_name(asked)
 
