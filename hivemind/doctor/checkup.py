@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -62,7 +63,8 @@ def _logs(patient: Patient) -> Iterator[Finding]:
 
 
 def _tasks_in(*places: Path) -> Iterator[Path]:
-    return (folder for place in places for folder in sorted(place.glob("[!.]*/")))
+    found = (folder for place in places for folder in sorted(place.glob("[!.]*/")))
+    return (folder for folder in found if os.access(folder, os.R_OK | os.X_OK))  # else told by the check of folders
 
 
 CHECKS: tuple[tuple[str, Check], ...] = (

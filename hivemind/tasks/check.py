@@ -12,6 +12,7 @@ from hivemind.fs import Log
 from hivemind.fs.finding import Aside, Finding
 from hivemind.layout import Layout
 from hivemind.tasks.folder import open_log
+from hivemind.tasks.inbox import NOT_OURS, is_ours
 
 __all__ = ["check_folders", "check_log"]
 
@@ -19,7 +20,10 @@ _ERROR, _LOG = "error.md", "messages.jsonl"
 
 
 def check_folders(layout: Layout) -> Iterator[Finding]:
-    """Files where folders belong, and failed tasks that do not say why."""
+    """Files where folders belong, dropped folders that are not ours to claim, and failed tasks that do not say why."""
+    for path in sorted(layout.inbox.glob("[!.]*/")):
+        if not is_ours(path):
+            yield Finding(path, NOT_OURS, f"chmod -R a+rwX {path}")
     for place in (layout.active, layout.done, layout.failed):
         for name in sorted(os.listdir(place)) if place.is_dir() else ():
             path = place / name

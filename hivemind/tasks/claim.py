@@ -184,6 +184,8 @@ class Claims:
         """Rename, and say whether it was this process that did."""
         try:
             self._settings.rename(source, target)
+        except PermissionError:
+            return False  # not this user's to move, which a look at it says
         except FileNotFoundError:
             # Lost, or withdrawn; or done, and the answer got lost on its way from a file server: look.
             if os.path.lexists(target):

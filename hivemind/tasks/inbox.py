@@ -11,10 +11,12 @@ import re
 import stat
 import time
 from collections.abc import Callable, Collection, Iterator, Mapping
+from contextlib import suppress
 from datetime import datetime
 from pathlib import Path
 from typing import NamedTuple
 
+from hivemind.boundary import boundary
 from hivemind.errors import UserError
 from hivemind.frozen import frozen
 from hivemind.fs import time_tells
@@ -24,10 +26,11 @@ from hivemind.names import slug
 from hivemind.tasks.form import DEFAULT_PRIORITY, TextReader, has_front_matter
 from hivemind.tasks.outbox import Outbox
 from hivemind.tasks.record import RECORD, Records, TaskRecord, has_ended, is_made_whole, load
-from hivemind.tasks.task import TaskProblem
+from hivemind.tasks.task import BEING_WRITTEN, TaskProblem
 
 __all__ = [
     "ENDINGS",
+    "NOT_OURS",
     "UNTRUSTED",
     "Drop",
     "Entry",
@@ -37,6 +40,7 @@ __all__ = [
     "dropped_text",
     "id_of",
     "ignored_why",
+    "is_ours",
     "is_task_name",
     "read_open",
     "read_regular",
@@ -49,6 +53,9 @@ UNTRUSTED = os.O_RDONLY | os.O_NONBLOCK | os.O_NOFOLLOW | os.O_CLOEXEC
 
 ENDINGS = ("", ".md", ".txt", ".yaml", ".yml", ".markdown")
 """The endings of the names that most tasks have in the inbox: their id is the rest."""
+
+NOT_OURS = "it may not be read and moved by the user of the hive"
+"""What a dropped folder waits for whose owner has closed it, or something in it."""
 
 _HEAD = 4096
 _NO_TEXTS = frozenset({"attempts", "error.md", "result.md", RECORD})
@@ -105,20 +112,26 @@ def id_of(name: str, folder: bool) -> str:
 # reading
 
 
+def is_ours(folder: str | os.PathLike[str]) -> bool:
+    """Whether a dropped folder may be read, and moved, for which it must be writable."""
+    return os.access(folder, os.R_OK | os.W_OK | os.X_OK)
+
+
 def read_regular(path: str, shown: str, max_bytes: int) -> tuple[bytes, os.stat_result]:
     """A regular file's bytes and what it was when they were read; `shown` is how errors call it.
 
-    Raises TaskProblem for a link, FIFO, device, socket or folder and for a file of more than `max_bytes`;
+    Raises TaskProblem for a link, FIFO, device, socket or folder and for a file of more than `max_bytes`; Unreadable;
     FileNotFoundError if it is gone.
     """
-    _check_regular(os.lstat(path), shown)
-    file = os.open(path, UNTRUSTED)
-    try:
-        found = os.fstat(file)
-        _check_regular(found, shown)  # what was a file a moment ago may be a FIFO by now
-        return read_open(file, found, shown, max_bytes), found
-    finally:
-        os.close(file)
+    with boundary("task's text", shown, mend=f"chmod a+r {os.path.basename(path)}"):
+        _check_regular(os.lstat(path), shown)
+        file = os.open(path, UNTRUSTED)
+        try:
+            found = os.fstat(file)
+            _check_regular(found, shown)  # what was a file a moment ago may be a FIFO by now
+            return read_open(file, found, shown, max_bytes), found
+        finally:
+            os.close(file)
 
 
 def read_open(file: int, found: os.stat_result, shown: str, max_bytes: int) -> bytes:
@@ -261,13 +274,14 @@ _UNKNOWN = -1
 
 
 class Drop(NamedTuple):
-    """What lies in the inbox under a name. `entry` is None while it is being written; `head` is what was read of a file:
-    all of it if there is front matter."""
+    """What lies in the inbox under a name. `entry` is None while it `waits`, for its writer or for a right to it; `head` is
+    what was read of a file: all of it if there is front matter."""
 
     name: str
     found: os.stat_result
     entry: Entry | None
     head: bytes = b""
+    waits: str = BEING_WRITTEN
 
     @property
     def id(self) -> str:
@@ -315,7 +329,7 @@ class Inbox:
             try:
                 file = os.open(path, UNTRUSTED)
             except PermissionError:
-                return _failing(name, os.lstat(path))
+                return _failing(name, os.lstat(path), "cannot be read; chmod a+r it")
             except OSError as error:
                 if error.errno not in (errno.ELOOP, errno.ENXIO):  # a link or a socket by now
                     raise
@@ -327,7 +341,10 @@ class Inbox:
         found = os.lstat(path)
         if not stat.S_ISDIR(found.st_mode):
             return _failing(name, found)
-        return Drop(name, found, self.folder_entry(path, found) if whole or self._is_whole(path) else None)
+        with suppress(PermissionError):  # of something in it
+            if is_ours(path):
+                return Drop(name, found, self.folder_entry(path, found) if whole or self._is_whole(path) else None)
+        return Drop(name, found, None, waits=f"{NOT_OURS}: chmod -R a+rwX {name}")
 
     def _file(self, file: int, name: str) -> Drop:
         found = self.at_rest(file)

@@ -28,7 +28,7 @@ from hivemind.tasks.folder import (
 from hivemind.tasks.form import Written
 from hivemind.tasks.inbox import ENDINGS, Drop, Entry, Inbox, Settings, ignored_why, is_task_name, read_regular
 from hivemind.tasks.record import TaskRecord
-from hivemind.tasks.task import BEING_WRITTEN, Ignored, Task, TaskState, TaskSummary
+from hivemind.tasks.task import Ignored, Task, TaskState, TaskSummary
 
 __all__ = ["Listing"]
 
@@ -88,8 +88,8 @@ class Listing:
         for drop in drops:
             if drop.entry is not None and drop.entry.id == task_id:
                 return drop, drop.entry, self._dependencies(drops).verdict(drop.entry)
-        if any(drop.entry is None and drop.id == task_id for drop in drops):
-            raise UserError("has just come or is being written", where=task_id, mend="look again in a moment")
+        if (waits := next((one.waits for one in drops if one.entry is None and one.id == task_id), None)) is not None:
+            raise UserError(waits, where=task_id, mend="look again in a moment")
         if on_its_way(self.layout, task_id):
             mend = "look again in a moment; if its agent has ended, hivemind doctor says what to do"
             raise UserError("is just being claimed", where=task_id, mend=mend)
@@ -145,7 +145,7 @@ class Listing:
         dependencies = self._dependencies(drops)
         drops.sort(key=lambda one: (one.entry is None, one.entry.order if one.entry else (), one.name))
         for drop in drops[:most]:
-            why = BEING_WRITTEN if drop.entry is None else self._why(drop.entry, dependencies.verdict(drop.entry))
+            why = drop.waits if drop.entry is None else self._why(drop.entry, dependencies.verdict(drop.entry))
             path = Path(f"{self._inbox_path}/{drop.name}")
             summary = self._summary(drop.id, path, TaskState.INBOX, drop.found, drop, why, texts=texts)
             if summary is not None:

@@ -12,6 +12,8 @@ import pytest
 from hivemind import Hive
 from hivemind.doctor import Patient, examine
 from hivemind.layout import Layout
+from tests.rights import as_anyone
+from tests.tasks.conftest import in_process
 
 
 def test_a_hive_in_order_has_no_findings(hive: Hive, visit) -> None:
@@ -129,3 +131,18 @@ def test_a_hive_that_was_never_used_is_healthy_and_one_that_lost_its_state_is_no
     assert "has never been used here" in next(one.what for one in found if one.where == ".hive")
     (tmp_path / "tasks" / "done" / "old").mkdir(parents=True)
     assert ".hive" in [one.where for one in examine(Patient(layout)) if not one.note]
+
+
+def test_a_folder_in_the_inbox_that_is_closed_to_the_hive_is_told_and_hides_nothing(hive: Hive) -> None:
+    for name in ("closed", "open"):
+        (hive.layout.inbox / name).mkdir()
+        (hive.layout.inbox / name / "graph.jsonl").write_text("broken\n")
+    (hive.layout.inbox / "closed").chmod(0)
+
+    def look() -> None:
+        as_anyone()
+        found = {finding.where: finding.what for finding in examine(Patient(hive.layout)) if not finding.note}
+        assert sorted(found) == ["tasks/inbox/closed", "tasks/inbox/open/graph.jsonl:1"]
+        assert "may not be read" in found["tasks/inbox/closed"]
+
+    in_process(look)

@@ -10,10 +10,13 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from hivemind.errors import UserError
+from hivemind.fs import move
 from hivemind.layout import Layout
 from hivemind.tasks import Tasks
+from tests.rights import as_anyone
 
-from .conftest import drop, opened
+from .conftest import drop, in_process, opened
 
 POISON = [
     "---\ndeadline: 9999-12-31T23:59:59-23:59\n---\nx",
@@ -178,8 +181,6 @@ def test_what_is_no_text_is_attached_to_a_question_if_a_person_says_so(layout: L
 def test_a_task_over_whose_reading_two_processes_died_fails_before_a_third(layout: Layout, tmp_path: Path) -> None:
     from hivemind.fs import CrashCount
 
-    from .conftest import in_process
-
     path = drop(layout, "bad.md", "---\ntitle: x\n---\n")
     found = path.stat()
 
@@ -191,3 +192,63 @@ def test_a_task_over_whose_reading_two_processes_died_fails_before_a_third(layou
     tasks = opened(layout, settle_ms=0)
     assert tasks.claim("scout") is None
     assert "processes died" in (layout.failed / "bad" / "error.md").read_text()
+
+
+@pytest.mark.parametrize("taken", [False, True])
+def test_a_file_that_the_hives_user_may_not_read_fails_alone(layout: Layout, taken: bool) -> None:
+    drop(layout, "closed.md", "x").chmod(0)
+    if taken:
+        (layout.claimed / "scout").mkdir(parents=True)
+        (layout.inbox / "closed.md").rename(layout.claimed / "scout/closed.md")
+    drop(layout, "good.md", "good")
+
+    def work() -> None:
+        as_anyone()
+        tasks = opened(layout)
+        assert [task.id for task in tasks.list()] == ["good"] if taken else ["good", "closed"]
+        assert [task.id for task in iter(lambda: tasks.claim("scout"), None)] == ["good"]
+
+    in_process(work)
+    assert "cannot be read (PermissionError: Permission denied)" in (layout.failed / "closed/error.md").read_text()
+    assert not os.listdir(layout.inbox)
+
+
+@pytest.mark.parametrize("closed", ["", "inner", "task.md"])
+def test_a_folder_that_the_hives_user_may_not_read_is_passed_over_until_it_may(layout: Layout, closed: str) -> None:
+    (layout.inbox / "closed/inner").mkdir(parents=True)
+    (layout.inbox / "closed/task.md").write_text("x")
+    (layout.inbox / "closed" / closed).chmod(0)
+    for name in ("good.md", "other.md"):
+        drop(layout, name, "good")
+
+    def work() -> None:
+        as_anyone()
+        tasks = opened(layout, settle_ms=0)
+        assert {task.id: task.waiting for task in tasks.list()}["closed"] == (
+            "it may not be read and moved by the user of the hive: chmod -R a+rwX closed"
+        )
+        with pytest.raises(UserError, match="chmod -R"):
+            tasks.cancel("closed")
+        tasks.cancel("other")
+        assert [task.id for task in iter(lambda: tasks.claim("scout"), None)] == ["good"]
+        (layout.inbox / "closed" / closed).chmod(0o700)
+        assert [task.id for task in iter(lambda: tasks.claim("scout"), None)] == ["closed"]
+
+    in_process(work)
+
+
+def test_a_folder_that_was_closed_after_it_was_looked_at_stops_nobody(layout: Layout) -> None:
+    (layout.inbox / "closed").mkdir()
+    (layout.inbox / "closed/task.md").write_text("x")
+    drop(layout, "good.md", "good")
+
+    def work() -> None:
+        as_anyone()
+        tasks = opened(layout, settle_ms=0, rename=close_and_rename)
+        assert [task.id for task in iter(lambda: tasks.claim("scout"), None)] == ["good"]
+
+    def close_and_rename(source: str, target: str) -> None:
+        (layout.inbox / "closed").chmod(0)
+        move(source, target)
+
+    in_process(work)
