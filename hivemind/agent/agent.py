@@ -115,8 +115,9 @@ class Agent:
     def cycle(self) -> bool:
         """One turn: sense, scope, recall, select, build, think, act, tidy. False if there was nothing to do."""
         turn = Turn(self.name)
-        sense(self, turn)
-        scope(self, turn)
+        with self.pulse.busy(TURN_S):  # a first look at a full inbox takes long where many look
+            sense(self, turn)
+            scope(self, turn)
         if turn.focus.kind == "nothing":
             return False
         with self._while_it_is_ours(turn):

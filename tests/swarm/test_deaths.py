@@ -5,6 +5,9 @@ from __future__ import annotations
 import json
 import os
 import signal
+import subprocess
+import sys
+from pathlib import Path
 
 import pytest
 
@@ -165,6 +168,26 @@ def test_an_agent_that_hangs_is_killed_and_started_again(hive):
     assert not is_alive(pid)
     exited = [event for event in hive.events() if event["kind"] == "agent.exited" and event["agent_id"] == "analyst"]
     assert exited[0]["by"] == "supervisor"
+
+
+def test_an_agent_that_has_to_wait_for_a_processor_is_not_taken_for_hung(hive):
+    hive.configure(hang_after=3, heartbeat_s=0.5, settle_ms=0)
+    hive.start("up")
+    pids = hive.wait(lambda: all_up(hive), "the start")
+    one = {min(os.sched_getaffinity(0))}
+    others = [subprocess.Popen([sys.executable, "-c", "while True: pass"]) for _ in range(12)]
+    try:
+        for pid in (*pids.values(), *(other.pid for other in others)):
+            os.sched_setaffinity(pid, one)
+        for number in range(1_000):
+            hive.drop(f"later{number}.md", "---\nassignee: analyst\ndependencies: [never]\n---\nLater")
+        hive.drop("boats.md", "---\npriority: 9\n---\nWhat moves a rowing boat?")
+        hive.wait(lambda: hive.task("boats") == "done", "the task's end")
+    finally:
+        for other in others:
+            other.kill()
+            other.wait()
+    assert [event["agent_id"] for event in hive.events() if event["kind"] == "agent.exited"] == []
 
 
 @pytest.mark.shows("promise: P27")
