@@ -11,6 +11,7 @@ from hivemind.agent.opening import letter
 from hivemind.agent.scope import focus_on
 from hivemind.agent.unread_mail import UnreadMail
 from hivemind.coordination import StepLease, StepLeaseHeld
+from hivemind.coordination.entries import MAX_TTL_SEQ
 from hivemind.errors import is_disk_full
 from hivemind.layout import HUMAN
 from hivemind.mail import Message
@@ -167,13 +168,14 @@ class Scheduler:
     # the lease
 
     def lease(self, focus: Focus) -> StepLease | None:
-        """The lease of the step in focus, taken or kept. Raises Parking if another agent or a person holds it."""
+        """The lease of the step in focus, taken or kept, for as many events as there may be: it ends with the agent's process,
+        and among a hundred agents two hundred events are seconds. Raises Parking if another agent or a person holds it."""
         if focus.blocked is not None:
             asked = None if focus.work is None else focus.work.waits.get(focus.blocked.id)
             raise blocked(focus.blocked.step.path, focus.blocked.step.blocked_reason, asked)
         if focus.step is None:
             return None
-        claim = partial(self._hive.leases.claim, focus.step.id, self._name)
+        claim = partial(self._hive.leases.claim, focus.step.id, self._name, MAX_TTL_SEQ)
         try:
             return unless_dead(self._hive, claim, by=self._name)
         except StepLeaseHeld as held:
@@ -188,7 +190,7 @@ class Scheduler:
         """Renew a lease at half its time. Raises CoordinationError if it is lost."""
         lease = self._hive.leases.get(step_id)
         if lease is None or lease.expires_seq - self._hive.journal.seq <= (lease.expires_seq - lease.acquired_seq) // 2:
-            self._hive.leases.renew(step_id, self._name, generation)
+            self._hive.leases.renew(step_id, self._name, generation, MAX_TTL_SEQ)
 
     # after a turn
 

@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any, TypedDict, Unpack, get_args
 
+from hivemind.coordination.entries import MAX_TTL_SEQ
 from hivemind.coordination.errors import (
     CheckpointsNotConfirmed,
     ProofRequired,
@@ -135,7 +136,7 @@ class Steps:
             payload = {"task_id": task, **_by(agent_id), **(made[0] if len(made) == 1 else {"steps": made})}
             if leased_to is None:
                 return [("step.added", payload)]
-            return [("step.added", payload), lease_claim(state, made[0]["step_id"], leased_to)]
+            return [("step.added", payload), lease_claim(state, made[0]["step_id"], leased_to, MAX_TTL_SEQ)]
 
         def look(state: State, events: list[Event]) -> _Steps:
             payload = events[0].payload
