@@ -125,6 +125,10 @@ class Layout:
             self.state, self.journal, self.locks, self.doorbells, self.logs, self.state / "agents",
         )  # fmt: skip
 
+    def owns(self, path: Path) -> bool:
+        """Whether it lies in one of the hive's folders."""
+        return not {*self.folders(), self.worktrees}.isdisjoint((path, *path.parents))
+
     def relative(self, path: str | os.PathLike[str]) -> str:
         """`path` as it is named within the hive, with `/`; a path outside is given as it stands."""
         text = os.fspath(path)
@@ -156,8 +160,8 @@ def find_hive(
 ) -> Layout:
     """The hive to work in, found as git finds a repository.
 
-    `explicit` (`--hive`), else `$HIVEMIND_HIVE`, else the nearest ancestor of `start` with a hive.yaml.
-    Raises UserError if there is none.
+    `explicit` (`--hive`), else `$HIVEMIND_HIVE`, else the nearest ancestor of `start` with a hive.yaml that does not lie in a
+    folder of another hive's, where agents write. Raises UserError if there is none.
     """
     named = explicit or (os.environ if environ is None else environ).get("HIVEMIND_HIVE")
     if named:
@@ -166,7 +170,12 @@ def find_hive(
             raise UserError(f"no {CONFIG_NAME} there", where=layout.root, mend=f"make one with: hivemind init {named}")
         return layout
     here = Path(os.path.realpath(start))
+    found: Layout | None = None
     for folder in (here, *here.parents):
-        if (folder / CONFIG_NAME).is_file():
-            return Layout(folder)
-    raise UserError(f"no {CONFIG_NAME} here or in any folder above", where=here, mend="make a hive with: hivemind init")
+        if (folder / CONFIG_NAME).is_file() and (found is None or Layout(folder).owns(found.root)):
+            found = Layout(folder)
+    if found is None:
+        raise UserError(
+            f"no {CONFIG_NAME} here or in any folder above", where=here, mend="make a hive with: hivemind init"
+        )
+    return found

@@ -233,6 +233,12 @@ def writable(session: Session, path: str) -> Target:
             raise ToolProblem(
                 "is the program's own record of a task", where=path, mend=f"write to {layout.relative(task.files)}"
             )
+        if _is_protected(layout, found.path) and task.files not in above and not (task.files / found.names[0]).exists():
+            raise ToolProblem(
+                "is the hive's own, which no tool writes",
+                where=path,
+                mend=f"{layout.relative(task.files)}/{path} is yours",
+            )
         within = found.path.relative_to(task.files).parts if task.files in above else found.names
         found = Place(task.path, (FILES, *within))
     elif not is_named or not written[around[0]] or _is_protected(layout, found.path):

@@ -73,6 +73,18 @@ def test_a_root_that_holds_the_hive_itself_opens_nothing_of_it_for_writing(crew:
     assert ("git" if ".git" in name else "is not where you may write") in action["error"]
 
 
+@pytest.mark.parametrize("name", ["agents/evil.yaml", "hive.yaml", "rom/x", "mailboxes/human/new/x", ".hive/x"])
+def test_a_name_of_the_hives_own_is_none_of_the_tasks_unless_the_task_has_it(crew: Crew, name: str) -> None:
+    use = hands(crew)
+    refused = use("write_file", path=name, text="x")
+    assert refused["error"].startswith(f"{name}: is the hive's own")
+    assert not list((crew.root / "tasks").rglob(os.path.basename(name)))
+    mine = refused["error"].partition("; ")[2].removesuffix(" is yours")
+    assert "error" not in use("write_file", path=mine, text="x")
+    assert "error" not in use("write_file", path=name, text="y")
+    assert (crew.root / mine).read_text() == "y"
+
+
 GIT = [".git/config", ".GIT/hooks/x", "deep/er/.git/HEAD", ".git", ".Git./x", "boats/HEAD", "head", "a/.git /config"]
 
 

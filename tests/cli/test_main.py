@@ -12,6 +12,7 @@ import pytest
 from hivemind import Hive
 from hivemind.cli import main
 from hivemind.cli.main import declared
+from hivemind.layout import find_hive
 from tests.cli.conftest import Command
 
 
@@ -122,6 +123,22 @@ def test_the_nearest_hive_above_is_found(run: Command, hive: Path, monkeypatch: 
     below.mkdir(parents=True)
     monkeypatch.chdir(below)
     assert run("status", "--json").json["hive"] == str(hive)
+
+
+@pytest.mark.parametrize(
+    "place", ["tasks/done/t/files", "knowledge", "mailboxes/human", "worktrees/t/app", ".hive/aside"]
+)
+def test_a_hive_that_an_agent_wrote_inside_of_one_is_not_found_by_walking_up(hive: Path, place: str) -> None:
+    planted = hive / place
+    deeper = planted / "tasks" / "x"
+    deeper.mkdir(parents=True)
+    for folder in (planted, deeper):
+        (folder / "hive.yaml").write_text("notify: {program: /bin/false}\n")
+    assert find_hive(environ={}, start=deeper).root == hive.resolve()
+    assert find_hive(planted, environ={}).root == planted.resolve()
+    (hive / "boats").mkdir()
+    (hive / "boats" / "hive.yaml").touch()
+    assert find_hive(environ={}, start=hive / "boats").root == (hive / "boats").resolve(), "a person's own"
 
 
 def test_a_bad_settings_file_is_one_line_with_file_line_and_nearest_key(run: Command, hive: Path) -> None:
