@@ -200,7 +200,7 @@ def _names() -> Iterator[Item]:
 # which test uses it
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False)
 class _Scene:
     """A test function: its words are those of its own texts and names, and of what it calls in its module."""
 
@@ -248,11 +248,20 @@ def _scenes() -> tuple[_Scene, ...]:
             continue
         module = _Module(ast.parse(path.read_text("utf-8")))
         found += [
-            _Scene(f"{path.relative_to(ROOT)}::{name}", frozenset(module.words(node)))
-            for name, node in module.defined.items()
+            _Scene(f"{path.relative_to(ROOT)}::{name}", module.words(name))
+            for name in module.defined
             if name.startswith("test_") and name not in _LISTS
         ]
     return tuple(found)
+
+
+@cache
+def _by_word() -> dict[str, list[_Scene]]:
+    found: dict[str, list[_Scene]] = {}
+    for scene in _scenes():
+        for word in scene.words:
+            found.setdefault(word, []).append(scene)
+    return found
 
 
 @cache
@@ -266,6 +275,9 @@ class _Module:
     def __init__(self, tree: ast.Module) -> None:
         self.defined: dict[str, ast.AST] = {}
         self._imported: dict[str, str] = {}
+        self._known: dict[
+            str, tuple[frozenset[str], frozenset[str]]
+        ] = {}  # its own words, and what of here is named in it
         self._lists: dict[str, ast.Tuple | ast.List] = {}  # words that are put into command lines with a star
         for node in tree.body:
             if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
@@ -279,18 +291,27 @@ class _Module:
             elif isinstance(part, ast.Assign) and isinstance(part.value, ast.Tuple | ast.List):
                 self._lists |= {one.id: part.value for one in part.targets if isinstance(one, ast.Name)}
 
-    def words(self, node: ast.AST, seen: set[str] | None = None) -> Iterator[str]:
-        seen = set() if seen is None else seen
-        for part in ast.walk(node):
-            yield from self._plain(part)
-            yield from (" ".join(("{", *path)) for path in _paths(part))
-            yield from (f"$ {line}" for line in _command_lines(self._texts(part)))
-            yield from (f"( {line}" for line in self._tools(part))
-            if path := _path(part):
-                yield f"/ {path}"
-            if isinstance(part, ast.Name) and part.id in self.defined and part.id not in seen:
-                seen.add(part.id)
-                yield from self.words(self.defined[part.id], seen)
+    def words(self, name: str) -> frozenset[str]:
+        """What is said by what has this name, and by all that is named in it."""
+        names = [name]
+        for one in names:
+            names += sorted(self._said(one)[1] - set(names))
+        return frozenset[str]().union(*(self._said(one)[0] for one in names))
+
+    def _said(self, name: str) -> tuple[frozenset[str], frozenset[str]]:
+        if name not in self._known:
+            parts = list(ast.walk(self.defined[name]))
+            named = frozenset(part.id for part in parts if isinstance(part, ast.Name) and part.id in self.defined)
+            self._known[name] = frozenset(word for part in parts for word in self._words(part)), named
+        return self._known[name]
+
+    def _words(self, part: ast.AST) -> Iterator[str]:
+        yield from self._plain(part)
+        yield from (" ".join(("{", *path)) for path in _paths(part))
+        yield from (f"$ {line}" for line in _command_lines(self._texts(part)))
+        yield from (f"( {line}" for line in self._tools(part))
+        if path := _path(part):
+            yield f"/ {path}"
 
     def _plain(self, part: ast.AST) -> Iterator[str]:
         if isinstance(part, ast.Constant) and isinstance(part.value, str):
@@ -468,9 +489,7 @@ def _below(key: str, value: ast.AST) -> Iterator[tuple[str, ...]]:
 def shown_by(item: Item) -> str | None:
     """The test that shows it: the one with the fewest words beside, as the one that is most about it."""
     named = f"{item.kind}: {item.name}"  # by pytest.mark.shows: a person's word comes before what is found by words
-    fitting = [scene for scene in _scenes() if named in scene.words] or [
-        scene for scene in _scenes() if all(_stands(word, scene.words) for word in item.words)
-    ]
+    fitting: Iterable[_Scene] = _by_word().get(named) or set.intersection(set(_scenes()), *map(_saying, item.words))
     if item.kind in ("command", "option"):
         fitting = [one for one in fitting if one.where.startswith(_ROOMS["command"])]
     rooms = (f"tests/{item.name.split('.')[1]}/",) if item.kind == "name" else _ROOMS.get(item.kind, ("",))
@@ -480,15 +499,18 @@ def shown_by(item: Item) -> str | None:
     return None if best is None else best.where
 
 
-def _stands(word: str, words: frozenset[str]) -> bool:
+def _saying(word: str) -> set[_Scene]:
+    """The scenes in which a word of an item stands."""
+    there = _by_word()
+    keys: Iterable[str] = (word, word.replace("-", "_"))
     if word[:2] in ("$ ", "( ", "{ ", "= ") or word.startswith("import "):
-        return word in words
-    if word.startswith("/ "):
+        keys = (word,)
+    elif word.startswith("/ "):
         pattern = re.compile(rf"(^/ |/){word[2:]}(/|$)")
-        return any(pattern.search(one) for one in words if one.startswith("/ "))
-    if word.endswith("-") or word.startswith("."):  # part of a name that has more
-        return any(word in one for one in words)
-    return word in words or word.replace("-", "_") in words
+        keys = (one for one in there if one.startswith("/ ") and pattern.search(one))
+    elif word.endswith("-") or word.startswith("."):  # part of a name that has more
+        keys = (one for one in there if word in one)
+    return {scene for key in keys for scene in there.get(key, ())}
 
 
 # the document

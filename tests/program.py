@@ -93,13 +93,15 @@ class Program(subprocess.Popen[Any]):
     """`hivemind WORDS` as a Popen that is forked, in a session of its own; of Popen's arguments it knows those about streams,
     the folder and the environment."""
 
+    module = "hivemind"
+
     def _execute_child(self, args: Any, _1: Any, _2: Any, _3: Any, _4: Any, cwd: Any, env: Any, *more: Any) -> None:
         ends = more[3:9]  # of the pipes to standard input, from standard output and from standard error
         paths = [
             f"/proc/{os.getpid()}/fd/{number if at == -1 else at}"
             for number, at in enumerate((ends[0], ends[3], ends[5]))
         ]
-        request = {"module": "hivemind", "words": [os.fspath(word) for word in args], "folder": os.fspath(cwd or os.getcwd()),
+        request = {"module": self.module, "words": [os.fspath(word) for word in args], "folder": os.fspath(cwd or os.getcwd()),
                    "environment": dict(os.environ if env is None else env)}  # fmt: skip
         self.pid = warm().start({**request, **dict(zip(("in", "out", "err"), paths, strict=True))})
         self._child_created = True

@@ -85,6 +85,8 @@ def build_parser(typed: Sequence[str] | None = None) -> Parser:
 
 
 def _needed(typed: Sequence[str]) -> Iterable[Command]:
+    while typed and typed[0].partition("=")[0] in ("--hive", "--debug"):
+        typed = typed[2 if typed[0] == "--hive" else 1 :]
     first = typed[0] if typed else ""
     if first not in MODULES:
         return () if first == "--version" else declared()

@@ -11,7 +11,7 @@ import pytest
 
 from hivemind import Hive
 from hivemind.cli import main
-from hivemind.cli.main import declared
+from hivemind.cli.main import build_parser, declared
 from hivemind.layout import find_hive
 from tests.cli.conftest import Command
 
@@ -66,6 +66,13 @@ def test_asking_for_help_imports_nothing_heavy() -> None:
     )
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
     assert (done.returncode, done.stderr) == (0, "")
+
+
+def test_only_the_command_that_is_asked_for_is_made_wherever_the_hive_is_named(run: Command, hive: Path) -> None:
+    for before in ([], ["--debug"], ["--hive", str(hive)], [f"--hive={hive}", "--debug"]):
+        made = build_parser([*before, "task", "list"]).format_help()
+        assert (made.count("\n    task  "), made.count("\n    mail  ")) == (1, 0), before
+        assert run(*before, "task", "list").status == 0
 
 
 @pytest.mark.parametrize(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import shutil
 import subprocess
 import sys
@@ -100,10 +101,34 @@ def _sandbox(root: Path) -> list[str]:
     return words
 
 
-def _on_read_only_disk(root: Path, command: str) -> Ended:
-    words = [*_sandbox(root), sys.executable, "-m", "hivemind", "--hive", str(root), *command.split()]
-    done = subprocess.run(words, capture_output=True, text=True, timeout=60, check=False)
-    return Ended(done.returncode, done.stdout, done.stderr)
+_EACH = """
+import json, os, sys, tempfile
+import hivemind.hive
+from hivemind.cli import main
+ends = []
+for command in sys.argv[2:]:
+    with tempfile.TemporaryFile() as out, tempfile.TemporaryFile() as err:
+        if (pid := os.fork()) == 0:
+            os.dup2(out.fileno(), 1)
+            os.dup2(err.fileno(), 2)
+            sys.exit(main(["--hive", sys.argv[1], *command.split()]))
+        status = os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
+        ends.append((status, *(file.seek(0) or file.read().decode() for file in (out, err))))
+print(json.dumps(ends))
+"""
+
+
+def _on_read_only_disk(root: Path, *commands: str) -> list[Ended]:
+    """How each command ends there, in a process of its own."""
+    words = [*_sandbox(root), sys.executable, "-c", _EACH, str(root), *commands]
+    done = subprocess.run(words, capture_output=True, text=True, timeout=120, check=True)
+    return [Ended(*end) for end in json.loads(done.stdout)]
+
+
+@pytest.fixture(scope="module")
+def ends(used: Path) -> dict[str, Ended]:
+    commands = (*LOOKS, *LOOKS_AT_ENTRIES, *LOOKS_AT_DOCUMENTS, *WRITES)
+    return dict(zip(commands, _on_read_only_disk(used, *commands), strict=True))
 
 
 def _files(root: Path) -> dict[str, tuple[int, int]]:
@@ -112,9 +137,8 @@ def _files(root: Path) -> dict[str, tuple[int, int]]:
 
 @pytest.mark.shows("promise: P46")
 @pytest.mark.parametrize("command", LOOKS + LOOKS_AT_ENTRIES + LOOKS_AT_DOCUMENTS)
-def test_everything_can_be_looked_at_on_a_read_only_disk(used: Path, command: str) -> None:
-    ended = _on_read_only_disk(used, command)
-    assert (ended.status, ended.err) == (0, "")
+def test_everything_can_be_looked_at_on_a_read_only_disk(ends: dict[str, Ended], command: str) -> None:
+    assert (ends[command].status, ends[command].err) == (0, "")
 
 
 def test_documents_of_files_that_have_changed_are_shown_as_they_were_and_it_is_said(used: Path, tmp_path: Path) -> None:
@@ -122,22 +146,22 @@ def test_documents_of_files_that_have_changed_are_shown_as_they_were_and_it_is_s
     (root / ".hive" / "workspace.json").unlink()  # it names the folder
     Hive.open(root)
     (root / "knowledge" / "shop.md").write_text("The shop is open.\n")
-    ended = _on_read_only_disk(root, "doc expand knowledge/shop.md")
+    [ended] = _on_read_only_disk(root, "doc expand knowledge/shop.md")
     assert "closed on Sundays" in ended.out
     assert "files look changed since" in ended.err
 
 
 def test_mail_is_shown_there_and_stays_unread(used: Path) -> None:
-    listed = _on_read_only_disk(used, "mail list researcher --unread --json").json
-    ended = _on_read_only_disk(used, f"mail read researcher {listed[-1]['id']}")
+    [listed] = _on_read_only_disk(used, "mail list researcher --unread --json")
+    [ended] = _on_read_only_disk(used, f"mail read researcher {listed.json[-1]['id']}")
     assert ended.status == 0
     assert "There" in ended.out
     assert "it stays unread (Read-only file system)" in ended.err
 
 
 @pytest.mark.parametrize("command", WRITES)
-def test_what_must_write_says_in_one_line_why_it_cannot(used: Path, command: str) -> None:
-    ended = _on_read_only_disk(used, command)
+def test_what_must_write_says_in_one_line_why_it_cannot(ends: dict[str, Ended], command: str) -> None:
+    ended = ends[command]
     assert ended.status in (1, 2)
     assert len(ended.err.splitlines()) == 1
     assert "Read-only file system" in ended.err
@@ -145,8 +169,7 @@ def test_what_must_write_says_in_one_line_why_it_cannot(used: Path, command: str
 
 
 def test_the_doctor_says_once_that_the_disk_is_read_only(used: Path) -> None:
-    for command in ("doctor --json", "doctor --fix --json"):
-        ended = _on_read_only_disk(used, command)
+    for ended in _on_read_only_disk(used, "doctor --json", "doctor --fix --json"):
         assert ended.status == 1
         wrong = [one for one in ended.json["findings"] if not one["note"]]
         assert [(one["check"], one["what"][:20]) for one in wrong] == [("file system", "is mounted read-only")]

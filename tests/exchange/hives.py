@@ -7,14 +7,19 @@ import subprocess
 import sys
 from pathlib import Path
 
+from hivemind.exchange.process import run_exchange
 from hivemind.fs import ring
 from hivemind.hive import Hive
 from hivemind.layout import EXCHANGE
 from hivemind.presence.identity import take_name
 from hivemind.presence.status import StatusFile
 from hivemind.tasks import Task
-from tests.program import run
+from tests.program import Program, run
 from tests.waiting import until
+
+
+class _Exchange(Program):
+    module = __name__  # run as a program: below
 
 
 class LinkedHive:
@@ -36,9 +41,7 @@ class LinkedHive:
         return done.stdout + done.stderr
 
     def start(self, **environ: str) -> None:
-        code = "import sys; from hivemind.hive import Hive; from hivemind.exchange.process import run_exchange;"
-        code += " sys.exit(run_exchange(Hive.open(sys.argv[1])))"
-        self.process = subprocess.Popen([sys.executable, "-c", code, str(self.root)], env={**os.environ, **environ})
+        self.process = _Exchange([self.root], env={**os.environ, **environ})
 
     def stop(self, *, kill: bool = False) -> None:
         if self.process is not None:
@@ -77,3 +80,7 @@ class LinkedHive:
 
     def subjects(self, box: str = "human") -> list[str]:
         return sorted(one.subject for one in self.hive.mail.list(box))
+
+
+if __name__ == "__main__":
+    sys.exit(run_exchange(Hive.open(sys.argv[1])))
