@@ -109,7 +109,7 @@ def _source(layout: Layout, place: str, name: str) -> _Source | None:
     try:
         name.encode()  # no task can be asked for by a name that is not UTF-8
         found = os.lstat(f"{folder}/{LOG_NAME}")
-    except (UnicodeEncodeError, FileNotFoundError, NotADirectoryError):
+    except (UnicodeEncodeError, FileNotFoundError, NotADirectoryError, PermissionError):
         return None
     if not stat.S_ISREG(found.st_mode) or not found.st_size:
         return None

@@ -19,6 +19,8 @@ from hivemind.layout import Layout
 from hivemind.reasoning import Found, GraphError, GraphIndex, TaskGraph
 from tests.reasoning.children import written
 from tests.reasoning.test_task_graph import child, killed
+from tests.rights import as_anyone
+from tests.tasks.conftest import in_process
 
 BOATS, LOCKS = "boats", "locks"
 
@@ -407,3 +409,14 @@ def test_a_reading_that_is_older_than_what_another_process_took_in_changes_nothi
 def test_hits_are_plain_json(index: GraphIndex) -> None:
     (hit,) = index.find("keel").hits
     assert json.loads(json.dumps(hit.as_dict()))["path"] == hit.path
+
+
+def test_a_task_whose_folder_is_closed_to_the_hive_hides_no_other_graph(layout: Layout) -> None:
+    written(layout.inbox / "closed", "The keel is made of oak")
+    (layout.inbox / "closed").chmod(0)
+
+    def work() -> None:
+        as_anyone()
+        assert told(GraphIndex(layout).find("keel")) == [(BOATS, 2)]
+
+    in_process(work)
