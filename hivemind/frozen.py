@@ -20,8 +20,8 @@ def frozen(*, kw_only: bool = False) -> Callable[[type[T]], type[T]]: ...
 def frozen(cls: type[T] | None = None, /, *, kw_only: bool = False) -> type[T] | Callable[[type[T]], type[T]]:
     """A dataclass with slots, equal and hashed by its values, that the type checker lets nobody change.
 
-    `@dataclass(frozen=True)` compiles eight functions for each class, a fifth of what a command of this program takes to start
-    (docs/performance.md), and makes each object at three times the cost. This compiles one.
+    `@dataclass(frozen=True)` compiles six functions for each class, which was a quarter of what `status` took, and sets each
+    field of an object by a call. This compiles one, and sets them directly.
     """
 
     def make(cls: type[T]) -> type[T]:

@@ -114,7 +114,7 @@ class Steps:
         leased_to: str | None = None,
     ) -> _Steps:
         """Several new steps at once, all or none; each is a mapping with `title` and what else `add` takes. The lease of the
-        first one goes to `leased_to`, if that is given."""
+        first one goes to `leased_to`, if that is given, for as many events as there may be."""
         return self._add(task_id, list(steps), agent_id, leased_to)
 
     def _add(
