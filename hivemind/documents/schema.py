@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 from hivemind.documents.node import DamagedError, DocmemError, node_hash
 from hivemind.embedding import VECTORS
-from hivemind.fs.database import Schema, faults, index_fault
+from hivemind.fs.database import Schema, faults
 from hivemind.search import PARTS, TOKENIZER
 
 __all__ = ["MOST", "SCHEMA", "drop_lost_vectors", "index", "index_if_many", "problems", "unindexed_ids"]
@@ -187,9 +187,7 @@ _LOST_VECTORS = "FROM vectors WHERE key NOT IN (SELECT seq FROM nodes)"
 
 def problems(sql: sqlite3.Connection) -> Iterator[str]:
     """One sentence for each thing that is wrong; nothing for a sound database. Reads all of it."""
-    yield from faults(sql)
-    if (error := index_fault(sql)) is not None:
-        yield f"the full-text index does not fit the texts ({error})"
+    yield from faults(sql, "texts")
     rows = sql.execute(
         "SELECT id, parent_id, context_type, context_name, context_value, text, order_value, hash FROM nodes"
     )

@@ -62,6 +62,8 @@ def put_vectors(sql: sqlite3.Connection, model: str, rows: Iterable[tuple[int, i
 class Vectors:
     """Searches the table `vectors` of one database. Needs numpy; without it nothing is near."""
 
+    put = staticmethod(put_vectors)
+
     def __init__(self) -> None:
         self._guard = threading.Lock()
         self._columns: _Columns | None = None

@@ -38,7 +38,6 @@ __all__ = [
     "Sql",
     "Transactions",
     "faults",
-    "index_fault",
     "is_disk_full",
     "missing",
     "note_made",
@@ -249,13 +248,18 @@ def unsound(path: str | os.PathLike[str]) -> str | None:
     return None if said == ["ok"] else "; ".join(said)
 
 
-def faults(sql: sqlite3.Connection) -> Iterator[str]:
-    """One sentence for each thing that SQLite finds wrong in an open database: its pages, its references. Reads all of it."""
+def faults(sql: sqlite3.Connection, indexed: str) -> Iterator[str]:
+    """One sentence for each thing that SQLite finds wrong in an open database: its pages, its references, its full-text index
+    `words` of what is `indexed`, which it checks by an insert. Reads all of it."""
     for (line,) in sql.execute("PRAGMA integrity_check"):
         if line != "ok":
             yield f"SQLite: {line}"
     for table, row, parent, _ in sql.execute("PRAGMA foreign_key_check"):
         yield f"{table}, row {row}: it refers to {parent} that is not there"
+    try:
+        sql.execute("INSERT INTO words(words, rank) VALUES ('integrity-check', 1)")
+    except sqlite3.DatabaseError as error:
+        yield f"the full-text index does not fit the {indexed} ({error})"
 
 
 def select_among(
@@ -267,15 +271,6 @@ def select_among(
     for at in range(0, len(wanted), _MARKS):
         some = wanted[at : at + _MARKS]
         yield from sql.execute(statement.replace("KEYS", f"({','.join('?' * len(some))})"), (*before, *some, *after))
-
-
-def index_fault(sql: sqlite3.Connection) -> str | None:
-    """Why the full-text index `words` does not fit the texts that it was made from; None if it does."""
-    try:
-        sql.execute("INSERT INTO words(words, rank) VALUES ('integrity-check', 1)")
-    except sqlite3.DatabaseError as error:
-        return str(error)
-    return None
 
 
 _BUSY_S = 60.0  # how long another program (an SQLite shell) may hold the database before we give up

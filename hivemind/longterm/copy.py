@@ -12,8 +12,9 @@ from hivemind.fs.database import Sql, select_among
 from hivemind.longterm.entry import as_micros
 from hivemind.longterm.errors import LongtermError
 from hivemind.longterm.namespace import Namespace, decoded, shown
-from hivemind.longterm.rows import ALIVE, PLACES, VectorTable, drop_expired, space_for, span
+from hivemind.longterm.rows import ALIVE, PLACES, drop_expired, space_for, span
 from hivemind.longterm.store import MemoryStore
+from hivemind.search import Nearness
 
 __all__ = ["copy_memories"]
 
@@ -100,9 +101,7 @@ def _write(into: Sql, space: int, offset: int, page: Sequence[Any]) -> None:
     )
 
 
-def _belongings(
-    sql: Sql, first: int, last: int, now: int, into: Sql, vectors: VectorTable, offset: int
-) -> Counter[str]:
+def _belongings(sql: Sql, first: int, last: int, now: int, into: Sql, vectors: Nearness, offset: int) -> Counter[str]:
     """Copy what belongs to a page's entries."""
 
     def of(table: str, columns: str, key: str = "seq") -> list[Any]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Sequence
-from typing import Any, Protocol
+from typing import Any
 
 from hivemind.embedding import Embedder, EmbedderUnavailable
 from hivemind.fs.database import Sql, select_among
@@ -34,15 +34,6 @@ def _dimension_of(embedder: object) -> Any:
     return getattr(embedder, "dimension", None)
 
 
-class Said(Protocol):
-    """What has a content, and the content's digest."""
-
-    @property
-    def content(self) -> str: ...
-    @property
-    def digest(self) -> bytes: ...
-
-
 class Embeddings(Meanings):
     """The embedder of a store, or that there is none; `dimension` is what embeddings must have. Of entries, which are short,
     sentences find more than finer parts do."""
@@ -61,16 +52,14 @@ class Embeddings(Meanings):
         """The name of the model that vectors are of; UNNAMED for those that callers give while there is no embedder."""
         return UNNAMED if self.embedder is None else self.embedder.name
 
-    def meanings(self, sql: Sql, drafts: Sequence[Draft]) -> tuple[list[Meaning], list[Draft]]:
-        """What is known already of each draft's meaning (for the others an empty one), and the drafts to ask about."""
-        found: list[Meaning] = []
-        missing: dict[bytes, Draft] = {}
-        for draft in drafts:
-            known = None if draft.vector is not None else self._known(sql, draft.digest)
-            found.append(known or Meaning(self.model))
-            if known is None and draft.vector is None:
-                missing[draft.digest] = draft
-        return found, list(missing.values())
+    def meanings(self, database: MemoryDatabase, drafts: Sequence[Draft]) -> list[Meaning]:
+        """What each draft means, as it is known already, else as the embedder says; where that fails, why. Of one that has a
+        vector of its caller nothing is asked. Never within a transaction."""
+        wanted = {draft.digest: draft for draft in drafts if draft.vector is None}
+        with database.read() as sql:
+            found = {digest: known for digest in wanted if (known := self._known(sql, digest)) is not None}
+        found |= self._ask_about([draft for digest, draft in wanted.items() if digest not in found])
+        return [Meaning(self.model) if draft.vector is not None else found[draft.digest] for draft in drafts]
 
     def _known(self, sql: Sql, digest: bytes) -> Meaning | None:
         known = self._contents.get(digest)
@@ -84,8 +73,7 @@ class Embeddings(Meanings):
             known = None if row is None else Meaning(self.model, row[0], row[1] or b"")
         return known
 
-    def embed(self, drafts: Sequence[Said]) -> dict[bytes, Meaning]:
-        """The meaning of each content by its digest; where the embedder fails, why. Never within a transaction."""
+    def _ask_about(self, drafts: Sequence[Draft]) -> dict[bytes, Meaning]:
         found: dict[bytes, Meaning] = {}
         for at in range(0, len(drafts), _AT_ONCE):
             some = drafts[at : at + _AT_ONCE]

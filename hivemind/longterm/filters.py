@@ -15,7 +15,7 @@ from hivemind.longterm.entry import as_micros
 from hivemind.longterm.errors import EntryInvalid, row_of
 from hivemind.longterm.validation import check_between, check_category, check_json, check_time
 
-__all__ = ["Condition", "Filter", "asked_in", "metadata_fits"]
+__all__ = ["ORDERED", "Condition", "Filter", "asked_in", "metadata_fits"]
 
 Condition = tuple[str, list[Any]]
 """A condition on the table `entries e`, with its parameters."""
@@ -96,8 +96,8 @@ def asked_in(wanted: str) -> Iterator[tuple[str, str, Any]]:
 
 
 def _test(sign: str, operand: Any) -> Callable[[Any, bool], bool]:
-    if sign in _ORDERED:
-        compare = _ORDERED[sign]
+    if sign in ORDERED:
+        compare = ORDERED[sign]
         return lambda value, there: there and _comparable(value, operand) and compare(value, operand)
     if sign in ("$in", "$nin"):
         if not isinstance(operand, list):
@@ -113,7 +113,7 @@ def _test(sign: str, operand: Any) -> Callable[[Any, bool], bool]:
     raise EntryInvalid(f"{sign!r} is no operator of a filter", mend="$eq $ne $gt $gte $lt $lte $in $nin $exists")
 
 
-_ORDERED: dict[str, Callable[[Any, Any], bool]] = {
+ORDERED: dict[str, Callable[[Any, Any], bool]] = {
     "$gt": operator.gt,
     "$gte": operator.ge,
     "$lt": operator.lt,

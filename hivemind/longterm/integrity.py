@@ -24,7 +24,7 @@ from hivemind.longterm.rows import (
 )
 from hivemind.longterm.validation import digest_of
 
-__all__ = ["StoreStatus", "problems", "rebuild", "status_from", "status_of"]
+__all__ = ["StoreStatus", "problems", "rebuild", "status_of"]
 
 NONSENSE = "what it holds makes no sense"
 """How the sentence about an entry ends that no rebuilding can mend."""
@@ -95,26 +95,20 @@ class StoreStatus:
         return asdict(self)
 
 
-def status_of(database: MemoryDatabase, sql: Sql, embeddings: Embeddings, now: int) -> StoreStatus:
-    """The state that a transaction sees, without what has expired. Looks at every entry."""
-    expired = expired_by_space(sql, now)
-    counts = sql.execute("SELECT id, entries FROM namespaces WHERE entries > 0").fetchall()
-    alive = [found for space, entries in counts if (found := entries - expired.get(space, 0)) > 0]
-    entries, spaces = sum(alive), len(alive)
-    pending = embeddings.backlog(database, now).waiting(sql, embeddings.model, embeddings.dimension)
-    (other,) = sql.execute(
-        "SELECT count(*) FROM vectors v JOIN entries e ON e.seq = v.key"
-        f" WHERE (v.model <> ? OR length(v.vector) <> ?) AND {ALIVE}",
-        (embeddings.model, 4 * embeddings.dimension, now),
-    ).fetchone()
-    return status_from(embeddings, entries, spaces, pending, other)
-
-
-def status_from(
-    embeddings: Embeddings, entries: int = 0, spaces: int = 0, pending: int = 0, other: int = 0
-) -> StoreStatus:
-    """The state of a store that has so much in it, in words; without more, of one whose database is not there yet."""
-    note = None
+def status_of(database: MemoryDatabase, embeddings: Embeddings, now: int) -> StoreStatus:
+    """The state of a database, without what has expired; where none was made yet, none is. Looks at every entry."""
+    alive, pending, other, note = list[int](), 0, 0, None
+    if database.path == ":memory:" or database.was_made:
+        with database.read() as sql:
+            expired = expired_by_space(sql, now)
+            counts = sql.execute("SELECT id, entries FROM namespaces WHERE entries > 0").fetchall()
+            alive = [found for space, entries in counts if (found := entries - expired.get(space, 0)) > 0]
+            pending = embeddings.backlog(database, now).waiting(sql, embeddings.model, embeddings.dimension)
+            (other,) = sql.execute(
+                "SELECT count(*) FROM vectors v JOIN entries e ON e.seq = v.key"
+                f" WHERE (v.model <> ? OR length(v.vector) <> ?) AND {ALIVE}",
+                (embeddings.model, 4 * embeddings.dimension, now),
+            ).fetchone()
     if embeddings.embedder is None:
         note = f"full-text search only: {HOW_TO_EMBED}"
     elif other:
@@ -127,4 +121,4 @@ def status_from(
             else f"{pending} entries wait for their embedding and are found by their words meanwhile"
         )
     model = None if embeddings.model == UNNAMED else embeddings.model
-    return StoreStatus(entries, spaces, model, embeddings.dimension, pending, other, note)
+    return StoreStatus(sum(alive), len(alive), model, embeddings.dimension, pending, other, note)

@@ -22,10 +22,9 @@ from hivemind.longterm.validation import Draft, check_key, check_name
 from hivemind.search import Nearness, keep_parts
 
 __all__ = [
-    "ALIVE", "INDEXES", "PLACES", "UNNAMED", "Meaning", "MemoryDatabase", "Upsert", "children_of", "delete_entry", "drop_expired",
-    "every", "expired_by_space", "fetch", "fetch_key", "history_of", "linked_from", "next_expiry",
-    "object_of", "set_link", "space_for", "space_of", "spaces_below", "span", "tables", "upsert", "with_vector",
-    "write_entry",
+    "ALIVE", "INDEXES", "PLACES", "UNNAMED", "Meaning", "MemoryDatabase", "Upsert", "drop_expired", "every",
+    "expired_by_space", "fetch", "fetch_key", "history_of", "object_of", "set_link", "space_for", "space_of",
+    "spaces_below", "span", "tables", "upsert", "with_vector", "write_entry",
 ]  # fmt: skip
 
 _COLUMNS = (
@@ -134,11 +133,6 @@ class WordIndex(Protocol):
         """New entries of a namespace reach the index at the end of this, all at once, and are not changed within."""
 
 
-class VectorTable(Nearness, Protocol):
-    def put(self, sql: Any, model: str, rows: Iterable[tuple[int, int, bytes]], /) -> None:
-        """Write packed vectors as (key, group, vector), replacing what these keys had."""
-
-
 class MemoryDatabase(Transactions[Any], Protocol):
     """Where entries are kept: what differs between SQLite and PostgreSQL. Both have the tables that longterm/README.md
     describes, and run the same statements on them; each finds words and vectors by its own means."""
@@ -150,7 +144,7 @@ class MemoryDatabase(Transactions[Any], Protocol):
     @property
     def words(self) -> WordIndex: ...
     @property
-    def vectors(self) -> VectorTable: ...
+    def vectors(self) -> Nearness: ...
     def close(self) -> None: ...
     def fits(self, wanted: str) -> Condition: ...
     def faults(self, sql: Any) -> Iterable[str]: ...
@@ -184,7 +178,7 @@ def write_entry(
     draft: Draft,
     meaning: Meaning,
     *,
-    vectors: VectorTable,
+    vectors: Nearness,
     now: int,
     new_id: Callable[[], str],
     expected: int | None = None,
@@ -265,7 +259,7 @@ def _check_parent(sql: Sql, space: int, parent_id: str | None, now: int) -> None
         raise EntryInvalid(f"no entry of this namespace has the id {parent_id!r}", mend="store the parent first")
 
 
-def _keep_meaning(sql: Sql, vectors: VectorTable, seq: int, draft: Draft, meaning: Meaning) -> None:
+def _keep_meaning(sql: Sql, vectors: Nearness, seq: int, draft: Draft, meaning: Meaning) -> None:
     vector = meaning.vector
     if draft.vector is not None:
         vector = pack(memoryview(draft.vector).cast("f"), len(draft.vector) // 4)
@@ -275,15 +269,6 @@ def _keep_meaning(sql: Sql, vectors: VectorTable, seq: int, draft: Draft, meanin
         keep_parts(sql, seq, meaning.model, meaning.parts if draft.vector is None else b"")
     elif not meaning.wanted:
         sql.execute("DELETE FROM vectors WHERE key = ?", (seq,))
-
-
-def delete_entry(sql: Sql, space: int, key: str, now: int) -> bool:
-    """Delete an entry with its history; False if there is none, or it had expired."""
-    rows = sql.execute(
-        "DELETE FROM entries WHERE space = ? AND key = ? RETURNING expires_at IS NULL OR expires_at > ?",
-        (space, key, now),
-    ).fetchall()
-    return rows == [(1,)]
 
 
 ALIKE = 0.95
@@ -306,7 +291,7 @@ class Upsert:
     now: int
 
 
-def upsert(sql: Sql, asked: Upsert, vectors: VectorTable, new_id: Callable[[], str]) -> UpsertMemoryResult:
+def upsert(sql: Sql, asked: Upsert, vectors: Nearness, new_id: Callable[[], str]) -> UpsertMemoryResult:
     """Store it, or say which entry says the same. Within a write, so that two processes cannot both be first."""
     alike = _alike(sql, asked, vectors)
     if alike is not None and asked.key is None and not asked.allow_duplicate:
@@ -384,12 +369,6 @@ def expired_by_space(sql: Sql, now: int) -> dict[int, int]:
     return dict(
         sql.execute("SELECT space, count(*) FROM entries WHERE expires_at <= ? GROUP BY space", (now,)).fetchall()
     )
-
-
-def next_expiry(sql: Sql) -> int | None:
-    """When the entry that expires first does, in microseconds; None if none will."""
-    (found,) = sql.execute("SELECT min(expires_at) FROM entries WHERE expires_at IS NOT NULL").fetchone()
-    return None if found is None else int(found)
 
 
 def object_of(text: str) -> dict[str, Any]:
@@ -486,42 +465,13 @@ def every(sql: Sql) -> Iterator[tuple[int, str, MemoryEntry | None]]:
 
 def history_of(sql: Sql, seq: int, entry: MemoryEntry) -> list[MemoryEntry]:
     """What an entry said, oldest first; the last one is what it says now."""
-    before = []
-    for content, metadata, category, importance, updated, expires, parent_id, links, version in sql.execute(
-        "SELECT content, metadata, category, importance, updated_at, expires_at, parent_id, links, version"
-        " FROM versions WHERE seq = ? ORDER BY version",
-        (seq,),
-    ):
-        with row_of(f"version {version} of entry {entry.key!r}"):
-            said = replace(
-                entry,
-                content=content,
-                metadata=object_of(metadata),
-                embedding=None,
-                category=category,
-                importance=importance,
-                updated_at=as_time(updated),
-                expires_at=None if expires is None else as_time(expires),
-                parent_id=parent_id,
-                links=object_of(links),
-                version=version,
-            )
-        before.append(said)
-    return [*before, entry]
-
-
-def children_of(sql: Sql, space: int, entry: MemoryEntry, now: int) -> list[MemoryEntry]:
-    """The entries of the namespace whose parent this is, oldest first."""
     rows = sql.execute(
-        f"SELECT e.seq FROM entries e WHERE e.parent_id = ? AND e.space = ? AND {ALIVE}", (entry.id, space, now)
+        "SELECT e.seq, e.id, n.path, e.key, h.content, h.metadata, e.created_at, h.updated_at, h.category, h.importance,"
+        " h.expires_at, h.version, h.parent_id, h.links, e.wants AND v.key IS NULL"
+        f"{_FROM} JOIN versions h ON h.seq = e.seq WHERE e.seq = ? ORDER BY h.version",
+        (seq,),
     )
-    return [child for _, child in sorted(fetch(sql, [seq for (seq,) in rows], now), key=lambda pair: pair[0])]
-
-
-def linked_from(sql: Sql, space: int, links: Mapping[str, str], now: int) -> dict[str, MemoryEntry]:
-    """The entries that links name, by relation; a link to what is not there (any more) is left out."""
-    found = {relation: fetch_key(sql, space, key, now) for relation, key in links.items()}
-    return {relation: pair[1] for relation, pair in found.items() if pair is not None}
+    return [*map(entry_of, rows), entry]
 
 
 def set_link(sql: Sql, seq: int, links: Mapping[str, str], relation: str, key: str | None) -> None:

@@ -14,7 +14,6 @@ from hivemind.longterm.entry import MemoryEntry, MemorySearchResult, as_time
 from hivemind.longterm.filters import Filter
 from hivemind.longterm.rows import ALIVE, PLACES, MemoryDatabase, fetch, object_of, span
 from hivemind.search import Confidence, Engine, Item, Query
-from hivemind.search.engine import Found
 from hivemind.search.item import told
 from hivemind.search.query import named_in
 from hivemind.search.ranking import Candidate, borne_out
@@ -101,7 +100,9 @@ def find(engine: Engine, database: MemoryDatabase, sql: Sql, asked: Asked) -> li
     else:
         hits, _ = engine.search(sql, source, asked.query, 4 * asked.limit, kept=_rule(asked))
         scored = [
-            (hit.id, hit.similarity, hit.score, hit.why, hit.confidence) for hit in hits if not _is_below(hit, asked)
+            (hit.id, hit.similarity, hit.score, hit.why, hit.confidence)
+            for hit in hits  # one that has no vector yet is not left out by a threshold
+            if not (asked.strict and hit.has_vector and hit.similarity < asked.threshold)
         ]
     entries = dict(fetch(sql, [seq for seq, *_ in scored], asked.now))
     found = [_result(entries[one[0]], *one[1:]) for one in scored]
@@ -116,11 +117,6 @@ def _rule(asked: Asked) -> Any:
         return borne_out(query, candidates, least * _FAINT)
 
     return kept
-
-
-def _is_below(hit: Found, asked: Asked) -> bool:
-    """Whether a threshold leaves a hit out; one that has no vector yet is not."""
-    return asked.strict and hit.has_vector and hit.similarity < asked.threshold
 
 
 class _Memories:

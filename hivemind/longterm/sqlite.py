@@ -9,8 +9,8 @@ import sqlite3
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
-from hivemind.embedding import VECTORS, Vectors, put_vectors
-from hivemind.fs.database import Database, Schema, faults, index_fault
+from hivemind.embedding import VECTORS, Vectors
+from hivemind.fs.database import Database, Schema, faults
 from hivemind.longterm.errors import LongtermError, StoreDamaged
 from hivemind.longterm.filters import Condition, metadata_fits
 from hivemind.longterm.rows import INDEXES, PLACES, span, tables
@@ -114,16 +114,12 @@ class _Words:
         sql.execute("DELETE FROM unindexed")
 
 
-class _Vectors(Vectors):
-    put = staticmethod(put_vectors)
-
-
 class MemoryFile(Database):
     """The database of memories in a SQLite file."""
 
     def __init__(self, path: str | os.PathLike[str], *, durable: bool = True) -> None:
         super().__init__(path, SCHEMA, durable=durable)
-        self.words, self.vectors = _Words(), _Vectors()
+        self.words, self.vectors = _Words(), Vectors()
 
     def fits(self, wanted: str) -> Condition:
         """The condition that an entry's metadata has what a filter asks for."""
@@ -131,9 +127,7 @@ class MemoryFile(Database):
 
     def faults(self, sql: sqlite3.Connection) -> Iterator[str]:
         """What SQLite itself finds wrong, one sentence each."""
-        yield from faults(sql)
-        if (error := index_fault(sql)) is not None:
-            yield f"the full-text index does not fit the contents ({error})"
+        return faults(sql, "contents")
 
     def rebuild_words(self, sql: sqlite3.Connection) -> None:
         """Rebuild the full-text index."""

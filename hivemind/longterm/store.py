@@ -29,20 +29,16 @@ from hivemind.longterm.entry import (
 )
 from hivemind.longterm.errors import EntryInvalid, LongtermError
 from hivemind.longterm.filters import Filter
-from hivemind.longterm.integrity import StoreStatus, problems, rebuild, status_from, status_of
+from hivemind.longterm.integrity import StoreStatus, problems, rebuild, status_of
 from hivemind.longterm.namespace import Namespace, check_namespace, check_prefix
 from hivemind.longterm.rows import (
     Meaning,
     MemoryDatabase,
     Upsert,
-    children_of,
-    delete_entry,
     drop_expired,
     fetch,
     fetch_key,
     history_of,
-    linked_from,
-    next_expiry,
     set_link,
     space_for,
     space_of,
@@ -205,10 +201,7 @@ class MemoryStore(DatabaseOwner):
         """What each means, as far as it can be found out now: outside any write, since an embedder may be slow."""
         if not embed:
             return [Meaning(self.embeddings.model, wanted=False) for _ in drafts]
-        with self.database.read() as sql:
-            known, missing = self.embeddings.meanings(sql, drafts)
-        found = self.embeddings.embed(missing)
-        return [found.get(draft.digest, one) for draft, one in zip(drafts, known, strict=True)]
+        return self.embeddings.meanings(self.database, drafts)
 
     def upsert_memory(
         self,
@@ -256,8 +249,11 @@ class MemoryStore(DatabaseOwner):
         path = check_namespace(namespace)
         check_key(key)
         with self._writing() as (sql, now):
-            space = space_of(sql, path)
-            return space is not None and delete_entry(sql, space, key, now)
+            rows = sql.execute(
+                "DELETE FROM entries WHERE space = ? AND key = ? RETURNING expires_at IS NULL OR expires_at > ?",
+                (space_of(sql, path), key, now),
+            ).fetchall()
+            return rows == [(1,)]
 
     def expire(self, namespace: Sequence[str], key: str, expires_at: datetime | None) -> bool:
         """Let an entry expire at another time, None: never. That is no new version of it; False if there is none."""
@@ -285,7 +281,7 @@ class MemoryStore(DatabaseOwner):
     def next_expiry(self) -> datetime | None:
         """When the entry that expires first does, which may be over already; None if none will."""
         with self.database.read() as sql:
-            found = next_expiry(sql)
+            (found,) = sql.execute("SELECT min(expires_at) FROM entries WHERE expires_at IS NOT NULL").fetchone()
         return None if found is None else as_time(found)
 
     @contextmanager
@@ -328,16 +324,22 @@ class MemoryStore(DatabaseOwner):
             return [] if found is None else history_of(sql, *found[1:])
 
     def linked(self, namespace: Sequence[str], key: str) -> dict[str, MemoryEntry]:
-        """The entries that this one links to, by relation."""
+        """The entries that this one links to, by relation; a link to what is not there (any more) is left out."""
         with self.database.read() as sql:
             found = self._find(sql, namespace, key)
-            return {} if found is None else linked_from(sql, found[0], found[2].links, self._now())
+            links = {} if found is None else found[2].links
+            entries = {relation: self._find(sql, namespace, other) for relation, other in links.items()}
+        return {relation: other[2] for relation, other in entries.items() if other is not None}
 
     def children(self, namespace: Sequence[str], key: str) -> list[MemoryEntry]:
         """The entries whose parent this one is, oldest first."""
         with self.database.read() as sql:
-            found = self._find(sql, namespace, key)
-            return [] if found is None else children_of(sql, found[0], found[2], self._now())
+            found, now = self._find(sql, namespace, key), self._now()
+            if found is None:
+                return []
+            own = "SELECT seq FROM entries WHERE parent_id = ? AND space = ?"
+            entries = dict(fetch(sql, [seq for (seq,) in sql.execute(own, (found[2].id, found[0]))], now))
+        return [entries[seq] for seq in sorted(entries)]
 
     def link(self, namespace: Sequence[str], key: str, relation: str, other: str | None) -> None:
         """Let an entry name another one of its namespace by a relation (`previous`, `next`, …); None: no longer.
@@ -450,25 +452,17 @@ class MemoryStore(DatabaseOwner):
         least = self.similarity_threshold if threshold is None else check_between(threshold, "threshold", -1, 1)
         check_text(query, "a query")
         most = check_whole(limit, "limit")
-        asked = self._query(paths, prefix, query, mode)
+        asked = Query(query)
+        if mode == "vector" and query.strip():
+            asked = Query(query, meaning=self.embeddings.meaning(query), model=self.embeddings.model)
+        elif query.strip():
+            with self.database.read() as sql:
+                names = parties(self.database, sql, self._spaces(sql, paths, prefix), query)
+            asked = Query(query, names) if mode == "text" else self.embeddings.query(query, names)
         with self.database.read() as sql:
-            spaces = self._spaces(sql, paths, prefix)
-            return find(
-                self._engine,
-                self.database,
-                sql,
-                Asked(spaces, asked, most, least, self._now(), mode, threshold is not None, narrowed),
-            )
-
-    def _query(self, paths: Sequence[Namespace], prefix: bool, query: str, mode: Mode) -> Query:
-        """What is asked: its meaning, unless words alone are to decide; who takes part, unless the query as it is is compared."""
-        if not query.strip():
-            return Query(query)
-        if mode == "vector":
-            return Query(query, meaning=self.embeddings.meaning(query), model=self.embeddings.model)
-        with self.database.read() as sql:
-            names = parties(self.database, sql, self._spaces(sql, paths, prefix), query)
-        return Query(query, names) if mode == "text" else self.embeddings.query(query, names)
+            spaces, strict = self._spaces(sql, paths, prefix), threshold is not None
+            wanted = Asked(spaces, asked, most, least, self._now(), mode, strict, narrowed)
+            return find(self._engine, self.database, sql, wanted)
 
     def _spaces(self, sql: Sql, paths: Sequence[Namespace], prefix: bool) -> Sequence[int]:
         """The numbers of namespaces that there are, or of all below them."""
@@ -507,10 +501,7 @@ class MemoryStore(DatabaseOwner):
 
     def status(self) -> StoreStatus:
         """How much it holds, by which model it is searched, what waits. Makes no database."""
-        if self.database.path != ":memory:" and not self.database.was_made:
-            return status_from(self.embeddings)
-        with self.database.read() as sql:
-            return status_of(self.database, sql, self.embeddings, self._now())
+        return status_of(self.database, self.embeddings, self._now())
 
     def check(self) -> list[str]:
         """What is wrong with the database, one sentence each; empty if it is sound. Reads all of it."""

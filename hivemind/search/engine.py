@@ -53,7 +53,10 @@ class Source(Protocol):
 
 
 class Nearness(Protocol):
-    """What finds vectors in a database by its own means: `hivemind.embedding.Vectors` in SQLite."""
+    """What keeps and finds vectors in a database by its own means: `hivemind.embedding.Vectors` in SQLite."""
+
+    def put(self, sql: Any, model: str, rows: Iterable[tuple[int, int, bytes]], /) -> None:
+        """Write packed vectors as (key, group, vector), replacing what these keys had."""
 
     def nearest(
         self, sql: Any, model: str, query: bytes, limit: int, groups: Collection[int] | None = None, /

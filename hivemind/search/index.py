@@ -16,7 +16,7 @@ from hivemind.boundary import boundary
 from hivemind.embedding import VECTORS, Embedder, EmbedderUnavailable
 from hivemind.errors import UserError
 from hivemind.frozen import frozen
-from hivemind.fs.database import Database, DatabaseOwner, Schema, faults, index_fault
+from hivemind.fs.database import Database, DatabaseOwner, Schema, faults
 from hivemind.search.answers import Confidence
 from hivemind.search.engine import Engine
 from hivemind.search.item import Item, told
@@ -84,7 +84,8 @@ class Index(DatabaseOwner):
         """Let an item say this, in place of what it said. Found by: `text`, `heading`, `labels`; also used: `speaker`,
         `session`, `time` (ISO 8601), `previous` and `next` (ids of the scope), `standing` (1; less for what is no longer in
         force). All that JSON can say is kept, and comes back with a hit."""
-        words = [_clean(str(fields.get(name, ""))) for name in _WORDS]
+        # half a character, which JSON can hold and a database cannot, is replaced
+        words = [str(fields.get(name, "")).encode("utf-8", "replace").decode() for name in _WORDS]
         kept = json.dumps({name: value for name, value in fields.items() if name not in _WORDS}, sort_keys=True)
         with self.database.write() as sql:
             row = sql.execute(
@@ -183,9 +184,7 @@ class Index(DatabaseOwner):
     def check(self) -> list[str]:
         """What is wrong with the tables, one sentence each; empty if they are sound. Reads all of it."""
         with self.database.write() as sql:  # the full-text index's own check is written as an insert
-            found = list(faults(sql))
-            if (error := index_fault(sql)) is not None:
-                found.append(f"the full-text index does not fit the items ({error})")
+            found = list(faults(sql, "items"))
             for what, rows in (
                 ("items belong to no scope", "items WHERE scope NOT IN (SELECT id FROM scopes)"),
                 ("items have no words", "items WHERE key NOT IN (SELECT rowid FROM words)"),
@@ -198,11 +197,6 @@ class Index(DatabaseOwner):
                 if count := sql.execute(f"SELECT count(*) FROM {rows}").fetchone()[0]:
                     found.append(f"{count} {what}")
             return found
-
-
-def _clean(text: str) -> str:
-    """Half a character, which JSON can hold and a database cannot, is replaced."""
-    return text.encode("utf-8", "replace").decode()
 
 
 def _new_key(sql: sqlite3.Connection, scope: str) -> int:

@@ -16,18 +16,18 @@ import os
 import secrets
 import sys
 import time
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Iterator, Sequence
 from contextlib import asynccontextmanager, contextmanager
 from datetime import UTC, datetime, timedelta
 from types import ModuleType
 from typing import Any, Literal
 
 import langgraph.store.memory
+from langchain_core.embeddings import Embeddings
 from langgraph.store.base import ensure_embeddings
 
 from hivemind.longterm import open_store
 from hivemind.longterm.langgraph import HivemindStore
-from hivemind.longterm.langgraph.store import LangChainEmbedder
 
 _slept = 0.0
 _really_sleep = asyncio.sleep
@@ -67,6 +67,17 @@ def _place(path: str) -> str:
     return _copies[path]
 
 
+class _LangChainEmbedder:
+    """Asks `embed_documents`."""
+
+    def __init__(self, embeddings: Embeddings, dimension: int) -> None:
+        self.embeddings, self.dimension = embeddings, dimension
+        self.name = f"langchain-{type(embeddings).__name__}-{dimension}"
+
+    def embed(self, texts: list[str]) -> Sequence[Sequence[float]]:
+        return self.embeddings.embed_documents(texts)
+
+
 class Standin(HivemindStore):
     """HivemindStore, made as those tests make theirs."""
 
@@ -75,7 +86,7 @@ class Standin(HivemindStore):
     def __init__(self, path: str = ":memory:", *, index: Any = None, ttl: Any = None) -> None:
         told = dict(index or {})
         self.embeddings = ensure_embeddings(told["embed"]) if index else None
-        embedder = None if self.embeddings is None else LangChainEmbedder(self.embeddings, told["dims"])
+        embedder = None if self.embeddings is None else _LangChainEmbedder(self.embeddings, told["dims"])
         fields = told.get("fields") or told.get("text_fields")
         super().__init__(open_store(_place(path), embedder, clock=_clock), fields=fields, ttl=ttl, mode=self.order)
         self.index_config = told or None

@@ -7,18 +7,16 @@ import hashlib
 import json
 import logging
 import operator
-import os
 import threading
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from datetime import timedelta
-from typing import Any, Literal, Self
+from typing import Any, Literal
 
-from langchain_core.embeddings import Embeddings
 from langgraph.store.base import (
     BaseStore,
     GetOp,
-    IndexConfig,
     InvalidNamespaceError,
     Item,
     ListNamespacesOp,
@@ -29,7 +27,6 @@ from langgraph.store.base import (
     SearchItem,
     SearchOp,
     TTLConfig,
-    ensure_embeddings,
     get_text_at_path,
     tokenize_path,
 )
@@ -37,32 +34,13 @@ from langgraph.store.base import (
 from hivemind.embedding import EmbedderUnavailable
 from hivemind.errors import UserError
 from hivemind.longterm.entry import MemoryEntry
-from hivemind.longterm.store import MemoryStore, open_store
+from hivemind.longterm.filters import ORDERED
+from hivemind.longterm.store import MemoryStore
 
-__all__ = ["HivemindStore", "LangChainEmbedder"]
-
-
-class LangChainEmbedder:
-    """Asks `embed_documents`; equal names mean comparable vectors, so the name says the class, its model and dimension."""
-
-    def __init__(self, embeddings: Embeddings, dimension: int) -> None:
-        self.embeddings = embeddings
-        self.dimension = dimension
-        model = getattr(embeddings, "model", None) or getattr(embeddings, "model_name", None) or ""
-        self.name = f"langchain-{type(embeddings).__name__}-{model}-{dimension}"
-
-    def embed(self, texts: list[str]) -> Sequence[Sequence[float]]:
-        return self.embeddings.embed_documents(texts)
+__all__ = ["HivemindStore"]
 
 
-_OPERATORS: dict[str, Callable[[Any, Any], bool]] = {
-    "$eq": operator.eq,
-    "$ne": operator.ne,
-    "$gt": operator.gt,
-    "$gte": operator.ge,
-    "$lt": operator.lt,
-    "$lte": operator.le,
-}
+_OPERATORS: dict[str, Callable[[Any, Any], bool]] = {"$eq": operator.eq, "$ne": operator.ne, **ORDERED}
 
 
 def check_labels(op: Op) -> None:
@@ -176,22 +154,13 @@ class HivemindStore(BaseStore):
         self._swept_enough = threading.Event()
         self._paths = [path if path == "$" else tokenize_path(path) for path in fields or ["$"]]
 
-    @classmethod
-    def from_path(
-        cls, path: str | os.PathLike[str], *, index: IndexConfig | None = None, ttl: TTLConfig | None = None
-    ) -> Self:
-        """The store in a file (or `:memory:`), with LangGraph's own configuration of what is embedded, and by what."""
-        if index is None:
-            return cls(open_store(path, None), ttl=ttl)
-        embedder = LangChainEmbedder(ensure_embeddings(index["embed"]), index["dims"])
-        return cls(open_store(path, embedder), fields=index.get("fields"), ttl=ttl)
-
     def batch(self, ops: Iterable[Op]) -> list[Result]:
         """Do several operations; returns what each returns, in their order. Of several puts of one item the last counts.
 
         Warns where an event loop runs in this thread: it stands still meanwhile.
         """
-        if _is_in_a_loop():
+        with suppress(RuntimeError):  # there is none
+            asyncio.get_running_loop()
             warnings.warn(_HOLDS_UP, RuntimeWarning, stacklevel=3)
         results: list[Result] = []
         puts: dict[tuple[Namespace, str], PutOp] = {}
@@ -243,7 +212,7 @@ class HivemindStore(BaseStore):
             entry = self.store.get((_ITEMS, *op.namespace), op.key)
             if entry is not None and op.refresh_ttl and self._renews:
                 self._live_on([entry])
-            return None if entry is None else _item(entry)
+            return None if entry is None else Item(**_fields(entry))
         if isinstance(op, SearchOp):
             return self._search(op)
         if isinstance(op, ListNamespacesOp):
@@ -264,7 +233,7 @@ class HivemindStore(BaseStore):
         shown = scored[op.offset : wanted]
         if op.refresh_ttl and self._renews:
             self._live_on([entry for _, entry in shown])
-        return [_found(entry, score) for score, entry in shown]
+        return [SearchItem(**_fields(entry), score=score) for score, entry in shown]
 
     def _all(self, op: SearchOp, wanted: int) -> Iterator[MemoryEntry]:
         """The items below the prefix that fit the filter, what changed last first."""
@@ -355,35 +324,17 @@ class HivemindStore(BaseStore):
                     self.store.expire((_PARTS, *entry.namespace[1:]), _part(entry.key, number), expires)
 
 
-def _is_in_a_loop() -> bool:
-    try:
-        asyncio.get_running_loop()
-    except RuntimeError:
-        return False
-    return True
-
-
 def _part(key: str, number: int) -> str:
     """The key of one of an item's texts."""
     return f"{hashlib.sha256(key.encode()).hexdigest()}.{number}"
 
 
-def _item(entry: MemoryEntry) -> Item:
-    return Item(
-        value=dict(entry.metadata["value"]),
-        key=entry.key,
-        namespace=entry.namespace[1:],
-        created_at=entry.created_at,
-        updated_at=entry.updated_at,
-    )
-
-
-def _found(entry: MemoryEntry, score: float | None) -> SearchItem:
-    return SearchItem(
-        namespace=entry.namespace[1:],
-        key=entry.key,
-        value=dict(entry.metadata["value"]),
-        created_at=entry.created_at,
-        updated_at=entry.updated_at,
-        score=score,
-    )
+def _fields(entry: MemoryEntry) -> dict[str, Any]:
+    """What an item says, by the names that LangGraph has for it."""
+    return {
+        "value": dict(entry.metadata["value"]),
+        "key": entry.key,
+        "namespace": entry.namespace[1:],
+        "created_at": entry.created_at,
+        "updated_at": entry.updated_at,
+    }
