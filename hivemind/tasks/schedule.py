@@ -16,7 +16,7 @@ from pathlib import Path
 
 from pydantic import AwareDatetime
 
-from hivemind.boundary import Unreadable, boundary, read_input
+from hivemind.boundary import Unreadable, boundary
 from hivemind.errors import UserError
 from hivemind.frozen import frozen
 from hivemind.fs import DamagedRecord, Lock, create, load_value, make_folder, reached, save_value, set_aside
@@ -24,7 +24,7 @@ from hivemind.names import MAX_LENGTH, slug
 from hivemind.tasks.adding import compose
 from hivemind.tasks.every import Every
 from hivemind.tasks.form import Written, read_text
-from hivemind.tasks.inbox import Settings, is_task_name
+from hivemind.tasks.inbox import Settings, is_task_name, read_regular
 
 __all__ = ["Schedule", "Scheduled"]
 
@@ -172,8 +172,8 @@ class Schedule:
 
     def _read(self, path: Path, known: _Entry | None, now: datetime) -> tuple[Written, Every, _Entry]:
         """Raises UserError for what is no task, or says no time; OSError."""
-        changed = datetime.fromtimestamp(path.stat().st_mtime, UTC)
-        written = read_text(read_input(path, self._max_bytes), path.name)
+        raw, found = read_regular(str(path), path.name, self._max_bytes)
+        changed, written = datetime.fromtimestamp(found.st_mtime, UTC), read_text(raw, path.name)
         if written.form.every is None:
             raise UserError(
                 "has no every:", where=path, mend="say when the task comes again, or move it to tasks/inbox/"

@@ -177,6 +177,7 @@ def test_a_bad_file_is_said_and_the_others_go_on(hive: Hive):
     written(hive, "a.md", "---\nevery: 1h\nnonsense: 1\n---\nx\n")
     written(hive, "b.md", "no times at all\n")
     written(hive, "c.md", "---\nevery: 1h\n---\nWhat is new?\n")
+    (hive.layout.schedule / "d.md").symlink_to("c.md")
     assert hive.tasks.schedule.drop_due(MONDAY + timedelta(hours=1))[0] == ["c-20261123t070000z"]
     shown = run(
         ["--hive", str(hive.layout.root), "status", "--json"],
@@ -186,6 +187,7 @@ def test_a_bad_file_is_said_and_the_others_go_on(hive: Hive):
     schedule = {one["name"]: one for one in json.loads(shown.stdout)["schedule"]}
     assert "nonsense" in schedule["a.md"]["problem"]
     assert "every" in schedule["b.md"]["problem"]
+    assert "symbolic link" in schedule["d.md"]["problem"]
     assert schedule["c.md"]["every"] == "1h"
     assert schedule["c.md"]["last"].startswith("2026-11-23T07:00")
 
