@@ -82,7 +82,10 @@ def survey(hive: Parts, names: Collection[str]) -> Survey:
             parked.append((task.id, rest.reason)) if waits else busy.append(f"task {task.id}: {rest.reason}")
             continue
         if task.owner not in names:
-            parked.append((task.id, stuck.get(str(task.owner), f"its agent {task.owner} is not running")))
+            why = "nobody has claimed it: hivemind doctor --fix moves it to the inbox"
+            if task.owner is not None:
+                why = stuck.get(task.owner, f"its agent {task.owner} is not running")
+            parked.append((task.id, why))
             continue
         if rest is None or (rest.until is not None and rest.until <= soon) or _is_answered(hive, task.id):
             busy.append(f"task {task.id}")

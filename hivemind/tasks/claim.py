@@ -9,6 +9,7 @@ between is finished by the same agent, or given up for one that will not come ba
 from __future__ import annotations
 
 import json
+import logging
 import os
 import stat
 from collections.abc import Collection, Container, Iterator
@@ -43,6 +44,7 @@ from hivemind.tasks.folder import (
 )
 from hivemind.tasks.form import NoText, Written
 from hivemind.tasks.inbox import (
+    NOT_OURS,
     UNTRUSTED,
     Entry,
     Inbox,
@@ -50,6 +52,7 @@ from hivemind.tasks.inbox import (
     attachments,
     dropped_text,
     id_of,
+    is_ours,
     read_open,
     read_regular,
 )
@@ -59,6 +62,7 @@ from hivemind.tasks.task import FILES, Task, TaskProblem, TaskState
 
 __all__ = ["Claims", "Orphan", "Rejected", "Taken", "remove_ends", "rename"]
 
+_log = logging.getLogger(__name__)
 _BUILD = ".build"
 """The folder in `.claimed/AGENT/` in which a task's folder is made."""
 
@@ -487,13 +491,20 @@ class Claims:
 
     def finish_half_made(self, agent: str, incarnation: int) -> Iterator[Task]:
         """The tasks whose claim a crash interrupted, claimed to the end now."""
+        for path in self._half_made(agent):
+            task = self._resume(Taken(agent, path.name, os.fspath(path), None), incarnation)
+            if task is not None:
+                yield task
+
+    def _half_made(self, agent: str) -> list[Path]:
+        """The drops that an agent took and made no task of, by name; a folder that is closed by now stays there."""
         folder = Path(self.folder(agent))
         self._unbuild(folder)
-        for name in sorted(os.listdir(folder)):
-            if not name.startswith("."):
-                task = self._resume(Taken(agent, name, os.fspath(folder / name), None), incarnation)
-                if task is not None:
-                    yield task
+        found = [folder / name for name in sorted(os.listdir(folder)) if not name.startswith(".")]
+        closed = [path for path in found if path.is_dir() and not is_ours(path)]
+        for path in closed:
+            _log.warning("%s: %s; it goes on at the agent's next start", path, NOT_OURS)
+        return [path for path in found if path not in closed]
 
     def _unbuild(self, folder: Path) -> None:
         """Undo a folder that was being made: the drop lies beside it again, under its own name."""
@@ -623,10 +634,7 @@ class Claims:
         They go back to the inbox with their log, so that whoever claims them goes on; one whose result (or error) was
         written to the end goes on its last way to done/ (failed/).
         """
-        folder = Path(self.folder(agent))
-        self._unbuild(folder)
-        names = sorted(name for name in os.listdir(folder) if not name.startswith("."))
-        back = [self.put_back(folder / name) for name in names]
+        back = [self.put_back(path) for path in self._half_made(agent)]
         mine = [path for path, record in self._claims() if record and record.claim and record.claim.agent == agent]
         return back + [self._give_back(path) for path in mine]
 

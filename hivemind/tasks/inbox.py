@@ -57,6 +57,7 @@ ENDINGS = ("", ".md", ".txt", ".yaml", ".yml", ".markdown")
 NOT_OURS = "it may not be read and moved by the user of the hive"
 """What a dropped folder waits for whose owner has closed it, or something in it."""
 
+_NOT_MOVED = "only the user whose it is may move it out of a sticky folder: chmod -t tasks/inbox"
 _HEAD = 4096
 _NO_TEXTS = frozenset({"attempts", "error.md", "result.md", RECORD})
 """What the program itself may have put into a folder in the inbox."""
@@ -115,6 +116,18 @@ def id_of(name: str, folder: bool) -> str:
 def is_ours(folder: str | os.PathLike[str]) -> bool:
     """Whether a dropped folder may be read, and moved, for which it must be writable."""
     return os.access(folder, os.R_OK | os.W_OK | os.X_OK)
+
+
+def _may_leave(path: str, found: os.stat_result) -> bool:
+    """Whether this process may move it away: not what another user has put into a sticky folder of a third."""
+    folder = os.stat(os.path.dirname(path))
+    if not folder.st_mode & stat.S_ISVTX or os.geteuid() in (found.st_uid, folder.st_uid):
+        return True
+    try:
+        os.close(os.open(path, os.O_NOATIME | UNTRUSTED))  # which is refused to all but its owner and root
+    except OSError:
+        return False
+    return True
 
 
 def read_regular(path: str, shown: str, max_bytes: int) -> tuple[bytes, os.stat_result]:
@@ -302,7 +315,7 @@ class Inbox:
         try:
             listing = os.scandir(self._path)
         except FileNotFoundError:
-            raise UserError("is gone", where=self._path, mend="make it again with: hivemind init") from None
+            raise UserError("is gone", where=self._path, mend="hivemind doctor --fix makes it anew") from None
         with listing:
             for item in listing:
                 entry = known.get(item.name)
@@ -325,6 +338,12 @@ class Inbox:
 
     def _drop(self, path: str, name: str, is_file: bool, whole: bool = False) -> Drop:
         """Raises FileNotFoundError if it is gone."""
+        drop = self._look(path, name, is_file, whole)
+        if drop.found.st_uid == os.geteuid() or _may_leave(path, drop.found):
+            return drop
+        return drop._replace(entry=None, waits=_NOT_MOVED)
+
+    def _look(self, path: str, name: str, is_file: bool, whole: bool) -> Drop:
         if is_file:
             try:
                 file = os.open(path, UNTRUSTED)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import builtins
 import os
+import stat
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import replace
@@ -134,8 +135,9 @@ class Listing:
         there = []
         for name in names_in(folder):
             with suppress(FileNotFoundError):
-                if not name.startswith("."):
-                    there.append((os.lstat(folder / name), name))
+                found = os.lstat(folder / name)
+                if not name.startswith(".") and (stat.S_ISDIR(found.st_mode) or os.path.isdir(folder / name)):
+                    there.append((found, name))
         there.sort(key=lambda one: (one[0].st_ctime, one[1]))
         latest = there if most is None else there[max(0, len(there) - most) :]
         return filter(None, (self._summary(name, folder / name, state, found) for found, name in latest))
@@ -214,8 +216,10 @@ class Listing:
     # names alone
 
     def ignored(self) -> builtins.list[Ignored]:
-        """What lies in the inbox and is not taken for a task, and why; reads no file."""
-        found = ((name, ignored_why(name)) for name in sorted(names_in(self.layout.inbox)))
+        """What lies in the inbox, or in active/, and is not taken for a task, and why; reads no file."""
+        found = [(name, ignored_why(name)) for name in sorted(names_in(self.layout.inbox))]
+        stray = [name for name in sorted(names_in(self.layout.active)) if not (self.layout.active / name).is_dir()]
+        found += [(f"active/{name}", "it is not a folder") for name in stray if is_task_name(name)]
         return [Ignored(name, why) for name, why in found if why is not None]
 
     def counts(self) -> dict[str, int]:

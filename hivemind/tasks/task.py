@@ -113,7 +113,7 @@ class Said:
 
 @frozen
 class Ignored:
-    """A name in the inbox that is not taken for a task, and why."""
+    """A name in the inbox, or in active/, that is not taken for a task, and why."""
 
     name: str
     why: str

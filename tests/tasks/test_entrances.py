@@ -14,6 +14,7 @@ from hivemind.errors import UserError
 from hivemind.fs import move
 from hivemind.layout import Layout
 from hivemind.tasks import Tasks
+from hivemind.tasks.check import check_folders
 from tests.rights import as_anyone
 
 from .conftest import drop, in_process, opened
@@ -252,3 +253,61 @@ def test_a_folder_that_was_closed_after_it_was_looked_at_stops_nobody(layout: La
         move(source, target)
 
     in_process(work)
+
+
+def test_a_folder_that_is_closed_while_its_claim_is_unfinished_stops_nobody(layout: Layout) -> None:
+    for agent in ("scout", "clerk"):
+        (layout.claimed / agent / "closed").mkdir(parents=True)
+        (layout.claimed / agent / "closed/task.md").write_text("x")
+        (layout.claimed / agent / "closed").chmod(0)
+        (layout.claimed / agent / "taken.md").write_text("x")
+
+    def work() -> None:
+        as_anyone()
+        tasks = opened(layout)
+        assert [task.id for task in tasks.mine("scout", 1)] == ["taken"]
+        assert tasks.reclaim("clerk") == [layout.inbox / "taken.md"]
+        assert {found.where for found in check_folders(layout)} == {
+            layout.claimed / "clerk/closed",
+            layout.claimed / "scout/closed",
+        }
+        (layout.claimed / "scout/closed").chmod(0o700)
+        assert {task.id for task in opened(layout).mine("scout", 2)} == {"closed", "taken"}
+
+    in_process(work)
+
+
+def test_what_another_user_dropped_into_a_sticky_inbox_waits_and_the_rest_goes_on(layout: Layout) -> None:
+    drop(layout, "theirs.md", "x")
+    (layout.inbox / "folder").mkdir(mode=0o777)
+    (layout.inbox / "folder/task.md").write_text("x")
+    (layout.inbox / "link").symlink_to("theirs.md")
+    drop(layout, "mine.md", "x")
+    for path in (*(layout.inbox / name for name in ("theirs.md", "folder", "link")), layout.inbox):
+        os.chown(path, 4711, -1, follow_symlinks=False)
+    layout.inbox.chmod(0o1777)
+
+    def work() -> None:
+        as_anyone()
+        tasks = opened(layout, settle_ms=0)
+        assert [task.id for task in iter(lambda: tasks.claim("scout"), None)] == ["mine"]
+        assert {task.id for task in tasks.list("inbox") if "sticky" in str(task.waiting)} == {
+            "theirs",
+            "folder",
+            "link",
+        }
+
+    in_process(work)
+    tasks = opened(layout, settle_ms=0)  # root may move them
+    assert [task.id for task in iter(lambda: tasks.claim("scout"), None)] == ["folder", "theirs"]
+
+
+def test_a_stray_file_in_active_is_named_and_no_task(layout: Layout, tasks: Tasks) -> None:
+    (layout.active / "stray.txt").write_text("x")
+    (layout.active / "link").symlink_to("/nowhere")
+    (layout.active / "README.md").write_text("x")
+    assert tasks.list("active") == []
+    assert [(one.name, one.why) for one in tasks.ignored()] == [
+        ("active/link", "it is not a folder"),
+        ("active/stray.txt", "it is not a folder"),
+    ]

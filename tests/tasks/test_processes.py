@@ -13,6 +13,7 @@ from pathlib import Path
 
 import pytest
 
+from hivemind.errors import UserError
 from hivemind.fs import is_settled, move
 from hivemind.layout import Layout
 from hivemind.tasks import Tasks, TaskState
@@ -246,7 +247,7 @@ def test_a_name_over_whose_claim_a_process_was_killed_is_claimed_all_the_same(la
 
 def test_a_hive_without_its_inbox_says_so(layout: Layout, tasks: Tasks):
     layout.inbox.rmdir()
-    with pytest.raises(Exception, match="hivemind init"):
+    with pytest.raises(UserError, match="hivemind doctor --fix"):
         tasks.claim("scout")
     Path(layout.inbox).mkdir()
     assert tasks.claim("scout") is None
