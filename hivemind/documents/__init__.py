@@ -1,28 +1,44 @@
-"""Document memory: trees of text in one SQLite database, and the knowledge folder as such trees (spec 5, seed 003)."""
+"""Document memory: trees of text in one SQLite database, and the knowledge folder as such trees (spec 5, seed 003).
+
+The parts are imported when they are first named: a status that only counts passages need not read in what searches them.
+"""
 
 from __future__ import annotations
 
-from hivemind.documents.docmem import Docmem
-from hivemind.documents.edit import Version
-from hivemind.documents.importing import Letter
-from hivemind.documents.knowledge import Knowledge, SyncReport, files_below
-from hivemind.documents.node import (
-    CycleError,
-    DocmemError,
-    Node,
-    NodeNotFoundError,
-    OptimisticLockError,
-    ReadonlyError,
-    UnwritableError,
-)
-from hivemind.documents.passages import Citation, Passage, Verdict, how_far, verify
-from hivemind.documents.query import Hit
-from hivemind.documents.search import title_of
-from hivemind.documents.tree import Shown, Source
-from hivemind.embedding import Embedder
+from importlib import import_module
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from hivemind.documents.docmem import Docmem
+    from hivemind.documents.edit import Version
+    from hivemind.documents.importing import Letter
+    from hivemind.documents.knowledge import Knowledge, SyncReport, files_below
+    from hivemind.documents.node import (
+        CycleError,
+        DocmemError,
+        Node,
+        NodeNotFoundError,
+        OptimisticLockError,
+        ReadonlyError,
+        UnwritableError,
+    )
+    from hivemind.documents.passages import Citation, Passage, Verdict, verify
+    from hivemind.documents.progress import how_far, progress_of
+    from hivemind.documents.search import Hit, title_of
+    from hivemind.documents.tree import Shown, Source
 
 __all__ = [
-    "Citation", "CycleError", "Docmem", "DocmemError", "Embedder", "Hit", "Knowledge", "Letter", "Node",
-    "NodeNotFoundError", "OptimisticLockError", "Passage", "ReadonlyError", "Shown", "Source", "SyncReport",
-    "UnwritableError", "Verdict", "Version", "files_below", "how_far", "title_of", "verify",
+    "Citation", "CycleError", "Docmem", "DocmemError", "Hit", "Knowledge", "Letter", "Node", "NodeNotFoundError",
+    "OptimisticLockError", "Passage", "ReadonlyError", "Shown", "Source", "SyncReport", "UnwritableError", "Verdict",
+    "Version", "files_below", "how_far", "progress_of", "title_of", "verify",
 ]  # fmt: skip
+
+_PARTS = ("progress", "node", "tree", "edit", "passages", "search", "importing", "docmem", "knowledge")
+
+
+def __getattr__(name: str) -> object:
+    for part in _PARTS if name in __all__ else ():
+        module = import_module(f"{__name__}.{part}")
+        if name in module.__all__:
+            return getattr(module, name)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -32,9 +32,9 @@ from hivemind.documents.node import (
     shown,
 )
 from hivemind.documents.passages import BACKLOG, Passage
-from hivemind.documents.query import Hit, find_hits
+from hivemind.documents.progress import known_by_meaning
 from hivemind.documents.schema import SCHEMA, drop_lost_vectors, index, index_if_many, problems
-from hivemind.documents.search import WEIGHTS, find_passages, scored
+from hivemind.documents.search import WEIGHTS, Hit, find_hits, find_passages, scored
 from hivemind.documents.summaries import extract
 from hivemind.documents.toml import write_entries
 from hivemind.documents.tree import Shown, Source, show, source_of
@@ -422,14 +422,11 @@ class Docmem(DatabaseOwner):
         """Embed at most `limit` of what waits (see `Meanings.embed_waiting`), where it can be written."""
         return 0 if self.database.is_read_only else self.meanings.embed_waiting(self.database, BACKLOG, limit, **told)
 
-    def meaning(self, embedder: Embedder | None = None) -> tuple[int, int]:
-        """How many passages (and nodes from no file) are known by their meaning to an embedder (None: the store's own), and of
-        how many; (0, all) without one."""
-        embedder = embedder or self.meanings.embedder
+    def meaning(self) -> tuple[int, int]:
+        """How many passages (and nodes from no file) are known by their meaning, and of how many; (0, all) without an
+        embedder."""
         with self.database.read() as sql:
-            total = BACKLOG.size(sql)
-            left = total if embedder is None else BACKLOG.waiting(sql, embedder.name, embedder.dimension)
-        return total - left, total
+            return known_by_meaning(sql, self.meanings.embedder)
 
     def tagged(self, tag: str) -> list[Node]:
         """The nodes whose text has `@tag`, and documents labelled so, oldest first."""

@@ -7,7 +7,6 @@ import json
 import sqlite3
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from itertools import pairwise
 from operator import attrgetter
 from typing import Any, Literal
 
@@ -60,7 +59,12 @@ def free_order(sql: sqlite3.Connection, where: Where, target: Node, now: str, mo
         if where == "child":
             parent_id, here = target.id, float("inf")
         assert parent_id is not None
-        other = _beside(sql, parent_id, side, here, mover)
+        row = sql.execute(
+            f"SELECT order_value FROM nodes WHERE parent_id = ? AND order_value {side} ? AND id IS NOT ?"
+            f" ORDER BY order_value {'DESC' if side == '<' else 'ASC'} LIMIT 1",
+            (parent_id, here, mover),
+        ).fetchone()
+        other = None if row is None else float(row[0])
         if other is None or where == "child":
             order = here + 1.0 if side == ">" else here - 1.0
             if where == "child":
@@ -75,17 +79,6 @@ def free_order(sql: sqlite3.Connection, where: Where, target: Node, now: str, mo
         renumber(sql, parent_id, now)
         target = tree.get(sql, target.id)
     raise AssertionError("whole numbers have room between them")
-
-
-def _beside(sql: sqlite3.Connection, parent_id: str, side: str, order: float, mover: str | None) -> float | None:
-    """The nearest sibling's order on that side of `order`."""
-    direction = "DESC" if side == "<" else "ASC"
-    row = sql.execute(
-        f"SELECT order_value FROM nodes WHERE parent_id = ? AND order_value {side} ? AND id IS NOT ?"
-        f" ORDER BY order_value {direction} LIMIT 1",
-        (parent_id, order, mover),
-    ).fetchone()
-    return None if row is None else float(row[0])
 
 
 _RANKS = "SELECT id, row_number() OVER (ORDER BY order_value) AS rank FROM nodes WHERE parent_id = ?"
@@ -173,15 +166,14 @@ class Edit:
             raise DocmemError(f"node {target_id!r} is a root, nothing stands beside it", mend="append to it instead")
         return parent_id, free_order(self.sql, where, target, self.now, mover)
 
-    def refuse_cycle(self, node_id: str, parent_id: str | None, target_id: str) -> None:
-        """Raises CycleError if `parent_id` is the node or lies below it."""
-        if any(above == node_id for above, _ in tree.ancestors(self.sql, parent_id)):
-            raise CycleError(node_id, target_id)
-
     # -- writing ----------------------------------------------------------------------------------------------------
     def add(self, parent_id: str | None, order: float, draft: Draft) -> Node:
         """Write one new node. Raises DocmemError for an id that is taken."""
-        node = self.made(self.free_id(draft.id), parent_id, order, draft)
+        if draft.id is None:
+            (node_id,) = self.free_ids(1)
+        elif tree.find(self.sql, node_id := check_id(draft.id)) is not None:
+            raise DocmemError(f"there is a node {node_id!r} already", mend="choose another id, or none")
+        node = self.made(node_id, parent_id, order, draft)
         self.sql.execute(_INSERT, _row(node))
         self._tag(node.id, tags_in(node.text))
         return node
@@ -222,14 +214,6 @@ class Edit:
             found |= free
         return sorted(found)
 
-    def free_id(self, wanted: str | None = None) -> str:
-        """`wanted`, or a new short id; nothing has it yet. Raises DocmemError for one that is taken."""
-        if wanted is None:
-            return self.free_ids(1)[0]
-        if self.sql.execute("SELECT 1 FROM nodes WHERE id = ?", (check_id(wanted),)).fetchone():
-            raise DocmemError(f"there is a node {wanted!r} already", mend="choose another id, or none")
-        return wanted
-
     def change(self, node: Node, *, keep_version: bool = True, **changes: Any) -> Node:
         """Write the node with some fields changed; token count, hash, time, history and tags follow."""
         if "text" in changes:
@@ -240,7 +224,11 @@ class Edit:
         after = replace(node, **changes, updated_at=self.now)
         after = replace(after, hash=node_hash(after.parent_id, after.context, after.text, after.order_value))
         if keep_version and (worded or after.context != node.context):
-            self._keep_version(node)
+            self.sql.execute(
+                "INSERT INTO versions SELECT ?, coalesce(max(version), 0) + 1, ?, ?, ?, ?, ?, ?"
+                " FROM versions WHERE node_id = ?",
+                (node.id, node.text, *node.context, node.updated_at, node.hash, node.id),
+            )
         moved = (after.parent_id, after.order_value) != (node.parent_id, node.order_value)
         if moved:  # apart from the rest, because it costs two indexes
             place = (after.parent_id, after.order_value, after.updated_at, after.hash, after.id)
@@ -263,13 +251,6 @@ class Edit:
         if tags:
             self.sql.executemany("INSERT INTO tags VALUES (?, ?)", [(tag, node_id) for tag in sorted(tags)])
 
-    def _keep_version(self, node: Node) -> None:
-        self.sql.execute(
-            "INSERT INTO versions SELECT ?, coalesce(max(version), 0) + 1, ?, ?, ?, ?, ?, ?"
-            " FROM versions WHERE node_id = ?",
-            (node.id, node.text, *node.context, node.updated_at, node.hash, node.id),
-        )
-
     def remove(self, node_ids: Sequence[str]) -> None:
         """Delete nodes, given in reading order: children go before their parents (seed 003, *Delete*)."""
         self.sql.executemany("DELETE FROM nodes WHERE id = ?", ((node_id,) for node_id in reversed(node_ids)))
@@ -291,19 +272,15 @@ def move(edit: Edit, node_id: str, target_id: str, where: Where, expected_hash: 
     run = sticky_run(edit, node_id)
     movers = [node_id] if target_id in run else run  # beside what it is stuck to the node alone changes its place
     parent_id, order = edit.place(where, target_id, movers[0])
-    for member in run:
-        edit.refuse_cycle(member, parent_id, target_id)
-    if target_id == node_id:
+    above = {found for found, _ in tree.ancestors(edit.sql, parent_id)}
+    if target_id == node_id or not above.isdisjoint(run):
         raise CycleError(node_id, target_id)
-    _move_one(edit, movers[0], parent_id, order)
-    for previous, member in pairwise(movers):
-        _move_one(edit, member, *edit.place("after", previous, member))
+    for previous, member in zip((None, *movers), movers, strict=False):
+        if previous is not None:
+            parent_id, order = edit.place("after", previous, member)
+        edit.change(tree.get(edit.sql, member), parent_id=parent_id, order_value=order)
+        reached("documents.move.one")
     return tree.get(edit.sql, node_id)
-
-
-def _move_one(edit: Edit, node_id: str, parent_id: str, order: float) -> None:
-    edit.change(tree.get(edit.sql, node_id), parent_id=parent_id, order_value=order)
-    reached("documents.move.one")
 
 
 def sticky_run(edit: Edit, node_id: str) -> list[str]:

@@ -15,7 +15,7 @@ from hivemind.documents.classes import classify_thread
 from hivemind.documents.edit import Draft, Edit, park
 from hivemind.documents.formats import Outline
 from hivemind.documents.node import Context, Node
-from hivemind.documents.passages import drop_meanings, group
+from hivemind.documents.passages import group
 from hivemind.frozen import frozen
 from hivemind.fs import reached
 from hivemind.masking import mask
@@ -390,7 +390,8 @@ def write_places(
         rows.append((node_id, file_id, at, passage, piece.kind, *lines, gap, int(leads)))
     sql.executemany("INSERT OR REPLACE INTO places VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)", rows)
     after = _compositions(sql, file_id)
-    drop_meanings(sql, [lead for lead, members in before.items() if after.get(lead) != members])
+    others = [(lead,) for lead, members in before.items() if after.get(lead) != members]  # than they were
+    sql.executemany("DELETE FROM vectors WHERE key = (SELECT seq FROM nodes WHERE id = ?)", others)
 
 
 def _compositions(sql: sqlite3.Connection, file_id: int) -> dict[str, list[str]]:

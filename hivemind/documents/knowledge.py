@@ -61,12 +61,7 @@ class SyncReport:
     unchanged: int = 0
 
 
-@dataclass(slots=True)
-class _Work:
-    """What has to be done: files that look other than they were known, and names that are gone."""
-
-    changed: list[tuple[str, Stamp]] = field(default_factory=list)
-    gone: list[str] = field(default_factory=list)
+_Changed = list[tuple[str, Stamp]]
 
 
 @frozen
@@ -92,24 +87,22 @@ class Sync:
 
     def run(self, tops: Sequence[Path]) -> SyncReport:
         """Look, and if anything has changed read it in; gives what was found."""
-        work = self._look(tops)
-        if work == _Work():
+        changed, gone = self._look(tops)
+        if not changed and not gone:
             return self._report
         try:
             with self._turn():
                 self._report = SyncReport()
-                self._do(self._look(tops))  # again: who had the turn before us may have done it
+                self._do(*self._look(tops))  # again: who had the turn before us may have done it
         except UnwritableError:
-            if not self._says_the_same(work):
+            if gone or not self._say_the_same(changed):
                 raise
         return self._report
 
-    def _says_the_same(self, work: _Work) -> bool:
+    def _say_the_same(self, changed: _Changed) -> bool:
         """Whether the files that may have changed have not: very young ones look so, and the look cannot be noted down."""
-        if work.gone:
-            return False
         with self._docmem.database.read() as sql:
-            known = [(key, find_file(sql, key)) for key, _ in work.changed]
+            known = [(key, find_file(sql, key)) for key, _ in changed]
         try:
             return all(
                 old is not None
@@ -128,8 +121,9 @@ class Sync:
                 self._forget(key)
         return self._report.removed
 
-    def _look(self, tops: Sequence[Path]) -> _Work:
-        work, report = _Work(), self._report
+    def _look(self, tops: Sequence[Path]) -> tuple[_Changed, list[str]]:
+        """The files that look other than they were known, and the names of those that are gone."""
+        changed, gone, report = _Changed(), list[str](), self._report
         for top in tops:
             name = self._layout.relative(top)
             with self._docmem.database.read() as sql:
@@ -141,13 +135,13 @@ class Sync:
                     continue
                 old = known.pop(key, None)
                 if old is None or not old.is_unchanged(found):
-                    work.changed.append((key, Stamp.of(found)))
+                    changed.append((key, Stamp.of(found)))
                     continue
                 report.unchanged += 1
                 if old.note:
                     report.skipped[key] = old.note
-            work.gone += [key for key, old in known.items() if not old.is_gone]
-        return work
+            gone += [key for key, old in known.items() if not old.is_gone]
+        return changed, gone
 
     @contextmanager
     def _turn(self) -> Iterator[None]:
@@ -169,12 +163,12 @@ class Sync:
         finally:
             lock.release()
 
-    def _do(self, work: _Work) -> None:
-        total, done = sum(stamp.size for _, stamp in work.changed), 0
+    def _do(self, changed: _Changed, gone: Iterable[str]) -> None:
+        total, done = sum(stamp.size for _, stamp in changed), 0
         batch: list[_Read] = []
-        for at, (key, stamp) in enumerate(work.changed, 1):
+        for at, (key, stamp) in enumerate(changed, 1):
             if total >= _WORTH_TELLING and not batch:
-                self._tell(f"reading in files: {at} of {len(work.changed)}, {done // 10**6} of {total // 10**6} MB")
+                self._tell(f"reading in files: {at} of {len(changed)}, {done // 10**6} of {total // 10**6} MB")
             done += stamp.size
             if (read := self._read(key, stamp)) is not None:
                 batch.append(read)
@@ -185,7 +179,7 @@ class Sync:
                 self._take_in(batch)
                 batch = []
         self._take_in(batch)
-        for key in work.gone:
+        for key in gone:
             self._forget(key)
 
     def _read(self, key: str, stamp: Stamp) -> _Read | None:

@@ -8,7 +8,7 @@ import os
 import re
 import sqlite3
 from bisect import bisect_right
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import NamedTuple, Protocol
@@ -18,6 +18,7 @@ from hivemind.documents import tree
 from hivemind.documents.formats.extracted import Extract
 from hivemind.documents.formats.outline import Piece
 from hivemind.documents.formats.reading import decoded, format_of, read_bytes, read_extract
+from hivemind.documents.progress import MEANT
 from hivemind.errors import UserError
 from hivemind.frozen import frozen
 from hivemind.fs import open_inside
@@ -26,19 +27,9 @@ from hivemind.masking import mask
 from hivemind.search import Backlog, Confidence, Item
 
 __all__ = [
-    "BACKLOG", "Citation", "Part", "Passage", "Verdict", "drop_meanings", "group", "how_far", "lead_of", "passage_text",
+    "BACKLOG", "Citation", "Part", "Passage", "Verdict", "group", "lead_of", "passage_text",
     "read_file", "read_parts", "verify",
 ]  # fmt: skip
-
-_PER_SECOND = 10.0  # passages of some 200 tokens, by one core that is free: a guess, until it is measured
-
-
-def how_far(known: int, total: int, per_second: float = _PER_SECOND) -> str:
-    """How many passages are known by their meaning, in words, and how long the others may take."""
-    if known >= total:
-        return f"all {total:,} passages by meaning"
-    minutes = max(1, round((total - known) / per_second / 60))
-    return f"{known:,} of {total:,} passages by meaning, about {minutes:,} min left"
 
 
 def _meant(sql: sqlite3.Connection, seqs: Sequence[int]) -> dict[int, str]:
@@ -52,17 +43,10 @@ def _meant(sql: sqlite3.Connection, seqs: Sequence[int]) -> dict[int, str]:
 
 BACKLOG = Backlog(  # all vectors are of one group: a node may move to another document and keeps its vector
     key="n.seq",
-    rows="FROM nodes n LEFT JOIN places p ON p.node_id = n.id LEFT JOIN vectors v ON v.key = n.seq"
-    " WHERE n.text <> '' AND (p.node_id IS NULL OR p.leads)",
+    rows=MEANT,
     texts=_meant,
 )
 """Passages, and nodes from no file, are to have vectors."""
-
-
-def drop_meanings(sql: sqlite3.Connection, node_ids: Iterable[str]) -> None:
-    """Passages that these nodes led are others now."""
-    for node_id in node_ids:
-        sql.execute("DELETE FROM vectors WHERE key = (SELECT seq FROM nodes WHERE id = ?)", (node_id,))
 
 
 _ENOUGH, _MOST = 160, 260  # tokens: a passage that has so many is long enough, and with so many it is too long
@@ -169,7 +153,8 @@ def verify(passage: Citation, layout: Layout, roots: Iterable[Path] = ()) -> Ver
     since = " (the file has changed elsewhere since it was read)" if changed else ""
     if not passage.text.strip():
         return Verdict(False, "the quote is empty", None, changed)
-    found = [_place(text, at, passage.text, extract) for at in _occurrences(text, passage.text)]
+    places = re.finditer(re.escape(passage.text), text)
+    found = [_place(text, one.start(), passage.text, extract) for one in places]
     if not found:
         why = "the file has changed since it was read" if changed else "the file is the one that was read"
         return Verdict(False, f"the quote stands nowhere in {passage.path}; {why}", None, changed)
@@ -177,13 +162,6 @@ def verify(passage: Citation, layout: Layout, roots: Iterable[Path] = ()) -> Ver
     if passage.start_line <= first and last <= passage.end_line:
         return Verdict(True, f"stands at {passage.path}:{first}-{last}{since}", (first, last), changed)
     return Verdict(False, f"stands at lines {first}-{last}, not where it is cited{since}", (first, last), changed)
-
-
-def _occurrences(text: str, quote: str) -> Iterator[int]:
-    at = text.find(quote)
-    while at >= 0:
-        yield at
-        at = text.find(quote, at + len(quote))
 
 
 def _place(text: str, at: int, quote: str, extract: Extract | None) -> tuple[int, int]:

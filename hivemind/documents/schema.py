@@ -6,6 +6,7 @@ import sqlite3
 from collections.abc import Iterator
 
 from hivemind.documents.node import DamagedError, DocmemError, node_hash
+from hivemind.documents.progress import VERSION
 from hivemind.embedding import VECTORS
 from hivemind.fs.database import Schema, faults
 from hivemind.search import PARTS, TOKENIZER
@@ -40,8 +41,6 @@ def unindexed_ids(sql: sqlite3.Connection) -> list[str]:
     index_if_many(sql)
     return [row[0] for row in sql.execute("SELECT n.id FROM unindexed u JOIN nodes n ON n.seq = u.seq ORDER BY u.seq")]
 
-
-VERSION = 6
 
 _NODES = """
 CREATE TABLE nodes (

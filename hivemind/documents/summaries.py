@@ -126,7 +126,12 @@ def remove_summary(edit: Edit, summary_id: str, expected_hash: str | None) -> li
     if summary.parent_id is None or not summary_ids(edit.sql, [summary]):
         raise DocmemError(f"node {summary_id!r} is no summary")
     members = tree.children(edit.sql, summary_id)
-    fits = _fit_beside(edit, summary, members)
+    before, after = tree.siblings_around(edit.sql, summary)
+    fits = all(
+        (before is None or before.order_value < member.order_value)
+        and (after is None or member.order_value < after.order_value)
+        for member in members
+    )
     if fits:  # they kept the orders that they had before: those are theirs again
         edit.change(summary, order_value=edit.place("child", summary.parent_id)[1])
     previous = summary_id
@@ -137,16 +142,6 @@ def remove_summary(edit: Edit, summary_id: str, expected_hash: str | None) -> li
         reached("documents.summary.given_back")
     edit.remove([summary_id])
     return tree.get_many(edit.sql, [member.id for member in members])
-
-
-def _fit_beside(edit: Edit, summary: Node, members: Sequence[Node]) -> bool:
-    """Whether the members' orders lie between those of the summary's neighbours."""
-    before, after = tree.siblings_around(edit.sql, summary)
-    return all(
-        (before is None or before.order_value < member.order_value)
-        and (after is None or member.order_value < after.order_value)
-        for member in members
-    )
 
 
 @frozen

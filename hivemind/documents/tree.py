@@ -271,21 +271,15 @@ def show(sql: sqlite3.Connection, nodes: Sequence[Node]) -> Shown:
     What stood in one file one after the other has between it what stood between it there. A document that came from a
     file shows no title of its own: the file's first heading says it.
     """
-    whole = is_whole(sql, nodes)
-    form: Form = "full" if whole else "excerpt"
-    if not whole and all(first_child(sql, node.id) for node in nodes):
-        form = "outline"
-    return Shown(_joined(sql, nodes), form, tuple(nodes))
-
-
-def is_whole(sql: sqlite3.Connection, nodes: Sequence[Node]) -> bool:
-    """Whether the nodes are the first one and all below it. Looks at no more than that many."""
-    rows = sql.execute(
+    (there,) = sql.execute(  # no more is looked at than could be all of it
         "WITH RECURSIVE below(id) AS (SELECT ? UNION ALL SELECT n.id FROM below JOIN nodes n ON n.parent_id = below.id"
         " LIMIT ?) SELECT count(*) FROM below",
         (nodes[0].id, len(nodes) + 1),
-    )
-    return int(rows.fetchone()[0]) <= len(nodes)
+    ).fetchone()
+    form: Form = "full"
+    if there > len(nodes):
+        form = "outline" if all(first_child(sql, node.id) for node in nodes) else "excerpt"
+    return Shown(_joined(sql, nodes), form, tuple(nodes))
 
 
 def _joined(sql: sqlite3.Connection, nodes: Sequence[Node]) -> str:
@@ -294,16 +288,12 @@ def _joined(sql: sqlite3.Connection, nodes: Sequence[Node]) -> str:
     for node in nodes:
         row = sql.execute("SELECT file_id, number, gap FROM places WHERE node_id = ?", (node.id,)).fetchone()
         if row is not None and row[1] == 0 and len(nodes) > 1:
-            before = None if row is None else (row[0], 0, "")
+            before = (row[0], 0, "")
             continue
-        if parts:
-            parts.append(_between(before, row))
+        if parts and (before is None or row is None or before[0] != row[0]):
+            parts.append(_APART)
+        elif parts and before is not None:
+            parts.append(before[2] if row[1] == before[1] + 1 else _LEFT_OUT)
         parts.append(node.text)
         before = row
     return "".join(parts)
-
-
-def _between(before: tuple[int, int, str] | None, after: tuple[int, int, str] | None) -> str:
-    if before is None or after is None or before[0] != after[0]:
-        return _APART
-    return before[2] if after[1] == before[1] + 1 else _LEFT_OUT

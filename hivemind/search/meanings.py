@@ -41,10 +41,6 @@ class Backlog:
     put: Callable[[Any, str, list[tuple[int, int, bytes]]], None] = put_vectors
     kept: Callable[[Any, int], object] = lambda *_: None
 
-    def size(self, sql: Sql) -> int:
-        """How many rows there are, with a vector or without."""
-        return int(sql.execute(f"SELECT count(*) {self.rows}", (*self.given,)).fetchone()[0])
-
     def waiting(self, sql: Sql, model: str, dimension: int) -> int:
         """How many rows have no vector of the model."""
         rows, given = self._without(model, dimension)

@@ -166,14 +166,12 @@ def _under_way(hive: Parts, active: list[TaskSummary]) -> Iterator[str]:
 
 def _left_to_embed(hive: Parts, embedder: Embedder) -> str:
     """How far the documents are, where some of them are found by their words only as yet."""
-    if not hive.layout.documents_db.exists():  # a hive without documents does not wait for their room's import
+    if not hive.layout.documents_db.exists():
         return ""
-    from hivemind.documents import how_far
+    from hivemind.documents import how_far, progress_of
 
-    if not hive.documents.database.was_made:
-        return ""
     try:
-        known, total = hive.documents.meaning(embedder)
+        known, total = progress_of(hive.layout.documents_db, embedder)
     except UserError:  # it is damaged, or of another version: `doctor` and whoever searches say so
         return ""
     return "" if known >= total else f"; {how_far(known, total)}"

@@ -83,6 +83,21 @@ def test_what_another_process_has_written_is_found_at_once(path: Path) -> None:
         assert docmem.check() == []
 
 
+def test_who_only_counts_what_has_a_meaning_loads_nothing_that_searches(path: Path) -> None:
+    with open_at(path) as docmem:
+        docmem.create_root(text="penguins swim")
+        known, total = docmem.meaning()
+    code = (
+        "import sys; from hivemind.documents import progress_of; from hivemind.embedding import HashingEmbedder\n"
+        "told = progress_of(sys.argv[1], HashingEmbedder(64))\n"
+        "print(*told, *(name for name in sys.modules if name in ('hivemind.search', 'hivemind.documents.docmem')))\n"
+    )
+    found = subprocess.run(
+        [sys.executable, "-c", code, os.fspath(path)], check=True, timeout=60, capture_output=True, text=True
+    )
+    assert (found.stdout.split(), known, total) == (["4", "5"], 4, 5)
+
+
 def test_a_number_that_is_used_again_has_the_new_nodes_meaning(path: Path) -> None:
     with open_at(path) as docmem:
         root = docmem.roots()[0]

@@ -90,11 +90,10 @@ def pdf(raw: bytes, where: object) -> Extract:
         why = f"more than {MAX_MEMORY_BYTES >> 20} MiB of memory" if found.get("error") == "MemoryError" else ""
         why = f"its reading takes {why}" if why else found.get("error", "its reading broke off")
         raise DocmemError(f"cannot be read as PDF ({why})", where=where, mend=found.get("mend"))
-    return joined(_pdf_parts(found["pages"]), lambda: found["title"], where)
-
-
-def _pdf_parts(pages: list[str]) -> Iterator[Part]:
-    for number, page in enumerate(pages, 1):
-        for paragraph in re.split(r"\n[ \t]*\n", page):
-            if paragraph.strip():
-                yield Part("paragraph", 1, paragraph.strip(), (number, number))
+    paragraphs = (
+        Part("paragraph", 1, paragraph.strip(), (number, number))
+        for number, page in enumerate(found["pages"], 1)
+        for paragraph in re.split(r"\n[ \t]*\n", page)
+        if paragraph.strip()
+    )
+    return joined(paragraphs, lambda: found["title"], where)

@@ -151,11 +151,6 @@ class Outline:
             last = piece.end
         yield self.text[last:]
 
-    def rebuilt(self) -> str:
-        """The text again, from pieces and gaps."""
-        gaps = self.gaps()
-        return next(gaps) + "".join(self.text[p.start : p.end] + gap for p, gap in zip(self.pieces, gaps, strict=True))
-
 
 def line_starts(text: str) -> list[int]:
     """Offsets at which lines begin."""

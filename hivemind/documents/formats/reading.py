@@ -134,7 +134,10 @@ def _read(raw: bytes, path: str, count: Callable[[str], int]) -> Outline:
     values, body_line, note = _front_matter(text, path)
     pieces = markdown(text, body_line - 1)
     if body_line > 1:
-        pieces.insert(0, Piece("frontmatter", 1, 0, len(text[: _offset(text, body_line)].rstrip("\r\n"))))
+        pieces.insert(
+            0,
+            Piece("frontmatter", 1, 0, len("\n".join(text.split("\n", body_line - 1)[: body_line - 1]).rstrip("\r\n"))),
+        )
     found = _outline(path, text, form, _title(values, pieces, stem), _labels(values), pieces, note, count)
     return replace(found, values=values)
 
@@ -153,10 +156,9 @@ def _outline(
     outline.check(len(found), outline.MAX_PARTS, "parts", path)
     bodies = (text[piece.start : piece.end] for piece in found)
     tokens = tuple(known[body] if body in known else count(body) for body in bodies)
-    if places is None:
-        return Outline(text, form, title, labels, found, tokens, note)
-    starts = [piece.start for piece in pieces]
-    lines = tuple(places[bisect_right(starts, piece.start) - 1] for piece in found)
+    starts, lines = [piece.start for piece in pieces], None
+    if places is not None:
+        lines = tuple(places[bisect_right(starts, piece.start) - 1] for piece in found)
     return Outline(text, form, title, labels, found, tokens, note, lines)
 
 
@@ -169,16 +171,6 @@ def _front_matter(text: str, path: str) -> tuple[dict[str, Any], int, str | None
         return frontmatter.parse(head, path, first_line=2).values, body_line, None
     except UserError as error:  # it is still text that people can be referred to
         return {}, body_line, f"front matter: {error}"
-
-
-def _offset(text: str, line: int) -> int:
-    """Where a line begins, from 1; the end of the text for the one after the last."""
-    at = 0
-    for _ in range(line - 1):
-        at = text.find("\n", at) + 1
-        if not at:
-            return len(text)
-    return at
 
 
 def _title(values: dict[str, Any], pieces: Sequence[Piece], stem: str) -> str:
