@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import stat
+import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import asdict
@@ -27,7 +28,9 @@ __all__ = ["Found", "GraphIndex", "NodeHit"]
 
 _STATES = {True: "active", False: "folded", FLUSHED: "flushed"}
 _SUPERSEDED = 0.8  # how far such a node stands back
-_VERSION = 8
+_SHARE = 8
+"""An agent lists a folder of tasks that changes all the time for at most one part in so many of the time, all agents together."""
+_VERSION = 9
 _STATEMENTS = (
     """CREATE TABLE graphs (
         task TEXT PRIMARY KEY,  -- also the name of its scope
@@ -37,7 +40,12 @@ _STATEMENTS = (
         place TEXT NOT NULL     -- the folder, within the hive, that its task lies in
     )""",
     "CREATE INDEX graphs_place ON graphs(place)",
-    "CREATE TABLE places (place TEXT PRIMARY KEY, changed INTEGER NOT NULL)",  # of finished tasks, as they were listed
+    """CREATE TABLE places (
+        place TEXT PRIMARY KEY,
+        changed INTEGER NOT NULL,  -- as it was when it was listed
+        at REAL NOT NULL,          -- when that was, in seconds of the clock
+        cost REAL NOT NULL         -- seconds of processor time that it took
+    )""",
     "CREATE INDEX graphs_problem ON graphs(task) WHERE problem IS NOT NULL",
     *INDEX,
 )
@@ -84,7 +92,7 @@ def _changed(layout: Layout, place: str) -> int:
     """When names in a folder of tasks changed; 0 where it is not there. -1 for one that is looked through each time: where
     graphs are written, and while names changed a moment ago: a second change may hide."""
     folder = layout.root / place
-    if folder in (layout.inbox, layout.active):
+    if folder == layout.active:
         return -1
     try:
         changed = folder.stat().st_mtime_ns
@@ -95,8 +103,8 @@ def _changed(layout: Layout, place: str) -> int:
 
 def _sources(layout: Layout, place: str) -> Iterator[_Source]:
     """The graphs of the tasks in a folder. Costs a stat for each."""
-    with suppress(FileNotFoundError):
-        for name in sorted(os.listdir(layout.root / place)):
+    with suppress(FileNotFoundError), os.scandir(layout.root / place) as entries:
+        for name in sorted(one.name for one in entries if one.is_dir()):
             if (source := _source(layout, place, name)) is not None:
                 yield source
 
@@ -210,7 +218,8 @@ class GraphIndex:
         progress: Progress | None = None,
     ) -> Found:
         """The nodes of all tasks' graphs, or of one, that answer best; equal ones by task and number. With `over` no graph of an
-        active task is read for it, as those change with every turn, and no node is embedded, which agents do at rest.
+        active task is read for it, as those change with every turn, no node is embedded, which agents do at rest, and what
+        was just moved into a folder of many tasks may be found a little later.
 
         Any characters may stand in the query; one without words finds nothing by words. `progress` is told (read, of how
         many) while graphs are read. Raises GraphError for arguments that cannot be, and for a task without a graph.
@@ -261,12 +270,13 @@ class GraphIndex:
                 "SELECT problem FROM graphs WHERE problem IS NOT NULL AND (? IS NULL OR task = ?) ORDER BY task",
                 (task, task),
             ).fetchall()
-            places = dict(
-                sql.execute(
-                    "SELECT task, place FROM graphs WHERE task IN (SELECT value FROM json_each(?))",
-                    (json.dumps([hit.scope for hit in hits]),),
-                )
-            )
+            rows = sql.execute(
+                "SELECT task, place FROM graphs WHERE task IN (SELECT value FROM json_each(?))",
+                (json.dumps([hit.scope for hit in hits]),),
+            ).fetchall()
+        layout = self._layout
+        sources = {task: _source(layout, place, task) or _source_of(layout, task) for task, place in rows}
+        places = {task: source.place for task, source in sources.items() if source is not None}
         nodes = [
             NodeHit(
                 task=hit.scope,
@@ -291,16 +301,19 @@ class GraphIndex:
     # -- keeping up ----------------------------------------------------------------------------------------------
 
     def _refresh(self, task: str | None, progress: Progress | None, *, over: bool = False) -> int:
-        """Costs a stat for each task that is not finished or has a graph that could not be read, and one for each place of
-        finished ones, however much lies there: who writes such a graph refreshes the index."""
-        layout = self._layout
+        """Costs a stat for each task that is active or has a graph that could not be read, and one for each place of others,
+        however much lies there, unless names changed in it: who writes such a graph refreshes the index."""
+        layout, now, began = self._layout, time.time(), time.thread_time()
         looked: dict[str, int] = {}
         with self.database.read() as sql:
             if task is None:
-                listed = dict(sql.execute("SELECT place, changed FROM places"))
-                places = dict.fromkeys([*map(layout.relative, _places(layout)), *listed])
-                times = {one: _changed(layout, one) for one in places}
-                looked = {one: moment for one, moment in times.items() if moment < 0 or listed.get(one, 0) != moment}
+                listed = {place: row for place, *row in sql.execute("SELECT place, changed, at, cost FROM places")}
+                for place in dict.fromkeys([*map(layout.relative, _places(layout)), *listed]):
+                    before, at, cost = listed.get(place, (0, 0.0, 0.0))
+                    changed_at = _changed(layout, place)
+                    is_due = not over or not 0.0 <= now - at < _SHARE * cost
+                    if is_due and (changed_at < 0 or changed_at != before):
+                        looked[place] = changed_at
                 unread = sql.execute("SELECT place, task FROM graphs WHERE problem IS NOT NULL").fetchall()
                 sources = [_source(layout, *one) for one in unread]
                 sources += [one for place in looked for one in _sources(layout, place)]
@@ -313,15 +326,16 @@ class GraphIndex:
                 (json.dumps(list(looked)), json.dumps([task, *found])),
             )
             known = {name: row for name, *row in rows}
+        cost = time.thread_time() - began
         active = layout.relative(layout.active)
         changed = [
             one
             for name, one in found.items()
             if known.get(name, [""])[0] != one.stamp and not (over and one.place == active)
         ]
-        for at, source in enumerate(changed, 1):
+        for number, source in enumerate(changed, 1):
             if progress is not None:
-                progress(at, len(changed))
+                progress(number, len(changed))
             self._take(source)
             reached("graph.index.taken")
         moved = [(one.place, name) for name, one in found.items() if name in known and known[name][1] != one.place]
@@ -334,7 +348,10 @@ class GraphIndex:
                     self._put(name, {})
                     sql.execute("DELETE FROM graphs WHERE task = ?", (name,))
                 sql.executemany("UPDATE graphs SET place = ? WHERE task = ?", moved)
-                sql.executemany("INSERT OR REPLACE INTO places VALUES (?, ?)", looked.items())
+                sql.executemany(
+                    "INSERT OR REPLACE INTO places VALUES (?, ?, ?, ?)",
+                    [(place, changed_at, now, cost) for place, changed_at in looked.items()],
+                )
         return len(changed)
 
     def _take(self, source: _Source) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import shutil
 import time
+from itertools import count
 from pathlib import Path
 
 import pytest
@@ -67,6 +68,7 @@ def test_what_is_taken_back_or_deleted_is_not_found_in_the_archive(layout: Layou
 
 def test_a_search_looks_at_no_finished_task_where_none_came_or_went(layout: Layout, monkeypatch: pytest.MonkeyPatch):
     archived(layout, "t0")
+    written(layout.done / "other", "Sails are hoisted")
     long_ago = (time.time() - 60,) * 2
     for place in (layout.done, layout.archive / "2026-05/done"):
         os.utime(place, long_ago)
@@ -76,4 +78,28 @@ def test_a_search_looks_at_no_finished_task_where_none_came_or_went(layout: Layo
     lstat = os.lstat
     monkeypatch.setattr(os, "lstat", lambda path: looked.append(os.fspath(path)) or lstat(path))
     assert len(places(index)) == 3
-    assert looked == []
+    assert len(looked) == 3, "what was found is still there"
+
+
+def test_what_agents_ask_lists_a_folder_that_changes_all_the_time_for_a_part_of_the_time(
+    layout: Layout, monkeypatch: pytest.MonkeyPatch
+):
+    index, clock = GraphIndex(layout), [1_000.0]
+    monkeypatch.setattr(time, "time", lambda: clock[0])
+    monkeypatch.setattr(time, "thread_time", count().__next__)  # each look costs a second
+
+    def asked() -> set[str]:
+        return {hit.task for hit in index.find("keel steadies boat", over=True).hits}
+
+    assert asked() == {"t0", "t1", "t2"}
+    written(layout.done / "t3", "A keel number 3 steadies the boat")
+    shutil.rmtree(layout.done / "t0")
+    clock[0] += 5
+    assert asked() == {"t1", "t2"}, "it has just been listed; what is not there any more is not told"
+    clock[0] += 5
+    assert asked() == {"t1", "t2", "t3"}
+    written(layout.done / "t4", "A keel number 4 steadies the boat")
+    assert "t4" in places(index), "a person's search looks always"
+    written(layout.done / "t5", "A keel number 5 steadies the boat")
+    clock[0] -= 500
+    assert "t5" in asked(), "a clock that was set back puts nothing off"
