@@ -216,7 +216,8 @@ class Scheduler:
         if work.ended or work.handed:
             self.holding.drop(work)
             return
-        if finished:
+        interrupted = turn.taken_up or any(one.value.get("interrupted") for one in turn.results)
+        if finished or (turn.results and turn.problem is None and not interrupted):
             work.went_on()
         if turn.parking is not None:
             self.holding.park(work, turn.parking)

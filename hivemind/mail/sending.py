@@ -25,6 +25,7 @@ from hivemind.mail.compose import Draft, bounce, compose
 from hivemind.mail.header import one_line
 from hivemind.mail.maildir import Boxes, Maildir, Names, is_own, sort_key
 from hivemind.mail.message import DISK_FULL, SendReport
+from hivemind.mail.reading import MAX_BYTES
 from hivemind.mail.seal import Seal
 
 __all__ = ["Sender", "Sending", "SentMemo"]
@@ -222,6 +223,8 @@ class Sender:
         """Compose, seal and write it, with the copy in the sender's `.Sent`; without that copy nobody gets it."""
         sent = self.boxes.get(sending.sender, "sent")
         raw = self.seal.put(*compose(sending.draft))
+        if len(raw) > MAX_BYTES:
+            raise UserError(f"a message has at most {MAX_BYTES >> 20} MiB, this one {len(raw):,} bytes")
         try:
             staged = sent.stage(sending.base, raw, self.durable, keep=sent)
         except FileNotFoundError:  # the sender has no mailbox yet

@@ -110,7 +110,7 @@ class TaskRun:
             )
 
     def went_on(self) -> None:
-        """A step was finished: crashes are counted anew."""
+        """A step or a turn was finished: crashes are counted anew."""
         if self._kept.get("crashes"):
             self.keep("crashes", None)
 

@@ -41,9 +41,9 @@ class TaskFields(TypedDict, total=False):
     assignee: str | None
     role: str | None
     where: str | None
-    dependencies: Iterable[str]
+    dependencies: Iterable[str] | str
     deadline: datetime | str | None
-    steps: Iterable[TaskStep | Mapping[str, Any] | str]
+    steps: Iterable[TaskStep | Mapping[str, Any] | str] | str
     proof: str | None
     view: str | None
     max_tokens: int | None
@@ -69,7 +69,7 @@ class Adding:
         *,
         by: str = HUMAN,
         parent: str | None = None,
-        attachments: Iterable[Attached] = (),
+        attachments: Iterable[Attached] | str | os.PathLike[str] = (),
         files: Mapping[str, bytes] = MappingProxyType({}),
         **fields: Unpack[TaskFields],
     ) -> str:
@@ -81,9 +81,13 @@ class Adding:
         accept, and for an id that is taken.
         """
         by, text = check_maker(by), text or ""
+        if not isinstance(text, str):
+            raise TaskProblem(f"must be a text, not {type(text).__name__}", where="the text")
         given: dict[str, Any] = {**fields}
-        given["dependencies"] = [*fields.get("dependencies", ())] or None
-        given["steps"] = [as_written(step) for step in fields.get("steps", ())] or None
+        given["dependencies"] = _several(fields.get("dependencies", ()), str) or None
+        given["steps"] = [
+            as_written(step) for step in _several(fields.get("steps", ()), str, Mapping, TaskStep)
+        ] or None
         if (notify := fields.get("notify")) is not None:
             given["notify"] = [*notify] or "never"
         given = {key: value for key, value in given.items() if value is not None}
@@ -91,7 +95,7 @@ class Adding:
         head, body, _ = split(text)
         wanted = {**(parse(head, "the text", 2).values if head is not None else {}), **given}
         title = _title(compose(wanted, body))
-        beside = list(attachments)
+        beside = _several(attachments, str, os.PathLike)
         comes_again = wanted.get("every") is not None
         if comes_again and (by != HUMAN or parent is not None or beside):
             what = "every: goes without attachments" if beside else "only people make tasks that come again (every:)"
@@ -156,6 +160,11 @@ class Adding:
         except BaseException:
             shutil.rmtree(folder, ignore_errors=True)
             raise
+
+
+def _several(given: Any, *kinds: type) -> list[Any]:
+    """What was given, in a list: one thing of these kinds is one."""
+    return [given] if isinstance(given, kinds) else [*given]
 
 
 def _title(content: bytes) -> str:

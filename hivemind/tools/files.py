@@ -10,7 +10,7 @@ from contextlib import ExitStack
 from io import StringIO
 from typing import Any
 
-from pydantic import Field
+from pydantic import ConfigDict, Field
 
 from hivemind.coordination.reservations import check_pattern, escape, overlap
 from hivemind.masking import MASK, Masker
@@ -57,10 +57,12 @@ class ReadFile(Arguments):
 
 
 class WriteFile(Arguments):
+    model_config = ConfigDict(json_schema_extra={"required": ["path", "text"]})
+
     path: str = Field(
         description="relative to your worktree or the task's folder, or knowledge/…, or a root that may be written"
     )
-    text: str | None = Field(None, description="the whole text; left out: the answers found so far")
+    text: str | None = Field(None, description="the whole text")
     step: str | None = None
 
 
@@ -195,7 +197,7 @@ def _wrote(result: Mapping[str, Any]) -> str:
 def write_file(session: Session, arguments: WriteFile) -> dict[str, Any]:
     """Write a whole text file, into the task's folder unless the path says knowledge/… or a root open for writing."""
     target = writable(session, arguments.path)
-    text = session.work.draft("") if arguments.text is None else arguments.text
+    text = _answers(session, arguments) if arguments.text is None else arguments.text
     with target.reserved(session, "write_file"):
         if arguments.text is not None and MASK in text:
             _refuse_mask(session, target, read_text(session, target.place) if target.exists else "", text)
@@ -210,6 +212,14 @@ def write_file(session: Session, arguments: WriteFile) -> dict[str, Any]:
         receipt = {"kind": "LINK", "text": session.hive.layout.relative(target.place.path), "digest": digest}
         session.hive.steps.capture(step.id, receipt, **session.shown(step))
     return {"path": shown, "digest": digest, "bytes": len(text.encode())}
+
+
+def _answers(session: Session, arguments: WriteFile) -> str:
+    """What a `write:` step without a text writes: the answers found so far. Raises ToolProblem for any other file."""
+    todo = session.step(arguments.step).todo if arguments.step is not None else None
+    if todo is None or todo.kind != "write" or todo.argument != {"path": arguments.path}:
+        raise ToolProblem("write_file: text is missing")
+    return session.work.draft("")
 
 
 def _edited(result: Mapping[str, Any]) -> str:

@@ -20,6 +20,7 @@ __all__ = ["MAILBOX_TOOLS", "MAIL_TOOLS"]
 
 MAX_LISTED = 50
 _LETTERS = 6
+_NAMED = 20
 
 
 class SendMail(Arguments):
@@ -86,7 +87,10 @@ def _send(session: Session, to: list[str], subject: str, body: str, **told: Any)
         raise until_there_is_room()
     if report.failed:
         missing = "; ".join(f"{name}: {why}" for name, why in report.failed.items())
-        raise ToolProblem(f"not delivered to {missing}", mend="send it again: who has it does not get it twice")
+        mend = "send it again: who has it does not get it twice"
+        if report.failed.keys() <= {*report.bounced}:
+            mend = f"there are {', '.join([HUMAN, *sorted(session.hive.agents)][:_NAMED])}"
+        raise ToolProblem(f"not delivered to {missing}", mend=mend)
     return {"message_id": report.message_id, "delivered": list(report.delivered)}
 
 

@@ -4,9 +4,12 @@ waits for and goes on once that is mended. Nothing that was damaged is thrown aw
 from __future__ import annotations
 
 import json
+import os
 import shutil
+import sys
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from dataclasses import replace
 from itertools import cycle
 from pathlib import Path
 from typing import Any
@@ -16,13 +19,13 @@ import pytest
 from hivemind import Hive
 from hivemind.agent.agent import Agent
 from hivemind.errors import UserError
-from hivemind.minds import Action, Thought
-from hivemind.presence.identity import take_name
+from hivemind.minds import Action, Thought, Turn
+from hivemind.presence.identity import announce, take_name
 from hivemind.presence.status import read_status
 from hivemind.swarm.preflight import preflight
 from hivemind.swarm.process import Life
 from hivemind.taskrun.task_run import MAX_CRASHES
-from tests.agent.conftest import Crew, doing, until_idle
+from tests.agent.conftest import Crew, Mind, doing, until_idle
 from tests.waiting import until
 
 HINTS = {"status.json", "heartbeat", "tasks.queue"}
@@ -231,6 +234,41 @@ def test_a_task_over_which_five_processes_died_fails_and_says_so(crew: Crew):
         successor.scheduler.close()
         agent._bell.close()
         successor._bell.close()
+    assert f"ended {MAX_CRASHES} times" in (crew.root / "tasks/failed/t/error.md").read_text()
+
+
+def next_life(crew: Crew, think: Callable[[Turn], Thought]) -> Agent:
+    """The agent's next process, after the last one died over the task without a word."""
+    for dead in crew._agents:
+        dead._bell.close()
+    crew._agents.clear()
+    hive = Hive.open(crew.root)
+    agent = Agent(hive, "ada", announce(hive.journal, "ada", os.getpid()))
+    agent.mind = Mind(think)
+    agent.scheduler.holding.resume("t")
+    crew._agents.append(agent)
+    return agent
+
+
+def test_deaths_with_a_finished_turn_between_them_end_no_task(crew: Crew):
+    crew.drop("Do it.")
+    crew.start(doing(("list_files", {}))).cycle()
+    for _life in range(MAX_CRASHES + 2):
+        assert next_life(crew, doing(("list_files", {}))).cycle()
+    assert (crew.root / "tasks/active/t").exists()
+
+
+def test_a_mind_whose_command_kills_its_process_each_time_loses_its_task(crew: Crew):
+    crew.agent_file("role: analyst\ncommands: [printf]\n")
+    crew.drop("Do it.")
+    killing = doing(("run_command", {"command": ["printf", "x"]}))
+    agent = crew.start(killing)
+    for _life in range(MAX_CRASHES):
+        tool = agent.tools["run_command"]
+        agent.tools["run_command"] = replace(tool, use=lambda *_: sys.exit("killed"))
+        with pytest.raises(SystemExit):
+            until_idle(agent)
+        agent = next_life(crew, killing)
     assert f"ended {MAX_CRASHES} times" in (crew.root / "tasks/failed/t/error.md").read_text()
 
 

@@ -306,3 +306,13 @@ def test_files_are_listed_by_a_glob(crew: Crew) -> None:
         result = use("list_files", path="knowledge", glob=glob)["result"]
         assert [path.removeprefix("knowledge/") for path in result["files"]] == expected
     assert "braces" in use("list_files", path="knowledge", glob="*.{py,md}")["error"]
+
+
+def test_a_file_is_not_written_without_a_text(crew: Crew) -> None:
+    path = crew.root / "knowledge/boats.md"
+    path.write_text("oak\n")
+    [action] = tried(crew, ("write_file", {"path": "knowledge/boats.md"}))
+    assert "text is missing" in action["error"]
+    assert path.read_text() == "oak\n"
+    assert TOOLS["write_file"].schema()["parameters"]["required"] == ["path", "text"]
+    assert TOOLS["write_file"].schema()["parameters"]["properties"]["text"]["type"] == "string"

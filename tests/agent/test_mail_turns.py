@@ -16,7 +16,7 @@ from hivemind.minds.scripted import thought_from
 from hivemind.swarm.idle import survey
 from hivemind.swarm.overview import overview
 from hivemind.taskrun.waits import LONGEST_PAUSE_S, Rest
-from tests.agent.conftest import Crew, doing, until_idle, using_tools
+from tests.agent.conftest import Crew, doing, hands, until_idle, using_tools
 from tests.fs.children import run_child, start_child
 from tests.fs.small_disk import fill, small_disk
 
@@ -492,3 +492,11 @@ def test_what_is_said_to_a_task_in_hand_is_told_at_its_next_turn_whatever_other_
     assert agent.scheduler.focus.work is not None
     assert "Paint it blue." in (crew.root / "tasks/active/t/messages.jsonl").read_text()
     assert len(agent.scheduler.letters) == 5
+
+
+def test_a_letter_to_nobody_is_answered_with_the_names_that_there_are(crew: Crew) -> None:
+    crew.agent_file("role: coder\n", "bob")
+    refused = hands(crew)("send_mail", to=["bbo"], body="Hello?")["error"]
+    assert "did you mean bob?" in refused
+    assert "there are human, ada, bob" in refused
+    assert "again" not in refused

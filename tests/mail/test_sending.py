@@ -14,6 +14,7 @@ from hivemind.fs import Doorbell
 from hivemind.layout import Layout
 from hivemind.mail import Mail, SendReport
 from hivemind.mail.maildir import Maildir
+from hivemind.mail.reading import MAX_BYTES
 from hivemind.mail.sending import SentMemo
 from tests.fs.children import run_child, start_child
 from tests.fs.small_disk import small_disk
@@ -320,3 +321,10 @@ def test_flags_set_by_a_mail_program_meanwhile_are_kept(tmp_path: Path, mail: Ma
     assert os.path.basename(found.path) == entry.base + ":2,FST"
     os.unlink(found.path)
     assert box.flag(entry, "R") is None
+
+
+def test_a_message_that_nobody_could_read_is_refused_and_reaches_nobody(tmp_path: Path, mail: Mail) -> None:
+    for id_ in (None, "long@hive"):
+        with pytest.raises(UserError, match="at most 32 MiB"):
+            mail.send("alice", ["bob"], "s", "b" * MAX_BYTES, message_id=id_)
+    assert _files(tmp_path, "bob") == _files(tmp_path, "alice", ".Sent/cur") == []

@@ -8,10 +8,12 @@ import shutil
 import time
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from hivemind.errors import UserError
+from hivemind.frontmatter import parse, split
 from hivemind.layout import Layout
 from hivemind.tasks import Parked, Task, TaskMoved, TaskProblem, Tasks, TaskState
 
@@ -280,3 +282,22 @@ def test_what_a_power_cut_left_of_a_logs_last_line_is_set_aside_when_the_task_en
         "whole"
     ]
     assert "cut in the mid" in (folder / "messages.jsonl.torn").read_text()
+
+
+def test_one_path_one_id_and_one_step_are_taken_as_one(layout: Layout, tasks: Tasks, tmp_path: Path) -> None:
+    file = tmp_path / "leak.txt"
+    file.write_text("drip\n")
+    for number, given in enumerate((str(file), file)):
+        task_id = tasks.add("look", id=f"t{number}", attachments=given, dependencies="other", steps="Where?")
+        folder = layout.inbox / task_id
+        assert [path.name for path in (folder / "attachments").iterdir()] == ["leak.txt"]
+        head, _, _ = split((folder / "task.md").read_text())
+        assert head is not None
+        said = parse(head, "the text", 2).values
+        assert said == {"id": task_id, "dependencies": ["other"], "steps": ["Where?"]}
+
+
+@pytest.mark.parametrize("text", [5, b"x"])
+def test_a_task_that_is_no_text_is_refused_in_words(tasks: Tasks, text: Any) -> None:
+    with pytest.raises(UserError, match="must be a text, not"):
+        tasks.add(text)
