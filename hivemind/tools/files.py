@@ -217,7 +217,7 @@ def write_file(session: Session, arguments: WriteFile) -> dict[str, Any]:
 def _answers(session: Session, arguments: WriteFile) -> str:
     """What a `write:` step without a text writes: the answers found so far. Raises ToolProblem for any other file."""
     todo = session.step(arguments.step).todo if arguments.step is not None else None
-    if todo is None or todo.kind != "write" or todo.argument != {"path": arguments.path}:
+    if todo is None or todo.kind != "write" or todo.argument != {"path": arguments.path, "text": None}:
         raise ToolProblem("write_file: text is missing")
     return session.work.draft("")
 

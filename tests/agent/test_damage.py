@@ -264,8 +264,8 @@ def test_a_mind_whose_command_kills_its_process_each_time_loses_its_task(crew: C
     killing = doing(("run_command", {"command": ["printf", "x"]}))
     agent = crew.start(killing)
     for _life in range(MAX_CRASHES):
-        tool = agent.tools["run_command"]
-        agent.tools["run_command"] = replace(tool, use=lambda *_: sys.exit("killed"))
+        killed = replace(agent.tools["run_command"], use=lambda *_: sys.exit("killed"))
+        agent.tools = {**agent.tools, "run_command": killed}
         with pytest.raises(SystemExit):
             until_idle(agent)
         agent = next_life(crew, killing)
