@@ -89,7 +89,7 @@ def test_the_store_passes_langgraphs_own_tests(
             "TMPDIR": os.fspath(tmp_path),  # their databases' locks would stay in the one of all
             **where,
         },
-        capture_output=True, text=True, timeout=240, check=False,
+        capture_output=True, text=True, timeout=900, check=False,
     )  # fmt: skip
     assert ended.returncode == 0, ended.stdout[-3000:] + ended.stderr[-1000:]
     assert " passed" in ended.stdout
