@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import importlib
 import math
-import sys
 from array import array
 from collections.abc import Callable, Sequence
 from functools import partial
@@ -85,7 +84,7 @@ def pack(vector: Sequence[float], dimension: int) -> bytes:
     length = math.hypot(*vector)
     if not math.isfinite(length) or length == 0.0:
         raise ValueError(f"a vector of the length {length}")
-    return _little(array("f", (value / length for value in vector))).tobytes()
+    return array("f", (value / length for value in vector)).tobytes()
 
 
 def _pack_all(numpy: Any, vectors: Sequence[Sequence[float]], dimension: int) -> list[bytes]:
@@ -100,15 +99,9 @@ def _pack_all(numpy: Any, vectors: Sequence[Sequence[float]], dimension: int) ->
     return [row.tobytes() for row in (matrix / lengths[:, None]).astype("<f4")]
 
 
-def _little(values: array[float]) -> array[float]:
-    if sys.byteorder == "big":
-        values.byteswap()
-    return values
-
-
 def unpack(packed: bytes) -> array[float]:
     """The numbers of a packed vector."""
-    return _little(array("f", packed))
+    return array("f", packed)
 
 
 def embed_packed(embedder: Embedder, texts: Sequence[str]) -> list[bytes]:

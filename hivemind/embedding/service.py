@@ -82,16 +82,11 @@ def listen(folder: str, kind: str) -> socket.socket:
 def connect(folder: str, kind: str, silent_s: float) -> Connection:
     """A connection to the process that serves. Raises OSError if nobody listens."""
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM | socket.SOCK_CLOEXEC) as plain:
-        _limit(plain, silent_s)
+        limit = struct.pack("ll", int(silent_s), int(silent_s % 1 * 1e6))
+        for option in (socket.SO_RCVTIMEO, socket.SO_SNDTIMEO):  # what takes longer raises BlockingIOError
+            plain.setsockopt(socket.SOL_SOCKET, option, limit)
         plain.connect(os.path.join(folder, f"{kind}.socket"))
         return _connection(plain)
-
-
-def _limit(plain: socket.socket, seconds: float) -> None:
-    """Let a read or write that takes longer raise BlockingIOError."""
-    limit = struct.pack("ll", int(seconds), int(seconds % 1 * 1e6))
-    for option in (socket.SO_RCVTIMEO, socket.SO_SNDTIMEO):
-        plain.setsockopt(socket.SOL_SOCKET, option, limit)
 
 
 def _connection(plain: socket.socket) -> Connection:

@@ -42,7 +42,7 @@ def copy_memories(
     """
     if not source.database.was_made:
         raise LongtermError("no memories are there", where=source.database.path, mend="check the path")
-    now, copied = as_micros(source.now()), Counter[str]()
+    now, copied, marks = as_micros(source.now()), Counter[str](), ", ".join("?" * (2 + len(_ENTRY.split(", "))))
     with target.database.write() as into, source.database.read() as sql:
         drop_expired(into, now, sys.maxsize)
         spaces = sql.execute("SELECT id, path, entries FROM namespaces WHERE entries > 0 ORDER BY id").fetchall()
@@ -62,7 +62,10 @@ def copy_memories(
             with target.database.words.filled(into, there):
                 while page := _page(sql, first, last, now):
                     _check_ids(into, target, [entry_id for _, entry_id, *_ in page])
-                    _write(into, there, offset, page)
+                    into.executemany(
+                        f"INSERT INTO entries(seq, space, {_ENTRY}) VALUES ({marks})",
+                        [(seq + offset, there, *row, bool(wants), parent) for seq, *row, wants, parent in page],
+                    )
                     copied += _belongings(sql, page[0][0], page[-1][0], now, into, target.database.vectors, offset)
                     copied["entries"] += len(page)
                     progress(copied["entries"], total)
@@ -91,14 +94,6 @@ def _check_ids(into: Sql, target: MemoryStore, ids: Sequence[str]) -> None:
             where=target.database.path,
             mend="what was copied before under another name is not copied again",
         )
-
-
-def _write(into: Sql, space: int, offset: int, page: Sequence[Any]) -> None:
-    marks = ", ".join("?" * (2 + len(_ENTRY.split(", "))))
-    into.executemany(
-        f"INSERT INTO entries(seq, space, {_ENTRY}) VALUES ({marks})",
-        [(seq + offset, space, *row, bool(wants), parent) for seq, *row, wants, parent in page],
-    )
 
 
 def _belongings(sql: Sql, first: int, last: int, now: int, into: Sql, vectors: Nearness, offset: int) -> Counter[str]:

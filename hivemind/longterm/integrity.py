@@ -10,14 +10,14 @@ from typing import Any
 from hivemind.frozen import frozen
 from hivemind.fs.database import Sql
 from hivemind.longterm.embeddings import HOW_TO_EMBED, Embeddings
-from hivemind.longterm.entry import MemoryEntry
 from hivemind.longterm.errors import StoreDamaged
 from hivemind.longterm.rows import (
     ALIVE,
+    ENTRIES,
     PLACES,
     UNNAMED,
     MemoryDatabase,
-    every,
+    entry_of,
     expired_by_space,
     history_of,
     with_vector,
@@ -42,25 +42,18 @@ def problems(database: MemoryDatabase, sql: Sql) -> Iterator[str]:
     for key, content, digest in sql.execute("SELECT key, content, digest FROM entries"):
         if isinstance(content, str) and digest != digest_of(content):
             yield f"entry {key!r}: its digest does not fit its content"
-    for seq, key, entry in every(sql):
-        if entry is None or not _is_read_whole(sql, seq, entry):
-            yield f"entry {key!r}: {NONSENSE}"
+    for row in sql.execute(f"{ENTRIES} ORDER BY e.seq"):
+        try:
+            history_of(sql, row[0], entry_of(row))
+            with_vector(sql, row[0])
+        except StoreDamaged:
+            yield f"entry {row[3]!r}: {NONSENSE}"
     (lost,) = sql.execute("SELECT count(*) FROM vectors WHERE key NOT IN (SELECT seq FROM entries)").fetchone()
     if lost:
         yield f"{lost} vectors belong to no entry"
     (lost,) = sql.execute("SELECT count(*) FROM parts WHERE seq NOT IN (SELECT key FROM vectors)").fetchone()
     if lost:
         yield f"the parts of {lost} entries belong to no vector"
-
-
-def _is_read_whole(sql: Sql, seq: int, entry: MemoryEntry) -> bool:
-    """Whether its earlier versions and its embedding make sense."""
-    try:
-        history_of(sql, seq, entry)
-        with_vector(sql, seq)
-    except StoreDamaged:
-        return False
-    return True
 
 
 def rebuild(database: MemoryDatabase, sql: Sql) -> None:

@@ -15,7 +15,6 @@ __all__ = [
     "check_prefix",
     "decoded",
     "encoded",
-    "is_below",
     "named",
     "shown",
     "text_problem",
@@ -73,11 +72,6 @@ def decoded(text: str) -> Namespace:
         if not isinstance(found, list) or not all(isinstance(part, str) for part in found):
             raise TypeError("no array of texts")
         return tuple(found)
-
-
-def is_below(namespace: Namespace, prefix: Namespace) -> bool:
-    """Whether the namespace is the prefix itself or lies below it, part by part."""
-    return namespace[: len(prefix)] == prefix
 
 
 def shown(namespace: Namespace) -> str:

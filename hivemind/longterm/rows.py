@@ -15,23 +15,24 @@ from hivemind.embedding import pack
 from hivemind.frozen import frozen
 from hivemind.fs.database import Sql, Transactions, select_among
 from hivemind.longterm.entry import Action, Embedding, MemoryEntry, UpsertMemoryResult, as_time
-from hivemind.longterm.errors import EntryInvalid, StoreDamaged, VersionConflict, row_of
+from hivemind.longterm.errors import EntryInvalid, VersionConflict, row_of
 from hivemind.longterm.filters import Condition
-from hivemind.longterm.namespace import Namespace, decoded, encoded, is_below
+from hivemind.longterm.namespace import Namespace, decoded, encoded
 from hivemind.longterm.validation import Draft, check_key, check_name
 from hivemind.search import Nearness, keep_parts
 
 __all__ = [
-    "ALIVE", "INDEXES", "PLACES", "UNNAMED", "Meaning", "MemoryDatabase", "Upsert", "drop_expired", "every",
+    "ALIVE", "ENTRIES", "INDEXES", "PLACES", "UNNAMED", "Meaning", "MemoryDatabase", "Upsert", "drop_expired", "entry_of",
     "expired_by_space", "fetch", "fetch_key", "history_of", "object_of", "set_link", "space_for", "space_of",
     "spaces_below", "span", "tables", "upsert", "with_vector", "write_entry",
 ]  # fmt: skip
 
-_COLUMNS = (
-    "e.seq, e.id, n.path, e.key, e.content, e.metadata, e.created_at, e.updated_at, e.category, e.importance,"
+ENTRIES = (
+    "SELECT e.seq, e.id, n.path, e.key, e.content, e.metadata, e.created_at, e.updated_at, e.category, e.importance,"
     " e.expires_at, e.version, e.parent_id, e.links, e.wants AND v.key IS NULL"
+    " FROM entries e JOIN namespaces n ON n.id = e.space LEFT JOIN vectors v ON v.key = e.seq"
 )
-_FROM = " FROM entries e JOIN namespaces n ON n.id = e.space LEFT JOIN vectors v ON v.key = e.seq"
+"""The statement that returns all entries, as `entry_of` reads them."""
 ALIVE = "(e.expires_at IS NULL OR e.expires_at > ?)"
 """The condition under which an entry has not expired; its parameter is the time now."""
 
@@ -299,7 +300,15 @@ def upsert(sql: Sql, asked: Upsert, vectors: Nearness, new_id: Callable[[], str]
         said = f"not stored: {other!r} says the same already (similarity {similarity:.2f})"
         return UpsertMemoryResult(False, other_id, "duplicate", said, other, other)
     key = asked.key if asked.key is not None else new_id()
-    draft = _with_the_rest(sql, asked.space, key, asked)
+    names = ("metadata", "category", "importance", "expires_at", "parent_id", "links")
+    row = sql.execute(
+        f"SELECT {', '.join(names)} FROM entries e WHERE e.space = ? AND e.key = ? AND {ALIVE}",
+        (asked.space, key, asked.now),
+    ).fetchone()
+    draft = asked.fresh
+    if row is not None:  # what was not said stays as it is in the entry that is updated
+        kept = {name: old for name, old in zip(names, row, strict=True) if name not in asked.said}
+        draft = replace(asked.draft, **kept)
     _, entry_id, action = write_entry(
         sql, asked.space, key, draft, asked.meaning, vectors=vectors, now=asked.now, new_id=new_id
     )
@@ -311,19 +320,6 @@ def upsert(sql: Sql, asked: Upsert, vectors: Nearness, new_id: Callable[[], str]
     if alike is not None:
         message += f"; {alike[1]!r} says nearly the same (similarity {alike[2]:.2f})"
     return UpsertMemoryResult(True, entry_id, action, message, key, None if alike is None else alike[1])
-
-
-def _with_the_rest(sql: Sql, space: int, key: str, asked: Upsert) -> Draft:
-    """What was not said stays as it is in the entry that is updated."""
-    row = sql.execute(
-        "SELECT metadata, category, importance, expires_at, parent_id, links FROM entries"
-        " WHERE space = ? AND key = ? AND (expires_at IS NULL OR expires_at > ?)",
-        (space, key, asked.now),
-    ).fetchone()
-    if row is None:
-        return asked.fresh
-    names = ("metadata", "category", "importance", "expires_at", "parent_id", "links")
-    return replace(asked.draft, **{name: old for name, old in zip(names, row, strict=True) if name not in asked.said})
 
 
 def _alike(sql: Sql, asked: Upsert, vectors: Nearness) -> tuple[str, str, float] | None:
@@ -383,7 +379,7 @@ def object_of(text: str) -> dict[str, Any]:
 
 
 def entry_of(row: tuple[Any, ...]) -> MemoryEntry:
-    """The entry that a row of `_COLUMNS` says. Raises StoreDamaged for one that makes no sense."""
+    """The entry that a row of ENTRIES says. Raises StoreDamaged for one that makes no sense."""
     _, entry_id, path, key, content, metadata, created, updated, category, importance, expires, *rest = row
     version, parent_id, links, pending = rest
     with row_of(f"entry {key!r}"):
@@ -418,7 +414,8 @@ def spaces_below(sql: Sql, prefix: Namespace, now: int) -> list[tuple[int, Names
     expired = expired_by_space(sql, now)
     rows = sql.execute("SELECT id, path, entries FROM namespaces WHERE entries > 0")
     found = ((space, decoded(path)) for space, path, entries in rows if entries > expired.get(space, 0))
-    return sorted(((space, one) for space, one in found if is_below(one, prefix)), key=lambda pair: pair[1])
+    below = ((space, one) for space, one in found if one[: len(prefix)] == prefix)
+    return sorted(below, key=lambda pair: pair[1])
 
 
 def span(space: int) -> tuple[int, int]:
@@ -428,15 +425,13 @@ def span(space: int) -> tuple[int, int]:
 
 def fetch_key(sql: Sql, space: int, key: str, now: int) -> tuple[int, MemoryEntry] | None:
     """(seq, entry) under a key, unless it has expired."""
-    row = sql.execute(
-        f"SELECT {_COLUMNS}{_FROM} WHERE e.space = ? AND e.key = ? AND {ALIVE}", (space, key, now)
-    ).fetchone()
+    row = sql.execute(f"{ENTRIES} WHERE e.space = ? AND e.key = ? AND {ALIVE}", (space, key, now)).fetchone()
     return None if row is None else (row[0], entry_of(row))
 
 
 def fetch(sql: Sql, seqs: Iterable[int], now: int) -> Iterator[tuple[int, MemoryEntry]]:
     """(seq, entry) of those that are there and have not expired, in no order."""
-    for row in select_among(sql, f"SELECT {_COLUMNS}{_FROM} WHERE e.seq IN KEYS AND {ALIVE}", seqs, after=[now]):
+    for row in select_among(sql, f"{ENTRIES} WHERE e.seq IN KEYS AND {ALIVE}", seqs, after=[now]):
         yield row[0], entry_of(row)
 
 
@@ -454,24 +449,15 @@ def with_vector(sql: Sql, seq: int) -> Embedding | None:
         return Embedding.read(array("f", given or own or b""), digest, given=given is not None)
 
 
-def every(sql: Sql) -> Iterator[tuple[int, str, MemoryEntry | None]]:
-    """(seq, key, entry) of all that there are, expired ones too; None for one that makes no sense."""
-    for row in sql.execute(f"SELECT {_COLUMNS}{_FROM} ORDER BY e.seq"):
-        try:
-            yield row[0], row[3], entry_of(row)
-        except StoreDamaged:
-            yield row[0], row[3], None
-
-
 def history_of(sql: Sql, seq: int, entry: MemoryEntry) -> list[MemoryEntry]:
     """What an entry said, oldest first; the last one is what it says now."""
     rows = sql.execute(
         "SELECT e.seq, e.id, n.path, e.key, h.content, h.metadata, e.created_at, h.updated_at, h.category, h.importance,"
-        " h.expires_at, h.version, h.parent_id, h.links, e.wants AND v.key IS NULL"
-        f"{_FROM} JOIN versions h ON h.seq = e.seq WHERE e.seq = ? ORDER BY h.version",
+        " h.expires_at, h.version, h.parent_id, h.links, false FROM entries e JOIN namespaces n ON n.id = e.space"
+        " JOIN versions h ON h.seq = e.seq WHERE e.seq = ? ORDER BY h.version",
         (seq,),
     )
-    return [*map(entry_of, rows), entry]
+    return [*(replace(entry_of(row), pending=entry.pending) for row in rows), entry]
 
 
 def set_link(sql: Sql, seq: int, links: Mapping[str, str], relation: str, key: str | None) -> None:

@@ -98,7 +98,14 @@ def find(engine: Engine, database: MemoryDatabase, sql: Sql, asked: Asked) -> li
             (seq, cosine, cosine, f"meaning {cosine:.2f}", None) for seq, cosine in near if cosine >= asked.threshold
         ]
     else:
-        hits, _ = engine.search(sql, source, asked.query, 4 * asked.limit, kept=_rule(asked))
+
+        def kept(query: Query, candidates: Sequence[Candidate]) -> Sequence[bool]:
+            least = asked.threshold
+            if not any(one.match.score > 0 or (one.cosine is not None and one.cosine >= least) for one in candidates):
+                return [False] * len(candidates)  # what is nearest is not near
+            return borne_out(query, candidates, least * _FAINT)
+
+        hits, _ = engine.search(sql, source, asked.query, 4 * asked.limit, kept=kept)
         scored = [
             (hit.id, hit.similarity, hit.score, hit.why, hit.confidence)
             for hit in hits  # one that has no vector yet is not left out by a threshold
@@ -107,16 +114,6 @@ def find(engine: Engine, database: MemoryDatabase, sql: Sql, asked: Asked) -> li
     entries = dict(fetch(sql, [seq for seq, *_ in scored], asked.now))
     found = [_result(entries[one[0]], *one[1:]) for one in scored]
     return sorted(found, key=lambda one: (-one.score, one.created_at, one.namespace, one.key))[: asked.limit]
-
-
-def _rule(asked: Asked) -> Any:
-    def kept(query: Query, candidates: Sequence[Candidate]) -> Sequence[bool]:
-        least = asked.threshold
-        if not any(one.match.score > 0 or (one.cosine is not None and one.cosine >= least) for one in candidates):
-            return [False] * len(candidates)  # what is nearest is not near
-        return borne_out(query, candidates, least * _FAINT)
-
-    return kept
 
 
 class _Memories:

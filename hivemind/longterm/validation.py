@@ -123,6 +123,8 @@ def draft_of(value: MemoryEntry | Mapping[str, Any] | str, count: Callable[[str]
     told = _fields(value)
     content = _content(told.get("content"), count)
     embedding, importance, expires = (told.get(name) for name in ("embedding", "importance", "expires_at"))
+    if isinstance(embedding, Embedding) and (not embedding.given or embedding.digest != digest_of(content)):
+        embedding = None  # the store computed it, or had it with another content: the content says what it means
     return Draft(
         content=content,
         digest=digest_of(content),
@@ -132,13 +134,8 @@ def draft_of(value: MemoryEntry | Mapping[str, Any] | str, count: Callable[[str]
         expires_at=None if expires is None else check_time(expires, "expires_at"),
         parent_id=_parent(told.get("parent_id")),
         links=_links(told.get("links")),
-        vector=None if embedding is None or _is_the_stores(embedding, content) else check_vector(embedding, dimension),
+        vector=None if embedding is None else check_vector(embedding, dimension),
     )
-
-
-def _is_the_stores(embedding: object, content: str) -> bool:
-    """Whether the store computed it, or had it with another content: then the content says what it means."""
-    return isinstance(embedding, Embedding) and (not embedding.given or embedding.digest != digest_of(content))
 
 
 def _fields(value: MemoryEntry | Mapping[str, Any] | str) -> Mapping[str, Any]:

@@ -324,6 +324,9 @@ def piece(entry: dict[str, Any]) -> str:
 
 def entry_of(block: MemoryBlock, content: str, *, form: str = "full", outside: bool = False) -> dict[str, Any]:
     """The context entry of a block. `form` is full, outline, excerpt or reference; `outside`: its file is not the hive's."""
+    lines = {}
+    if isinstance(block, FileMemoryBlock) and block.start_line is not None:
+        lines["lines"] = f"{block.start_line}-{block.end_line or ''}"
     return {
         "id": block.id,
         "content": content,
@@ -335,18 +338,11 @@ def entry_of(block: MemoryBlock, content: str, *, form: str = "full", outside: b
             "type": block.type.value,
             "timestamp": block.timestamp.isoformat(),
             **{name: plain(getattr(block, field)) for name, field in block.SHOWN.items()},
-            **_lines(block),
+            **lines,
             "origin": _origin(block, outside),
             "form": form,
         },
     }
-
-
-def _lines(block: MemoryBlock) -> dict[str, str]:
-    """The lines of a file that a block is restricted to."""
-    if not isinstance(block, FileMemoryBlock) or block.start_line is None:
-        return {}
-    return {"lines": f"{block.start_line}-{block.end_line or ''}"}
 
 
 def _origin(block: MemoryBlock, outside: bool) -> str:

@@ -92,7 +92,13 @@ class Index(DatabaseOwner):
                 f"SELECT i.key, i.fields, {', '.join(_WORDS)} {_ROWS} WHERE s.name = ? AND i.id = ?", (scope, id)
             ).fetchone()
             if row is None:
-                key = _new_key(sql, scope)
+                (number,) = sql.execute(
+                    "INSERT INTO scopes(name, items) VALUES (?, 1)"
+                    " ON CONFLICT (name) DO UPDATE SET items = items + 1 RETURNING id",
+                    (scope,),
+                ).fetchone()
+                newest = "SELECT coalesce(max(key) + 1, ?1) FROM items WHERE key BETWEEN ?1 AND ?2"
+                (key,) = sql.execute(newest, (number * _ITEMS, number * _ITEMS + _ITEMS - 1)).fetchone()
                 sql.execute("INSERT INTO items VALUES (?, ?, ?, ?)", (key, key // _ITEMS, id, kept))
                 sql.execute(f"INSERT INTO words(rowid, {', '.join(_WORDS)}) VALUES (?, ?, ?, ?)", (key, *words))
                 return
@@ -197,16 +203,6 @@ class Index(DatabaseOwner):
                 if count := sql.execute(f"SELECT count(*) FROM {rows}").fetchone()[0]:
                     found.append(f"{count} {what}")
             return found
-
-
-def _new_key(sql: sqlite3.Connection, scope: str) -> int:
-    (number,) = sql.execute(
-        "INSERT INTO scopes(name, items) VALUES (?, 1) ON CONFLICT (name) DO UPDATE SET items = items + 1 RETURNING id",
-        (scope,),
-    ).fetchone()
-    last = "SELECT max(key) FROM items WHERE key BETWEEN ? AND ?"
-    (key,) = sql.execute(last, (number * _ITEMS, number * _ITEMS + _ITEMS - 1)).fetchone()
-    return int(number * _ITEMS if key is None else key + 1)
 
 
 def _span(sql: sqlite3.Connection, scope: str | None) -> tuple[int, int]:
