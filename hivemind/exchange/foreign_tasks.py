@@ -144,7 +144,7 @@ class ForeignTasks:
                     id=task.task, **fields,
                 )  # fmt: skip
         except UserError as problem:
-            self._close(task, "failed", f"{self._name} cannot take it: {problem}", {})
+            self._close(task, "failed", f"{self._name} cannot take it, and says of files of its own: {problem}", {})
             return False
         reached("exchange.tasks.dropped")
         ring_all(self._hive)

@@ -120,9 +120,9 @@ def unlink(hive: Parts, *, force: bool = False) -> Link:
                 connection.execute("delete from hives where name = %s", (old.name,))
                 givers = connection.execute("select name from hives").fetchall()
                 tell(connection, ANY, *(name for (name,) in givers), what="hives")
-    except Away:
+    except Away as error:
         if not force:
-            raise
+            raise Away(f"{error}; to end the link without the database: hivemind unlink --force") from error
     record.unlink()
     for name in (EXCHANGE, SUPERVISOR):
         ring(hive.layout.doorbells, name)

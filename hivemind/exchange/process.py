@@ -49,7 +49,11 @@ def run_exchange(hive: Parts, lifeline: int | None = None) -> int:
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *_: process.stop())
     try:
-        process.run(lambda: check_here(lock, hive.layout))
+        try:
+            process.run(lambda: check_here(lock, hive.layout))
+        except (HivemindError, OSError):
+            check_here(lock, hive.layout)  # what fails where the hive was is no news
+            raise
     except HiveGone as gone:
         sys.stderr.write(f"hivemind: {gone}\n")
         return 2
@@ -93,8 +97,7 @@ class _Process:
                         take_place(connection, mine, hive.config.workspace)
                         _Carrying(self, connection, mine, check).run()
                 except (HivemindError, OSError) as error:
-                    if isinstance(error, HiveGone):
-                        raise
+                    check()  # else it is the hive that is away
                     if not isinstance(error, Away):
                         _log.warning("%s", error)
                     self._away(error)

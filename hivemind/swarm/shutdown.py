@@ -78,6 +78,7 @@ def _end(lock: Lock, what: str, timeout_s: float) -> Ended:
         if pid <= 0:  # kill(0) would end whoever asks
             raise ProcessLookupError(errno.ESRCH, "the lock does not say which it is")
         os.kill(pid, signal.SIGTERM)
+        os.killpg(os.getpgid(pid), signal.SIGCONT)  # one that was stopped (Ctrl-Z), with its nursery, could not end
     except OSError as error:
         if _holder(lock) is None:
             return Ended(pid, over=True)

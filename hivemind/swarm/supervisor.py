@@ -112,7 +112,8 @@ class Supervisor:
         """Keep the swarm running; returns once it has ended.
 
         `tick` is called after everything that happens and every `tick_s` seconds (None: only then); the swarm ends when
-        it returns True. SIGINT and SIGTERM end it too. Raises HiveGone, once all have ended.
+        it returns True. SIGINT and SIGTERM end it too. Raises HiveGone, once all have ended; before any is started UserError
+        or OSError for a journal that cannot be read.
         """
         wake, wake_end = os.pipe()
         os.set_blocking(wake_end, False)
@@ -122,8 +123,9 @@ class Supervisor:
             with contextlib.closing(Doorbell(self._hive.layout.doorbells, SUPERVISOR)) as self._bell:
                 self._watch = HiveWatch(self._hive)
                 self._note()
-                self._return_removed()
                 try:
+                    self._hive.journal.view(lambda _: None)  # with one that cannot be read every agent would be stuck
+                    self._return_removed()
                     while not self._stop:
                         check_here(self._lock, self._hive.layout)
                         self._step(wake, tick_s)

@@ -40,8 +40,8 @@ class LinkedHive:
         assert done.returncode == status, done.stderr + done.stdout
         return done.stdout + done.stderr
 
-    def start(self, **environ: str) -> None:
-        self.process = _Exchange([self.root], env={**os.environ, **environ})
+    def start(self, stderr: int | None = None, **environ: str) -> None:
+        self.process = _Exchange([self.root], env={**os.environ, **environ}, stderr=stderr)
 
     def stop(self, *, kill: bool = False) -> None:
         if self.process is not None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import subprocess
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -165,6 +166,7 @@ def test_without_its_server_a_hive_goes_on_says_so_and_sends_what_it_kept_when_i
     with _server_of_two(tmp_path) as (server, berlin, munich):
         server.kill()
         until(lambda: berlin.hive.linked.away)
+        assert "hivemind unlink --force" in berlin.command("unlink", status=1)
         berlin.hive.mail.send("coder", "human@munich", "Kept", "")
         assert "1 letters to be sent" in berlin.command("status")
         server.start()
@@ -204,3 +206,23 @@ def test_a_role_may_do_what_its_hives_need_and_nothing_in_the_name_of_others(
         ):
             with pytest.raises(psycopg.errors.InsufficientPrivilege):
                 munich.execute(statement)
+
+
+@pytest.mark.parametrize("away", [False, True])
+def test_the_process_of_a_hive_that_is_moved_ends_in_one_line(tmp_path: Path, away: bool) -> None:
+    with _server_of_two(tmp_path) as (server, berlin, _):
+        berlin.stop()
+        (berlin.hive.layout.link / "hives.json").unlink()
+        berlin.start(stderr=subprocess.PIPE)
+        process = berlin.process
+        assert process is not None
+        until(lambda: berlin.hive.linked.agents)
+        if away:
+            server.kill()
+            until(lambda: berlin.hive.linked.away)
+        berlin.root.rename(tmp_path / "elsewhere")
+        _, told = process.communicate(timeout=60)
+    assert process.returncode == 2
+    assert told.decode().splitlines()[-1].startswith(f"hivemind: {berlin.root}: the hive is not there any more")
+    assert b"Traceback" not in told
+    assert not berlin.root.exists()

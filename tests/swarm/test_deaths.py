@@ -10,7 +10,9 @@ import sys
 
 import pytest
 
+from hivemind.coordination import Journal
 from tests.swarm.conftest import is_alive
+from tests.swarm.test_gone import family
 
 QUESTION = "---\ntitle: Boats\n---\n* What keeps a sailing boat upright?\n* What moves a rowing boat?\n"
 RUN = "echo begun >> $HIVEMIND_HIVE/runs; while [ ! -e $HIVEMIND_HIVE/go ]; do sleep 0.05; done"
@@ -210,6 +212,29 @@ def test_a_swarm_told_to_end_ends_within_five_seconds_and_gives_its_leases_back(
     released = [event for event in hive.events() if event["kind"] in ("lease.released", "agent.exited")]
     assert {event["by"] for event in released if event["kind"] == "agent.exited"} == {"itself"}
     assert hive.task("slow") == "active"
+
+
+def test_a_swarm_that_was_stopped_like_a_job_of_the_shell_ends_all_the_same(hive):
+    hive.run("up", "--detach")
+    supervisor = json.loads(hive.run("status", "--json"))["supervisor"]["pid"]
+    group = os.getpgid(supervisor)
+    processes = [pid for pid in family(supervisor) if os.getpgid(pid) == group]
+    os.killpg(group, signal.SIGSTOP)
+    assert "has ended" in hive.run("down")
+    hive.wait(lambda: not any(map(is_alive, processes)), "the processes' end")
+
+
+def test_no_agent_is_started_on_a_damaged_journal_and_it_is_said(hive):
+    for number in range(2):
+        Journal(hive.root / ".hive/journal").append("agent.note", number=number)
+    (journal,) = (hive.root / ".hive/journal").glob("*.jsonl")
+    journal.write_bytes(journal.read_bytes().replace(b'{"seq":1', b"rubbish", 1))
+    assert "is up" not in hive.run("up", "--detach", status=2)
+    assert "journal.jsonl:2" in hive.errors
+    assert not (hive.root / ".hive/agents/analyst/status.json").exists()
+    assert "Nothing is up" in hive.run("down")
+    hive.run("doctor", "--fix")
+    hive.run("up", "--detach")
 
 
 def test_a_reviewer_that_never_answers_is_replaced_by_another(hive):
