@@ -43,13 +43,11 @@ _PASSING = frozenset({
 _NUMBERED = frozenset({"node", "card"})
 """Numbers of nodes, where a model's memory puts its own between them whenever it has thought."""
 _OF_THE_HIVE = frozenset({
-    "cancel_task", "check_mailbox", "delegate", "doc_find", "list_tasks", "recall", "release", "remember", "reserve",
-    "search_memory", "send_to_task", "wait_for",
+    "cancel_task", "check_mailbox", "delegate", "doc_find", "list_files", "list_tasks", "recall", "release", "remember",
+    "reserve", "search_files", "search_memory", "send_to_task", "wait_for",
 })  # fmt: skip
 """Tools whose results depend on more of the hive than its files and this task, or change that: not used again."""
-_OF_WORKTREES = frozenset(
-    {"read_file", "write_file", "edit_file", "apply_patch", "list_files", "search_files", "merge_worktree"}
-)
+_OF_WORKTREES = frozenset({"read_file", "write_file", "edit_file", "apply_patch", "merge_worktree"})
 
 
 @frozen
@@ -105,7 +103,7 @@ def turns_of(records: Iterable[Record]) -> list[Record]:
 
 
 def _action(call: Record) -> Record:
-    told = {key: value for key, value in call.items() if key not in ("id", "ok")}
+    told = {key: value for key, value in call.items() if key != "ok"}
     if "ok" in call:
         told["result"] = call.get("result", {})
     return told if call.get("ok", True) else {**told, "error": call["text"].removeprefix("failed: ")}
@@ -166,7 +164,7 @@ class RecordedMind:
         recorded = self._course.turn
         if self._rule is not None:
             return self._rule.think(turn, tools)
-        calls = [Action(one["tool"], one["arguments"], raw=one.get("raw")) for one in recorded["actions"]]
+        calls = [Action(one["tool"], one["arguments"], one["id"], one.get("raw")) for one in recorded["actions"]]
         return Thought(recorded["thought"], tuple(calls), cut=recorded["cut"])
 
     def complete(self, text: str, schema: Mapping[str, Any] | None = None) -> str:
@@ -215,24 +213,26 @@ class _Log:
         self._course = course
         self._taken: Counter[tuple[int, str]] = Counter()
 
-    def _next(self, tool: str) -> Mapping[str, Any]:
-        """The record of the next use of a tool in this turn. Raises ToolProblem if there was none."""
+    def _next(self, tool: str, session: Session) -> Mapping[str, Any]:
+        """The record of a call: that of its id, else, where a rule has made it, the next use of the tool in this turn. Raises
+        ToolProblem if there was none."""
         uses = [one for one in self._course.turn.get("actions", ()) if one["tool"] == tool]
         at = self._taken[self._course.at, tool]
         self._taken[self._course.at, tool] += 1
-        if at >= len(uses):
+        named = [one for one in uses if one["id"] == session.call_id]
+        if not named and at >= len(uses):
             raise ToolProblem(f"{tool} was not used here, and a replay uses nothing outside")
-        found: Mapping[str, Any] = uses[at]
+        found: Mapping[str, Any] = named[0] if named else uses[at]
         if "parked" in found:
             raise Parking(str(found["parked"]), datetime.now(UTC))
         return found
 
     def as_recorded(self, tool: Tool, session: Session, arguments: Any) -> dict[str, Any]:  # noqa: ARG002 - nothing is used
-        return self._result(self._next(tool.name))
+        return self._result(self._next(tool.name, session))
 
     def run_command(self, tool: Tool, session: Session, arguments: Any) -> dict[str, Any]:
         """What the command printed goes where it went, its receipt to the step; nothing runs."""
-        found = self._next(tool.name)
+        found = self._next(tool.name, session)
         result = found.get("result", {})
         if "exit_status" in result:
             step = session.step(arguments.step) if arguments.step or session.focus.step else None
@@ -250,7 +250,7 @@ class _Log:
 
     def finish_task(self, tool: Tool, session: Session, arguments: Any) -> dict[str, Any]:
         """The end, with the verdict that the reviewer gave."""
-        found = self._next(tool.name)
+        found = self._next(tool.name, session)
         state, work = found.get("result", {}).get("state"), session.work
         if work.task.review is not None:
             if state != "done":
@@ -266,13 +266,13 @@ class _Log:
 
     def verdict(self, tool: Tool, session: Session, arguments: Any) -> dict[str, Any]:  # noqa: ARG002 - as recorded
         """The end of a review."""
-        result = self._result(self._next("verdict"))
+        result = self._result(self._next("verdict", session))
         session.work.finish(verdict_text(arguments.missing))
         return result
 
     def wait(self, tool: Tool, session: Session, arguments: Any) -> dict[str, Any]:
         """The waiting is over, with the answer that came."""
-        found = self._next(tool.name)
+        found = self._next(tool.name, session)
         result = found.get("result", {})
         if "answer" in result:
             step = session.step(arguments.step)
@@ -281,7 +281,7 @@ class _Log:
 
     def send_mail(self, tool: Tool, session: Session, arguments: Any) -> dict[str, Any]:
         """Sent to the mailboxes of the copy, and called by the id that it had: the conversation names it."""
-        found = self._next(tool.name)
+        found = self._next(tool.name, session)
         result = tool.use(session, arguments)
         return result | {key: found["result"][key] for key in ("message_id",) if key in found.get("result", {})}
 

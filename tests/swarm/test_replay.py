@@ -91,3 +91,32 @@ def test_a_log_can_be_turned_into_a_script_that_an_agent_thinks_with(done):
     done.drop("t.md", TASK.format(marker=done.root.parent / "marker"))
     done.run("up", "--until-idle")
     assert "needs wind and has a keel" in done.result("t")
+
+
+def test_a_call_that_was_refused_and_a_look_at_other_folders_are_no_differences(hive):
+    thoughts = [
+        [["plan_steps", {"steps": [{"title": "Do it"}]}]],
+        [
+            ["run_command", {"comand": "echo one"}],
+            ["run_command", {"command": "echo two"}],
+            ["list_files", {"path": "."}],
+            ["search_files", {"pattern": "scripted", "path": "."}],
+            ["finish_step", {}],
+        ],
+        [["finish_task", {"result": "It is done."}]],
+    ]
+    lines = [
+        {"text": "", "calls": [{"tool": tool, "arguments": arguments} for tool, arguments in calls]}
+        for calls in thoughts
+    ]
+    (hive.root / "script.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
+    for path in (hive.root / "agents").glob("*.yaml"):
+        path.unlink()
+    (hive.root / "agents/actor.yaml").write_text(
+        json.dumps({"mind": {"scripted": "script.jsonl"}, "commands": ["echo"]})
+    )
+    hive.drop("t.md", "Do it")
+    hive.run("up", "--until-idle")
+    log = (hive.root / "tasks/done/t/messages.jsonl").read_text().splitlines()
+    assert [one["ok"] for one in map(json.loads, log) if "ok" in one] == [True, False, True, True, True, True, True]
+    assert "all of them as they went" in hive.run("task", "replay", "t")
