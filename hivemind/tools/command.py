@@ -67,9 +67,8 @@ class RunCommand(Arguments):
 
 def _ended(result: Mapping[str, Any]) -> str:
     stopped = f" (stopped: {result['stopped']})" if result.get("stopped") else ""
-    cut = "\n[more was printed than is kept: limits.output_bytes]" if result.get("cut") else ""
     head = f"exit {result['exit_status']} after {result['seconds']:.2f} s{stopped}"
-    return f"{head}\n{result['output'] or '(it printed nothing)'}{cut}"
+    return f"{head}\n{result['output'] or '(it printed nothing)'}"
 
 
 def _read_on(path: str) -> Call:
@@ -102,7 +101,7 @@ def run_command(session: Session, arguments: RunCommand) -> dict[str, Any]:
         receipt = {"kind": "CMD", "text": told, "exit_status": status, "output_digest": result.digest}
         session.hive.steps.capture(step.id, receipt, **session.shown(step))
         fs.reached("command.captured")
-    more = ({"stopped": result.stopped} if result.stopped else {}) | ({"cut": True} if result.cut else {})
+    more = {"stopped": result.stopped} if result.stopped else {}
     return _answer(session, step, number, told, status, result.digest, round(result.seconds, 3)) | more
 
 
@@ -243,13 +242,12 @@ def _told(session: Session, step: PlannedStep | None) -> dict[str, str]:
 @frozen
 class CommandResult:
     """How a command ended. `exit_status` is None if it was not left to end: `stopped` says why. `digest` is the SHA-256 of what
-    was kept of its output."""
+    was kept of its output: where that was too long its beginning and its end, a line between them says how much is missing."""
 
     exit_status: int | None
     digest: str
     seconds: float
     stopped: str | None = None
-    cut: bool = False
     was_lost: bool = False
     """Whether its guard was killed while it ran: it was interrupted, by nobody who meant it."""
 
@@ -313,7 +311,6 @@ def run_program(
         digest=reading.digest.hexdigest(),
         seconds=time.monotonic() - started,
         stopped=stopped,
-        cut=reading.cut,
         was_lost=process.was_lost,
     )
 
@@ -326,7 +323,8 @@ def _opened(output: Path) -> int:
 
 
 class _Reading:
-    """Copies what a process prints into a file, up to a limit."""
+    """Copies what a process prints into a file. Of what is longer than the limit it keeps the first half of so many bytes, and
+    the last: an error stands at the end."""
 
     def __init__(
         self,
@@ -338,13 +336,13 @@ class _Reading:
     ) -> None:
         self._process = process
         self._file = file
-        self._left = limit
+        self._left, self._most, self._missing = limit - limit // 2, limit // 2, 0
+        self._tail = bytearray()
         self._lifeline = lifeline
         self._stopping = stopping
         self._decoder = codecs.getincrementaldecoder("utf-8")("surrogateescape")
         self._masker = Masker()
         self.digest = hashlib.sha256()
-        self.cut = False
 
     def until_end(self, deadline: float) -> str | None:
         """Read until the process and its pipe have ended (None), or give the reason why that was not waited for."""
@@ -353,6 +351,9 @@ class _Reading:
         finally:
             self._take(b"", last=True)
             self._keep(self._masker.close())
+            if self._missing:
+                self._write(f"\n[{self._missing:,} bytes are left out here: limits.output_bytes]\n".encode())
+            self._write(self._tail)
 
     def _until_end(self, deadline: float) -> str | None:
         pipe = self._process.output.fileno()
@@ -376,11 +377,17 @@ class _Reading:
 
     def _keep(self, text: str) -> None:
         data = text.encode("utf-8", "surrogateescape")
-        kept = data[: self._left]
-        self.cut = self.cut or len(kept) < len(data)
-        self._left -= len(kept)
-        self._file.write(kept)
-        self.digest.update(kept)
+        head, rest = data[: self._left], data[self._left :]
+        self._left -= len(head)
+        self._write(head)
+        self._tail += rest
+        if (over := len(self._tail) - self._most) > 0:
+            self._missing += over
+            del self._tail[:over]
+
+    def _write(self, data: bytes | bytearray) -> None:
+        self._file.write(data)
+        self.digest.update(data)
 
 
 COMMAND_TOOLS = (run_command,)

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import hashlib
 import os
 import subprocess
 import sys
@@ -63,11 +64,28 @@ def test_children_that_outlive_their_command_are_ended(run):
     until(lambda: not alive(int(result.output)))
 
 
-def test_output_beyond_the_limit_is_cut_but_the_command_ends_by_itself(run, tmp_path):
-    result = run("yes | head -c 300000; echo done > end", limits=LimitsConfig(output_bytes=1000))
-    assert result.cut
-    assert (tmp_path / "out").stat().st_size == 1000
+def test_of_an_output_beyond_the_limit_the_start_and_the_end_are_kept_with_how_much_is_missing(run, tmp_path):
+    result = run("seq 100000; echo the error; echo done > end", limits=LimitsConfig(output_bytes=1000))
+    whole = "".join(f"{number}\n" for number in range(1, 100_001)) + "the error\n"
+    assert result.output == f"{whole[:500]}\n[{len(whole) - 1000:,} bytes are left out here: limits.output_bytes]\n{whole[-500:]}"
+    assert result.digest == hashlib.sha256(result.output.encode()).hexdigest()
     assert (tmp_path / "end").exists()
+
+
+def test_an_output_as_long_as_the_limit_is_kept_whole(run):
+    assert run("printf 123456789; echo", limits=LimitsConfig(output_bytes=10)).output == "123456789\n"
+
+
+def test_the_end_of_what_a_command_printed_is_kept_when_it_is_stopped(run, tmp_path):
+    looks = []
+
+    def stopping():
+        looks.append((tmp_path / "printed").exists())
+        return sum(looks) > 3
+
+    result = run("seq 100000; touch printed; sleep 60", limits=LimitsConfig(output_bytes=1000), stopping=stopping)
+    assert result.stopped
+    assert result.output.endswith("99999\n100000\n")
 
 
 def test_the_environment_has_no_secrets(run, monkeypatch):
