@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from functools import partial
 
 from hivemind.agent.active_tasks import ActiveTasks
 from hivemind.agent.opening import letter
@@ -16,7 +15,7 @@ from hivemind.errors import is_disk_full
 from hivemind.layout import HUMAN
 from hivemind.mail import Message
 from hivemind.minds import Turn
-from hivemind.presence.identity import unless_dead
+from hivemind.presence.identity import lease_step
 from hivemind.presence.parts import Parts
 from hivemind.taskrun.focus import Focus
 from hivemind.taskrun.review import read_verdict
@@ -168,16 +167,14 @@ class Scheduler:
     # the lease
 
     def lease(self, focus: Focus) -> StepLease | None:
-        """The lease of the step in focus, taken or kept, for as many events as there may be: it ends with the agent's process,
-        and among a hundred agents two hundred events are seconds. Raises Parking if another agent or a person holds it."""
+        """The lease of the step in focus, taken or kept. Raises Parking if another agent or a person holds it."""
         if focus.blocked is not None:
             asked = None if focus.work is None else focus.work.waits.get(focus.blocked.id)
             raise blocked(focus.blocked.step.path, focus.blocked.step.blocked_reason, asked)
         if focus.step is None:
             return None
-        claim = partial(self._hive.leases.claim, focus.step.id, self._name, MAX_TTL_SEQ)
         try:
-            return unless_dead(self._hive, claim, by=self._name)
+            return lease_step(self._hive, focus.step.id, self._name)
         except StepLeaseHeld as held:
             raise Parking(f"step {focus.step.step.path} is leased by {held.holder}", again_s=_LEASE_PAUSE_S) from None
 

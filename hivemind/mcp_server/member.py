@@ -22,7 +22,7 @@ from hivemind.masking import masked
 from hivemind.minds import Action, Result, Thought
 from hivemind.presence.agent_log import AgentLog
 from hivemind.presence.heartbeat import Heartbeat
-from hivemind.presence.identity import HiveGone, announce, announce_life, check_here, farewell, take_name, unless_dead
+from hivemind.presence.identity import HiveGone, announce, announce_life, check_here, farewell, lease_step, take_name
 from hivemind.presence.parts import Parts
 from hivemind.presence.status import StatusFile
 from hivemind.presence.watching import ring_all
@@ -183,8 +183,7 @@ class Member:
             raise ToolProblem(f"there is no tool {name!r}", mend=f"tools: {', '.join(self.tools)}")
         work, step = focus.work, focus.step
         if name in _ON_A_STEP and work is not None and step is not None:
-            claim = partial(self.hive.leases.claim, step.id, self.name)
-            work.lease = unless_dead(self.hive, claim, by=self.name)
+            work.lease = lease_step(self.hive, step.id, self.name)
         return tool.call(self._session(focus), arguments)
 
     def _text(self, tool: str, result: Mapping[str, Any]) -> str:

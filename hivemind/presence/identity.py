@@ -10,8 +10,8 @@ import time
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, TypeVar
 
-from hivemind.coordination import Journal, ReservationHeld, State, StepLeaseHeld
-from hivemind.coordination.entries import AgentEntry
+from hivemind.coordination import Journal, ReservationHeld, State, StepLease, StepLeaseHeld
+from hivemind.coordination.entries import DEFAULT_TTL_SEQ, MAX_TTL_SEQ, AgentEntry
 from hivemind.errors import UserError
 from hivemind.fs import HeldLock, Lock
 from hivemind.fs.locks import told_of
@@ -20,7 +20,7 @@ from hivemind.presence.parts import Parts
 
 __all__ = [
     "HiveGone", "agent_lock", "announce", "announce_life", "bury", "bury_dead", "check_here", "farewell", "hold",
-    "holder_of", "take_name", "take_over", "unless_dead",
+    "holder_of", "lease_step", "take_name", "take_over", "unless_dead",
 ]  # fmt: skip
 _T = TypeVar("_T")
 
@@ -129,6 +129,14 @@ def unless_dead(hive: Parts, use: Callable[[], _T], *, by: str) -> _T:
         if not bury(hive.journal, hive.layout, held.holder, by=by):
             raise
         return use()
+
+
+def lease_step(hive: Parts, step_id: str, name: str) -> StepLease:
+    """The lease of a step, taken or kept. An agent that lives has it for as many events as there may be: it ends with its
+    process, and among a hundred agents two hundred events are seconds. Raises StepLeaseHeld if another holds it, and lives."""
+    entry = hive.journal.view(lambda state: state.agents.get(name))
+    ttl_seq = MAX_TTL_SEQ if entry is not None and entry.state == "started" else DEFAULT_TTL_SEQ
+    return unless_dead(hive, lambda: hive.leases.claim(step_id, name, ttl_seq), by=name)
 
 
 def bury_dead(journal: Journal, layout: Layout, names: Iterable[str], *, by: str) -> list[str]:

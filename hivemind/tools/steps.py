@@ -11,6 +11,7 @@ from pydantic import BeforeValidator, Field
 
 from hivemind.coordination import Receipt
 from hivemind.layout import HUMAN
+from hivemind.presence.identity import lease_step
 from hivemind.taskrun.planned_step import PlannedStep
 from hivemind.taskrun.waits import question_id
 from hivemind.tasks import TaskStep
@@ -114,7 +115,7 @@ def plan_steps(session: Session, arguments: PlanSteps) -> dict[str, Any]:
 def claim_step(session: Session, arguments: ClaimStep) -> dict[str, Any]:
     """Take the lease of a step, so that nobody else changes it meanwhile. The step in focus has been taken already."""
     found = session.hive.steps.get(arguments.step)
-    lease = session.hive.leases.claim(found.id, session.agent)
+    lease = lease_step(session.hive, found.id, session.agent)
     step = session.step(found.id)
     if session.owns(step):
         session.work.lease = lease

@@ -11,6 +11,7 @@ from hivemind.coordination import Reservations, StaleGeneration, StepLease, Step
 from hivemind.mcp_server.member import Member
 from hivemind.presence.identity import announce
 from hivemind.tools import TOOLS
+from hivemind.tools.registry import use_by_hand
 from hivemind.views import resume
 from tests.agent.conftest import Crew, hands
 
@@ -31,6 +32,28 @@ def test_a_step_of_a_living_agent_is_not_taken_by_force_and_force_is_not_offered
         assert "force=" not in use("claim_step", step="boat.s1")["error"]
         shown = resume(member.hive, agent_id="ada", task="boat")
         assert "force" not in json.dumps(shown["capsule"]["next"])
+    finally:
+        member.close()
+
+
+def test_a_lease_that_ends_with_its_holders_process_lasts_as_long_as_there_may_be_and_a_claim_by_hand_does_not(
+    crew: Crew,
+) -> None:
+    """Two hundred events are seconds among a hundred agents, and a client may be silent for longer."""
+    crew.agent_file("mind: mcp\n", "claude")
+    hive = Hive.open(crew.root)
+    hive.steps.plan("boat", [{"title": title} for title in ("The keel", "The mast", "The sail")])
+    crew.drop("Build it.\n")
+    member = Member(hive, "claude", "full")
+    try:
+        member.call("claim_task", {"task": "t"})
+        member.call("plan_steps", {"steps": [{"title": "The oars"}]})
+        member.call("note_step", {"text": "ash"})
+        member.call("claim_step", {"step": "boat.s1"})
+        use_by_hand(hive, "human", "claim_step", {"step": "boat.s2"})
+        hive.leases.claim("boat.s3", "codex")
+        lasts = {one.step_id: one.expires_seq - one.acquired_seq for one in hive.leases.list()}
+        assert lasts == {"t.s1": 10_000, "boat.s1": 10_000, "boat.s2": 200, "boat.s3": 200}
     finally:
         member.close()
 
