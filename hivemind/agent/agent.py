@@ -55,6 +55,7 @@ __all__ = ["Agent"]
 
 TURN_S = 900
 _PROVIDER_DOWN_S = 2.0
+_TOLD_TO_END = "the agent was told to end"
 _PICTURES = 4  # of one letter
 _log = logging.getLogger(__name__)
 
@@ -86,7 +87,7 @@ class Agent:
         if mind is not None:
             limits, shared = BudgetConfig(task=TaskTokenBudget(tokens=None)), DayTokenBudget(tokens=None)
         budget = Budget(limits, hive.layout, name, shared, durable=hive.config.durable)
-        patience = Patience(sleep=self._sleep, waiting=self._check_task)
+        patience = Patience(sleep=self._sleep, waiting=self._check_asked)
         mind = mind or open_agents_mind(self.config, hive.config, hive.layout, patience)
         self.usages = Usages(mind, budget, hive.count_tokens)
         self.log = AgentLog(folder)
@@ -379,15 +380,18 @@ class Agent:
 
     def _sleep(self, seconds: float) -> None:
         """A pause before a provider is asked again. Raises MindUnavailable if the agent is told to end meanwhile."""
-        self._check_task()
-        if self._stopping or readable(self.wakes, seconds):
-            raise MindUnavailable("the agent was told to end")
+        self._check_asked()
+        if readable(self.wakes, seconds):
+            raise MindUnavailable(_TOLD_TO_END)
 
-    def _check_task(self) -> None:
-        """Raises TaskMoved if the task that it thinks about was taken away."""
+    def _check_asked(self) -> None:
+        """Called while its mind thinks. Raises TaskMoved if the task that it thinks about was taken away, MindUnavailable if it
+        was told to end before the turn is over."""
         focus = self.scheduler.focus
         if focus and focus.work and focus.work.taken_away:
             raise TaskMoved("its mind was stopped: its task was taken away", where=focus.id)
+        if self.leaving() and self._stopping:
+            raise MindUnavailable(_TOLD_TO_END, lost=True)
 
     def close(self) -> None:
         """Give back what others may wait for; what is in hand stays on disk and goes on from there."""

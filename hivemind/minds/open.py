@@ -52,9 +52,7 @@ def open_mind(
     if kind == "command" and (program := _words(argument)):
         from hivemind.minds.command import CommandMind
 
-        return CommandMind(
-            program, folder=root, waiting=lambda: patience and patience.sleep(0.0)
-        )  # ends with the agent
+        return CommandMind(program, folder=root, waiting=(patience or Patience()).waiting)
     if kind == "mcp" and argument is None:
         raise UserError("the mind mcp is a program outside, which joins by itself", mend="hivemind mcp --agent NAME")
     raise UserError(f"unknown mind {name!r}", mend=f"known minds: {', '.join(KINDS)}")

@@ -107,6 +107,18 @@ def test_a_command_mind_whose_task_is_taken_away_is_ended_and_counted(crew: Crew
     assert not agent.cycle()
 
 
+def test_a_command_mind_of_an_agent_that_is_told_to_finish_ends_its_turn(crew: Crew) -> None:
+    """It was ended in the midst of it, like that of one that is told to end at once."""
+    answer = json.dumps({"calls": [{"tool": "finish_task", "arguments": {"result": "x"}}]})
+    (crew.root / "mind.py").write_text(f"import time\ntime.sleep(0.3)\nprint({answer!r})\n")
+    crew.agent_file(f"mind: {{command: [{sys.executable}, mind.py]}}\n")
+    crew.drop("What colour is a heron?\n")
+    agent = crew.start()
+    agent.finish()
+    agent.cycle()
+    assert (crew.root / "tasks/done/t").exists()
+
+
 def test_a_power_loss_that_takes_the_plan_and_leaves_the_letters_has_none_sent_twice(crew: Crew) -> None:
     steps = "[{mail: {to: human, subject: Boats, body: They float.}}, {wait: {human: Which colour?}}]"
     crew.drop(f"---\nsteps: {steps}\n---\nPaint it.\n")

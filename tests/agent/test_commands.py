@@ -67,7 +67,10 @@ def test_children_that_outlive_their_command_are_ended(run):
 def test_of_an_output_beyond_the_limit_the_start_and_the_end_are_kept_with_how_much_is_missing(run, tmp_path):
     result = run("seq 100000; echo the error; echo done > end", limits=LimitsConfig(output_bytes=1000))
     whole = "".join(f"{number}\n" for number in range(1, 100_001)) + "the error\n"
-    assert result.output == f"{whole[:500]}\n[{len(whole) - 1000:,} bytes are left out here: limits.output_bytes]\n{whole[-500:]}"
+    assert (
+        result.output
+        == f"{whole[:500]}\n[{len(whole) - 1000:,} bytes are left out here: limits.output_bytes]\n{whole[-500:]}"
+    )
     assert result.digest == hashlib.sha256(result.output.encode()).hexdigest()
     assert (tmp_path / "end").exists()
 

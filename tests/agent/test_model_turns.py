@@ -91,6 +91,23 @@ def test_a_request_whose_task_is_cancelled_is_ended_and_counted(modelled, server
     assert not agent.cycle()
 
 
+def test_a_request_of_an_agent_that_is_told_to_end_is_ended_and_counted_as_it_was_sent(modelled, server):
+    """It was waited for until the agent was killed, and counted with the longest answer."""
+    given_up = Event()
+
+    def be_silent(request: Request) -> None:
+        server.keep_silent(request)
+        given_up.set()
+
+    server.think = be_silent
+    modelled.drop("---\nsteps: [{title: Think}]\n---\nThink.\n")
+    agent = modelled.start()
+    agent.stop()
+    agent.cycle()
+    assert not given_up.is_set()
+    assert agent.usages.total.tokens
+
+
 @pytest.mark.parametrize("provider", ["anthropic", "openai", "google", "openai-compatible"])
 def test_a_task_ends_whatever_a_provider_does_in_its_protocol(crew: Crew, server, monkeypatch, provider: str) -> None:
     """Too long on the first turn and on the tenth, too often, trouble, a cut stream, half a JSON, a refusal."""

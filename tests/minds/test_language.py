@@ -367,12 +367,28 @@ def test_a_report_that_can_be_none_is_one_that_is_missing(server, mind, meter):
     assert meter.exchanges[0].usage.tokens_in == 0  # so that it is estimated
 
 
-@pytest.mark.parametrize("status", [200, 502], ids=["as an answer", "as an error"])
-def test_a_page_of_a_proxy_is_no_answer(server, mind, status):
-    page = "<!doctype html><html><body><h1>Maintenance</h1></body></html>"
-    server.think = lambda request: request.send(status, page, "text/html")
+PAGE = "<!doctype html><html><body><h1>Maintenance</h1></body></html>"
+
+
+def test_a_page_of_a_proxy_is_no_answer(server, mind):
+    server.think = lambda request: request.send(502, PAGE, "text/html")
     with pytest.raises(MindUnavailable):
         mind.think(turn(), [TOOL])
+
+
+CHOOSES_NONE = '{"id": "x", "object": "chat.completion", "created": 1, "model": "m", "choices": []}'
+
+
+@pytest.mark.parametrize(
+    "body", [PAGE, "", '{"id": "x", "choi', "[]", '{"error": {"message": "overloaded"}}', CHOOSES_NONE]
+)
+def test_an_answer_that_is_none_of_a_model_is_not_asked_for_again_at_once(server, mind, meter, body):
+    """It was asked for five times, and five times the whole prompt was counted."""
+    server.think = lambda request: request.send(200, body)
+    with pytest.raises(MindUnavailable, match="no answer of a model"):
+        mind.think(turn(), [TOOL])
+    assert len(server.requests) == 1
+    assert meter.exchanges[0].lost
 
 
 def test_a_redirect_is_not_followed(server, mind):

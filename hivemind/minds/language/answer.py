@@ -254,8 +254,9 @@ def _of_the_connection(error: Exception, said: str) -> MindError:
         return MindUnavailable(f"no connection: {said}", passing=True, lost=_was_sent(error))
     if isinstance(error, theirs.ModelAPIError) and getattr(error, "status_code", None) is not None:
         return MindError(f"the provider does not understand the request: {said}")
-    # What is no answer of this kind of server at all: a page of a proxy, half a body, too much of it.
-    return MindUnavailable(f"what came is no answer of a model: {said}", passing=True, lost=True)
+    # What is no answer of this kind of server at all, a page of a proxy, half a body, too much of it: what was sent may have been
+    # charged for, and at once the same would come again.
+    return MindUnavailable(f"what came is no answer of a model: {said}", lost=True)
 
 
 def _was_sent(error: Exception) -> bool:
