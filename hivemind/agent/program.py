@@ -36,6 +36,7 @@ from hivemind.taskrun.conversation import Conversation
 from hivemind.taskrun.waits import Parking
 from hivemind.tasks import TaskMoved
 from hivemind.tools.excerpt import LONGEST, shortened
+from hivemind.tools.tool import for_mind
 
 if TYPE_CHECKING:
     from hivemind.agent.agent import Agent
@@ -379,7 +380,7 @@ class _Run:
         except HivemindError as error:
             if isinstance(error, Parking):
                 self._parking = error
-            tell(Result.failed(said.calls[0], str(error)))
+            tell(Result.failed(said.calls[0], for_mind(error, agent.tools)))
         self._results += made
         agent.status.update(last_action=call.tool)
         return made[0] if made else None

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from hivemind.cli.command import Answer, Arg, command
 from hivemind.cli.opening import known_agent, look_at, open_hive
-from hivemind.cli.output import put_out, table, table_lines
+from hivemind.cli.output import progress, put_out, table, table_lines
 from hivemind.cli.text import natural, one_line
 from hivemind.errors import UserError
 
@@ -104,7 +104,9 @@ def try_out(hive: Hive, name: str, prompt: str) -> Answer:
     """
     program = _program(hive, known_agent(hive, name))
     signal.signal(signal.SIGTERM, signal.default_int_handler)  # an end in order removes the folder that it runs in
-    text = program.complete(prompt)
+    with progress() as tell:
+        tell(f"waits for {program.path}, at most {program.config.timeout_s:g} s")
+        text = program.complete(prompt)
     record = {"program": program.path, "version": program.version(), "text": text}
     return Answer(record, [text.rstrip() or "(It said nothing.)"])
 

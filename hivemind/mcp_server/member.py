@@ -33,6 +33,7 @@ from hivemind.taskrun.task_run import TaskRun
 from hivemind.taskrun.waits import Parking
 from hivemind.tools import Session, Tool, ToolProblem, allowed_tools
 from hivemind.tools.excerpt import LONGEST
+from hivemind.tools.tool import for_mind
 
 __all__ = ["Arrivals", "HiveGone", "Member"]
 
@@ -152,8 +153,8 @@ class Member:
             result = self._waits(focus, parking)
             outcome = Result(call, f"waiting: {parking.reason}", result)
         except Exception as error:
-            problem = str(error) if isinstance(error, HivemindError) else f"the tool broke: {error!r}"
-            outcome = Result.failed(call, problem)
+            fault = f"the tool broke: {error!r}"
+            outcome = Result.failed(call, for_mind(error, self.tools) if isinstance(error, HivemindError) else fault)
             raise
         finally:
             self._record(focus, replace(outcome, seconds=time.monotonic() - began))
@@ -180,7 +181,11 @@ class Member:
     def _use(self, name: str, arguments: Mapping[str, Any], focus: Focus) -> dict[str, Any]:
         tool = self.tools.get(name)
         if tool is None:
-            raise ToolProblem(f"there is no tool {name!r}", mend=f"tools: {', '.join(self.tools)}")
+            if name in allowed_tools(self.config, "full"):
+                raise ToolProblem(
+                    f"there is no tool {name!r} in this profile", mend="hivemind mcp --profile full has it"
+                )
+            raise ToolProblem(f"there is no tool {name!r}", mend="tools/list names those that there are")
         work, step = focus.work, focus.step
         if name in _ON_A_STEP and work is not None and step is not None:
             work.lease = lease_step(self.hive, step.id, self.name)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import logging
+import re
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Any, TypeVar
 from urllib.parse import unquote
@@ -19,6 +20,8 @@ from hivemind.mcp_server.greeting import instructions
 from hivemind.mcp_server.member import Member
 from hivemind.mcp_server.news import News
 from hivemind.tasks import read_outcome
+from hivemind.tools import Tool
+from hivemind.tools.tool import for_mind, mend_for_mind
 from hivemind.views import capsule, resume, snapshot
 
 __all__ = ["Run", "build_server"]
@@ -119,7 +122,7 @@ def build_server(member: Member, run: Run[Any], news: News) -> Server[Any]:
         try:
             return _answer(await run(lambda: member.call(asked.name, asked.arguments or {})))
         except HivemindError as error:
-            return _answer(refusal(error), failed=True)
+            return _answer(refusal(error, member.tools), failed=True)
         except (
             Exception
         ) as error:  # the boundary of a tool: a fault in one must not end the server; it is logged and told
@@ -168,17 +171,23 @@ def build_server(member: Member, run: Run[Any], news: News) -> Server[Any]:
     )
 
 
-def refusal(error: HivemindError) -> dict[str, Any]:
-    """What a tool refuses, as the client gets it: a code, one line, and calls that help, as they can be made here."""
+def refusal(error: HivemindError, tools: Mapping[str, Tool]) -> dict[str, Any]:
+    """What a tool refuses, as the client gets it: a code, one line, and calls that help, as they can be made here: those that
+    the error proposes, else the tools that its line names for it and that need no arguments."""
+    named = re.findall(r"\w+", (isinstance(error, UserError) and mend_for_mind(error, tools)) or "")
     suggestions = [
         {"tool": one["tool"], "arguments": one["arguments"]}
-        for one in getattr(error, "suggestions", ())
-        if "tool" in one
+        for one in getattr(error, "suggestions", [{"tool": name, "arguments": {}} for name in named])
+        if one.get("tool") in tools and not _required(tools[one["tool"]]) - one["arguments"].keys()
     ]
-    told = {"code": getattr(error, "code", "REFUSED"), "message": str(error), "suggestions": suggestions}
+    told = {"code": getattr(error, "code", "REFUSED"), "message": for_mind(error, tools), "suggestions": suggestions}
     lease = getattr(error, "lease", None)
     holder = getattr(error, "holder", None) if lease is None else lease.holder_agent_id
     return told if not isinstance(holder, str) else {**told, "holder": holder}
+
+
+def _required(tool: Tool) -> set[str]:
+    return {*tool.schema()["parameters"].get("required", ())}
 
 
 def _answer(told: Mapping[str, Any], *, failed: bool = False) -> types.CallToolResult:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import os
+import re
 import threading
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
@@ -20,6 +21,7 @@ from hivemind.taskrun.review import Citation, Review
 __all__ = ["Account", "Finding", "Spent", "compose", "printed"]
 
 _PRINTED_BYTES = 8192
+_OWN_HEADING = re.compile(r"^([^\w\n]*(?:sources|how[^\w\n]+it[^\w\n]+came[^\w\n]+about)[^\w\n]*)$", re.I | re.M)
 _CHANGED = "[the file with its output is not what it printed: something has changed it since]"
 
 
@@ -121,11 +123,12 @@ def compose(
     """The text of result.md. Each quote is followed by its citation `path:line-line` and the file's digest.
 
     Without `spent` nothing is said of the costs: they are not over yet, and another number each time. `more` are further
-    lines of how it came about, `changes` sections on the branches of its worktrees and on its files.
+    lines of how it came about, `changes` sections on the branches of its worktrees and on its files. The runtime's own sections
+    stand last; what looks like the heading of one in an agent's words is marked.
     """
     parts = [f"# {title}", ""]
     if answer.strip():
-        parts += [answer.strip(), ""]
+        parts += [_said(answer.strip()), ""]
     for finding in findings:
         parts += list(_section(finding))
     parts += changes
@@ -161,10 +164,10 @@ def printed(output: Path, digest: str | None, excerpt: Callable[[BinaryIO], str]
 
 
 def _section(finding: Finding) -> Iterable[str]:
-    yield f"## {finding.title}"
+    yield f"## {_said(finding.title)}"
     yield ""
     if finding.text.strip():
-        yield finding.text.strip()
+        yield _said(finding.text.strip())
         yield ""
     for citation in finding.citations:
         yield from (f"> {line}".rstrip() for line in citation.text.splitlines())
@@ -174,7 +177,7 @@ def _section(finding: Finding) -> Iterable[str]:
     if finding.command is not None:
         fence = _fence(finding.printed or "")
         failed = f"ended with status {finding.status} and " if finding.status else ""
-        yield f"`{finding.command}` {failed}printed:"
+        yield _said(f"`{finding.command}` {failed}printed:")
         yield ""
         yield fence
         yield (finding.printed or "(nothing)").rstrip("\n")
@@ -183,6 +186,10 @@ def _section(finding: Finding) -> Iterable[str]:
     for path in finding.files:
         yield f"Written: `{path}`"
         yield ""
+
+
+def _said(text: str) -> str:
+    return _OWN_HEADING.sub(r"\1 (not by the runtime)", text)
 
 
 def _fence(text: str) -> str:

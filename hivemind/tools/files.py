@@ -80,7 +80,7 @@ class ApplyPatch(Arguments):
 
 
 class ListFiles(Arguments):
-    path: str = "."
+    path: str = Field(".", description="default: your worktree, else the whole hive")
     glob: str | None = Field(None, description="such as *.py or src/**/*.ts, from that folder")
 
 

@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import json
+import re
 import shlex
 import typing
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Container, Mapping
 from functools import cache
 from typing import Any, ClassVar
 
 from pydantic import BaseModel, ConfigDict, ValidationError, model_validator
 
 from hivemind.boundary import boundary
-from hivemind.errors import UserError, mend_of
+from hivemind.errors import HivemindError, UserError, mend_of
 from hivemind.frontmatter import instead_of
 from hivemind.frozen import frozen
 from hivemind.masking import masked
@@ -24,7 +25,17 @@ from hivemind.tools.session import Session
 if typing.TYPE_CHECKING:
     from pydantic_core import ErrorDetails
 
-__all__ = ["OTHER_NAMES", "Arguments", "Interrupted", "Tool", "ToolProblem", "as_call", "tool"]
+__all__ = [
+    "OTHER_NAMES",
+    "Arguments",
+    "Interrupted",
+    "Tool",
+    "ToolProblem",
+    "as_call",
+    "for_mind",
+    "mend_for_mind",
+    "tool",
+]
 
 Result = dict[str, Any]
 Use = Callable[[Session, Any], Result]
@@ -55,6 +66,11 @@ OTHER_NAMES = {
 }
 """Arguments by further names, each taken where the tool has no argument of that name and the right one is not given."""
 _COMMANDS = frozenset({"command", "run"})
+_COMMAND_LINE = re.compile(
+    r"hivemind (?:(task) (?:list|show)|(mail) list \S+(?: --folder sent)?|(view) resume|[a-z]+)\b"
+)
+_BY_TOOL = {"task": "list_tasks", "mail": "check_mailbox", "view": "resume"}
+"""What shows a mind what those commands show a person."""
 
 
 class Arguments(BaseModel):
@@ -144,6 +160,25 @@ class Tool:
         if found["type"] == "extra_forbidden":
             return f"{name}: {instead_of(found['loc'], self.arguments, 'arguments')}"
         return f"{name}: {found['msg'].removeprefix('Value error, ')}"
+
+
+def for_mind(error: HivemindError, tools: Container[str]) -> str:
+    """An error as a mind is told of it, which has `tools` and neither a command line nor Python."""
+    if not isinstance(error, UserError):
+        return str(error)
+    return str(UserError(error.what, where=error.where, mend=mend_for_mind(error, tools)))
+
+
+def mend_for_mind(error: UserError, tools: Container[str]) -> str | None:
+    """What helps, by the tools that a mind has; what only a person can do is said to be a person's."""
+    mend, calls = error.mend or "", getattr(error, "suggestions", ())
+    if calls and all(one["call"] in mend for one in calls):
+        return ", or ".join(as_call(one["tool"], **one["arguments"]) for one in calls if one["tool"] in tools)
+    command = _COMMAND_LINE.search(mend)
+    if command is None:
+        return error.mend
+    tool = _BY_TOOL.get(command[command.lastindex or 0])
+    return f"for a person: {mend}" if tool not in tools else f"{mend[: command.start()]}{tool}{mend[command.end() :]}"
 
 
 def _wants_list(kind: Any, value: Any) -> bool:

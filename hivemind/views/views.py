@@ -382,9 +382,11 @@ def _next(scope: Scope) -> tuple[Call | None, Call | None]:
         )
     step = next((one for one in scope.steps if one.status == "open"), None)
     if step is None:
-        blocked = [one for one in scope.steps if one.status == "blocked"]
-        end = call("finish_task", {}, "steps.end_task", task, **_by(scope))
-        return end, call("resume", {"step": blocked[0].id}, "steps.get", blocked[0].id) if blocked else None
+        blocked = next((one for one in scope.steps if one.status == "blocked"), None)
+        if blocked is None:
+            return call("finish_task", {}, "steps.end_task", task, **_by(scope)), None
+        look = call("resume", {"step": blocked.id}, "steps.get", blocked.id)
+        return call("check_mailbox", {}, "mail.list", scope.agent_id or HUMAN), look  # an answer lets it go on
     lease = scope.leases.get(step.id)
     if lease is not None and lease.holder_agent_id != scope.agent_id:
         return look_call(step.id), claim_call(step.id, scope.agent_id, lease.holder_agent_id)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import pty
 import shutil
 import subprocess
 from pathlib import Path
@@ -12,7 +13,8 @@ import pytest
 
 from tests.agent.test_program import PROFILE
 from tests.cli.conftest import Command
-from tests.program import Program
+from tests.program import Program, cold
+from tests.program import run as run_program
 from tests.waiting import until
 
 
@@ -29,6 +31,26 @@ def test_a_coding_agent_is_added_with_its_version_and_tried_by_hand(
     assert "(Python 3" in added.out
     assert run("agent", "try", "coder", "!say Hello.\n").out == "Hello.\n"
     assert run("agent", "try", "analyst", "x").status == 2
+
+
+def test_a_try_says_at_a_terminal_what_it_waits_for(hive: Path, monkeypatch: pytest.MonkeyPatch):
+    (hive / "agents" / "profiles").mkdir()
+    (hive / "agents" / "profiles" / "fake.yaml").write_text(PROFILE)
+    (hive / "agents" / "coder.yaml").write_text("mind: {agent: fake}\n")
+    monkeypatch.setenv("FAKE_KEY", "its-own-key-1234")
+    monkeypatch.setenv("TERM", "xterm")
+    ours, theirs = pty.openpty()
+    try:
+        tried = run_program(
+            ["agent", "try", "coder", "!say Hello.\n"], start=cold, stdout=theirs, stderr=theirs, check=True
+        )
+        said = os.read(ours, 65_536).decode()
+    finally:
+        os.close(theirs)
+        os.close(ours)
+    assert tried.returncode == 0
+    assert "waits for " in said
+    assert said.endswith("Hello.\r\n")
 
 
 def test_a_try_that_is_told_to_end_leaves_nothing_in_the_hive(hive: Path, monkeypatch: pytest.MonkeyPatch):

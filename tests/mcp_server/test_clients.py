@@ -184,6 +184,36 @@ def test_the_default_profile_costs_less_than_3000_tokens_of_schemas(hive):
     run(scenario)
 
 
+def test_a_refusal_names_tools_that_the_client_has_and_what_is_for_a_person(hive):
+    """It named commands of the command line, and Python."""
+    hive.run("task", "add", "--id", "boat", "Build a boat")
+
+    async def scenario():
+        async with hive.member("claude") as claude:
+            unknown = await claude.refused("claim_task", task="yacht")
+            assert unknown["message"] == "yacht: there is no such task; see: list_tasks"
+            assert unknown["suggestions"] == [{"tool": "list_tasks", "arguments": {}}]
+            lost = await claude.refused("read_mail", id="none")
+            assert lost["message"].endswith("; check_mailbox names them")
+            nowhere = await claude.refused("claim_step", step="yacht.s1")
+            assert nowhere["message"] == "there is no step 'yacht.s1'; resume()"
+            assert nowhere["suggestions"] == [{"tool": "resume", "arguments": {}}]
+            command = await claude.refused("run_command", command=["make"])
+            assert command["message"] == (
+                "there is no tool 'run_command' in this profile; for a person: hivemind mcp --profile full has it"
+            )
+            await claude.ask("claim_task", task="boat")
+            await claude.ask("plan_steps", steps=[{"title": "The keel"}])
+            early = await claude.refused("finish_task")
+            assert early["suggestions"] == [{"tool": "finish_step", "arguments": {}}]
+            hive.run("lease", "claim", "boat.s1", "--agent", "human", "--force")
+            taken = await claude.refused("finish_step")
+            assert "hive." not in taken["message"]
+            assert taken["message"].split("; ")[1].startswith('resume(step="boat.s1"), or send_mail(to=["human"], ')
+
+    run(scenario)
+
+
 def test_an_agents_file_narrows_the_tools(hive):
     (hive.root / "agents/claude.yaml").write_text("mind: mcp\ntools: [send_mail, check_mailbox, list_tasks]\n")
 

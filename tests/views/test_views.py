@@ -85,6 +85,11 @@ def test_what_comes_next_follows_the_rule(place: Place) -> None:
         place.steps.verify(step, agent_id="bob")
         place.steps.done(step, agent_id="bob")
     assert next_of(place)[0] == "finish_task", "none open: finish the task"
+    place.steps.reopen("t.s1", agent_id="ada")
+    place.steps.block("t.s1", "no oak", agent_id="ada")
+    assert next_of(place) == ("check_mailbox", "resume"), "blocked: the answer, and what it waits for"
+    place.steps.unblock("t.s1", agent_id="ada")
+    place.steps.done("t.s1", agent_id="ada", confirm=("criteria", "tests"))
     place.steps.end_task("t", agent_id="ada")
     assert next_of(place) == (None, None), "done: nothing"
 
