@@ -144,7 +144,7 @@ def _make(session: Session, tools: Mapping[str, Tool], call: Action, limit_chars
         if is_disk_full(error):
             raise until_there_is_room() from None
         if isinstance(error, HivemindError):
-            return Result.failed(call, for_mind(error, tools), short(getattr(error, "result", {})))
+            return Result.failed(call, str(for_mind(error, tools)), short(getattr(error, "result", {})))
         _log.exception("%s: the tool %s broke on %s", session.agent, call.tool, session.focus.id)
         return Result.failed(call, f"the tool broke: {type(error).__name__}: {error}")
     return Result(call, tool.shown(value, limit_chars), short(value))

@@ -380,7 +380,7 @@ class _Run:
         except HivemindError as error:
             if isinstance(error, Parking):
                 self._parking = error
-            tell(Result.failed(said.calls[0], for_mind(error, agent.tools)))
+            tell(Result.failed(said.calls[0], str(for_mind(error, agent.tools))))
         self._results += made
         agent.status.update(last_action=call.tool)
         return made[0] if made else None

@@ -153,8 +153,8 @@ class Member:
             result = self._waits(focus, parking)
             outcome = Result(call, f"waiting: {parking.reason}", result)
         except Exception as error:
-            fault = f"the tool broke: {error!r}"
-            outcome = Result.failed(call, for_mind(error, self.tools) if isinstance(error, HivemindError) else fault)
+            problem = for_mind(error, self.tools) if isinstance(error, HivemindError) else f"the tool broke: {error!r}"
+            outcome = Result.failed(call, str(problem))
             raise
         finally:
             self._record(focus, replace(outcome, seconds=time.monotonic() - began))

@@ -21,7 +21,7 @@ from hivemind.mcp_server.member import Member
 from hivemind.mcp_server.news import News
 from hivemind.tasks import read_outcome
 from hivemind.tools import Tool
-from hivemind.tools.tool import for_mind, mend_for_mind
+from hivemind.tools.tool import for_mind
 from hivemind.views import capsule, resume, snapshot
 
 __all__ = ["Run", "build_server"]
@@ -174,20 +174,19 @@ def build_server(member: Member, run: Run[Any], news: News) -> Server[Any]:
 def refusal(error: HivemindError, tools: Mapping[str, Tool]) -> dict[str, Any]:
     """What a tool refuses, as the client gets it: a code, one line, and calls that help, as they can be made here: those that
     the error proposes, else the tools that its line names for it and that need no arguments."""
-    named = re.findall(r"\w+", (isinstance(error, UserError) and mend_for_mind(error, tools)) or "")
+    told = for_mind(error, tools)
+    named = re.findall(r"\w+", getattr(told, "mend", None) or "")
+    calls = getattr(error, "suggestions", ()) or [{"tool": name, "arguments": {}} for name in named]
     suggestions = [
         {"tool": one["tool"], "arguments": one["arguments"]}
-        for one in getattr(error, "suggestions", [{"tool": name, "arguments": {}} for name in named])
-        if one.get("tool") in tools and not _required(tools[one["tool"]]) - one["arguments"].keys()
+        for one in calls
+        if one["tool"] in tools
+        and one["arguments"].keys() >= {*tools[one["tool"]].schema()["parameters"].get("required", ())}
     ]
-    told = {"code": getattr(error, "code", "REFUSED"), "message": for_mind(error, tools), "suggestions": suggestions}
+    answer = {"code": getattr(error, "code", "REFUSED"), "message": str(told), "suggestions": suggestions}
     lease = getattr(error, "lease", None)
     holder = getattr(error, "holder", None) if lease is None else lease.holder_agent_id
-    return told if not isinstance(holder, str) else {**told, "holder": holder}
-
-
-def _required(tool: Tool) -> set[str]:
-    return {*tool.schema()["parameters"].get("required", ())}
+    return answer if not isinstance(holder, str) else {**answer, "holder": holder}
 
 
 def _answer(told: Mapping[str, Any], *, failed: bool = False) -> types.CallToolResult:

@@ -17,7 +17,7 @@ from hivemind.fs import Log
 from hivemind.masking import harmless
 from hivemind.minds import ChatMessage, Usage
 from hivemind.taskrun.conversation import used
-from hivemind.taskrun.report import Account
+from hivemind.taskrun.report import Account, Spent
 from hivemind.tasks.folder import open_log
 
 __all__ = ["Entry", "Transcript", "TranscriptReader", "transcript_page"]
@@ -293,8 +293,8 @@ def _words(usage: Usage) -> list[str]:
     """Tokens, the share of them that a cache had, and the price; nothing where nothing was used."""
     cached = f" ({usage.cached / usage.tokens_in:.0%} cached)" if usage.cached and usage.tokens_in else ""
     told = [f"{usage.tokens_in:,} tokens in{cached}", f"{usage.tokens_out:,} out"] if usage.tokens else []
-    price = f"{usage.unpriced:,} tokens at an unknown price" if usage.unpriced else ""
-    return [*told, *([f"cost {usage.money:.4f}"] if usage.money else []), *filter(None, [price])]
+    price = Spent(money=usage.money, unpriced=usage.unpriced).cost
+    return [*told, price] if price else told
 
 
 def _arguments(arguments: Record) -> str:

@@ -25,17 +25,7 @@ from hivemind.tools.session import Session
 if typing.TYPE_CHECKING:
     from pydantic_core import ErrorDetails
 
-__all__ = [
-    "OTHER_NAMES",
-    "Arguments",
-    "Interrupted",
-    "Tool",
-    "ToolProblem",
-    "as_call",
-    "for_mind",
-    "mend_for_mind",
-    "tool",
-]
+__all__ = ["OTHER_NAMES", "Arguments", "Interrupted", "Tool", "ToolProblem", "as_call", "for_mind", "tool"]
 
 Result = dict[str, Any]
 Use = Callable[[Session, Any], Result]
@@ -66,10 +56,10 @@ OTHER_NAMES = {
 }
 """Arguments by further names, each taken where the tool has no argument of that name and the right one is not given."""
 _COMMANDS = frozenset({"command", "run"})
-_COMMAND_LINE = re.compile(
-    r"hivemind (?:(task) (?:list|show)|(mail) list \S+(?: --folder sent)?|(view) resume|[a-z]+)\b"
-)
-_BY_TOOL = {"task": "list_tasks", "mail": "check_mailbox", "view": "resume"}
+_BY_TOOL = {
+    "hivemind task (list|show)": "list_tasks", r"hivemind mail list \S+( --folder \w+)?": "check_mailbox",
+    "hivemind view resume": "resume",
+}  # fmt: skip
 """What shows a mind what those commands show a person."""
 
 
@@ -162,23 +152,17 @@ class Tool:
         return f"{name}: {found['msg'].removeprefix('Value error, ')}"
 
 
-def for_mind(error: HivemindError, tools: Container[str]) -> str:
-    """An error as a mind is told of it, which has `tools` and neither a command line nor Python."""
-    if not isinstance(error, UserError):
-        return str(error)
-    return str(UserError(error.what, where=error.where, mend=mend_for_mind(error, tools)))
-
-
-def mend_for_mind(error: UserError, tools: Container[str]) -> str | None:
-    """What helps, by the tools that a mind has; what only a person can do is said to be a person's."""
-    mend, calls = error.mend or "", getattr(error, "suggestions", ())
+def for_mind(error: HivemindError, tools: Container[str]) -> HivemindError:
+    """The error as a mind is told of it, which has neither a command line nor Python: what helps is named by the `tools` that
+    it has, and what only a person can do is said to be a person's."""
+    if not isinstance(error, UserError) or error.mend is None:
+        return error
+    mend, calls = error.mend, getattr(error, "suggestions", ())
     if calls and all(one["call"] in mend for one in calls):
-        return ", or ".join(as_call(one["tool"], **one["arguments"]) for one in calls if one["tool"] in tools)
-    command = _COMMAND_LINE.search(mend)
-    if command is None:
-        return error.mend
-    tool = _BY_TOOL.get(command[command.lastindex or 0])
-    return f"for a person: {mend}" if tool not in tools else f"{mend[: command.start()]}{tool}{mend[command.end() :]}"
+        mend = ", or ".join(as_call(one["tool"], **one["arguments"]) for one in calls if one["tool"] in tools)
+    for command, tool in _BY_TOOL.items():
+        mend = re.sub(command, tool, mend) if tool in tools else mend
+    return UserError(error.what, where=error.where, mend=f"for a person: {mend}" if "hivemind " in mend else mend)
 
 
 def _wants_list(kind: Any, value: Any) -> bool:
