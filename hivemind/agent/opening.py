@@ -186,11 +186,7 @@ def _section(title: str, text: str) -> str:
 
 def _place(hive: Parts, run: TaskRun, config: AgentConfig, folder: str) -> str:
     lines = [_worktree(hive, one, first=at == 0) for at, one in enumerate(run.worktrees.recorded)]
-    own = (
-        "What is for no repository goes to {}."
-        if lines
-        else "You write to {}; paths are looked up there, then in the hive."
-    )
+    own = "What is for no repository goes to {}." if lines else "You write to {}; paths are looked up there first."
     lines.append(f"{own.format(folder)} knowledge/ may be read and written.")
     for root, given in zip(hive.config.read_roots(hive.layout), hive.config.roots, strict=True):
         lines.append(f"{root} may be {'read and written' if given.write and not given.worktree else 'read'}.")

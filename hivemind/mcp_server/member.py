@@ -7,7 +7,6 @@ import os
 import time
 from collections.abc import Collection, Mapping
 from dataclasses import replace
-from functools import partial
 from typing import Any
 
 from hivemind.agent.act import short
@@ -107,7 +106,8 @@ class Member:
         self._scheduler.holding.resume()
         self._parked = {work.task.id for work in self.works() if work.task.parked is not None}
         self._heard: set[str] = set()
-        self._task: str | None = next((work.task.id for work in self.works()), None)
+        self.task: str | None = next((work.task.id for work in self.works()), None)
+        """The task that its tools work on."""
         self._stopping = False
         self.requests = 1
         """Requests of its client that are under way: over HTTP none, or some; on standard input it is there all the time."""
@@ -123,12 +123,7 @@ class Member:
         return self._scheduler.holding.claim(task_id)
 
     def turn_to(self, work: TaskRun) -> None:
-        self._task = work.task.id
-
-    @property
-    def task(self) -> str | None:
-        """The task that its tools work on."""
-        return self._task
+        self.task = work.task.id
 
     # calls
 
@@ -148,7 +143,7 @@ class Member:
         began = time.monotonic()
         try:
             result = self._use(tool, arguments, focus)
-            outcome = Result(call, self._text(tool, result), short(result))
+            outcome = Result(call, self.tools[tool].shown(result, LONGEST), short(result))
         except Parking as parking:
             result = self._waits(focus, parking)
             outcome = Result(call, f"waiting: {parking.reason}", result)
@@ -191,25 +186,19 @@ class Member:
             work.lease = lease_step(self.hive, step.id, self.name)
         return tool.call(self._session(focus), arguments)
 
-    def _text(self, tool: str, result: Mapping[str, Any]) -> str:
-        return self.tools[tool].shown(result, LONGEST)
-
     def _session(self, focus: Focus) -> Session:
         return Session(
             hive=self.hive, agent=self.name, config=self.config, focus=focus, pulse=self._pulse, lifeline=None,
             stopping=lambda: self._stopping, in_hand=self,
-            recall=partial(self._recall, focus),
+            recall=lambda *asked: answer(WorkingMemory(self.hive, self.name, read_only=True), focus, lambda _: False, *asked),
         )  # fmt: skip
-
-    def _recall(self, focus: Focus, question: str, tokens: int) -> dict[str, Any]:
-        return answer(WorkingMemory(self.hive, self.name, read_only=True), focus, lambda _: False, question, tokens)
 
     def _focus(self, tool: str, arguments: Mapping[str, Any]) -> Focus:
         """The task in hand at the step that a call names, else at its first open one; nothing, if none is in hand."""
         for known in list(self.works()):
             if not known.task.path.exists():  # a person has moved it away: it is not ours any more
                 self._scheduler.holding.drop(known)
-        work = next((one for one in self.works() if one.task.id == self._task), None)
+        work = next((one for one in self.works() if one.task.id == self.task), None)
         if work is None:
             return Focus("claim_task")
         work.hear()
@@ -248,10 +237,10 @@ class Member:
             work.commit()
         if work is not None and (work.ended or work.handed):
             self._scheduler.holding.drop(work)
-            self._task = next((one.task.id for one in self.works()), None)
-        state = "idle" if self._task is None else "working"
-        step = focus.step.step.path if focus.step is not None and self._task is not None else None
-        self._status.update(state=state, task=self._task, step=step, last_action=tool)
+            self.task = next((one.task.id for one in self.works()), None)
+        state = "idle" if self.task is None else "working"
+        step = focus.step.step.path if focus.step is not None and self.task is not None else None
+        self._status.update(state=state, task=self.task, step=step, last_action=tool)
 
     # life
 
@@ -289,8 +278,8 @@ class Member:
             self.hive.journal.append(
                 "task.returned", task_id=work.task.id, agent_id=self.name, reason=f"the client of {self.name} has left"
             )
-        if self._task is not None:
-            self._task = None
+        if self.task is not None:
+            self.task = None
             self._status.update(state="idle", task=None, step=None)
             ring_all(self.hive)
 

@@ -194,11 +194,7 @@ def _said(text: str) -> str:
 
 def _fence(text: str) -> str:
     """A fence longer than any run of backquotes in the text."""
-    longest = run = 0
-    for char in text:
-        run = run + 1 if char == "`" else 0
-        longest = max(longest, run)
-    return "`" * max(3, longest + 1)
+    return "`" * max(3, 1 + max(map(len, re.findall("`+", text)), default=0))
 
 
 def _sources(findings: Sequence[Finding]) -> list[str]:

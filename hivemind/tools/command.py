@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import codecs
 import hashlib
+import itertools
 import math
 import os
 import re
@@ -101,8 +102,8 @@ def run_command(session: Session, arguments: RunCommand) -> dict[str, Any]:
         receipt = {"kind": "CMD", "text": told, "exit_status": status, "output_digest": result.digest}
         session.hive.steps.capture(step.id, receipt, **session.shown(step))
         fs.reached("command.captured")
-    more = {"stopped": result.stopped} if result.stopped else {}
-    return _answer(session, step, number, told, status, result.digest, round(result.seconds, 3)) | more
+    answer = _answer(session, step, number, told, status, result.digest, round(result.seconds, 3))
+    return answer | {"stopped": result.stopped} if result.stopped else answer
 
 
 def _run(
@@ -160,10 +161,7 @@ def _answer(
 
 def _free(session: Session) -> int:
     """The number of the next command that belongs to no step."""
-    number = 1
-    while os.path.lexists(session.work.output_path(None, number)):
-        number += 1
-    return number
+    return next(one for one in itertools.count(1) if not os.path.lexists(session.work.output_path(None, one)))
 
 
 @contextmanager

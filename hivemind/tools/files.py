@@ -277,9 +277,9 @@ class _Change:
     def __init__(self, session: Session, file: FilePatch) -> None:
         self._file = file
         self._source = None if file.old is None else writable(session, file.old)
-        moved = file.new is not None and (self._source is None or file.new != file.old)
-        self._target = writable(session, file.new) if moved and file.new else None if file.new is None else self._source
-        found = (self._source, self._target if moved else None)
+        stays = file.new == file.old
+        self._target = self._source if stays else None if file.new is None else writable(session, file.new)
+        found = (self._source, None if stays else self._target)
         self.targets: tuple[Target, ...] = tuple(one for one in found if one is not None)
         self._before = self._after = ""
 

@@ -11,6 +11,7 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from io import StringIO
+from itertools import takewhile
 
 from hivemind.errors import UserError
 
@@ -184,12 +185,8 @@ def _place(lines: Sequence[str], hunk: Hunk, used: int, moved: int) -> int | Non
 
 def _matching(lines: Sequence[str], at: int, old: Sequence[str]) -> int:
     """How many lines of a hunk stand there, from its first one on; the end of the file's last line may be missing."""
-    count = 0
-    for mine, theirs in zip(lines[at : at + len(old)], old, strict=False):
-        if mine != theirs and mine.removesuffix("\n") != theirs.removesuffix("\n"):
-            break
-        count += 1
-    return count
+    pairs = zip(lines[at : at + len(old)], old, strict=False)
+    return sum(1 for _ in takewhile(lambda pair: pair[0].removesuffix("\n") == pair[1].removesuffix("\n"), pairs))
 
 
 def _why(lines: Sequence[str], hunk: Hunk, used: int) -> str:

@@ -373,7 +373,8 @@ def _next(scope: Scope) -> tuple[Call | None, Call | None]:
     if scope.over:
         return None, None
     if scope.question is not None and scope.agent_id in (None, HUMAN):
-        return _answer(scope.question)
+        told, reply = {"id": scope.question, "body": "your answer"}, (HUMAN, scope.question, "your answer")
+        return call("reply_mail", told, "mail.reply", *reply), call("check_mailbox", {}, "mail.read", *reply[:2])
     if not scope.steps:
         steps = [{"title": scope.title or task}]
         plan = call("plan_steps", {"steps": steps}, "steps.plan", task, steps, **_by(scope))
@@ -390,13 +391,8 @@ def _next(scope: Scope) -> tuple[Call | None, Call | None]:
     lease = scope.leases.get(step.id)
     if lease is not None and lease.holder_agent_id != scope.agent_id:
         return look_call(step.id), claim_call(step.id, scope.agent_id, lease.holder_agent_id)
-    return _finish(scope, step), _block(scope, step)
-
-
-def _answer(question: str) -> tuple[Call, Call]:
-    """What a person does about a question of the task's, and where it stands."""
-    reply = call("reply_mail", {"id": question, "body": "your answer"}, "mail.reply", HUMAN, question, "your answer")
-    return reply, call("check_mailbox", {}, "mail.read", HUMAN, question)
+    block = {"step": step.id, "reason": "what is in the way"}
+    return _finish(scope, step), call("block_step", block, "steps.block", *block.values(), **_by(scope))
 
 
 def _by(scope: Scope) -> dict[str, str]:
@@ -414,8 +410,3 @@ def _finish(scope: Scope, step: Step) -> Call:
     proof = [] if step.proof == "off" or any(one.counts for one in step.evidence) else ["proof"]
     missing = [*lacking, *proof]
     return {**found, "lacks": missing} if missing else found
-
-
-def _block(scope: Scope, step: Step) -> Call:
-    reason = "what is in the way"
-    return call("block_step", {"step": step.id, "reason": reason}, "steps.block", step.id, reason, **_by(scope))
