@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 _COLUMNS = ("name", "role", "mind", "state", "pid", "task", "unread")
 
 
-@command("agent list", look_at)
+@command("agent list", look_at, agents=True)
 def agents(hive: Hive) -> Answer:
     """List the agents of the hive.
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 import argparse
 import gc
 import inspect
+import os
 import re
 import typing
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -21,12 +22,14 @@ from typing import Annotated, Any, Concatenate, Literal, NoReturn, ParamSpec, Ty
 from hivemind.cli.output import as_document, say
 from hivemind.cli.streams import reader_may_go, standard_input
 from hivemind.cli.text import one_line
-from hivemind.errors import WRONG_USE
+from hivemind.errors import WRONG_USE, UserError
 from hivemind.frozen import frozen
+from hivemind.layout import HUMAN
 
 __all__ = [
     "Answer",
     "Arg",
+    "Attached",
     "Box",
     "Command",
     "Parameter",
@@ -76,8 +79,10 @@ class Arg:
     default: Any = None  # of an argument before others that must be given
     bare: str | None = None  # what the option means without a value
     apart: str | None = None  # options that name the same group exclude each other
+    file: bool = False  # names a file anywhere: only a person may say it
 
 
+Attached = Annotated[list[str] | None, Arg(file=True)]
 Box = Annotated[str, Arg(default="human")]  # whose mailbox; may be left out before the arguments that must be given
 Positive = Annotated[int, Arg(least=1)]
 Share = Annotated[float, Arg(most=1)]
@@ -92,13 +97,17 @@ class Command:
     function: Callable[..., Answer | int | None]
     opens: Callable[[str | None], Any]
     own_form: bool
+    agents: bool
+    """Whether an agent may run it of its own accord, in its own hive: it shows what all of them may see, or acts in its name."""
 
     def parameters(self) -> Iterator[Parameter]:
         """Its arguments and options, in their order."""
         return _parameters(self.function, list(inspect.signature(self.function).parameters.values())[1:])
 
     def run(self, asked: argparse.Namespace) -> int:
-        """Open what it works on, call it, show its answer; the exit status."""
+        """Open what it works on, call it, show its answer; the exit status. Raises UserError for what only a person may run."""
+        if (author := os.environ.get("HIVEMIND_AUTHOR", HUMAN)) != HUMAN:
+            self._check_agent(author, asked)
         as_json = getattr(asked, "json", False)
         opened = self.opens(getattr(asked, "hive", None))
         if not gc.isenabled():
@@ -110,6 +119,14 @@ class Command:
             told[one.name] = standard_input() if one.rule.stdin and value == "-" else value
         answer = _call(partial(self.function, opened), told)
         return answer.tell(as_json or self.own_form) if isinstance(answer, Answer) else answer or 0
+
+    def _check_agent(self, agent: str, asked: argparse.Namespace) -> None:
+        files = (one.option for one in self.parameters() if one.rule.file and getattr(asked, one.name))
+        option = "--hive" if hasattr(asked, "hive") else next(files, "") if self.agents else ""
+        if option or not self.agents:
+            words = " ".join(("hivemind", *self.words, option)).rstrip()
+            mend = "its tools do what an agent may do; a person can write it as a `run:` step"
+            raise UserError(f"{words} is not for a command that an agent ({agent}) wrote", mend=mend)
 
 
 @frozen
@@ -182,12 +199,12 @@ def _call(function: Callable[..., Any], told: dict[str, Any]) -> Any:
 
 
 def command(
-    words: str, opens: Callable[[str | None], T], *, own_form: bool = False
+    words: str, opens: Callable[[str | None], T], *, own_form: bool = False, agents: bool = False
 ) -> Callable[[Callable[Concatenate[T, P], Answer | int | None]], Command]:
-    """Make a command of a function; one of its `own_form` has no `--json`."""
+    """Make a command of a function; one of its `own_form` has no `--json`, one for `agents` they may run themselves."""
 
     def made(function: Callable[Concatenate[T, P], Answer | int | None]) -> Command:
-        return Command(tuple(words.split()), function, opens, own_form)
+        return Command(tuple(words.split()), function, opens, own_form, agents)
 
     return made
 

@@ -130,7 +130,7 @@ def export(
     put_out(made, output)
 
 
-@command("doc note", open_hive)
+@command("doc note", open_hive, agents=True)
 def note(hive: Hive, node: str, text: Text, *, author: str = HUMAN) -> Answer:
     """Add a note after a node, even after a readonly one.
 
@@ -292,7 +292,7 @@ def title_line(node: Node) -> str:
     return one_line(title_of(node))
 
 
-@command("doc tree", open_hive)
+@command("doc tree", open_hive, agents=True)
 def tree(hive: Hive, node: str | None = None, *, depth: int | None = None) -> Answer:
     """List all documents, or show one as a tree.
 
@@ -343,7 +343,7 @@ def _marks(node: Node) -> str:
     return ", ".join(marks)
 
 
-@command("doc show", open_hive)
+@command("doc show", open_hive, agents=True)
 def show(hive: Hive, node: str) -> Answer:
     """Show one node: its text, where it stands, what it is, and its versions if there are several.
 
@@ -380,7 +380,7 @@ def _heads(node: Node, record: dict[str, Any]) -> Iterator[tuple[str, str]]:
     yield "Below", f"{record['below']} nodes"
 
 
-@command("doc expand", open_hive)
+@command("doc expand", open_hive, agents=True)
 def expand(hive: Hive, node: str, *, max_tokens: Positive = 2000, query: str | None = None) -> Answer:
     """Read a part of a document, as much of it as fits.
 
@@ -442,7 +442,7 @@ def _embed_all(hive: Hive) -> None:
             tell(how_far(first + done, total, done / max(time.monotonic() - began, 1e-3)))
 
 
-@command("doc find", open_hive)
+@command("doc find", open_hive, agents=True)
 def find(hive: Hive, query: str, *, limit: Positive = 10, below: str | None = None) -> Answer:
     """Search all documents.
 

@@ -16,7 +16,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
-from hivemind.cli.command import Answer, Box, Positive, Text, command
+from hivemind.cli.command import Answer, Attached, Box, Positive, Text, command
 from hivemind.cli.opening import acting, known_agent, known_name, known_names, look_at, open_hive
 from hivemind.cli.output import sheet, table_lines, warn
 from hivemind.cli.text import clock_time, one_line
@@ -154,7 +154,7 @@ def _message_lines(message: Message) -> Iterator[str]:
     return sheet(heads, message.body)
 
 
-@command("mail send", open_hive)
+@command("mail send", open_hive, agents=True)
 def send(
     hive: Hive,
     body: Text,
@@ -167,7 +167,7 @@ def send(
     task: str | None = None,
     reply_to: str | None = None,
     importance: Literal["low", "normal", "high"] | None = None,
-    attach: list[str] | None = None,
+    attach: Attached = None,
 ) -> Answer:
     """Send a message.
 
@@ -209,7 +209,7 @@ def send(
     )
 
 
-@command("mail reply", open_hive)
+@command("mail reply", open_hive, agents=True)
 def reply(hive: Hive, box: Box, id_: str, body: Text) -> Answer:
     """Answer a message in a mailbox.
 

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 _COLUMNS = ("reservation", "agent", "paths", "shared", "reason")
 
 
-@command("reserve paths", open_hive)
+@command("reserve paths", open_hive, agents=True)
 def paths(hive: Hive, paths: list[str], *, shared: bool = False, reason: str = "", agent: str = HUMAN) -> Answer:
     """Reserve every path that the patterns match, or none of them.
 
@@ -50,7 +50,7 @@ def paths(hive: Hive, paths: list[str], *, shared: bool = False, reason: str = "
     return Answer(made, [line])
 
 
-@command("reserve list", look_at)
+@command("reserve list", look_at, agents=True)
 def reservations(hive: Hive, *, agent: str | None = None) -> Answer:
     """List what is reserved, oldest first.
 
@@ -70,7 +70,7 @@ def reservations(hive: Hive, *, agent: str | None = None) -> Answer:
     return Answer(record, table_lines(rows, _COLUMNS, empty="Nothing is reserved."))
 
 
-@command("reserve release", open_hive)
+@command("reserve release", open_hive, agents=True)
 def release(hive: Hive, reservation: int | None = None, *, agent: str = HUMAN) -> Answer:
     """Release reserved paths.
 

@@ -319,7 +319,7 @@ def due(hive: Hive) -> Answer:
     return Answer(record, [*lines, f"{len(done.dropped)} dropped, {len(done.told)} told{then}."])
 
 
-@command("status", look_at)
+@command("status", look_at, agents=True)
 def status(hive: Hive, *, all_: bool = False) -> Answer:
     """Show who is up, what each agent does, how the tasks stand.
 

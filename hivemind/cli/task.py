@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from hivemind.boundary import boundary
-from hivemind.cli.command import Answer, Arg, Positive, Text, command
+from hivemind.cli.command import Answer, Arg, Attached, Positive, Text, command
 from hivemind.cli.opening import caller, known_agent, listed, look_at, open_hive
 from hivemind.cli.output import say, sheet, table_lines
 from hivemind.cli.text import age, fit, is_terminal, one_line
@@ -38,12 +38,12 @@ _DIFFERENCE_CHARS = 160
 _AT_ONCE = 50  # so many rows of each state a person is shown unasked
 
 
-@command("task add", open_hive)
+@command("task add", open_hive, agents=True)
 def add(
     hive: Hive,
     text: Text | None = None,
     *,
-    file: str | None = None,
+    file: Annotated[str | None, Arg(file=True)] = None,
     title: str | None = None,
     assignee: str | None = None,
     role: str | None = None,
@@ -53,7 +53,7 @@ def add(
     depends: list[str] | None = None,
     deadline: str | None = None,
     id_: str | None = None,
-    attach: list[str] | None = None,
+    attach: Attached = None,
 ) -> Answer:
     """Give the swarm a task; prints its id.
 
@@ -143,7 +143,7 @@ def _known_role(hive: Hive, text: str) -> str:
     return role
 
 
-@command("task list", look_at)
+@command("task list", look_at, agents=True)
 def tasks(
     hive: Hive,
     *,

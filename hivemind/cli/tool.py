@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from hivemind.tools import Tool
 
 
-@command("tool list", anywhere)
+@command("tool list", anywhere, agents=True)
 def tools(_: str | None) -> Answer:
     """List the tools.
 
@@ -39,7 +39,7 @@ def tools(_: str | None) -> Answer:
     return Answer([one.schema() for one in found], table_lines(rows, ("tool", "description"), empty=""))
 
 
-@command("tool show", anywhere, own_form=True)
+@command("tool show", anywhere, own_form=True, agents=True)
 def show(_: str | None, name: str) -> Answer:
     """Show a tool's name, description and parameters, as JSON.
 

@@ -27,6 +27,7 @@ from hivemind.errors import UserError
 from hivemind.frozen import frozen
 from hivemind.fs import fsync_folder, open_own, sockets
 from hivemind.guarded import Guarded
+from hivemind.layout import HUMAN
 from hivemind.masking import Masker, is_secret_name
 from hivemind.taskrun.planned_step import PlannedStep
 from hivemind.taskrun.report import printed
@@ -82,14 +83,14 @@ def run_command(session: Session, arguments: RunCommand) -> dict[str, Any]:
     its exit status and what it printed. All its output is kept in a file, its receipt with the step."""
     work = session.work
     step = session.step(arguments.step) if arguments.step or session.focus.step else None
-    command, timeout_s = _allowed(session, step, arguments)
+    command, timeout_s, author = _allowed(session, step, arguments)
     told = command if isinstance(command, str) else shlex.join(command)
     if step is not None and told == step.command and (known := work.begin_command(step)) is not None:
         number = step.step.commands.index(known) + 1
         return _answer(session, step, number, told, known.exit_status, known.output_digest)
     number = _free(session) if step is None else len(step.step.commands) + 1
     output = work.output_path(step, number)
-    result = _run(session, step, command, arguments.cwd, output, timeout_s)
+    result = _run(session, step, command, author, arguments.cwd, output, timeout_s)
     if result.stopped is not None and session.leaving():
         # told to end: the step stays open, and is run again when the task goes on
         raise ToolProblem(f"the command was stopped: {result.stopped}")
@@ -107,7 +108,7 @@ def run_command(session: Session, arguments: RunCommand) -> dict[str, Any]:
 
 
 def _run(
-    session: Session, step: PlannedStep | None, command: str | list[str], cwd: str | None, output: Path,
+    session: Session, step: PlannedStep | None, command: str | list[str], author: str, cwd: str | None, output: Path,
     timeout_s: float | None,
 ) -> CommandResult:  # fmt: skip
     work, config, durable = session.work, session.config, session.hive.config.durable
@@ -124,7 +125,7 @@ def _run(
                 start=start,
                 output=artifacts / output.name,
                 limits=config.limits,
-                environment=clean_environment(os.environ, _told(session, step), in_project=in_project),
+                environment=clean_environment(os.environ, _told(session, step, author), in_project=in_project),
                 lifeline=session.lifeline,
                 stopping=lambda: session.stopping() or work.taken_away,
                 timeout_s=timeout_s,
@@ -199,22 +200,24 @@ def _could_run(session: Session, command: str | list[str]) -> bool:
     return session.config.shell or (bool(words) and words[0] in session.config.commands)
 
 
-def _allowed(session: Session, step: PlannedStep | None, arguments: RunCommand) -> tuple[str | list[str], float | None]:
-    """What may be run, and for how long: a step's own command as a person wrote it; anything else by the agent's list of
-    programs, or by a shell where its file says so."""
+def _allowed(
+    session: Session, step: PlannedStep | None, arguments: RunCommand
+) -> tuple[str | list[str], float | None, str]:
+    """What may be run, for how long, and who wrote it: a step's own command as a person wrote it; anything else by the
+    agent's list of programs, or by a shell where its file says so."""
     asked, timeout_s = arguments.command, arguments.timeout_s
     if step is not None and step.todo.kind == "run" and asked is None:
         asked = step.todo.argument
         timeout_s = min((one for one in (timeout_s, step.todo.timeout) if one is not None), default=None)
         if session.work.trusts_its_commands(step):
-            return step.todo.argument, timeout_s
+            return step.todo.argument, timeout_s, HUMAN
     if asked is None:
         raise ToolProblem("no command is given, and there is no step in focus that has one")
     if "\0" in "".join(asked):
         raise ToolProblem("a command has no NUL in it", where=repr(asked))
     timeout_s = timeout_s or _TIMEOUT_S
     if session.config.shell:
-        return asked, timeout_s
+        return asked, timeout_s, session.agent
     with boundary("command", repr(asked)):
         words = shlex.split(asked) if isinstance(asked, str) else list(asked)
     if not words or words[0] not in session.config.commands:
@@ -223,14 +226,15 @@ def _allowed(session: Session, step: PlannedStep | None, arguments: RunCommand) 
             f"the program {words[0] if words else ''!r} is not among those that {session.agent} may run ({listed})",
             mend=f"a person can add it under commands: in agents/{session.agent}.yaml",
         )
-    return words, timeout_s
+    return words, timeout_s, session.agent
 
 
-def _told(session: Session, step: PlannedStep | None) -> dict[str, str]:
+def _told(session: Session, step: PlannedStep | None, author: str) -> dict[str, str]:
     return {
         **session.config.env,
         "HIVEMIND_HIVE": str(session.hive.layout.root),
         "HIVEMIND_AGENT": session.agent,
+        "HIVEMIND_AUTHOR": author,
         "HIVEMIND_TASK": session.work.task.id,
         **({} if step is None else {"HIVEMIND_STEP": step.id}),
         **session.work.worktrees.identity,

@@ -72,6 +72,25 @@ def test_a_step_that_ends_the_swarm_it_works_in_is_refused(crew: Crew) -> None:
     assert "Nothing is up" in (crew.root / "tasks/done/other/result.md").read_text()
 
 
+def test_a_command_that_an_agent_wrote_may_not_do_with_hivemind_what_a_person_may(crew: Crew) -> None:
+    """Found by a stranger: whoever was allowed the one program could stop agents and cancel what others had been given."""
+    crew.agent_file(f"role: analyst\ncommands: [{sys.executable}]\n")
+    use = hands(crew)
+    program = [sys.executable, "-m", "hivemind"]
+    refused = use("run_command", command=[*program, "agent", "stop", "bob"])["result"]
+    assert refused["exit_status"] == 2
+    assert "hivemind agent stop is not for a command that an agent (ada) wrote; its tools do what" in refused["output"]
+    assert use("run_command", command=[*program, "task", "list"])["result"]["exit_status"] == 0
+
+
+def test_a_persons_run_step_may_do_with_hivemind_what_the_person_may(crew: Crew) -> None:
+    Hive.open(crew.root).tasks.add("Wait.", id="waiting", assignee="bob")
+    crew.drop(f"---\nsteps: [{{run: {sys.executable} -m hivemind --hive {crew.root} task cancel waiting}}]\n---\nx\n")
+    until_idle(crew.start())
+    assert (crew.root / "tasks/done/t").is_dir()
+    assert (crew.root / "tasks/failed/waiting").is_dir()
+
+
 def killing_its_guard(crew: Crew, times: int) -> None:
     """A task whose command ends with its guard, so many times."""
     kill = f"cd {crew.root}; [ $(cat ran | wc -l) -ge {times} ] && echo done || {{ echo >> ran; kill -9 $PPID; sleep 100; }}"
@@ -93,14 +112,15 @@ def test_a_command_that_always_ends_with_its_guard_fails_its_task_in_the_end(cre
 
 
 CANCEL = f"{sys.executable} -m hivemind task cancel t"
+TAKE_AWAY = "mv $HIVEMIND_HIVE/tasks/active/t $HIVEMIND_HIVE/tasks/failed/t"
 
 
 @pytest.mark.parametrize(
     ("by", "how"),
     [
-        ("mind", CANCEL),
+        ("mind", TAKE_AWAY),
         ("run", f"{CANCEL}; exec >&- 2>&-"),  # the end of its pipe is not its end
-        ("run", "mv $HIVEMIND_HIVE/tasks/active/t $HIVEMIND_HIVE/tasks/failed/t"),
+        ("run", TAKE_AWAY),
     ],
 )
 def test_the_command_of_a_task_that_is_taken_away_is_ended_and_its_agent_goes_on(crew: Crew, by: str, how: str) -> None:

@@ -239,3 +239,32 @@ def test_options_stand_anywhere_and_after_two_dashes_there_are_none(run: Command
     assert "mailbox human: no message" in run("mail", "read", "human", "--keep-unread", "<none@x>").err
     assert run("task", "add", "--id", "t", "--", "--why so?").status == 0
     assert "--why so?" in (hive / "tasks/inbox/t.md").read_text()
+
+
+def test_an_agents_command_may_look_at_what_all_are_shown_and_act_in_its_name_but_nothing_else(
+    run: Command, hive: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (hive / "knowledge").mkdir()
+    (hive / "knowledge/boats.md").write_text("# Boats\n\nA sloop has one mast.\n")
+    boats, hello = "knowledge/boats.md", ("--to", "reviewer", "Hello")
+    asked = Hive.open(hive).mail.send("human", ["analyst"], "Boats", "Which?").message_id
+    monkeypatch.setenv("HIVEMIND_AGENT", "analyst")
+    monkeypatch.setenv("HIVEMIND_AUTHOR", "analyst")
+    may = {
+        "status": (), "agent list": (), "task list": (), "reserve list": (), "tool list": (), "tool show": ("doc_find",),
+        "doc tree": (), "doc find": ("boats",), "doc show": (boats,), "doc expand": (boats,), "doc note": (boats, "Look."),
+        "task add": ("Which boats?",), "mail send": hello, "mail reply": (asked, "Sloops."), "reserve paths": (boats,),
+        "reserve release": ("1",),
+    }  # fmt: skip
+    for words, needed in may.items():
+        assert run(*words.split(), *needed).status == 0, words
+    for words in (
+        ("status", "--hive", str(hive)), ("task", "add", "--file", boats), ("task", "add", "x", "--attach", boats),
+        ("mail", "send", *hello, "--attach", boats), ("agent", "stop", "reviewer"), ("mail", "list"),
+    ):  # fmt: skip
+        refused = run(*words)
+        assert (refused.status, refused.out) == (2, "")
+        option = next((one for one in words if one in ("--hive", "--file", "--attach")), "")
+        said = " ".join(("hivemind", *words[: 1 if words[0] == "status" else 2], option)).rstrip()
+        assert f"{said} is not for a command that an agent (analyst) wrote" in refused.err
+    assert {" ".join(one.words) for one in declared() if one.agents} == may.keys()

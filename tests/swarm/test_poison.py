@@ -259,7 +259,7 @@ def variables() -> set[str]:
 @pytest.mark.parametrize("value", ["x" * 30_000, "\udcff\udcc0", "\x1b]0;x\a\n"])
 def test_whatever_the_environment_says_stops_nothing_or_is_told_in_words(poisoned: Poisoned, value: str) -> None:
     swarm, found = poisoned.swarm, variables()
-    named = {"HIVEMIND_HIVE", "HIVEMIND_EMBEDDER"}
+    named = {"HIVEMIND_AUTHOR", "HIVEMIND_EMBEDDER", "HIVEMIND_HIVE"}
     assert named < found
     swarm.run("status", **dict.fromkeys((found | NOT_ITS_OWN) - named, value))
     for name in sorted(named):
