@@ -14,9 +14,11 @@ from hivemind.coordination.workspace import WORKSPACE_VERSION
 from hivemind.doctor.patient import Patient
 from hivemind.errors import UnknownVersion, UserError
 from hivemind.fs import inside
+from hivemind.fs.atomic import TEMPORARY_PREFIX
 from hivemind.fs.check import check_temporary, listed
 from hivemind.fs.finding import Finding
 from hivemind.fs.records import load_record
+from hivemind.layout import Layout
 from hivemind.tasks.record import RECORD, load
 
 __all__ = [
@@ -24,7 +26,8 @@ __all__ = [
 ]  # fmt: skip
 
 _PARTS = ("tmp", "new", "cur")
-_SECRETS = (".key", ".token")
+_SECRETS = (".token", TEMPORARY_PREFIX)  # a temporary file may be a token's
+_SHARED_FILE = 0o660
 _SUBFOLDERS = ("", ".Sent", ".Archive", ".Dead")
 _FILES = ("heartbeat", "mail-taken")
 """Files under .hive whose names have no ending."""
@@ -70,30 +73,42 @@ def _ensure(patient: Patient, name: str) -> str:
 
 
 def check_access(patient: Patient) -> Iterator[Finding]:
-    """With `access: group`: what the program made while it was said to be private, which the group cannot use."""
+    """With `access: group`: what its group cannot use, since it was made while the hive was private, or is of another group."""
     if patient.config is None or patient.config.access != "group":
         return
-    layout = patient.layout
-    closed = [path for top in (layout.state, layout.mailboxes, layout.tasks) for path in _closed_to_group(top)]
-    if closed:
-        what = f"and {len(closed) - 1} more cannot be used by the group, though hive.yaml says access: group"
-        mend = "hivemind doctor --fix opens them for the group; keys and tokens stay yours alone"
-        fix = lambda: f"{sum(map(_open_to_group, closed))} are the group's to use now"  # noqa: E731 - a sentence
-        yield Finding(closed[0], what, mend, fix)
+    group = patient.layout.root.stat().st_gid
+
+    def closed() -> list[Path]:
+        return [path for path in _shared(patient.layout) if _is_closed(path.lstat(), group)]
+
+    def fix() -> str:
+        for path in (paths := closed()):  # those that other checks have made meanwhile, too
+            os.chown(path, -1, group)
+            path.chmod(stat.S_IMODE(path.stat().st_mode) | (SHARED if path.is_dir() else _SHARED_FILE))
+        return f"opened for the group: {len(paths)}"
+
+    if found := closed():
+        more = f", nor can {len(found) - 1} more" if found[1:] else ""
+        what = f"cannot be used by the group of the hive's folder{more}, though hive.yaml says access: group"
+        yield Finding(found[0], what, "hivemind doctor --fix opens them; tokens and logins stay yours alone", fix)
 
 
-def _closed_to_group(top: Path) -> Iterator[Path]:
-    for folder, _, names in os.walk(top):
-        for path in (Path(folder), *(Path(folder, name) for name in names if not name.endswith(_SECRETS))):
-            found = path.lstat()
-            wanted = SHARED if stat.S_ISDIR(found.st_mode) else 0o660 if stat.S_ISREG(found.st_mode) else 0
-            if found.st_uid == os.geteuid() and found.st_mode & wanted != wanted:
-                yield path
+def _shared(layout: Layout) -> Iterator[Path]:
+    """What people who work in one hive share: its folder and all in its own folders, but for secrets."""
+    yield from (layout.root, layout.config)
+    logins = {
+        path for homes in ("agents/*/program", "prompt-*") for path in layout.state.glob(homes)
+    }  # of coding agents
+    for top in (layout.agents, layout.rom, layout.knowledge, layout.mailboxes, layout.tasks, layout.state):
+        for folder, folders, names in os.walk(top) if not top.is_symlink() else ():
+            folders[:] = [name for name in folders if Path(folder, name) not in logins]
+            yield Path(folder)
+            yield from (Path(folder, name) for name in names if not any(part in name for part in _SECRETS))
 
 
-def _open_to_group(path: Path) -> bool:
-    path.chmod(stat.S_IMODE(path.stat().st_mode) | (SHARED if path.is_dir() else 0o660))
-    return True
+def _is_closed(found: os.stat_result, group: int) -> bool:
+    wanted = SHARED if stat.S_ISDIR(found.st_mode) else _SHARED_FILE if stat.S_ISREG(found.st_mode) else 0
+    return found.st_uid == os.geteuid() and bool(wanted) and (found.st_mode & wanted, found.st_gid) != (wanted, group)
 
 
 def _look(patient: Patient, folder: Path, use: str) -> Iterator[Finding]:

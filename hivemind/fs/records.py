@@ -66,8 +66,7 @@ def load_record(path: str | os.PathLike[str], kind: str, version: int) -> dict[s
     can't be read now; all leave it as it is.
     """
     try:
-        with boundary(f"{kind} record", path):
-            raw = read_input(path)
+        raw = read_input(path)
     except FileNotFoundError:
         return None
     except Unreadable as error:

@@ -12,6 +12,7 @@ from pathlib import Path
 from hivemind import fs
 from hivemind.boundary import Unreadable
 from hivemind.config import TAKEN
+from hivemind.errors import UserError
 from hivemind.fs.check import listed
 from hivemind.fs.finding import Aside, Finding
 from hivemind.layout import Layout
@@ -30,11 +31,16 @@ _PROGRAMS_OWN = re.compile(
 def check_key(layout: Layout, aside: Aside) -> Iterator[Finding]:
     """The key that the runtime seals its messages with."""
     seal = Seal(layout.mail_key, durable=False)
+    try:
+        is_damaged = seal.is_damaged()
+    except UserError as error:
+        yield Finding(layout.mail_key, error.what, error.mend or "")
+        return
     if seal.is_gone():
         what = "is gone: what was sealed with it counts as unsealed, and the next send makes another"
         mend = "put it back from a copy, or hivemind doctor --fix makes another"
         yield Finding(layout.mail_key, what, mend, partial(_make, seal))
-    elif seal.is_damaged():
+    elif is_damaged:
         what = "is not a mail key: what was sealed counts as unsealed, and the next send makes another"
         mend = "put it back from a copy, or hivemind doctor --fix sets it aside and makes another"
         yield Finding(layout.mail_key, what, mend, lambda: f"{aside.take(layout.mail_key)}; {_make(seal)}")

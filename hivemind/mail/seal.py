@@ -1,9 +1,9 @@
 """The runtime's mark on what it wrote: a keyed digest in the last header field.
 
 A mailbox is a folder that every process of the user may write to, so a From field proves nothing. The seal proves that
-whoever wrote the message could read the hive's key, which lies in `.hive/` (mode 600). It keeps out what a mind has a
-tool write into a mailbox, and what a sandboxed command writes there; it does not keep out a program of the same user
-that reads the key, and it says nothing about a sealed file copied into another mailbox.
+whoever wrote the message could read the hive's key, which lies in `.hive/`, open to whom `access:` says. It
+keeps out what a mind has a tool write into a mailbox, and what a sandboxed command writes there; it does not keep out a
+program of the same user that reads the key, and it says nothing about a sealed file copied into another mailbox.
 """
 
 from __future__ import annotations
@@ -13,9 +13,11 @@ import hmac
 import logging
 import os
 import secrets
+import stat
 from pathlib import Path
 
 from hivemind.boundary import Unreadable, boundary, read_input
+from hivemind.errors import UserError
 from hivemind.fs import Lock, create, make_folder, set_aside
 
 __all__ = ["FIELD", "Seal"]
@@ -38,7 +40,7 @@ class Seal:
 
     def key(self) -> bytes:
         """32 bytes; made where there is none. A file that holds something else is kept beside, under another name: what was
-        sealed with it counts as unsealed."""
+        sealed with it counts as unsealed. Raises UserError for one that can't be read: nothing is known of what it holds."""
         if self._key is None:
             self._key = self._load() or self._make()
         return self._key
@@ -53,10 +55,14 @@ class Seal:
 
     def _load(self) -> bytes | None:
         try:
+            raw = read_input(self._path)
             with boundary("mail key", self._path):
-                key = bytes.fromhex(read_input(self._path).decode("ascii").strip())
+                key = bytes.fromhex(raw.decode("ascii").strip())
         except (FileNotFoundError, Unreadable):
             return None
+        except OSError as error:
+            mend = "its owner makes it readable: chmod or chown, with access: group hivemind doctor --fix"
+            raise UserError(f"cannot be read ({error.strerror})", where=self._path, mend=mend) from error
         return key if len(key) == _DIGITS // 2 else None
 
     def _make(self) -> bytes:
@@ -65,7 +71,9 @@ class Seal:
             while (found := self._load()) is None:  # else another process made it a moment ago
                 if os.path.lexists(self._path):
                     _log.warning("%s holds no mail key: kept as %s", self._path, set_aside(self._path).name)
-                create(self._path, secrets.token_hex(32) + "\n", durable=self._durable, mode=0o600)
+                shared = self._path.parent.stat().st_mode & stat.S_IWGRP  # who may write there could replace it
+                mode = 0o660 if shared else 0o600
+                create(self._path, secrets.token_hex(32) + "\n", durable=self._durable, mode=mode)
         return found
 
     def put(self, head: bytes, body: bytes) -> bytes:

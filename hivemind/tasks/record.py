@@ -128,7 +128,7 @@ def load(folder: Path) -> TaskRecord | None:
         if error.errno != errno.ELOOP:
             raise UserError(
                 f"cannot be read ({error.strerror})", where=folder / RECORD, mend="make it readable"
-            ) from None
+            ) from error
         raw = None
     if raw is None:
         raise TaskProblem("is not a task's record", where=folder / RECORD, mend="take it away")

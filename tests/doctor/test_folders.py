@@ -146,3 +146,64 @@ def test_a_folder_in_the_inbox_that_is_closed_to_the_hive_is_told_and_hides_noth
         assert "may not be read" in found["tasks/inbox/closed"]
 
     in_process(look)
+
+
+GROUP, ANNA = 54_321, 54_322
+AS_ROOT = pytest.mark.skipif(os.geteuid() != 0, reason="files of two users are made by root")
+
+
+@pytest.fixture
+def shared(hive: Hive, treatment) -> Hive:
+    """A private hive that was given to a group as the manual says: chgrp, access: group, doctor --fix."""
+    hive.mail.send("human", "researcher", "first", "From Anna.")
+    token = hive.layout.agent_state("researcher") / "mcp.token"
+    beside = ("mcp.token.damaged-1", ".tmp-1-1-1", "program/key", "../../prompt-1/key")
+    for secret in (token, *(token.parent / name for name in beside)):
+        secret.parent.mkdir(parents=True, exist_ok=True)
+        secret.write_text("secret")
+    for folder, _, names in os.walk(hive.layout.root):
+        for path in (Path(folder), *(Path(folder, name) for name in names)):
+            path.chmod(0o700 if path.is_dir() else 0o600)
+    os.chown(hive.layout.root, -1, GROUP)
+    hive.layout.config.write_text("version: 1\ndurability: relaxed\naccess: group\n")
+    (told,) = treatment()
+    assert told.left is None
+    assert told.finding.what.startswith("cannot be used by the group of the hive's folder, nor can ")
+    return hive
+
+
+@AS_ROOT
+def test_what_a_private_hive_has_is_opened_for_a_group_but_for_its_secrets(shared: Hive, visit, treatment) -> None:
+    modes = {path: path.stat() for path in (shared.layout.root, *shared.layout.root.rglob("*"))}
+    secrets = ("mcp.token", "mcp.token.damaged-1", ".tmp-1-1-1", "program", "program/key")
+    closed = {
+        f".hive/{name}" for name in (*(f"agents/researcher/{one}" for one in secrets), "prompt-1", "prompt-1/key")
+    }
+    assert {shared.layout.relative(path) for path, found in modes.items() if not found.st_mode & 0o070} == closed
+    assert {shared.layout.relative(path) for path, found in modes.items() if found.st_gid != GROUP} == closed
+    assert visit() == []
+    shared.layout.knowledge.chmod(0o700)
+    (found,) = visit()
+    assert (found.where, found.what) == (
+        "knowledge", "cannot be used by the group of the hive's folder, though hive.yaml says access: group",
+    )  # fmt: skip
+    treatment()
+    assert visit() == []
+
+
+@AS_ROOT
+def test_two_people_work_in_a_groups_hive(shared: Hive) -> None:
+    """Found by a stranger: the second one's first letter set the key aside, and all mail before counted as unsealed."""
+    for path in (shared.layout.root, *shared.layout.root.rglob("*")):
+        os.chown(path, ANNA, -1)
+
+    def ben() -> None:
+        os.setgroups([GROUP])
+        as_anyone()
+        hive = Hive.open(shared.layout.root)
+        assert hive.mail.send("human", "researcher", "second", "From Ben.").ok
+        read = [hive.mail.read("researcher", one.id) for one in hive.mail.list("researcher")]
+        assert [(one.subject, one.trusted) for one in read] == [("first", True), ("second", True)]
+
+    in_process(ben)
+    assert [path.name for path in shared.layout.state.glob("mail.key*")] == ["mail.key", "mail.key.lock"]

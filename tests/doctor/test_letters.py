@@ -6,8 +6,13 @@ import os
 import socket
 import time
 
+import pytest
+
 from hivemind import Hive
-from hivemind.doctor import Patient, examine
+from hivemind.doctor import Patient, examine, treat
+from hivemind.errors import UserError
+from tests.rights import as_anyone
+from tests.tasks.conftest import in_process
 
 OLD = time.time() - 37 * 3600
 
@@ -132,3 +137,21 @@ def test_nobodys_mailbox_and_dead_letters_are_notes(hive: Hive) -> None:
     assert "nobody's mailbox" in said["mailboxes/gone"]
     assert "mailboxes/postmaster" not in said
     assert "1 dead letter:" in said["mailboxes/human/.Dead"]
+
+
+def test_a_key_that_may_not_be_read_is_told_and_stays_where_it_is(hive: Hive) -> None:
+    sent = hive.mail.send("human", "researcher", "s", "body").message_id
+    hive.layout.mail_key.chmod(0)
+
+    def look() -> None:
+        as_anyone()
+        mail = Hive.open(hive.layout.root).mail
+        for use in (lambda: mail.send("human", "researcher", "s", "body"), lambda: mail.read("researcher", sent)):
+            with pytest.raises(UserError, match=r"mail\.key: cannot be read \(Permission denied\); its owner makes it"):
+                use()
+        patient = Patient(hive.layout)
+        told = treat(patient, [one for one in examine(patient) if not one.note])
+        assert {one.left for one in told if one.finding.where == ".hive/mail.key"} == {"only you can mend it"}
+
+    in_process(look)
+    assert sorted(path.name for path in hive.layout.state.rglob("mail.key*")) == ["mail.key", "mail.key.lock"]

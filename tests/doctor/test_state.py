@@ -27,6 +27,8 @@ from hivemind.presence.watching import supervisor_lock
 from hivemind.reasoning import TaskGraph
 from hivemind.tools.sandbox import check_sandbox
 from tests.fs.small_disk import fill, small_disk
+from tests.rights import as_anyone
+from tests.tasks.conftest import in_process
 
 
 def databases(hive: Hive) -> list[Finding]:
@@ -221,6 +223,24 @@ def test_a_damaged_record_is_set_aside_and_one_of_another_version_kept(hive: Hiv
     assert "version 99" in left.what
     assert (folder / "other.json").exists()
     assert not (folder / "status.json").exists()
+
+
+def test_a_record_that_may_not_be_read_is_told_and_stays_where_it_is(hive: Hive) -> None:
+    hive.tasks.add("What is a lease?", id="t")
+    assert hive.tasks.claim("researcher") is not None
+    records = [hive.layout.active / "t/task.json", hive.layout.agent_state("researcher") / "status.json"]
+    records[1].parent.mkdir()
+    records[1].write_text('{"kind":"status","version":1}\n')
+    for path in records:
+        path.chmod(0)
+
+    def look() -> None:
+        as_anyone()
+        told = {one.where: one for one in examine(Patient(hive.layout)) if one.check == "records"}
+        assert told.keys() == {hive.layout.relative(path) for path in records}
+        assert {(one.what, one.fix) for one in told.values()} == {("cannot be read (Permission denied)", None)}
+
+    in_process(look)
 
 
 def test_what_needs_a_quiet_hive_is_left_while_the_swarm_is_up(hive: Hive, treatment) -> None:

@@ -20,7 +20,7 @@ steps:
 Boats.
 """
 PERSONS = {"agents", "rom", "knowledge", "hive.yaml", ".gitignore"}
-SECRETS = {"mail.key", "mcp.token"}
+SECRETS = {"mcp.token"}
 
 
 @pytest.fixture(params=[0, 0o077], ids=["umask 0", "umask 077"])
