@@ -20,7 +20,8 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
 # The same examples in each run: one that fails has a cause in the change. HYPOTHESIS_PROFILE=default hunts for others.
-settings.register_profile("repeated", derandomize=True, database=None)
+# How long one takes is no matter of tests: on a busy machine a process may wait for long.
+settings.register_profile("repeated", derandomize=True, database=None, deadline=None)
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "repeated"))
 
 # No test starts an embedding process by accident; the tests of it name their embedder.

@@ -178,7 +178,7 @@ def test_a_long_conversation_that_a_model_folded(folded):
 def simple(models):
     crew = models
     crew.drop(STEPS)
-    agent = crew.start(by_turn([CARD, FINISH], [("list_files", {"path": "knowledge"}), FINISH], [END]))
+    agent = crew.start(by_turn([CARD, FINISH], [("read_file", {"path": "knowledge/boats.md"}), FINISH], [END]))
     (crew.root / "knowledge/boats.md").write_text("# Boats\n\nA rowing boat is moved with oars.\n")
     until_idle(agent)
     done(crew)
@@ -187,15 +187,15 @@ def simple(models):
 
 def test_a_tool_that_answers_otherwise_by_now_is_shown(simple, monkeypatch):
     assert again(simple) == []
-    tool = TOOLS["list_files"]
+    tool = TOOLS["read_file"]
 
     def changed(session: Any, arguments: Any) -> dict[str, Any]:
-        return {**tool.use(session, arguments), "paths": ["knowledge/ships.md"]}
+        return {**tool.use(session, arguments), "text": "# Ships\n"}
 
-    monkeypatch.setitem(TOOLS, "list_files", replace(tool, use=changed))
+    monkeypatch.setitem(TOOLS, "read_file", replace(tool, use=changed))
     [found] = again(simple)
-    assert (found.what, found.where) == ("result", "1 list_files")
-    assert found.now["result"]["paths"] == ["knowledge/ships.md"]
+    assert (found.what, found.where) == ("result", "1 read_file")
+    assert found.now["result"]["text"] == "# Ships\n"
 
 
 def test_a_tool_that_refuses_by_now_is_shown_with_what_follows(simple, monkeypatch):
