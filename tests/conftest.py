@@ -8,7 +8,7 @@ import signal
 from collections.abc import Iterator
 
 import pytest
-from hypothesis import settings
+from hypothesis import HealthCheck, settings
 
 from tests.postgres import database, postgres
 from tests.program import warm
@@ -21,7 +21,9 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
 
 # The same examples in each run: one that fails has a cause in the change. HYPOTHESIS_PROFILE=default hunts for others.
 # How long one takes is no matter of tests: on a busy machine a process may wait for long.
-settings.register_profile("repeated", derandomize=True, database=None, deadline=None)
+settings.register_profile(
+    "repeated", derandomize=True, database=None, deadline=None, suppress_health_check=[HealthCheck.too_slow]
+)
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "repeated"))
 
 # No test starts an embedding process by accident; the tests of it name their embedder.
