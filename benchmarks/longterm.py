@@ -129,7 +129,7 @@ def _ready(store: MemoryStore, made: Texts) -> Callable[..., Any]:
     from hivemind.longterm.rows import Meaning
 
     packed = dict(zip(made.texts, (row.tobytes() for row in made.vectors), strict=True))
-    return lambda _, drafts: ([Meaning(made.name, packed[draft.content]) for draft in drafts], [])
+    return lambda _, drafts: [Meaning(made.name, packed[draft.content]) for draft in drafts]
 
 
 def langgraph_store(kind: str, place: str, made: Texts, others: Others = nobody) -> tuple[Any, Took] | None:
