@@ -8,7 +8,6 @@ beside them if it is installed; it is no dependency.
 from __future__ import annotations
 
 import importlib.util
-import multiprocessing
 import os
 import shutil
 import sqlite3
@@ -17,8 +16,8 @@ import tempfile
 import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
+from benchmarks.processes import at_once
 from benchmarks.table import Row, show
 from hivemind.coordination import Journal
 from hivemind.layout import Layout
@@ -26,7 +25,6 @@ from hivemind.tasks import Tasks
 
 __all__ = ["run"]
 
-_fork = multiprocessing.get_context("fork")
 Claim = Callable[[], object]
 Claimant = Callable[[Path, int], Claim]
 TEXT = b"# Look at the pump\n\nIs it number %d that drips, and since when?\n"
@@ -117,28 +115,26 @@ def _huey(root: Path, number: int) -> Claim:
     return SqliteStorage(name="q", filename=str(root / "huey.db"), timeout=120).dequeue
 
 
-def _work(root: Path, number: int, claimant: Claimant, start: Any, out: Any) -> None:
-    claim = claimant(root, number)
-    start.wait()
-    began, count = time.perf_counter(), 0
-    while claim() is not None:
-        count += 1
-    out.put((count, began, time.perf_counter()))
-
-
 def _race(root: Path, claimant: Claimant, processes: int, expected: int) -> tuple[float, float]:
     """(claims a second of all processes together, the smallest share as a part of the fair one)."""
-    start, out = _fork.Barrier(processes), _fork.Queue()
-    workers = [_fork.Process(target=_work, args=(root, at, claimant, start, out)) for at in range(processes)]
-    for worker in workers:
-        worker.start()
-    found = [out.get() for _ in workers]
-    for worker in workers:
-        worker.join()
+
+    def prepared(number: int) -> Callable[[], tuple[int, float, float]]:
+        claim = claimant(root, number)
+        return lambda: _emptied(claim)
+
+    found = at_once(prepared, processes)
     counts = [count for count, _, _ in found]
     assert sum(counts) == expected, f"{sum(counts)} claims of {expected} tasks"
     seconds = max(end for _, _, end in found) - min(began for _, began, _ in found)
     return expected / seconds, min(counts) * processes / expected
+
+
+def _emptied(claim: Claim) -> tuple[int, float, float]:
+    """(how many, from when, until when)."""
+    began, count = time.perf_counter(), 0
+    while claim() is not None:
+        count += 1
+    return count, began, time.perf_counter()
 
 
 def _claims(root: Path, count: int, durable: bool, rounds: int) -> list[Row]:

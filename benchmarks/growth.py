@@ -11,10 +11,9 @@ import os
 import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
-from multiprocessing import get_context
 
 from benchmarks.hives import new_hive
-from benchmarks.processes import share_mb
+from benchmarks.processes import at_once, share_mb
 from benchmarks.table import Row, show
 from hivemind.hive import Hive
 from hivemind.mail import Intake
@@ -22,7 +21,6 @@ from hivemind.swarm.overview import overview
 
 __all__ = ["run"]
 
-_fork = get_context("fork")
 _Figures = dict[str, tuple[float, str]]
 _LETTER = "A line of a message as agents write them.\n" * 12
 _MANY = 50
@@ -125,20 +123,7 @@ def _steps(number: int) -> _Figures:
 
 def _apart(measure: Callable[[int], _Figures], number: int) -> _Figures:
     """The figures of a process of its own, for its memory."""
-
-    def told(pipe: object) -> None:
-        pipe.send(measure(number))  # type: ignore[attr-defined]
-
-    here, there = _fork.Pipe()
-    process = _fork.Process(target=told, args=(there,))
-    process.start()
-    there.close()
-    try:
-        found: _Figures = here.recv()
-    except EOFError:
-        raise RuntimeError(f"{measure.__name__} of {number} has failed") from None
-    process.join()
-    return found
+    return at_once(lambda _: lambda: measure(number))[0]
 
 
 def _grown(measure: Callable[[int], _Figures], sizes: Sequence[int]) -> Iterator[Row]:

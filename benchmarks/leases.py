@@ -7,7 +7,6 @@ table, Redis where its server is installed) are measured in the same run on the 
 from __future__ import annotations
 
 import fcntl
-import multiprocessing
 import os
 import statistics
 import sys
@@ -19,6 +18,7 @@ from types import SimpleNamespace
 
 from filelock import FileLock
 
+from benchmarks.processes import at_once
 from benchmarks.rivals import redis_server, redis_set_nx, sqlite_table
 from benchmarks.table import Row, show
 from hivemind.coordination import Coordinates, Journal, StepLeases, Steps
@@ -30,7 +30,6 @@ from hivemind.views import resume
 
 __all__ = ["run"]
 
-_fork = multiprocessing.get_context("fork")
 Pair = Callable[[], None]
 Opener = Callable[[str, int], Pair]
 _ROUNDS = 3
@@ -113,10 +112,23 @@ def _appends(folder: str, number: int) -> Pair:
     return pair
 
 
-def _work(opener: Opener, folder: str, number: int, seconds: float, start: object, told: object) -> None:
-    pair = opener(folder, number)
-    pair()
-    start.wait()  # type: ignore[attr-defined]
+def _race(opener: Opener, processes: int, seconds: float) -> tuple[float, float]:
+    """(pairs a second of all together, the longest that any pair took in ms)."""
+    with tempfile.TemporaryDirectory() as root:
+        folder = f"{root}/journal"
+        os.makedirs(folder)
+
+        def prepared(number: int) -> Callable[[], tuple[int, float]]:
+            pair = opener(folder, number)
+            pair()
+            return lambda: _repeated(pair, seconds)
+
+        found = at_once(prepared, processes)
+    return sum(done for done, _ in found) / seconds, max(longest for _, longest in found) * 1000
+
+
+def _repeated(pair: Pair, seconds: float) -> tuple[int, float]:
+    """(how many in so many seconds, the longest that one took in seconds)."""
     done, longest, now = 0, 0.0, time.perf_counter()
     end = now + seconds
     while now < end:
@@ -124,25 +136,7 @@ def _work(opener: Opener, folder: str, number: int, seconds: float, start: objec
         before, now = now, time.perf_counter()
         longest = max(longest, now - before)
         done += 1
-    told.put((done, longest))  # type: ignore[attr-defined]
-
-
-def _race(opener: Opener, processes: int, seconds: float) -> tuple[float, float]:
-    """(pairs a second of all together, the longest that any pair took in ms)."""
-    with tempfile.TemporaryDirectory() as root:
-        folder = f"{root}/journal"
-        os.makedirs(folder)
-        start, told = _fork.Barrier(processes), _fork.Queue()
-        workers = [
-            _fork.Process(target=_work, args=(opener, folder, number, seconds, start, told))
-            for number in range(processes)
-        ]
-        for worker in workers:
-            worker.start()
-        found = [told.get() for _ in workers]
-        for worker in workers:
-            worker.join()
-    return sum(done for done, _ in found) / seconds, max(longest for _, longest in found) * 1000
+    return done, longest
 
 
 def _races(openers: Mapping[str, Opener], processes: int, seconds: float) -> dict[str, tuple[float, float]]:

@@ -1,19 +1,56 @@
-"""What the system says of processes: which there are, what memory is theirs, what time they have used; waiting for them."""
+"""What the system says of processes, their memory and their time; waiting for them; work of several at once."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from contextlib import suppress
 from functools import partial
+from multiprocessing import get_context
+from multiprocessing.connection import Connection
 from pathlib import Path
+from typing import TypeVar
 
 from tests import waiting
 
-__all__ = ["children", "family", "processor_s", "share_mb", "until"]
+__all__ = ["at_once", "children", "family", "processor_s", "share_mb", "until"]
 
+T = TypeVar("T")
 _PROC = Path("/proc")
+_fork = get_context("fork")
 until = partial(waiting.until, limit_s=300, pause_s=0.01)
 """Return once something holds. Raises AssertionError after five minutes, unless another limit is given."""
+
+
+def at_once(prepare: Callable[[int], Callable[[], T]], processes: int = 1) -> list[T]:
+    """What `prepare(number)()` returns in each of so many processes, which begin together once all have prepared.
+
+    Raises RuntimeError if one of them fails or is killed.
+    """
+    start = _fork.Barrier(processes)
+
+    def work(number: int, told: Connection) -> None:
+        try:
+            prepared = prepare(number)
+        except BaseException:
+            start.abort()  # the others wait for this one
+            raise
+        start.wait(300)
+        told.send(prepared())
+
+    workers = []
+    for number in range(processes):
+        here, there = _fork.Pipe(duplex=False)
+        worker = _fork.Process(target=work, args=(number, there))
+        worker.start()
+        there.close()
+        workers.append((worker, here))
+    try:
+        return [here.recv() for _, here in workers]
+    except EOFError:
+        raise RuntimeError(f"one of {processes} processes failed; what it said is above") from None
+    finally:
+        for worker, _ in workers:
+            worker.join()
 
 
 def children(pid: int) -> list[int]:

@@ -16,6 +16,8 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
+from filelock import FileLock
+
 from benchmarks.processes import until
 
 __all__ = ["celery_tasks", "huey_tasks", "redis_server", "redis_set_nx", "sqlite_table"]
@@ -28,9 +30,10 @@ def sqlite_table(durable: bool) -> Callable[[str, int], Pair]:
 
     def opened(folder: str, number: int) -> Pair:
         base = sqlite3.connect(f"{folder}/leases.db", timeout=60, isolation_level=None)
-        base.execute("PRAGMA journal_mode = WAL")
         base.execute(f"PRAGMA synchronous = {'FULL' if durable else 'OFF'}")
-        base.execute("CREATE TABLE IF NOT EXISTS leases (step TEXT PRIMARY KEY, holder TEXT, expires REAL)")
+        with FileLock(f"{folder}/made.lock"):  # a change of the mode fails at once where another process is at it
+            base.execute("PRAGMA journal_mode = WAL")
+            base.execute("CREATE TABLE IF NOT EXISTS leases (step TEXT PRIMARY KEY, holder TEXT, expires REAL)")
         step, holder = f"t.s{number}", f"agent-{number}"
         claim = (
             "INSERT INTO leases VALUES (?, ?, ?) ON CONFLICT (step) DO UPDATE SET holder = excluded.holder,"

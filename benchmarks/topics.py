@@ -66,7 +66,11 @@ def run(topic: Topic, *, quick: bool, folder: Path) -> Outcome:
     root = Path(__file__).parent.parent
     environment = {**os.environ, "TMPDIR": str(folder), "PYTHONPATH": _first(root, os.environ.get("PYTHONPATH"))}
     began = time.monotonic()
-    done = subprocess.run(command, capture_output=True, text=True, env=environment, cwd=root)
+    limit = 600 if quick else 7200  # what hangs fails, and lets the others be told
+    try:
+        done = subprocess.run(command, capture_output=True, text=True, env=environment, cwd=root, timeout=limit)
+    except subprocess.TimeoutExpired:
+        return Outcome(topic, (), limit, f"not done after {limit:,} seconds, and stopped")
     seconds = time.monotonic() - began
     if done.returncode != 0 or not answer.exists():
         said = [line for line in (done.stderr or done.stdout).splitlines() if line.strip()]

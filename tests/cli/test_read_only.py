@@ -71,7 +71,8 @@ def used(tmp_path_factory: pytest.TempPathFactory) -> Path:
         run(["--hive", str(root), *words], check=True, capture_output=True)
     hive = Hive.open(root)
     hive.tasks.add("Wait", id="waiting")
-    hive.mail.send("human", "researcher", "Hello", "There")
+    for agent in ("researcher", "reviewer"):
+        hive.mail.send("human", agent, "Hello", "There")
     hive.memory.put(("shared", hive.config.workspace), "hours", "the opening hours are from nine to five")
     hive.memory.close()
     return root
