@@ -20,7 +20,7 @@ FINISH = ("finish_task", {"result": "Here is the boat."})
 
 @pytest.fixture
 def crew(crew: Crew) -> Crew:
-    crew.agent_file("role: critic\n", "eve")
+    crew.agent_file("role: critic\nmind: command:true\n", "eve")
     crew.drop(TASK)
     return crew
 
@@ -69,6 +69,13 @@ def answer(crew: Crew, text: str) -> None:
     hive = Hive.open(crew.root)
     [question] = [one for one in hive.mail.list("human") if one.subject.startswith("Review:")]
     hive.mail.send("human", ["ada"], "Re: Review", text, in_reply_to=question.id, task="t")
+
+
+def test_a_reviewer_by_rule_judges_nothing_and_a_person_is_asked(crew):
+    crew.agent_file("role: critic\n", "eve")
+    ada = crew.start(doing())
+    wants(ada, ("finish_step", {}))
+    assert "no agent of the role critic has a model" in wants(ada, FINISH)["parked"]
 
 
 def test_after_so_many_rounds_a_person_is_asked_who_may_approve_it(crew):

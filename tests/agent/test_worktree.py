@@ -345,7 +345,7 @@ def test_what_conflicts_is_said_and_merged_between_marks_if_the_lead_wants_that(
 def test_a_reviewer_sees_the_diff_and_has_the_work_to_read_only(pair, repo, sandbox):
     if sandbox == "bwrap":
         needs_a_sandbox()
-    pair.agent_file(f"role: critic\nshell: true\nsandbox: {sandbox}\n", "eve")
+    pair.agent_file(f"role: critic\nmind: command:true\nshell: true\nsandbox: {sandbox}\n", "eve")
     ada = at_work(pair, "---\nassignee: ada\nreview: {by: critic, criteria: [it is red]}\n---\nPaint it.\n")
     does(ada, write("boat", "a red boat\n"), ("run_command", {"command": "printf '\\351t\\351\\n' > latin"}), *FINISH)
     eve = pair.start(lambda turn: Thought(), "eve")
