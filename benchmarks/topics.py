@@ -50,7 +50,7 @@ TOPICS: tuple[Topic, ...] = (
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """What became of a topic: its rows, or the last words of its process if it failed; the seconds it took."""
+    """What became of a topic: its rows, or the last lines of its process if it failed; the seconds it took."""
 
     topic: Topic
     rows: tuple[Row, ...]
@@ -74,8 +74,7 @@ def run(topic: Topic, *, quick: bool, folder: Path) -> Outcome:
     seconds = time.monotonic() - began
     if done.returncode != 0 or not answer.exists():
         said = [line for line in (done.stderr or done.stdout).splitlines() if line.strip()]
-        why = said[-1] if said else "without a word"
-        return Outcome(topic, (), seconds, f"ended with status {done.returncode}: {why}")
+        return Outcome(topic, (), seconds, "\n    ".join((f"ended with status {done.returncode}:", "", *said[-40:])))
     return Outcome(topic, tuple(Row(**fields) for fields in json.loads(answer.read_text())), seconds)
 
 

@@ -157,7 +157,7 @@ def tasks(
 
     arguments:
       --state  only those
-      --ignored  files in the inbox that are not tasks, and why
+      --ignored  names in tasks/inbox and tasks/active that are not tasks, and why
       --archived  those in the archive, by the time of their end
       --limit N  at most so many of each state: those that are claimed next, and the latest of the others (default: 50
           on a terminal, else all)
@@ -170,7 +170,7 @@ def tasks(
     strange = hive.tasks.ignored()
     if ignored:
         rows = [asdict(one) for one in strange]
-        return Answer(rows, table_lines(rows, ("name", "why"), empty="Nothing in the inbox is ignored."))
+        return Answer(rows, table_lines(rows, ("name", "why"), empty="Nothing is ignored."))
     if archived:
         found = hive.tasks.archived(state)[-(limit or 0) :]
     else:
@@ -187,8 +187,8 @@ def tasks(
         if limit is not None and not archived:
             yield from _left_out(hive, found, limit)
         passed_over = sum(one.name.lower() != "readme.md" for one in strange)
-        if passed_over and state in (None, "inbox") and not archived:
-            yield f"{passed_over} of the names in the inbox are ignored: hivemind task list --ignored"
+        if passed_over and state not in ("done", "failed") and not archived:
+            yield f"ignored names in tasks/: {passed_over}; hivemind task list --ignored shows why"
 
     return Answer(records, lines())
 

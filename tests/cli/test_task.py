@@ -212,3 +212,5 @@ def test_what_is_ignored_in_the_inbox_is_listed_by_the_command(run: Command, hiv
     assert [name for name in names if name not in told] == []
     assert {one["name"] for one in run("task", "list", "--ignored", "--json").json} >= set(names)
     assert [one["id"] for one in run("task", "list", "--json").json] == ["x"]
+    (hive / "tasks" / "active" / "stray").write_text("x")
+    assert "ignored names in tasks/: 5; hivemind task list --ignored shows why\n" in run("task", "list").out
