@@ -302,6 +302,7 @@ class Agent:
             pulse=self.pulse,
             lifeline=self.lifeline,
             stopping=lambda: self._stopping,
+            tools=self.tools,
             shows_pictures=self.takes_pictures,
             recall=lambda question, tokens: answer(self.memory, turn.focus, self.stands(turn), question, tokens),
         )

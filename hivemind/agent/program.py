@@ -317,10 +317,7 @@ class _Run:
         listener.bind(path)
         stack.callback(Path(path).unlink, missing_ok=True)
         listener.listen()
-        tools = [
-            {"name": one["name"], "description": one["description"], "inputSchema": one["parameters"]}
-            for one in agent.schemas
-        ]
+        tools = [tool.listed() for tool in agent.tools.values()]
         instructions = f"The tools of the hive in which you are the agent {agent.name}."
         return listener, {"socket": path, "token": self._token, "tools": tools, "instructions": instructions}
 

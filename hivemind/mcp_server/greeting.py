@@ -67,8 +67,8 @@ def instructions(name: str, root: Path) -> str:
 def greet(given: int, taken: int, name: str, root: Path, tools: Callable[[], Sequence[Mapping[str, Any]]]) -> Greeting:
     """Answer a client that begins with a handshake, and its request for the tools if that has come once they are there.
 
-    `tools` returns their schemas. Anything else is left to the server. Raises BrokenPipeError if the client has gone, and
-    what `tools` raises.
+    `tools` returns them as `tools/list` does. Anything else is left to the server. Raises BrokenPipeError if the client has
+    gone, and what `tools` raises.
     """
     greeting = Greeting()
     _hear(greeting, given, _FIRST_WORD_S)
@@ -80,9 +80,7 @@ def greet(given: int, taken: int, name: str, root: Path, tools: Callable[[], Seq
     told = instructions(name, root)
     shown = {"capabilities": _CAPABILITIES, "instructions": told, "protocolVersion": version, "serverInfo": about}
     _answer(greeting, taken, asked["id"], shown)
-    found = [
-        {"name": one["name"], "description": one["description"], "inputSchema": one["parameters"]} for one in tools()
-    ]
+    found = tools()
     _hear(greeting, given, 0)
     for line in greeting.heard.split(b"\n")[1:-1]:
         asked = _message(line)

@@ -26,7 +26,6 @@ if TYPE_CHECKING:
     from mcp.server import Server
 
     from hivemind.mcp_server.member import Member
-    from hivemind.minds import ToolSchema
 
 __all__ = ["joined", "serve_http", "serve_stdio"]
 
@@ -49,13 +48,13 @@ def serve_stdio(layout: Layout, name: str, profile: str = "core") -> None:
         asyncio.run(_until_told(_stdio(layout, name, profile, given, taken, greeting)))
 
 
-def _tools(layout: Layout, name: str, profile: str) -> list[ToolSchema]:
-    """The schemas of what the agent may use."""
+def _tools(layout: Layout, name: str, profile: str) -> list[dict[str, Any]]:
+    """The tools that the agent may use, as `tools/list` answers."""
     from hivemind.hive import Hive
     from hivemind.tools import allowed_tools
 
     config = Hive.look(layout.root).agent_files.get(name)
-    return [tool.schema() for tool in allowed_tools(config, profile).values()]
+    return [tool.listed() for tool in allowed_tools(config, profile).values()]
 
 
 def serve_http(

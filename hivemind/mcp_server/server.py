@@ -21,6 +21,7 @@ from hivemind.mcp_server.member import Member
 from hivemind.mcp_server.news import News
 from hivemind.tasks import read_outcome
 from hivemind.tools import Tool
+from hivemind.tools.tasks import offered
 from hivemind.tools.tool import for_mind
 from hivemind.views import capsule, resume, snapshot
 
@@ -74,13 +75,15 @@ def _message(member: Member, id_: str) -> Any:
 
 
 def _capsule(member: Member, _: str) -> Any:
-    return capsule(member.hive, agent_id=member.name, task=member.task)
+    return offered({"capsule": capsule(member.hive, agent_id=member.name, task=member.task)}, member.tools)["capsule"]
 
 
 def _view(member: Member, view: str) -> Any:
     if view == "snapshot":
-        return snapshot(member.hive, agent_id=member.name, task=member.task, context_budget=_BYTES)
-    return resume(member.hive, agent_id=member.name, task=member.task, view=view, context_budget=_BYTES)
+        shown = snapshot(member.hive, agent_id=member.name, task=member.task, context_budget=_BYTES)
+    else:
+        shown = resume(member.hive, agent_id=member.name, task=member.task, view=view, context_budget=_BYTES)
+    return offered({**shown}, member.tools)
 
 
 def _task(member: Member, task_id: str) -> Any:
@@ -111,12 +114,7 @@ def build_server(member: Member, run: Run[Any], news: News) -> Server[Any]:
     """The server. What a tool refuses is an answer with `is_error`: {code, message, suggestions}, as JSON and structured."""
 
     async def on_list_tools(_: _Context, __: types.PaginatedRequestParams | None) -> types.ListToolsResult:
-        return types.ListToolsResult(
-            tools=[
-                types.Tool(name=tool.name, description=tool.description, input_schema=tool.schema()["parameters"])
-                for tool in member.tools.values()
-            ]
-        )
+        return types.ListToolsResult(tools=[types.Tool(**tool.listed()) for tool in member.tools.values()])
 
     async def on_call_tool(_: _Context, asked: types.CallToolRequestParams) -> types.CallToolResult:
         try:

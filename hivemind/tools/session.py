@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Container, Mapping
 from dataclasses import replace
 from typing import Any, Protocol
 
@@ -53,6 +53,7 @@ class Session:
     pulse: Heartbeat
     lifeline: int | None
     stopping: Callable[[], bool]
+    tools: Container[str]
     in_hand: InHand | None = None
     call_id: str | None = None
     shows_pictures: bool = False

@@ -3,7 +3,7 @@ are chosen by the runtime, which builds its context, too."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Container, Mapping
 from typing import Any, Literal
 
 from pydantic import Field
@@ -18,7 +18,7 @@ from hivemind.views import capsule
 from hivemind.views import resume as view_of
 from hivemind.views import signals as signals_of
 
-__all__ = ["QUEUE_TOOLS", "VIEW_TOOLS"]
+__all__ = ["QUEUE_TOOLS", "VIEW_TOOLS", "offered"]
 
 _TEXT_CHARS = 8000
 
@@ -148,20 +148,28 @@ def resume(session: Session, arguments: Resume) -> dict[str, Any]:
         found: dict[str, Any] = {"capsule": capsule(hive, session.agent, task, arguments.step)}
     else:
         found = {**view_of(hive, session.agent, task, arguments.step, view, arguments.max_chars)}
-    coming = found["capsule"].get("next", {})
-    for name, one in coming.items():
-        if one is not None and one["tool"] == "list_files":  # the view's word for "begin": a member claims a task
-            coming[name] = {"tool": "claim_task", "arguments": {}}
-        elif one is not None:  # how Python would call it is nothing to a mind
-            one.pop("call")
-    return found
+    return offered(found, session.tools)
 
 
 @tool(reads=True)
 def signals(session: Session, arguments: Signals) -> dict[str, Any]:
     """See what is worth knowing of a task: contradictions, weak evidence, what is stuck, each with a call that helps."""
     task = arguments.task or (session.focus.work.task.id if session.focus.work is not None else None)
-    return {"signals": signals_of(session.hive, session.agent, task)}
+    return offered({"signals": signals_of(session.hive, session.agent, task)}, session.tools)
+
+
+def offered(view: dict[str, Any], tools: Container[str]) -> dict[str, Any]:
+    """The view for a reader that has these tools: calls of others are None, and none says how Python would make it."""
+    coming = view.get("capsule", {}).get("next", {})
+    calls = [(coming, name) for name in coming if coming[name] is not None]
+    calls += [(signal, "action") for signal in view.get("signals", ()) if "action" in signal]
+    for place, name in calls:
+        call = place[name]
+        if call["tool"] == "list_files":  # the view's word for "begin": a member claims a task
+            call = {"tool": "claim_task", "arguments": {}}
+        call.pop("call", None)
+        place[name] = call if call["tool"] in tools else None
+    return view
 
 
 QUEUE_TOOLS = (list_tasks, claim_task, add_task)

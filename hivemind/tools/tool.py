@@ -125,6 +125,10 @@ class Tool:
     def schema(self) -> ToolSchema:
         return {"name": self.name, "description": self.description, "parameters": _parameters(self.arguments)}
 
+    def listed(self) -> dict[str, Any]:
+        """The tool in an answer to MCP's `tools/list`."""
+        return {"name": self.name, "description": self.description, "inputSchema": _parameters(self.arguments)}
+
     def call(self, session: Session, arguments: Mapping[str, Any]) -> Result:
         """Check the arguments and use the tool; what an agent that was killed has leased or reserved stands in no way.
 

@@ -400,13 +400,10 @@ def _by(scope: Scope) -> dict[str, str]:
 
 
 def _finish(scope: Scope, step: Step) -> Call:
-    """Finish the step with what it still lacks: its confirmations come first."""
+    """Finish the step with what it still lacks."""
     lacking = step.lacking()
-    if lacking:
-        arguments = {"step": step.id, "checkpoints": list(lacking)}
-        found = call("verify_step", arguments, "steps.verify", step.id, checkpoints=lacking, **_by(scope))
-    else:
-        found = call("finish_step", {"step": step.id}, "steps.done", step.id, **_by(scope))
+    confirmed = {"confirm": lacking} if lacking else {}  # which the tool does by itself
+    found = call("finish_step", {"step": step.id}, "steps.done", step.id, **confirmed, **_by(scope))
     proof = [] if step.proof == "off" or any(one.counts for one in step.evidence) else ["proof"]
     missing = [*lacking, *proof]
     return {**found, "lacks": missing} if missing else found

@@ -120,6 +120,26 @@ def test_a_client_works_on_a_task_from_the_claim_to_the_result(hive):
     assert tools[-1] == "finish_task"
 
 
+def test_only_tools_of_its_profile_are_proposed_to_a_client(hive):
+    hive.run("task", "add", "--id", "boat", "Build a boat")
+
+    async def scenario():
+        async with hive.member("claude") as claude:
+            tools = {tool.name for tool in (await claude.client.list_tools()).tools}
+            await claude.ask("claim_task")
+            await claude.ask("plan_steps", steps=[{"title": "The keel"}])
+            await claude.ask("add_card", kind="decision", text="Oak it is.")
+            capsules = [(await claude.ask("resume"))["capsule"], await claude.read("hive://capsule")]
+            for view in (await claude.ask("resume", view="smart"), await claude.read("hive://view/smart")):
+                capsules.append(view["capsule"])
+                assert [one["action"] for one in view["signals"] if "PUBLISHED" in one["code"]] == [None]
+            for capsule in capsules:
+                assert capsule["next"]["primary"]["tool"] == "finish_step"
+                assert {one["tool"] for one in capsule["next"].values() if one is not None} <= tools
+
+    run(scenario)
+
+
 def test_what_is_claimed_is_there_again_when_the_client_comes_back(hive):
     hive.run("task", "add", "--id", "boat", "Build a boat")
 

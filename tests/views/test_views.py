@@ -72,8 +72,6 @@ def test_what_comes_next_follows_the_rule(place: Place) -> None:
     place.coordinates.set_focus("ada", "t")
     assert next_of(place) == ("plan_steps", "fail_task"), "no steps: plan"
     two_steps(place)
-    assert next_of(place) == ("verify_step", "block_step"), "what the step still lacks"
-    place.steps.verify("t.s1")
     assert next_of(place) == ("finish_step", "block_step")
     place.leases.claim("t.s1", "bob")
     assert next_of(place) == ("resume", "send_mail"), "leased by another: look at the lease, ask"
@@ -100,7 +98,7 @@ def test_calls_can_be_made_as_they_stand(place: Place) -> None:
     while (primary := resume(place, "ada")["capsule"]["next"]["primary"]) is not None:
         tools.append(primary["tool"])
         eval(primary["call"], {"hive": place})
-    assert tools == ["plan_steps", "verify_step", "finish_step", "finish_task"]
+    assert tools == ["plan_steps", "finish_step", "finish_task"]
 
 
 def test_the_backup_is_the_best_action_of_the_signals(place: Place) -> None:
@@ -320,7 +318,7 @@ def test_what_goes_goes_in_the_fixed_order(place: Place) -> None:
             assert answer.get("trace", [{"type": "summary"}])[0]["type"] == "summary"
         if "CARDS_TRIMMED" in seen[-1] and "cards" in answer and answer["cards"][0].get("type") != "summary":
             assert answer["notes"][0] == {"type": "summary", "label": "notes", "count": 10}
-        if "STATS_DROPPED" not in seen[-1]:
+        if not {"STATS_DROPPED", "CAPSULE_CUT"} & seen[-1]:
             assert "stats" in answer
     order = ["TEXT_CUT", "TRACE_TRIMMED", "NOTES_TRIMMED", "EVENTS_TRIMMED", "CARDS_TRIMMED", "STATS_DROPPED", "SIGNALS_TRIMMED",
              "LISTS_DROPPED", "CAPSULE_CUT"]  # fmt: skip
