@@ -21,7 +21,7 @@ _ERROR, _LOG = "error.md", "messages.jsonl"
 
 def check_folders(layout: Layout) -> Iterator[Finding]:
     """Files where folders belong, dropped folders that are not ours to claim, and failed tasks that do not say why."""
-    for path in sorted((*layout.inbox.glob("[!.]*/"), *layout.claimed.glob("*/[!.]*/"))):
+    for path in sorted((*layout.inbox.glob("[!.]*/"), *layout.claimed.glob("*/*/"))):
         if not is_ours(path):
             yield Finding(path, NOT_OURS, f"chmod -R a+rwX {path}")
     for place in (layout.active, layout.done, layout.failed):

@@ -64,7 +64,7 @@ __all__ = ["Claims", "Orphan", "Rejected", "Taken", "remove_ends", "rename"]
 
 _log = logging.getLogger(__name__)
 _BUILD = ".build"
-"""The folder in `.claimed/AGENT/` in which a task's folder is made."""
+"""The folder in `.claimed/AGENT/` in which a task's folder is made; `.build-2` … beside one that is closed by now."""
 
 
 class Taken(NamedTuple):
@@ -371,8 +371,9 @@ class Claims:
         So each step rests on what is durable: the record, then the moves (`_open` waits for the folder), then the rename to
         active/ (`_publish` waits for that), then the journal is told.
         """
-        build = Path(os.path.dirname(taken.path), _BUILD)
-        os.mkdir(build)
+        here = Path(taken.path).parent
+        build = here / free_name(_BUILD, lambda one: os.path.lexists(here / one))
+        build.mkdir()
         reached("tasks.claim.made")
         self._write(build, record)
         self.sync(taken.agent)
@@ -499,19 +500,20 @@ class Claims:
     def _half_made(self, agent: str) -> list[Path]:
         """The drops that an agent took and made no task of, by name; a folder that is closed by now stays there."""
         folder = Path(self.folder(agent))
-        self._unbuild(folder)
+        for build in sorted(folder.glob(f"{_BUILD}*/")):
+            try:
+                self._unbuild(build)
+            except PermissionError as error:
+                _log.warning("%s: %s; it goes on at the agent's next start", error.filename, NOT_OURS)
         found = [folder / name for name in sorted(os.listdir(folder)) if not name.startswith(".")]
         closed = [path for path in found if path.is_dir() and not is_ours(path)]
         for path in closed:
             _log.warning("%s: %s; it goes on at the agent's next start", path, NOT_OURS)
         return [path for path in found if path not in closed]
 
-    def _unbuild(self, folder: Path) -> None:
+    def _unbuild(self, build: Path) -> None:
         """Undo a folder that was being made: the drop lies beside it again, under its own name."""
-        build = folder / _BUILD
-        if not build.is_dir():
-            return
-        record = None
+        folder, record = build.parent, None
         try:
             record = load(build)
         except UserError:

@@ -260,6 +260,9 @@ def test_a_folder_that_is_closed_while_its_claim_is_unfinished_stops_nobody(layo
         (layout.claimed / agent / "closed").mkdir(parents=True)
         (layout.claimed / agent / "closed/task.md").write_text("x")
         (layout.claimed / agent / "closed").chmod(0)
+        (layout.claimed / agent / ".build").mkdir()
+        (layout.claimed / agent / ".build/task.md").write_text("x")
+        (layout.claimed / agent / ".build").chmod(0)
         (layout.claimed / agent / "taken.md").write_text("x")
 
     def work() -> None:
@@ -268,11 +271,11 @@ def test_a_folder_that_is_closed_while_its_claim_is_unfinished_stops_nobody(layo
         assert [task.id for task in tasks.mine("scout", 1)] == ["taken"]
         assert tasks.reclaim("clerk") == [layout.inbox / "taken.md"]
         assert {found.where for found in check_folders(layout)} == {
-            layout.claimed / "clerk/closed",
-            layout.claimed / "scout/closed",
+            layout.claimed / agent / name for agent in ("clerk", "scout") for name in ("closed", ".build")
         }
-        (layout.claimed / "scout/closed").chmod(0o700)
-        assert {task.id for task in opened(layout).mine("scout", 2)} == {"closed", "taken"}
+        for name in ("closed", ".build"):
+            (layout.claimed / "scout" / name).chmod(0o700)
+        assert {task.id for task in opened(layout).mine("scout", 2)} == {"closed", "taken", "task"}
 
     in_process(work)
 
