@@ -380,12 +380,17 @@ CHOOSES_NONE = '{"id": "x", "object": "chat.completion", "created": 1, "model": 
 
 
 @pytest.mark.parametrize(
-    "body", [PAGE, "", '{"id": "x", "choi', "[]", '{"error": {"message": "overloaded"}}', CHOOSES_NONE]
-)
-def test_an_answer_that_is_none_of_a_model_is_not_asked_for_again_at_once(server, mind, meter, body):
+    ("body", "why"),
+    [
+        (PAGE, "JSON"), ("", "JSON"), ('{"id": "x", "choi', "Unterminated"), ("[]", "expected JSON data"),
+        ('{"error": {"message": "overloaded"}}', "missing or wrong in it: id, choices"),
+        (CHOOSES_NONE, "its choices are an empty list"),
+    ],
+)  # fmt: skip
+def test_an_answer_that_is_none_of_a_model_is_not_asked_for_again_at_once(server, mind, meter, body, why):
     """It was asked for five times, and five times the whole prompt was counted."""
     server.think = lambda request: request.send(200, body)
-    with pytest.raises(MindUnavailable, match="no answer of a model"):
+    with pytest.raises(MindUnavailable, match=rf"no answer of a model: .*{why}.*; see whether url: and model:"):
         mind.think(turn(), [TOOL])
     assert len(server.requests) == 1
     assert meter.exchanges[0].lost

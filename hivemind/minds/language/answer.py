@@ -246,6 +246,7 @@ def _says_too_long(status: int | None, said: str) -> bool:
 
 
 def _of_the_connection(error: Exception, said: str) -> MindError:
+    from pydantic import ValidationError
     from pydantic_ai import exceptions as theirs
 
     if isinstance(error, theirs.ModelRequestTimeout | theirs.ModelTimeoutError) and _was_sent(error):
@@ -256,7 +257,14 @@ def _of_the_connection(error: Exception, said: str) -> MindError:
         return MindError(f"the provider does not understand the request: {said}")
     # What is no answer of this kind of server at all, a page of a proxy, half a body, too much of it: what was sent may have been
     # charged for, and at once the same would come again.
-    return MindUnavailable(f"what came is no answer of a model: {said}", lost=True)
+    what = said
+    if isinstance(error, IndexError):
+        what = "its choices are an empty list"
+    elif isinstance(error.__cause__, ValidationError):
+        places = (".".join(map(str, one["loc"])) for one in error.__cause__.errors()[:5])
+        what = f"missing or wrong in it: {', '.join(places)}"
+    mend = "see whether url: and model: in the agent's file name a server of this kind, and what its log says"
+    return MindUnavailable(f"what came is no answer of a model: {what}; {mend}", lost=True)
 
 
 def _was_sent(error: Exception) -> bool:
