@@ -26,14 +26,13 @@ from hivemind.presence.watching import SUPERVISOR, HiveWatch, supervisor_lock
 from hivemind.swarm.absence import return_removed, return_tasks
 from hivemind.swarm.agent_files import AgentFiles
 from hivemind.swarm.due import DueWork
-from hivemind.swarm.nursery import END_WITHIN_S, Nursery, RunAgent
+from hivemind.swarm.nursery import Nursery, RunAgent
 
 __all__ = ["Supervisor"]
 
 _log = logging.getLogger(__name__)
 _FIRST_DELAY_S = 0.1
 _LONGEST_DELAY_S = 5.0
-_KILLED_WITHIN_S = 1.0
 _LOOK_S = 1.0  # how often it looks whether the hive is still there
 
 
@@ -82,22 +81,12 @@ class Supervisor:
     @property
     def pids(self) -> dict[str, int]:
         """The processes that live now, by agent."""
-        return {name: pid for name, pid in self._pids.items() if name != EXCHANGE}
-
-    @property
-    def _pids(self) -> dict[str, int]:
-        """The same, with the process that links hives."""
-        return {name: child.pid for name, child in self._children.items() if child.pid}
+        return {name: child.pid for name, child in self._children.items() if child.pid and name != EXCHANGE}
 
     @property
     def names(self) -> tuple[str, ...]:
         """The agents that it keeps running."""
         return tuple(name for name, child in self._children.items() if child.ended is None and name != EXCHANGE)
-
-    @property
-    def watching(self) -> str:
-        """How the hive is watched: `inotify`, `watchdog`, `poll`, with the reason of a fallback."""
-        return self._watch.described if self._watch else "not watching"
 
     @property
     def is_telling(self) -> bool:
@@ -177,7 +166,8 @@ class Supervisor:
         return max(0.0, min(due))
 
     def _note(self) -> None:
-        self._lock.note(what="hivemind up", watching=self.watching, not_followed=self._files.problems)
+        assert self._watch is not None
+        self._lock.note(what="hivemind up", watching=self._watch.described, not_followed=self._files.problems)
 
     def _stop_stopped(self) -> None:
         """End whom a person has stopped, start again whom one has started."""
@@ -341,14 +331,9 @@ class Supervisor:
             _log.warning("who has died is not written: %s", error)
 
     def _end(self) -> None:
-        """SIGTERM to every agent, four seconds, then SIGKILL; who died without a word is buried once all are gone."""
-        for number, patience_s in ((signal.SIGTERM, END_WITHIN_S), (signal.SIGKILL, _KILLED_WITHIN_S)):
-            for name in self._pids:
-                self._nursery.signal(name, number)
-            if not self._await_ends(time.monotonic() + patience_s):
-                break
+        """Have the nursery end every agent, within seconds; then bury who died without a word."""
         self._nursery.close()
-        for name in self._pids:
+        for name in self._children:
             self._bury(name)
 
     def _bury(self, name: str) -> None:
@@ -359,19 +344,3 @@ class Supervisor:
             bury(self._hive.journal, self._hive.layout, name, by="supervisor")
         except (HivemindError, OSError) as error:
             _log.warning("that %s has died is not written: %s", name, error)
-
-    def _await_ends(self, deadline: float) -> bool:
-        """Hear of agents that end; True if some are still there at the deadline, False once none is left to wait for."""
-        while self._pids:
-            left = deadline - time.monotonic()
-            if left <= 0:
-                return True
-            if not readable([self._nursery.socket], left):
-                continue
-            reports = self._nursery.reports()
-            if reports is None:
-                return False
-            for report in reports:
-                if "exited" in report:
-                    self._exited(self._children[report["exited"]])
-        return False
