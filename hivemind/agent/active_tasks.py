@@ -67,18 +67,11 @@ class ActiveTasks:
                 task = self._hive.tasks.claim(self._name, self._role, self._incarnation)
             else:
                 task = self._hive.tasks.claim_one(self._name, task_id, self._role, self._incarnation)
-            self._tell_rejected()
             if task is None:
                 return None
             if (work := self._open(task)) is not None or task_id is not None:
                 return work
         return None
-
-    def _tell_rejected(self) -> None:
-        for problem in self._hive.tasks.take_rejected():
-            self._hive.journal.append(
-                "task.failed", task_id=problem.id, agent_id=self._name, title=problem.name, reason=problem.reason
-            )
 
     def _open(self, task: Task, *, lost: bool = False) -> TaskRun | None:
         """Make a claimed task ready; one that cannot be opened fails with the reason, its files kept as they are."""

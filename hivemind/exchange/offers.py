@@ -77,9 +77,6 @@ class Offers:
         """Offer tasks that wait in the inbox and that others may take."""
         for _ in range(_AT_ONCE):
             task = self._hive.tasks.claim(EXCHANGE, lanes=self._lanes) if len(self._mine) < _MOST else None
-            for problem in self._hive.tasks.take_rejected():
-                told = {"title": problem.name, "reason": problem.reason}
-                self._hive.journal.append("task.failed", task_id=problem.id, agent_id=EXCHANGE, **told)
             if task is None:
                 return False
             reached("exchange.tasks.claimed")

@@ -60,7 +60,7 @@ from hivemind.tasks.queue_cache import QueueCache, lanes_of
 from hivemind.tasks.record import ENDS, RECORD, Claim, TaskRecord, has_ended, load
 from hivemind.tasks.task import FILES, Task, TaskProblem, TaskState
 
-__all__ = ["Claims", "Orphan", "Rejected", "Taken", "remove_ends", "rename"]
+__all__ = ["Claims", "Orphan", "Taken", "remove_ends", "rename"]
 
 _log = logging.getLogger(__name__)
 _BUILD = ".build"
@@ -79,15 +79,6 @@ class Taken(NamedTuple):
 
     def is_folder(self) -> bool:
         return os.path.isdir(self.path) and not os.path.islink(self.path)
-
-
-@frozen
-class Rejected:
-    """A drop that could not become a task: the id of its folder in failed/, its name in the inbox, why, in one line."""
-
-    id: str
-    name: str
-    reason: str
 
 
 @frozen
@@ -118,7 +109,6 @@ class Claims:
         self._durable = settings.durable
         self._made: dict[str, str] = {}
         self._held: set[str] = set()  # what this process took and has not let go: not to be won twice
-        self.rejected: list[Rejected] = []
 
     # stage 1: one rename
 
@@ -260,7 +250,7 @@ class Claims:
         except UserError as problem:
             if isinstance(problem, NoText) and self._settings.ask_about_files:
                 return self._settle_folder(self._with_a_question(taken), incarnation)
-            self.rejected.append(self.reject(taken, explained(taken.name, problem), str(problem)))
+            self._reject(taken, problem)
             return None
         record = self._record(taken, incarnation, TaskRecord(), raw, taken.name)
         build = self._begin(taken, record)
@@ -323,7 +313,7 @@ class Claims:
                     folder / FILES if again else folder, text, self._layout.root, self._settings.roots
                 )
         except UserError as problem:
-            self.rejected.append(self.reject(taken, explained(taken.name, problem), str(problem)))
+            self._reject(taken, problem)
             return None
         names = tuple(
             os.path.relpath(one, folder) if again else f"{FILES}/{os.path.relpath(one, folder)}" for one in beside
@@ -409,7 +399,9 @@ class Claims:
                 task_id = self._id(task_id, True, written)
             except TaskProblem as problem:
                 write(build / "error.md", explained(name, problem), durable=False)
-                self.rejected.append(Rejected(self._fail(build, task_id).name, name, str(problem)))
+                assert record.claim is not None
+                folder = self._fail(build, task_id)
+                self._records.failed(folder.name, record.claim.agent, str(problem), title=name)
                 return None
 
     def _id(self, name: str, folder: bool, written: Written) -> str:
@@ -445,8 +437,13 @@ class Claims:
 
     # what cannot be a task
 
-    def reject(self, taken: Taken, error: bytes | str, reason: str = "", task_id: str | None = None) -> Rejected:
-        """Into failed/, byte for byte under its own name, with error.md beside it; as `task_id` where a person cancels it."""
+    def _reject(self, taken: Taken, problem: UserError) -> None:
+        folder = self.reject(taken, explained(taken.name, problem))
+        self._records.failed(folder.name, taken.agent, str(problem), title=taken.name)
+
+    def reject(self, taken: Taken, error: bytes | str, task_id: str | None = None) -> Path:
+        """Into failed/, byte for byte under its own name, with error.md beside it; as `task_id` where a person cancels it.
+        Returns where it lies now."""
         folder = Path(taken.path)
         is_folder = taken.is_folder()
         if is_folder:
@@ -459,8 +456,7 @@ class Claims:
             reached("tasks.claim.moved")
         write(folder / "error.md", error, durable=False)
         reached("tasks.reject.explained")
-        path = self._fail(folder, task_id or id_of(taken.name, is_folder), told=task_id is None)  # not who cancels it
-        return Rejected(path.name, taken.name, reason)
+        return self._fail(folder, task_id or id_of(taken.name, is_folder), told=task_id is None)  # not who cancels it
 
     def _set_aside_if_it_can_be(self, folder: Path) -> None:
         # Its record or its attempts/ may be the problem, or one more: an old error.md is then written over.

@@ -27,6 +27,7 @@ from hivemind.frozen import frozen
 from hivemind.fs import write
 from hivemind.fs.records import as_line, parse_record
 from hivemind.layout import HUMAN
+from hivemind.masking import harmless
 from hivemind.names import check_maker, check_name
 from hivemind.tasks.task import Parked, Said, TaskProblem
 
@@ -193,10 +194,12 @@ class Records:
         # the folder in active/ says it as well: `mine` tells the journal what it was not told
         self._tell("task.claimed", task_id=task_id, agent_id=agent, title=title, record=now, before=now)
 
-    def failed(self, task_id: str, agent: str | None, reason: str) -> None:
-        """Tell the journal that a task could not go on because of what lies in its folder."""
+    def failed(self, task_id: str, agent: str | None, reason: str, **told: str) -> None:
+        """Tell the journal that a drop, whose name may be any bytes, could not become a task, or that one could not go on because
+        of what lies in its folder."""
         by = {} if agent is None else {"agent_id": agent}
-        self._tell("task.failed", task_id=task_id, reason=reason, **by)
+        told = {key: harmless(text) for key, text in {"reason": reason, **told}.items()}
+        self._tell("task.failed", task_id=task_id, **by, **told)
 
     def ending(self, task_id: str, end: bytes) -> None:
         """Tell the journal what is going to be the result.md or error.md of a task. Where a power cut takes that, the end is

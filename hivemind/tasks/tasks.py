@@ -20,7 +20,7 @@ from hivemind.layout import HUMAN, Layout
 from hivemind.masking import harmless, mask
 from hivemind.names import check_name
 from hivemind.tasks.adding import Adding
-from hivemind.tasks.claim import Claims, Orphan, Rejected, Taken, rename
+from hivemind.tasks.claim import Claims, Orphan, Taken, rename
 from hivemind.tasks.claimed_tasks import ClaimedTasks
 from hivemind.tasks.folder import ATTEMPTS, ended_place, held, is_open, leave, open_log, set_aside
 from hivemind.tasks.form import TextReader
@@ -185,11 +185,6 @@ class Tasks(Adding, ClaimedTasks, Listing):
         """How many drops anybody's last look left alone because they are half-written or wait: look again by and by."""
         return self._queue.restless
 
-    def take_rejected(self) -> builtins.list[Rejected]:
-        """The drops that this object's claims have put into failed/ since the last call: what `claim` does not give."""
-        found, self._claims.rejected = self._claims.rejected, []
-        return found
-
     def outcome(self, task_id: str) -> Literal["done", "failed"] | None:
         """How a task has ended; None if it has not, or is none: few stats. Raises UserError for what is no id."""
         place = ended_place(self.layout, check_name(task_id, "task id"))
@@ -298,7 +293,7 @@ class Tasks(Adding, ClaimedTasks, Listing):
             if taken is None:
                 raise UserError("was claimed or withdrawn this very moment", where=task_id, mend="try again")
             try:
-                return self.layout.failed / self._claims.reject(taken, error, task_id=entry.id).id
+                return self._claims.reject(taken, error, task_id=entry.id)
             except BaseException:
                 self._claims.reclaim(HUMAN)
                 raise
