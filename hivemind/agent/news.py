@@ -30,7 +30,7 @@ def tell_news(agent: Agent, turn: Turn, talk: Conversation) -> None:
     focus = turn.focus
     if focus.work is None:
         message = focus.message
-        if message is not None and not talk.has_letter(message.id) and talk.epoch is not None and talk.turns:
+        if message is not None and message.id not in talk.letters and talk.epoch is not None and talk.turns:
             told = letter(message, stranger=focus.stranger)
             talk.tell(told, agent.pictures_of(message), letter=message.id)
         return

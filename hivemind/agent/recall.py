@@ -63,16 +63,14 @@ _EXTRACTED = frozenset({".pdf", ".html", ".htm", ".xhtml"})  # whose passages ar
 
 SOURCE = "memory"
 """What the location of a retrieved block begins with: `memory:memories/researcher-1/pref_food`."""
-MAX_TOKENS = 1_000
+_MAX_TOKENS = 1_000
 _MOST = 20  # hits (seed 001, *Query Optimization*)
 _LONGEST = 2_000  # characters of what is asked: a mail may be a book
 _log = logging.getLogger(__name__)
 
 
-def remembered(
-    hive: Parts, agent: str, questions: Sequence[str], *, max_tokens: int = MAX_TOKENS
-) -> list[KnowledgeMemoryBlock]:
-    """What the agent and its workspace remember about the questions, the best of each first, within `max_tokens`. A hit
+def remembered(hive: Parts, agent: str, questions: Sequence[str]) -> list[KnowledgeMemoryBlock]:
+    """What the agent and its workspace remember about the questions, the best of each first, within 1,000 tokens. A hit
     that does not fit is passed over. Nothing is written, not even a database."""
     if not "".join(questions).strip() or not hive.memory.database.was_made:
         return []
@@ -87,7 +85,7 @@ def remembered(
     except (UserError, OSError) as error:  # of another version, no room to restore it: work goes on without it
         _log.warning("%s: nothing is remembered now: %s", agent, error)
         return []
-    now, left = datetime.now(UTC), max_tokens
+    now, left = datetime.now(UTC), _MAX_TOKENS
     blocks: dict[str, KnowledgeMemoryBlock] = {}
     for _, question, hit in found:
         where = f"{SOURCE}:{shown((*hit.namespace, hit.key))}"

@@ -154,7 +154,7 @@ class Scheduler:
         work = next((one for one in self.holding.works if about is not None and one.concerns(about)), None)
         if work is not None:
             given = focus.heard and work.conversation.pending  # as the result of the call that waits
-            if not given and not work.conversation.has_letter(message.id):
+            if not given and message.id not in work.conversation.letters:
                 colleague = message.origin == "agent" and message.task in (work.task.id, work.task.parent)
                 by = "person" if message.origin == "human" else message.sender
                 told = letter(message, colleague=colleague)

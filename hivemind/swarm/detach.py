@@ -12,7 +12,7 @@ from typing import NoReturn
 
 from hivemind.errors import FAILED, HivemindError, UserError, exit_line
 from hivemind.frozen import frozen
-from hivemind.swarm.process import log_to, open_log
+from hivemind.swarm.process import open_log, output_to, start_logging
 
 __all__ = ["Detached", "detach"]
 
@@ -73,7 +73,8 @@ def _be(work: Work, log: Path, answer: int) -> NoReturn:
         nothing = os.open(os.devnull, os.O_RDONLY)
         os.dup2(nothing, 0)
         os.close(nothing)
-        log_to(log)
+        output_to(log)
+        start_logging()
         os.chdir("/")
         status = work(tell)
     except Exception as error:  # the boundary of a process: into the log, and in one line to who waits

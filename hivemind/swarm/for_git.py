@@ -52,11 +52,11 @@ class Found:
     missing: UserError | None = None
 
 
-def find_programs(root: Path | None = None) -> list[Found]:
+def find_programs() -> list[Found]:
     """The coding agents on the PATH that have a key or a login; all, if none of them has. Raises UserError if there is none."""
     found, install = [], []
     for name in SHIPPED:
-        profile = Profile.load(name, root)
+        profile = Profile.load(name)
         try:
             profile.find()
         except UserError as error:

@@ -26,7 +26,7 @@ from hivemind.swarm.absence import return_tasks
 from hivemind.swarm.preflight import preflight
 from hivemind.taskrun.waits import DISK_FULL
 
-__all__ = ["Life", "log_to", "open_log", "output_to", "run_agent", "start_logging"]
+__all__ = ["Life", "open_log", "output_to", "run_agent", "start_logging"]
 
 _FIRST_PAUSE_S = 0.5
 _LONGEST_PAUSE_S = 60.0
@@ -187,12 +187,6 @@ def run_agent(hive: Parts, name: str, *, lifeline: int | None = None) -> int:
     finally:
         name_lock.release()
     return 0
-
-
-def log_to(path: Path) -> None:
-    """Send this process's output and log to a file; a file of over 5 MB becomes `<name>.1` first."""
-    output_to(path)
-    start_logging()
 
 
 def output_to(path: Path) -> None:

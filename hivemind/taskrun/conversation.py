@@ -66,7 +66,7 @@ class Conversation:
         self.files: dict[str, str | None] = {}
         """The files that it has shown, with their digests as the mind knows them; None: that it is gone."""
         self.totals: dict[str, Usage] = {}  # what programs have used in their sessions
-        self._letters: set[str] = set()
+        self.letters: set[str] = set()  # that stand in it, by Message-ID
         self._number = self._epochs = 0
         self._calls: set[str] = set()
         self._open: dict[str, Action] = {}
@@ -110,7 +110,7 @@ class Conversation:
         for name in news.get("files", ()):
             self.files.pop(name, None)
         if "letter" in news:
-            self._letters.add(str(news["letter"]))
+            self.letters.add(str(news["letter"]))
         if news.get("by") == "person":
             self.turns = 0  # whoever answers lets it go on for as long again
 
@@ -170,9 +170,7 @@ class Conversation:
 
     def note(self, record: Mapping[str, Any], *, durable: bool = True) -> None:
         """Append a line that is no message: a request that is about to be sent, or what it came to."""
-        told = masked({"at": _now(), **record})
-        self._append([told], durable)
-        self._take(told)
+        self._write(masked({"at": _now(), **record}), durable=durable)
 
     def _stamp(self, message: ChatMessage, ahead: int) -> ChatMessage:
         number = self._number + 1 + ahead
@@ -244,10 +242,6 @@ class Conversation:
         since = self.messages.index(last[-1].answer) if last else 0
         quiet = all(one.role != "user" for one in self.messages[since:])
         return len(last) == SAME and quiet and bool(last[0].answer.calls) and len({one.shape for one in last}) == 1
-
-    def has_letter(self, message_id: str) -> bool:
-        """Whether a letter stands in the conversation already."""
-        return message_id in self._letters
 
 
 def open_thread(layout: Layout, agent: str, about: str, *, durable: bool) -> Log:
