@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import html
 import os
 import re
 import threading
@@ -21,7 +22,7 @@ from hivemind.taskrun.review import Citation, Review
 __all__ = ["Account", "Finding", "Spent", "compose", "printed"]
 
 _PRINTED_BYTES = 8192
-_OWN_HEADING = re.compile(r"^([^\w\n]*(?:sources|how[^\w\n]+it[^\w\n]+came[^\w\n]+about)[^\w\n]*)$", re.I | re.M)
+_OWN_HEADINGS = ("sources", "howitcameabout")
 _CHANGED = "[the file with its output is not what it printed: something has changed it since]"
 
 
@@ -189,7 +190,14 @@ def _section(finding: Finding) -> Iterable[str]:
 
 
 def _said(text: str) -> str:
-    return _OWN_HEADING.sub(r"\1 (not by the runtime)", text)
+    return "\n".join(
+        f"{one} (not by the runtime)" if _letters(one) in _OWN_HEADINGS else one for one in text.splitlines()
+    )
+
+
+def _letters(line: str) -> str:
+    """All that is left of a line when it is read without its signs, spaces and HTML."""
+    return "".join(filter(str.isalpha, html.unescape(re.sub("<[^>]*>", "", line)))).casefold()
 
 
 def _fence(text: str) -> str:
