@@ -8,7 +8,6 @@ __all__ = [
     "DEFAULT_TTL_SEQ",
     "MAX_TTL_SEQ",
     "AgentEntry",
-    "Focus",
     "Reservation",
     "StepLease",
     "TaskEntry",
@@ -56,16 +55,6 @@ class AgentEntry:
     agent_id: str
     incarnation: int
     state: str
-    seq: int
-
-
-@frozen
-class Focus:
-    """Where an agent last said it is working: a task, and a step of it if it named one."""
-
-    agent_id: str
-    task: str | None
-    step: str | None
     seq: int
 
 

@@ -11,7 +11,6 @@ from hivemind.boundary import Unreadable
 from hivemind.coordination.entries import (
     DEFAULT_TTL_SEQ,
     AgentEntry,
-    Focus,
     Reservation,
     StepLease,
     TaskEntry,
@@ -23,7 +22,7 @@ from hivemind.fs import Record
 
 __all__ = ["FOLD_VERSION", "apply"]
 
-FOLD_VERSION = 4
+FOLD_VERSION = 5
 """Goes up when the same log would fold to another state: snapshots of another version are not read."""
 
 _OF_THE_RECORD = frozenset({"ending", "recorded", "said"})
@@ -307,7 +306,7 @@ def _deleted(state: State, _seq: int, payload: _Payload) -> None:
     del state.make(step.task).steps[step.id]
 
 
-# tasks, focus, lanes, branches, reservations
+# tasks, lanes, branches, reservations
 
 
 @_on("task")
@@ -335,12 +334,6 @@ def _branch(state: State, _seq: int, payload: _Payload) -> None:
     task, commit = _text(payload, "task_id"), _optional_text(payload, "commit_id")
     if commit is not None:
         state.make(task).commits.add(commit)
-
-
-@_on("focus.set")
-def _focus(state: State, seq: int, payload: _Payload) -> None:
-    agent_id = _agent(payload)
-    state.focus[agent_id] = Focus(agent_id, _optional_text(payload, "task_id"), _optional_text(payload, "step_id"), seq)
 
 
 @_on("lane.published")

@@ -28,7 +28,7 @@ Draft = tuple[str, Mapping[str, Any]]
 """An event that is about to happen: its kind and its payload."""
 
 _encoder = json.JSONEncoder(ensure_ascii=False, allow_nan=False, separators=(",", ":"))
-_WORDLESS = ("lease.", "agent.", "focus.")  # events in which nobody says anything
+_WORDLESS = ("lease.", "agent.")  # events in which nobody says anything
 _quoted = json.encoder.encode_basestring
 
 

@@ -11,7 +11,7 @@ from types import MappingProxyType
 from typing import Any
 
 from hivemind.boundary import boundary
-from hivemind.coordination.entries import AgentEntry, Focus, Reservation, StepLease, TaskEntry
+from hivemind.coordination.entries import AgentEntry, Reservation, StepLease, TaskEntry
 from hivemind.coordination.step import Receipt, Step
 
 __all__ = ["EndedTasks", "State", "TaskRows", "task_of_step"]
@@ -136,7 +136,6 @@ class EndedTasks:
 _TABLES: dict[str, type[Any]] = {
     "leases": StepLease,
     "agents": AgentEntry,
-    "focus": Focus,
     "reservations": Reservation,
 }
 
@@ -150,7 +149,7 @@ class State:
     """
 
     __slots__ = (
-        "_at_hand", "_ended", "_outdated", "_over", "_packed", "agents", "focus", "held", "leases", "malformed",
+        "_at_hand", "_ended", "_outdated", "_over", "_packed", "agents", "held", "leases", "malformed",
         "reservations", "seq", "unknown",
     )  # fmt: skip
 
@@ -164,7 +163,6 @@ class State:
         self.leases: dict[str, StepLease] = {}
         self.held: dict[str, set[str]] = {}
         self.agents: dict[str, AgentEntry] = {}
-        self.focus: dict[str, Focus] = {}
         self.reservations: dict[str, Reservation] = {}
         self.unknown = 0
         self.malformed = 0

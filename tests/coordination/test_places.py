@@ -29,12 +29,13 @@ def journal(tmp_path: Path) -> Journal:
     return Journal(tmp_path / "journal", durable=False)
 
 
-def test_an_explicit_argument_wins_over_the_stored_focus(journal: Journal) -> None:
+def test_in_focus_is_the_step_leased_last_and_an_explicit_argument_wins(journal: Journal) -> None:
     steps, places = Steps(journal), Coordinates(journal, "w")
     steps.plan("one", [{"title": "a"}, {"title": "b"}])
     steps.plan("two", [{"title": "c"}])
     assert places.resolve("ada").task is None
-    places.set_focus("ada", "one", "one.s2")
+    for step in ("two.s1", "one.s2"):
+        StepLeases(journal).claim(step, "ada")
     at = places.resolve("Ada")
     assert (at.workspace, at.task, at.step, at.lane) == ("w", "one", "one.s2", "agent/ada")
     assert places.resolve("ada", step="focus").step == "one.s1"
@@ -47,20 +48,16 @@ def test_an_explicit_argument_wins_over_the_stored_focus(journal: Journal) -> No
 def test_the_step_focus_moves_on_when_its_step_is_closed(journal: Journal) -> None:
     steps, places = Steps(journal), Coordinates(journal, "w")
     steps.plan("t", [{"title": "a"}, {"title": "b"}])
-    places.set_focus("ada", "t", "t.s1")
-    steps.verify("t.s1")
-    steps.done("t.s1")
+    for step in ("t.s2", "t.s1"):
+        StepLeases(journal).claim(step, "ada")
+    assert places.resolve("ada").step == "t.s1"
+    steps.verify("t.s1", agent_id="ada")
+    steps.done("t.s1", agent_id="ada")
     assert places.resolve("ada").step == "t.s2"
-    steps.block("t.s2")
-    assert places.resolve("ada").step is None
-
-
-def test_setting_the_same_focus_again_writes_nothing_and_clearing_it_does(journal: Journal) -> None:
-    places = Coordinates(journal, "w")
-    places.set_focus("ada", "t")
-    places.set_focus("ada", "t")
-    assert journal.seq == 1
-    assert places.set_focus("ada").task is None
+    steps.block("t.s2", agent_id="ada")
+    assert (places.resolve("ada").task, places.resolve("ada").step) == ("t", None)
+    StepLeases(journal).release("t.s2", "ada")
+    assert places.resolve("ada").task is None
 
 
 def test_a_step_is_of_the_task_that_is_named(journal: Journal) -> None:
@@ -69,7 +66,7 @@ def test_a_step_is_of_the_task_that_is_named(journal: Journal) -> None:
     with pytest.raises(UnknownStep):
         places.resolve(step="nope")
     with pytest.raises(CoordinationError) as caught:
-        places.set_focus("ada", "other", "t.s1")
+        places.resolve("ada", "other", "t.s1")
     assert caught.value.code == "STEP_OF_ANOTHER_TASK"
 
 

@@ -33,7 +33,6 @@ def two_steps(place: Place) -> None:
 
 def test_the_capsule_says_where_the_agent_is(place: Place) -> None:
     two_steps(place)
-    place.coordinates.set_focus("ada", "t")
     lease = place.leases.claim("t.s1", "ada")
     place.graph.add_note("a note", agent_id="ada")
     where = resume(place, "ada")["capsule"]["where"]
@@ -61,23 +60,19 @@ def test_why_is_the_three_signals_that_matter_most(place: Place) -> None:
     assert [one["code"] for one in why] == ["BM4_HYPOTHESIS_NO_TEST"] * 3
 
 
-def next_of(place: Place, agent: str = "ada") -> tuple[str | None, str | None]:
-    told = snapshot(place, agent)["capsule"]["next"]
+def next_of(place: Place, agent: str = "ada", task: str | None = "t") -> tuple[str | None, str | None]:
+    told = snapshot(place, agent, task)["capsule"]["next"]
     return tuple(told[which] and told[which]["tool"] for which in ("primary", "backup"))  # type: ignore[return-value]
 
 
-@pytest.mark.shows("event: focus.set")
 def test_what_comes_next_follows_the_rule(place: Place) -> None:
-    assert next_of(place) == ("list_files", "check_mailbox"), "no focus: start"
-    place.coordinates.set_focus("ada", "t")
+    assert next_of(place, task=None) == ("list_files", "check_mailbox"), "no focus: start"
     assert next_of(place) == ("plan_steps", "fail_task"), "no steps: plan"
     two_steps(place)
     assert next_of(place) == ("finish_step", "block_step")
     place.leases.claim("t.s1", "bob")
     assert next_of(place) == ("resume", "send_mail"), "leased by another: look at the lease, ask"
-    place.coordinates.set_focus("human", "t")
     assert next_of(place, "human") == ("resume", "claim_step"), "a person may take it over"
-    place.coordinates.set_focus("bob", "t")
     assert next_of(place, "bob") == ("finish_step", "block_step")
     for step in ("t.s1", "t.s2"):
         place.steps.verify(step, agent_id="bob")
@@ -93,9 +88,8 @@ def test_what_comes_next_follows_the_rule(place: Place) -> None:
 
 
 def test_calls_can_be_made_as_they_stand(place: Place) -> None:
-    place.coordinates.set_focus("ada", "t")
     tools = []
-    while (primary := resume(place, "ada")["capsule"]["next"]["primary"]) is not None:
+    while (primary := resume(place, "ada", "t")["capsule"]["next"]["primary"]) is not None:
         tools.append(primary["tool"])
         eval(primary["call"], {"hive": place})
     assert tools == ["plan_steps", "finish_step", "finish_task"]
