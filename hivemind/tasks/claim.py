@@ -179,7 +179,8 @@ class Claims:
         try:
             self._settings.rename(source, target)
         except PermissionError:
-            return False  # not this user's to move, which a look at it says
+            self._queue.forget(entry.name)  # not this user's to move, which a look at it says
+            return False
         except FileNotFoundError:
             # Lost, or withdrawn; or done, and the answer got lost on its way from a file server: look.
             if os.path.lexists(target):

@@ -221,6 +221,11 @@ class QueueCache:
             return self._remembered(self._current())
         return {}
 
+    def forget(self, name: str) -> None:
+        """What is known of a name is not so: the next queue that is built here looks at it again."""
+        with suppress(Unreadable):
+            self._remembered(self._queue).pop(name, None)
+
     def mislead(self) -> None:
         """The queue turned out wrong (a file was changed or is being written): the next claim builds it anew."""
         with suppress(FileNotFoundError):
