@@ -133,10 +133,12 @@ def _ask(session: Session, state: Judging, answer: str) -> Judging:
     """Make a subtask of the next review; without anybody to do it a person is asked."""
     work, hive, wanted = session.work, session.hive, session.work.task.review
     assert wanted is not None
-    able = [name for name, agent in hive.agents.items() if agent.role == wanted.by and name != session.agent]
-    others = [name for name in able if hive.agents[name].mind != "extractive"]  # by rule nobody judges
-    if not others:
-        lacks = f"no agent of the role {wanted.by} has a model" if able else f"no other agent has the role {wanted.by}"
+    others = [name for name, agent in hive.agents.items() if agent.role == wanted.by and name != session.agent]
+    able = [name for name in others if hive.agents[name].mind != "extractive"]  # by rule nobody judges
+    if not able:
+        lacks = (
+            f"no agent of the role {wanted.by} has a model" if others else f"no other agent has the role {wanted.by}"
+        )
         return _keep(session, replace(state, question=lacks))
     number = state.made + 1
     made = hashlib.sha256(f"{work.task.id}\n{work.attempt}\n{number}".encode()).hexdigest()[:4]
@@ -145,11 +147,11 @@ def _ask(session: Session, state: Judging, answer: str) -> Judging:
     if not is_made(session, task_id):
         work.worktrees.commit(work.task.title, ends=True)  # what is reviewed begins from here
         # Who reviews its own work sees nothing new: where not all of the role may do it, it is for a certain other one.
-        certain = session.config.role == wanted.by or others != able
+        certain = session.config.role == wanted.by or able != others
         hive.tasks.add(
             _told(session, state, answer), by=session.agent, parent=work.task.id, id=task_id,
             title=f"Review: {work.task.title}"[:200],
-            assignee=others[sum(task_id.encode()) % len(others)] if certain else None, role=None if certain else wanted.by,
+            assignee=able[sum(task_id.encode()) % len(able)] if certain else None, role=None if certain else wanted.by,
         )  # fmt: skip
         ring_all(hive)
     return _keep(session, replace(state, made=number, round=state.round + 1, task=task_id, missing=()))
