@@ -124,7 +124,6 @@ _TABLES = (
     f"""CREATE VIRTUAL TABLE words USING fts5(
         text, context_value, content='nodes', content_rowid='seq', tokenize='{TOKENIZER}'
     )""",
-    "CREATE VIRTUAL TABLE vocabulary USING fts5vocab('words', 'row')",
 )
 
 # What the full-text index has yet to be told: the number of a node that was added, changed or removed, and what the index

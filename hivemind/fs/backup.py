@@ -12,7 +12,7 @@ import logging
 import os
 import shutil
 import sqlite3
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack, closing, suppress
 from datetime import UTC, datetime
 from pathlib import Path
@@ -259,7 +259,7 @@ def _fits(store: Restorable, part: Path, *, rebuild: bool = False) -> bool:
 
 def _with_newer(store: Restorable, part: Path, damaged: Path) -> int | None:
     """Put the rows that can still be read over those of the backup; how many were other, or None where the result does not
-    fit together."""
+    fit together, or holds less than the backup."""
     try:
         with closing(_damaged(damaged)) as source, closing(sqlite3.connect(part, isolation_level=None)) as sql:
             for name, arguments, function in store.database.schema.functions:
@@ -267,11 +267,12 @@ def _with_newer(store: Restorable, part: Path, damaged: Path) -> int | None:
             sql.execute("PRAGMA recursive_triggers = ON")  # else a row that is replaced stays in the full-text index
             sql.execute("BEGIN")
             newer = sum(_take(source, sql, table, believed) for table, believed in store.tables.items())
+            newer -= _drop_orphans(sql, store.tables)
             sql.execute("COMMIT")
     except sqlite3.Error as error:
         _log.warning("%s: %s", part.name, error)
         return None
-    return newer if _fits(store, part, rebuild=True) else None
+    return newer if newer >= 0 and _fits(store, part, rebuild=True) else None
 
 
 def _damaged(path: Path) -> sqlite3.Connection:
@@ -299,6 +300,19 @@ def _take(source: sqlite3.Connection, sql: sqlite3.Connection, table: str, belie
         except sqlite3.IntegrityError:  # a value that this column cannot have
             continue
     return taken
+
+
+def _drop_orphans(sql: sqlite3.Connection, tables: Iterable[str]) -> int:
+    """Delete the rows that refer to a row which could not be read, and those that refer to these; how many they were."""
+    dropped = 0
+    statements = [
+        f"DELETE FROM {table} WHERE {child} IS NOT NULL AND {child} NOT IN (SELECT {parent} FROM {other})"
+        for table in tables
+        for _, _, other, child, parent, *_ in sql.execute(f"PRAGMA foreign_key_list({table})")
+    ]
+    while found := sum(sql.execute(statement).rowcount for statement in statements):
+        dropped += found
+    return dropped
 
 
 def _readable(source: sqlite3.Connection, select: str) -> Iterator[tuple[Any, ...]]:
