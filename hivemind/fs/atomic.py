@@ -148,29 +148,26 @@ def write(
     has changed."""
     target = os.fspath(path)
     folder = os.path.dirname(target) or "."
-    temporary = _write_temporary(folder, content, durable, mode)
-    reached("fs.write.synced")
-    try:
-        os.replace(temporary, target)
-    except BaseException:
-        os.unlink(temporary)
-        raise
-    reached("fs.write.renamed")
+    _replace(_write_temporary(folder, content, durable, mode), target)
     if durable:
         fsync_folder(folder)
 
 
 def write_at(folder: int, name: str, content: bytes | str, *, durable: bool = True, mode: int = _ORDINARY) -> None:
     """Write a whole file into an open folder, wherever that is by now, as `write` does by its path. Raises OSError."""
-    temporary = _write_temporary("", content, durable, mode, folder)
-    try:
-        os.replace(temporary, name, src_dir_fd=folder, dst_dir_fd=folder)
-    except BaseException:
-        os.unlink(temporary, dir_fd=folder)
-        raise
-    reached("fs.write.renamed")
+    _replace(_write_temporary("", content, durable, mode, folder), name, folder)
     if durable:
         os.fsync(folder)
+
+
+def _replace(temporary: str, target: str, at: int | None = None) -> None:
+    reached("fs.write.synced")
+    try:
+        os.replace(temporary, target, src_dir_fd=at, dst_dir_fd=at)
+    except BaseException:
+        os.unlink(temporary, dir_fd=at)
+        raise
+    reached("fs.write.renamed")
 
 
 def create(path: str | os.PathLike[str], content: bytes | str, *, durable: bool = True, mode: int = _ORDINARY) -> None:

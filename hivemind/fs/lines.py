@@ -244,11 +244,10 @@ def line_at(file: int, offset: int) -> bytes:
 def true_size(file: int) -> int:
     """How long a file is, as its file system knows. Of one that other machines have mounted too, the kernel may otherwise tell
     an older size."""
-    if _statx is not None:
-        found = _Statx()
-        if _statx(file, b"", _AT_EMPTY_PATH | _AT_STATX_FORCE_SYNC, _STATX_SIZE, ctypes.byref(found)) == 0:
-            return int(found.size)
-    return os.fstat(file).st_size
+    found = _Statx()
+    if _statx(file, b"", _AT_EMPTY_PATH | _AT_STATX_FORCE_SYNC, _STATX_SIZE, ctypes.byref(found)) == 0:
+        return int(found.size)
+    return os.fstat(file).st_size  # a kernel before 4.11
 
 
 class _Statx(ctypes.Structure):
@@ -259,12 +258,5 @@ class _Statx(ctypes.Structure):
     )
 
 
-def _load_statx() -> ctypes._NamedFuncPointer | None:
-    try:
-        return ctypes.CDLL(None).statx
-    except (OSError, AttributeError):  # not Linux, or a C library before glibc 2.28
-        return None
-
-
-_statx = _load_statx()
+_statx = ctypes.CDLL(None).statx
 _AT_EMPTY_PATH, _AT_STATX_FORCE_SYNC, _STATX_SIZE = 0x1000, 0x2000, 0x200
