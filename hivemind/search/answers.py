@@ -60,13 +60,13 @@ def _reasons(query: Query, found: Collection[str], cosine: float | None, near: N
     asked = [term.word for term in query.terms]
     unknown = [term.word for term in query.terms if not term.often]
     if found:
-        yield f"has {', '.join(word for word in asked if word in found)}"
+        yield f"has the word{'s' * (len(found) > 1)} {', '.join(word for word in asked if word in found)}"
     else:
         yield "has none of the words that are asked for"
     if cosine is not None:
         yield f"is near in meaning ({max(cosine, cosine if near is None else near.cosine):.2f})"
     if lacking := [word for word in asked if word not in found and word not in unknown]:
-        yield f"without {', '.join(lacking)}"
+        yield f"lacks {', '.join(lacking)}"
     if unknown:
         yield f"nothing here has {', '.join(unknown)}"
 

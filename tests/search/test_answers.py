@@ -46,7 +46,7 @@ def test_what_has_all_the_words_is_trusted_more_than_what_has_a_few(tmp_path: Pa
     assert good is not None
     assert poor is not None
     assert good.value > poor.value
-    assert "has lease, berth, end" in good.reason
+    assert "has the words lease, berth, end" in good.reason
     assert "nothing here has submarine, periscope" in poor.reason
 
 

@@ -113,7 +113,7 @@ def _told(quotes: Sequence[Quote], *, whole: bool = False) -> str:
     if not quotes:
         return NOTHING_FOUND
     best = quotes[0]
-    lines = [f"{best.confidence.level.capitalize()}: it {best.confidence.reason}."]
+    lines = [f"Confidence: {best.confidence.level}. The first quote {best.confidence.reason}."]
     if best.is_weak:
         lines = [f"{NO_ANSWER} ({best.confidence.reason}):"]
     lines += [_shown(quote) for quote in quotes if whole or quote.is_weak or quote.remembered]
