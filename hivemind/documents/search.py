@@ -104,7 +104,7 @@ def find_passages(
     for hit in hits:
         part = source.parts[hit.id]
         near = None if hit.near is None else 1 - (1 - hit.near.place) * len(part.meant) / max(1, len(part.plain))
-        quote = quote_span(part.text, terms, engine.readings.stems, near)
+        quote = quote_span(part.text, terms, engine.stems, near)
         found.append(part.quoted(round(hit.score, 6), hit.why, hit.confidence, quote))
     return found
 
@@ -209,7 +209,7 @@ def scored(engine: Engine, sql: sqlite3.Connection, query: Query, below: str | N
             for one in candidates
         ]
 
-    hits, _ = engine.search(sql, source, query, _CANDIDATES, kept=kept)
+    hits = [*engine.search(sql, source, query, _CANDIDATES, kept=kept)[0]]
     best = max((hit.score for hit in hits), default=0.0)
     found = {}
     for hit in hits:

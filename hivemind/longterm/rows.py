@@ -23,7 +23,7 @@ from hivemind.search import Nearness, keep_parts
 
 __all__ = [
     "ALIVE", "ENTRIES", "INDEXES", "PLACES", "UNNAMED", "Meaning", "MemoryDatabase", "Upsert", "drop_expired", "entry_of",
-    "expired_by_space", "fetch", "fetch_key", "history_of", "object_of", "set_link", "space_for", "space_of",
+    "expired_by_space", "fetch", "fetch_key", "history_of", "object_of", "objects_of", "set_link", "space_for", "space_of",
     "spaces_below", "span", "tables", "upsert", "with_vector", "write_entry",
 ]  # fmt: skip
 
@@ -369,11 +369,14 @@ def expired_by_space(sql: Sql, now: int) -> dict[int, int]:
 
 def object_of(text: str) -> dict[str, Any]:
     """The object that metadata or links are as JSON. Raises StoreDamaged for what is none."""
-    if text == "{}":
-        return {}
+    return objects_of([text])[0]
+
+
+def objects_of(texts: Sequence[str]) -> list[dict[str, Any]]:
+    """The same of many, which are read as one."""
     with row_of("metadata or links"):
-        found = json.loads(text)
-        if not isinstance(found, dict):
+        found: list[dict[str, Any]] = json.loads(f"[{','.join(texts)}]")
+        if [*map(type, found)] != [dict] * len(texts):
             raise TypeError("no object")
         return found
 

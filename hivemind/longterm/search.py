@@ -6,13 +6,14 @@ from __future__ import annotations
 import re
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import field, fields
+from itertools import islice
 from typing import Any, Literal
 
 from hivemind.frozen import frozen
 from hivemind.fs.database import Sql, select_among
 from hivemind.longterm.entry import MemoryEntry, MemorySearchResult, as_time
 from hivemind.longterm.filters import Filter
-from hivemind.longterm.rows import ALIVE, PLACES, MemoryDatabase, fetch, object_of, span
+from hivemind.longterm.rows import ALIVE, PLACES, MemoryDatabase, fetch, objects_of, span
 from hivemind.search import Confidence, Engine, Item, Query
 from hivemind.search.item import told
 from hivemind.search.query import named_in
@@ -65,7 +66,7 @@ def _is_called(database: MemoryDatabase, sql: Sql, spaces: Sequence[int], name: 
 Mode = Literal["hybrid", "vector", "text"]
 
 _FAINT = 0.5  # of the threshold: what is less like the query, with nothing else for it, is not found
-_COLUMNS = "e.seq, e.key, e.id, e.created_at, e.importance, e.content, e.metadata, e.links"
+_COLUMNS = "e.seq, e.key, e.created_at, e.importance, e.content, e.metadata, e.links"
 _FIELDS = tuple(item.name for item in fields(MemoryEntry))
 
 
@@ -93,7 +94,7 @@ def find(engine: Engine, database: MemoryDatabase, sql: Sql, asked: Asked) -> li
     source = _Memories(database, sql, asked)
     if asked.mode == "vector":
         scored: list[tuple[int, float, float, str, Confidence | None]]
-        near = engine.nearest(sql, source, asked.query, 2 * asked.limit)
+        near = engine.nearest(sql, source, asked.query, asked.limit)
         scored = [
             (seq, cosine, cosine, f"meaning {cosine:.2f}", None) for seq, cosine in near if cosine >= asked.threshold
         ]
@@ -103,17 +104,18 @@ def find(engine: Engine, database: MemoryDatabase, sql: Sql, asked: Asked) -> li
             least = asked.threshold
             if not any(one.match.score > 0 or (one.cosine is not None and one.cosine >= least) for one in candidates):
                 return [False] * len(candidates)  # what is nearest is not near
-            return borne_out(query, candidates, least * _FAINT)
+            found = borne_out(query, candidates, least * _FAINT)
+            if asked.strict:  # one that has no vector yet is not left out by a threshold
+                far = [one.cosine is not None and max(0.0, one.cosine) < least for one in candidates]
+                found = [kept and not out for kept, out in zip(found, far, strict=True)]
+            return found
 
         hits, _ = engine.search(sql, source, asked.query, 4 * asked.limit, kept=kept)
-        scored = [
-            (hit.id, hit.similarity, hit.score, hit.why, hit.confidence)
-            for hit in hits  # one that has no vector yet is not left out by a threshold
-            if not (asked.strict and hit.has_vector and hit.similarity < asked.threshold)
-        ]
+        shown = islice(hits, asked.limit)
+        scored = [(hit.id, hit.similarity, hit.score, hit.why, hit.confidence) for hit in shown]
     entries = dict(fetch(sql, [seq for seq, *_ in scored], asked.now))
     found = [_result(entries[one[0]], *one[1:]) for one in scored]
-    return sorted(found, key=lambda one: (-one.score, one.created_at, one.namespace, one.key))[: asked.limit]
+    return sorted(found, key=lambda one: (-one.score, one.created_at, one.namespace, one.key))
 
 
 class _Memories:
@@ -140,14 +142,16 @@ class _Memories:
         return {seq for (seq,) in self._rows("e.seq", "e.seq", ids)}
 
     def items(self, ids: Iterable[int]) -> Iterator[Item]:
-        for seq, key, entry_id, created, importance, content, metadata, links in self._rows(_COLUMNS, "e.seq", ids):
-            said = told(object_of(metadata), object_of(links))
+        rows = list(self._rows(_COLUMNS, "e.seq", ids))
+        metadata, links = (objects_of([row[at] for row in rows]) for at in (-2, -1))
+        for (seq, key, created, importance, content, *_), *pair in zip(rows, metadata, links, strict=True):
+            said = told(*pair)
             yield Item(
                 seq,
                 content,
                 scope=seq // PLACES,
                 name=key,
-                age=(created, entry_id),
+                age=(created, key),
                 standing=1.0 if importance is None else 0.75 + importance / 2,
                 **{**said, "moment": said["moment"] or as_time(created).date()},
             )

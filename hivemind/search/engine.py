@@ -3,18 +3,18 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Collection, Hashable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Hashable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, Protocol
 
 from hivemind.embedding import Vectors
 from hivemind.frozen import frozen
 from hivemind.fs.database import Sql
 from hivemind.search.answers import Confidence, confidence_of
-from hivemind.search.item import Item, Readings
+from hivemind.search.item import Item, read
 from hivemind.search.parts import Near, nearest_parts
 from hivemind.search.query import Query, query_of, rarest
 from hivemind.search.ranking import Candidate, Weights, matches, rank
-from hivemind.search.words import matching, words_of
+from hivemind.search.words import Stems, matching, words_of
 
 __all__ = ["Engine", "Found", "Nearness", "Source"]
 
@@ -78,7 +78,6 @@ class Found:
     similarity: float
     confidence: Confidence
     why: str
-    has_vector: bool
     near: Near | None = None
 
     @property
@@ -87,7 +86,7 @@ class Found:
 
 
 class Engine:
-    """Searches a database that a transaction sees. Keeps what it read in the items, and the index of vectors."""
+    """Searches a database that a transaction sees. Keeps the index of vectors."""
 
     def __init__(
         self,
@@ -99,7 +98,7 @@ class Engine:
     ) -> None:
         self.vectors: Nearness = vectors or Vectors()
         self.weights = weights or Weights()
-        self.readings = Readings()
+        self.stems = Stems()
         self._candidates, self._closely = candidates, closely
 
     def search(
@@ -111,10 +110,10 @@ class Engine:
         *,
         kept: Kept,
         weights: Weights | None = None,
-    ) -> tuple[list[Found], Query]:
-        """The hits, best first, and the query as it was understood."""
+    ) -> tuple[Iterator[Found], Query]:
+        """The hits, best first, each made as it is taken, and the query as it was understood."""
         weights = weights or self.weights
-        asked = query_of(query, self.readings.stems, source.total, source.how_often)
+        asked = query_of(query, self.stems, source.total, source.how_often)
         most = max(self._candidates, 2 * limit)
         by_words = source.matching(rarest(asked.terms, most, source.total), most)
         near = dict[int, float]() if asked.meaning is None else dict(self.nearest(sql, source, asked, most))
@@ -123,7 +122,7 @@ class Engine:
         ranked = rank(asked, candidates, weights)
         found = kept(asked, candidates)
         ranked = [one for one in ranked if found[one.place]]
-        return [self._hit(one.score, candidates[one.place], one.why, asked) for one in ranked[:limit]], asked
+        return (self._hit(one.score, candidates[one.place], one.why, asked) for one in ranked[:limit]), asked
 
     def nearest(self, sql: Sql, source: Source, query: Query, most: int) -> list[tuple[int, float]]:
         """(id, cosine) of at most `most` items that may be found, best first; fewer only if there are no more."""
@@ -139,26 +138,26 @@ class Engine:
 
     def coverage(self, query: str, text: str) -> float:
         """The share of the query's words, without stop words, that a text has (0 to 1)."""
-        asked, there = self.readings.stems(matching(query)), set(self.readings.stems(words_of(text)))
+        asked, there = self.stems(matching(query)), set(self.stems(words_of(text)))
         return sum(stem in there for stem in asked) / len(asked) if asked else 0.0
 
     def _read(
         self, sql: Sql, source: Source, query: Query, ids: Collection[int], known: Mapping[int, float], weights: Weights
     ) -> list[Candidate]:
         items = _with_neighbours(source, source.items(sorted(ids)))
-        readings = self.readings.of(items, [term.stem for term in query.terms])
+        readings = read(items, [term.stem for term in query.terms], self.stems)
         cosines, near = dict(known), dict[int, Near]()
         if query.meaning is not None:
             meanings = {item.meaning for item in items}
             cosines |= self.vectors.cosines(sql, query.model, query.meaning.vector, meanings - known.keys())
             near = nearest_parts(sql, query.model, query.meaning, meanings)
-        by_words = matches(query, items, [readings[item.id] for item in items], weights)
+        by_words = matches(query, items, readings, weights)
         places = {item.place: place for place, item in enumerate(items)}
         found = []
-        for item, match in zip(items, by_words, strict=True):
+        for item, reading, match in zip(items, readings, by_words, strict=True):
             beside = [None if one is None else places.get(one) for one in item.beside]
             cosine, parts = cosines.get(item.meaning), near.get(item.meaning)
-            found.append(Candidate(item, readings[item.id], match, cosine, parts, beside[0], beside[1]))
+            found.append(Candidate(item, reading, match, cosine, parts, beside[0], beside[1]))
         return found
 
     def _hit(self, score: float, one: Candidate, why: Callable[[Candidate], str], query: Query) -> Found:
@@ -169,7 +168,7 @@ class Engine:
             said += "; not embedded yet"
         similarity = 0.0 if one.cosine is None else min(1.0, max(0.0, one.cosine))
         trust = confidence_of(query, one.match.where, one.match.covered, one.cosine, one.near)
-        return Found(one.item, score, similarity, trust, said, one.cosine is not None, one.near)
+        return Found(one.item, score, similarity, trust, said, one.near)
 
 
 def _with_neighbours(source: Source, found: Iterable[Item]) -> list[Item]:

@@ -122,8 +122,9 @@ class Index(DatabaseOwner):
     def fields(self, scope: str = "") -> dict[str, dict[str, Any]]:
         """What the items of a scope say, by id."""
         with self.database.read() as sql:
-            rows = sql.execute(f"SELECT i.id, i.fields, {', '.join(_WORDS)} {_ROWS} WHERE s.name = ?", (scope,))
-            return {row[0]: _fields(*row[1:]) for row in rows}
+            found = f"SELECT i.id, i.fields, {', '.join(_WORDS)} {_ROWS} WHERE s.name = ?"
+            rows = sql.execute(found, (scope,)).fetchall()
+            return {row[0]: fields for row, fields in zip(rows, _fields([row[1:] for row in rows]), strict=True)}
 
     def search(
         self,
@@ -221,9 +222,12 @@ def _texts(sql: sqlite3.Connection, keys: Sequence[int]) -> dict[int, str]:
     return {key: f"{heading}\n{text}".strip()[:_CHARACTERS] for key, heading, text in rows}
 
 
-def _fields(told: str, *words: str) -> dict[str, Any]:
+def _fields(rows: Sequence[Sequence[str]]) -> list[dict[str, Any]]:
+    """What items say, of whose rows `fields` and the words are given."""
     with boundary("item"):
-        return {**json.loads(told), **{name: text for name, text in zip(_WORDS, words, strict=True) if text}}
+        told = json.loads(f"[{','.join(row[0] for row in rows)}]")
+        words = [{name: text for name, text in zip(_WORDS, row[1:], strict=True) if text} for row in rows]
+        return [one | own for one, own in zip(told, words, strict=True)]
 
 
 def _are_alike(_: Query, candidates: Sequence[Candidate]) -> Sequence[bool]:
@@ -259,9 +263,8 @@ class _Items:
             f"SELECT i.key, s.name, i.id, i.fields, {', '.join(_WORDS)} {_ROWS}"
             " WHERE i.key IN (SELECT value FROM json_each(?))",
             (json.dumps([*ids]),),
-        )
-        for key, scope, ident, *said in rows:
-            fields = _fields(*said)
+        ).fetchall()
+        for (key, scope, ident, *_), fields in zip(rows, _fields([row[3:] for row in rows]), strict=True):
             self.rows[key] = scope, ident, fields
             standing = fields.get("standing")
             yield Item(

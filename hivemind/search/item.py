@@ -1,22 +1,21 @@
-"""What a search reads in a candidate: its words by field, who said it and when. Read once for each text that it has."""
+"""What a search reads in a candidate: its words by field, who said it and when."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Hashable, Iterable, Mapping, Sequence
+from collections.abc import Collection, Hashable, Mapping, Sequence
 from datetime import date
 from functools import lru_cache
-from itertools import islice
-from typing import Any, NamedTuple
+from itertools import chain
+from typing import Any
 
 from hivemind.frozen import frozen
 from hivemind.search.query import asks_only, moment_of
 from hivemind.search.words import Stems, words_of
 
-__all__ = ["Item", "Reading", "Readings", "said_by", "told"]
+__all__ = ["Item", "Reading", "read", "said_by", "told"]
 
 FIELDS = ("text", "heading", "titles", "labels", "example")
-_MOST_CHARACTERS = 8_000_000  # of the texts whose stems are kept, in each process that searches: 20 MB
 _LABEL = re.compile(r"\s*([^\W\d_][\w.'’-]*(?: [^\W\d_][\w.'’-]*){0,2}):\s")
 
 
@@ -81,53 +80,21 @@ class Reading:
     asks: bool
 
 
-class _Stemmed(NamedTuple):
-    """The stems of an item by field, in their order; they hold as long as it has the same texts."""
-
-    texts: tuple[str, ...]
-    fields: tuple[list[str], ...]
-    speaker: frozenset[str]
-    asks: bool
-
-
-class Readings:
-    """Reads items, and keeps the stems of each for the next search."""
-
-    def __init__(self) -> None:
-        self.stems = Stems()
-        self._kept: dict[int, _Stemmed] = {}
-        self._characters = 0
-
-    def of(self, items: Iterable[Item], stems: Collection[str]) -> dict[int, Reading]:
-        """id → reading, of the stems that are asked for."""
-        wanted, found = set(stems), dict[int, Reading]()
-        for one, kept in self._stemmed(list(items)):
-            places: dict[str, dict[str, list[int]]] = {}
-            for name, own in zip(FIELDS, kept.fields, strict=True):
-                if not wanted.isdisjoint(own):
-                    for at, stem in enumerate(own):
-                        if stem in wanted:
-                            places.setdefault(stem, {}).setdefault(name, []).append(at)
-            length = len(kept.fields[0]) + len(kept.fields[-1])
-            found[one.id] = Reading(places, length, kept.speaker, kept.asks)
-        return found
-
-    def _stemmed(self, items: Sequence[Item]) -> list[tuple[Item, _Stemmed]]:
-        """Each item with its stems. Those of all whose texts are not known are asked for together: asking costs."""
-        texts = {one.id: (*one.fields, one.speaker) for one in items}
-        known = {key: kept for key in texts if (kept := self._kept.get(key)) is not None and kept.texts == texts[key]}
-        new = [one for one in items if one.id not in known]
-        words = [[words_of(text) if text else [] for text in one.fields] for one in new]
-        stems = iter(self.stems([word for fields in words for own in fields for word in own]))
-        for one, fields in zip(new, words, strict=True):
-            self._characters += (size := sum(map(len, texts[one.id])))
-            if self._characters > _MOST_CHARACTERS:
-                self._kept.clear()
-                self._characters = size
-            stemmed = tuple(list(islice(stems, len(own))) for own in fields)
-            kept = _Stemmed(texts[one.id], stemmed, said_by(one.speaker, one.text), asks_only(one.text))
-            known[one.id] = self._kept[one.id] = kept
-        return [(one, known[one.id]) for one in items]
+def read(items: Sequence[Item], asked: Collection[str], stems: Stems) -> list[Reading]:
+    """What each item has of the stems that are asked for."""
+    words = [[words_of(text) if text else [] for text in one.fields] for one in items]
+    wanted = stems.among(set(chain.from_iterable(chain.from_iterable(words))), asked)
+    found = []
+    for one, fields in zip(items, words, strict=True):
+        places: dict[str, dict[str, list[int]]] = {}
+        for name, own in zip(FIELDS, fields, strict=True):
+            if not wanted.keys().isdisjoint(own):
+                for at, word in enumerate(own):
+                    if word in wanted:
+                        places.setdefault(wanted[word], {}).setdefault(name, []).append(at)
+        length = len(fields[0]) + len(fields[-1])
+        found.append(Reading(places, length, said_by(one.speaker, one.text), asks_only(one.text)))
+    return found
 
 
 def told(fields: Mapping[str, Any], beside: Mapping[str, Any]) -> dict[str, Any]:

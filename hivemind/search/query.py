@@ -120,7 +120,8 @@ def in_first_person(text: str) -> bool:
 
 def asks_only(text: str) -> bool:
     """Whether a text ends with a question, notes in brackets aside: it asks, and tells little."""
-    return "?" in text and _NOTE.sub("", text).rstrip().endswith("?")
+    end = text.rstrip()
+    return end.endswith("?") or (end.endswith("]") and _NOTE.sub("", end).rstrip().endswith("?"))
 
 
 _COMMON, _FEW = 0.2, 1_000  # a word that more items have finds nothing by itself, where rarer ones do

@@ -123,6 +123,8 @@ def matches(query: Query, items: Sequence[Item], readings: Sequence[Reading], we
 
 def _match(query: Query, item: Item, reading: Reading, average: float, weights: Weights) -> Match:
     found = Match()
+    if not reading.places:
+        return found
     usual = 1 - _B + _B * reading.length / average if average else 1.0
     of_field = {"text": 1 / usual, "heading": weights.heading, "titles": weights.titles, "labels": weights.labels}
     of_field["example"] = weights.example / usual

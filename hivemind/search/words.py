@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import re
 import sqlite3
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from functools import cached_property
 
 from hivemind.fs.database import Connection
@@ -17,6 +17,7 @@ TOKENIZER = "porter unicode61 remove_diacritics 2"
 """How the full-text indexes of all stores part and stem texts."""
 
 _WORD = re.compile(r"[^\W_]+")
+_ASCII = "".join(sign.lower() if sign.isalnum() else " " for sign in map(chr, range(128)))
 _MOST_TERMS = 32
 _MOST_STEMS = 100_000
 _LAST = (1 << 63) - 1  # the last number that a row can have
@@ -26,7 +27,7 @@ _K1, _B = 1.2, 0.75  # saturation and length, as is usual
 def words_of(text: str) -> list[str]:
     """The words of a text in their order, in small letters."""
     if text.isascii():
-        return _WORD.findall(text.lower())
+        return text.translate(_ASCII).split()
     return [word.casefold() for word in _WORD.findall(text.replace("’", "'"))]
 
 
@@ -71,6 +72,16 @@ class Stems:
                 unknown = set(words)
             self._learn(sorted(unknown))
         return [known[word] for word in words]
+
+    def among(self, words: Collection[str], stems: Collection[str]) -> dict[str, str]:
+        """word → stem, of those of the words that have one of the stems.
+
+        Few are stemmed for it: Porter's rules change the end of a word, so that of a stem at most the last letter is not
+        what the word begins with.
+        """
+        beginnings = tuple(stem[:-1] or stem for stem in stems)
+        alike = [word for word in words if word.startswith(beginnings) or not word.isascii()]
+        return {word: stem for word, stem in zip(alike, self(alike), strict=True) if stem in stems}
 
     def _learn(self, words: Sequence[str]) -> None:
         self._sql.execute("BEGIN")

@@ -1,14 +1,11 @@
-"""What was read in an entry is kept, and never shown when the entry says something else meanwhile."""
+"""What was read in an entry is never shown when the entry says something else meanwhile."""
 
 from __future__ import annotations
 
 from datetime import UTC, datetime
 
-import pytest
-
 from hivemind.embedding import HashingEmbedder
 from hivemind.longterm import MemoryEntry, MemoryStore, open_store
-from hivemind.search import item
 
 TALK = ("shared", "talk")
 
@@ -69,13 +66,3 @@ def test_a_memory_that_was_embedded_meanwhile_waits_no_longer(place) -> None:
         store.reindex()
         (hit,) = store.search(TALK, "cello")
         assert not hit.pending
-
-
-def test_only_so_much_is_kept(place, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(item, "_MOST_CHARACTERS", 60)
-    with open_store(place, HashingEmbedder(), durable=False) as store:
-        for number in range(8):
-            store.put(TALK, f"{number}", f"the cello number {number}")
-        for _ in range(2):
-            assert len(store.search(TALK, "cello")) == 8
-        assert 0 < len(store._engine.readings._kept) <= 3

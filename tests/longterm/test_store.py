@@ -167,6 +167,16 @@ def test_search_gives_what_reaches_the_threshold(store):
     assert store.search(ME, "vegetarian food", 0.99, mode="vector") == []
 
 
+def test_what_reaches_the_threshold_is_found_behind_what_does_not(store):
+    store.put(ME, "near", MemoryEntry(content="the old red boat", importance=0.0))
+    for number in range(5):
+        far = MemoryEntry(content=f"the old red boat of harbour {number}", importance=1.0)
+        store.put(ME, f"far-{number}", far)
+    store.put(ME, "other", "some boat or other, as there are many of them everywhere")
+    assert store.search(ME, "the old red boat", limit=1)[0].key.startswith("far")
+    assert [hit.key for hit in store.search(ME, "the old red boat", 0.9, limit=1)] == ["near"]
+
+
 def test_delete_removes_the_entry_its_history_and_what_finds_it(store):
     store.put(ME, "k", "secret word")
     store.put(ME, "k", "secret words")

@@ -2,10 +2,18 @@
 
 from __future__ import annotations
 
+from itertools import product
+
 import pytest
 
 from hivemind.search.query import Query, Term, query_of, rarest, without
 from hivemind.search.words import Stems
+
+ENDS = (
+    "s es ies sses eed ed ing y e ll ate at bl iz ational tional enci anci izer logi bli alli entli eli ousli ization ation"
+    " ator alism iveness fulness ousness aliti iviti biliti icate ative alize iciti ical ful ness al ance ence er ic able"
+    " ible ant ement ment ent ion ou ism iti ous ive ize"
+)
 
 
 @pytest.mark.parametrize(
@@ -23,6 +31,18 @@ from hivemind.search.words import Stems
 def test_common_words_find_no_more_where_the_rarer_ones_find_enough(often: list[int], finding: list[str]) -> None:
     terms = [Term(f"w{at}", f"w{at}", count, 1.0) for at, count in enumerate(often)]
     assert rarest(terms, 200, 100_000) == finding
+
+
+def test_the_words_that_have_a_stem_are_found_among_others() -> None:
+    ends = ENDS.split()
+    begins = ["", "b", "a", "y", "be", "ay", "ey", "tr", "hop", "rel", "agr", "controll", "défi", "ÉT"]
+    words = {begin + "".join(two) for begin in begins for two in product(ends, repeat=2)} | set(ends)
+    words |= {f"{begin}{end}" for begin in begins for end in ends}
+    stems = Stems()
+    of_each = dict(zip(words, stems([*words]), strict=True))
+    for asked in (["hop", "relat", "abil"], ["agre"], ["defi", "et"], ["y", "ai"], []):
+        assert Stems().among(words, asked) == {word: stem for word, stem in of_each.items() if stem in asked}
+    assert all(stems.among([word], [stem]) == {word: stem} for word, stem in of_each.items())
 
 
 def test_a_name_that_nothing_has_weighs_more_than_a_word_that_any_question_may_use() -> None:

@@ -12,9 +12,10 @@ import pytest
 from hivemind.embedding import HashingEmbedder
 from hivemind.longterm import MemoryEntry, MemorySearchResult, MemoryStore, open_store
 from hivemind.search import Item, Query, Weights
-from hivemind.search.item import Readings, said_by
+from hivemind.search.item import read, said_by
 from hivemind.search.query import asks_only, has_time, in_first_person, moment_of, query_of, wanted
 from hivemind.search.ranking import Candidate, Match, borne_out, matches, rank
+from hivemind.search.words import Stems
 
 TALK = ("shared", "talk")
 
@@ -144,14 +145,14 @@ def test_the_same_entries_and_question_give_the_same_answer(store: MemoryStore) 
 
 def ranked(text: str, items: list[Item], weights: Weights) -> dict[int, float]:
     """The score of each item, by words alone."""
-    readings = Readings()
-    query = query_of(Query(text), readings.stems, len(items), lambda *_: 1)
-    read = readings.of(items, [term.stem for term in query.terms])
-    found = matches(query, items, [read[one.id] for one in items], weights)
+    stems = Stems()
+    query = query_of(Query(text), stems, len(items), lambda *_: 1)
+    readings = read(items, [term.stem for term in query.terms], stems)
+    found = matches(query, items, readings, weights)
     places = {one.id: at for at, one in enumerate(items)}
     candidates = [
-        Candidate(one, read[one.id], match, previous=places.get(one.previous or -1), next=places.get(one.next or -1))
-        for one, match in zip(items, found, strict=True)
+        Candidate(one, reading, match, previous=places.get(one.previous or -1), next=places.get(one.next or -1))
+        for one, reading, match in zip(items, readings, found, strict=True)
     ]
     return {items[one.place].id: one.score for one in rank(query, candidates, weights)}
 
@@ -184,7 +185,7 @@ def test_a_draft_and_what_was_superseded_stand_behind_what_is_in_force() -> None
 def test_an_item_that_nothing_speaks_for_is_not_found() -> None:
     def candidate(score: float, cosine: float | None, near: int | None = None, **known: Any) -> Candidate:
         item = Item(1, "x", **known)
-        return Candidate(item, Readings().of([item], [])[1], Match(score), cosine, previous=near)
+        return Candidate(item, read([item], [], Stems())[0], Match(score), cosine, previous=near)
 
     cases = [
         (candidate(1.0, 0.0), True),  # a word
