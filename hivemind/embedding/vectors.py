@@ -12,6 +12,7 @@ import os
 import sqlite3
 import threading
 from collections.abc import Collection, Iterable, Sequence
+from importlib import import_module
 from typing import Any
 
 from hivemind.boundary import boundary
@@ -134,7 +135,7 @@ class _Columns:
         """Take in changes: (number, key, group, vector or None). `first`: of keys that are not there yet."""
         numpy, known = self._numpy, self._keys[: self._count]
         if not first:
-            old = numpy.flatnonzero(numpy.isin(known, [key for _, key, _, _ in changes]))
+            old = numpy.flatnonzero(_among(numpy, known, [key for _, key, _, _ in changes]))
             known[old] = -1
             self._dead += len(old)
         added = [(key, group, vector) for _, key, group, vector in changes if vector is not None]
@@ -173,10 +174,10 @@ class _Columns:
         numpy = self._numpy
         keys, own = self._keys[: self._count], self._groups[: self._count]
         wanted = keys >= 0
-        if groups is not None and len(groups) == 1:  # the usual search: comparing is six times as fast as isin
+        if groups is not None and len(groups) == 1:  # the usual search: comparing is six times as fast as looking up
             wanted &= own == next(iter(groups))
         elif groups is not None:
-            wanted &= numpy.isin(own, list(groups))
+            wanted &= _among(numpy, own, groups)
         places = numpy.flatnonzero(wanted)
         asked = numpy.frombuffer(query, dtype="<f4")
         if len(places) > _COMPARED:
@@ -192,8 +193,15 @@ class _Columns:
         return found
 
 
+def _among(numpy: Any, values: Any, wanted: Collection[int]) -> Any:
+    """Which of the values are among those wanted. (`numpy.isin` may load numpy.ma, of which each process keeps 4 MB.)"""
+    ordered = numpy.sort([*wanted])
+    return ordered.take(numpy.searchsorted(ordered, values), mode="clip") == values
+
+
 def warm() -> None:
-    """Load numpy, where it is installed: for the parent of processes that will all compare vectors, so that they share it.
+    """Load numpy, where it is installed, and what the embedding process is asked through: for the parent of processes that
+    will all compare vectors, so that they share it.
 
     Without threads: OpenBLAS would start one for each core but one, which nothing here uses, and a parent that forks must
     have none.
@@ -202,6 +210,7 @@ def warm() -> None:
     os.environ[_THREADS] = "1"
     try:
         numpy_or_none()
+        import_module("multiprocessing.connection")
     finally:
         if said is None:
             del os.environ[_THREADS]

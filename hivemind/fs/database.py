@@ -279,9 +279,9 @@ _LOG_PAGES = 4_000
 """Pages of the write-ahead log (16 MB) from which on a commit also writes them into the database: a page that every
 transaction changes is then written there once for many, and a transaction that fills the log by itself is rare."""
 
-_CACHE_KB = 4_000
+_CACHE_KB = 1_000
 """Pages of a database that a process keeps for itself: enough for what one transaction changes. The system keeps the rest,
-once for all; with four times as many nothing was faster, and fifty agents held fifty times 16 MB."""
+once for all; with four and sixteen times as many nothing was faster, and each of fifty agents held that for each database."""
 
 # A garbled text; a table that every such database has; values that a function of ours can make no sense of; a row that is
 # gone though another refers to it (a constraint of a sound database never fails so).

@@ -36,8 +36,8 @@ _TIMES = 8  # so often Python runs a function before it specialises its code
 
 
 def rehearse(open_hive: Callable[[Path], Parts], config: HiveConfig) -> None:
-    """Be an agent that answers a question and then finds nothing to do, a few times over: what that imports and changes in
-    memory, its agents share. Leaves no file, thread or lock. Raises OSError."""
+    """Be an agent that answers a question, runs a command and then finds nothing to do, a few times over: what that imports
+    and changes in memory, its agents share. Leaves no file, thread or lock. Raises OSError."""
     with tempfile.TemporaryDirectory(prefix="hivemind-rehearsal-", ignore_cleanup_errors=True) as folder:
         layout = Layout.at(folder)
         layout.agents.mkdir()
@@ -47,6 +47,7 @@ def rehearse(open_hive: Callable[[Path], Parts], config: HiveConfig) -> None:
         for file in (layout.knowledge / "pumps.md", layout.inbox / "question.md"):
             file.parent.mkdir(parents=True)
             file.write_text("# Why does pump seven drip?\n\nPump seven drips because its gasket is worn out.\n")
+        (layout.inbox / "command.md").write_text("---\nsteps: [{run: 'true'}]\n---\n# Do it\n")
         for _ in range(_TIMES):
             _live(open_hive(layout.root))
 

@@ -132,8 +132,10 @@ def test_who_is_started_later_is_forked_from_a_parent_that_has_read_on(tmp_path:
 _REHEARSAL = """
 import gc, os, sys, threading
 from hivemind.config import HiveConfig
+from hivemind.guarded import start_host
 from hivemind.hive import Hive
 from hivemind.swarm.swarm import rehearse
+start_host()
 before = os.listdir("/proc/self/fd")
 rehearse(Hive.open, HiveConfig())
 gc.collect()
