@@ -192,7 +192,8 @@ def _starts(number: int, rounds: int) -> Iterator[Row]:
 
 def _idle(number: int, seconds: float) -> Iterator[Row]:
     _, beside = _forkserver(number)
-    with _up(_hive(number, "full")) as swarm:
+    layout = _hive(number, "full")
+    with _up(layout) as swarm:
         time.sleep(1.0)
         size = statistics.fmean(share_mb(pid) for pid in swarm.agents.values())
         target = 5.0 if number >= 100 else None
@@ -206,6 +207,14 @@ def _idle(number: int, seconds: float) -> Iterator[Row]:
             note = "supervisor and nursery with them"
             name = f"processor time of {number} idle agents"
             yield Row(name, used, "% of a core", f"{number} polling each 50 ms", polls, note=note, target=1.0)
+        for what, task in (
+            ("command", "steps: [{run: 'true'}]\n---\n# Nothing to do\n"),
+            ("question more", f"---\n{_ASK % 0}"),
+        ):
+            _do(layout, [f"---\nassignee: {agent}\n{task}" for agent in swarm.agents])
+            after = statistics.fmean(share_mb(pid) for pid in swarm.agents.values())
+            yield Row(f"memory of each of {number} agents after one {what}", after, "MB", "before", size)
+            size = after
 
 
 # -- remembering

@@ -281,7 +281,7 @@ transaction changes is then written there once for many, and a transaction that 
 
 _CACHE_KB = 1_000
 """Pages of a database that a process keeps for itself: enough for what one transaction changes. The system keeps the rest,
-once for all; with four and sixteen times as many nothing was faster, and each of fifty agents held that for each database."""
+once for all; each of fifty agents holds its own for each database."""
 
 # A garbled text; a table that every such database has; values that a function of ours can make no sense of; a row that is
 # gone though another refers to it (a constraint of a sound database never fails so).
