@@ -15,6 +15,8 @@ from collections.abc import Callable, Iterator, Sequence
 from benchmarks.hives import new_hive
 from benchmarks.processes import at_once, share_mb
 from benchmarks.table import Row, show
+from hivemind.doctor.checkup import examine
+from hivemind.doctor.patient import Patient
 from hivemind.hive import Hive
 from hivemind.mail import Intake
 from hivemind.swarm.overview import overview
@@ -83,6 +85,9 @@ def _done(number: int) -> _Figures:
         "opening the journal, tasks over": (opening, "ms"),
         "memory of an open journal, tasks over": (share_mb(os.getpid()) - before, "MB"),
         "status, tasks over": (_ms(lambda: overview(again)), "ms"),
+        "task list, a task that is over": (_ms(again.tasks.list) * 1000 / number, "µs"),
+        "the latest 50 of them, a task that is over": (_ms(lambda: again.tasks.list(most=50)) * 1000 / number, "µs"),
+        "doctor, a task that is over": (_ms(lambda: examine(Patient(again.layout))) * 1000 / number, "µs"),
     }
 
 
