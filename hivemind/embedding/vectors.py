@@ -194,7 +194,7 @@ class _Columns:
 
 
 def _among(numpy: Any, values: Any, wanted: Collection[int]) -> Any:
-    """Which of the values are among those wanted, one at least. (`numpy.isin` may load numpy.ma: 4 MB in each process.)"""
+    """Which of the values are among those wanted, one at least. (`numpy.isin` may load numpy.ma, megabytes in each process.)"""
     ordered = numpy.sort([*wanted])
     return ordered.take(numpy.searchsorted(ordered, values), mode="clip") == values
 
