@@ -200,9 +200,8 @@ def check_leftovers(patient: Patient) -> Iterator[Finding]:
         for folder, folders, names in os.walk(top):
             if Path(folder) == layout.state:
                 folders[:] = [name for name in folders if name != "aside"]
-            for name in names:
-                if name.startswith(TEMPORARY_PREFIX):
-                    yield from check_temporary(Path(folder, name), patient.aside, patient.now, shared=patient.shared)
+            for path in (Path(folder, name) for name in names):
+                yield from check_temporary(path, patient.aside, patient.now, shared=patient.shared)
 
 
 def _may_be_folder(path: Path, mode: int) -> bool:
