@@ -106,8 +106,10 @@ def find(engine: Engine, database: MemoryDatabase, sql: Sql, asked: Asked) -> li
                 return [False] * len(candidates)  # what is nearest is not near
             found = borne_out(query, candidates, least * _FAINT)
             if asked.strict:  # one that has no vector yet is not left out by a threshold
-                far = [one.cosine is not None and max(0.0, one.cosine) < least for one in candidates]
-                found = [kept and not out for kept, out in zip(found, far, strict=True)]
+                found = [
+                    good and (one.cosine is None or max(0.0, one.cosine) >= least)
+                    for good, one in zip(found, candidates, strict=True)
+                ]
             return found
 
         hits, _ = engine.search(sql, source, asked.query, 4 * asked.limit, kept=kept)

@@ -9,8 +9,8 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-import watchdog.observers.inotify
-import watchdog.observers.polling  # noqa: F401 - with no descriptor left it could not be imported
+import watchdog.observers.inotify  # with no descriptor left neither could be imported
+import watchdog.observers.polling  # noqa: F401
 
 from hivemind.errors import UserError
 from hivemind.fs import Watcher, open_watcher
