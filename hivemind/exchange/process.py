@@ -51,9 +51,8 @@ def run_exchange(hive: Parts, lifeline: int | None = None) -> int:
     try:
         try:
             process.run(lambda: check_here(lock, hive.layout))
-        except (HivemindError, OSError):
-            check_here(lock, hive.layout)  # what fails where the hive was is no news
-            raise
+        finally:
+            check_here(lock, hive.layout)  # what fails, or is over, where the hive was is no news
     except HiveGone as gone:
         sys.stderr.write(f"hivemind: {gone}\n")
         return 2
