@@ -10,7 +10,7 @@ import time
 import weakref
 from collections.abc import Callable, Iterator
 from datetime import UTC, datetime, timedelta
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Any
 
 from hivemind.agent.act import act
@@ -116,7 +116,7 @@ class Agent:
     def cycle(self) -> bool:
         """One turn: sense, scope, recall, select, build, think, act, tidy. False if there was nothing to do."""
         turn = Turn(self.name)
-        with self.pulse.busy(TURN_S):  # a first look at a full inbox takes long where many look
+        with self.pulse.busy(TURN_S) if not self._looks else contextlib.nullcontext():  # a first look may take long
             sense(self, turn)
             scope(self, turn)
         if turn.focus.kind == "nothing":
@@ -229,7 +229,11 @@ class Agent:
 
     @cached_property
     def upkeep(self) -> Upkeep:
-        return Upkeep(self.hive, lambda: self.rule if self.program is not None else self.usages.mind_for(None, None))
+        return Upkeep(
+            self.hive,
+            lambda: self.rule if self.program is not None else self.usages.mind_for(None, None),
+            partial(self.pulse.busy, TURN_S),
+        )
 
     @cached_property
     def system(self) -> str:
@@ -455,8 +459,7 @@ class Agent:
     def _keeps_up(self) -> bool:
         """One piece of the upkeep that somebody has to do; False if there is none, or if it fails."""
         try:
-            with self.pulse.busy(TURN_S):
-                return self.upkeep.step()
+            return self.upkeep.step()
         except (HivemindError, OSError) as error:  # nobody waits for it; the next change of the documents tries again
             _log.warning("%s: upkeep of the documents: %s", self.name, error)
             return False

@@ -12,6 +12,7 @@ import math
 import sqlite3
 import time
 from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from functools import partial
 from pathlib import Path
 
@@ -40,10 +41,13 @@ _log = logging.getLogger(__name__)
 
 
 class Upkeep:
-    """What one agent does for the documents of its hive; `mind` returns what writes its summaries."""
+    """What one agent does for the documents of its hive; `mind` returns what writes its summaries, `busy` vouches for the
+    agent while a piece lasts."""
 
-    def __init__(self, hive: Parts, mind: Callable[[], Mind]) -> None:
-        self._hive, self._mind = hive, mind
+    def __init__(
+        self, hive: Parts, mind: Callable[[], Mind], busy: Callable[[], AbstractContextManager[object]] = nullcontext
+    ) -> None:
+        self._hive, self._mind, self._busy = hive, mind, busy
         self._lock = fs.Lock(hive.layout.locks / "upkeep.lock")
         self._note = hive.layout.state / "documents.upkept"
         self._seen = ""
@@ -60,8 +64,9 @@ class Upkeep:
         try:
             noted, self._due = self._noted()
             if noted != look or time.time() >= self._due:
-                if self._one():
-                    return True
+                with self._busy():
+                    if self._one():
+                        return True
                 self._due = self._next_due()
             self._seen = look_of_stores(self._hive.layout)
             if not self._failed:  # what failed here may work out for another agent, or after the next change
