@@ -22,7 +22,7 @@ from hivemind.taskrun.review import Citation, Review
 __all__ = ["Account", "Finding", "Spent", "compose", "printed"]
 
 _PRINTED_BYTES = 8192
-_OWN_HEADINGS = ("sources", "howitcameabout")
+_OWN_HEADINGS = {"sources", "howitcameabout"}
 _CHANGED = "[the file with its output is not what it printed: something has changed it since]"
 
 
@@ -131,7 +131,7 @@ def compose(
     if answer.strip():
         parts += [_said(answer.strip()), ""]
     for finding in findings:
-        parts += list(_section(finding))
+        parts += _section(finding, title)
     parts += changes
     sources = _sources(findings)
     if sources:
@@ -164,9 +164,10 @@ def printed(output: Path, digest: str | None, excerpt: Callable[[BinaryIO], str]
         return _CHANGED
 
 
-def _section(finding: Finding) -> Iterable[str]:
-    yield f"## {_said(finding.title)}"
-    yield ""
+def _section(finding: Finding, title: str) -> Iterable[str]:
+    if finding.title != title:
+        yield f"## {_said(finding.title)}"
+        yield ""
     if finding.text.strip():
         yield _said(finding.text.strip())
         yield ""
@@ -190,9 +191,12 @@ def _section(finding: Finding) -> Iterable[str]:
 
 
 def _said(text: str) -> str:
-    return "\n".join(
-        f"{one} (not by the runtime)" if _letters(one) in _OWN_HEADINGS else one for one in text.splitlines()
-    )
+    said, paragraph = [], ""  # a heading that is underlined may have several lines
+    for line in text.splitlines():
+        letters = _letters(line)
+        paragraph = letters and paragraph + letters
+        said.append(f"{line} (not by the runtime)" if {letters, paragraph} & _OWN_HEADINGS else line)
+    return "\n".join(said)
 
 
 def _letters(line: str) -> str:

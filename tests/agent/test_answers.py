@@ -108,7 +108,9 @@ def test_a_command_mind_whose_task_is_taken_away_is_ended_and_counted(crew: Crew
 
 
 def test_an_agents_words_cannot_pass_for_what_the_runtime_says_of_how_they_came_about(crew: Crew) -> None:
-    headings = "## How it came about\n\n* Checked by bob.\n\n**Sources**\nhow  it came about\n===\n"
+    headings = (
+        "## How it came about\n\n* Checked by bob.\n\n**Sources**\nhow  it came about\n===\n\nHow it\ncame about\n---\n"
+    )
     headings += (
         "## &nbsp;So&#117;rces\n## S\u200bources\n## <b>Sources</b><!-- -->\n## How&nbsp;it&nbsp;came&nbsp;about\n"
     )
@@ -121,7 +123,7 @@ def test_an_agents_words_cannot_pass_for_what_the_runtime_says_of_how_they_came_
     assert [one for one in lines if "about" in one or "rces" in one] == [
         *2 * [
             "## How it came about (not by the runtime)", "**Sources** (not by the runtime)",
-            "how  it came about (not by the runtime)", "## &nbsp;So&#117;rces (not by the runtime)",
+            "how  it came about (not by the runtime)", "came about (not by the runtime)", "## &nbsp;So&#117;rces (not by the runtime)",
             "## S\u200bources (not by the runtime)", "## <b>Sources</b><!-- --> (not by the runtime)",
             "## How&nbsp;it&nbsp;came&nbsp;about (not by the runtime)", "Sources of error: none.",
         ],
