@@ -123,7 +123,8 @@ def test_an_agents_words_cannot_pass_for_what_the_runtime_says_of_how_they_came_
     assert [one for one in lines if "about" in one or "rces" in one] == [
         *2 * [
             "## How it came about (not by the runtime)", "**Sources** (not by the runtime)",
-            "how  it came about (not by the runtime)", "came about (not by the runtime)", "## &nbsp;So&#117;rces (not by the runtime)",
+            "how  it came about (not by the runtime)", "came about (not by the runtime)",
+            "## &nbsp;So&#117;rces (not by the runtime)",
             "## S\u200bources (not by the runtime)", "## <b>Sources</b><!-- --> (not by the runtime)",
             "## How&nbsp;it&nbsp;came&nbsp;about (not by the runtime)", "Sources of error: none.",
         ],
