@@ -6,6 +6,7 @@ import gc
 import os
 import signal
 from collections.abc import Iterator
+from importlib.util import find_spec
 
 import pytest
 from hypothesis import HealthCheck, settings
@@ -49,3 +50,10 @@ def _collected() -> Iterator[None]:
     """What a module's tests opened and dropped is closed at its end: cycles would keep their files open for a long time."""
     yield
     gc.collect()
+
+
+@pytest.fixture(scope="session")
+def language_models() -> None:
+    """Skips a test where the extra `models` is not installed. Does not import it: that takes seconds."""
+    if not all(map(find_spec, ("pydantic_ai", "openai", "anthropic", "google.genai"))):
+        pytest.skip("the extra `models` is not installed")

@@ -2,7 +2,7 @@
 
 The list of entrances is made here, from the code: each use of a parsing primitive in `hivemind/` must lie in a boundary,
 lexically or because every way to the function that holds it leads through one. Ways are followed by name over the whole
-package: whatever mentions a function may call it. A room's list: `pytest tests/test_entrances.py -k mail`.
+package: whatever mentions a function may call it.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from __future__ import annotations
 import ast
 import textwrap
 from collections import defaultdict
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -148,17 +148,20 @@ class Package:
 
     def __init__(self, sources: Mapping[str, str]) -> None:
         trees = {file: ast.parse(textwrap.dedent(text)) for file, text in sources.items()}
-        self._parents = {
-            n: node for tree in trees.values() for node in ast.walk(tree) for n in ast.iter_child_nodes(node)
-        }
-        self._functions = {n: f for file, tree in trees.items() for n, f in self._defined(file, tree)}
+        nodes = {file: list(ast.walk(tree)) for file, tree in trees.items()}
+        self._parents = {n: node for there in nodes.values() for node in there for n in ast.iter_child_nodes(node)}
+        self._yields: dict[ast.AST, list[ast.AST]] = defaultdict(list)
+        for node in self._parents:
+            if isinstance(node, ast.Yield | ast.YieldFrom):
+                self._yields[next(self._around(node))].append(node)
+        self._functions = {n: f for file, there in nodes.items() for n, f in self._defined(file, there)}
         self._boundaries = {"boundary"}
         while more := {f.name for n, f in self._functions.items() if self._is_boundary(n)} - self._boundaries:
             self._boundaries |= more
         self._named: dict[str, list[Function]] = {}
         for function in self._functions.values():
             self._named.setdefault(function.owner if function.name in MAKING else function.name, []).append(function)
-        self._imports = {file: dict(_imported(tree)) for file, tree in trees.items()}
+        self._imports = {file: dict(_imported(there)) for file, there in nodes.items()}
         self._sites: list[tuple[Place, int, str]] = []
         self._mentions: dict[Function, list[tuple[Function, bool, int]]] = defaultdict(list)
         for file, tree in trees.items():
@@ -182,23 +185,17 @@ class Package:
             if place.function in ways and f"{place.function.file} {place.function.name}" not in OWN_INPUT
         }
 
-    def _defined(self, file: str, tree: ast.AST) -> Iterator[tuple[ast.AST, Function]]:
-        for node in ast.walk(tree):
+    def _defined(self, file: str, nodes: Iterable[ast.AST]) -> Iterator[tuple[ast.AST, Function]]:
+        for node in nodes:
             above = self._parents.get(node)
             if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
                 owner = above.name if isinstance(above, ast.ClassDef) else ""
                 of_class = any(_name(decorator) == "classmethod" for decorator in node.decorator_list)
-                yield node, Function(file, node.name, owner, any(self._yields(node)), of_class)
-            elif (
-                isinstance(node, ast.Assign | ast.AnnAssign) and above is tree
-            ):  # a table of functions, or one's other name
+                yield node, Function(file, node.name, owner, node in self._yields, of_class)
+            elif isinstance(node, ast.Assign | ast.AnnAssign) and isinstance(above, ast.Module):
+                # a table of functions, or one's other name
                 target = node.target if isinstance(node, ast.AnnAssign) else node.targets[0]
                 yield node, Function(file, _name(target))
-
-    def _yields(self, function: ast.AST) -> Iterator[ast.AST]:
-        for node in ast.walk(function):
-            if isinstance(node, ast.Yield | ast.YieldFrom) and next(self._around(node)) is function:
-                yield node
 
     def _around(self, node: ast.AST) -> Iterator[ast.AST]:
         """The functions and lambdas around a node, from the innermost out."""
@@ -209,7 +206,7 @@ class Package:
     def _is_boundary(self, function: ast.AST) -> bool:
         """Whether it is a context manager whose body lies in a boundary."""
         return any("contextmanager" in _names(d) for d in getattr(function, "decorator_list", ())) and all(
-            self._in_boundary(node, function) for node in self._yields(function)
+            self._in_boundary(node, function) for node in self._yields[function]
         )
 
     def _in_boundary(self, node: ast.AST, function: ast.AST) -> bool:
@@ -320,8 +317,8 @@ def _parses(node: ast.Name | ast.Attribute, call: ast.Call | None, caught: bool)
     return ""
 
 
-def _imported(tree: ast.AST) -> Iterator[tuple[str, str]]:
-    for node in ast.walk(tree):
+def _imported(nodes: Iterable[ast.AST]) -> Iterator[tuple[str, str]]:
+    for node in nodes:
         if isinstance(node, ast.Import | ast.ImportFrom):
             above = f"{node.module}." if isinstance(node, ast.ImportFrom) else ""
             yield from ((name.asname or name.name.partition(".")[0], above + name.name) for name in node.names)
@@ -339,25 +336,11 @@ def _names(node: ast.AST | None) -> set[str]:
     return set() if node is None else {_name(n) for n in ast.walk(node)} - {""}
 
 
-def _room(file: str) -> str:
-    """`mail` of `mail/parse.py`, `tokens` of `tokens.py`."""
-    return file.rpartition("/")[0] or file.removesuffix(".py")
-
-
-FOUND = Package(
-    {
-        str(path.relative_to(HIVEMIND)): path.read_text("utf-8")
-        for path in sorted(HIVEMIND.rglob("*.py"))
-        if "testing" not in path.parts and path.name != "boundary.py"
-    }
-).exposed()
-ROOMS = sorted({_room(str(path.relative_to(HIVEMIND))) for path in HIVEMIND.rglob("*.py")})
-
-
-@pytest.mark.parametrize("room", ROOMS)
-def test_what_others_wrote_is_parsed_inside_a_boundary(room: str) -> None:
-    found = [f"hivemind/{where}: {what}" for where, what in FOUND.items() if _room(where.partition(":")[0]) == room]
-    assert not found, "parsed outside of every boundary:\n" + "\n".join(found)
+def test_what_others_wrote_is_parsed_inside_a_boundary() -> None:
+    files = (path for path in HIVEMIND.rglob("*.py") if "testing" not in path.parts and path.name != "boundary.py")
+    found = Package({str(path.relative_to(HIVEMIND)): path.read_text("utf-8") for path in files}).exposed()
+    told = sorted(f"hivemind/{where}: {what}" for where, what in found.items())
+    assert not told, "parsed outside of every boundary:\n" + "\n".join(told)
 
 
 def test_the_exceptions_that_are_listed_exist() -> None:

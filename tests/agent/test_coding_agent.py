@@ -13,13 +13,12 @@ from typing import Any
 
 import pytest
 
-pytest.importorskip("pydantic_ai")
-pytest.importorskip("openai")
-
 from hivemind.tokens import count_tokens as count
 from tests.agent.conftest import Crew, until_idle
 from tests.messages import lines_of
 from tests.minds.server import ModelServer, Request, model_server
+
+pytestmark = pytest.mark.usefixtures("language_models")
 
 Calls = list[tuple[str, dict[str, Any]]]
 TURNS = 30

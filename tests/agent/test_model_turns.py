@@ -8,14 +8,13 @@ from threading import Event
 
 import pytest
 
-pytest.importorskip("pydantic_ai")
-pytest.importorskip("openai")
-
 from hivemind import Hive
 from tests.agent.conftest import Crew, until_idle
 from tests.messages import lines_of
 from tests.minds.dialects import AnthropicRequest, GeminiRequest
 from tests.minds.server import Request, model_server
+
+pytestmark = pytest.mark.usefixtures("language_models")
 
 
 @pytest.fixture
@@ -111,8 +110,6 @@ def test_a_request_of_an_agent_that_is_told_to_end_is_ended_and_counted_as_it_wa
 @pytest.mark.parametrize("provider", ["anthropic", "openai", "google", "openai-compatible"])
 def test_a_task_ends_whatever_a_provider_does_in_its_protocol(crew: Crew, server, monkeypatch, provider: str) -> None:
     """Too long on the first turn and on the tenth, too often, trouble, a cut stream, half a JSON, a refusal."""
-    pytest.importorskip("anthropic")
-    pytest.importorskip("google.genai")
     dialect = {"anthropic": AnthropicRequest, "google": GeminiRequest}.get(provider, Request)
     for name in ("ANTHROPIC_API_KEY", "OPENAI_API_KEY", "GEMINI_API_KEY"):
         monkeypatch.setenv(name, "sk-played-0123456789abcdef")

@@ -16,14 +16,6 @@ from hivemind.documents import DocmemError
 from hivemind.documents.formats import Outline, read_outline
 from hivemind.tokens import count_tokens, estimate_tokens
 
-_SITE = Path(sysconfig.get_paths()["purelib"])
-_SHIPPED = sorted(
-    path
-    for pattern in ("*.md", "*.rst", "*.txt", "METADATA")
-    for path in (*_SITE.rglob(pattern), *Path(__file__).parents[2].glob("docs/**/*.md"))
-    if path.stat().st_size < 200_000
-)
-_CODE = sorted((_SITE / "pygments").glob("*.py")) + sorted(Path(__file__).parents[2].glob("hivemind/fs/*.py"))
 _SIGNS = (
     "|  |# A|## B|text|more text.|- item|  - nested|10. ten|   para|```|    code|===|---|***|> quote|<!-- c|-->|~~~sh|.. note::"
     "|Title|::|+--+|\ttab|x\r"
@@ -52,10 +44,18 @@ def assert_leads_back(found: Outline) -> None:
         assert text.split("\n")[-1] in lines[last - 1]
 
 
-@pytest.mark.parametrize("path", _SHIPPED + _CODE, ids=lambda path: path.name)
-def test_every_leaf_of_a_shipped_document_leads_back_to_its_lines(path: Path) -> None:
-    name = path.name + (".md" if path.suffix not in (".md", ".rst", ".txt", ".py") else "")
-    assert_leads_back(read_outline(path.read_bytes(), name, estimate_tokens))
+def test_every_leaf_of_a_shipped_document_leads_back_to_its_lines() -> None:
+    site, repository = Path(sysconfig.get_paths()["purelib"]), Path(__file__).parents[2]
+    shipped = [path for pattern in ("*.md", "*.rst", "*.txt", "METADATA") for path in sorted(site.rglob(pattern))[::3]]
+    code = [*(site / "pygments").glob("*.py"), *(repository / "hivemind" / "fs").glob("*.py")]
+    for path in (*shipped, *(repository / "docs").rglob("*.md"), *code):
+        name = path.name + (".md" if path.suffix not in (".md", ".rst", ".txt", ".py") else "")
+        if path.stat().st_size < 200_000:
+            try:
+                assert_leads_back(read_outline(path.read_bytes(), name, estimate_tokens))
+            except AssertionError as error:
+                error.add_note(str(path))
+                raise
 
 
 @settings(max_examples=150, deadline=None)

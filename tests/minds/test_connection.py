@@ -7,12 +7,11 @@ import json
 
 import pytest
 
-pytest.importorskip("pydantic_ai")
-pytest.importorskip("openai")
-
 from hivemind.minds import MindUnavailable, open_mind
 from hivemind.minds.language.connection import LARGEST_ANSWER
 from tests.minds.asking import TOOL, Clock, turn
+
+pytestmark = pytest.mark.usefixtures("language_models")
 
 AMBIENT = {
     "OPENAI_ORG_ID": "org-ambient",
@@ -45,8 +44,6 @@ def ask(server):
 
 @pytest.mark.parametrize("provider", ["openai", "openai-compatible", "ollama", "anthropic", "google"])
 def test_nothing_that_the_environment_says_goes_along_but_the_key(server, ask, monkeypatch, provider):
-    if provider in ("anthropic", "google"):
-        pytest.importorskip({"anthropic": "anthropic", "google": "google.genai"}[provider])
     for name, value in AMBIENT.items():
         monkeypatch.setenv(name, value)
     for name in ("OPENAI_API_KEY", "ANTHROPIC_API_KEY", "GOOGLE_API_KEY"):

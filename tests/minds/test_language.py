@@ -5,9 +5,6 @@ from dataclasses import replace
 
 import pytest
 
-pytest.importorskip("pydantic_ai")
-pytest.importorskip("openai")
-
 from hivemind.masking import MASK, mask
 from hivemind.minds import ChatMessage, ContextTooLong, MindError, MindUnavailable, Prices, Usage, open_mind
 from hivemind.minds.language import ModelConfig
@@ -15,6 +12,8 @@ from hivemind.minds.language.answer import Refused
 from hivemind.reasoning.node import EpisodePatches
 from tests.minds.asking import OPENING, TOOL, exchanged, note, turn
 from tests.minds.server import Request, model_server
+
+pytestmark = pytest.mark.usefixtures("language_models")
 
 KEY = "sk-test-4711"
 

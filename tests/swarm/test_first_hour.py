@@ -11,10 +11,9 @@ from pathlib import Path
 
 import pytest
 
-pytest.importorskip("pydantic_ai")
-pytest.importorskip("openai")
-
 from tests.minds.server import Request, model_server
+
+pytestmark = pytest.mark.usefixtures("language_models")
 
 CHAPTER = Path(__file__).parents[2] / "knowledge/manual/15-language-models.md"
 

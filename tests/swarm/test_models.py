@@ -17,12 +17,11 @@ from typing import Any
 
 import pytest
 
-pytest.importorskip("pydantic_ai")
-pytest.importorskip("openai")
-
 from tests.messages import Record, lines_of
 from tests.minds.dialects import AnthropicRequest, GeminiRequest, OllamaRequest
 from tests.minds.server import ModelServer, Request, model_server
+
+pytestmark = pytest.mark.usefixtures("language_models")
 
 KEY = "sk-live-0123456789abcdef"
 
@@ -109,8 +108,6 @@ SECRETS = {variable: f"Key-{provider}-0123456789abcdef" for provider, variable i
 
 def test_four_agents_of_four_providers_finish_fifty_tasks_with_models_that_misbehave(hive, server):
     """Every request is counted and logged, whoever is asked; no key stands in any file afterwards."""
-    pytest.importorskip("anthropic")
-    pytest.importorskip("google.genai")
     give_models(hive, server, PROVIDERS)
     dialects = {"anthropic": AnthropicRequest, "openai": Request, "google": GeminiRequest, "ollama": OllamaRequest}
     for name, dialect in dialects.items():
