@@ -83,20 +83,8 @@ def _sandbox(root: Path) -> list[str]:
     bwrap = shutil.which("bwrap")
     if bwrap is None:
         pytest.skip("bwrap makes the read-only disk")
-    words = [
-        bwrap,
-        "--bind",
-        "/",
-        "/",
-        "--dev-bind",
-        "/dev",
-        "/dev",
-        "--proc",
-        "/proc",
-        "--ro-bind",
-        str(root),
-        str(root),
-    ]
+    kernel = ["--dev-bind", "/dev", "/dev", "--proc", "/proc"]
+    words = [bwrap, "--bind", "/", "/", *kernel, "--ro-bind", str(root), str(root)]
     if subprocess.run([*words, "true"], capture_output=True, check=False).returncode:
         pytest.skip("bwrap may not make namespaces here")
     return words
@@ -104,7 +92,7 @@ def _sandbox(root: Path) -> list[str]:
 
 _EACH = """
 import json, os, sys, tempfile
-import hivemind.hive
+import hivemind.doctor, hivemind.hive, hivemind.swarm.swarm
 from hivemind.cli import main
 ends = []
 for command in sys.argv[2:]:
@@ -112,7 +100,9 @@ for command in sys.argv[2:]:
         if (pid := os.fork()) == 0:
             os.dup2(out.fileno(), 1)
             os.dup2(err.fileno(), 2)
-            sys.exit(main(["--hive", sys.argv[1], *command.split()]))
+            status = main(["--hive", sys.argv[1], *command.split()])
+            sys.stdout.flush()
+            os._exit(status)
         status = os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
         ends.append((status, *(file.seek(0) or file.read().decode() for file in (out, err))))
 print(json.dumps(ends))
