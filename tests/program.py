@@ -16,7 +16,7 @@ from typing import Any
 
 from tests.waiting import until
 
-__all__ = ["REPOSITORY", "Program", "Start", "Warm", "cold", "run", "warm"]
+__all__ = ["REPOSITORY", "Program", "Python", "Start", "Warm", "cold", "run", "warm"]
 
 REPOSITORY = Path(__file__).parents[1]
 
@@ -128,6 +128,12 @@ class Program(subprocess.Popen[Any]):
         until(lambda: self.poll() is not None, pause_s=0.001)  # its parent tells of it right away
         assert self.returncode is not None
         return self.returncode
+
+
+class Python(Program):
+    """`python WORDS`, of which the first is `-c` or a file, in a fork of the process that has hivemind imported."""
+
+    module = "python"
 
 
 def cold(words: Sequence[str | os.PathLike[str]], *, before: Sequence[str] = (), **more: Any) -> subprocess.Popen[Any]:

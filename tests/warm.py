@@ -1,8 +1,9 @@
 """A process that has the program imported and forks a command at a time: a command costs its own work and no imports.
 
-Requests are JSON lines on standard input, `{"module", "words", "environment", "folder", "in", "out", "err"}` (the last three
-are paths); answered with `{"pid"}`, and with `{"pid", "status"}` when that command has ended (negative: the signal). It ends
-with its input. With `--rehearse` it takes a second more to begin with, and each swarm a fifth less: for who forks hundreds.
+Requests are JSON lines on standard input, `{"module", "words", "environment", "folder", "in", "out", "err"}`: the last three
+are paths, and the module `python` is a script. Answered with `{"pid"}`, and with `{"pid", "status"}` when that command has
+ended (negative: the signal). It ends with its input. With `--rehearse` it takes a second more to begin with, and each swarm
+a fifth less: for who forks hundreds.
 """
 
 from __future__ import annotations
@@ -88,10 +89,9 @@ def _become(request: dict[str, Any], streams: list[int]) -> NoReturn:
     os.environ.update(request["environment"])
     time.tzset()
     importlib.reload(importlib.import_module("hivemind.fs.crash"))  # it looks into the environment when it is imported
-    sys.argv[1:] = request["words"]
     status: Any = 0
     try:
-        runpy.run_module(request["module"], run_name="__main__", alter_sys=True)
+        _run(request["module"], request["words"])
     except SystemExit as end:
         status = end.code or 0
     threading._shutdown()  # type: ignore[attr-defined]
@@ -101,6 +101,18 @@ def _become(request: dict[str, Any], streams: list[int]) -> NoReturn:
         sys.stderr.flush()
         os._exit(status)  # taking all modules apart would copy every page of the warm process: 0.1 s for each command
     sys.exit(status)
+
+
+def _run(module: str, words: list[str]) -> None:
+    if module != "python":
+        sys.argv[1:] = words
+        runpy.run_module(module, run_name="__main__", alter_sys=True)
+    elif words[0] == "-c":
+        sys.argv = ["-c", *words[2:]]
+        exec(words[1], {"__name__": "__main__"})
+    else:
+        sys.argv = words
+        runpy.run_path(words[0], run_name="__main__")
 
 
 def serve() -> None:

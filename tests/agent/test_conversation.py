@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import signal
-import subprocess
 import sys
 from collections.abc import Iterable
 from dataclasses import replace
@@ -20,6 +19,7 @@ from hivemind.mcp_server.member import Member
 from hivemind.minds import Action, ChatMessage, Thought, Turn
 from tests.agent.conftest import Crew, Mind, doing, until_idle, wants
 from tests.messages import calls_of, lines_of, messages_of, turns_of
+from tests.program import Python, run
 
 Wish = tuple[str, dict[str, Any]]
 READ: Wish = ("read_file", {"path": "knowledge/boats.md"})
@@ -108,8 +108,8 @@ agent.cycle()
 
 def dies_at(crew: Crew, point: str, *actions: Wish) -> None:
     """One turn in a process that is killed at a point of it."""
-    done = subprocess.run(
-        [sys.executable, "-c", DIES, str(crew.root), json.dumps(actions)],
+    done = run(
+        ["-c", DIES, str(crew.root), json.dumps(actions)], start=Python,
         env={**os.environ, "HIVEMIND_CRASH_AT": point}, timeout=60,
     )  # fmt: skip
     assert done.returncode == -signal.SIGKILL
@@ -157,11 +157,11 @@ agent.close()
 def test_killed_after_any_line_the_conversation_goes_on_byte_for_byte(crew: Crew, point: int) -> None:
     sent = crew.root.parent / "sent"
     path = crew.root / "tasks/active/t/messages.jsonl"
-    words = [sys.executable, "-c", LIVES, str(crew.root), str(sent)]
+    words = ["-c", LIVES, str(crew.root), str(sent)]
     environment = {**os.environ, "HIVEMIND_CRASH_AT": f"messages.append.written:{point}"}
-    assert subprocess.run(words, env=environment, timeout=60).returncode == -signal.SIGKILL
+    assert run(words, start=Python, env=environment, timeout=60).returncode == -signal.SIGKILL
     before = path.read_bytes()
-    assert subprocess.run(words, timeout=60).returncode == 0
+    assert run(words, start=Python, timeout=60).returncode == 0
     done = crew.root / "tasks/done/t"
     assert (done / "messages.jsonl").read_bytes().startswith(before)
     requests = [json.loads(line) for line in sent.read_text().splitlines()]

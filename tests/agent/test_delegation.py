@@ -5,8 +5,6 @@ from __future__ import annotations
 import json
 import os
 import signal
-import subprocess
-import sys
 from typing import Any
 
 import pytest
@@ -16,6 +14,7 @@ from hivemind.agent.agent import Agent
 from hivemind.swarm.idle import survey
 from tests.agent.conftest import Crew, Mind, doing, until_idle, wants
 from tests.messages import lines_of, messages_of
+from tests.program import Python, run
 from tests.waiting import until
 
 LEAD = "---\nsteps: [{title: Lead it}]\n---\nBuild a boat.\n"
@@ -92,8 +91,8 @@ agent.cycle()
 @pytest.mark.parametrize("point", ["tasks.add.written", "tasks.add.dropped", "messages.append.written:3"])
 def test_killed_anywhere_each_subtask_is_made_once(crew, point):
     crew.drop(LEAD)
-    killed = subprocess.run(
-        [sys.executable, "-c", CHILD, str(crew.root)], env={**os.environ, "HIVEMIND_CRASH_AT": point}, timeout=60
+    killed = run(
+        ["-c", CHILD, str(crew.root)], start=Python, env={**os.environ, "HIVEMIND_CRASH_AT": point}, timeout=60
     )
     assert killed.returncode == -signal.SIGKILL
     ada = crew.start(doing())

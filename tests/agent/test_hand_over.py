@@ -2,8 +2,6 @@ from __future__ import annotations
 
 import os
 import signal
-import subprocess
-import sys
 
 import pytest
 
@@ -11,6 +9,7 @@ from hivemind import Hive
 from hivemind.reasoning import TaskGraph
 from tests.agent.conftest import Crew, doing, until_idle, wants
 from tests.messages import turns_of
+from tests.program import Python, run
 
 TASK = "---\nsteps: [{title: The keel}, {title: The mast}]\n---\nBuild a boat.\n"
 FIRST = ("add_card", {"kind": "note", "text": "The keel is of oak."}), ("finish_step", {})
@@ -104,9 +103,7 @@ agent.cycle()
 )
 def test_killed_anywhere_it_is_handed_over_once_or_not_yet(two, point):
     two.configure()
-    done = subprocess.run(
-        [sys.executable, "-c", CHILD, str(two.root)], env={**os.environ, "HIVEMIND_CRASH_AT": point}, timeout=60
-    )
+    done = run(["-c", CHILD, str(two.root)], start=Python, env={**os.environ, "HIVEMIND_CRASH_AT": point}, timeout=60)
     assert done.returncode in (0, -signal.SIGKILL)
     ada = two.start(doing(("hand_over", {"to": "bob", "reason": "x"})))
     while ada.cycle():

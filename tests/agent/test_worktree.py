@@ -8,7 +8,6 @@ import os
 import shutil
 import signal
 import subprocess
-import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -26,6 +25,7 @@ from hivemind.tools.sandbox import check_sandbox
 from tests.agent.conftest import Crew, Mind, until_idle, using_tools
 from tests.agent.test_replays import again
 from tests.messages import calls_of
+from tests.program import Python, run
 
 
 def needs_a_sandbox() -> None:
@@ -609,8 +609,8 @@ Turns = list[list[tuple[str, dict[str, Any]]]]
 def killed(crew: Crew, turns: Turns, point: str) -> None:
     """A life of ada's in a process of its own, which is killed at that point."""
     environment = {**os.environ, "HIVEMIND_CRASH_AT": point}
-    command = [sys.executable, "-c", LIFE, str(crew.root), json.dumps(turns)]
-    assert subprocess.run(command, env=environment, check=False).returncode == -signal.SIGKILL
+    command = ["-c", LIFE, str(crew.root), json.dumps(turns)]
+    assert run(command, start=Python, env=environment).returncode == -signal.SIGKILL
 
 
 def goes_on(crew: Crew, turns: Turns) -> None:

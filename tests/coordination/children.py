@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import os
 import subprocess
-import sys
 from pathlib import Path
+
+from tests.program import Python
 
 PRELUDE = """
 import os, signal, sys, time
@@ -19,11 +20,9 @@ def say(word):
 
 def start(code: str, folder: Path, *args: str, crash: str | None = None) -> subprocess.Popen[str]:
     """A process that runs `code` after PRELUDE; `crash` is the crash point at which it is killed."""
-    environ = {**os.environ, "PYTHONPATH": os.getcwd()}
-    if crash is not None:
-        environ["HIVEMIND_CRASH_AT"] = crash
-    return subprocess.Popen(
-        [sys.executable, "-c", PRELUDE + code, str(folder), *args],
+    environ = {**os.environ, "HIVEMIND_CRASH_AT": crash or ""}
+    return Python(
+        ["-c", PRELUDE + code, str(folder), *args],
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,

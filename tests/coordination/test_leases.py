@@ -1,7 +1,6 @@
 from __future__ import annotations
 
 import json
-import os
 import pickle
 import signal
 from ast import literal_eval
@@ -23,6 +22,7 @@ from hivemind.coordination import (
 )
 from hivemind.errors import UserError
 from tests.faults.linear import Call, lease, linearizable
+from tests.waiting import until
 
 from .children import run, start
 
@@ -236,7 +236,7 @@ for change in (
     assert child.stdout is not None
     assert child.stdout.readline() == "claimed\n"
     child.send_signal(signal.SIGSTOP)
-    os.waitid(os.P_PID, child.pid, os.WSTOPPED)
+    until(lambda: ") T " in Path(f"/proc/{child.pid}/stat").read_text(), pause_s=0.001)
     journal = Journal(tmp_path)
     leases = StepLeases(journal)
     age(journal, 5)

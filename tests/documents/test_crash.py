@@ -5,21 +5,19 @@ from __future__ import annotations
 import os
 import shutil
 import signal
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
 from hivemind.documents import Docmem
+from tests.program import Python
 
 _WORKER = Path(__file__).with_name("worker.py")
 
 
 def run(database: Path, name: str, argument: object = "", crash_at: str = "") -> int:
     environment = os.environ | {"HIVEMIND_CRASH_AT": crash_at}
-    command = [sys.executable, str(_WORKER), str(database), name, str(argument)]
-    return subprocess.run(command, env=environment, check=False, timeout=120).returncode
+    return Python([_WORKER, database, name, str(argument)], env=environment).wait(timeout=120)
 
 
 @pytest.fixture(scope="module")

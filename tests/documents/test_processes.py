@@ -7,7 +7,6 @@ import json
 import os
 import sqlite3
 import subprocess
-import sys
 import threading
 from pathlib import Path
 
@@ -16,13 +15,13 @@ import pytest
 from hivemind.documents import Docmem, DocmemError, Knowledge
 from hivemind.errors import UnknownVersion
 from hivemind.layout import Layout
+from tests.program import Python
 
 _WORKER = Path(__file__).with_name("worker.py")
 
 
 def start(database: Path, name: str, argument: object = "") -> subprocess.Popen[str]:
-    command = [sys.executable, str(_WORKER), str(database), name, str(argument)]
-    return subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+    return Python([_WORKER, database, name, str(argument)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
 
 
 def finish(process: subprocess.Popen[str]) -> str:

@@ -5,8 +5,6 @@ from __future__ import annotations
 import os
 import random
 import sqlite3
-import subprocess
-import sys
 import tempfile
 from contextlib import closing
 from pathlib import Path
@@ -19,6 +17,7 @@ from hivemind.documents import Docmem, Knowledge
 from hivemind.fs.backup import REPORT, back_up
 from hivemind.fs.database import unsound
 from hivemind.layout import Layout
+from tests.program import Python
 
 WORKER = Path(__file__).parent / "worker.py"
 PAGE = 4_096
@@ -212,9 +211,8 @@ def test_restoring_that_is_killed_is_brought_to_its_end(layout: Layout, own: dic
         file.seek(2 * PAGE)
         file.write(bytes(3 * PAGE))
     assert unsound(layout.documents_db) is not None
-    command = [sys.executable, str(WORKER), str(layout.documents_db), "mend", str(layout.root)]
-    killed = subprocess.run(command, env={**os.environ, "HIVEMIND_CRASH_AT": point}, timeout=60, check=False)
-    assert killed.returncode == -9
+    command = [WORKER, layout.documents_db, "mend", layout.root]
+    assert Python(command, env={**os.environ, "HIVEMIND_CRASH_AT": point}).wait(timeout=60) == -9
     assert ask(layout) == ANSWER
     assert len([path for path in kept(layout) if path.name.endswith(REPORT)]) == 1, "kept once"
     assert not list(layout.state.glob("*.restor*"))

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import subprocess
-import sys
 import tempfile
 from pathlib import Path
 from typing import Any
@@ -14,6 +13,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
 from hivemind.documents import Docmem
+from tests.program import Python
 
 _WORKER = Path(__file__).with_name("worker.py")
 _WHICH = st.integers(0, 1)
@@ -25,8 +25,7 @@ class _Peer:
     """A process that does what it is told to the database."""
 
     def __init__(self, database: Path) -> None:
-        command = [sys.executable, str(_WORKER), str(database), "serve"]
-        self.process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+        self.process = Python([_WORKER, database, "serve"], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
 
     def do(self, name: str, *arguments: object) -> dict[str, Any]:
         assert self.process.stdin is not None

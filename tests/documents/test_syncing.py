@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import subprocess
-import sys
 import threading
 from pathlib import Path
 
@@ -16,6 +15,7 @@ from hivemind.documents import knowledge as reading_in
 from hivemind.documents.formats import VERSION
 from hivemind.fs import Lock
 from hivemind.layout import Layout
+from tests.program import Python
 
 WORKER = Path(__file__).parent / "worker.py"
 LONG = " ".join(f"Sentence number {number} of a long paragraph." for number in range(30))
@@ -28,8 +28,8 @@ def write(layout: Layout, count: int) -> None:
 
 def test_what_one_process_reads_in_no_other_reads_at_all(layout: Layout) -> None:
     write(layout, 60)
-    command = [sys.executable, str(WORKER), str(layout.documents_db), "count_reads", str(layout.root)]
-    processes = [subprocess.Popen(command, stdout=subprocess.PIPE, text=True) for _ in range(3)]
+    command = [WORKER, layout.documents_db, "count_reads", layout.root]
+    processes = [Python(command, stdout=subprocess.PIPE, text=True) for _ in range(3)]
     opened = [len(json.loads(process.communicate(timeout=60)[0])) for process in processes]
     assert sum(opened) == 60
     assert sorted(opened)[:2] == [0, 0]

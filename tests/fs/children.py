@@ -5,19 +5,13 @@ from __future__ import annotations
 import os
 import signal
 import subprocess
-import sys
-from pathlib import Path
 
-ROOT = Path(__file__).parents[2]
+from tests.program import Python
 
 
 def start_child(code: str, *args: object, crash_at: str | None = None) -> subprocess.Popen[str]:
-    environ = {**os.environ, "PYTHONPATH": os.fspath(ROOT)}
-    environ.pop("HIVEMIND_CRASH_AT", None)
-    if crash_at:
-        environ["HIVEMIND_CRASH_AT"] = crash_at
-    command = [sys.executable, "-c", code, *map(str, args)]
-    return subprocess.Popen(command, env=environ, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+    environ = {**os.environ, "HIVEMIND_CRASH_AT": crash_at or ""}
+    return Python(["-c", code, *map(str, args)], env=environ, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
 
 
 def run_child(code: str, *args: object, crash_at: str | None = None) -> str:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -14,6 +12,7 @@ from hivemind.longterm import LongtermError, open_store
 from hivemind.longterm.postgres import server_status
 from tests.longterm.worker import SHARED
 from tests.postgres import Server
+from tests.program import Python
 
 _WORKER = Path(__file__).with_name("worker.py")
 
@@ -41,8 +40,7 @@ def test_what_was_acknowledged_stays_when_the_server_is_killed_and_the_store_con
 
 @pytest.mark.shows("promise: P71")
 def test_several_processes_count_in_one_entry_and_say_the_same_once(database):
-    command = [sys.executable, str(_WORKER), database]
-    workers = [subprocess.Popen([*command, what, ""]) for what in ("count", "count", "same", "same")]
+    workers = [Python([_WORKER, database, what, ""]) for what in ("count", "count", "same", "same")]
     assert [worker.wait(timeout=120) for worker in workers] == [0] * 4
     with open_store(database, HashingEmbedder()) as store:
         assert store.get(SHARED, "count").metadata == {"n": 40}

@@ -7,7 +7,6 @@ import os
 import signal
 import sqlite3
 import subprocess
-import sys
 from contextlib import closing
 from pathlib import Path
 
@@ -20,6 +19,7 @@ from hivemind.embedding import HashingEmbedder
 from hivemind.errors import UnknownVersion, UserError
 from hivemind.longterm import LongtermError, open_store
 from tests.longterm.worker import SHARED
+from tests.program import Python
 
 _WORKER = Path(__file__).with_name("worker.py")
 
@@ -28,8 +28,7 @@ def start(
     database: Path, operation: str, argument: str = "", crash_at: str = "", stdout: int | None = None
 ) -> subprocess.Popen[bytes]:
     environment = os.environ | {"HIVEMIND_CRASH_AT": crash_at}
-    words = [sys.executable, str(_WORKER), str(database), operation, argument]
-    return subprocess.Popen(words, env=environment, stdout=stdout)
+    return Python([_WORKER, database, operation, argument], env=environment, stdout=stdout)
 
 
 def run(database: Path, operation: str, argument: str = "", crash_at: str = "") -> int:

@@ -7,8 +7,6 @@ import os
 import random
 import signal
 import sqlite3
-import subprocess
-import sys
 from contextlib import closing
 from pathlib import Path
 
@@ -221,10 +219,7 @@ def test_restoring_that_is_killed_is_brought_to_its_end(database: Path, point: s
     spoil(database)
     killed = start(database, "mend", crash_at=point)
     assert killed.wait(timeout=60) == -signal.SIGKILL
-    again = subprocess.run(
-        [sys.executable, str(Path(__file__).with_name("worker.py")), str(database), "mend", ""], timeout=60, check=True
-    )
-    assert again.returncode == 0
+    assert start(database, "mend").wait(timeout=60) == 0
     with MemoryStore(database) as store:
         assert store.check() == []
         assert sum(len(store.list(user)) for user in USERS) == len(SAID)

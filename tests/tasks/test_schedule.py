@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import subprocess
-import sys
 from datetime import UTC, datetime, timedelta
 from itertools import islice
 from pathlib import Path
@@ -18,7 +17,7 @@ from hivemind import Hive
 from hivemind.errors import UserError
 from hivemind.tasks import TaskProblem
 from hivemind.tasks.every import Every
-from tests.program import run
+from tests.program import Python, run
 
 MONDAY = datetime(2026, 11, 23, 6, 0, tzinfo=UTC)  # 07:00 in Berlin
 
@@ -130,8 +129,8 @@ print(*Hive.open(sys.argv[1]).tasks.schedule.drop_due(datetime.fromisoformat(sys
 
 
 def process(hive: Hive, now: datetime, **environment: str) -> subprocess.Popen[str]:
-    return subprocess.Popen(
-        [sys.executable, "-c", SCRIPT, str(hive.layout.root), now.isoformat()],
+    return Python(
+        ["-c", SCRIPT, str(hive.layout.root), now.isoformat()],
         env={**os.environ, **environment}, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
     )  # fmt: skip
 
