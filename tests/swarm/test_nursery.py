@@ -16,7 +16,8 @@ from hivemind.fs.sockets import readable
 from hivemind.swarm.nursery import Nursery
 
 LIMIT_S = 120  # of a machine that has other things to do
-MANY = 300  # more than a socket holds of orders (its 208 KiB take 277 of the smallest messages), and of reports
+LONG = "a" * 2_000
+MANY = 120  # more than sockets hold of orders with so long a name (their 208 KiB take some 50), and of reports
 
 
 def until(nursery: Nursery, condition) -> list[dict]:
@@ -54,11 +55,11 @@ def test_more_orders_than_a_socket_holds_block_nobody(alarm):
     nursery = Nursery(lambda: None, lambda name, lifeline: 3)
     try:
         for number in range(MANY):
-            nursery.start([f"a{number}"])
+            nursery.start([f"{LONG}{number}"])
         reports = until(nursery, counted("exited", MANY))
     finally:
         nursery.close()
-    assert {report["started"] for report in reports if "started" in report} == {f"a{number}" for number in range(MANY)}
+    assert {report["started"] for report in reports if "started" in report} == {f"{LONG}{number}" for number in range(MANY)}
     assert {report["status"] for report in reports if "exited" in report} == {3}
 
 
