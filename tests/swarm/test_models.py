@@ -5,7 +5,6 @@ from __future__ import annotations
 import itertools
 import json
 import os
-import random
 import signal
 import threading
 from collections import Counter
@@ -55,12 +54,12 @@ def misbehave(request: Request) -> None:
 
 @pytest.fixture
 def server() -> Iterator[ModelServer]:
-    chance, turns = random.Random(7), itertools.count()
+    asked, turns = itertools.count(1), itertools.count()
 
     def think(request: Request) -> None:
         last = json.dumps(request.messages[-1])
         told = "No tool was called" in last or "cut off" in last  # a third time would be too often
-        misbehave(request) if chance.random() < 0.15 and not told else play(request)
+        misbehave(request) if next(asked) % 6 == 0 and not told else play(request)
 
     with model_server(think) as server:
         server.turns = turns
@@ -106,23 +105,23 @@ PROVIDERS = {
 SECRETS = {variable: f"Key-{provider}-0123456789abcdef" for provider, variable in PROVIDERS.items()}
 
 
-def test_four_agents_of_four_providers_finish_fifty_tasks_with_models_that_misbehave(hive, server):
+def test_four_agents_of_four_providers_finish_their_tasks_with_models_that_misbehave(hive, server):
     """Every request is counted and logged, whoever is asked; no key stands in any file afterwards."""
     give_models(hive, server, PROVIDERS)
     dialects = {"anthropic": AnthropicRequest, "openai": Request, "google": GeminiRequest, "ollama": OllamaRequest}
     for name, dialect in dialects.items():
         mind = {name: {"url": f"{server.root}{dialect.root}", "model": "played", "max_output": 500}}
         (hive.root / f"agents/{name}.yaml").write_text(json.dumps({"mind": mind, "prices": {"in": 1, "out": 2}}))
-    for at, name in enumerate([*PROVIDERS, *[None] * 46]):
+    for at, name in enumerate([*PROVIDERS, *[None] * 20]):
         mine = f"---\nassignee: {name}\n---\n" if name else ""
         hive.drop(f"t{at:02}.md", f"{mine}Think about thing {at}")
     hive.run("up", "--until-idle", **SECRETS)
     assert sorted(path.name for path in (hive.root / "tasks/done").iterdir() if path.is_dir()) == [
-        f"t{at:02}" for at in range(50)
+        f"t{at:02}" for at in range(24)
     ]
     done = Counter(event["task_id"] for event in hive.events() if event["kind"] == "task.done")
     assert set(done.values()) == {1}
-    assert len(done) == 50
+    assert len(done) == 24
     told = lines(hive)
     requests = {line["request"]: line for line in told if "reserved" in line}
     exchanges = ends(told)
