@@ -5,8 +5,6 @@ from __future__ import annotations
 import math
 import os
 import signal
-import subprocess
-import sys
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -29,6 +27,7 @@ from hivemind.memory import (
     TaskMemoryBlock,
     WorkingMemoryManager,
 )
+from tests.program import Python, run
 
 NAMES = st.text(max_size=20)
 JSON = st.recursive(
@@ -133,10 +132,10 @@ def test_a_save_writes_nothing_where_nothing_has_changed(tmp_path: Path) -> None
 )
 def test_a_process_that_is_killed_while_it_saves_loses_at_most_that_save(tmp_path: Path, point: str) -> None:
     path = tmp_path / "m"
-    child = subprocess.run(
-        [sys.executable, "-m", "tests.memory.children", str(path), "8"],
+    child = run(
+        [Path(__file__).with_name("children.py"), path, "8"], start=Python,
         env=os.environ | {"HIVEMIND_CRASH_AT": point},
-        capture_output=True, text=True, check=False,
+        capture_output=True, text=True,
     )  # fmt: skip
     said = [int(line) for line in child.stdout.split()]
     assert child.returncode == -signal.SIGKILL, child.stderr

@@ -1,4 +1,4 @@
-"""What other processes do in these tests: `python -m tests.reasoning.children WHAT FOLDER …`."""
+"""What other processes do in these tests: `python children.py WHAT FOLDER …`."""
 
 from __future__ import annotations
 

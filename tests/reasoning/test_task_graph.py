@@ -4,7 +4,6 @@ import json
 import os
 import signal
 import subprocess
-import sys
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
@@ -16,14 +15,14 @@ import pytest
 from hivemind.errors import UnknownVersion, UserError
 from hivemind.fs import Lock
 from hivemind.reasoning import GraphError, ReasoningGraph, TaskGraph
+from tests.program import Python
 
 NOW = datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)
 
 
 def child(*arguments: object, crash: str = "") -> subprocess.Popen[bytes]:
     environment = {**os.environ, "HIVEMIND_CRASH_AT": crash}
-    command = [sys.executable, "-m", "tests.reasoning.children", *map(str, arguments)]
-    return subprocess.Popen(command, env=environment)
+    return Python([Path(__file__).with_name("children.py"), *map(str, arguments)], env=environment)
 
 
 def killed(*arguments: object, crash: str) -> None:
