@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+from pathlib import Path
 from typing import Any
 
 from hivemind.coordination.errors import CoordinationError, ProjectGuardMismatch, WorkspaceLocked
@@ -46,10 +47,12 @@ def check_workspace(
     found = load_workspace(path)
     if found is None:
         record = {"kind": "workspace", "version": WORKSPACE_VERSION, "workspace": workspace, "guard": wanted}
-        try:
-            create(path, json.dumps(record, ensure_ascii=False) + "\n", durable=durable)
-        except FileExistsError:
-            pass  # another process was first: its word counts
+        ignored = Path(path).with_name(".gitignore")  # state has keys in it, whatever a project's own .gitignore says
+        for file, content in ((ignored, "*"), (path, json.dumps(record, ensure_ascii=False))):
+            try:
+                create(file, content + "\n", durable=durable)
+            except FileExistsError:
+                pass  # another process was first: its word counts
         found = load_workspace(path) or record
     if not isinstance(found.get("workspace"), str) or not isinstance(found.get("guard"), str):
         raise DamagedRecord("does not say whose state this is", where=path, mend="hivemind doctor --fix sets it aside")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import subprocess
 from pathlib import Path
 
 import pytest
@@ -95,6 +96,16 @@ def test_the_first_writer_sets_the_wall_and_others_are_measured_by_it(tmp_path: 
     for bad in ("", "w" * 129):
         with pytest.raises(CoordinationError):
             check_workspace(path, bad, tmp_path)
+
+
+def test_git_never_takes_in_the_state_of_a_hive_whatever_the_projects_own_gitignore_says(tmp_path: Path) -> None:
+    (state := tmp_path / ".hive").mkdir()
+    (tmp_path / ".gitignore").write_text("build/\n")
+    check_workspace(state / "workspace.json", "w", tmp_path)
+    (state / "mail.key").write_text("secret")
+    subprocess.run(["git", "init", "-q", tmp_path], check=True)
+    seen = subprocess.run(["git", "status", "--porcelain"], cwd=tmp_path, capture_output=True, text=True, check=True)
+    assert seen.stdout == "?? .gitignore\n"
 
 
 def test_a_guard_in_the_configuration_outlives_a_move(tmp_path: Path) -> None:
