@@ -19,6 +19,7 @@ from hivemind.doctor.files import (
     check_mailbox_folders,
     check_places,
     check_records,
+    check_workspace_record,
 )
 from hivemind.doctor.machine import check_encodings, check_file_system, check_inotify, check_sandbox, check_settings
 from hivemind.doctor.patient import Patient
@@ -75,6 +76,7 @@ CHECKS: tuple[tuple[str, Check], ...] = (
     ("mailboxes", check_mailbox_folders),
     ("folders", check_access),
     ("mail", _mail),
+    ("records", check_workspace_record),
     ("records", check_places),
     ("records", check_records),  # before the claims: a damaged one is nobody's
     ("tasks", check_claims),

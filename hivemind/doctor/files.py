@@ -10,6 +10,7 @@ from functools import partial
 from pathlib import Path
 
 from hivemind.config import SHARED
+from hivemind.coordination import CoordinationError, check_workspace
 from hivemind.coordination.workspace import WORKSPACE_VERSION
 from hivemind.doctor.patient import Patient
 from hivemind.errors import UnknownVersion, UserError
@@ -23,6 +24,7 @@ from hivemind.tasks.record import RECORD, load
 
 __all__ = [
     "check_access", "check_folders", "check_leftovers", "check_mailbox_folders", "check_places", "check_records",
+    "check_workspace_record",
 ]  # fmt: skip
 
 _PARTS = ("tmp", "new", "cur")
@@ -176,6 +178,19 @@ def check_records(patient: Patient) -> Iterator[Finding]:
                 continue
             mend = "put it back from a copy, or hivemind doctor --fix sets it aside"
             yield patient.aside.finding(path, f"{error.what}: what it said is lost to its owner", mend, quiet=True)
+
+
+def check_workspace_record(patient: Patient) -> Iterator[Finding]:
+    """State of another project or workspace, as in a copied or cloned hive: all that would change it is refused."""
+    layout, config = patient.layout, patient.config
+    if config is None or not layout.workspace_record.exists():
+        return
+    try:
+        check_workspace(layout.workspace_record, config.workspace, layout.root, config.guard)
+    except CoordinationError as error:
+        yield Finding(layout.workspace_record, f"{error.what}: nothing starts here", error.mend or "")
+    except UserError:
+        pass  # told by the check of records
 
 
 def check_places(patient: Patient) -> Iterator[Finding]:

@@ -207,3 +207,11 @@ def test_two_people_work_in_a_groups_hive(shared: Hive) -> None:
 
     in_process(ben)
     assert [path.name for path in shared.layout.state.glob("mail.key*")] == ["mail.key", "mail.key.lock"]
+
+
+def test_a_hive_that_was_copied_from_elsewhere_is_not_called_healthy(hive: Hive, visit, treatment) -> None:
+    hive.layout.config.write_text("version: 1\ndurability: relaxed\nguard: another\n")
+    [finding] = visit()
+    assert (finding.where, finding.fix) == (".hive/workspace.json", None)
+    assert "nothing starts here" in finding.what
+    assert treatment()[0].left  # that it was meant is for a person to say
