@@ -240,7 +240,7 @@ def _whole(hive: Hive, task_id: str) -> dict[str, Any]:
     try:
         task = hive.tasks.get(task_id)
     except TaskProblem:
-        unread = next((one for one in hive.tasks.list() if one.id == task_id), None)
+        unread = hive.tasks.unread(task_id)
         if unread is None:
             raise
         told = _common(unread)

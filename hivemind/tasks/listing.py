@@ -22,6 +22,7 @@ from hivemind.tasks.folder import (
     is_open,
     names_in,
     on_its_way,
+    place_of,
     read_task,
     task_of,
     why_failed,
@@ -63,6 +64,14 @@ class Listing:
         if entry.folder:
             return self._read(path, TaskState.INBOX)
         return task_of(self._written(drop), path, TaskState.INBOX, TaskRecord(), entry.id)
+
+    def unread(self, task_id: str) -> TaskSummary | None:
+        """What can be said of a task whose text cannot be read as one (`get`: TaskProblem); None if it has moved on meanwhile."""
+        task_id = check_name(task_id, "task id")
+        if (place := place_of(self.layout, task_id)) is not None:
+            with suppress(FileNotFoundError):
+                return self._summary(task_id, place, TaskState(place.parent.name), place.lstat())
+        return next((one for one in self._list_waiting() if one.id == task_id), None)
 
     def is_known(self, task_id: str) -> bool:
         """Whether there is a task of that id, in whatever state: what a dependency or a step may wait for."""

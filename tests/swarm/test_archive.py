@@ -17,6 +17,7 @@ from hivemind.coordination import Journal
 from hivemind.layout import month_of
 from hivemind.swarm.archive import archive
 from hivemind.swarm.due import do_due
+from hivemind.tasks import TaskProblem
 from tests.swarm.conftest import Swarm
 
 NOW = datetime(2026, 11, 23, 12, tzinfo=UTC)
@@ -71,6 +72,20 @@ def test_an_archived_task_is_still_that_task_for_all_who_name_it(tmp_path: Path)
     assert "failed and was not retried" in (hive.tasks.waiting_for("later") or "")
     assert hive.tasks.retry("leaky") == hive.layout.inbox / "leaky"
     assert hive.tasks.archived("failed") == []
+
+
+def test_a_file_that_could_not_become_a_task_is_told_of_in_the_archive_too(tmp_path: Path):
+    hive = opened(tmp_path)
+    (hive.layout.inbox / "slip.md").write_text("---\nprioritty: high\n---\nWhat is a lease?\n")
+    assert hive.tasks.claim("researcher") is None
+    os.utime(hive.layout.failed / "slip" / "error.md", (0, 0))
+    archive(hive, ALL, NOW)
+    with pytest.raises(TaskProblem):
+        hive.tasks.get("slip")
+    told = hive.tasks.unread("Slip")
+    assert told is not None
+    assert (told.state, told.path.parent.parent.name) == ("failed", "1970-01")
+    assert "did you mean 'priority'?" in (told.error or "")
 
 
 def test_a_part_of_a_task_that_goes_on_stays_where_it_is(tmp_path: Path):

@@ -66,7 +66,7 @@ def _task(hive: Hive, task_id: str) -> Task | TaskSummary:
     try:
         return hive.tasks.get(task_id)
     except TaskProblem:
-        unread = next((one for one in hive.tasks.list() if one.id == task_id), None)
+        unread = hive.tasks.unread(task_id)
         if unread is None:
             raise
         return unread
