@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from hivemind.boundary import Unreadable, boundary
 from hivemind.cli.command import Answer, Arg, Positive, Share, command
-from hivemind.cli.opening import anywhere, look_at, open_hive
+from hivemind.cli.opening import anywhere, known_name, look_at, open_hive
 from hivemind.cli.output import progress, table_lines
 from hivemind.cli.text import one_line
 from hivemind.errors import UserError
@@ -159,6 +159,8 @@ def remember(
     """
     from hivemind.longterm import provenance
 
+    if whose.agent is not None:
+        known_name(hive, whose.agent)
     namespace = whose.one(hive)
     result = hive.memory.upsert_memory(
         namespace,

@@ -54,6 +54,13 @@ def test_an_entry_keeps_what_it_said_before(run: Command, hive: Path) -> None:
     ]  # fmt: skip
 
 
+def test_nothing_is_remembered_for_an_agent_that_there_is_not(run: Command, hive: Path) -> None:
+    ended = run("memory", "remember", "Ann prefers tea", "--agent", "reseacher")
+    assert ended.status == 2
+    assert "there are analyst, researcher, reviewer and human" in ended.err
+    assert run("memory", "list", "--json").json == []
+
+
 def test_what_is_there_already_is_not_stored_again_and_said_so(run: Command, hive: Path) -> None:
     run("memory", "remember", "Invoices go out as PDF", "--key", "invoices")
     ended = run("memory", "remember", "Invoices go out as PDF")
