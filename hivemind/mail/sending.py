@@ -9,11 +9,10 @@ from __future__ import annotations
 import hashlib
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import ExitStack, contextmanager
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from datetime import datetime
 from pathlib import Path
-from types import TracebackType
 
 from hivemind.errors import UserError, is_disk_full
 from hivemind.frozen import frozen
@@ -32,41 +31,32 @@ __all__ = ["Sender", "Sending", "SentMemo"]
 
 
 class SentMemo:
-    """The memory of one Message-ID. `open` takes its lock, leaving the context gives it back.
+    """The memory of one Message-ID, for who has it `open`.
 
     `base` is the file name that the message has everywhere (None if this is the first send), `outcomes` what is known
     of each recipient: `delivered`, `failed` or `bounced`.
     """
 
-    __slots__ = ("_held", "_id", "_log", "base", "outcomes")
+    __slots__ = ("_id", "_log", "base", "outcomes")
 
     def __init__(self, folder: Path, message_id: str, *, durable: bool) -> None:
         digest = hashlib.sha256(message_id.encode()).hexdigest()[:40]
         self._log = Log(folder / digest, "mail-sent", 2, numbered=True, durable=durable, lazy=True)
         self._id = message_id
-        self._held = ExitStack()
         self.base: str | None = None
         self.outcomes: dict[str, str] = {}
 
-    def open(self) -> SentMemo:
-        """Take the lock, waiting for it, and read. Raises UnknownVersion, LogDamaged, DamagedRecord, OSError."""
+    @contextmanager
+    def open(self) -> Iterator[SentMemo]:
+        """Hold its lock, waiting for it, and read. Raises UnknownVersion, LogDamaged, DamagedRecord, OSError."""
         make_folder(os.path.dirname(self._log.path), durable=self._log.durable)
-        with ExitStack() as held, _as_told():
+        with _as_told():
             torn = self._log.torn()
             if b"\n" in torn and self._lines() - torn.count(b"\n") <= 1:
                 raise self._damaged()  # a send that was cut short before its first line was on the disk has none behind it
-            held.enter_context(self._log.locked())
-            self._load()
-            self._held = held.pop_all()
-        return self
-
-    def __enter__(self) -> SentMemo:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self._held.close()
+            with self._log.locked():
+                self._load()
+                yield self
 
     def _load(self) -> None:
         for record in self._log.read():
@@ -90,8 +80,7 @@ class SentMemo:
     def begin(self, base: str) -> None:
         """Remember the file name, on the disk, before the message has it anywhere. Raises OSError."""
         self.base = base
-        with _as_told():
-            self._log.append({"id": self._id, "name": base}, now=True)
+        self._log.append({"id": self._id, "name": base}, now=True)
 
     def note(self, outcomes: dict[str, tuple[str, str]]) -> None:
         """Remember what became of recipients: name -> (`delivered`, `failed` or `bounced`, reason). Raises OSError.
@@ -100,8 +89,7 @@ class SentMemo:
         """
         said = [{"to": name, "is": word, "why": one_line(reason)} for name, (word, reason) in outcomes.items()]
         if said:
-            with _as_told():
-                self._log.append(*said)
+            self._log.append(*said)
 
 
 @contextmanager
@@ -186,16 +174,14 @@ class Sender:
         `made_here` says that the id is one of ours and holds the base name. If the message stands in `.Sent` already,
         that one is delivered, whatever the draft says now.
         """
-        sent = self.boxes.get(sending.sender, "sent")
         try:
-            memo = self._memo(sending).open()
+            with self._memo(sending).open() as memo:
+                return self._resend(sending, memo, again=made_here or memo.base is not None)
         except OSError as error:
             return sending.report(dict.fromkeys(sending.names, _reason(error)))
-        with memo:
-            return self._resend(sending, sent, memo, again=made_here or memo.base is not None)
 
-    def _resend(self, sending: Sending, sent: Maildir, memo: SentMemo, again: bool) -> SendReport:
-        base = memo.base or sending.base
+    def _resend(self, sending: Sending, memo: SentMemo, again: bool) -> SendReport:
+        sent, base = self.boxes.get(sending.sender, "sent"), memo.base or sending.base
         missing = tuple(
             name
             for name in sending.names
@@ -333,7 +319,7 @@ def _note(memo: SentMemo, names: Iterable[str], failed: Mapping[str, str], bounc
     found = {name: ("failed", failed[name]) if name in failed else ("delivered", "") for name in names}
     try:
         memo.note({**found, **dict.fromkeys(bounced, ("bounced", ""))})
-    except OSError:  # what happened has happened: a second send finds it out from the mailboxes
+    except (OSError, UserError):  # what happened has happened: a second send finds it out from the mailboxes
         return
 
 
