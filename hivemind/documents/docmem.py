@@ -43,16 +43,7 @@ from hivemind.fs.database import Database, DatabaseOwner
 from hivemind.search import Engine, Meanings, Query
 from hivemind.tokens import count_tokens
 
-__all__ = ["Docmem", "short_id"]
-
-_NAMES = "abcdefghijkmnpqrstuvwxyz23456789"  # ids that a person can read aloud: no l, o, 0, 1
-
-
-def short_id() -> str:
-    """Eight characters at random (40 bits): collisions are checked for where it is used."""
-    number = int.from_bytes(os.urandom(5), "big")
-    return "".join(_NAMES[number >> shift & 31] for shift in range(0, 40, 5))
-
+__all__ = ["Docmem"]
 
 _EMBEDDED_BY_A_QUERY = 64
 _ASKED_FIRST = 20  # passages that a search embeds if they have no vector yet
@@ -65,7 +56,7 @@ class Docmem(DatabaseOwner):
     """All documents of a hive, for many processes at once: each is a tree of nodes whose reading order is the document.
 
     `path` is the database file, made at first use. `token_counter` counts the tokens of a text; `embedder` (optional) gives
-    vectors for queries. `durable=False` leaves out the fsync of each commit. `clock` and `new_id` are for tests.
+    vectors for queries. `durable=False` leaves out the fsync of each commit. `clock` is for tests.
 
     Every method that names a node raises NodeNotFoundError for an unknown one; every one that writes is one
     transaction, across processes: it happens whole or not at all.
@@ -79,14 +70,13 @@ class Docmem(DatabaseOwner):
         embedder: Embedder | None = None,
         durable: bool = True,
         clock: Callable[[], datetime] = lambda: datetime.now(UTC),
-        new_id: Callable[[], str] = short_id,
     ) -> None:
         if "://" in os.fspath(path):
             raise DocmemError("only SQLite files are supported so far", where=path, mend="give the path of a file")
         self.database = Database(path, SCHEMA, durable=durable)
         self.count = token_counter
         self.meanings = Meanings(embedder)
-        self._clock, self._new_id = clock, new_id
+        self._clock = clock
         self._engine = Engine(WEIGHTS, candidates=80, closely=64)
 
     @contextmanager
@@ -94,7 +84,7 @@ class Docmem(DatabaseOwner):
         """One transaction around several operations: all of them happen, or none. Keep it short: others wait."""
         with self.database.write() as sql:
             now = self._clock().astimezone(UTC).isoformat(timespec="microseconds").replace("+00:00", "Z")
-            yield Edit(sql, now, self.count, self._new_id)
+            yield Edit(sql, now, self.count)
             if not self.database.is_nested:
                 index_if_many(sql)
 
@@ -442,15 +432,13 @@ class Docmem(DatabaseOwner):
             tree.get(sql, node_id)
             return [row[0] for row in sql.execute("SELECT tag FROM tags WHERE node_id = ? ORDER BY tag", (node_id,))]
 
-    def embed_pending(
-        self, limit: int = 1_000, *, seconds: float | None = None, progress: Callable[[int], None] | None = None
-    ) -> int:
+    def embed_pending(self, limit: int = 1_000) -> int:
         """Give vectors to at most `limit` passages (and nodes from no file) that have none yet; returns how many.
 
         A text that the embedder refuses is passed over, and not tried again by this process. Raises EmbedderUnavailable where
-        it takes none; what was embedded before is kept. `progress` is told how many are done.
+        it takes none; what was embedded before is kept.
         """
-        return self._embed(min(check_whole(limit, "limit", 0), _EVERYTHING), seconds=seconds, progress=progress)
+        return self._embed(min(check_whole(limit, "limit", 0), _EVERYTHING))
 
     # -- files ------------------------------------------------------------------------------------------------------
     def import_file(self, path: str | os.PathLike[str]) -> Node:

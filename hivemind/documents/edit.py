@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import json
+import os
 import sqlite3
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
@@ -37,6 +38,7 @@ __all__ = [
     "sticky_run",
 ]  # fmt: skip
 
+_NAMES = "abcdefghijkmnpqrstuvwxyz23456789"  # ids that a person can read aloud: no l, o, 0, 1
 LARGEST = 2.0**52
 """Beyond this, `order + 1` may equal `order`: siblings are numbered anew before they come near it."""
 
@@ -131,12 +133,11 @@ class Draft:
 
 @frozen
 class Edit:
-    """A write transaction: its connection, its time, and what counts tokens and makes ids."""
+    """A write transaction: its connection, its time, and what counts tokens."""
 
     sql: sqlite3.Connection
     now: str
     count: Callable[[str], int]
-    new_id: Callable[[], str]
 
     # -- reading with the caller's expectation ----------------------------------------------------------------------
     def expect(self, node_id: str, expected_hash: str | None) -> Node:
@@ -204,7 +205,7 @@ class Edit:
         """So many new short ids, in order; nothing has them yet. Nodes in the order of their ids go side by side into indexes."""
         found: dict[str, None] = {}
         while len(found) < count:
-            more = [made for _ in range(count - len(found)) if (made := self.new_id()) not in found]
+            more = [made for _ in range(count - len(found)) if (made := _short_id()) not in found]
             taken = self.sql.execute(
                 "SELECT n.id FROM json_each(?) j JOIN nodes n ON n.id = j.value", (json.dumps(more),)
             )
@@ -257,6 +258,12 @@ class Edit:
 
 
 _row: Callable[[Node], tuple[object, ...]] = attrgetter(*COLUMNS)
+
+
+def _short_id() -> str:
+    """Eight characters at random (40 bits)."""
+    number = int.from_bytes(os.urandom(5), "big")
+    return "".join(_NAMES[number >> shift & 31] for shift in range(0, 40, 5))
 
 
 def _but_place(node: Node) -> tuple[object, ...]:

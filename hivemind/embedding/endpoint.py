@@ -41,7 +41,6 @@ class EndpointEmbedder:
         dimension: int,
         *,
         key_env: str | None = None,
-        timeout_s: float = _TIMEOUT_S,
         pause: Callable[[float], None] = time.sleep,
     ) -> None:
         with boundary("address", url):
@@ -52,7 +51,7 @@ class EndpointEmbedder:
         self.dimension = dimension
         self._model = model
         self._url = url.rstrip("/") + ("" if parts.path.rstrip("/").endswith("/embeddings") else "/embeddings")
-        self._key_env, self._timeout_s, self._pause = key_env, timeout_s, pause
+        self._key_env, self._pause = key_env, pause
 
     def embed(self, texts: list[str]) -> Sequence[Sequence[float]]:
         """One row for each text."""
@@ -81,7 +80,7 @@ class EndpointEmbedder:
         request = urllib.request.Request(self._url, json.dumps(body).encode(), self._headers())  # noqa: S310 (checked)
         for turn in range(_TRIES):
             try:
-                with urllib.request.urlopen(request, timeout=self._timeout_s) as answer:  # noqa: S310
+                with urllib.request.urlopen(request, timeout=_TIMEOUT_S) as answer:  # noqa: S310
                     raw = answer.read(_MOST_BYTES)
                 with boundary("answer"):
                     found = json.loads(raw)

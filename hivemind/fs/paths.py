@@ -54,8 +54,8 @@ def open_inside(path: str | os.PathLike[str], root: Path, also: Iterable[Path] =
         os.close(folder)
 
 
-def folder_inside(path: str | os.PathLike[str], root: Path, also: Iterable[Path] = (), *, make: bool = False) -> int:
-    """A file descriptor of a folder inside the roots, reached name by name; the caller closes it. `make` makes what is missing.
+def folder_inside(path: str | os.PathLike[str], root: Path, also: Iterable[Path] = ()) -> int:
+    """A file descriptor of a folder inside the roots, reached name by name; the caller closes it.
 
     The path is resolved first, so that a link on it is one that was put there since: it is refused, whatever it leads to.
     Raises OutsideError, OSError (ELOOP or ENOTDIR for such a link).
@@ -64,7 +64,7 @@ def folder_inside(path: str | os.PathLike[str], root: Path, also: Iterable[Path]
     real = inside(path, root, also)
     above = (one for one in (root, *also) if one in (real, *real.parents))
     base = max(above, key=lambda one: len(one.parts))
-    return folder_below(base, real.relative_to(base).parts, make=make)
+    return folder_below(base, real.relative_to(base).parts)
 
 
 def folder_below(base: Path, names: Iterable[str], *, make: bool = False) -> int:

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import json
 from array import array
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import replace
 from typing import Any, Protocol
@@ -14,7 +14,7 @@ from typing import Any, Protocol
 from hivemind.embedding import pack
 from hivemind.frozen import frozen
 from hivemind.fs.database import Sql, Transactions, select_among
-from hivemind.longterm.entry import Action, Embedding, MemoryEntry, UpsertMemoryResult, as_time
+from hivemind.longterm.entry import Action, Embedding, MemoryEntry, UpsertMemoryResult, as_time, new_id
 from hivemind.longterm.errors import EntryInvalid, VersionConflict, row_of
 from hivemind.longterm.filters import Condition
 from hivemind.longterm.namespace import Namespace, decoded, encoded
@@ -181,7 +181,6 @@ def write_entry(
     *,
     vectors: Nearness,
     now: int,
-    new_id: Callable[[], str],
     expected: int | None = None,
 ) -> tuple[int, str, Action]:
     """Store a value under a key: (seq, id, created or updated). The last write wins, unless `expected` names a version.
@@ -200,7 +199,7 @@ def write_entry(
         raise VersionConflict(key, expected, 0 if row is None else row[2])
     if row is None:
         _check_parent(sql, space, draft.parent_id, now)
-        seq, entry_id = _insert(sql, space, key, draft, meaning, now, new_id)
+        seq, entry_id = _insert(sql, space, key, draft, meaning, now)
         _keep_meaning(sql, vectors, seq, draft, meaning)
         return seq, entry_id, "created"
     seq, entry_id, _, updated, had, _ = row
@@ -220,9 +219,7 @@ def write_entry(
     return seq, entry_id, "updated"
 
 
-def _insert(
-    sql: Sql, space: int, key: str, draft: Draft, meaning: Meaning, now: int, new_id: Callable[[], str]
-) -> tuple[int, str]:
+def _insert(sql: Sql, space: int, key: str, draft: Draft, meaning: Meaning, now: int) -> tuple[int, str]:
     (made,) = sql.execute("SELECT made FROM namespaces WHERE id = ?", (space,)).fetchone()  # a trigger counts on
     seq, entry_id = space * PLACES + made + 1, new_id()
     sql.execute(
@@ -292,7 +289,7 @@ class Upsert:
     now: int
 
 
-def upsert(sql: Sql, asked: Upsert, vectors: Nearness, new_id: Callable[[], str]) -> UpsertMemoryResult:
+def upsert(sql: Sql, asked: Upsert, vectors: Nearness) -> UpsertMemoryResult:
     """Store it, or say which entry says the same. Within a write, so that two processes cannot both be first."""
     alike = _alike(sql, asked, vectors)
     if alike is not None and asked.key is None and not asked.allow_duplicate:
@@ -309,9 +306,7 @@ def upsert(sql: Sql, asked: Upsert, vectors: Nearness, new_id: Callable[[], str]
     if row is not None:  # what was not said stays as it is in the entry that is updated
         kept = {name: old for name, old in zip(names, row, strict=True) if name not in asked.said}
         draft = replace(asked.draft, **kept)
-    _, entry_id, action = write_entry(
-        sql, asked.space, key, draft, asked.meaning, vectors=vectors, now=asked.now, new_id=new_id
-    )
+    _, entry_id, action = write_entry(sql, asked.space, key, draft, asked.meaning, vectors=vectors, now=asked.now)
     message = f"{action} {key!r}"
     if (
         asked.meaning.problem is not None and asked.meaning.model != UNNAMED

@@ -101,7 +101,7 @@ class MemoryStore(DatabaseOwner):
 
     `embedder` gives vectors (None: words alone are searched); `dimension` is what embeddings have that callers give
     while there is none. `similarity_threshold` is what a cosine must reach to count. `durable=False` leaves out the fsync
-    of each commit. `clock` and `new_id` are for tests. Methods raise NamespaceInvalid and EntryInvalid for what may not
+    of each commit. `clock` is for tests. Methods raise NamespaceInvalid and EntryInvalid for what may not
     stand in the store, and LongtermError where the database cannot be read or written.
     """
 
@@ -117,13 +117,12 @@ class MemoryStore(DatabaseOwner):
         durable: bool = True,
         token_counter: Callable[[str], int] = count_tokens,
         clock: Callable[[], datetime] = lambda: datetime.now(UTC),
-        new_id: Callable[[], str] = new_id,
     ) -> None:
         self.database = _database(path, durable)
         self.embeddings = Embeddings(embedder, dimension)
         self.similarity_threshold = check_between(similarity_threshold, "similarity_threshold", -1, 1)
         self._count = token_counter
-        self._clock, self._new_id = clock, new_id
+        self._clock = clock
         self._engine = Engine(vectors=self.database.vectors)
 
     def now(self) -> datetime:
@@ -179,7 +178,6 @@ class MemoryStore(DatabaseOwner):
                         meaning,
                         vectors=self.database.vectors,
                         now=now,
-                        new_id=self._new_id,
                         expected=expected,
                     )[0]
                     for (key, draft), meaning in zip(checked, meanings, strict=True)
@@ -239,7 +237,7 @@ class MemoryStore(DatabaseOwner):
         (meaning,) = self._meanings([draft])
         with self._writing() as (sql, now):
             asked = Upsert(space_for(sql, path), key, draft, fresh, meaning, said, allow_duplicate, now)
-            result = upsert(sql, asked, self.database.vectors, self._new_id)
+            result = upsert(sql, asked, self.database.vectors)
             waiting = some_failed(sql)
         self._embed_others(waiting, [meaning])
         return result
@@ -366,7 +364,7 @@ class MemoryStore(DatabaseOwner):
             raise EntryInvalid(f"{name!r} is no name of a user")
         check_name(name, "the name")
         now = self._now()
-        user = User(self._new_id(), name, as_time(now))
+        user = User(new_id(), name, as_time(now))
         with self.database.write() as sql:
             sql.execute("INSERT INTO users VALUES (?, ?, ?)", (user.id, user.name, now))
         return user
@@ -426,16 +424,14 @@ class MemoryStore(DatabaseOwner):
         narrowed = Filter(metadata, category, min_importance, since, until)
         return self._search([path], prefix, query, threshold, limit, mode, narrowed)
 
-    def search_in(
-        self, namespaces: Iterable[Sequence[str]], query: str, threshold: float | None = None, limit: int = 20
-    ) -> list[MemorySearchResult]:
+    def search_in(self, namespaces: Iterable[Sequence[str]], query: str, limit: int = 20) -> list[MemorySearchResult]:
         """The same in several namespaces together, so that their entries are compared with each other."""
         if isinstance(namespaces, str | bytes) or not isinstance(namespaces, Iterable):
             raise EntryInvalid(
                 "search_in takes several namespaces", mend='as [("memories", "ann"), ("shared", "main")]'
             )
         paths = [check_namespace(namespace) for namespace in namespaces]
-        return self._search(paths, False, query, threshold, limit, "hybrid", Filter())
+        return self._search(paths, False, query, None, limit, "hybrid", Filter())
 
     def _search(
         self,

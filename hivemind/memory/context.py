@@ -32,8 +32,7 @@ class _Part(NamedTuple):
 class ContextBuilder:
     """Builds contexts; loads only what is selected, and reads a file again only if it changed.
 
-    `token_counter` counts what `max_tokens` bounds: the list as it is `shown`, by default as JSON. `compressor` makes forms
-    that are smaller.
+    `token_counter` counts what `max_tokens` bounds: the list as it is `shown`, by default as JSON.
     """
 
     def __init__(
@@ -41,12 +40,11 @@ class ContextBuilder:
         content_loader: ContentLoader,
         *,
         token_counter: Callable[[str], int] = count_tokens,
-        compressor: MemoryCompressor | None = None,
         shown: Shown | None = None,
     ) -> None:
         self.content_loader = content_loader
         self.token_counter = token_counter
-        self.compressor = compressor or MemoryCompressor(token_counter)
+        self.compressor = MemoryCompressor(token_counter)
         self._shown = shown or json.dumps
         self._piece = piece if shown is None else lambda entry: shown([entry])
 

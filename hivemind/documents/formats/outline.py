@@ -47,9 +47,9 @@ def sentence_ends(text: str) -> list[int]:
 
 
 def pieces(
-    text: str, ends: list[int], longest: int, count: Callable[[str], int], *, whole_lines: bool = False
+    text: str, ends: list[int], count: Callable[[str], int], *, whole_lines: bool = False
 ) -> list[tuple[int, int]]:
-    """Offsets of runs of whole sentences (or lines, whatever ends at `ends`), each of at most `longest` tokens.
+    """Offsets of runs of whole sentences (or lines, whatever ends at `ends`), each of at most 400 tokens.
 
     A single sentence that is longer stays whole: nothing is cut within. White space between runs belongs to none; with
     `whole_lines` the indentation of a line does belong to it.
@@ -59,7 +59,7 @@ def pieces(
     last = 0
     for end in ends:
         cost = count(text[last:end])
-        if last > start and size + cost > longest:
+        if last > start and size + cost > LONGEST:
             runs.append((start, last))
             start, size = last, 0
         size += cost
@@ -210,7 +210,7 @@ def split_long(text: str, found: Sequence[Piece], count: Callable[[str], int]) -
 def _cut(body: str, kind: str, count: Callable[[str], int]) -> Iterator[tuple[int, int]]:
     by_line = [at for at in line_starts(body)[1:] if at < len(body)] + [len(body)]
     if kind in _BY_LINE:
-        yield from pieces(body, by_line, LONGEST, count, whole_lines=True)
+        yield from pieces(body, by_line, count, whole_lines=True)
         return
     ends: list[int] = []
     last = 0
@@ -219,7 +219,7 @@ def _cut(body: str, kind: str, count: Callable[[str], int]) -> Iterator[tuple[in
             ends += by_line[bisect_right(by_line, last) : bisect_left(by_line, end)]
         ends.append(end)
         last = end
-    yield from pieces(body, ends, LONGEST, count)
+    yield from pieces(body, ends, count)
 
 
 def plain(text: str) -> list[Piece]:

@@ -27,9 +27,10 @@ _LAST_BYTES = 1 << 14
 class AgentMind:
     """What is known of the program of an agent. An agent runs it for a task as a whole."""
 
-    def __init__(self, config: AgentProgram, *, root: Path | None = None, prices: Prices | None = None) -> None:
+    def __init__(self, config: AgentProgram, *, root: Path | None = None) -> None:
         """Raises UserError if there is no such profile, or no such program, or no key for it."""
-        self.config, self.prices, self._root = config, prices, None if root is None else root / ".hive"
+        self.config, self._root = config, None if root is None else root / ".hive"
+        self.prices: Prices | None = None
         self.profile = Profile.load(config.agent, root)
         self.path = self.profile.find(root)
         self.profile.check_access(config)
