@@ -37,7 +37,7 @@ from hivemind.reasoning.fold_rules import (
     with_finished_steps,
 )
 from hivemind.reasoning.graph import ReasoningGraph
-from hivemind.reasoning.mind_prompts import CompletingMind, NoAnswer, ask, fold_prompt, patch_prompt, patches_prompt
+from hivemind.reasoning.mind_prompts import CompletingMind, NoAnswer, ask, fold_prompt, patch_prompt
 from hivemind.reasoning.node import (
     SHARED,
     BudgetTooSmall,
@@ -216,7 +216,7 @@ class ReasoningMemory:
         """Put several episodes into the graph as the mind says, asked once; where its answer has no
         patch that fits, by rule."""
         episodes = [(self.talk.episode(turns), self._below(turns)) for turns in todo]
-        prompt = patches_prompt(self.graph, self.lane, episodes)
+        prompt = patch_prompt(self.graph, self.lane, episodes)
         patches: dict[int, MemoryPatch] = {}
         with suppress(NoAnswer):
             ask(
@@ -235,10 +235,10 @@ class ReasoningMemory:
 
     def _put(self, turns: list[int]) -> list[ReasoningNode]:
         """Put one episode into the graph: as the mind says, or by rule; unabridged if the mind's answers are useless."""
-        episode, graph = self.talk.episode(turns), self.graph
+        episode = self.talk.episode(turns)
         if self.mind is None:
             return self._put_by_rule(episode, turns)
-        prompt = patch_prompt(graph, self.lane, episode, self._below(turns))
+        prompt = patch_prompt(self.graph, self.lane, [(episode, self._below(turns))])
         try:
             return ask(self.mind, prompt, MemoryPatch, lambda patch: self._apply(patch, turns))
         except NoAnswer as problem:
