@@ -326,12 +326,7 @@ def say_more(hive: Hive, id_: str, text: Text) -> Answer:
     examples:
       hivemind task say what-is-a-lease "And what is a lane?"
     """
-    from hivemind.fs import ring
-
     where = hive.tasks.say(id_, text, by=caller(hive.layout))
-    owner = hive.tasks.get(id_).owner
-    if owner is not None:
-        ring(hive.layout.doorbells, owner)
     return Answer({"id": id_, "path": str(where)}, [f"{id_} is told: {hive.layout.relative(where)}"])
 
 

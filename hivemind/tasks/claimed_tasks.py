@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from hivemind.errors import UserError
-from hivemind.fs import Log, fsync_file, make_folder, reached, write
+from hivemind.fs import Log, fsync_file, make_folder, reached, ring, write
 from hivemind.masking import harmless, mask
 from hivemind.names import check_name
 from hivemind.tasks.claim import Claims, remove_ends
@@ -159,6 +159,8 @@ class ClaimedTasks:
                 return
             said = Said(by, self._clock().isoformat(timespec="milliseconds"), mask(text), key)
             self._records.save(folder, replace(record, said=(*record.said, said)), "task.said", by=by)
+        if record.claim is not None:
+            ring(self.layout.doorbells, record.claim.agent)
 
     def log(self, task: Task, *records: Mapping[str, Any], durable: bool = False) -> None:
         """Append records to the task's messages.jsonl, in one go; with `durable` they are on the disk when this returns.

@@ -207,9 +207,9 @@ class Tasks(Adding, ClaimedTasks, Listing):
         return self._records.load(self.get(task_id).path, task_id).kept
 
     def say(self, task_id: str, text: str, *, by: str = HUMAN, key: str | None = None) -> Path:
-        """Add to the text of a task that was claimed, or that an agent made; returns where it lies. Said again under the
-        same `key` it is there once. Raises UserError if it waits as a person dropped it (change the file), is over (retry
-        it), or is not there."""
+        """Add to the text of a task that was claimed, or that an agent made, and wake whoever works on it; returns where it
+        lies. Said again under the same `key` it is there once. Raises UserError if it waits as a person dropped it (change
+        the file), is over (retry it), or is not there."""
         task_id = check_name(task_id, "task id")
         if not text.strip():
             raise UserError("says nothing", where=task_id)

@@ -133,8 +133,6 @@ def send_to_task(session: Session, arguments: SendToTask) -> dict[str, Any]:
     """Tell a subtask of yours more: it is added to its text, and whoever works on it goes on with that."""
     task = _own(session, arguments.id)
     session.hive.tasks.say(task.id, arguments.text, by=session.agent, key=session.call_key("send_to_task", arguments))
-    if task.owner is not None:
-        ring(session.hive.layout.doorbells, task.owner)
     return {"task": task.id, "state": task.state.value}
 
 

@@ -11,7 +11,6 @@ from typing import BinaryIO
 
 from hivemind.errors import UserError
 from hivemind.frozen import frozen
-from hivemind.fs import ring
 from hivemind.hive import Hive
 from hivemind.layout import HUMAN
 from hivemind.names import check_name
@@ -91,9 +90,6 @@ def cancel(hive: Hive, form: Form, _: Sequence[Upload]) -> Done:
 def say(hive: Hive, form: Form, _: Sequence[Upload]) -> Done:
     task = form["task"]
     hive.tasks.say(task, form.get("text", "").replace("\r\n", "\n"))
-    owner = hive.tasks.get(task).owner
-    if owner is not None:
-        ring(hive.layout.doorbells, owner)
     return Done(f"{task} is told.", f"/tasks/{task}", {"act": "task say", "task_id": task})
 
 
