@@ -26,7 +26,7 @@ MODULES = {
     "archive": "archive",
     "backup": "archive",
     "restore": "archive",
-    "task": "task transcript timeline",
+    "task": "task transcript",
     "mail": "mail",
     "agent": "agent",
     "context": "agent",
