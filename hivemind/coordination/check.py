@@ -9,7 +9,7 @@ from pathlib import Path
 from hivemind.coordination.journal import Journal
 from hivemind.errors import UserError
 from hivemind.fs import LogDamaged
-from hivemind.fs.finding import Aside, Finding
+from hivemind.fs.check import Aside, Finding
 
 __all__ = ["check_journal"]
 

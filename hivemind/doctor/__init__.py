@@ -4,6 +4,6 @@ from __future__ import annotations
 
 from hivemind.doctor.checkup import CHECKS, Treated, examine, treat
 from hivemind.doctor.patient import Patient
-from hivemind.fs.finding import Finding
+from hivemind.fs.check import Finding
 
 __all__ = ["CHECKS", "Finding", "Patient", "Treated", "examine", "treat"]

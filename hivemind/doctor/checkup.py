@@ -25,8 +25,7 @@ from hivemind.doctor.machine import check_encodings, check_file_system, check_in
 from hivemind.doctor.patient import Patient
 from hivemind.errors import UnknownVersion, UserError
 from hivemind.frozen import frozen
-from hivemind.fs.check import check_doorbells, check_locks
-from hivemind.fs.finding import Finding
+from hivemind.fs.check import Finding, check_doorbells, check_locks
 from hivemind.mail import check as mail
 from hivemind.reasoning.check import check_graph
 from hivemind.tasks import check as tasks

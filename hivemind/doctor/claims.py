@@ -11,7 +11,7 @@ from hivemind.coordination import Journal, State
 from hivemind.doctor.patient import Patient
 from hivemind.errors import UserError
 from hivemind.fs import HeldLock
-from hivemind.fs.finding import Finding
+from hivemind.fs.check import Finding
 from hivemind.layout import EXCHANGE
 from hivemind.names import is_name
 from hivemind.presence.identity import farewell, take_name

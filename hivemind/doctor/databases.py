@@ -15,7 +15,7 @@ from hivemind.documents import Docmem, Knowledge
 from hivemind.errors import UnknownVersion, UserError, is_disk_full
 from hivemind.fs import database
 from hivemind.fs.backup import REPORT, restore
-from hivemind.fs.finding import Finding
+from hivemind.fs.check import Finding
 from hivemind.longterm import MemoryStore
 from hivemind.reasoning import GraphIndex
 

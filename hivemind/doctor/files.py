@@ -16,8 +16,7 @@ from hivemind.doctor.patient import Patient
 from hivemind.errors import UnknownVersion, UserError
 from hivemind.fs import inside
 from hivemind.fs.atomic import TEMPORARY_PREFIX
-from hivemind.fs.check import check_temporary, listed
-from hivemind.fs.finding import Finding
+from hivemind.fs.check import Finding, check_temporary, listed
 from hivemind.fs.records import load_record
 from hivemind.layout import Layout
 from hivemind.tasks.record import RECORD, load

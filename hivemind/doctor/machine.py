@@ -12,8 +12,8 @@ from hivemind.config import load_agents, load_hive
 from hivemind.doctor.patient import Patient
 from hivemind.documents.formats.reading import decoded
 from hivemind.errors import UserError
+from hivemind.fs.check import Finding
 from hivemind.fs.filesystem import mounts, needs_polling
-from hivemind.fs.finding import Finding
 from hivemind.fs.watch import Inotify
 from hivemind.minds import open_mind
 from hivemind.swarm.idle import is_full

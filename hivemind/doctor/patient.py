@@ -10,9 +10,8 @@ from pathlib import Path
 
 from hivemind.config import Agents, HiveConfig, load_agents, load_hive
 from hivemind.errors import UserError
-from hivemind.fs.check import listed
+from hivemind.fs.check import Aside, listed
 from hivemind.fs.filesystem import mounts, needs_polling
-from hivemind.fs.finding import Aside
 from hivemind.layout import HUMAN, Layout
 from hivemind.mail import Mail
 from hivemind.presence.identity import holder_of

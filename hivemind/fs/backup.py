@@ -7,7 +7,6 @@ SQLite's `.recover` would read more, but the command line of several systems is 
 # ruff: noqa: S608 - the names of tables and columns are the program's own; values are always bound
 from __future__ import annotations
 
-import itertools
 import logging
 import os
 import shutil
@@ -23,6 +22,7 @@ from hivemind.fs.atomic import fsync_file, fsync_folder, move, write
 from hivemind.fs.crash import reached
 from hivemind.fs.database import Database, unsound
 from hivemind.fs.locks import Lock
+from hivemind.fs.paths import free_place
 
 __all__ = ["REPORT", "Restorable", "back_up", "next_backup", "restore"]
 
@@ -175,7 +175,7 @@ def _exchange(
     report = "a restoring that was interrupted was brought to its end"
     if not new.exists():
         tell(f"{path.name} is damaged ({wrong}): restoring it")
-        kept = _free(aside, path.name)
+        kept = free_place(aside / datetime.now(UTC).strftime("%Y-%m-%d") / path.name)
         _set_aside(path, kept)
         part = path.with_name(path.name + ".restoring")
         saved = _replacement(store, path, kept, part, backups)
@@ -190,13 +190,6 @@ def _exchange(
     os.replace(new, path)
     fsync_folder(path.parent)
     return report
-
-
-def _free(aside: Path, name: str) -> Path:
-    """A name below today's folder that nothing has."""
-    folder = aside / datetime.now(UTC).strftime("%Y-%m-%d")
-    names = (f"{name}.{number}" if number else name for number in itertools.count())
-    return next(folder / one for one in names if not (folder / one).exists())
 
 
 def _set_aside(path: Path, kept: Path) -> None:

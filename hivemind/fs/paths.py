@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 import stat
 from collections.abc import Iterable, Sequence
@@ -9,7 +10,7 @@ from pathlib import Path
 
 from hivemind.errors import UserError
 
-__all__ = ["OutsideError", "file_below", "folder_below", "folder_inside", "inside", "open_inside"]
+__all__ = ["OutsideError", "file_below", "folder_below", "folder_inside", "free_place", "inside", "open_inside"]
 
 _FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 
@@ -108,6 +109,12 @@ def _open_regular(name: str, folder: int, where: str | os.PathLike[str]) -> int:
         os.close(file)
         raise UserError("is no regular file", where=where)
     return file
+
+
+def free_place(place: Path) -> Path:
+    """`place` if nothing lies there, else the first that is free of `place.1`, `place.2` …"""
+    numbered = (place.with_name(f"{place.name}.{number}") if number else place for number in itertools.count())
+    return next(one for one in numbered if not os.path.lexists(one))
 
 
 def _make(name: str, folder: int) -> None:

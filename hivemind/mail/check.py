@@ -13,8 +13,7 @@ from hivemind import fs
 from hivemind.boundary import Unreadable
 from hivemind.config import TAKEN
 from hivemind.errors import UserError
-from hivemind.fs.check import listed
-from hivemind.fs.finding import Aside, Finding
+from hivemind.fs.check import Aside, Finding, listed
 from hivemind.layout import Layout
 from hivemind.mail.mail import Mail
 from hivemind.mail.maildir import SUBFOLDERS, Entry, Maildir, is_dropping, is_unique, join, split

@@ -11,7 +11,7 @@ from pathlib import Path
 from hivemind.boundary import Unreadable, boundary
 from hivemind.errors import UnknownVersion, UserError
 from hivemind.fs import write
-from hivemind.fs.finding import Aside, Finding
+from hivemind.fs.check import Aside, Finding
 from hivemind.reasoning.graph_log import LOG_NAME
 from hivemind.reasoning.task_graph import SNAPSHOT_NAME, TaskGraph
 

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from hivemind.errors import UnknownVersion, UserError
 from hivemind.fs import Log
-from hivemind.fs.finding import Aside, Finding
+from hivemind.fs.check import Aside, Finding
 from hivemind.layout import Layout
 from hivemind.tasks.folder import open_log
 from hivemind.tasks.inbox import NOT_OURS, is_ours
