@@ -304,8 +304,7 @@ class Agent:
             config=self.config,
             focus=turn.focus,
             pulse=self.pulse,
-            lifeline=self.lifeline,
-            stopping=lambda: self._stopping,
+            stopping=self.stopping,
             tools=self.tools,
             shows_pictures=self.takes_pictures,
             recall=lambda question, tokens: answer(self.memory, turn.focus, self.stands(turn), question, tokens),
@@ -377,11 +376,15 @@ class Agent:
         self._finishing = True
         os.write(self._wake_end, b"\0")
 
-    def leaving(self) -> bool:
-        """True once it was told to end, or its parent is gone."""
+    def stopping(self) -> bool:
+        """True once it was told to end after the current action, or its parent is gone."""
         if not self._stopping and self.lifeline is not None:
             self._stopping = bool(readable([self.lifeline], 0))
-        return self._stopping or self._finishing
+        return self._stopping
+
+    def leaving(self) -> bool:
+        """True once it was told to end, now or after the turn, or its parent is gone."""
+        return self.stopping() or self._finishing
 
     def _sleep(self, seconds: float) -> None:
         """A pause before a provider is asked again. Raises MindUnavailable if the agent is told to end meanwhile."""
@@ -395,7 +398,7 @@ class Agent:
         focus = self.scheduler.focus
         if focus and focus.work and focus.work.taken_away:
             raise TaskMoved("its mind was stopped: its task was taken away", where=focus.id)
-        if self.leaving() and self._stopping:
+        if self.stopping():
             raise MindUnavailable(_TOLD_TO_END, lost=True)
 
     def close(self) -> None:

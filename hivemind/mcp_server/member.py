@@ -188,7 +188,7 @@ class Member:
 
     def _session(self, focus: Focus) -> Session:
         return Session(
-            hive=self.hive, agent=self.name, config=self.config, focus=focus, pulse=self._pulse, lifeline=None,
+            hive=self.hive, agent=self.name, config=self.config, focus=focus, pulse=self._pulse,
             stopping=lambda: self._stopping, tools=self.tools, in_hand=self,
             recall=lambda *asked: answer(WorkingMemory(self.hive, self.name, read_only=True), focus, lambda _: False, *asked),
         )  # fmt: skip

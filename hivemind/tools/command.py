@@ -91,7 +91,7 @@ def run_command(session: Session, arguments: RunCommand) -> dict[str, Any]:
     number = _free(session) if step is None else len(step.step.commands) + 1
     output = work.output_path(step, number)
     result = _run(session, step, command, author, arguments.cwd, output, timeout_s)
-    if result.stopped is not None and session.leaving():
+    if result.stopped is not None and session.stopping():
         # told to end: the step stays open, and is run again when the task goes on
         raise ToolProblem(f"the command was stopped: {result.stopped}")
     if result.was_lost and result.stopped is None:
@@ -126,7 +126,6 @@ def _run(
                 output=artifacts / output.name,
                 limits=config.limits,
                 environment=clean_environment(os.environ, _told(session, step, author), in_project=in_project),
-                lifeline=session.lifeline,
                 stopping=lambda: session.stopping() or work.taken_away,
                 timeout_s=timeout_s,
                 sandbox=config.sandbox,
@@ -276,7 +275,6 @@ def run_program(
     output: Path,
     limits: LimitsConfig,
     environment: Mapping[str, str],
-    lifeline: int | None = None,
     stopping: Callable[[], bool] = lambda: False,
     timeout_s: float | None = None,
     sandbox: Literal["none", "bwrap"] = "none",
@@ -287,9 +285,9 @@ def run_program(
     """Run a command (a text: by `sh -c`; a list: as it stands) in `start`, by default `folder`, its output going to the file
     `output`, which is on the disk before this returns if `durable`. A sandbox shows it `folder` and the `roots`, see `sandboxed`.
 
-    Ends early, and its whole process group with it, when a limit is reached, when `lifeline` closes or `stopping()` turns
-    true (looked at four times a second, and when a signal arrives). Raises OSError if the output can't be written,
-    UserError if there can be no sandbox of that kind.
+    Ends early, and its whole process group with it, when a limit is reached, or `stopping()` turns true
+    (looked at four times a second, and when a signal arrives). Raises OSError if the output can't be written, UserError if
+    there can be no sandbox of that kind.
     """
     argv = ["sh", "-c", command] if isinstance(command, str) else list(command)
     if sandbox == "bwrap":
@@ -302,7 +300,7 @@ def run_program(
         )  # fmt: skip
         started = time.monotonic()
         with guarded as process:
-            reading = _Reading(process, file, limits.output_bytes, lifeline, stopping)
+            reading = _Reading(process, file, limits.output_bytes, stopping)
             stopped = reading.until_end(started + limit_s)
         if durable:  # a receipt names what was printed
             file.flush()
@@ -328,19 +326,11 @@ class _Reading:
     """Copies what a process prints into a file. Of what is longer than the limit it keeps the first half of so many bytes, and
     the last: an error stands at the end."""
 
-    def __init__(
-        self,
-        process: Guarded,
-        file: BinaryIO,
-        limit: int,
-        lifeline: int | None,
-        stopping: Callable[[], bool],
-    ) -> None:
+    def __init__(self, process: Guarded, file: BinaryIO, limit: int, stopping: Callable[[], bool]) -> None:
         self._process = process
         self._file = file
         self._left, self._most, self._missing = limit - limit // 2, limit // 2, 0
         self._tail = bytearray()
-        self._lifeline = lifeline
         self._stopping = stopping
         self._decoder = codecs.getincrementaldecoder("utf-8")("surrogateescape")
         self._masker = Masker()
@@ -359,19 +349,16 @@ class _Reading:
 
     def _until_end(self, deadline: float) -> str | None:
         pipe = self._process.output.fileno()
-        watched = [pipe] if self._lifeline is None else [pipe, self._lifeline]
         while True:
             if self._stopping():
                 return "the agent was told to end"
             left = deadline - time.monotonic()
             if left <= 0:
                 return "its time was up"
-            ready = sockets.readable(watched, min(left, _LOOK_S))
-            if self._lifeline in ready:
-                return "the agent's parent is gone"
-            if pipe in ready and (data := os.read(pipe, 65_536)):
+            ready = bool(sockets.readable([pipe], min(left, _LOOK_S)))
+            if ready and (data := os.read(pipe, 65_536)):
                 self._take(data)
-            elif self._process.wait(min(left, _LOOK_S) if pipe in ready else 0.0) is not None:
+            elif self._process.wait(min(left, _LOOK_S) if ready else 0.0) is not None:
                 return None  # where the pipe is closed, the process itself was waited for
 
     def _take(self, data: bytes, *, last: bool = False) -> None:

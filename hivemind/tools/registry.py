@@ -120,7 +120,7 @@ def use_by_hand(hive: Parts, agent: str, name: str, arguments: Mapping[str, Any]
     """
     pulse = Heartbeat(lambda: None, _BEAT_S)
     session = Session(
-        hive=hive, agent=agent, config=hive.agents.get(agent, AgentConfig()), focus=Focus(""), pulse=pulse, lifeline=None,
+        hive=hive, agent=agent, config=hive.agents.get(agent, AgentConfig()), focus=Focus(""), pulse=pulse,
         stopping=lambda: False, tools={**TOOLS, **MEMBER_TOOLS},
     )  # fmt: skip
     try:

@@ -12,7 +12,6 @@ from pydantic import BaseModel
 from hivemind.config import AgentConfig
 from hivemind.errors import UserError
 from hivemind.frozen import frozen
-from hivemind.fs.sockets import readable
 from hivemind.mail import Message
 from hivemind.presence.heartbeat import Heartbeat
 from hivemind.presence.parts import Parts
@@ -43,7 +42,8 @@ class InHand(Protocol):
 
 @frozen
 class Session:
-    """One agent using tools on one focus. No argument of a tool can change who it is. `call_id` names the call, `shows_pictures`
+    """One agent using tools on one focus. No argument of a tool can change who it is. `stopping` says whether its process was
+    told to end. `call_id` names the call, `shows_pictures`
     says that its mind is shown those that it reads; `recall` finds what this agent knows about a question, in so many tokens."""
 
     hive: Parts
@@ -51,7 +51,6 @@ class Session:
     config: AgentConfig
     focus: Focus
     pulse: Heartbeat
-    lifeline: int | None
     stopping: Callable[[], bool]
     tools: Container[str]
     in_hand: InHand | None = None
@@ -105,11 +104,6 @@ class Session:
     def owns(self, step: PlannedStep) -> bool:
         """True for a step of the task in focus, False for one of another's task whose lease was claimed."""
         return self.focus.work is not None and self.focus.work.task.id == step.step.task
-
-    def leaving(self) -> bool:
-        """True if this process has been told to end, or its parent is gone."""
-        gone = self.lifeline is not None and bool(readable([self.lifeline], 0))
-        return gone or self.stopping()
 
     @property
     def message(self) -> Message:

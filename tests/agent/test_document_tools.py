@@ -28,7 +28,7 @@ def session(hive: Hive) -> Session:
     focus = Focus("reply_mail")
     config = hive.agents["analyst"]
     pulse: Any = SimpleNamespace()
-    return Session(hive, "analyst", config, focus, pulse, None, lambda: False, ())
+    return Session(hive, "analyst", config, focus, pulse, lambda: False, ())
 
 
 def call(session: Session, name: str, **arguments: Any) -> dict[str, Any]:

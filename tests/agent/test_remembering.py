@@ -35,7 +35,7 @@ def hive(tmp_path: Path) -> Hive:
 @pytest.fixture
 def session(hive: Hive) -> Session:
     pulse: Any = SimpleNamespace()
-    return Session(hive, "analyst", hive.agents["analyst"], Focus("reply_mail"), pulse, None, lambda: False, ())
+    return Session(hive, "analyst", hive.agents["analyst"], Focus("reply_mail"), pulse, lambda: False, ())
 
 
 def call(session: Session, name: str, **arguments: Any) -> dict[str, Any]:

@@ -16,7 +16,7 @@ from hivemind.minds.extractive import ExtractiveMind
 from hivemind.tasks.folder import why_failed
 from hivemind.tools import TOOLS
 from hivemind.tools.sandbox import check_sandbox
-from tests.agent.conftest import Crew, doing, hands, until_idle
+from tests.agent.conftest import Crew, doing, hands, until_idle, using_tools
 from tests.messages import calls_of
 
 SHELL = "role: analyst\nshell: true\n"
@@ -31,6 +31,18 @@ def test_a_command_that_fails_is_a_result_that_a_reader_can_read(crew: Crew) -> 
     head, _, rest = text.partition("\n")
     assert (head.split(" after ")[0], head[-2:], rest) == ("exit 3", " s", "one\ntwo\n")
     assert "(it printed nothing)" in TOOLS["run_command"].text(use("run_command", command="true")["result"])
+
+
+def test_a_command_ends_when_the_parent_of_its_agent_is_gone(crew: Crew) -> None:
+    crew.agent_file(SHELL)
+    crew.drop("---\nsteps: [{title: x}]\n---\nx\n")
+    agent = crew.start()
+    agent.lifeline, end = os.pipe()
+    os.close(end)
+    try:
+        assert "told to end" in using_tools(agent)("run_command", command="sleep 60")["error"]
+    finally:
+        os.close(agent.lifeline)
 
 
 def test_a_result_says_that_a_command_failed_which_printed_nothing(crew: Crew) -> None:
