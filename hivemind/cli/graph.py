@@ -220,7 +220,7 @@ def publish(hive: Hive, task: str, node: int, *, agent: str) -> Answer:
     store = graph_of(hive, task_id, agent)
     draft = store.graph.node(node)
     lane = hive.agents[agent].lane if agent in hive.agents else None  # the one that its file names for its drafts
-    if not lane_visible(draft.lane, agent, False) and draft.lane != lane:
+    if not lane_visible(draft.lane, agent, drafts=lane):
         named = [name for name, one in hive.agents.items() if one.lane == draft.lane]
         owner = named[0] if named else draft.lane.partition("/")[2]
         raise UserError(f"node {draft.node_id} is a draft of {draft.lane}", mend=f"--agent {owner}")

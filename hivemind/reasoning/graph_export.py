@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from html import escape
-from typing import NamedTuple
 
 from hivemind.reasoning.graph import ReasoningGraph
 from hivemind.reasoning.node import NodeKind, ReasoningNode
@@ -22,24 +21,11 @@ _COLOURS = {
 _OTHER_COLOUR = "#f4f4f4"
 
 
-class _Arrow(NamedTuple):
-    src: int
-    dst: int
-    label: str
-    dashed: bool
-
-
-def _arrows(graph: ReasoningGraph, every: bool) -> Iterator[_Arrow]:
+def _arrows(graph: ReasoningGraph, every: bool) -> Iterator[tuple[int, int, str, bool]]:
     shown = {node.node_id for node in graph.drawn_nodes(every=every)}
-    for edge in graph.edges:
-        if edge.dst in shown:
-            yield _Arrow(edge.src, edge.dst, _clean(edge.relation), dashed=False)
-    for _, link in sorted(graph.links.items()):
-        if link.src in shown and link.dst in shown:
-            yield _Arrow(link.src, link.dst, _clean(link.relation), dashed=True)
-    if every:
-        for member, summary in sorted(graph.folded_into.items()):
-            yield _Arrow(summary, member, "stands for", dashed=True)
+    for src, dst, relation, dashed in graph.arrows():
+        if src in shown and dst in shown:
+            yield src, dst, _clean(relation), dashed
 
 
 def _clean(text: str) -> str:
@@ -58,10 +44,9 @@ def to_mermaid(graph: ReasoningGraph, *, every: bool = False) -> str:
     for node in graph.drawn_nodes(every=every):
         label = escape(_label(node), quote=True).replace("#", "#35;").replace("&#35;x27;", "'").replace("`", "'")
         lines.append(f'  n{node.node_id}["{label}"]' + ("" if node.active is True else ":::gone"))
-    for arrow in _arrows(graph, every):
-        line = "-.->" if arrow.dashed else "-->"
-        word = "".join(char for char in arrow.label if char.isalnum() or char in " -_")
-        lines.append(f"  n{arrow.src} {line}|{word or 'link'}| n{arrow.dst}")
+    for src, dst, label, dashed in _arrows(graph, every):
+        word = "".join(char for char in label if char.isalnum() or char in " -_")
+        lines.append(f"  n{src} {'-.->' if dashed else '-->'}|{word or 'link'}| n{dst}")
     lines.append("  classDef gone stroke-dasharray: 4 4,color:#888")
     return "\n".join(lines) + "\n"
 
@@ -77,7 +62,6 @@ def to_dot(graph: ReasoningGraph, *, every: bool = False) -> str:
         style = "" if node.active is True else ', style="rounded,dashed", fontcolor="#888888"'
         colour = _COLOURS.get(node.kind, _OTHER_COLOUR)
         lines.append(f'  {node.node_id} [label={_quoted(_label(node))}, fillcolor="{colour}"{style}];')
-    for arrow in _arrows(graph, every):
-        style = ", style=dashed" if arrow.dashed else ""
-        lines.append(f"  {arrow.src} -> {arrow.dst} [label={_quoted(arrow.label)}{style}];")
+    for src, dst, label, dashed in _arrows(graph, every):
+        lines.append(f"  {src} -> {dst} [label={_quoted(label)}{', style=dashed' if dashed else ''}];")
     return "\n".join([*lines, "}"]) + "\n"

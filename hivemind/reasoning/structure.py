@@ -312,6 +312,12 @@ class Structure:
             if every or node.active is True or (node.active == FLUSHED and self.child_ids(node.node_id))
         ]
 
+    def arrows(self) -> Iterator[tuple[int, int, str, bool]]:
+        """What a picture joins: (from, to, relation, whether it is no edge but a link, or a summary and what it stands for)."""
+        yield from ((edge.src, edge.dst, edge.relation, False) for edge in self.edges)
+        yield from ((link.src, link.dst, link.relation, True) for _, link in sorted(self.links.items()))
+        yield from ((above, member, "stands for", True) for member, above in sorted(self.folded_into.items()))
+
     def newest(self, most: int) -> Iterator[ReasoningNode]:
         """The active ones among the `most` newest nodes, newest first; its cost does not grow with the graph."""
         for number in range(self.next_id - 1, max(0, self.next_id - 1 - most), -1):

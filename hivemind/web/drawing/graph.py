@@ -174,10 +174,7 @@ def _edges(
     graph: ReasoningGraph, same: dict[int, int], boxes: dict[int, _Box], parents: dict[int, int | None]
 ) -> Iterator[Shape]:
     drawn: set[tuple[int, int]] = set()
-    arrows = [(edge.src, edge.dst, edge.relation, False) for edge in graph.edges]
-    arrows += [(link.src, link.dst, link.relation, True) for _, link in sorted(graph.links.items())]
-    arrows += [(summary, member, "stands for", True) for member, summary in sorted(graph.folded_into.items())]
-    for src, dst, relation, is_link in arrows:
+    for src, dst, relation, is_link in graph.arrows():
         src, dst = same.get(src, src), same.get(dst, dst)
         if src == dst or src not in boxes or dst not in boxes or (src, dst) in drawn:
             continue
