@@ -22,7 +22,7 @@ from hivemind.fs import Record
 
 __all__ = ["FOLD_VERSION", "apply"]
 
-FOLD_VERSION = 5
+FOLD_VERSION = 6
 """Goes up when the same log would fold to another state: snapshots of another version are not read."""
 
 _OF_THE_RECORD = frozenset({"ending", "recorded", "said"})
@@ -190,8 +190,8 @@ def _step(state: State, payload: _Payload) -> Step:
     return step
 
 
-def _change(state: State, seq: int, step: Step, **fields: Any) -> None:
-    state.make(step.task).steps[step.id] = replace(step, revision=step.revision + 1, changed_seq=seq, **fields)
+def _change(state: State, step: Step, **fields: Any) -> None:
+    state.make(step.task).steps[step.id] = replace(step, revision=step.revision + 1, **fields)
 
 
 def _proof(payload: _Payload, default: str) -> Any:
@@ -205,7 +205,7 @@ def _some(names: tuple[str, ...]) -> tuple[str, ...]:
     return tuple(name for name in CHECKPOINTS if name in names)
 
 
-def _new(seq: int, task: str, payload: _Payload) -> Step:
+def _new(task: str, payload: _Payload) -> Step:
     meta = payload.get("meta", {})
     if not isinstance(meta, dict):
         raise TypeError("meta")
@@ -217,19 +217,17 @@ def _new(seq: int, task: str, payload: _Payload) -> Step:
         _texts(payload, "success_criteria"),
         _texts(payload, "tests"),
         _proof(payload, "off"),
-        added_seq=seq,
-        changed_seq=seq,
         meta=MappingProxyType(meta),
     )
 
 
 @_on("step.added")
-def _added(state: State, seq: int, payload: _Payload) -> None:
+def _added(state: State, _seq: int, payload: _Payload) -> None:
     task = _text(payload, "task_id")
     many = payload.get("steps", [payload])
     if not isinstance(many, list) or not all(isinstance(one, dict) for one in many):
         raise ValueError("steps")
-    steps = [_new(seq, task, one) for one in many]
+    steps = [_new(task, one) for one in many]
     rows, ids = state.rows(task), {step.id for step in steps}
     if len(ids) < len(steps) or any(task_of_step(one) != task or (rows and one in rows.steps) for one in ids):
         raise ValueError("step_id")
@@ -239,7 +237,7 @@ def _added(state: State, seq: int, payload: _Payload) -> None:
 
 
 @_on("step.defined")
-def _defined(state: State, seq: int, payload: _Payload) -> None:
+def _defined(state: State, _seq: int, payload: _Payload) -> None:
     step = _step(state, payload)
     fields: dict[str, Any] = {"proof": _proof(payload, step.proof)}
     fields["title"] = _text(payload, "title") if "title" in payload else step.title
@@ -248,13 +246,13 @@ def _defined(state: State, seq: int, payload: _Payload) -> None:
         if name in payload:
             fields[name] = _texts(payload, name)
             confirmed.discard(checkpoint)
-    _change(state, seq, step, confirmed=_some(tuple(confirmed)), **fields)
+    _change(state, step, confirmed=_some(tuple(confirmed)), **fields)
 
 
 @_on("step.noted")
-def _noted(state: State, seq: int, payload: _Payload) -> None:
+def _noted(state: State, _seq: int, payload: _Payload) -> None:
     step, checkpoint = _step(state, payload), _optional_text(payload, "checkpoint")
-    _change(state, seq, step, linked=_linked(step, checkpoint))
+    _change(state, step, linked=_linked(step, checkpoint))
 
 
 def _linked(step: Step, checkpoint: str | None) -> tuple[str, ...]:
@@ -262,41 +260,41 @@ def _linked(step: Step, checkpoint: str | None) -> tuple[str, ...]:
 
 
 @_on("evidence.captured")
-def _captured(state: State, seq: int, payload: _Payload) -> None:
+def _captured(state: State, _seq: int, payload: _Payload) -> None:
     step, checkpoint = _step(state, payload), _optional_text(payload, "checkpoint")
     found, commit = _receipts(payload), _optional_text(payload, "commit_id")
-    _change(state, seq, step, linked=_linked(step, checkpoint), evidence=step.evidence + found)
+    _change(state, step, linked=_linked(step, checkpoint), evidence=step.evidence + found)
     if commit is not None:
         state.make(step.task).commits.add(commit)
 
 
 @_on("step.verified")
-def _verified(state: State, seq: int, payload: _Payload) -> None:
+def _verified(state: State, _seq: int, payload: _Payload) -> None:
     step, names = _step(state, payload), _texts(payload, "checkpoints")
-    _change(state, seq, step, confirmed=_some((*step.confirmed, *names)))
+    _change(state, step, confirmed=_some((*step.confirmed, *names)))
 
 
 @_on("step.done")
-def _done(state: State, seq: int, payload: _Payload) -> None:
+def _done(state: State, _seq: int, payload: _Payload) -> None:
     step, found, warnings = _step(state, payload), _receipts(payload), _texts(payload, "warnings")
-    _change(state, seq, step, status="done", evidence=step.evidence + found, warnings=warnings)
+    _change(state, step, status="done", evidence=step.evidence + found, warnings=warnings)
     _drop_lease(state, step.id)
 
 
 @_on("step.reopened")
-def _reopened(state: State, seq: int, payload: _Payload) -> None:
-    _change(state, seq, _step(state, payload), status="open", confirmed=(), warnings=(), blocked_reason=None)
+def _reopened(state: State, _seq: int, payload: _Payload) -> None:
+    _change(state, _step(state, payload), status="open", confirmed=(), warnings=(), blocked_reason=None)
 
 
 @_on("step.blocked")
-def _blocked(state: State, seq: int, payload: _Payload) -> None:
+def _blocked(state: State, _seq: int, payload: _Payload) -> None:
     step, reason = _step(state, payload), _optional_text(payload, "reason")
-    _change(state, seq, step, status="blocked", blocked_reason=reason)
+    _change(state, step, status="blocked", blocked_reason=reason)
 
 
 @_on("step.unblocked")
-def _unblocked(state: State, seq: int, payload: _Payload) -> None:
-    _change(state, seq, _step(state, payload), status="open", blocked_reason=None)
+def _unblocked(state: State, _seq: int, payload: _Payload) -> None:
+    _change(state, _step(state, payload), status="open", blocked_reason=None)
 
 
 @_on("step.deleted")

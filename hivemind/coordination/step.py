@@ -132,7 +132,7 @@ _NO_META: Mapping[str, Any] = MappingProxyType({})
 
 @frozen
 class Step:
-    """One step of a task, as the journal up to `changed_seq` has made it.
+    """One step of a task, as the journal has made it.
 
     `position` counts from 1 within the task and orders its steps; `revision` goes up by one with each change.
     `confirmed` are the checkpoints that were verified, `linked` those that a note or a receipt names; `warnings` are
@@ -153,8 +153,6 @@ class Step:
     evidence: tuple[Receipt, ...] = ()
     warnings: tuple[str, ...] = ()
     blocked_reason: str | None = None
-    added_seq: int = 0
-    changed_seq: int = 0
     meta: Mapping[str, Any] = field(default_factory=lambda: _NO_META, hash=False)
 
     @property

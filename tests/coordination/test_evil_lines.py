@@ -51,5 +51,5 @@ def test_an_event_with_any_value_in_any_field_stops_nobody(tmp_path: Path, kind:
     again = Journal(tmp_path, durable=False)
     assert again.fingerprint() == seen
     again.append("x.y")
-    (tmp_path / "snapshot-5.json").unlink()
+    (tmp_path / "snapshot-6.json").unlink()
     assert Journal(tmp_path, durable=False).seq == again.seq

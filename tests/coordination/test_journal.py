@@ -302,7 +302,7 @@ def test_a_missing_line_is_refused_also_at_the_end_of_a_segment(tmp_path: Path) 
     first = sorted(tmp_path.glob("*.jsonl"))[0]
     kept = first.read_bytes()
     first.write_bytes(kept[: kept[:-1].rindex(b"\n") + 1])
-    (tmp_path / "snapshot-5.json").unlink()
+    (tmp_path / "snapshot-6.json").unlink()
     with pytest.raises(LogDamaged):
         Journal(tmp_path).append("y")
     with pytest.raises(LogDamaged):
@@ -317,7 +317,7 @@ def test_a_segment_that_is_gone_from_the_middle_is_refused(tmp_path: Path) -> No
     for _ in range(20):
         journal.append("x")
     sorted(tmp_path.glob("*.jsonl"))[1].unlink()
-    (tmp_path / "snapshot-5.json").unlink()
+    (tmp_path / "snapshot-6.json").unlink()
     with pytest.raises(LogDamaged):
         Journal(tmp_path).append("y")
 
@@ -377,7 +377,7 @@ def test_a_snapshot_and_the_log_fold_to_the_same_bytes(tmp_path: Path) -> None:
     journal.append("agent.exited", agent_id="a1")
     expected = journal.fingerprint()
     assert Journal(tmp_path).fingerprint() == expected
-    (tmp_path / "snapshot-5.json").unlink()
+    (tmp_path / "snapshot-6.json").unlink()
     assert Journal(tmp_path).fingerprint() == expected
 
 
@@ -408,7 +408,7 @@ def test_tasks_that_are_over_are_found_as_they_were_wherever_the_state_has_them(
     assert len(Steps(journal).list()) == 1201
     assert Commits(journal, "t599").has("c")
     assert not Commits(journal, "t600").has("c")
-    (tmp_path / "snapshot-5.json").unlink()
+    (tmp_path / "snapshot-6.json").unlink()
     assert Journal(tmp_path, durable=False).fingerprint() == expected
 
 
@@ -423,7 +423,7 @@ def test_a_process_does_not_carry_what_is_over(tmp_path: Path) -> None:
     assert carried() - before < 1500  # of two journals with 3000 each
 
 
-@pytest.mark.shows("file: snapshot-5.json")
+@pytest.mark.shows("file: snapshot-6.json")
 @pytest.mark.parametrize(
     "content", [b"", b"{}", b'{"version":1,"place":[1,1,0,5],"line":"x"}', b"\xff", b"[]", b"null"]
 )
@@ -431,7 +431,7 @@ def test_a_snapshot_that_is_damaged_is_not_read(tmp_path: Path, content: bytes) 
     journal = Journal(tmp_path)
     journal.append("agent.started", agent_id="a")
     expected = journal.fingerprint()
-    (tmp_path / "snapshot-5.json").write_bytes(content)
+    (tmp_path / "snapshot-6.json").write_bytes(content)
     assert Journal(tmp_path).fingerprint() == expected
 
 
@@ -453,7 +453,7 @@ def test_segments_follow_each_other_and_a_snapshot_is_written_on_the_way(tmp_pat
     assert len(there) == 3
     assert [path.name for path in there][-1] == "journal.jsonl"
     assert all(path.stat().st_size >= 500 for path in there[:-1])
-    assert (tmp_path / "snapshot-5.json").exists()
+    assert (tmp_path / "snapshot-6.json").exists()
     assert Journal(tmp_path, segment_bytes=7).append("x").seq == 51
     assert [event.seq for event in journal.read()] == list(range(1, 52))
 
