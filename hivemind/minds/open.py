@@ -10,7 +10,7 @@ from hivemind.errors import UserError
 from hivemind.minds.mind import Mind
 from hivemind.minds.patience import Patience
 
-__all__ = ["is_language_model", "open_mind", "warm_mind"]
+__all__ = ["open_mind", "warm_mind"]
 
 _PROVIDERS = ("anthropic", "openai", "google", "ollama", "openai-compatible")
 KINDS = (
@@ -56,11 +56,6 @@ def open_mind(
     if kind == "mcp" and argument is None:
         raise UserError("the mind mcp is a program outside, which joins by itself", mend="hivemind mcp --agent NAME")
     raise UserError(f"unknown mind {name!r}", mend=f"known minds: {', '.join(KINDS)}")
-
-
-def is_language_model(name: str | Mapping[str, Any]) -> bool:
-    """Whether `name` names a language model, whose requests cost something."""
-    return _split(name)[0] in _PROVIDERS
 
 
 def warm_mind(name: str | Mapping[str, Any]) -> None:

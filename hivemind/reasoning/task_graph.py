@@ -107,11 +107,10 @@ class TaskGraph:
         with self._opened():
             return tuple(self._history.state(self.branch).notes)
 
-    def traces(self, last: int | None = None) -> Sequence[Trace]:
-        """The trace of the branch, oldest first; with `last`, only that many of the newest."""
+    def traces(self) -> Sequence[Trace]:
+        """The trace of the branch, oldest first."""
         with self._opened():
-            traces = self._history.state(self.branch).traces
-            return tuple(traces if last is None else traces[max(0, len(traces) - last) :])
+            return tuple(self._history.state(self.branch).traces)
 
     # -- writing -----------------------------------------------------------------------------------------------
 
