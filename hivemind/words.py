@@ -1,8 +1,10 @@
-"""Which words of a question say what it is about; a duration in words."""
+"""Which words of a question say what it is about; a duration, and any value, in words."""
 
 from __future__ import annotations
 
-__all__ = ["GENERIC_WORDS", "STOP_WORDS", "duration"]
+__all__ = ["GENERIC_WORDS", "STOP_WORDS", "duration", "shown"]
+
+_SHOWN = 60
 
 
 def duration(seconds: float) -> str:
@@ -11,6 +13,15 @@ def duration(seconds: float) -> str:
         if seconds >= 2 * size:
             return f"{int(seconds // size)} {unit}"
     return f"{int(max(0.0, seconds))} s"
+
+
+def shown(value: object) -> str:
+    """A value within a sentence: short, whatever it is."""
+    try:
+        said = repr(value)
+    except ValueError:  # a whole number of thousands of digits
+        return f"a {type(value).__name__}"
+    return said if len(said) <= _SHOWN else said[:_SHOWN] + "…"
 
 
 STOP_WORDS = frozenset(

@@ -29,7 +29,6 @@ from hivemind.documents.node import (
     check_share,
     check_text,
     check_whole,
-    shown,
 )
 from hivemind.documents.passages import BACKLOG, Passage
 from hivemind.documents.progress import known_by_meaning
@@ -42,6 +41,7 @@ from hivemind.embedding import Embedder, EmbedderUnavailable
 from hivemind.fs.database import Database, DatabaseOwner
 from hivemind.search import Engine, Meanings, Query
 from hivemind.tokens import count_tokens
+from hivemind.words import shown
 
 __all__ = ["Docmem"]
 

@@ -26,12 +26,12 @@ from hivemind.documents.node import (
     check_id,
     check_text,
     node_hash,
-    shown,
     tags_in,
 )
 from hivemind.frozen import frozen
 from hivemind.fs import reached
 from hivemind.masking import mask
+from hivemind.words import shown
 
 __all__ = [
     "LARGEST", "Draft", "Edit", "Version", "Where", "copy", "free_order", "history", "move", "park", "restore",

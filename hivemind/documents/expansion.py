@@ -11,9 +11,10 @@ from operator import attrgetter
 from typing import Literal
 
 from hivemind.documents import tree
-from hivemind.documents.node import DocmemError, Node, shown
+from hivemind.documents.node import DocmemError, Node
 from hivemind.documents.summaries import is_summary, summary_ids
 from hivemind.frozen import frozen
+from hivemind.words import shown
 
 __all__ = ["By", "Interior", "Resolution", "expand", "without_interior"]
 

@@ -13,12 +13,13 @@ from typing import Any, NamedTuple
 from hivemind.errors import UserError
 from hivemind.frozen import frozen
 from hivemind.masking import mask
+from hivemind.words import shown
 
 __all__ = [
     "COLUMNS", "Context", "CycleError", "DamagedError", "DocmemError", "MissingLibraryError", "Node", "NodeGoneError",
     "NodeNotFoundError", "OptimisticLockError", "ReadonlyError", "UnwritableError", "check_context", "check_flag",
     "check_id", "check_path", "check_share", "check_text", "check_whole", "is_utf8", "js_number", "node_hash",
-    "shown", "tags_in", "uncitable", "without_tags",
+    "tags_in", "uncitable", "without_tags",
 ]  # fmt: skip
 
 
@@ -139,15 +140,6 @@ def check_path(path: str | os.PathLike[str]) -> str:
     if not is_utf8(name):
         raise uncitable(name)
     return os.path.realpath(name)
-
-
-def shown(value: object) -> str:
-    """A value within a sentence, shortened."""
-    try:
-        text = repr(value)
-    except ValueError:  # a number of thousands of digits
-        text = f"a {type(value).__name__}"
-    return text if len(text) <= 60 else text[:57] + "..."
 
 
 # Not after a word character, so that ann@hive is an address and no tag.

@@ -13,10 +13,11 @@ from pydantic import AfterValidator, BaseModel, ConfigDict, Field
 from hivemind.boundary import boundary, checked
 from hivemind.documents.edit import LARGEST, Draft, Edit
 from hivemind.documents.formats.outline import MAX_DEPTH, MAX_PARTS, check
-from hivemind.documents.node import DocmemError, Node, check_context, check_text, shown
+from hivemind.documents.node import DocmemError, Node, check_context, check_text
 from hivemind.errors import UnknownVersion, UserError
 from hivemind.fs import reached
 from hivemind.masking import escaped
+from hivemind.words import shown
 
 __all__ = ["export", "read", "write_entries"]
 

@@ -17,13 +17,13 @@ from hivemind.longterm.errors import EntryInvalid
 from hivemind.longterm.namespace import text_problem
 from hivemind.masking import mask, masked
 from hivemind.search.item import said_by
+from hivemind.words import shown
 
 __all__ = [
     "Draft", "check_between", "check_category", "check_flag", "check_json", "check_key", "check_name", "check_text", "check_time",
     "check_unicode", "check_whole", "digest_of", "draft_of", "shortened",
 ]  # fmt: skip
 
-_SHOWN = 60
 _MOST = 1 << 40  # a whole number beyond means: all there are
 
 
@@ -44,48 +44,39 @@ def check_name(name: str, what: str) -> str:
 def check_text(text: object, what: str) -> str:
     """A text, which may be blank."""
     if not isinstance(text, str):
-        raise EntryInvalid(f"{what} is a text, {_told(text)} is none")
+        raise EntryInvalid(f"{what} is a text, {shown(text)} is none")
     return text
 
 
 def check_whole(number: object, what: str) -> int:
     """A whole number from 0."""
     if isinstance(number, bool) or not isinstance(number, int) or number < 0:
-        raise EntryInvalid(f"{what} is a whole number from 0, {_told(number)} is none")
+        raise EntryInvalid(f"{what} is a whole number from 0, {shown(number)} is none")
     return min(number, _MOST)
 
 
 def check_between(number: object, what: str, least: float, most: float) -> float:
     """A number from `least` to `most`."""
     if isinstance(number, bool) or not isinstance(number, int | float) or not least <= number <= most:
-        raise EntryInvalid(f"{what} is a number from {least:g} to {most:g}, {_told(number)} is none")
+        raise EntryInvalid(f"{what} is a number from {least:g} to {most:g}, {shown(number)} is none")
     return float(number)
 
 
 def check_flag(flag: object, what: str) -> bool:
     """True or False: what only counts as true must not widen a search, or store what was not to be stored."""
     if not isinstance(flag, bool):
-        raise EntryInvalid(f"{what} is True or False, {_told(flag)} is neither")
+        raise EntryInvalid(f"{what} is True or False, {shown(flag)} is neither")
     return flag
 
 
 def check_time(moment: object, what: str) -> int:
     """A time in microseconds since 1970; one without a zone is UTC. It must be one that a datetime in UTC can say."""
     if not isinstance(moment, datetime):
-        raise EntryInvalid(f"{what} is a datetime, {_told(moment)} is none", mend="without a zone it is taken as UTC")
+        raise EntryInvalid(f"{what} is a datetime, {shown(moment)} is none", mend="without a zone it is taken as UTC")
     micros = as_micros(moment)
     if not FIRST <= micros <= LAST:
         raise EntryInvalid(f"{what} is a time that UTC cannot say: {moment.isoformat()}")
     return micros
-
-
-def _told(value: object) -> str:
-    """A value in a message: short, whatever it is."""
-    try:
-        said = repr(value)
-    except ValueError:  # a whole number of thousands of digits
-        return f"a {type(value).__name__}"
-    return said if len(said) <= _SHOWN else said[:_SHOWN] + "…"
 
 
 MAX_TOKENS = 2_048
@@ -182,12 +173,12 @@ def _metadata(metadata: object) -> str:
     return text
 
 
-def check_json(mapping: object, what: str, shown: Callable[[dict[str, Any]], Any] = dict) -> str:
-    """A mapping of names as the text of a JSON object; `shown` is what of it is written. Raises EntryInvalid."""
+def check_json(mapping: object, what: str, written: Callable[[dict[str, Any]], Any] = dict) -> str:
+    """A mapping of names as the text of a JSON object; `written` is what of it is written. Raises EntryInvalid."""
     if not isinstance(mapping, Mapping) or not all(isinstance(name, str) for name in mapping):
         raise EntryInvalid(f"{what} is a JSON object", mend='names are strings, as in {"customer": "Acme"}')
     try:
-        text = json.dumps(shown(dict(mapping)), ensure_ascii=False, allow_nan=False, separators=(",", ":"))
+        text = json.dumps(written(dict(mapping)), ensure_ascii=False, allow_nan=False, separators=(",", ":"))
     except (TypeError, ValueError, RecursionError) as error:
         raise EntryInvalid(f"{what} cannot be said in JSON ({error})") from None
     if _NUL.search(text):
