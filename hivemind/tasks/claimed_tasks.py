@@ -67,7 +67,7 @@ class ClaimedTasks:
         try:
             with self._own(task) as record:
                 if record.parked is not None:
-                    self._records.save(task.path, replace(record, parked=None), agent_id=task.owner)
+                    self._save(task, record, parked=None)
                 self._seal(task)
                 self._records.ending(task.id, end)
                 self._outbox.put("done" if name == _RESULT else "failed", task.id, record, task.notify)
@@ -97,7 +97,7 @@ class ClaimedTasks:
         """Give the task back to the inbox, with its log; where it lies now. Whoever claims it goes on."""
         with self._own(task) as record:
             remove_ends(task.path)
-            self._records.save(task.path, replace(record, parked=None), agent_id=task.owner)
+            self._save(task, record, parked=None)
             reached("tasks.release.ready")
             self._forget(task.id)
             return self._claims.put_back(task.path)
@@ -114,7 +114,7 @@ class ClaimedTasks:
         with self._own(task) as record:
             assert record.claim is not None
             handed = Handed(record.claim.agent, to, role, mask(reason), record.claim.claimed)
-            self._records.save(task.path, replace(record, handed=handed), agent_id=task.owner)
+            self._save(task, record, handed=handed)
             reached("tasks.hand_over.written")
 
     def park(self, task: Task, reason: str, until: datetime | None = None) -> Parked:
@@ -126,14 +126,14 @@ class ClaimedTasks:
                 lasts = until is None or until - parked.since > _SHORT
                 if lasts and "wait_for" not in record.kept:  # its own subtasks, or who judges it
                     self._outbox.put("parked", task.id, record, task.notify, reason)
-                self._records.save(task.path, replace(record, parked=parked), agent_id=task.owner)
+                self._save(task, record, parked=parked)
         return parked
 
     def unpark(self, task: Task) -> None:
         """The task goes on."""
         with self._own(task) as record:
             if record.parked is not None:
-                self._records.save(task.path, replace(record, parked=None), agent_id=task.owner)
+                self._save(task, record, parked=None)
 
     def keep(self, task: Task, name: str, value: Any, *, unpark: bool = False) -> None:
         """Keep a JSON value with the task under a name of the runtime's own (`Task.kept`); None takes it away. With `unpark`
@@ -143,12 +143,15 @@ class ClaimedTasks:
             if value is not None:
                 kept[name] = value
             parked = None if unpark else record.parked
-            self._records.save(task.path, replace(record, kept=kept, parked=parked), agent_id=task.owner)
+            self._save(task, record, kept=kept, parked=parked)
 
     def said(self, task: Task) -> tuple[Said, ...]:
         """All that people have added to a task in hand so far."""
         with self._own(task) as record:
             return record.said
+
+    def _save(self, task: Task, record: TaskRecord, **changes: Any) -> None:
+        self._records.save(task.path, replace(record, **changes), agent_id=task.owner)
 
     def _say(self, folder: Path, text: str, by: str, key: str | None) -> None:
         """Add to the text of a task that has a record: it was claimed, or a program made it. Said again under the same
