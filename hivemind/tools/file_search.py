@@ -79,7 +79,7 @@ def _by_ripgrep(session: Session, top: Place, arguments: SearchFiles) -> Iterato
     """
     if shutil.which(_WORDS[0]) is None:
         raise _NotByRipgrep
-    is_file, fits = top.path.is_file(), path_filter(arguments.glob)
+    is_file, fits = top.path.is_file(), path_filter(top, arguments.glob)
     base = Place(top.base, top.names[:-1]) if is_file else top
     words = [
         *_WORDS,
@@ -98,7 +98,7 @@ def _by_ripgrep(session: Session, top: Place, arguments: SearchFiles) -> Iterato
             names = path.split("/")
             place = Place(base.base, (*base.names, *names))
             shown = arguments.hidden or not any(name.startswith(".") for name in names)  # a glob brings them in
-            if shown and fits(path) and is_readable(session, place.path):
+            if shown and fits(place) and is_readable(session, place.path):
                 yield from _checked(session, place, group, arguments.pattern)
     finally:
         os.close(folder)
@@ -156,9 +156,9 @@ def _checked(
 
 def _texts(session: Session, top: Place, arguments: SearchFiles) -> Iterator[tuple[str, str]]:
     """The text files, each with its name; what is none, or over 4 MiB, is passed over."""
-    fits = path_filter(arguments.glob)
+    fits = path_filter(top, arguments.glob)
     for place in walk(session, top, hidden=arguments.hidden):
-        if fits("/".join(place.names[len(top.names) :]) or place.names[-1]):
+        if fits(place):
             try:
                 text = read_text(session, place)
             except ToolProblem:

@@ -335,10 +335,10 @@ def _listing(result: Mapping[str, Any]) -> str:
 def list_files(session: Session, arguments: ListFiles) -> dict[str, Any]:
     """List the files below a folder of the hive, at most 200."""
     top = readable(session, arguments.path)
-    fits = path_filter(arguments.glob)
+    fits = path_filter(top, arguments.glob)
     names: list[str] = []
     for place in walk(session, top):
-        if not fits("/".join(place.names[len(top.names) :]) or place.names[-1]):
+        if not fits(place):
             continue
         if len(names) == MAX_FOUND:
             return {"files": names, "cut": True}
@@ -351,10 +351,12 @@ def path_pattern(glob: str) -> str:
     return check_pattern(glob if "/" in glob else f"**/{glob}")
 
 
-def path_filter(glob: str | None) -> Callable[[str], bool]:
-    """Whether a path below a folder matches."""
-    pattern = "**" if glob is None else path_pattern(glob)
-    return lambda path: glob is None or overlap(pattern, escape(path))
+def path_filter(top: Place, glob: str | None) -> Callable[[Place], bool]:
+    """Whether a place below a folder, or that is all there is, matches."""
+    if glob is None:
+        return lambda _: True
+    pattern = path_pattern(glob)
+    return lambda place: overlap(pattern, escape("/".join(place.names[len(top.names) :]) or place.names[-1]))
 
 
 def read_text(session: Session, place: Place) -> str:

@@ -11,7 +11,7 @@ from __future__ import annotations
 import os
 import stat
 import unicodedata
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from io import BufferedReader, BytesIO
 from pathlib import Path
@@ -68,7 +68,7 @@ class Place:
 def readable(session: Session, path: str) -> Place:
     """The place, if a tool may read there. Raises UserError."""
     layout = session.hive.layout
-    found = _place(session, path, layout.root, session.hive.config.read_roots(layout))
+    found = _place(session, path)
     found = _archived(layout, found) or found
     tree = _in_worktree(session, path, found)
     if tree is not None and os.path.lexists(tree.path):
@@ -215,7 +215,7 @@ def writable(session: Session, path: str) -> Target:
     layout = session.hive.layout
     task = session.focus.work.task if session.focus.work is not None else None
     written = session.hive.config.written(layout)
-    found = _place(session, path, layout.root, session.hive.config.read_roots(layout))
+    found = _place(session, path)
     if any(_folded(name) in _GITS for name in found.names):
         raise ToolProblem("is what git may take for a repository of its own, and run commands of", where=path)
     tree = _in_worktree(session, path, found)
@@ -266,7 +266,7 @@ def _in_worktree(session: Session, path: str, found: Place) -> Place | None:
     return Place(trees[0].path, found.names)
 
 
-def _place(session: Session, path: str, root: Path, roots: Iterable[Path]) -> Place:
+def _place(session: Session, path: str) -> Place:
     """Where a path begins, and the names in it. Raises ToolProblem that says how to name the place instead."""
     layout = session.hive.layout
     names = [name for name in _checked(path).split("/") if name not in ("", ".")]
@@ -275,9 +275,9 @@ def _place(session: Session, path: str, root: Path, roots: Iterable[Path]) -> Pl
             "has `..` in it", where=path, mend="name it from the hive's folder, such as knowledge/boats.md"
         )
     if not os.path.isabs(path):
-        return Place(root, tuple(names))
+        return Place(layout.root, tuple(names))
     whole = Path("/", *names)
-    above = [one for one in roots if one in _up(whole)]
+    above = [one for one in session.hive.config.read_roots(layout) if one in _up(whole)]
     if above:
         base = max(above, key=lambda one: len(one.parts))
         return Place(base, whole.relative_to(base).parts)
