@@ -22,6 +22,8 @@ from hivemind.tools.tool import Arguments, ToolProblem, tool
 
 __all__ = ["STEP_TOOLS", "ask_person"]
 
+Checkpoint = Literal["criteria", "tests", "security", "perf", "docs"]
+
 
 def ask_person(
     session: Session,
@@ -67,11 +69,11 @@ class ClaimStep(Arguments):
 
 class NoteStep(OfStep):
     text: str
-    checkpoint: Literal["criteria", "tests", "security", "perf", "docs"] | None = None
+    checkpoint: Checkpoint | None = None
 
 
 class VerifyStep(OfStep):
-    checkpoints: list[Literal["criteria", "tests", "security", "perf", "docs"]] = ["criteria", "tests"]
+    checkpoints: list[Checkpoint] = ["criteria", "tests"]
 
 
 _EVIDENCE = "receipts of commands by their ids, as run_command returns them (t.s1#2), or paths of files"

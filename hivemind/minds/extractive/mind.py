@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from hivemind.minds.extractive.plan import plan_steps, questions_in
+from hivemind.minds.extractive.plan import SENTENCE, plan_steps, questions_in
 from hivemind.minds.extractive.quote import Quote, quotes_for
 from hivemind.minds.mind import Action, MindError, Thought, ToolSchema, Turn
 
@@ -15,7 +14,6 @@ __all__ = ["NOTHING_FOUND", "NO_ANSWER", "ExtractiveMind"]
 NOTHING_FOUND = "Nothing relevant was found in knowledge/, the attachments or memory."
 NO_ANSWER = "Nothing in the hive answers this. What comes nearest may help"
 _MOST_STEPS = 1000  # that `plan_steps` takes
-_SENTENCE = re.compile(r"(?<=[.!?])\s+")
 
 
 class ExtractiveMind:
@@ -46,7 +44,7 @@ class ExtractiveMind:
         if schema is not None:
             raise MindError("the extractive mind writes no JSON")
         words: list[str] = []
-        for sentence in _SENTENCE.split(" ".join(text.split())):
+        for sentence in SENTENCE.split(" ".join(text.split())):
             if words and len(words) + len(sentence.split()) > 60:
                 break
             words += sentence.split()[:60]

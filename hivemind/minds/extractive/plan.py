@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import re
 
-__all__ = ["plan_steps", "questions_in"]
+__all__ = ["SENTENCE", "plan_steps", "questions_in"]
 
 _FENCE = re.compile(r"^\s*(```|~~~)")
 _ITEM = re.compile(r"^ {0,3}(?:[-*+]|\d{1,4}[.)])\s+(?:\[[ xX]\]\s+)?(?P<text>\S.*)$")
 _HEADING = re.compile(r"^ {0,3}#{1,6}\s")
-_SENTENCE = re.compile(r"(?<=[.!?])[\"')\]]*\s+")
+SENTENCE = re.compile(r"(?<=[.!?])[\"')\]]*\s+")
+"""What stands between two sentences of a text on one line."""
 
 
 def plan_steps(title: str, text: str) -> list[str]:
@@ -32,7 +33,7 @@ def questions_in(subject: str, text: str) -> list[str]:
         return list(dict.fromkeys(asked))
     if subject.rstrip().endswith("?"):
         return [_squeeze(subject)]
-    first = _SENTENCE.split(_squeeze(text))[0][:200]
+    first = SENTENCE.split(_squeeze(text))[0][:200]
     return [first] if first else []
 
 
@@ -42,7 +43,7 @@ def _items_and_questions(text: str) -> list[str]:
     fenced = False
 
     def close_paragraph() -> None:
-        sentences = _SENTENCE.split(_squeeze(" ".join(paragraph)))
+        sentences = SENTENCE.split(_squeeze(" ".join(paragraph)))
         found.extend(sentence for sentence in sentences if sentence.rstrip("\"')]").endswith("?"))
         paragraph.clear()
 
