@@ -112,7 +112,7 @@ class EmbedderConfig(_Strict):
 
     url: str = Field(pattern=r"^https?://[^/\s]")
     model: str = Field(min_length=1)
-    dimension: int = Field(ge=1, le=65_536)
+    dimension: int = Field(ge=1, le=65_536, strict=True)
     key_env: str | None = None
 
 

@@ -12,9 +12,6 @@ from hivemind.errors import UserError
 
 __all__ = ["open_embedder"]
 
-_KEYS = {"url", "model", "key_env", "dimension"}
-_KNOWN = "auto, none, minilm, hashing, or {url, model, dimension, key_env}"
-
 
 def open_embedder(spec: str | Mapping[str, Any] = "auto", *, shared: bool = False) -> Embedder | None:
     """The embedder that `spec` names, or None for `none`, and for `auto` where the extra `embed` is not installed.
@@ -30,23 +27,18 @@ def open_embedder(spec: str | Mapping[str, Any] = "auto", *, shared: bool = Fals
     if spec == "hashing":
         return HashingEmbedder()
     if spec not in ("auto", "minilm"):
-        raise UserError(f"unknown embedder {spec!r}", mend=f"known: {_KNOWN}")
+        raise UserError(
+            f"unknown embedder {spec!r}", mend="known: auto, none, minilm, hashing, or {url, model, dimension, key_env}"
+        )
     if not shared or not is_installed():
         return MiniLM()
     return SharedEmbedder(users_folder(), "minilm", MiniLM.name, MiniLM.dimension)
 
 
 def _endpoint(spec: Mapping[str, Any]) -> Embedder:
-    from hivemind.embedding.endpoint import EndpointEmbedder  # late: it brings the standard library's HTTP
+    from hivemind.config import EmbedderConfig  # late: few hives have one
+    from hivemind.embedding.endpoint import EndpointEmbedder
+    from hivemind.frontmatter import Parsed, validate
 
-    unknown = sorted(set(spec) - _KEYS)
-    if unknown or not isinstance(spec.get("url"), str) or not isinstance(spec.get("model"), str):
-        what = f"unknown key {unknown[0]!r}" if unknown else "url and model are texts that must be there"
-        raise UserError(f"embedder: {what}", mend=f"known: {_KNOWN}")
-    dimension = spec.get("dimension")
-    if not isinstance(dimension, int) or isinstance(dimension, bool) or dimension < 1:
-        raise UserError("embedder: dimension is a number of 1 or more", mend="say what the model gives, e.g. 1536")
-    key_env = spec.get("key_env")
-    if key_env is not None and not isinstance(key_env, str):
-        raise UserError("embedder: key_env is the name of a variable of the environment")
-    return EndpointEmbedder(spec["url"], spec["model"], dimension, key_env=key_env)
+    told = validate(EmbedderConfig, Parsed(dict(spec), {}, "embedder"))
+    return EndpointEmbedder(told.url, told.model, told.dimension, key_env=told.key_env)
