@@ -8,11 +8,11 @@ from dataclasses import field
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, field_validator
+from pydantic import BeforeValidator, ConfigDict, Field, field_validator
 
 from hivemind.boundary import boundary, read_input
 from hivemind.errors import UserError
-from hivemind.frontmatter import MAX_BYTES, parse, validate
+from hivemind.frontmatter import MAX_BYTES, StrictModel, parse, validate
 from hivemind.frozen import frozen
 from hivemind.layout import EXCHANGE, HUMAN, POSTMASTER, Layout
 from hivemind.names import check_name, is_name
@@ -49,13 +49,7 @@ TAKEN = {
 """Names that no agent may have, and whose each is."""
 
 
-class _Strict(BaseModel):
-    """Its validator is built when something is validated: as a default stands what `model_construct` makes, without one."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True, defer_build=True)
-
-
-class RootConfig(_Strict):
+class RootConfig(StrictModel):
     """A folder outside the hive that its agents may read, and write if it says so. A git repository with `worktree` is
     worked on in a worktree of each task's own, and never written itself."""
 
@@ -72,7 +66,7 @@ def _as_root(value: Any) -> Any:
     return {"path": value} if isinstance(value, str) else value
 
 
-class TokenBudget(_Strict):
+class TokenBudget(StrictModel):
     tokens: int | None = Field(None, ge=0)
     money: float | None = Field(None, ge=0)
 
@@ -89,7 +83,7 @@ class DayTokenBudget(TokenBudget):
     tokens: int | None = Field(50_000_000, ge=0)
 
 
-class BudgetConfig(_Strict):
+class BudgetConfig(StrictModel):
     """What an agent may use up: for a task with its subtasks, and per day, in tokens and in money (the currency of its price
     list)."""
 
@@ -97,7 +91,7 @@ class BudgetConfig(_Strict):
     day: TokenBudget = TokenBudget.model_construct()
 
 
-class SharedBudgetConfig(_Strict):
+class SharedBudgetConfig(StrictModel):
     """What all agents of a hive may use up together, per day."""
 
     day: DayTokenBudget = DayTokenBudget.model_construct()
@@ -107,7 +101,7 @@ def _or_default(value: Any) -> Any:
     return {} if value is None else value
 
 
-class EmbedderConfig(_Strict):
+class EmbedderConfig(StrictModel):
     """An endpoint that takes OpenAI's embeddings requests; the key is in the environment under the name `key_env`."""
 
     url: str = Field(pattern=r"^https?://[^/\s]")
@@ -116,14 +110,14 @@ class EmbedderConfig(_Strict):
     key_env: str | None = None
 
 
-class MailConfig(_Strict):
+class MailConfig(StrictModel):
     """What becomes of a letter from an address that the hive does not know: a person is shown it, it bounces, or an agent
     answers it. What goes to such an address is left in the mailbox `human`: the hive sends nothing out."""
 
     unknown_sender: Literal["needs_you", "bounce", "answer"] = "needs_you"
 
 
-class PriceConfig(_Strict):
+class PriceConfig(StrictModel):
     """What a million tokens cost: `in`, those that are sent; `out`, those that are answered; `cached`, those that are sent
     and read from the provider's cache (default: a tenth of `in`); `written`, those that it writes there (default: a quarter
     more than `in`)."""
@@ -151,7 +145,7 @@ def _as_seconds(value: Any) -> Any:
 _Seconds = Annotated[float | None, BeforeValidator(_as_seconds)]
 
 
-class WebhookConfig(_Strict):
+class WebhookConfig(StrictModel):
     """Where a POST request goes for each notification; it is signed with the secret in the environment under `secret_env`, as
     Standard Webhooks has it."""
 
@@ -159,7 +153,7 @@ class WebhookConfig(_Strict):
     secret_env: str | None = None
 
 
-class NotifyConfig(_Strict):
+class NotifyConfig(StrictModel):
     """Of which ends of people's tasks they are told, and how: by a letter to `human`, a program, a webhook."""
 
     events: Annotated[tuple[Literal["done", "failed", "parked"], ...], BeforeValidator(_as_list)] = ("failed",)
@@ -168,13 +162,13 @@ class NotifyConfig(_Strict):
     webhook: WebhookConfig | None = None
 
 
-class McpConfig(_Strict):
+class McpConfig(StrictModel):
     """Members from outside. `return_after`: seconds after which the tasks of one that has left go back; None: never."""
 
     return_after: _Seconds = Field(600.0, ge=0)
 
 
-class RetentionConfig(_Strict):
+class RetentionConfig(StrictModel):
     """After how long what is over is moved to the dated archives: seconds, or `90d`; None: never. Nothing is deleted."""
 
     tasks: _Seconds = Field(None, ge=0)
@@ -186,7 +180,7 @@ class RetentionConfig(_Strict):
         return any(age is not None for age in (self.tasks, self.mail, self.journal))
 
 
-class LimitsConfig(_Strict):
+class LimitsConfig(StrictModel):
     """Limits of one command that an agent runs."""
 
     wall_s: float = Field(600, gt=0)
@@ -195,7 +189,7 @@ class LimitsConfig(_Strict):
     output_bytes: int = Field(1_048_576, gt=0)
 
 
-class AgentConfig(_Strict):
+class AgentConfig(StrictModel):
     """One agents/<agent>.yaml. Defaults for any key can be set under `agents:` in hive.yaml."""
 
     role: str | None = None
@@ -247,7 +241,7 @@ def _named(value: str, what: str) -> str:
         raise ValueError(str(error)) from None
 
 
-class HiveConfig(_Strict):
+class HiveConfig(StrictModel):
     """hive.yaml. Times are in the unit that the name says, sizes in bytes."""
 
     version: Literal[1] = 1
@@ -356,7 +350,7 @@ def load_hive(layout: Layout) -> HiveConfig:
         return config
 
 
-class _Defaults(_Strict):
+class _Defaults(StrictModel):
     model_config = ConfigDict(extra="ignore")
     agents: AgentConfig
 

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import yaml
-from pydantic import BaseModel, ValidationError
+from pydantic import BaseModel, ConfigDict, ValidationError
 
 from hivemind.boundary import boundary
 from hivemind.errors import UserError
@@ -17,7 +17,7 @@ from hivemind.frozen import frozen
 if TYPE_CHECKING:
     from pydantic_core import ErrorDetails
 
-__all__ = ["MAX_BYTES", "Parsed", "instead_of", "parse", "split", "validate"]
+__all__ = ["MAX_BYTES", "Parsed", "StrictModel", "instead_of", "parse", "split", "validate"]
 
 MAX_BYTES = 256 * 1024
 _MAX_DEPTH = 64
@@ -26,6 +26,13 @@ _END = re.compile(r"^(?:---|\.\.\.)[ \t]*(?:\r?\n|\Z)", re.MULTILINE)
 _Loader: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 _M = TypeVar("_M", bound=BaseModel)
 Path = tuple[str | int, ...]
+
+
+class StrictModel(BaseModel):
+    """A form in which an unknown key is an error. Its validator is built when something is validated: as a default stands what
+    `model_construct` makes, without one."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True, defer_build=True)
 
 
 @frozen

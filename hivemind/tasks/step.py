@@ -9,10 +9,11 @@ from contextlib import suppress
 from datetime import UTC, date, datetime, time
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, model_validator
+from pydantic import BaseModel, BeforeValidator, Field, model_validator
 
 from hivemind.boundary import Unreadable, boundary
 from hivemind.errors import UserError
+from hivemind.frontmatter import StrictModel
 from hivemind.names import check_name
 from hivemind.tasks.task import StepKind, TaskStep
 
@@ -91,10 +92,8 @@ Agent = Annotated[str, BeforeValidator(named("agent name"))]
 Proof = Literal["off", "warn", "require"]
 
 
-class Strict(BaseModel):
-    """A form in which an unknown key is an error and a key with nothing after it counts as left out."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True, defer_build=True)
+class Strict(StrictModel):
+    """One in which a key with nothing after it counts as left out."""
 
     @model_validator(mode="before")
     @classmethod

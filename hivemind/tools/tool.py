@@ -10,11 +10,11 @@ from collections.abc import Callable, Container, Mapping
 from functools import cache
 from typing import Any, ClassVar
 
-from pydantic import BaseModel, ConfigDict, ValidationError, model_validator
+from pydantic import ValidationError, model_validator
 
 from hivemind.boundary import boundary
 from hivemind.errors import HivemindError, UserError, mend_of
-from hivemind.frontmatter import instead_of
+from hivemind.frontmatter import StrictModel, instead_of
 from hivemind.frozen import frozen
 from hivemind.masking import masked
 from hivemind.minds import ToolSchema
@@ -63,10 +63,8 @@ _BY_TOOL = {
 """What shows a mind what those commands show a person."""
 
 
-class Arguments(BaseModel):
+class Arguments(StrictModel):
     """The arguments of a tool; unknown ones are refused, so that a slip is seen."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True, defer_build=True)
 
     @model_validator(mode="before")
     @classmethod

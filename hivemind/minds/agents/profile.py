@@ -15,11 +15,11 @@ from pathlib import Path
 from string import Template
 from typing import Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import Field
 
 from hivemind.boundary import Unreadable, boundary
 from hivemind.errors import UserError
-from hivemind.frontmatter import Parsed, parse, validate
+from hivemind.frontmatter import Parsed, StrictModel, parse, validate
 from hivemind.frozen import frozen
 from hivemind.minds.mind import Usage
 
@@ -31,11 +31,7 @@ _Paths = str | list[str]
 _TEXTS = ("session", "text", "piece", "tool", "id", "result", "part", "approval", "problem")
 
 
-class _Strict(BaseModel):
-    model_config = ConfigDict(extra="forbid", frozen=True, defer_build=True)
-
-
-class AgentProgram(_Strict):
+class AgentProgram(StrictModel):
     """`mind: {agent: codex, …}` in an agent's file. `env`: names of variables that are passed on to the program; `login`: it uses
     the person's own home and login instead of a key; `quiet_s`: it is ended when it prints nothing for so long."""
 
@@ -50,7 +46,7 @@ class AgentProgram(_Strict):
     quiet_s: float = Field(900, gt=0)
 
 
-class _UsageOf(_Strict):
+class _UsageOf(StrictModel):
     tokens_in: _Paths = []
     tokens_out: _Paths = []
     cached: _Paths = []
@@ -58,7 +54,7 @@ class _UsageOf(_Strict):
     money: _Paths = []
 
 
-class _Rule(_Strict):
+class _Rule(StrictModel):
     """What a line means where all of `when` holds. Values are paths into the line's JSON; `=text` stands for itself, and with
     `each` the rule is applied to each element of that list, which is `one`."""
 
@@ -100,7 +96,7 @@ class Line:
     problem: str | None = None
 
 
-class Profile(_Strict):
+class Profile(StrictModel):
     """How one program is run. `words` are its arguments, of which `$resume`, `$session`, `$model` and `$args` stand for any
     number; `files` are written before it is started; `home` is the variable that names its private home; `hive_tools` is a
     pattern of the names that it has for the hive's own tools. With `usage_of: session` it counts on from run to run."""
