@@ -34,6 +34,7 @@ from hivemind.fs.lines import (
     whole_end,
 )
 from hivemind.fs.locks import lock, try_lock, unlock
+from hivemind.fs.paths import names_in
 from hivemind.fs.records import as_line
 from hivemind.layout import month_of
 
@@ -649,8 +650,8 @@ class Log:
         pattern = re.compile(rf"{re.escape(stem)}-(\d{{12,}}){re.escape(suffix)}")
         found: dict[int, str] = {}
         months = os.path.join(folder, _ARCHIVE)
-        for place in (folder, *(os.path.join(months, month) for month in _names_in(months))):
-            for one in _names_in(place):
+        for place in (folder, *(os.path.join(months, month) for month in sorted(names_in(months), reverse=True))):
+            for one in sorted(names_in(place), reverse=True):
                 if fits := pattern.fullmatch(one):
                     found.setdefault(int(fits[1]), os.path.join(place, one))
         return sorted(found.items())
@@ -777,13 +778,6 @@ def _status(path: str) -> os.stat_result | None:
         return os.stat(path)
     except FileNotFoundError:
         return None
-
-
-def _names_in(folder: str) -> list[str]:
-    try:
-        return sorted(os.listdir(folder), reverse=True)
-    except (FileNotFoundError, NotADirectoryError):
-        return []
 
 
 def _identity(status: os.stat_result) -> _Identity:

@@ -10,7 +10,16 @@ from pathlib import Path
 
 from hivemind.errors import UserError
 
-__all__ = ["OutsideError", "file_below", "folder_below", "folder_inside", "free_place", "inside", "open_inside"]
+__all__ = [
+    "OutsideError",
+    "file_below",
+    "folder_below",
+    "folder_inside",
+    "free_place",
+    "inside",
+    "names_in",
+    "open_inside",
+]
 
 _FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 
@@ -109,6 +118,14 @@ def _open_regular(name: str, folder: int, where: str | os.PathLike[str]) -> int:
         os.close(file)
         raise UserError("is no regular file", where=where)
     return file
+
+
+def names_in(folder: str | os.PathLike[str]) -> list[str]:
+    """The names in a folder; none where there is no folder."""
+    try:
+        return os.listdir(folder)
+    except (FileNotFoundError, NotADirectoryError):
+        return []
 
 
 def free_place(place: Path) -> Path:

@@ -15,6 +15,7 @@ from typing import Any, Literal
 
 from hivemind.coordination import Receipt, Step, StepLease, StepLeaseHeld
 from hivemind.errors import HivemindError, UserError
+from hivemind.fs.paths import names_in
 from hivemind.layout import HUMAN
 from hivemind.mail import Message
 from hivemind.masking import mask, masked
@@ -29,7 +30,7 @@ from hivemind.taskrun.trail import Trail
 from hivemind.taskrun.waits import Parking, StepWaits, TaskWait, has_come
 from hivemind.taskrun.worktree import Worktrees
 from hivemind.tasks import FILES, Said, Task, TaskStep
-from hivemind.tasks.folder import open_log
+from hivemind.tasks.folder import ATTEMPTS, open_log
 
 __all__ = ["TaskRun"]
 
@@ -57,7 +58,7 @@ class TaskRun:
         self.handed: str | None = None
         self._account = Account()
         self.wait = TaskWait.of(self._kept.get("wait_for"))
-        self.attempt = _attempt_of(task)
+        self.attempt = 1 + sum(name.isdecimal() for name in names_in(task.path / ATTEMPTS))
         self.worktrees = Worktrees(hive, self.task, agent, self.attempt, partial(self.keep, "worktrees"))
         self._said = len(task.said)
 
@@ -429,8 +430,7 @@ class TaskRun:
             *(path.name for path in self.task.attachments),
             *(os.path.basename(one) for each in found for one in each.files),
         }
-        there = os.listdir(self.task.files) if self.task.files.is_dir() else ()
-        made = sorted(name for name in there if not name.startswith(".") and name not in told)
+        made = sorted(name for name in names_in(self.task.files) if not name.startswith(".") and name not in told)
         shown = [f"* `{FILES}/{name}`" for name in made[:_FILES_SHOWN]]
         more = [f"* … and {len(made) - len(shown)} more"] if len(made) > len(shown) else []
         return ["## Files", "", *shown, *more, ""] if made else []
@@ -505,11 +505,3 @@ class TaskRun:
             self.trail.save()
         except (HivemindError, OSError) as error:
             _log.warning("task %s: graph.json could not be written: %s", self.task.id, error)
-
-
-def _attempt_of(task: Task) -> int:
-    """Which try at a task this is: 1, and one more for each that ended."""
-    try:
-        return 1 + sum(name.isdecimal() for name in os.listdir(task.path / "attempts"))
-    except FileNotFoundError:
-        return 1

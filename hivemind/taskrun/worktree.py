@@ -10,7 +10,6 @@ import contextlib
 import itertools
 import json
 import logging
-import os
 import shutil
 from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import asdict, replace
@@ -20,6 +19,7 @@ from typing import Any
 from hivemind import fs
 from hivemind.boundary import boundary
 from hivemind.errors import HivemindError, UserError
+from hivemind.fs.paths import names_in
 from hivemind.layout import Layout
 from hivemind.masking import mask
 from hivemind.presence.parts import Parts
@@ -251,7 +251,7 @@ def check_repository(root: Path) -> None:
 def put_away_ended(hive: Parts, *tasks: str) -> None:
     """The same for these tasks, or all, that are over. What cannot be put away now is a finding of the doctor's."""
     layout = hive.layout
-    for task in tasks or (sorted(os.listdir(layout.worktrees)) if layout.worktrees.is_dir() else ()):
+    for task in tasks or sorted(names_in(layout.worktrees)):
         try:
             if not hive.tasks.is_open(task):
                 put_away(layout, hive.config.worktree_roots(layout), task)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
@@ -10,6 +9,7 @@ from pathlib import Path
 from hivemind.errors import UnknownVersion, UserError
 from hivemind.fs import Log
 from hivemind.fs.check import Aside, Finding
+from hivemind.fs.paths import names_in
 from hivemind.layout import Layout
 from hivemind.tasks.folder import open_log
 from hivemind.tasks.inbox import NOT_OURS, is_ours
@@ -25,7 +25,7 @@ def check_folders(layout: Layout) -> Iterator[Finding]:
         if not is_ours(path):
             yield Finding(path, NOT_OURS, f"chmod -R a+rwX {path}")
     for place in (layout.active, layout.done, layout.failed):
-        for name in sorted(os.listdir(place)) if place.is_dir() else ():
+        for name in sorted(names_in(place)):
             path = place / name
             if name.startswith(".") or name.lower() == "readme.md":
                 continue

@@ -15,6 +15,7 @@ from hivemind.errors import UserError
 from hivemind.fs import Log, fsync_folder, make_folder, move, reached, write
 from hivemind.fs.doorbell import ring
 from hivemind.fs.locks import lock, try_lock
+from hivemind.fs.paths import names_in
 from hivemind.layout import HUMAN, Layout, archived_places
 from hivemind.names import MAX_LENGTH
 from hivemind.tasks.form import TextReader, Written, is_yaml, read_text
@@ -115,14 +116,6 @@ def _source(build: Path) -> str | None:
     except UserError:  # cut off by the power: then the drop's name stands on what is in it
         return next((name for name in names_in(build) if name != RECORD), None)
     return None if record is None else record.source or None
-
-
-def names_in(folder: Path) -> list[str]:
-    """The names in a folder; none where there is no folder."""
-    try:
-        return os.listdir(folder)
-    except (FileNotFoundError, NotADirectoryError):
-        return []
 
 
 def _with_number(name: str, number: int) -> str:
@@ -290,8 +283,7 @@ def set_aside(folder: Path, *, durable: bool, before: Callable[[], object] | Non
 
 def _attempt(attempts: Path) -> int:
     """The number of the attempt to set aside: the last one if a crash left it without its end, else the next."""
-    numbers = [int(name) for name in os.listdir(attempts) if name.isdecimal()] if attempts.is_dir() else []
-    last = max(numbers, default=0)
+    last = max((int(name) for name in names_in(attempts) if name.isdecimal()), default=0)
     open_still = (attempts / str(last)).is_dir() and not any(
         os.path.lexists(attempts / str(last) / name) for name in ENDS
     )

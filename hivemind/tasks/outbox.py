@@ -22,6 +22,7 @@ from pydantic import AfterValidator, AwareDatetime
 from hivemind.boundary import Unreadable
 from hivemind.frozen import frozen
 from hivemind.fs import DamagedRecord, load_value, make_folder, save_value, set_aside
+from hivemind.fs.paths import names_in
 from hivemind.layout import HUMAN, Layout
 from hivemind.names import check_name
 from hivemind.tasks.record import TaskRecord
@@ -71,10 +72,7 @@ class Outbox:
         return len(self._names())
 
     def _names(self) -> list[str]:
-        try:
-            return sorted(name for name in os.listdir(self._layout.outbox) if _NAME.fullmatch(name))
-        except FileNotFoundError:
-            return []
+        return sorted(filter(_NAME.fullmatch, names_in(self._layout.outbox)))
 
     def waiting(self) -> list[Notice]:
         """What is still to be told, oldest first. A record that cannot be read is set aside."""

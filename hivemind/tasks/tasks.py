@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import builtins
 import math
-import os
 import threading
 import time
 from collections.abc import Callable, Collection, Container, Iterator, Mapping
@@ -16,6 +15,7 @@ from typing import Any, Literal
 from hivemind.coordination import Journal
 from hivemind.errors import UserError
 from hivemind.fs import CrashCount, Lock, is_settled, make_folder, move, open_watcher, reached, write
+from hivemind.fs.paths import names_in
 from hivemind.layout import HUMAN, Layout
 from hivemind.masking import harmless, mask
 from hivemind.names import check_name
@@ -162,7 +162,7 @@ class Tasks(Adding, ClaimedTasks, Listing):
         """Put back what a person was cancelling when the command was killed: nobody else goes on with that."""
         folder = self.layout.claimed / HUMAN
         lock = self._persons()
-        if folder.is_dir() and os.listdir(folder) and lock.acquire(wait=False):
+        if names_in(folder) and lock.acquire(wait=False):
             try:
                 self._claims.reclaim(HUMAN)
             finally:
