@@ -41,10 +41,6 @@ def event_line(event: Mapping[str, Any]) -> str:
     return f"{event.get('seq'):>6}  {one_line(str(event.get('kind'))):18} {said(payload)}".rstrip()
 
 
-def _hive_and_event(record: dict[str, Any]) -> str:
-    return f"{one_line(record.pop('hive')):12} {event_line(record)}"
-
-
 def said(fields: Mapping[str, Any]) -> str:
     """`key=value …`, a value in quotes where it could be taken for more than one."""
     return "  ".join(f"{one_line(str(key))}={_value(value)}" for key, value in fields.items() if value is not None)
@@ -113,7 +109,7 @@ def log(
 
             records, tell = (
                 events_of_all(opened.enter_context(open_exchange(hive.layout)), follow=follow),
-                _hive_and_event,
+                lambda record: f"{one_line(record.pop('hive')):12} {event_line(record)}",
             )
         elif agent is not None:
             from hivemind.presence.agent_log import AgentLog

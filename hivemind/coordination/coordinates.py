@@ -51,7 +51,8 @@ class Coordinates:
             held = None if who is None or named is not None else _in_focus(state, who)
             owner = named if held is None else held.task
             if held is None or held.status != "open" or step == FOCUS:
-                held = None if owner is None else _first_open(state, owner)
+                steps = () if owner is None else state.steps_of(owner)
+                held = next((one for one in steps if one.status == "open"), None)
             return Place(self.workspace, owner, None if held is None else held.id, at)
 
         return self._journal.view(look)
@@ -62,10 +63,6 @@ def _in_focus(state: State, who: str) -> Step | None:
     held = filter(None, map(state.lease, state.held.get(who, ())))
     newest = max(held, key=lambda lease: lease.acquired_seq, default=None)
     return None if newest is None else state.step(newest.step_id)
-
-
-def _first_open(state: State, task: str) -> Step | None:
-    return next((one for one in state.steps_of(task) if one.status == "open"), None)
 
 
 def _own_step(state: State, task: str | None, step_id: str) -> tuple[str, str]:

@@ -150,14 +150,10 @@ def _is_rebuilt(store: Restorable) -> bool:
     with suppress(_Undone, store.database.schema.damage):
         with store.database.write():
             store.rebuild()
-            _undo_if(store.check())
+            if store.check():
+                raise _Undone
         return True
     return False
-
-
-def _undo_if(left: list[str]) -> None:
-    if left:
-        raise _Undone
 
 
 def _alone(path: Path, locks: Sequence[str]) -> ExitStack:

@@ -189,11 +189,7 @@ class _Part:
         self._room -= len(line)
 
 
-def _wrote(result: Mapping[str, Any]) -> str:
-    return f"wrote {result['path']}, {result['bytes']:,} bytes"
-
-
-@tool(text=_wrote)
+@tool(text=lambda result: f"wrote {result['path']}, {result['bytes']:,} bytes")
 def write_file(session: Session, arguments: WriteFile) -> dict[str, Any]:
     """Write a whole text file, into the task's folder unless the path says knowledge/… or a root open for writing."""
     target = writable(session, arguments.path)

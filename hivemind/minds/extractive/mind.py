@@ -51,11 +51,6 @@ class ExtractiveMind:
         return " ".join(words)
 
 
-def _last_result(turn: Turn, tool: str) -> Mapping[str, Any] | None:
-    """What the newest use of `tool` in the turn before gave, or None if it was not used."""
-    return next((one.value for one in reversed(turn.before) if one.call.tool == tool), None)
-
-
 def _found_for(turn: Turn, question: str) -> list[Mapping[str, Any]]:
     """What was recalled for one question, of files and of memory, best first."""
     mine = [entry for entry in turn.found if question in entry["metadata"].get("answers", {})]
@@ -85,7 +80,7 @@ def _about_step(turn: Turn) -> Thought:
 
 
 def _run(turn: Turn, step: str, finish: Action) -> Thought:
-    last = _last_result(turn, "run_command")
+    last = next((one.value for one in reversed(turn.before) if one.call.tool == "run_command"), None)
     if last is not None and last.get("step") == step and last.get("exit_status") not in (0, None):
         how = f"ended with status {last['exit_status']}"
         if last.get("stopped"):
