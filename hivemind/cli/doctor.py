@@ -57,7 +57,7 @@ def _lines(treated: Sequence[Treated], left: Sequence[Treated], fix: bool) -> It
         yield f"         {mend}"
     if not left:
         litter = sum(one.finding.note and one.finding.fix is not None and one.done is None for one in treated)
-        yield f"The hive is healthy.{f' hivemind doctor --fix tidies away {litter} leftovers.' if litter else ''}"
+        yield f"The hive is healthy.{f' hivemind doctor --fix sees to {litter} of the notes.' if litter else ''}"
         return
     fixable = sum(one.finding.fix is not None for one in left)
     hint = f"; hivemind doctor --fix mends {fixable} of them" if fixable and not fix else ""

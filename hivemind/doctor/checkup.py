@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -62,6 +63,14 @@ def _logs(patient: Patient) -> Iterator[Finding]:
         yield from tasks.check_log(folder, patient.aside, durable=patient.durable)
 
 
+def _schedule(patient: Patient) -> Iterator[Finding]:
+    """Files of the schedule of which no task is made; its record is seen to by the check of records."""
+    for one in patient.tasks.schedule.look(datetime.fromtimestamp(patient.now, UTC)):
+        path = patient.layout.schedule / one.name
+        if one.problem is not None and path.exists():
+            yield Finding(path, f"{one.problem}; no task is made of it", "mend the file")
+
+
 def _tasks_in(*places: Path) -> Iterator[Path]:
     found = (folder for place in places for folder in sorted(place.glob("[!.]*/")))
     return (folder for folder in found if os.access(folder, os.R_OK | os.X_OK))  # else told by the check of folders
@@ -80,6 +89,7 @@ CHECKS: tuple[tuple[str, Check], ...] = (
     ("records", check_records),  # before the claims: a damaged one is nobody's
     ("tasks", check_claims),
     ("tasks", lambda patient: tasks.check_folders(patient.layout)),
+    ("tasks", _schedule),
     ("graphs", _graphs),
     ("journal", _journal),
     ("logs", _logs),

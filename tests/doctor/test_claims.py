@@ -29,6 +29,16 @@ def test_the_claim_of_an_agent_that_no_longer_exists_goes_back_with_its_log(hive
     assert log.read_text().endswith('\n{"kind":"note"}\n')
 
 
+def test_a_file_of_the_schedule_of_which_no_task_is_made_is_told(hive: Hive, visit) -> None:
+    hive.layout.schedule.mkdir()
+    (hive.layout.schedule / "report.md").write_text('---\nevery: "Mon-Fri 07:30"\n---\nWhat is new?\n')
+    assert visit() == []
+    (hive.layout.schedule / "slip.md").write_text("---\nevery: every day\n---\nWhat is new?\n")
+    (found,) = visit()
+    assert found.where == "tasks/schedule/slip.md"
+    assert "is no time that comes again" in found.what
+
+
 def test_the_claim_of_an_agent_that_rests_is_only_a_note(hive: Hive, visit) -> None:
     claimed_by(hive, "researcher")
     assert visit() == []
