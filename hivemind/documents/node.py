@@ -78,7 +78,7 @@ class ReadonlyError(DocmemError):
     """A readonly node refuses changes of its text and its context (seed 003, *Readonly Metadata*)."""
 
     def __init__(self, node_id: str) -> None:
-        super().__init__(f"node {node_id!r} is readonly", mend="put a note after it: add_note(node_id, text, author)")
+        super().__init__(f"node {node_id!r} is readonly", mend="put a note after it")
         self.node_id = node_id
 
 

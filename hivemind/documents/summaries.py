@@ -66,6 +66,7 @@ def _words(sentence: str) -> set[str]:
 Writer = Callable[[Sequence[str], int], str]
 """Writes a summary: (the members' texts in order, most tokens) -> text. `extract` is the one without a mind."""
 
+_NO_BEGINNING = ("note", "frontmatter")
 LONGEST = 120  # tokens: a paragraph (seed 003, *Tree Structure*)
 
 
@@ -124,7 +125,7 @@ def remove_summary(edit: Edit, summary_id: str, expected_hash: str | None) -> li
     """
     summary = edit.expect(summary_id, expected_hash)
     if summary.parent_id is None or not summary_ids(edit.sql, [summary]):
-        raise DocmemError(f"node {summary_id!r} is no summary")
+        raise DocmemError(f"node {summary_id!r} is no summary", mend="name the summary itself; doc tree shows it")
     members = tree.children(edit.sql, summary_id)
     before, after = tree.siblings_around(edit.sql, summary)
     fits = all(
@@ -159,7 +160,7 @@ class Material:
 def material(sql: sqlite3.Connection, node_id: str) -> Material:
     """A summary's children, or the first leaves in a row among another node's. Raises DocmemError if there are none.
 
-    Notes are no beginning: they speak of what they stand after, or of the node.
+    Notes are no beginning: they speak of what they stand after, or of the node. Neither is front matter.
     """
     node = tree.get(sql, node_id)
     members = tree.children(sql, node_id)
@@ -172,7 +173,7 @@ def material(sql: sqlite3.Connection, node_id: str) -> Material:
 
 
 def _first_leaves(children: Sequence[Node], interior: Container[str]) -> list[Node]:
-    rest = dropwhile(lambda child: child.id in interior or child.context_type == "note", children)
+    rest = dropwhile(lambda child: child.id in interior or child.context_type in _NO_BEGINNING, children)
     return list(takewhile(lambda child: child.id not in interior, rest))
 
 

@@ -21,6 +21,13 @@ def test_notes_at_the_beginning_are_not_summed_up(docmem: Docmem) -> None:
     assert [node.id for node in docmem.serialize(root.id)[1:]] == [note.id, summary.id, *(leaf.id for leaf in leaves)]
 
 
+def test_front_matter_is_not_summed_up(docmem: Docmem) -> None:
+    root = docmem.create_root(text="root")
+    docmem.append_child(root.id, "frontmatter", "section", "birds", "---\ntags: [heron]\n---")
+    leaf = add(docmem, root, "A heron wades.")
+    assert docmem.summarize(root.id).text == leaf.text
+
+
 def test_the_first_leaves_in_a_row_are_summed_up_wherever_they_stand(docmem: Docmem) -> None:
     root = docmem.create_root(text="root")
     docmem.add_note(root.id, "on all of it", "ann")
