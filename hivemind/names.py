@@ -43,7 +43,7 @@ def check_maker(text: str) -> str:
 
 def slug(text: str, default: str = "task") -> str:
     """A name made from free text: `Was ist los?` gives `was-ist-los`. At most 48 characters, never empty."""
-    plain = unicodedata.normalize("NFKD", text).encode("ascii", "ignore").decode().lower()
+    plain = unicodedata.normalize("NFKD", text.casefold()).encode("ascii", "ignore").decode().lower()
     words = re.sub(r"[^a-z0-9._]+", "-", plain)
     words = re.sub(r"\.{2,}", ".", words)[:48].strip("-._")
     return words or default

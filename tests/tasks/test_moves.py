@@ -239,6 +239,7 @@ def test_a_task_is_added_with_its_fields_and_attachments(layout: Layout, tasks: 
     )
     assert task_id == "was-ist-los"
     assert tasks.add("Do it", title="Was ist los?") == "was-ist-los-2"
+    assert tasks.add("Do it", title="Wie heißt die Größe?") == "wie-heisst-die-grosse"
     task = tasks.claim("scout")
     assert (task.id, task.priority, task.project, task.maker, task.text) == (task_id, 2, "p", "human", "Do it")
     assert [path.read_text() for path in task.attachments] == ["1"]
