@@ -65,7 +65,7 @@ def _logs(patient: Patient) -> Iterator[Finding]:
 
 def _schedule(patient: Patient) -> Iterator[Finding]:
     """Files of the schedule of which no task is made; its record is seen to by the check of records."""
-    for one in patient.tasks.schedule.look(datetime.fromtimestamp(patient.now, UTC)):
+    for one in patient.tasks.schedule.look(datetime.now(UTC)):
         path = patient.layout.schedule / one.name
         if one.problem is not None and path.exists():
             yield Finding(path, f"{one.problem}; no task is made of it", "mend the file")
