@@ -15,6 +15,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable
+from contextlib import closing
 from pathlib import Path
 
 from benchmarks.processes import at_once
@@ -77,7 +78,8 @@ def _rename(durable: bool) -> Claimant:
 
 def _sqlite_rows(root: Path, count: int) -> Path:
     root.mkdir()
-    with sqlite3.connect(root / "queue.db") as db:
+    # Closed before anyone forks: a connection lives until the collector runs, and SQLite takes the child's for its own.
+    with closing(sqlite3.connect(root / "queue.db")) as db, db:
         db.execute("PRAGMA journal_mode=WAL")
         db.execute("CREATE TABLE task (id INTEGER PRIMARY KEY, priority INT, text BLOB, owner TEXT)")
         db.execute("CREATE INDEX waiting ON task (priority, id) WHERE owner IS NULL")
