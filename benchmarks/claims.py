@@ -78,7 +78,7 @@ def _rename(durable: bool) -> Claimant:
 
 def _sqlite_rows(root: Path, count: int) -> Path:
     root.mkdir()
-    # Closed before anyone forks: a connection lives until the collector runs, and SQLite takes the child's for its own.
+    # Closed before anyone forks, which leaving the block does not: in a child SQLite would take our locks for its own.
     with closing(sqlite3.connect(root / "queue.db")) as db, db:
         db.execute("PRAGMA journal_mode=WAL")
         db.execute("CREATE TABLE task (id INTEGER PRIMARY KEY, priority INT, text BLOB, owner TEXT)")

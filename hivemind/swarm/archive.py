@@ -14,11 +14,12 @@ from hivemind.config import RetentionConfig
 from hivemind.errors import UserError
 from hivemind.frozen import frozen
 from hivemind.fs import make_folder, move, reached
+from hivemind.fs.paths import names_in
 from hivemind.layout import HUMAN, month_of
 from hivemind.mail.reading import time_key
 from hivemind.presence.parts import Parts
 from hivemind.tasks import TaskState
-from hivemind.tasks.folder import ended_at, held, is_open, names_in
+from hivemind.tasks.folder import ended_at, held, is_open
 from hivemind.tasks.record import load
 
 __all__ = ["Archived", "archive"]

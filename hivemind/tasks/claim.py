@@ -24,6 +24,7 @@ from hivemind.boundary import boundary
 from hivemind.errors import UserError
 from hivemind.frozen import frozen
 from hivemind.fs import fsync_file, fsync_folder, make_folder, move, reached, write
+from hivemind.fs.paths import names_in
 from hivemind.layout import HUMAN
 from hivemind.masking import harmless
 from hivemind.tasks.folder import (
@@ -34,7 +35,6 @@ from hivemind.tasks.folder import (
     held,
     is_open,
     leave,
-    names_in,
     place_of,
     read_task,
     set_aside,

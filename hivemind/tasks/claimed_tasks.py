@@ -16,10 +16,11 @@ from typing import Any
 
 from hivemind.errors import UserError
 from hivemind.fs import Log, fsync_file, make_folder, reached, ring, write
+from hivemind.fs.paths import names_in
 from hivemind.masking import harmless, mask
 from hivemind.names import check_name
 from hivemind.tasks.claim import Claims, remove_ends
-from hivemind.tasks.folder import ATTEMPTS, LOG, free_name, held, leave, names_in, open_log, place_of
+from hivemind.tasks.folder import ATTEMPTS, LOG, free_name, held, leave, open_log, place_of
 from hivemind.tasks.inbox import Settings
 from hivemind.tasks.record import Handed, Tampered, TaskRecord
 from hivemind.tasks.task import Parked, Said, Task, TaskMoved

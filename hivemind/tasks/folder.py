@@ -33,7 +33,6 @@ __all__ = [
     "held",
     "is_open",
     "leave",
-    "names_in",
     "on_its_way",
     "open_log",
     "place_of",

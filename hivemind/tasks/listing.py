@@ -13,6 +13,7 @@ from pathlib import Path
 
 from hivemind.errors import UserError
 from hivemind.fs import time_tells
+from hivemind.fs.paths import names_in
 from hivemind.layout import ANY, HUMAN, archived_places
 from hivemind.names import check_name, is_name
 from hivemind.tasks.dependencies import READY, Dependencies, Verdict
@@ -20,7 +21,6 @@ from hivemind.tasks.folder import (
     ended_at,
     ended_place,
     is_open,
-    names_in,
     on_its_way,
     place_of,
     read_task,
