@@ -168,19 +168,23 @@ def rank(query: Query, candidates: Sequence[Candidate], weights: Weights) -> lis
     base = _fused(
         _with_words_beside(query, candidates, weights),
         _with_neighbours(cosines, candidates, weights),
+        [one.match.covered for one in candidates],
         weights.meaning,
     )
     late = [one.near.words for one in candidates if one.near is not None and one.near.words is not None]
     close = _scale(late)
     sessions = _sessions(query, candidates, cosines, weights)
+    known = any(cosine is not None for cosine in cosines)
     found = []
     for place, one in enumerate(candidates):
         signs = _signs(query, one, weights)
-        if sessions[place]:
-            signs.append(("its session or file", weights.session * sessions[place]))
+        session = sessions[place]
         closeness = 0.0 if one.near is None or one.near.words is None else close(one.near.words)
-        if late and one.cosine is None:  # without a vector its words alone count, here too
-            closeness = base[place]
+        if known and one.cosine is None:  # without a vector its words alone count, here too
+            session = base[place] if session else 0.0
+            closeness = base[place] if late else 0.0
+        if session:
+            signs.append(("its session or file", weights.session * session))
         score = max(0.0, base[place] + weights.late * closeness + sum(worth for _, worth in signs))
         found.append(Ranked(place, score * one.item.standing, signs))
     return sorted(found, key=lambda one: (-one.score, candidates[one.place].item.age))
@@ -275,13 +279,19 @@ def _with_words_beside(query: Query, candidates: Sequence[Candidate], weights: W
     ]
 
 
-def _fused(words: Sequence[float], cosines: Sequence[float | None], meaning: float) -> list[float]:
-    """Bring words and meaning to 0..1 each and add them by weight: 0 to 1. Where there is no cosine, words alone count."""
+def _fused(
+    words: Sequence[float], cosines: Sequence[float | None], covered: Sequence[float], meaning: float
+) -> list[float]:
+    """Bring words and meaning to 0..1 each and add them by weight: 0 to 1. What has no cosine, where others have, counts as so
+    near in meaning as it has the words, and covers the question; where none has one, words alone count."""
     text, sense = _scale(words), _scale([cosine for cosine in cosines if cosine is not None])
-    return [
-        text(word) if cosine is None else (text(word) + meaning * sense(cosine)) / (1 + meaning)
-        for word, cosine in zip(words, cosines, strict=True)
+    if all(cosine is None for cosine in cosines):
+        return [text(word) for word in words]
+    near = [
+        text(word) * share if cosine is None else sense(cosine)
+        for word, cosine, share in zip(words, cosines, covered, strict=True)
     ]
+    return [(text(word) + meaning * nearness) / (1 + meaning) for word, nearness in zip(words, near, strict=True)]
 
 
 def _sessions(
@@ -307,7 +317,7 @@ def _sessions(
     lengths = [sum(candidates[place].reading.length for place in own) for own in members.values()]
     words = bm25_of_tallies(of_term, tallies, lengths)
     found = [0.0] * len(candidates)
-    for own, score in zip(members.values(), _fused(words, best, weights.meaning), strict=True):
+    for own, score in zip(members.values(), _fused(words, best, [1.0] * len(best), weights.meaning), strict=True):
         for place in own:
             found[place] = score
     return found
