@@ -136,5 +136,9 @@ def _held(hive: Hive, lease: StepLease) -> Answer:
     now = lease_now(hive, lease)
     step = one_line(now.step_id)
     named = f"{step} ({one_line(now.title)})" if now.title else f"{step}, which no task has (yet),"
-    line = f"{now.holder_agent_id} holds {named} for {now.left:,} more events (generation {now.generation})."
-    return Answer(asdict(now), [line])
+    release = f"hivemind lease release {step} --agent {now.holder_agent_id}"
+    lines = [
+        f"{now.holder_agent_id} holds {named} (generation {now.generation}).",
+        f"{release} frees it; else {now.left:,} events in the journal do.",
+    ]
+    return Answer(asdict(now), lines)
