@@ -385,7 +385,8 @@ class Docmem(DatabaseOwner):
         if query.meaning is not None:
             with self.database.read() as sql:
                 source = Units(sql, self._engine.stems, text, keys=keys, below=below)
-                _, first = self._engine.by_words(source, query, _ASKED_FIRST)
+                _, best = self._engine.by_words(source, query, _ASKED_FIRST)
+            first = {*best[:_ASKED_FIRST], *best[-_ASKED_FIRST:]}  # what is new, or has a tag, stands before the best
             try:
                 self._embed(len(first), among=first)
                 self._embed(_ASKED_FIRST - len(first))  # few have its words: what else waits may mean it
@@ -399,6 +400,8 @@ class Docmem(DatabaseOwner):
         The best by their words are embedded first, however long that takes; what has no vector then is found by its words,
         and `why` says so.
         """
+        if limit <= 0 or not keys:
+            return []
         asked = self.asked(text, keys=keys)
         with self.database.read() as sql:
             return find_passages(self._engine, sql, asked, limit, keys)

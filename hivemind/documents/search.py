@@ -54,6 +54,7 @@ class Units:
         keys: Sequence[str] | None = None,
         below: str | None = None,
     ) -> None:
+        # First: the index may be told of them, and how often a word stands in it is asked next.
         self._news = {seq: set(stems(words_of(words))) for seq, words in unindexed_texts(sql)}
         self._sql, self._stems, self._below = sql, stems, below
         (self.total,) = sql.execute("SELECT coalesce(max(seq), 0) FROM nodes").fetchone()
@@ -153,8 +154,6 @@ def find_passages(
     engine: Engine, sql: sqlite3.Connection, query: Query, limit: int, keys: Sequence[str]
 ) -> list[Passage]:
     """The best passages of the files at or below `keys`, best first; equal ones by path and line."""
-    if limit <= 0 or not keys:
-        return []
     source = Units(sql, engine.stems, query.text, keys=keys)
     hits, asked = engine.search(sql, source, query, limit, kept=lambda _, found: [*map(_passage_answers, found)])
     terms = {term.stem: term.weight for term in asked.terms}

@@ -40,6 +40,7 @@ _WHO = re.compile(r"\s*(?:who|whom|whose|where|which)\b", re.IGNORECASE)
 _FIRST = re.compile(r"\b(?:I|I['’](?:m|ve|d|ll)|[Mm]y|me|mine|[Ww]e|[Oo]ur|us|myself)\b")
 _INNER_NAME = re.compile(r"(?<=[a-z,] )[A-Z][a-z]+")
 _IDENTIFIER = re.compile(r"[^\W_]{2,}(?:[-_.:/]+[^\W_]{2,})+")
+_MOST_IDENTIFIERS = 8
 _NOTE = re.compile(r"\s*\[[^\]]*\]\s*$")
 _KEPT = 1_024  # what was found in so many texts: the next question looks at many of them again
 
@@ -81,8 +82,8 @@ def wanted(query: str) -> Wanted:
 
 
 def identifiers(query: str) -> tuple[str, ...]:
-    """The words of a query that are joined by signs, in small letters: keep-index of `--keep-index`, core.autocrlf."""
-    return tuple(dict.fromkeys(_IDENTIFIER.findall(query.casefold())))
+    """The first words of a query that are joined by signs, in small letters: keep-index of `--keep-index`, core.autocrlf."""
+    return tuple(dict.fromkeys(_IDENTIFIER.findall(query.casefold())))[:_MOST_IDENTIFIERS]
 
 
 def _dates(text: str) -> Dates:

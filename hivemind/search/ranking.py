@@ -171,18 +171,18 @@ def rank(query: Query, candidates: Sequence[Candidate], weights: Weights) -> lis
         [one.match.covered for one in candidates],
         weights.meaning,
     )
-    late = [one.near.words for one in candidates if one.near is not None and one.near.words is not None]
-    close = _scale(late)
+    per_word = [one.near.words for one in candidates if one.near is not None and one.near.words is not None]
+    close = _scale(per_word)
     sessions = _sessions(query, candidates, cosines, weights)
-    known = any(cosine is not None for cosine in cosines)
+    has_meanings = any(cosine is not None for cosine in cosines)
     found = []
     for place, one in enumerate(candidates):
         signs = _signs(query, one, weights)
         session = sessions[place]
         closeness = 0.0 if one.near is None or one.near.words is None else close(one.near.words)
-        if known and one.cosine is None:  # without a vector its words alone count, here too
+        if has_meanings and one.cosine is None:  # without a vector its words alone count, here too
             session = base[place] if session else 0.0
-            closeness = base[place] if late else 0.0
+            closeness = base[place] if per_word else 0.0
         if session:
             signs.append(("its session or file", weights.session * session))
         score = max(0.0, base[place] + weights.late * closeness + sum(worth for _, worth in signs))
@@ -287,11 +287,11 @@ def _fused(
     text, sense = _scale(words), _scale([cosine for cosine in cosines if cosine is not None])
     if all(cosine is None for cosine in cosines):
         return [text(word) for word in words]
-    near = [
+    meanings = [
         text(word) * share if cosine is None else sense(cosine)
         for word, cosine, share in zip(words, cosines, covered, strict=True)
     ]
-    return [(text(word) + meaning * nearness) / (1 + meaning) for word, nearness in zip(words, near, strict=True)]
+    return [(text(word) + meaning * nearness) / (1 + meaning) for word, nearness in zip(words, meanings, strict=True)]
 
 
 def _sessions(
