@@ -15,18 +15,20 @@ from typing import TYPE_CHECKING
 from hivemind.cli.command import Answer, command
 from hivemind.cli.opening import look_at, open_hive
 from hivemind.cli.output import table_lines
-from hivemind.cli.text import natural, one_line
+from hivemind.cli.text import age, natural, one_line
 
 if TYPE_CHECKING:
     from hivemind.coordination import StepLease
     from hivemind.hive import Hive
 
-_COLUMNS = ("step", "agent", "left", "generation", "title")
+_COLUMNS = ("step", "agent", "task for", "freed by", "title")
 
 
 @command("lease list", look_at)
 def leases(hive: Hive, *, agent: str | None = None) -> Answer:
-    """List leased steps, their holders, and how many events each lease has left.
+    """List leased steps: who holds each, how long that agent has had the task, and what frees the step.
+
+    With --json also the generation of each lease, and after how many events in the journal it runs out.
 
     arguments:
       --agent WHO  only what this agent holds
@@ -34,12 +36,24 @@ def leases(hive: Hive, *, agent: str | None = None) -> Answer:
     examples:
       hivemind lease list --agent researcher
     """
-    from hivemind.swarm.overview import leases_now
+    from hivemind.presence.identity import holder_of
+    from hivemind.swarm.overview import how_freed, leases_now
+    from hivemind.tasks import TaskState
 
-    found = [asdict(one) for one in sorted(leases_now(hive, agent), key=lambda lease: natural(lease.step_id))]
-    rows = [{**one, "step": one["step_id"], "agent": one["holder_agent_id"]} for one in found]
+    held = sorted(leases_now(hive, agent), key=lambda lease: natural(lease.step_id))
+    since = {(task.id, task.owner): task.since for task in hive.tasks.list(TaskState.ACTIVE)} if held else {}
+    rows = [
+        {
+            "step": lease.step_id,
+            "agent": lease.holder_agent_id,
+            "task for": age(claimed) if (claimed := since.get((lease.task or "", lease.holder_agent_id))) else "-",
+            "freed by": how_freed(lease, runs=holder_of(hive.layout, lease.holder_agent_id) is not None),
+            "title": lease.title,
+        }
+        for lease in held
+    ]
     empty = f"No step is leased{f' by {agent}' if agent else ''}."
-    return Answer(found, table_lines(rows, _COLUMNS, empty=empty))
+    return Answer([asdict(lease) for lease in held], table_lines(rows, _COLUMNS, empty=empty))
 
 
 @command("lease claim", open_hive)
@@ -122,5 +136,9 @@ def _held(hive: Hive, lease: StepLease) -> Answer:
     now = lease_now(hive, lease)
     step = one_line(now.step_id)
     named = f"{step} ({one_line(now.title)})" if now.title else f"{step}, which no task has (yet),"
-    line = f"{now.holder_agent_id} holds {named} for {now.left:,} more events (generation {now.generation})."
-    return Answer(asdict(now), [line])
+    release = f"hivemind lease release {step} --agent {now.holder_agent_id}"
+    lines = [
+        f"{now.holder_agent_id} holds {named} (generation {now.generation}).",
+        f"{release} frees it; else {now.left:,} events in the journal do.",
+    ]
+    return Answer(asdict(now), lines)

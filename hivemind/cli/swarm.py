@@ -374,6 +374,8 @@ def _all_hives(hive: Hive) -> Answer:
 
 
 def _status_lines(now: Overview, server: ServerStatus | None) -> Iterator[str]:
+    from hivemind.swarm.overview import how_freed
+
     yield f"Hive       {now.hive} (workspace {now.workspace})"
     if now.supervisor is not None:
         yield f"Swarm      process {now.supervisor.get('pid', '?')}, up since {now.supervisor.get('since', '?')}"
@@ -400,7 +402,11 @@ def _status_lines(now: Overview, server: ServerStatus | None) -> Iterator[str]:
         map(_agent_row, sorted(now.agents, key=lambda agent: natural(agent.name))), columns, empty=empty
     )
     leases = sorted(now.leases, key=lambda lease: natural(lease.step_id))
-    leased = [(lease.step_id, f"{lease.holder_agent_id}, {lease.left:,} events left") for lease in leases]
+    running = {agent.name for agent in now.agents if agent.pid is not None}
+    leased = [
+        (one.step_id, f"{one.holder_agent_id}; freed by: {how_freed(one, runs=one.holder_agent_id in running)}")
+        for one in leases
+    ]
     for title, named, rest in (
         ("Needs you", [(f"hivemind mail read human {id_}", what) for id_, what in now.needs_you], "mail list --unread"),
         ("Stuck", [(agent.name, agent.problem) for agent in now.agents if agent.problem], "status --json"),

@@ -104,7 +104,7 @@ class StepLeaseHeld(_LeaseRefusal):
     def __init__(self, lease: StepLease, agent_id: str | None) -> None:
         self.lease, self.holder = lease, lease.holder_agent_id
         asked = "a call without an agent_id" if agent_id is None else agent_id
-        what = f"step {lease.step_id} is leased by {self.holder} to event {lease.expires_seq}, not by {asked}"
+        what = f"step {lease.step_id} is leased by {self.holder}, not by {asked}"
         super().__init__(what, lease.step_id, agent_id, lease)
 
 

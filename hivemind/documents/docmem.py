@@ -33,7 +33,7 @@ from hivemind.documents.node import (
 from hivemind.documents.passages import BACKLOG, Passage
 from hivemind.documents.progress import known_by_meaning
 from hivemind.documents.schema import SCHEMA, drop_lost_vectors, index, index_if_many, problems
-from hivemind.documents.search import WEIGHTS, Hit, find_hits, find_passages, scored
+from hivemind.documents.search import WEIGHTS, Hit, Units, find_hits, find_passages, scored
 from hivemind.documents.summaries import extract
 from hivemind.documents.toml import write_entries
 from hivemind.documents.tree import Shown, Source, show, source_of
@@ -45,10 +45,9 @@ from hivemind.words import shown
 
 __all__ = ["Docmem"]
 
-_EMBEDDED_BY_A_QUERY = 64
-_ASKED_FIRST = 20  # passages that a search embeds if they have no vector yet
-_SECONDS = 1.5  # that a search embeds for at most
-_EVERYTHING = 2**62
+_ASKED_FIRST = 40  # passages, the best by words, that a search embeds if they have no vector yet
+_RELEVANT = 200  # passages that an expansion by relevance looks for
+_EVERYTHING = 2**40
 _log = logging.getLogger(__name__)
 
 
@@ -321,7 +320,7 @@ class Docmem(DatabaseOwner):
         children that don't all fit; `interior` as for serialize, but the node itself is always there.
         """
         check_whole(max_tokens, "max_tokens")
-        asked = None if query is None else self.asked(query)
+        asked = None if query is None else self.asked(query, below=node_id)
         with self.database.read() as sql:
             priority = self._priority(sql, by, asked, node_id)
             return expand(sql, node_id, max_tokens, interior=interior, resolution=resolution, priority=priority)
@@ -335,7 +334,7 @@ class Docmem(DatabaseOwner):
         """
         if max_tokens is not None:
             check_whole(max_tokens, "max_tokens")
-        asked = None if query is None else self.asked(query)
+        asked = None if query is None else self.asked(query, below=node_id)
         with self.database.read() as sql:
             if max_tokens is None:
                 return show(sql, tree.subtree(sql, node_id))
@@ -359,8 +358,9 @@ class Docmem(DatabaseOwner):
             raise DocmemError(
                 f"by={shown(by)} cannot be", mend='by is "order", "importance", or "relevance" with a query'
             )
-        found = scored(self._engine, sql, asked, node_id)
-        return lambda node_id, _: found[node_id].score if node_id in found else 0.0
+        units = scored(self._engine, sql, asked, node_id, _RELEVANT)
+        scores = {one: unit.score * share for unit in units for one, share in unit.shares.items()}
+        return lambda node_id, _: scores.get(node_id, 0.0)
 
     def query(self, text: str, limit: int = 10, *, node_id: str | None = None) -> list[Hit]:
         """The nodes that answer best (below `node_id`, if given), best first, each with where it stands and why.
@@ -368,45 +368,43 @@ class Docmem(DatabaseOwner):
         Full text, and vectors if there is an embedder. A summary covers what matches below it; several hits under one
         parent count for each other; `@tags` in the query find what has them. Any characters may stand in the query.
         """
-        check_whole(limit, "limit", 0)
-        asked = self.asked(text)
-        with self.database.read() as sql:
-            if node_id is not None:
+        most = min(check_whole(limit, "limit", 0), _EVERYTHING)
+        if node_id is not None:
+            with self.database.read() as sql:
                 tree.get(sql, node_id)
-            return find_hits(self._engine, sql, asked, node_id, limit)
+        asked = self.asked(text, below=node_id)
+        with self.database.read() as sql:
+            return find_hits(self._engine, sql, asked, node_id, most)
 
-    def asked(self, text: str, embed: int = _EMBEDDED_BY_A_QUERY) -> Query:
-        """A query with its vector, got outside any transaction: an embedder may be slow. On the way at most `embed` nodes
-        that wait get theirs."""
-        found = self.meanings.query(check_text(text, "a query"))
-        try:
-            if embed and found.meaning is not None:
-                self._embed(embed, seconds=_SECONDS)
-        except EmbedderUnavailable as error:
-            found = Query(text, lack=error.what)
-        if found.lack is not None:
-            _log.warning("documents: searched by words only: %s", found.lack)
-        return found
+    def asked(self, text: str, *, keys: Sequence[str] | None = None, below: str | None = None) -> Query:
+        """A query with its meaning, got outside any transaction: an embedder may be slow. What matches it best by words, of
+        the files at or below `keys` or below a node, has its vectors then."""
+        query = self.meanings.query(check_text(text, "a query"))
+        if query.lack is not None:
+            _log.warning("documents: searched by words only: %s", query.lack)
+        if query.meaning is not None:
+            with self.database.read() as sql:
+                source = Units(sql, self._engine.stems, text, keys=keys, below=below)
+                _, best = self._engine.by_words(source, query, _ASKED_FIRST)
+            first = {*best[:_ASKED_FIRST], *best[-_ASKED_FIRST:]}  # what is new, or has a tag, stands before the best
+            try:
+                self._embed(len(first), among=first)
+                self._embed(_ASKED_FIRST - len(first))  # few have its words: what else waits may mean it
+            except EmbedderUnavailable as error:
+                _log.warning("documents: searched with the vectors that there are: %s", error)
+        return query
 
     def passages(self, text: str, limit: int, keys: Sequence[str]) -> list[Passage]:
         """The passages of the files at or below `keys` that answer best, best first.
 
-        What is asked is embedded first: the best that have no vector yet, for a second and a half at most; they are kept. What
-        has none then is found by its words, and `why` says so.
+        The best by their words are embedded first, however long that takes; what has no vector then is found by its words,
+        and `why` says so.
         """
-        asked = self.asked(text, embed=0)
+        if limit <= 0 or not keys:
+            return []
+        asked = self.asked(text, keys=keys)
         with self.database.read() as sql:
-            found = find_passages(self._engine, sql, asked, max(limit, _ASKED_FIRST), keys)
-        leads = [one.lead for one in found[:_ASKED_FIRST]]
-        try:
-            new = self._embed(_ASKED_FIRST, among=leads, seconds=_SECONDS) if asked.meaning is not None else 0
-        except EmbedderUnavailable as error:
-            _log.warning("documents: searched with the vectors that there are: %s", error)
-            new = 0
-        if new:
-            with self.database.read() as sql:
-                found = find_passages(self._engine, sql, asked, limit, keys)
-        return found[:limit]
+            return find_passages(self._engine, sql, asked, limit, keys)
 
     def _embed(self, limit: int, **told: Any) -> int:
         """Embed at most `limit` of what waits (see `Meanings.embed_waiting`), where it can be written."""

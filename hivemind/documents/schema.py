@@ -11,7 +11,7 @@ from hivemind.embedding import VECTORS
 from hivemind.fs.database import Schema, faults
 from hivemind.search import PARTS, TOKENIZER
 
-__all__ = ["MOST", "SCHEMA", "drop_lost_vectors", "index", "index_if_many", "problems", "unindexed_ids"]
+__all__ = ["MOST", "SCHEMA", "drop_lost_vectors", "index", "index_if_many", "problems", "unindexed_texts"]
 
 MOST = 64
 """No more changes than this are ever committed without the index knowing of them: who searches looks at them one by one."""
@@ -36,10 +36,13 @@ def index_if_many(sql: sqlite3.Connection) -> None:
         index(sql)
 
 
-def unindexed_ids(sql: sqlite3.Connection) -> list[str]:
-    """The nodes whose words the index does not know, or not as they are now; `MOST` at most."""
+def unindexed_texts(sql: sqlite3.Connection) -> list[tuple[int, str]]:
+    """Return the seq and the text of each node that the index does not know, or not as it is now; `MOST` at most."""
     index_if_many(sql)
-    return [row[0] for row in sql.execute("SELECT n.id FROM unindexed u JOIN nodes n ON n.seq = u.seq ORDER BY u.seq")]
+    rows = (
+        "SELECT n.seq, n.text || ' ' || n.context_value FROM unindexed u JOIN nodes n ON n.seq = u.seq ORDER BY u.seq"
+    )
+    return sql.execute(rows).fetchall()
 
 
 _NODES = """

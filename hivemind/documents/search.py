@@ -12,21 +12,21 @@ from typing import Any
 
 from hivemind.documents import tree
 from hivemind.documents.node import Node, tags_in, without_tags
-from hivemind.documents.passages import Part, Passage, lead_of, read_parts
-from hivemind.documents.schema import unindexed_ids
+from hivemind.documents.passages import Part, Passage, read_parts
+from hivemind.documents.schema import unindexed_texts
 from hivemind.documents.summaries import is_summary
 from hivemind.frozen import frozen
-from hivemind.fs.database import select_among
 from hivemind.search import Engine, Item, Query, Weights, quote_span
 from hivemind.search.item import told
+from hivemind.search.query import identifiers
 from hivemind.search.ranking import Candidate
-from hivemind.search.words import any_of, how_often, matching
+from hivemind.search.words import Stems, any_of, how_often, matching, words_of
 
-__all__ = ["WEIGHTS", "Hit", "Scored", "find_hits", "find_passages", "scored", "title_of"]
+__all__ = ["WEIGHTS", "Hit", "Scored", "Units", "find_hits", "find_passages", "scored", "title_of"]
 
 WEIGHTS = Weights(
     meaning=4.0, sentence=0.6, late=3.0, covered=0.6, together=0.35, lead=0.6, neighbour=0.1, session=0.6,
-    answer=0.0, said_before=0.0, said_after=0.0, time=0.0, name=0.0, asking=0.0,
+    written=0.5, answer=0.0, said_before=0.0, said_after=0.0, time=0.0, name=0.0, asking=0.0,
 )  # fmt: skip
 """Chosen on the half of the questions that is for tuning (benchmarks/retrieval); round numbers on a plateau."""
 
@@ -36,69 +36,126 @@ NEAR_ENOUGH = 0.35
 """or the cosine of its meaning, of the passage or of one of its sentences."""
 
 
-class Documents:
-    """What all searches in documents see alike."""
+class Units:
+    """What is found in documents: passages of files, each called by the node that leads it, and nodes from no file.
+
+    `keys`: only passages of the files at or below these. `below`: only what is at or below this node. Nodes that have a tag
+    of the `text` that is asked are candidates whatever they say.
+    """
 
     groups: Collection[int] | None = None
 
-    def __init__(self, sql: sqlite3.Connection) -> None:
-        self.sql = sql
+    def __init__(
+        self,
+        sql: sqlite3.Connection,
+        stems: Stems,
+        text: str,
+        *,
+        keys: Sequence[str] | None = None,
+        below: str | None = None,
+    ) -> None:
+        # First: the index may be told of them, and how often a word stands in it is asked next.
+        self._news = {seq: set(stems(words_of(words))) for seq, words in unindexed_texts(sql)}
+        self._sql, self._stems, self._below = sql, stems, below
         (self.total,) = sql.execute("SELECT coalesce(max(seq), 0) FROM nodes").fetchone()
+        within = "TRUE" if keys is None else " OR ".join("f.path = ? OR (f.path >= ? AND f.path < ?)" for _ in keys)
+        self._bounds = [bound for key in keys or () for bound in (key, key + "/", key + "0")]
+        self._units = (
+            "SELECT n.id, coalesce(h.seq, n.seq) FROM json_each(?) j CROSS JOIN nodes n ON n.seq = j.value"
+            " LEFT JOIN places p ON p.node_id = n.id LEFT JOIN files f ON f.id = p.file_id"
+            " LEFT JOIN places q ON q.file_id = p.file_id AND q.passage = p.passage AND q.leads"
+            " LEFT JOIN nodes h ON h.id = q.node_id"
+            f" WHERE (p.node_id IS NULL OR h.seq IS NOT NULL OR ?) AND ({within}) ORDER BY j.key"
+        )
+        self.tagged = dict[str, list[str]]()  # node → those of the tags that it has
+        self._tagged_seqs = list[int]()
+        for tag in sorted(tags_in(text)):
+            having = "SELECT n.id, n.seq FROM tags t JOIN nodes n ON n.id = t.node_id WHERE t.tag = ?"
+            for node_id, seq in sql.execute(having, (tag,)):
+                self.tagged.setdefault(node_id, []).append(tag)
+                self._tagged_seqs.append(seq)
+        self._phrases = [" ".join(words_of(name)) for name in identifiers(text)]
+        self.parts = dict[int, Part]()
+        self._nodes = dict[int, Node]()
 
     def how_often(self, word: str, bound: int) -> int:
-        return how_often(self.sql, word, bound)
+        [stem] = self._stems([word])
+        return how_often(self._sql, word, bound) + sum(stem in news for news in self._news.values())
 
     def named(self, scope: int, names: Collection[Any]) -> Iterable[int]:  # noqa: ARG002 - only candidates count as neighbours
         return ()
 
-
-class Passages(Documents):
-    """The passages of the files at or below `keys`."""
-
-    def __init__(self, sql: sqlite3.Connection, keys: Sequence[str]) -> None:
-        super().__init__(sql)
-        self.parts = dict[int, Part]()
-        self._where = " OR ".join("f.path = ? OR (f.path >= ? AND f.path < ?)" for _ in keys)
-        self._bounds = [bound for key in keys for bound in (key, key + "/", key + "0")]
-
     def matching(self, words: Sequence[str], limit: int) -> Sequence[int]:
+        stems = set(self._stems(words))
+        news = [seq for seq, own in self._news.items() if not stems.isdisjoint(own)]
+        units = dict.fromkeys(self._units_of([*news, *self._tagged_seqs], tagged=True))
         if not words:
-            return []
+            return list(units)
         best = "SELECT rowid FROM words WHERE words MATCH ? AND rank MATCH 'bm25(1.0, 0.7)' ORDER BY rank LIMIT ?"
-        leads = (
-            "SELECT h.seq FROM json_each(?) j CROSS JOIN nodes n ON n.seq = j.value"
-            " CROSS JOIN places p ON p.node_id = n.id CROSS JOIN files f ON f.id = p.file_id"
-            " CROSS JOIN places q ON q.file_id = p.file_id AND q.passage = p.passage AND q.leads"
-            f" CROSS JOIN nodes h ON h.id = q.node_id WHERE ({self._where}) ORDER BY j.key"
-        )
-        asked = any_of(words)
-        for most in (2 * limit, -1):  # all of them only where most of the best lie outside of the keys
-            seqs = [seq for (seq,) in self.sql.execute(best, (asked, most))]
-            found = dict.fromkeys(seq for (seq,) in self.sql.execute(leads, (json.dumps(seqs), *self._bounds)))
-            if len(found) >= limit or len(seqs) != most:
+        for most in (2 * limit, -1):  # all of them only where most of the best lie outside of what is searched
+            seqs = [seq for (seq,) in self._sql.execute(best, (any_of([*words, *self._phrases]), most))]
+            indexed = dict.fromkeys(self._units_of(seqs))
+            if len(indexed) >= limit or len(seqs) != most:
                 break
-        return list(found)[:limit]
+        return list(units | dict.fromkeys(list(indexed)[:limit]))
+
+    def _units_of(self, seqs: Sequence[int], *, tagged: bool = False) -> list[int]:
+        """The units of nodes, in their order, as far as they are searched. A heading is none, unless its tag is asked for."""
+        rows = self._sql.execute(self._units, (json.dumps(seqs), tagged, *self._bounds)).fetchall()
+        if self._below is not None:
+            ways = tree.ways_up(self._sql, [node_id for node_id, _ in rows])
+            rows = [row for row in rows if any(node.id == self._below for node in ways[row[0]])]
+        return [unit for _, unit in rows]
 
     def allowed(self, ids: Sequence[int]) -> Collection[int]:
-        leads = (
-            "SELECT n.seq FROM nodes n JOIN places p ON p.node_id = n.id JOIN files f ON f.id = p.file_id"
-            f" WHERE p.leads AND n.seq IN KEYS AND ({self._where})"
-        )
-        return {seq for (seq,) in select_among(self.sql, leads, ids, after=self._bounds)}
+        return set(self._units_of(ids))
 
     def items(self, ids: Iterable[int]) -> Iterator[Item]:
-        self.parts |= read_parts(self.sql, ids)
-        return (part.item for part in self.parts.values())
+        units = list(ids)
+        parts = read_parts(self._sql, units)
+        self.parts |= parts
+        yield from (part.item for part in parts.values())
+        rest = json.dumps([unit for unit in units if unit not in parts])
+        rows = self._sql.execute("SELECT id, seq FROM nodes WHERE seq IN (SELECT value FROM json_each(?))", (rest,))
+        seqs = dict(rows.fetchall())
+        for node_id, (node, *above) in tree.ways_up(self._sql, seqs).items():
+            self._nodes[seqs[node_id]] = node
+            titles = [title_of(parent) for parent in above]
+            yield Item(
+                seqs[node_id],
+                node.text,
+                titles[0] if titles else "",
+                " / ".join(reversed(titles[1:])),
+                f"{node.context_name} {node.context_value}",
+                name=node.id,
+                age=("", node.created_at, node.id),
+                **(self._said(node) if node.context_type == "message" else {}),
+            )
+
+    def _said(self, node: Node) -> dict[str, Any]:
+        """Who wrote a letter of a kept thread (`importing.keep_thread`) and when; the letters before and after it."""
+        sender, _, rest = node.context_value.partition(" ")
+        around = [None if one is None else one.id for one in tree.siblings_around(self._sql, node)]
+        said = {"speaker": sender, "session": node.parent_id, "time": rest.partition(" ")[0]}
+        return told(said, dict(zip(("previous", "next"), around, strict=True)))
+
+    def shares(self, unit: int, terms: Mapping[str, float]) -> dict[str, float]:
+        """The nodes of a unit by id, each with its share (0 to 1) in what the unit says of the terms."""
+        if unit not in self.parts:
+            return {self._nodes[unit].id: 1.0}
+        nodes = self.parts[unit].members
+        weights = [sum(terms[stem] for stem in terms.keys() & set(self._stems(words_of(node.text)))) for node in nodes]
+        most = max(weights)
+        shares = [weight / most for weight in weights] if most else [1.0, *([0.0] * (len(nodes) - 1))]
+        return {node.node_id: share for node, share in zip(nodes, shares, strict=True)}
 
 
 def find_passages(
     engine: Engine, sql: sqlite3.Connection, query: Query, limit: int, keys: Sequence[str]
 ) -> list[Passage]:
     """The best passages of the files at or below `keys`, best first; equal ones by path and line."""
-    if limit <= 0 or not keys:
-        return []
-    source = Passages(sql, keys)
-    hits, asked = engine.search(sql, source, query, limit, kept=_answers)
+    source = Units(sql, engine.stems, query.text, keys=keys)
+    hits, asked = engine.search(sql, source, query, limit, kept=lambda _, found: [*map(_passage_answers, found)])
     terms = {term.stem: term.weight for term in asked.terms}
     found = []
     for hit in hits:
@@ -109,26 +166,20 @@ def find_passages(
     return found
 
 
-def _answers(_: Query, candidates: Sequence[Candidate]) -> Sequence[bool]:
-    return [
-        (one.match.covered >= FLOOR and bool(one.match.where.keys() - {"labels"})) or one.nearness >= NEAR_ENOUGH
-        for one in candidates
-    ]
+def _passage_answers(candidate: Candidate) -> bool:
+    match = candidate.match
+    return (match.covered >= FLOOR and bool(match.where.keys() - {"labels"})) or candidate.nearness >= NEAR_ENOUGH
 
 
-_CANDIDATES = 200
 _LEAST = 0.2  # the share of the query that a node must cover: a query may ask for several things at once
 _ALIKE = 0.3  # the least cosine of a node that shares no word with the query
 _LONGEST_TITLE = 80
 
 
-@dataclass(slots=True)
-class Scored:
-    """A node that answers, and those above it (`way`, from itself on): its score, and why."""
-
-    way: Sequence[Node]
-    score: float
-    why: str
+def _node_answers(candidate: Candidate) -> bool:
+    """Tell whether a node from no file answers: what only its parents say is theirs."""
+    match = candidate.match
+    return (bool(match.where.keys() & {"text", "labels"}) and match.covered >= _LEAST) or candidate.nearness >= _ALIKE
 
 
 def title_of(node: Node) -> str:
@@ -139,95 +190,48 @@ def title_of(node: Node) -> str:
     return line if len(line) <= _LONGEST_TITLE else line[: _LONGEST_TITLE - 1] + "…"
 
 
-class Nodes(Documents):
-    """The nodes of all documents, or those at and below one. A node of a file has the meaning of its passage."""
+@dataclass(slots=True)
+class Scored:
+    """A passage, or a node from no file, that answers: its node that answers best and those above it (`way`, from itself on),
+    its score, and why; `shares`: the part that each of its nodes has in the score."""
 
-    def __init__(self, sql: sqlite3.Connection, text: str, below: str | None) -> None:
-        self._unindexed = unindexed_ids(sql)  # first: how often a word stands in the index is asked next
-        super().__init__(sql)
-        self._below = below
-        self.ways: dict[int, list[Node]] = {}
-        self.tags = sorted(tags_in(text))
-        rows = (sql.execute("SELECT node_id FROM tags WHERE tag = ?", (tag,)) for tag in self.tags)
-        self.tagged = {tag: {row[0] for row in found} for tag, found in zip(self.tags, rows, strict=True)}
-
-    def matching(self, words: Sequence[str], limit: int) -> Sequence[int]:
-        found = dict.fromkeys([*self._unindexed, *(node_id for ids in self.tagged.values() for node_id in ids)])
-        if words:
-            rows = self.sql.execute(
-                "SELECT n.id FROM words CROSS JOIN nodes n ON n.seq = words.rowid WHERE words MATCH ?"
-                " ORDER BY bm25(words), n.seq LIMIT ?",
-                (any_of(words), limit if self._below is None else -1),
-            )
-            found |= {row[0]: None for row in rows}
-        ordered = "SELECT n.seq FROM json_each(?) j CROSS JOIN nodes n ON n.id = j.value ORDER BY j.key"
-        seqs = [seq for (seq,) in self.sql.execute(ordered, (json.dumps(list(found)),))]
-        return seqs if self._below is None else self.allowed(seqs)
-
-    def allowed(self, ids: Sequence[int]) -> Sequence[int]:
-        unread = json.dumps([seq for seq in ids if seq not in self.ways])
-        rows = self.sql.execute("SELECT id, seq FROM nodes WHERE seq IN (SELECT value FROM json_each(?))", (unread,))
-        seqs = dict(rows.fetchall())
-        for node_id, way in tree.ways_up(self.sql, seqs).items():
-            if self._below is None or any(node.id == self._below for node in way):
-                self.ways[seqs[node_id]] = way
-        return [seq for seq in ids if seq in self.ways]
-
-    def items(self, ids: Iterable[int]) -> Iterator[Item]:
-        for seq in self.allowed(list(ids)):
-            node, *above = self.ways[seq]
-            titles = [title_of(one) for one in above]
-            yield Item(
-                seq,
-                node.text,
-                titles[0] if titles else "",
-                " / ".join(reversed(titles[1:])),
-                f"{node.context_name} {node.context_value}",
-                name=node.id,
-                age=(node.created_at, node.id),
-                vector=lead_of(self.sql, node.id),
-                **(self._said(node) if node.context_type == "message" else {}),
-            )
-
-    def _said(self, node: Node) -> dict[str, Any]:
-        """Who wrote a letter of a kept thread (`importing.keep_thread`) and when; the letters before and after it."""
-        sender, _, rest = node.context_value.partition(" ")
-        around = [None if one is None else one.id for one in tree.siblings_around(self.sql, node)]
-        said = {"speaker": sender, "session": node.parent_id, "time": rest.partition(" ")[0]}
-        return told(said, dict(zip(("previous", "next"), around, strict=True)))
+    way: Sequence[Node]
+    score: float
+    why: str
+    shares: Mapping[str, float]
+    in_file: bool = False
 
 
-def scored(engine: Engine, sql: sqlite3.Connection, query: Query, below: str | None) -> dict[str, Scored]:
-    """The nodes that answer, each with its score and why: those that have a tag that is asked for first."""
-    source = Nodes(sql, query.text, below)
-    plain = any(word not in source.tags for word in matching(without_tags(query.text)))
+def scored(engine: Engine, sql: sqlite3.Connection, query: Query, below: str | None, limit: int) -> list[Scored]:
+    """What answers best, best first, ranked as by `find_passages`; what has a tag that is asked for comes first."""
+    tags = tags_in(query.text)
+    source = Units(sql, engine.stems, query.text, below=below)
+    has_words = not tags or any(word not in tags for word in matching(without_tags(query.text)))
 
-    def kept(_: Query, candidates: Sequence[Candidate]) -> list[bool]:
-        return [
-            any(source.ways[one.item.id][0].id in ids for ids in source.tagged.values())
-            or ((plain or not source.tags) and _node_answers(one))
-            for one in candidates
-        ]
+    def answers(candidate: Candidate) -> bool:
+        if not source.tagged.keys().isdisjoint(source.shares(candidate.item.id, {})):
+            return True
+        return has_words and (_passage_answers if candidate.item.id in source.parts else _node_answers)(candidate)
 
-    hits = [*engine.search(sql, source, query, _CANDIDATES, kept=kept)[0]]
-    best = max((hit.score for hit in hits), default=0.0)
-    found = {}
-    for hit in hits:
-        one = Scored(source.ways[hit.id], hit.score, hit.why)
-        for tag, ids in source.tagged.items():
-            if one.way[0].id in ids:
-                one.score, one.why = one.score + best + 1.0, f"@{tag} among its tags; {one.why}"
-        found[one.way[0].id] = one
-    return found
-
-
-def _node_answers(one: Candidate) -> bool:
-    """What only its parents say is theirs; and a query may ask for several things at once."""
-    own = one.match.where.keys() & {"text", "labels"}
-    return (bool(own) and one.match.covered >= _LEAST) or one.nearness >= _ALIKE
+    found, asked = engine.search(sql, source, query, limit, kept=lambda _, found: [*map(answers, found)])
+    hits, terms = [*found], {term.stem: term.weight for term in asked.terms}
+    shares = [source.shares(hit.id, terms) for hit in hits]
+    ways = tree.ways_up(sql, [node_id for own in shares for node_id in own])
+    highest = max((hit.score for hit in hits), default=0.0)
+    units = []
+    for hit, own in zip(hits, shares, strict=True):
+        below_it = [node_id for node_id in own if below is None or any(node.id == below for node in ways[node_id])]
+        best = max(below_it, key=lambda node_id: (node_id in source.tagged, own[node_id]))
+        unit = Scored(ways[best], hit.score, hit.why, own, hit.id in source.parts)
+        for tag in source.tagged.get(best, ()):
+            unit.score, unit.why = unit.score + highest + 1.0, f"@{tag} among its tags; {unit.why}"
+        units.append(unit)
+    return sorted(units, key=lambda unit: -unit.score)
 
 
-_PART = 0.1  # what each further hit under the same parent adds to the others' scores
+_PART = 0.1  # what each further hit under the same parent adds to the scores of those from no file,
+_FURTHER = 3  # as far as it is one of so many
+_FOUND = 32  # hits that are looked at together: as many as the search reads closely, whatever the limit
 
 
 @frozen
@@ -251,16 +255,17 @@ class Hit:
 
 
 def find_hits(engine: Engine, sql: sqlite3.Connection, query: Query, below: str | None, limit: int) -> list[Hit]:
-    """The best hits, best first; equal ones in the order in which they were written."""
-    found = scored(engine, sql, query, below)
-    siblings = Counter(one.way[0].parent_id for one in found.values())
-    for one in found.values():
-        further = siblings[one.way[0].parent_id] - 1 if one.way[1:] else 0
+    """The best hits, best first, in the order in which passages are found for a question."""
+    units = {unit.way[0].id: unit for unit in scored(engine, sql, query, below, max(limit, _FOUND))}
+    siblings = Counter(unit.way[0].parent_id for unit in units.values())
+    for unit in units.values():
+        further = siblings[unit.way[0].parent_id] - 1 if unit.way[1:] else 0
         if further > 0:
-            one.score, one.why = one.score * (1 + _PART * further), f"{one.why}; {further} more under the same parent"
-    covers = _fold(sql, found, siblings)
-    best = sorted(found.values(), key=lambda one: (-one.score, one.way[0].created_at, one.way[0].id))[:limit]
-    return [_hit(sql, one, covers.get(one.way[0].id, ())) for one in best]
+            unit.why = f"{unit.why}; {further} more under the same parent"
+            unit.score *= 1 if unit.in_file else 1 + _PART * min(further, _FURTHER)
+    covers = _fold(sql, units, siblings)
+    best = sorted(units.values(), key=lambda unit: -unit.score)[:limit]
+    return [_hit(sql, unit, covers.get(unit.way[0].id, ())) for unit in best]
 
 
 def _fold(
@@ -277,9 +282,9 @@ def _fold(
     for summary_id, below in covers.items():
         best = max((found[node_id] for node_id in below), key=lambda one: one.score)
         way = next(best.way[at:] for at, node in enumerate(best.way) if node.id == summary_id)
-        own = found.get(summary_id, Scored(way, 0.0, best.why))
+        own = found.get(summary_id, Scored(way, 0.0, best.why, {}))
         why = f"{own.why}; stands for {len(below)} of its children that match"
-        found[summary_id] = Scored(way, max(own.score, best.score), why)
+        found[summary_id] = Scored(way, max(own.score, best.score), why, {})
     for node_id in {node_id for below in covers.values() for node_id in below} - covers.keys():
         del found[node_id]
     return covers

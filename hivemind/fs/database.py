@@ -42,6 +42,7 @@ __all__ = [
     "missing",
     "note_made",
     "select_among",
+    "settle_log",
     "unsound",
 ]
 
@@ -246,6 +247,14 @@ def unsound(path: str | os.PathLike[str]) -> str | None:
     except UnicodeDecodeError as error:  # a name in its schema is garbled
         return str(error)
     return None if said == ["ok"] else "; ".join(said)
+
+
+def settle_log(path: str | os.PathLike[str]) -> None:
+    """Write the log that a killed process left beside a database into it, and remove the log, unless another process has the
+    database open. Raises sqlite3.Error."""
+    if os.path.exists(f"{os.fspath(path)}-wal"):
+        with closing(sqlite3.connect(path, timeout=0)) as connection:
+            connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")
 
 
 def faults(sql: sqlite3.Connection, indexed: str) -> Iterator[str]:

@@ -113,9 +113,8 @@ class Engine:
     ) -> tuple[Iterator[Found], Query]:
         """The hits, best first, each made as it is taken, and the query as it was understood."""
         weights = weights or self.weights
-        asked = query_of(query, self.stems, source.total, source.how_often)
         most = max(self._candidates, 2 * limit)
-        by_words = source.matching(rarest(asked.terms, most, source.total), most)
+        asked, by_words = self.by_words(source, query, most)
         near = dict[int, float]() if asked.meaning is None else dict(self.nearest(sql, source, asked, most))
         ids = _first([by_words, list(near)], max(self._closely, 2 * limit))
         candidates = self._read(sql, source, asked, ids, near, weights)
@@ -123,6 +122,11 @@ class Engine:
         found = kept(asked, candidates)
         ranked = [one for one in ranked if found[one.place]]
         return (self._hit(one.score, candidates[one.place], one.why, asked) for one in ranked[:limit]), asked
+
+    def by_words(self, source: Source, query: Query, most: int) -> tuple[Query, Sequence[int]]:
+        """Return the query with its terms, and the ids of the items that match best by their words, best first."""
+        asked = query_of(query, self.stems, source.total, source.how_often)
+        return asked, source.matching(rarest(asked.terms, most, source.total), most)
 
     def nearest(self, sql: Sql, source: Source, query: Query, most: int) -> list[tuple[int, float]]:
         """(id, cosine) of at most `most` items that may be found, best first; fewer only if there are no more."""
@@ -148,15 +152,15 @@ class Engine:
         readings = read(items, [term.stem for term in query.terms], self.stems)
         cosines, near = dict(known), dict[int, Near]()
         if query.meaning is not None:
-            meanings = {item.meaning for item in items}
-            cosines |= self.vectors.cosines(sql, query.model, query.meaning.vector, meanings - known.keys())
-            near = nearest_parts(sql, query.model, query.meaning, meanings)
+            ids = [item.id for item in items]
+            cosines |= self.vectors.cosines(sql, query.model, query.meaning.vector, {*ids} - known.keys())
+            near = nearest_parts(sql, query.model, query.meaning, ids)
         by_words = matches(query, items, readings, weights)
         places = {item.place: place for place, item in enumerate(items)}
         found = []
         for item, reading, match in zip(items, readings, by_words, strict=True):
             beside = [None if one is None else places.get(one) for one in item.beside]
-            cosine, parts = cosines.get(item.meaning), near.get(item.meaning)
+            cosine, parts = cosines.get(item.id), near.get(item.id)
             found.append(Candidate(item, reading, match, cosine, parts, beside[0], beside[1]))
         return found
 

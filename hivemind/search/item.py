@@ -46,12 +46,6 @@ class Item:
     next: Hashable = None
     age: tuple[object, ...] = ()
     standing: float = 1.0
-    vector: int | None = None
-
-    @property
-    def meaning(self) -> int:
-        """The id of the vector that says what it means: its own, unless another item's is named."""
-        return self.id if self.vector is None else self.vector
 
     @property
     def place(self) -> tuple[int, Hashable]:

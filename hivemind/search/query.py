@@ -16,7 +16,7 @@ from hivemind.search.words import Stems, matching, rarity, words_of
 from hivemind.words import GENERIC_WORDS, STOP_WORDS
 
 __all__ = [
-    "Query", "Term", "asks_only", "has_name", "has_time", "in_first_person", "moment_of", "named_in", "query_of",
+    "Query", "Term", "asks_only", "has_name", "has_time", "identifiers", "in_first_person", "moment_of", "named_in", "query_of",
     "rarest", "wanted", "without",
 ]  # fmt: skip
 
@@ -39,6 +39,8 @@ _WHEN = re.compile(
 _WHO = re.compile(r"\s*(?:who|whom|whose|where|which)\b", re.IGNORECASE)
 _FIRST = re.compile(r"\b(?:I|I['’](?:m|ve|d|ll)|[Mm]y|me|mine|[Ww]e|[Oo]ur|us|myself)\b")
 _INNER_NAME = re.compile(r"(?<=[a-z,] )[A-Z][a-z]+")
+_IDENTIFIER = re.compile(r"[^\W_]{2,}(?:[-_.:/]+[^\W_]{2,})+")
+_MOST_IDENTIFIERS = 8
 _NOTE = re.compile(r"\s*\[[^\]]*\]\s*$")
 _KEPT = 1_024  # what was found in so many texts: the next question looks at many of them again
 
@@ -65,16 +67,23 @@ class Dates:
 
 @frozen
 class Wanted:
-    """What would answer a question: a time, a name, something of a certain date."""
+    """What would answer a question: a time, a name, something of a certain date, what has an identifier that it names."""
 
     time: bool
     name: bool
     dates: Dates
+    identifiers: tuple[str, ...]
 
 
 def wanted(query: str) -> Wanted:
     """What a question asks for, by how it begins and the dates that it names."""
-    return Wanted(_WHEN.match(query) is not None, _WHO.match(query) is not None, _dates(query.lower()))
+    times, names = _WHEN.match(query) is not None, _WHO.match(query) is not None
+    return Wanted(times, names, _dates(query.lower()), identifiers(query))
+
+
+def identifiers(query: str) -> tuple[str, ...]:
+    """The first words of a query that are joined by signs, in small letters: keep-index of `--keep-index`, core.autocrlf."""
+    return tuple(dict.fromkeys(_IDENTIFIER.findall(query.casefold())))[:_MOST_IDENTIFIERS]
 
 
 def _dates(text: str) -> Dates:

@@ -48,6 +48,7 @@ class Weights:
     date: float = 0.4  # it is of a month or year that the query names
     day: float = 0.2  # and near to the day
     time: float = 0.1  # it says when, and that is asked
+    written: float = 0.0  # it has an identifier just as the query writes it
     name: float = 0.1  # it says a name, and who, where or which is asked
     asking: float = -0.1  # it ends with a question
 
@@ -163,26 +164,28 @@ def _together(query: Query, reading: Reading) -> float:
 
 def rank(query: Query, candidates: Sequence[Candidate], weights: Weights) -> list[Ranked]:
     """A score for each candidate, best first, equal ones by age."""
-    near = [_nearness(one, weights.sentence) for one in candidates]
-    known = [value for value in near if value is not None]
-    floor = min(known, default=0.0)
-    cosines = [floor if value is None else value for value in near]
+    cosines = [_nearness(one, weights.sentence) for one in candidates]
     base = _fused(
         _with_words_beside(query, candidates, weights),
-        _with_neighbours(cosines, candidates, weights) if known else None,
+        _with_neighbours(cosines, candidates, weights),
+        [one.match.covered for one in candidates],
         weights.meaning,
     )
-    late = [None if one.near is None else one.near.words for one in candidates]
-    close = _scale([value for value in late if value is not None])
-    sessions = _sessions(query, candidates, cosines, weights) if known else [0.0] * len(candidates)
+    per_word = [one.near.words for one in candidates if one.near is not None and one.near.words is not None]
+    close = _scale(per_word)
+    sessions = _sessions(query, candidates, cosines, weights)
+    has_meanings = any(cosine is not None for cosine in cosines)
     found = []
     for place, one in enumerate(candidates):
         signs = _signs(query, one, weights)
-        if sessions[place]:
-            signs.append(("its session or file", weights.session * sessions[place]))
-        words = late[place]
-        worth = 0.0 if words is None else weights.late * close(words)
-        score = max(0.0, base[place] + worth + sum(worth for _, worth in signs))
+        session = sessions[place]
+        closeness = 0.0 if one.near is None or one.near.words is None else close(one.near.words)
+        if has_meanings and one.cosine is None:  # without a vector its words alone count, here too
+            session = base[place] if session else 0.0
+            closeness = base[place] if per_word else 0.0
+        if session:
+            signs.append(("its session or file", weights.session * session))
+        score = max(0.0, base[place] + weights.late * closeness + sum(worth for _, worth in signs))
         found.append(Ranked(place, score * one.item.standing, signs))
     return sorted(found, key=lambda one: (-one.score, candidates[one.place].item.age))
 
@@ -215,6 +218,9 @@ def _signs(query: Query, one: Candidate, weights: Weights) -> list[tuple[str, fl
         found.append(("that it says when", weights.time))
     if weights.name and want.name and has_name(text):
         found.append(("that it says a name", weights.name))
+    if weights.written and want.identifiers:
+        folded = "\n".join((one.item.text, one.item.example, one.item.heading)).casefold()
+        found += [(f"{name} as it is written", weights.written) for name in want.identifiers if name in folded]
     if one.reading.asks:
         found.append(("that it only asks", weights.asking))
     return found
@@ -227,19 +233,29 @@ def _nearness(one: Candidate, share: float) -> float | None:
     return one.cosine + share * (one.near.cosine - one.cosine)
 
 
-def _with_neighbours(cosines: Sequence[float], candidates: Sequence[Candidate], weights: Weights) -> list[float]:
-    """Each cosine with a share of those of the items before and after it, more of one before that asks.
+def _with_neighbours(
+    cosines: Sequence[float | None], candidates: Sequence[Candidate], weights: Weights
+) -> list[float | None]:
+    """Add to each cosine a share of those of the items before and after it, more of one before that asks.
 
-    An item that has none beside it is taken to be among its like: it has the share of its own.
+    An item that has none beside it is taken to be among its like: it has the share of its own. One without a vector gets no
+    cosine from its neighbours.
     """
-    found = []
+
+    def beside(place: int | None, own: float) -> float:
+        cosine = None if place is None else cosines[place]
+        return own if cosine is None else cosine
+
+    sums: list[float | None] = []
     for own, one in zip(cosines, candidates, strict=True):
+        if own is None:
+            sums.append(None)
+            continue
         before, after = weights.neighbour, weights.neighbour
         if one.previous is not None and candidates[one.previous].reading.asks:
             before += weights.answer
-        value = own + before * (own if one.previous is None else cosines[one.previous])
-        found.append(value + after * (own if one.next is None else cosines[one.next]))
-    return found
+        sums.append(own + before * beside(one.previous, own) + after * beside(one.next, own))
+    return sums
 
 
 def _with_words_beside(query: Query, candidates: Sequence[Candidate], weights: Weights) -> list[float]:
@@ -263,16 +279,24 @@ def _with_words_beside(query: Query, candidates: Sequence[Candidate], weights: W
     ]
 
 
-def _fused(words: Sequence[float], cosines: Sequence[float] | None, meaning: float) -> list[float]:
-    """Words and meaning, each brought to 0..1 and added by weight: 0 to 1."""
-    text = _scale(words)
-    if cosines is None:
-        return [text(value) for value in words]
-    sense = _scale(cosines)
-    return [(text(word) + meaning * sense(cosine)) / (1 + meaning) for word, cosine in zip(words, cosines, strict=True)]
+def _fused(
+    words: Sequence[float], cosines: Sequence[float | None], covered: Sequence[float], meaning: float
+) -> list[float]:
+    """Bring words and meaning to 0..1 each and add them by weight: 0 to 1. What has no cosine, where others have, counts as so
+    near in meaning as it has the words, and covers the question; where none has one, words alone count."""
+    text, sense = _scale(words), _scale([cosine for cosine in cosines if cosine is not None])
+    if all(cosine is None for cosine in cosines):
+        return [text(word) for word in words]
+    meanings = [
+        text(word) * share if cosine is None else sense(cosine)
+        for word, cosine, share in zip(words, cosines, covered, strict=True)
+    ]
+    return [(text(word) + meaning * nearness) / (1 + meaning) for word, nearness in zip(words, meanings, strict=True)]
 
 
-def _sessions(query: Query, candidates: Sequence[Candidate], cosines: Sequence[float], weights: Weights) -> list[float]:
+def _sessions(
+    query: Query, candidates: Sequence[Candidate], cosines: Sequence[float | None], weights: Weights
+) -> list[float]:
     """What the session of each candidate has in common with the query as a whole: 0 to 1, 0 without a session.
 
     By the words of all its candidates together, and the mean of its three best cosines; by words alone it says nothing.
@@ -281,16 +305,19 @@ def _sessions(query: Query, candidates: Sequence[Candidate], cosines: Sequence[f
     for place, one in enumerate(candidates):
         if one.session is not None:
             members[one.session].append(place)
-    if len(members) < _SESSIONS:
+    if len(members) < _SESSIONS or all(cosine is None for cosine in cosines):
         return [0.0] * len(candidates)
-    tops = [sorted((cosines[place] for place in own), reverse=True)[:_BEST] for own in members.values()]
-    best = [sum(top) / len(top) for top in tops]
+    tops = [
+        sorted((cosine for place in own if (cosine := cosines[place]) is not None), reverse=True)[:_BEST]
+        for own in members.values()
+    ]
+    best = [sum(top) / len(top) if top else None for top in tops]
     of_term = {term.stem: term.weight for term in query.terms}
     tallies = [_tally([candidates[place].reading for place in own]) for own in members.values()]
     lengths = [sum(candidates[place].reading.length for place in own) for own in members.values()]
     words = bm25_of_tallies(of_term, tallies, lengths)
     found = [0.0] * len(candidates)
-    for own, score in zip(members.values(), _fused(words, best, weights.meaning), strict=True):
+    for own, score in zip(members.values(), _fused(words, best, [1.0] * len(best), weights.meaning), strict=True):
         for place in own:
             found[place] = score
     return found

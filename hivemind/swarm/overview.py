@@ -35,6 +35,7 @@ __all__ = [
     "LeaseNow",
     "Overview",
     "agents_now",
+    "how_freed",
     "lease_now",
     "leases_now",
     "overview",
@@ -217,6 +218,13 @@ def leases_now(hive: Parts, agent: str | None = None) -> tuple[LeaseNow, ...]:
 
     found: tuple[LeaseNow, ...] = hive.journal.view(look)
     return found
+
+
+def how_freed(lease: StepLease, *, runs: bool) -> str:
+    """Say what frees a step, whose holder's process runs or not: nobody can wait for a number of events."""
+    if runs:
+        return f"{lease.holder_agent_id} ends the step, or its process ends"
+    return f"hivemind lease release {lease.step_id} --agent {lease.holder_agent_id}"
 
 
 def lease_now(hive: Parts, lease: StepLease) -> LeaseNow:

@@ -10,12 +10,14 @@ import contextlib
 import logging
 import os
 import signal
+import sqlite3
 import time
 from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from typing import Any, Literal
 
 from hivemind.errors import HivemindError
+from hivemind.fs.database import settle_log
 from hivemind.fs.doorbell import Doorbell
 from hivemind.fs.sockets import readable
 from hivemind.layout import EXCHANGE
@@ -124,6 +126,7 @@ class Supervisor:
                     self._watch.close()
                     self._end()
                     self._due.close()
+                    self._settle_databases()
         finally:
             signal.set_wakeup_fd(old_wakeup)
             for number, callback in before.items():
@@ -335,6 +338,15 @@ class Supervisor:
         self._nursery.close()
         for name in self._children:
             self._bury(name)
+
+    def _settle_databases(self) -> None:
+        """Agents end without closing their databases: write their logs into them."""
+        layout = self._hive.layout
+        for path in (layout.documents_db, layout.graphs_db, layout.memory_db):
+            try:
+                settle_log(path)
+            except sqlite3.Error as error:  # who opens it next reads the log too, or restores the database
+                _log.warning("%s: its log stays beside it: %s", path, error)
 
     def _bury(self, name: str) -> None:
         """Write that it has died, if there is a journal to write it into; else its next start will."""

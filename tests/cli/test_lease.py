@@ -12,6 +12,7 @@ import pytest
 
 from hivemind import Hive
 from hivemind.coordination import StaleGeneration, StepLeaseHeld, StepLeaseNotHeld
+from hivemind.presence.identity import take_name
 from tests.cli.conftest import Command, Ended
 
 COMMAND = [sys.executable, "-m", "hivemind"]
@@ -31,7 +32,10 @@ def proposed(ended: Ended) -> list[list[str]]:
 def test_a_lease_is_claimed_seen_renewed_and_given_back(process: Command, hive: Path) -> None:
     planned(hive, "Look closely")
     claimed = process("lease", "claim", "t.s1", "--agent", "human", "--ttl", "50")
-    assert claimed.out == "human holds t.s1 (Look closely) for 50 more events (generation 1).\n"
+    assert claimed.out == (
+        "human holds t.s1 (Look closely) (generation 1).\n"
+        "hivemind lease release t.s1 --agent human frees it; else 50 events in the journal do.\n"
+    )
     (held,) = process("lease", "list", "--json").json
     assert held == {
         "step_id": "t.s1",
@@ -56,7 +60,13 @@ def test_what_is_left_counts_events(run: Command, hive: Path) -> None:
     (held,) = run("lease", "list", "--json").json
     assert held["left"] == 2
     assert run("status", "--json").json["leases"] == [held]
-    assert "\nLeased:\n  t.s1: researcher, 2 events left\n" in run("status").out
+    frees = "hivemind lease release t.s1 --agent researcher"
+    assert f"\nLeased:\n  t.s1: researcher; freed by: {frees}\n" in run("status").out
+    assert frees in run("lease", "list").out
+    lock = take_name(opened.layout, "researcher")
+    for words in ("status", "lease list"):
+        assert "researcher ends the step, or its process ends" in run(*words.split()).out
+    lock.release()
     opened.journal.append("task.noted")
     opened.journal.append("task.noted")
     assert run("lease", "list", "--json").json == run("status", "--json").json["leases"] == []
@@ -88,7 +98,7 @@ def test_a_step_that_another_holds_is_refused_with_what_helps(process: Command, 
     refused = process("lease", "claim", "t.s1", "--agent", "human")
     assert (refused.status, refused.out) == (1, "")
     assert refused.err == (
-        "hivemind: STEP_LEASE_HELD: step t.s1 is leased by researcher to event 202, not by human; "
+        "hivemind: STEP_LEASE_HELD: step t.s1 is leased by researcher, not by human; "
         "hivemind lease list, or hivemind lease claim t.s1 --agent human --force\n"
     )
     look, force = proposed(refused)

@@ -13,7 +13,8 @@ from hivemind.embedding import HashingEmbedder
 from hivemind.longterm import MemoryEntry, MemorySearchResult, MemoryStore, open_store
 from hivemind.search import Item, Query, Weights
 from hivemind.search.item import read, said_by
-from hivemind.search.query import asks_only, has_time, in_first_person, moment_of, query_of, wanted
+from hivemind.search.parts import Near
+from hivemind.search.query import asks_only, has_time, identifiers, in_first_person, moment_of, query_of, wanted
 from hivemind.search.ranking import Candidate, Match, borne_out, matches, rank
 from hivemind.search.words import Stems
 
@@ -180,6 +181,24 @@ def test_a_long_item_is_no_better_for_its_length() -> None:
 def test_a_draft_and_what_was_superseded_stand_behind_what_is_in_force() -> None:
     scores = ranked("cello", [Item(1, "the cello is old", standing=0.6), Item(2, "the cello is old")], Weights())
     assert scores[2] > scores[1] > 0
+
+
+def test_an_item_without_a_vector_is_judged_by_its_words_and_never_as_the_farthest_in_meaning() -> None:
+    def score(words: float, cosine: float | None, late: float | None) -> Candidate:
+        item = Item(1, "x")
+        near = None if cosine is None else Near(cosine, 0.5, late)
+        return Candidate(item, read([item], [], Stems())[0], Match(words, covered=words / 10), cosine, near)
+
+    candidates = [score(10.0, None, None), score(3.0, 0.9, 0.9), score(6.0, 0.1, 0.1), score(1.0, None, None)]
+    for late in (0.0, 3.0):
+        assert [one.place for one in rank(Query("x"), candidates, Weights(late=late))] == [0, 1, 2, 3]
+
+
+def test_an_identifier_counts_only_as_it_is_written() -> None:
+    items = [Item(1, "use --keep-index here"), Item(2, "keep the index here")]
+    scores = ranked("--keep-index", items, Weights(written=0.5))
+    assert scores[1] - scores[2] >= 0.5
+    assert identifiers("Is core.autocrlf set, e.g. by git_config? I/O, a-b") == ("core.autocrlf", "git_config")
 
 
 def test_an_item_that_nothing_speaks_for_is_not_found() -> None:

@@ -66,6 +66,7 @@ def test_an_agent_that_dies_anywhere_on_the_way_loses_nothing_and_repeats_nothin
         if letter["subject"].startswith("Review:")
     ]
     assert len(requests) == len(set(requests)) == 1
+    assert not [name for name in os.listdir(hive.root / ".hive") if name.endswith(("-wal", "-shm"))]
     assert [event["seq"] for event in hive.events()] == list(range(1, len(hive.events()) + 1))
 
 
