@@ -69,7 +69,7 @@ class Scheduler:
         review = work.review
         verdict_mail = message.in_reply_to is not None and message.in_reply_to == review.message_id
         if review.state == "asked" and verdict_mail and message.sender == review.reviewer:
-            verdict = read_verdict(message.body)
+            verdict = read_verdict(message.answer)
             if verdict is not None:
                 work.set_review(replace(review, state=verdict[0], problems=verdict[1]), unpark=True)
                 self.holding.unpark(work)

@@ -11,6 +11,7 @@ from typing import Any
 
 from hivemind.frozen import frozen
 from hivemind.layout import HUMAN
+from hivemind.mail.answer import answer_text
 from hivemind.mail.header import one_line
 
 __all__ = ["DISK_FULL", "PREVIEW_CHARS", "Attachment", "Content", "Message", "MessageSummary", "SendReport"]
@@ -121,6 +122,11 @@ class Message(Content):
     def preview(self) -> str:
         """The first 200 characters of the body, on one line."""
         return preview(self.body)
+
+    @property
+    def answer(self) -> str:
+        """Its text without the letter that it quotes and without a signature: what its author wrote this time."""
+        return answer_text(self.body)
 
     @property
     def attached(self) -> str:
