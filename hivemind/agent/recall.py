@@ -184,9 +184,8 @@ def recalled(hive: Parts, focus: Focus, questions: Sequence[str], *, weak: bool 
     """
     if not questions:
         return []
-    attachments = [] if focus.work is None else list(focus.work.task.attachments)
-    hive.knowledge.sync(extra=attachments)
-    scope = [hive.layout.knowledge, *attachments]
+    hive.knowledge.sync(extra=focus.attachments)
+    scope = [hive.layout.knowledge, *focus.attachments]
     blocks: dict[str, KnowledgeMemoryBlock] = {}
     now = datetime.now(UTC)
     for question in questions:

@@ -126,7 +126,9 @@ class Scheduler:
 
     def _about(self, message: Message) -> Focus:
         stranger = not self._hive.mail.knows(message.sender)
-        return Focus("reply_mail", message=message, heard=self.letters.is_awaited(message), stranger=stranger)
+        files = () if stranger else self._hive.mail.keep_attachments(message)
+        heard = self.letters.is_awaited(message)
+        return Focus("reply_mail", message=message, heard=heard, stranger=stranger, files=files)
 
     def _on_mail(self) -> Focus | None:
         message = self.letters.first(needs_turn=True)

@@ -230,7 +230,6 @@ def test_a_failed_task_stands_under_needs_you_as_in_top(run: Command, hive: Path
     opened.tasks.fail(task, "no tar")
     assert "hivemind task show leak: no tar" in run("status").out
     assert [(one["kind"], one["id"]) for one in run("status", "--json").json["needs_you"]] == [("failed", "leak")]
-    assert "no tar" in run("top").out
 
 
 def test_a_sealed_letter_of_an_agent_that_is_gone_is_no_strangers(run: Command, hive: Path) -> None:
