@@ -165,7 +165,7 @@ def questions_of(focus: Focus) -> list[str]:
     """What a focus asks: the question of an `ask` step (or of one that says nothing else), or those of a person's mail."""
     if focus.message is not None:
         message = focus.message
-        return questions_in(message.subject, message.body) if message.sender == HUMAN or focus.stranger else []
+        return questions_in(message.subject, message.answer) if message.sender == HUMAN or focus.stranger else []
     if focus.step is None or focus.step.is_implicit or focus.step.todo.kind not in ("ask", None):
         return []
     return [str(focus.step.todo.argument or focus.step.todo.title)]
@@ -184,9 +184,8 @@ def recalled(hive: Parts, focus: Focus, questions: Sequence[str], *, weak: bool 
     """
     if not questions:
         return []
-    attachments = [] if focus.work is None else list(focus.work.task.attachments)
-    hive.knowledge.sync(extra=attachments)
-    scope = [hive.layout.knowledge, *attachments]
+    hive.knowledge.sync(extra=focus.attachments)
+    scope = [hive.layout.knowledge, *focus.attachments]
     blocks: dict[str, KnowledgeMemoryBlock] = {}
     now = datetime.now(UTC)
     for question in questions:

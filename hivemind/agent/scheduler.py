@@ -69,7 +69,7 @@ class Scheduler:
         review = work.review
         verdict_mail = message.in_reply_to is not None and message.in_reply_to == review.message_id
         if review.state == "asked" and verdict_mail and message.sender == review.reviewer:
-            verdict = read_verdict(message.body)
+            verdict = read_verdict(message.answer)
             if verdict is not None:
                 work.set_review(replace(review, state=verdict[0], problems=verdict[1]), unpark=True)
                 self.holding.unpark(work)
@@ -126,7 +126,9 @@ class Scheduler:
 
     def _about(self, message: Message) -> Focus:
         stranger = not self._hive.mail.knows(message.sender)
-        return Focus("reply_mail", message=message, heard=self.letters.is_awaited(message), stranger=stranger)
+        files = () if stranger else self._hive.mail.keep_attachments(message)
+        heard = self.letters.is_awaited(message)
+        return Focus("reply_mail", message=message, heard=heard, stranger=stranger, files=files)
 
     def _on_mail(self) -> Focus | None:
         message = self.letters.first(needs_turn=True)

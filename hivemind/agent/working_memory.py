@@ -136,7 +136,7 @@ class WorkingMemory:
 
     def has_news(self, focus: Focus) -> bool:
         """Whether there may be other documents and memories than when this process last asked, or selected, for that focus."""
-        self._hive.knowledge.sync(extra=_attached(focus))
+        self._hive.knowledge.sync(extra=focus.attachments)
         look = look_of_stores(self._hive.layout)
         before, self._looks[focus.id] = self._looks.get(focus.id), look
         return look != before
@@ -228,15 +228,10 @@ def look_of_stores(layout: Layout) -> str:
     return " ".join(found)
 
 
-def _attached(focus: Focus) -> Sequence[Path]:
-    """What a person put beside the task."""
-    return () if focus.work is None else focus.work.task.attachments
-
-
 def _attachments(focus: Focus) -> list[MemoryBlock]:
     told = {"task_id": focus.id, "origin": "human"}
     return [
-        FileMemoryBlock(location=str(path), priority=Priority.MEDIUM, metadata=dict(told)) for path in _attached(focus)
+        FileMemoryBlock(location=str(path), priority=Priority.MEDIUM, metadata=dict(told)) for path in focus.attachments
     ]
 
 

@@ -100,26 +100,11 @@ def read(hive: Hive, box: Box, id_: str, *, keep_unread: bool = False, save: str
 def _save(message: Message, folder: Path) -> None:
     from hivemind import fs
 
-    taken: set[str] = set()
-    for at, attachment in enumerate(message.attachments, 1):
-        name = _file_name(attachment.name) or f"attachment-{at}"
-        if name in taken:
-            name = f"{at}-{name}"
-        taken.add(name)
+    for name, attachment in message.files.items():
         try:
             fs.create(folder / name, attachment.content)
         except FileExistsError:
             raise UserError("is there already", where=folder / name, mend="name another folder") from None
-
-
-def _file_name(name: str) -> str:
-    """The last part of a name as any file system takes it: at most 200 bytes, its ending kept; empty for one that hides."""
-    plain = name.replace("\\", "/").rpartition("/")[2].strip()
-    if plain.startswith(".") or not plain.isprintable():
-        return ""
-    stem, dot, ending = plain.rpartition(".")
-    kept = ending.encode()[:20].decode(errors="ignore")
-    return plain if len(plain.encode()) <= 200 else stem.encode()[:170].decode(errors="ignore") + dot + kept
 
 
 def _record(message: Message) -> dict[str, Any]:

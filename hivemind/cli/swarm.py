@@ -28,11 +28,13 @@ if TYPE_CHECKING:
     from hivemind.swarm.shutdown import Ended
     from hivemind.swarm.swarm import SwarmResult
     from hivemind.tasks import Scheduled
+    from hivemind.web.snapshot import Need
 
 _FREE = ("extractive", "mcp")
 """Minds that use up no tokens of the hive's."""
 _COLUMNS = ("agent", "state", "pid", "task", "step", "unread", "tokens", "last_action")
 _COST = (*_COLUMNS[:-1], "cost", _COLUMNS[-1])
+_SHOWN_BY = {"letter": "mail read human", "failed": "task show"}  # the other needs stand under headings of their own
 _SHOWN = 20  # so many leases, and tasks that do not go on, are named
 
 
@@ -332,18 +334,20 @@ def status(hive: Hive, *, all_: bool = False) -> Answer:
     """
     if all_:
         return _all_hives(hive)
-    from hivemind.swarm.overview import overview
+    from hivemind.web.snapshot import look
 
-    now, server = overview(hive), _memory_server(hive)
+    snapshot, server = look(hive), _memory_server(hive)
+    now = snapshot.overview
+    needs = [need for need in snapshot.needs if need.kind in _SHOWN_BY]
     named = {
         "waiting": _reasons(now.waiting),
         "parked": _reasons(now.parked),
-        "needs_you": _reasons(now.needs_you, "id", "what"),
+        "needs_you": [{"kind": need.kind, "id": need.about, "what": need.what} for need in needs],
         "left": _reasons(now.left),
         "mail_waits": _reasons(now.mail_waits, "agent"),
         "memory": None if server is None else asdict(server),
     }
-    return Answer(asdict(now) | named, _status_lines(now, server))
+    return Answer(asdict(now) | named, _status_lines(now, server, needs))
 
 
 def _memory_server(hive: Hive) -> ServerStatus | None:
@@ -373,7 +377,7 @@ def _all_hives(hive: Hive) -> Answer:
     return Answer(found, table_lines(rows, columns, empty="No hive is linked."))
 
 
-def _status_lines(now: Overview, server: ServerStatus | None) -> Iterator[str]:
+def _status_lines(now: Overview, server: ServerStatus | None, needs: Sequence[Need]) -> Iterator[str]:
     from hivemind.swarm.overview import how_freed
 
     yield f"Hive       {now.hive} (workspace {now.workspace})"
@@ -408,7 +412,7 @@ def _status_lines(now: Overview, server: ServerStatus | None) -> Iterator[str]:
         for one in leases
     ]
     for title, named, rest in (
-        ("Needs you", [(f"hivemind mail read human {id_}", what) for id_, what in now.needs_you], "mail list --unread"),
+        ("Needs you", [(f"hivemind {_SHOWN_BY[need.kind]} {need.about}", need.what) for need in needs], "top"),
         ("Stuck", [(agent.name, agent.problem) for agent in now.agents if agent.problem], "status --json"),
         ("Mail waits", now.mail_waits, "status --json"),
         ("Left", now.left, "status --json"),

@@ -54,7 +54,7 @@ def compose(draft: Draft) -> tuple[bytes, bytes]:
         f"Content-Type: {kind}\n",
         f"Content-Transfer-Encoding: {encoding}\n",
     ]
-    return "".join(fields).encode("ascii"), content
+    return "".join(fields).encode(), content
 
 
 def bounce(original: Draft, recipient: str, reason: str, message_id: str, sender: str, date: datetime) -> Draft:

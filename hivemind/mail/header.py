@@ -1,4 +1,4 @@
-"""Header fields: written so that every mail program reads them (RFC 5322 folding, RFC 2047 words), read from anything.
+"""Header fields: written so that `cat` and mail programs read them (RFC 5322 folding, UTF-8 by RFC 6532), read from anything.
 
 No text that a mind or a person gives can end a field and begin another: control characters become spaces first.
 """
@@ -40,9 +40,9 @@ def one_line(text: str) -> str:
 
 
 def encode_text(text: str) -> str:
-    """A header's text in ASCII: as it stands where that can be read back, else as UTF-8 encoded words."""
+    """Write a header's text as it stands (RFC 6532), or as encoded words where a reader would not get it back from that."""
     plain = one_line(text)
-    if plain.isascii() and "=?" not in plain and (len(plain) < _WIDTH or max(map(len, plain.split())) < _LONGEST):
+    if "=?" not in plain and all(len(word.encode()) < _LONGEST for word in plain.split(" ")):
         return plain
     words, chunk = [], b""
     for char in plain:
@@ -56,7 +56,7 @@ def encode_text(text: str) -> str:
 
 
 def field(name: str, value: str) -> str:
-    """`Name: value` with its line end, folded at spaces. `value` is ASCII without control characters."""
+    """`Name: value` with its line end, folded at spaces. `value` has no control characters."""
     line = f"{name}: {value}"
     if len(line) <= _WIDTH:
         return line + "\n"

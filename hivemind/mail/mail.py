@@ -14,7 +14,7 @@ from typing import Literal
 
 from hivemind.boundary import Unreadable, boundary
 from hivemind.errors import UserError
-from hivemind.fs import CrashCount
+from hivemind.fs import CrashCount, create, make_folder
 from hivemind.fs.doorbell import Ringer
 from hivemind.layout import EXCHANGE, HUMAN, Layout
 from hivemind.mail.addressing import Addressing
@@ -34,6 +34,7 @@ Status = Literal["delivered", "read", "answered", "dead", "missing"]
 
 _ID = re.compile(r"[!#-'*+\-./0-9=?A-Z^_`a-z{|}~]+@[!#-'*+\-./0-9=?A-Z^_`a-z{|}~\[\]:]+")
 _MAX_ID = 250
+_ATTACHMENTS = "attachments"
 
 
 class Mail:
@@ -162,6 +163,17 @@ class Mail:
             entry = Entry(message.base, message.flags, message.path, False)
             Maildir(Path(message.path).parent.parent).flag(entry, "RS", self.durable)
         return report
+
+    def keep_attachments(self, message: Message) -> tuple[Path, ...]:
+        """Keep the attachments of a message as files in its mailbox, where they can be read and cited; returns their paths."""
+        folder = Path(
+            self.boxes.get(message.box).path, _ATTACHMENTS, hashlib.sha256(message.key.encode()).hexdigest()[:16]
+        )
+        for name, attachment in message.files.items():
+            make_folder(folder, durable=self.durable)
+            with suppress(FileExistsError):
+                create(folder / name, attachment.content, durable=self.durable)
+        return tuple(folder / name for name in message.files)
 
     # -- letters from unknown addresses
 

@@ -11,6 +11,7 @@ from typing import Any
 
 from hivemind.frozen import frozen
 from hivemind.layout import HUMAN
+from hivemind.mail.answer import answer_text
 from hivemind.mail.header import one_line
 
 __all__ = ["DISK_FULL", "PREVIEW_CHARS", "Attachment", "Content", "Message", "MessageSummary", "SendReport"]
@@ -123,6 +124,20 @@ class Message(Content):
         return preview(self.body)
 
     @property
+    def answer(self) -> str:
+        """Its text without the letter that it quotes and without a signature: what its author wrote this time."""
+        return answer_text(self.body)
+
+    @property
+    def files(self) -> dict[str, Attachment]:
+        """Its attachments by names that any file system takes, each another."""
+        files: dict[str, Attachment] = {}
+        for at, attachment in enumerate(self.attachments, 1):
+            name = _file_name(attachment.name) or f"attachment-{at}"
+            files[f"{at}-{name}" if name in files else name] = attachment
+        return files
+
+    @property
     def attached(self) -> str:
         """Its attachments in words: the name, the kind and the size of each."""
         return ", ".join(f"{one.name} ({one.content_type}, {len(one.content):,} bytes)" for one in self.attachments)
@@ -144,6 +159,16 @@ class Message(Content):
         if self.sender == HUMAN:
             return "human"
         return "agent" if self.trusted and "@" not in self.sender else "external"
+
+
+def _file_name(name: str) -> str:
+    """The last part of a name as any file system takes it: at most 200 bytes, its ending kept; empty for one that hides."""
+    plain = name.replace("\\", "/").rpartition("/")[2].strip()
+    if plain.startswith(".") or not plain.isprintable():
+        return ""
+    stem, dot, ending = plain.rpartition(".")
+    kept = ending.encode()[:20].decode(errors="ignore")
+    return plain if len(plain.encode()) <= 200 else stem.encode()[:170].decode(errors="ignore") + dot + kept
 
 
 def preview(text: str) -> str:

@@ -29,6 +29,7 @@ _MAX_PARTS = 1000
 _MAX_LEVELS = 10
 _MAX_PARAMETERS = 8192
 _MAX_PAGE = 2_000_000
+_QUOTE_BEGINS, _QUOTE_ENDS = "\x0e", "\x0f"
 _Fields = Mapping[str, str]
 
 _PARAMETER = re.compile(r';\s*([^\s=;"]+)\s*=\s*(?:"((?:[^"\\]|\\.)*+)"|([^;\s]*))')
@@ -37,6 +38,7 @@ _HIDDEN = re.compile(
 )
 _ITEM = re.compile(r"<li\b[^<>]*>", re.IGNORECASE)
 _BREAK = re.compile(r"</?(?:br|p|div|tr|table|ul|ol|h[1-6]|blockquote|pre|hr)\b[^<>]*>", re.IGNORECASE)
+_QUOTE = re.compile(r"<(/?)blockquote\b[^<>]*>", re.IGNORECASE)
 _TAG = re.compile(r"</?[a-z][^<>]*>", re.IGNORECASE)
 
 
@@ -67,15 +69,21 @@ def content_of(raw: bytes, body_at: int, fields: _Fields, whole: bool) -> tuple[
 
 
 def page_text(page: str) -> str:
-    """The text of an HTML page: no tags, scripts or comments; a line for each block, list items with a dash.
+    """The text of an HTML page: no tags, scripts or comments; a line for each block, list items with a dash, quotes with `>`.
 
     Of a page of over 2,000,000 characters the beginning; what comes after is marked as left out.
     """
     if len(page) > _MAX_PAGE:
         return f"{page_text(page[:_MAX_PAGE])}\n[…]"
     text = " ".join(_HIDDEN.sub(" ", page).split())
+    text = _QUOTE.sub(lambda tag: f"\n{_QUOTE_ENDS if tag[1] else _QUOTE_BEGINS}\n", text)
     text = html.unescape(_TAG.sub("", _BREAK.sub("\n", _ITEM.sub("\n- ", text))))
-    lines = [line.strip() for line in text.split("\n")]
+    lines, depth = list[str](), 0
+    for line in map(str.strip, text.split("\n")):
+        if line in (_QUOTE_BEGINS, _QUOTE_ENDS):
+            depth = max(0, depth + (1 if line == _QUOTE_BEGINS else -1))
+        else:
+            lines.append("> " * min(depth, _MAX_LEVELS) + line)
     return "\n".join(line for at, line in enumerate(lines) if line or (at and lines[at - 1])).strip()
 
 

@@ -1,10 +1,14 @@
-"""A notice by HTTP, signed as Standard Webhooks says."""
+"""A notice by HTTP, signed as Standard Webhooks says; as a program it sends the one that stands on its standard input."""
 
 from __future__ import annotations
 
 import base64
 import hashlib
 import hmac
+import json
+import os
+import signal
+import sys
 import urllib.error
 import urllib.request
 from contextlib import suppress
@@ -15,23 +19,26 @@ from hivemind.errors import UserError
 
 __all__ = ["post"]
 
-_WITHIN_S = 10.0
-
 
 class _NoRedirect(urllib.request.HTTPRedirectHandler):
     def redirect_request(self, *_: Any) -> None:
         return None
 
 
-def post(url: str, id: str, body: bytes, secret: str | None, *, at: int) -> None:  # noqa: A002 - the header's name
-    """Send it. `secret` as Standard Webhooks writes it (`whsec_` and base64), or any text. Raises OSError, UserError."""
+def post(url: str, id: str, body: str, secret_env: str | None, *, at: int) -> None:  # noqa: A002 - the header's name
+    """Send it. The secret in the environment is as Standard Webhooks writes it (`whsec_` and base64), or any text.
+
+    Raises OSError, UserError.
+    """
     headers = {"content-type": "application/json", "webhook-id": id, "webhook-timestamp": str(at)}
-    if secret is not None:
-        signed = hmac.new(_key(secret), f"{id}.{at}.".encode() + body, hashlib.sha256).digest()
+    if secret_env is not None:
+        if not (secret := os.environ.get(secret_env)):
+            raise UserError(f"its secret is not in the environment: {secret_env}")
+        signed = hmac.new(_key(secret), f"{id}.{at}.{body}".encode(), hashlib.sha256).digest()
         headers["webhook-signature"] = f"v1,{base64.b64encode(signed).decode()}"
-    request = urllib.request.Request(url, body, headers, method="POST")  # noqa: S310 - hive.yaml takes http(s) only
+    request = urllib.request.Request(url, body.encode(), headers, method="POST")  # noqa: S310 - hive.yaml takes http(s) only
     try:
-        with urllib.request.build_opener(_NoRedirect).open(request, timeout=_WITHIN_S):
+        with urllib.request.build_opener(_NoRedirect).open(request):
             return
     except urllib.error.HTTPError as error:
         raise UserError(f"answered {error.code} {error.reason}") from None
@@ -42,3 +49,14 @@ def _key(secret: str) -> bytes:
         with suppress(Unreadable), boundary("secret"):  # else it is a text like any other
             return base64.b64decode(secret.removeprefix("whsec_"), validate=True)
     return secret.encode()
+
+
+if __name__ == "__main__":
+    request = json.load(sys.stdin)
+    signal.setitimer(
+        signal.ITIMER_REAL, request.pop("within_s")
+    )  # for all of it, and whoever has started it may be gone
+    try:
+        post(**request)
+    except (OSError, UserError) as error:
+        sys.exit(str(error))

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from contextlib import suppress
+from pathlib import Path
 from typing import Any
 
 from hivemind.errors import UserError
@@ -22,7 +24,7 @@ class Focus:
 
     `tool` is what comes next by rule (spec 3, *Capsule*): `plan_steps`, `finish_step`, `finish_task`, or `reply_mail`.
     `blocked` is a step that stands in the way of the end; `heard` says that a task waited for this very message,
-    `stranger` that nobody here has its sender's address.
+    `stranger` that nobody here has its sender's address; `files` are what the message brought.
     """
 
     tool: str
@@ -32,6 +34,7 @@ class Focus:
     blocked: PlannedStep | None = None
     heard: bool = False
     stranger: bool = False
+    files: tuple[Path, ...] = ()
 
     @property
     def kind(self) -> str:
@@ -58,6 +61,11 @@ class Focus:
         if self.work is not None:
             return mask(self.work.task.full_text or self.work.task.title)
         return "" if self.message is None else mask(self.message.body)
+
+    @property
+    def attachments(self) -> Sequence[Path]:
+        """The files that a person put beside the task, or the letter."""
+        return self.files if self.work is None else self.work.task.attachments
 
     @property
     def todo(self) -> dict[str, Any]:

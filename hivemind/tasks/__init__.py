@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from hivemind.tasks.claim import Orphan, Taken
 from hivemind.tasks.folder import read_outcome, why_failed
-from hivemind.tasks.outbox import Notice
+from hivemind.tasks.outbox import Notice, Telling
 from hivemind.tasks.schedule import Scheduled
 from hivemind.tasks.step import parse_duration
 from hivemind.tasks.task import (
@@ -39,6 +39,7 @@ __all__ = [
     "TaskStep",
     "TaskSummary",
     "Tasks",
+    "Telling",
     "parse_duration",
     "read_outcome",
     "why_failed",

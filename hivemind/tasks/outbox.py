@@ -11,7 +11,6 @@ import os
 import re
 from collections.abc import Collection
 from contextlib import suppress
-from dataclasses import replace
 from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
@@ -20,6 +19,7 @@ from typing import Annotated
 from pydantic import AfterValidator, AwareDatetime
 
 from hivemind.boundary import Unreadable
+from hivemind.errors import UserError
 from hivemind.frozen import frozen
 from hivemind.fs import DamagedRecord, load_value, make_folder, save_value, set_aside
 from hivemind.fs.paths import names_in
@@ -28,26 +28,35 @@ from hivemind.names import check_name
 from hivemind.tasks.record import TaskRecord
 from hivemind.tasks.task import TaskEvent
 
-__all__ = ["Notice", "Outbox"]
+__all__ = ["Notice", "Outbox", "Telling"]
 
-_KIND, _VERSION = "notice", 1
+_KIND, _TELLING, _VERSION = "notice", "telling", 1
 _NAME = re.compile(r"[a-z0-9].*\.(done|failed|parked)\.json")
 _log = logging.getLogger(__name__)
 
 
 @frozen
 class Notice:
-    """`id` is the same however often it is sent; `sent` are the ways that have taken it, `tries` those that failed since, and
-    `again` is when the next one is due."""
+    """What is to be told, fixed when it is written; `id` is the same however often it is sent."""
 
     id: str
     event: TaskEvent
     task: Annotated[str, AfterValidator(partial(check_name, what="task id"))]
     at: AwareDatetime
     why: str = ""
-    sent: tuple[str, ...] = ()
+
+
+@frozen
+class Telling:
+    """How far one way is with the notice of that `id`: whether it has taken it, how many tries failed, when it is tried again."""
+
+    id: str
+    sent: bool = False
     tries: int = 0
     again: AwareDatetime | None = None
+
+    def is_due(self, now: datetime) -> bool:
+        return not self.sent and (self.again is None or self.again <= now)
 
 
 class Outbox:
@@ -64,7 +73,8 @@ class Outbox:
         if not made_by_hand or event not in (self._events if wanted is None else wanted):
             return
         make_folder(self._layout.outbox, durable=self._durable)
-        self._write(Notice(os.urandom(8).hex(), event, task, datetime.now(UTC), why))
+        notice = Notice(os.urandom(8).hex(), event, task, datetime.now(UTC), why)
+        save_value(self._path(notice), _KIND, _VERSION, notice, durable=self._durable)
 
     @property
     def count(self) -> int:
@@ -75,34 +85,39 @@ class Outbox:
         return sorted(filter(_NAME.fullmatch, names_in(self._layout.outbox)))
 
     def waiting(self) -> list[Notice]:
-        """What is still to be told, oldest first. A record that cannot be read is set aside."""
+        """Return what is still to be told, oldest first. A record that cannot be read is set aside, one of another version
+        stays where it is; the others go on."""
         found = []
         for name in self._names():
             try:
                 found.append(load_value(Notice, self._layout.outbox / name, _KIND, _VERSION))
             except (DamagedRecord, Unreadable) as error:
                 _log.warning("%s; kept as %s", error, set_aside(self._layout.outbox / name).name)
+            except UserError as error:
+                _log.warning("%s", error)
         return sorted((one for one in found if one is not None), key=lambda one: (one.at, one.task))
 
-    def sent(self, notice: Notice, way: str) -> Notice:
-        """One way has taken it."""
-        return self._write(replace(notice, sent=(*notice.sent, way), tries=0, again=None))
+    def telling(self, notice: Notice, way: str) -> Telling:
+        """Return how far a way is with a notice."""
+        with suppress(Unreadable, UserError):  # a record that is lost in such a way costs that it is told once more
+            telling = load_value(Telling, self._path(notice, way), _TELLING, _VERSION)
+            if telling is not None and telling.id == notice.id:
+                return telling
+        return Telling(notice.id)
 
-    def later(self, notice: Notice, again: datetime) -> Notice:
-        """One way has not; it is tried again then."""
-        return self._write(replace(notice, tries=notice.tries + 1, again=again))
+    def tell(self, notice: Notice, way: str, telling: Telling) -> None:
+        """Note how far a way is. The record lies below the outbox, whose own time says that a notice has come or gone."""
+        path = self._path(notice, way)
+        make_folder(path.parent, durable=self._durable)
+        save_value(path, _TELLING, _VERSION, telling, durable=self._durable)
 
     def done(self, notice: Notice) -> None:
         """There is nothing more to be told, unless the task has come to the same again meanwhile."""
         path = self._path(notice)
         now = load_value(Notice, path, _KIND, _VERSION)
         if now is not None and now.id == notice.id:
-            with suppress(FileNotFoundError):
-                path.unlink()
+            for record in (path, *self._layout.outbox.glob(f".*/{path.name}")):
+                record.unlink(missing_ok=True)
 
-    def _write(self, notice: Notice) -> Notice:
-        save_value(self._path(notice), _KIND, _VERSION, notice, durable=self._durable)
-        return notice
-
-    def _path(self, notice: Notice) -> Path:
-        return self._layout.outbox / f"{notice.task}.{notice.event}.json"
+    def _path(self, notice: Notice, way: str = "") -> Path:
+        return self._layout.outbox / (way and f".{way}") / f"{notice.task}.{notice.event}.json"

@@ -124,16 +124,20 @@ class Schedule:
                 return (
                     written,
                     entry,
-                    self._due_times(written, every, entry, now),
+                    self._due_times(written, every, entry, now, is_new=entry is not known),
                     self._following_time(written, every, entry, now),
                 )
         except OSError as error:
             raise UserError(f"cannot be read ({error.strerror})", where=path) from None
 
-    def _due_times(self, written: Written, every: Every, entry: _Entry, now: datetime) -> list[datetime]:
+    def _due_times(
+        self, written: Written, every: Every, entry: _Entry, now: datetime, *, is_new: bool
+    ) -> list[datetime]:
+        """Return the times that tasks are to be dropped for. A file that `is_new` has missed one at most: it may have been
+        written long ago, or elsewhere."""
         until, after = written.form.until, entry.last or entry.since
         end = now if until is None else min(now, until)
-        if written.form.missed == "once":
+        if is_new or written.form.missed == "once":
             newest = every.newest_time(entry.since, after, end, self._zone)
             return [] if newest is None else [newest]
         found = islice(every.times_after(entry.since, after, self._zone), _AT_ONCE)

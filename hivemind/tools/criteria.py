@@ -20,7 +20,7 @@ from hivemind.masking import mask
 from hivemind.presence.watching import ring_all
 from hivemind.taskrun.review import read_verdict
 from hivemind.taskrun.waits import Parking
-from hivemind.tasks import TaskProblem
+from hivemind.tasks import FILES, TaskProblem
 from hivemind.tools.delegation import is_made, woken
 from hivemind.tools.session import Session
 from hivemind.tools.steps import ask_person
@@ -91,7 +91,7 @@ def judge(session: Session, answer: str) -> dict[str, Any] | None:
     if wanted is None or state.approved is not None:
         return None
     if state.question is not None:
-        return _answered(session, state)
+        return _answered(session, state, answer)
     if state.task is None:
         state = _ask(session, state, answer)
     if state.task is not None:
@@ -100,7 +100,7 @@ def judge(session: Session, answer: str) -> dict[str, Any] | None:
         if again is None or again["state"] == "again":
             return again
         state = _of(work.task.kept["criteria"])
-    return _answered(session, state)
+    return _answered(session, state, answer)
 
 
 def _judged(session: Session, state: Judging, task_id: str) -> dict[str, Any] | None:
@@ -222,7 +222,7 @@ def _reviewed(session: Session) -> str | None:
 # the person
 
 
-def _answered(session: Session, state: Judging) -> dict[str, Any] | None:
+def _answered(session: Session, state: Judging, answer: str) -> dict[str, Any] | None:
     """What a person says to a result that no review approved: None for `approved`, else it goes back with those words.
 
     Raises Parking until there is an answer.
@@ -233,10 +233,13 @@ def _answered(session: Session, state: Judging) -> dict[str, Any] | None:
     question = f"{state.question}. Is it done? Answer `approved`, or say what is to be done."
     begun = work.waits.begin(name, {"human": question}, datetime.now(UTC))
     if begun.message_id is None:
-        ask_person(session, name, question, subject="Review")
+        result = mask(work.draft(answer).strip())
+        cut = "" if len(result) <= _SHOWN_CHARS else f"… (cut here; {len(result):,} characters)"
+        files = f"It lies in {hive.layout.relative(work.task.path)}; what it has written, in {FILES}/ there."
+        ask_person(session, name, f"{question}\n\n{files}\n\n{result[:_SHOWN_CHARS]}{cut}", subject="Review")
     over = work.waits.check(name, datetime.now(UTC), hive.tasks.outcome)
     assert over.answer is not None
-    said = hive.mail.read(session.agent, over.answer, mark=False).body.strip()
+    said = hive.mail.read(session.agent, over.answer, mark=False).answer
     judged = read_verdict(said)
     if judged is not None and judged[0] == "approved":
         _keep(session, replace(state, question=None, approved=HUMAN))

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from pathlib import Path
 from typing import Any, Literal
 
 from pydantic import Field
@@ -83,7 +82,7 @@ def doc_find(session: Session, arguments: FindPassages) -> dict[str, Any]:
     if arguments.below is not None:
         hits = hive.documents.query(arguments.query, arguments.limit, node_id=_read(session, arguments.below).id)
         return {"query": arguments.query, "passages": [], "nodes": [_hit(session, one) for one in hits]}
-    attachments = _attachments(session)
+    attachments = session.focus.attachments
     hive.knowledge.sync(extra=attachments)
     scope = [hive.layout.knowledge, *attachments]
     passages = hive.knowledge.search(arguments.query, limit=arguments.limit, scope=scope)
@@ -155,14 +154,10 @@ def doc_summarize(session: Session, arguments: SummarizeNode) -> dict[str, Any]:
     return {**_named(session, summary), "summary": summary.text}
 
 
-def _attachments(session: Session) -> list[Path]:
-    return [] if session.focus.work is None else list(session.focus.work.task.attachments)
-
-
 def _read(session: Session, reference: str) -> Node:
     """The node, if it is the agent's to see. Raises ToolProblem for one of another task's files, NodeNotFoundError."""
     node = session.hive.knowledge.locate(reference)
-    if not session.hive.knowledge.is_among(node.id, [session.hive.layout.knowledge, *_attachments(session)]):
+    if not session.hive.knowledge.is_among(node.id, [session.hive.layout.knowledge, *session.focus.attachments]):
         raise ToolProblem(f"node {node.id!r} belongs to the files of another task", where=reference)
     return node
 

@@ -25,7 +25,7 @@ from hivemind.tools.tool import Arguments, ToolProblem, tool
 __all__ = ["TASK_TOOLS", "choose_reviewer", "finish"]
 
 REVIEWER = "reviewer"
-_GRACE_S = 2.0
+_GRACE_S = _FIRST_LOOK_S = 2.0
 
 
 def finish(session: Session, answer: str) -> dict[str, Any]:
@@ -41,7 +41,7 @@ def finish(session: Session, answer: str) -> dict[str, Any]:
             return _end(session, answer)
         case "rejected":
             return _again_or_fail(session)
-        case "asked" if not _overdue(work.review, session.hive.config.review_timeout_s):
+        case "asked" if not _goes_to_another(session):
             return _send(session, citations, answer)  # again: a crash may have come between the record and the mail
     if not citations:
         return _end(session, answer)
@@ -82,13 +82,18 @@ def _send(session: Session, citations: list[Citation], answer: str) -> dict[str,
     if report.failed:  # its mailbox can't be written: somebody else will do
         work.set_review(replace(review, state="none"))
         return _ask(session, citations, answer)
-    with boundary("task's review"):
-        until = datetime.fromtimestamp(review.asked_at, UTC) + timedelta(seconds=hive.config.review_timeout_s)
+    with boundary(
+        "task's review"
+    ):  # looked at again after twice the time: whoever is idle by then may be asked instead
+        waited = max(_FIRST_LOOK_S, 2 * (time.time() - review.asked_at))
+        longest = hive.config.review_timeout_s
+        until = datetime.fromtimestamp(review.asked_at, UTC) + timedelta(seconds=min(waited, longest))
     raise Parking(f"waits for {review.reviewer} to check the sources", until)
 
 
 def choose_reviewer(hive: Parts, agent: str, task: str, tried: tuple[str, ...]) -> str | None:
-    """Another agent that is alive and was not asked yet: one of the role `reviewer` if there is one, then by turns.
+    """Choose another agent that is alive and was not asked yet: one of the role `reviewer` if there is one, then by turns; but
+    whoever is idle goes before who is busy.
 
     The task's id decides among equals, so that reviews spread over the swarm and a test can tell who is asked. Who thinks
     outside (MCP) is asked only if it has that role: nothing wakes such a program.
@@ -96,8 +101,15 @@ def choose_reviewer(hive: Parts, agent: str, task: str, tried: tuple[str, ...]) 
     others = [name for name in hive.agents if name != agent and name not in tried]
     alive = [name for name in others if holder_of(hive.layout, name) is not None]
     named = [name for name in alive if hive.agents[name].role == REVIEWER]
-    choice = named or [name for name in alive if not _thinks_outside(hive, name)]
+    able = [name for name in alive if name in named or not _thinks_outside(hive, name)]
+    idle = [name for name in able if _rests(hive, name)]
+    choice = [name for name in idle if name in named] or idle or named or able
     return choice[sum(task.encode()) % len(choice)] if choice else None
+
+
+def _rests(hive: Parts, name: str) -> bool:
+    status = read_status(hive.layout.agent_state(name), name)
+    return status is not None and status.state == "idle"
 
 
 def _thinks_outside(hive: Parts, name: str) -> bool:
@@ -106,10 +118,16 @@ def _thinks_outside(hive: Parts, name: str) -> bool:
     return hive.agents[name].outside or (status is not None and status.mind == "mcp")
 
 
-def _overdue(review: Review, timeout_s: float) -> bool:
-    """Later than the timeout; a clock that was set back counts as overdue too, rather than waiting for ever."""
-    waited = time.time() - review.asked_at
-    return waited >= timeout_s or waited < -timeout_s
+def _goes_to_another(session: Session) -> bool:
+    """Check whether the request goes to another agent: after the timeout, or where the one who was asked is busy and another
+    idle. A clock that was set back counts as late too, rather than waiting for ever."""
+    hive, review = session.hive, session.work.review
+    waited, timeout_s = time.time() - review.asked_at, hive.config.review_timeout_s
+    if waited >= timeout_s or waited < -timeout_s:
+        return True
+    other = choose_reviewer(hive, session.agent, session.work.task.id, review.tried)
+    is_busy = review.reviewer is not None and not _rests(hive, review.reviewer)
+    return waited >= _FIRST_LOOK_S and is_busy and other is not None and _rests(hive, other)
 
 
 def _again_or_fail(session: Session) -> dict[str, Any]:
@@ -185,7 +203,7 @@ def wait(session: Session, arguments: Wait) -> dict[str, Any]:
     if over.answer is None:
         return {"step": step.id, "over": True}
     answer = session.hive.mail.read(session.agent, over.answer, mark=False)
-    said = answer.body.strip()
+    said = answer.answer
     work.trail.card(step, "note", said, title=f"{answer.sender} answered")
     return {"step": step.id, "over": True, "answer": said, "from": answer.sender}
 

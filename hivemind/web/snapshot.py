@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 from hivemind.boundary import Unreadable, boundary
 from hivemind.errors import HivemindError
@@ -22,7 +22,9 @@ from hivemind.swarm.overview import AgentNow, Overview, overview
 from hivemind.taskrun.waits import is_question
 from hivemind.tasks import TaskState, TaskSummary
 from hivemind.tasks.folder import why_failed
-from hivemind.web.index import Index
+
+if TYPE_CHECKING:
+    from hivemind.web.index import Index
 
 __all__ = ["Need", "Snapshot", "Watch", "look"]
 

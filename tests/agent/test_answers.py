@@ -11,6 +11,7 @@ from itertools import takewhile
 import pytest
 
 from hivemind import Hive
+from hivemind.mail import Attachment
 from tests.agent.conftest import Crew, hands, until_idle
 from tests.messages import lines_of
 
@@ -105,6 +106,18 @@ def test_a_command_mind_whose_task_is_taken_away_is_ended_and_counted(crew: Crew
     assert not (crew.root / "over").exists()
     assert agent.usages.total.tokens
     assert not agent.cycle()
+
+
+def test_what_a_letter_has_with_it_is_read_and_quoted_as_what_a_task_has(crew: Crew) -> None:
+    agent = crew.start()
+    boat = Attachment("../boat.md", b"# Boats\n\nA sailing boat is kept upright by its keel.\n")
+    agent.hive.mail.send("human", ["ada"], "Boats", "What keeps a sailing boat upright?", attachments=[boat])
+    until_idle(agent)
+    [summary] = agent.hive.mail.list("human")
+    answer = agent.hive.mail.read("human", summary.id).body
+    assert "kept upright by its keel" in answer
+    [path] = crew.root.glob("mailboxes/ada/attachments/*/boat.md")
+    assert f"{path.relative_to(crew.root)}:3" in answer
 
 
 def test_an_agents_words_cannot_pass_for_what_the_runtime_says_of_how_they_came_about(crew: Crew) -> None:

@@ -68,7 +68,12 @@ def rejected_twice(crew: Crew) -> Agent:
 def answer(crew: Crew, text: str) -> None:
     hive = Hive.open(crew.root)
     [question] = [one for one in hive.mail.list("human") if one.subject.startswith("Review:")]
-    hive.mail.send("human", ["ada"], "Re: Review", text, in_reply_to=question.id, task="t")
+    asked = hive.mail.read("human", question.id).body
+    assert "Here is the boat." in asked
+    assert "tasks/active/t" in asked
+    quoted = "\n".join(f"> {line}" for line in asked.splitlines())
+    body = f"On 26/11/2026 12:00, ada@hive wrote:\n{quoted}\n\n{text}\n\n-- \nJo\n"
+    hive.mail.send("human", ["ada"], "Re: Review", body, in_reply_to=question.id, task="t")
 
 
 def test_a_reviewer_by_rule_judges_nothing_and_a_person_is_asked(crew):

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from hivemind import Hive
 from tests.cli.conftest import Command
 
 
@@ -219,6 +220,16 @@ def test_a_letter_from_an_unknown_address_stands_under_needs_you(run: Command, h
     (needs,) = run("status", "--json").json["needs_you"]
     run("mail", "read", "human", needs["id"])
     assert "Needs you:" not in run("status").out
+
+
+def test_a_failed_task_stands_under_needs_you_as_in_top(run: Command, hive: Path) -> None:
+    run("task", "add", "--id", "leak", "Mend it")
+    opened = Hive.open(hive)
+    task = opened.tasks.claim("researcher")
+    assert task is not None
+    opened.tasks.fail(task, "no tar")
+    assert "hivemind task show leak: no tar" in run("status").out
+    assert [(one["kind"], one["id"]) for one in run("status", "--json").json["needs_you"]] == [("failed", "leak")]
 
 
 def test_a_sealed_letter_of_an_agent_that_is_gone_is_no_strangers(run: Command, hive: Path) -> None:

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import json
+import os
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from random import Random
@@ -16,6 +19,8 @@ from tests.faults.subject import Subject
 from tests.faults.tasks import drop_task, with_steps
 from tests.faults.trial import try_once
 from tests.program import Warm
+from tests.slow_server import slow_server
+from tests.waiting import until
 
 
 @pytest.fixture
@@ -55,3 +60,35 @@ def test_two_machines_that_see_a_files_size_late_keep_one_journal(tmp_path: Path
     needs("late-folders")
     trial = try_once(SCENARIOS["reservations"], FAULTS["late-folders"], 1, warm=warm, keep=tmp_path)
     assert not trial.violations, trial.violations
+
+
+def test_a_webhook_that_never_ends_and_a_question_as_long_as_a_book_hold_up_no_schedule_and_no_other_notice(
+    subject: Subject,
+) -> None:
+    """A byte every few seconds held `hivemind due` for good; an argument that was too long, all notices behind it; and a file
+    written long ago that came with `missed: all` dropped a task for each minute since."""
+    told = subject.beside / "told.txt"
+    program = ["sh", "-c", f'echo "$2" | cut -c -20 >> {told}', "told"]
+    with slow_server() as webhook:
+        make_hive(subject, notify={"events": ["failed", "parked"], "program": program, "webhook": {"url": webhook}})
+        up = subject.start("up")
+
+        def wait_for(has_come: Callable[[], bool]) -> None:
+            until(lambda: subject.tick() or up.poll() is not None or has_come())
+            assert up.poll() is None, up.errors()
+
+        drop_task(subject, "huge", with_steps({"wait": {"human": "x" * 200_000}}))
+        wait_for(lambda: (subject.root / ".hive/outbox/huge.parked.json").exists())
+        drop_task(subject, "fails", with_steps({"run": "exit 3"}))
+        wait_for(lambda: told.exists() and {"huge:", "fails:"} <= {*told.read_text().split()})
+        schedule = subject.root / "tasks/schedule"
+        schedule.mkdir(exist_ok=True)
+        for name, age_s in (("soon", 58), ("old", 400 * 86_400 + 30)):
+            text = f"---\n{json.dumps({'every': '1m', 'missed': 'all', 'steps': [{'run': 'true'}]})}\n---\nA task.\n"
+            (subject.beside / name).write_text(text)
+            os.utime(subject.beside / name, (time.time() - age_s,) * 2)
+            os.rename(subject.beside / name, schedule / f"{name}.md")
+        wait_for(lambda: len([*subject.root.glob("tasks/done/soon-*")]) == 1)
+        assert len([*subject.root.glob("tasks/*/old-*")]) == 1
+        subject.run("down")
+    assert subject.wait(up) == 0

@@ -132,6 +132,7 @@ def test_dovecot_serves_it_by_imap_and_what_a_client_flags_is_read_by_us(served:
     for folder in ("Sent", "Archive", "Dead"):
         assert re.search(rf'LIST .* "?{folder}"?', told.replace("INBOX.", "")), told
     assert "* 4 EXISTS" in told
+    assert " ".join(_SUBJECT.split()) in " ".join(told.split())
     assert "größe.txt" in told or "gr%C3%B6%C3%9Fe.txt" in told
     assert told.count("Message-ID: <") == 3
     assert "NO [" not in told
@@ -149,6 +150,7 @@ def test_notmuch_indexes_it_and_joins_the_thread(box: Path, tmp_path: Path) -> N
     environ = {"NOTMUCH_CONFIG": os.fspath(tmp_path / "notmuch"), "HOME": os.fspath(tmp_path)}
     _run("notmuch", "new", "--quiet", **environ)
     assert _run("notmuch", "count", "--output=threads", "from:alice@hive and subject:Gewicht", **environ) == "1\n"
+    assert _run("notmuch", "count", "subject:Größe", **environ) == "2\n"
     assert _run("notmuch", "count", "Überschrift", **environ) == "1\n"
     assert _run("notmuch", "count", "attachment:größe.txt", **environ) == "1\n"
     assert _run("notmuch", "count", "id:own-id@hive", **environ) == "1\n"
@@ -177,3 +179,4 @@ def test_mblaze_reads_it(box: Path) -> None:
 def test_cat_shows_it_as_it_was_written(box: Path) -> None:
     texts = [file.read_text() for file in (box / "new").iterdir()]
     assert any(text.endswith("\n\n" + _BODY + "\n") for text in texts)
+    assert any(f"\nSubject: {_SUBJECT}\n" in text.replace("\n ", " ") for text in texts)

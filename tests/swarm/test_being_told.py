@@ -18,6 +18,7 @@ import pytest
 from hivemind import Hive
 from hivemind.swarm.due import do_due
 from tests.program import run
+from tests.slow_server import slow_server
 from tests.swarm.conftest import Swarm
 
 WRITES = ["sh", "-c", 'cat >> told.jsonl; echo >> told.jsonl; printf "%s|%s\\n" "$1" "$2" >> told.txt', "told"]
@@ -28,6 +29,11 @@ def opened(tmp_path: Path, settings: dict) -> Hive:
     Hive.init(root)
     (root / "hive.yaml").write_text(json.dumps({"durability": "relaxed", "settle_ms": 0, **settings}))  # JSON is YAML
     return Hive.open(root)
+
+
+def opened_again(hive: Hive, settings: dict) -> Hive:
+    (hive.layout.root / "hive.yaml").write_text(json.dumps({"durability": "relaxed", "settle_ms": 0, **settings}))
+    return Hive.open(hive.layout.root)
 
 
 def claimed(hive: Hive, text: str = "What has a keel?", **fields: object):
@@ -146,6 +152,13 @@ def receiver() -> Iterator[HTTPServer]:
     server.server_close()
 
 
+@pytest.fixture
+def slow() -> Iterator[str]:
+    """The address of a server that answers a byte in a tenth of a second, for ever."""
+    with slow_server() as url:
+        yield url
+
+
 def test_a_webhook_is_signed_tried_again_ever_later_and_given_up_after_a_day_in_words(
     tmp_path: Path, receiver: HTTPServer, monkeypatch: pytest.MonkeyPatch
 ):
@@ -194,6 +207,42 @@ def test_a_way_that_is_broken_keeps_no_task_and_no_other_way(tmp_path: Path):
     assert len(do_due(hive).told) == 3
     assert len(letters(hive)) == 3
     assert hive.tasks.outbox.count == 3
+
+
+def test_a_notice_that_no_program_takes_is_tried_again_alone_and_the_others_are_told(tmp_path: Path):
+    refuses = ["sh", "-c", 'case "$2" in stubborn*) exit 3;; esac; echo "$2" >> told.txt', "told"]
+    hive = opened(tmp_path, {"notify": {"program": refuses, "webhook": {"url": "http://127.0.0.1:1/"}}})
+    for name in ("stubborn", "one", "two"):
+        hive.tasks.fail(claimed(hive, id=name), "no wind")
+    assert sorted(do_due(hive).told) == sorted(
+        [f"letter: {name} failed" for name in ("stubborn", "one", "two")]
+        + ["program: one failed", "program: two failed"]
+    )
+    assert hive.tasks.outbox.count == 3
+    refuses[2] = refuses[2].replace("exit 3", "")
+    hive = opened_again(hive, {"notify": {"program": refuses}})
+    assert do_due(hive, lambda: datetime.now(UTC) + timedelta(minutes=1)).told == ("program: stubborn failed",)
+    assert hive.tasks.outbox.count == 0
+
+
+def test_what_is_told_has_a_bound(tmp_path: Path):
+    hive = opened(tmp_path, {"notify": {"program": WRITES}})
+    hive.tasks.fail(claimed(hive, title="t" * 200_000, text="x", id="huge"), "no wind, " * 30_000)
+    hive.tasks.fail(claimed(hive, id="small"), "no wind")
+    assert len(do_due(hive).told) == 4
+    huge, small = programs_told(hive)
+    assert {len(huge[name]) for name in ("title", "summary")} == {2001}
+    assert small["why"] == "no wind"
+
+
+def test_a_webhook_that_answers_a_byte_at_a_time_has_the_whole_time_of_a_request_and_no_more(
+    tmp_path: Path, slow: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+):
+    monkeypatch.setattr("hivemind.swarm.due._WEBHOOK_S", 1.0)
+    hive = opened(tmp_path, {"notify": {"webhook": {"url": slow}}})
+    hive.tasks.fail(claimed(hive), "no wind")
+    assert do_due(hive).told == ("letter: what-has-a-keel failed",)
+    assert "had not answered within 1 s" in caplog.text
 
 
 def test_a_record_that_cannot_be_read_is_set_aside_and_the_others_are_told(tmp_path: Path):

@@ -11,6 +11,7 @@ import sys
 import pytest
 
 from hivemind.coordination import Journal
+from hivemind.presence.status import StatusFile, read_status
 from tests.swarm.conftest import is_alive
 from tests.swarm.test_gone import family
 
@@ -244,6 +245,34 @@ def test_a_reviewer_that_never_answers_is_replaced_by_another(hive):
     pids = hive.wait(lambda: all_up(hive), "the start")
     os.kill(pids["reviewer"], signal.SIGSTOP)
     hive.drop("boats.md", "---\nassignee: analyst\n---\nWhat moves a rowing boat?")
+    hive.wait(lambda: hive.task("boats") == "done", "the task's end")
+    assert "Checked by researcher" in hive.result("boats")
+    os.kill(pids["reviewer"], signal.SIGCONT)
+
+
+def test_a_reviewer_that_runs_a_command_is_not_waited_for_while_another_agent_is_idle(hive):
+    hive.configure(review_timeout_s=600, heartbeat_s=0.5)
+    hive.start("up")
+    hive.wait(lambda: all_up(hive), "the start")
+    runs = "touch begun; until test -e ends; do sleep 0.05; done"
+    hive.drop("long.md", f"---\nassignee: reviewer\nsteps: [{{run: '{runs}'}}]\n---\nSail round the world\n")
+    files = hive.root / "tasks/active/long/files"
+    hive.wait((files / "begun").exists, "the command")
+    hive.drop("boats.md", "---\nassignee: analyst\n---\nWhat moves a rowing boat?")
+    hive.wait(lambda: hive.task("boats") == "done", "the task's end")
+    assert "Checked by researcher" in hive.result("boats")
+    (files / "ends").touch()
+
+
+def test_a_reviewer_that_is_busy_once_it_was_asked_is_replaced_by_an_agent_that_is_idle(hive):
+    hive.configure(review_timeout_s=600, heartbeat_s=0.5)
+    hive.start("up")
+    pids = hive.wait(lambda: all_up(hive), "the start")
+    hive.wait(lambda: read_status(hive.root / ".hive/agents/reviewer", "reviewer").state == "idle", "rest")
+    os.kill(pids["reviewer"], signal.SIGSTOP)
+    hive.drop("boats.md", "---\nassignee: analyst\n---\nWhat moves a rowing boat?")
+    hive.wait(lambda: is_parked(hive, "boats"), "the request")
+    StatusFile(hive.root / ".hive/agents/reviewer", "reviewer").update(pid=pids["reviewer"], state="working")
     hive.wait(lambda: hive.task("boats") == "done", "the task's end")
     assert "Checked by researcher" in hive.result("boats")
     os.kill(pids["reviewer"], signal.SIGCONT)

@@ -109,6 +109,7 @@ def test_a_task_is_dropped_at_each_time_as_its_file_says(hive: Hive):
 @pytest.mark.parametrize(("missed", "count"), [("once", 1), ("all", 205)])
 def test_what_was_missed_while_nobody_was_up_is_dropped_once_or_all_of_it(hive: Hive, missed: str, count: int):
     written(hive, "look.yaml", f'every: 1h\nmissed: {missed}\ntext: "What is new?"\n')
+    assert hive.tasks.schedule.drop_due(MONDAY) == ([], MONDAY + timedelta(hours=1))
     now, found = MONDAY + timedelta(hours=205, minutes=3), []
     while True:
         dropped, following = hive.tasks.schedule.drop_due(now)
@@ -118,6 +119,16 @@ def test_what_was_missed_while_nobody_was_up_is_dropped_once_or_all_of_it(hive: 
     assert len(found) == len(set(found)) == count
     assert found[-1] == f"look-{MONDAY + timedelta(hours=205):%Y%m%dt%H%M%Sz}"
     assert following == MONDAY + timedelta(hours=206)
+
+
+@pytest.mark.shows("promise: P54")
+@pytest.mark.parametrize("missed", ["once", "all"])
+def test_a_file_that_was_written_long_before_it_came_here_has_missed_one_time_at_most(hive: Hive, missed: str):
+    written(hive, "old.md", f"---\nevery: 1m\nmissed: {missed}\n---\nWhat is new?\n", at=MONDAY - timedelta(days=400))
+    drop = hive.tasks.schedule.drop_due
+    assert drop(MONDAY) == (["old-20261123t060000z"], MONDAY + timedelta(minutes=1))
+    assert drop(MONDAY) == ([], MONDAY + timedelta(minutes=1))
+    assert len(drop(MONDAY + timedelta(minutes=3))[0]) == (3 if missed == "all" else 1), "from then on it is known"
 
 
 SCRIPT = """
