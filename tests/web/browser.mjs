@@ -7,7 +7,7 @@ const [, , link, folder] = process.argv;
 const require = createRequire(`${folder}/package.json`);
 const { chromium } = require("playwright-core");
 const axe = readFileSync(require.resolve("axe-core/axe.min.js"), "utf8");
-const base = new URL(link).origin;
+const base = link.replace(/\/$/, "");
 const pages = ["/", "/tasks/lease", "/tasks/paint", "/mail", "/mail/human/ask.paint.s1.7%40hive", "/agents/reviewer", "/knowledge", "/memory",
   "/journal", "/costs?days=365", "/files?path=knowledge/lease.md&first=3&last=3", "/tasks/nothing"];
 const wrong = [];

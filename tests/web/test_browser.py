@@ -27,7 +27,7 @@ def test_every_page_stands_a_browser(tmp_path: Path) -> None:
     assert shutil.which("node"), "node is not here"
     filled(tmp_path / "hive")
     with serving(tmp_path / "hive") as site:
-        link = f"http://127.0.0.1:{site.port}/?token={site.token}"
+        link = f"http://127.0.0.1:{site.port}{site.root}/"
         script = Path(__file__).with_name("browser.mjs")
         done = subprocess.run(
             ["node", script, link, str(FOLDER)], capture_output=True, text=True, timeout=240, check=False
@@ -44,7 +44,7 @@ def test_pages_move_while_a_swarm_of_ten_works(tmp_path: Path) -> None:
         path.unlink()
     (root / "agents" / "worker.yaml").write_text("replicas: 10\n")
     with serving(root) as site:
-        link = f"http://127.0.0.1:{site.port}/?token={site.token}"
+        link = f"http://127.0.0.1:{site.port}{site.root}/"
         node = subprocess.Popen(
             ["node", Path(__file__).with_name("live.mjs"), link, str(FOLDER), "20"],
             stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
