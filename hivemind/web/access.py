@@ -28,7 +28,8 @@ _MAX_BYTES = 32 << 20
 
 
 class Access:
-    """Passes on what is asked below `/s/SECRET`, as the address within the hive, and nothing that another site's page sent.
+    """Passes on what is asked below `/s/SECRET`, and nothing that another site's page sent. The application sees the path below
+    that, and as `address` the same as it was sent, with its query.
 
     The secret stands in the address alone. A browser sends a cookie to every port of a host, so to other people's servers on
     this machine as well; an address it sends to nobody: there are no referrers, and our pages' links are relative.
@@ -41,6 +42,8 @@ class Access:
     async def __call__(self, scope: Message, receive: Receive, send: Send) -> None:
         headers = {name.decode("latin-1"): value.decode("latin-1") for name, value in scope["headers"]}
         is_safe = scope["method"] in _SAFE
+        target = b"?".join(filter(None, (scope["raw_path"], scope["query_string"]))).decode("latin-1")
+        scope["address"] = target[len(self._root) :]
         if _HOST.fullmatch(headers.get("host", "")) is None:
             await _refuse(send, 421, "This address is not served here.")
         elif not self._is_below_root(scope["raw_path"]):
@@ -60,7 +63,7 @@ class Access:
         return hmac.compare_digest(path[: len(self._root)], self._root) and path.startswith(b"/", len(self._root))
 
     async def _pass_on(self, scope: Message, receive: Receive, send: Send) -> None:
-        path, raw_path = scope["path"][len(self._root) :], scope["raw_path"][len(self._root) :]
+        path = scope["path"][len(self._root) :]
         caching = (b"cache-control", b"max-age=3600" if path.startswith(_STATIC) else b"no-store")
 
         async def send_with_headers(message: Message) -> None:
@@ -68,7 +71,7 @@ class Access:
                 message["headers"] = [*message.get("headers", ()), *_ALWAYS, caching]
             await send(message)
 
-        await self._app({**scope, "path": path, "raw_path": raw_path}, receive, send_with_headers)
+        await self._app({**scope, "path": path}, receive, send_with_headers)
 
 
 def _is_foreign(headers: dict[str, str], *, is_safe: bool) -> bool:

@@ -127,10 +127,11 @@ class _App:
 
     def _chrome(self, page: Page, request: Request, said: str | None = None) -> dict[str, Any]:
         """What stands around it. Its addresses are relative to `root`, which leads up from this one: none has the secret."""
-        path, query = request.scope["raw_path"].decode(), request.scope["query_string"].decode("latin-1")
-        root = "../" * (path.count("/") - 1) or "./"
-        here = _relative(f"{path}?{query}" if query else path)
-        return chrome(self._site, page, request.scope["path"], is_live=True, here=here, root=root, said=said)
+        address = request.scope["address"]
+        root = "../" * (address.partition("?")[0].count("/") - 1) or "./"
+        return chrome(
+            self._site, page, request.scope["path"], is_live=True, here=_relative(address), root=root, said=said
+        )
 
     def _failed(self, request: Request, error: HivemindError | OSError) -> Response:
         status = 500 if not isinstance(error, UserError) else 404 if request.method == "GET" else 400

@@ -1,6 +1,8 @@
-"""The page in real Chromium: widths, colours, keys alone, no JavaScript, live change, what axe-core finds (`browser.mjs`).
+"""The page in real Chromium: widths, colours, keys alone, no JavaScript, live change, what axe-core finds, what another server
+is told (`browser.mjs`); and in w3m.
 
-Needs chromium, node, and a folder `$HIVEMIND_BROWSER` whose node_modules has playwright-core and axe-core; `.ci/run` makes it.
+Chromium is driven by node, with a folder `$HIVEMIND_BROWSER` whose node_modules has playwright-core and axe-core; `.ci/run`
+makes it.
 """
 
 from __future__ import annotations
@@ -63,3 +65,17 @@ def test_pages_move_while_a_swarm_of_ten_works(tmp_path: Path) -> None:
             node.wait()
     assert node.returncode == 0, errors
     assert json.loads(told) == []
+
+
+@pytest.mark.skipif(shutil.which("w3m") is None, reason="w3m is not here")
+def test_the_page_reads_and_works_in_w3m(tmp_path: Path) -> None:
+    filled(tmp_path / "hive")
+    form = tmp_path / "form"
+    form.write_text("number=1&text=Paint+the+mast&title=Mast")
+    with serving(tmp_path / "hive") as site:
+        link = f"http://localhost:{site.port}{site.root}"
+        w3m = ["w3m", "-dump", "-cols", "200"]
+        read = subprocess.run([*w3m, f"{link}/tasks/lease"], capture_output=True, text=True, check=True)
+        sent = subprocess.run([*w3m, "-post", form, f"{link}/do/add"], capture_output=True, text=True, check=True)
+    assert "A lease is a right." in read.stdout
+    assert "mast waits in the inbox." in sent.stdout

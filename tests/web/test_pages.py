@@ -16,11 +16,12 @@ from hivemind import Hive
 from hivemind.coordination import Steps
 from tests.cli.conftest import make_hive
 from tests.waiting import until
-from tests.web.conftest import Site, events, filled
+from tests.web.conftest import Site, claimed, events, filled
 
 pytest.importorskip("starlette")
 
 from hivemind.web.index import Index
+from hivemind.web.render import Render
 from tests.program import run
 
 
@@ -62,6 +63,35 @@ def test_a_task_shows_its_result_with_sources_its_steps_turns_and_what_it_used(s
     lines = site.get("/files?path=knowledge/lease.md&first=3&last=3").text
     assert 'class="row quoted"' in lines
     assert "A lease is the right" in lines
+
+
+QUOTE = """> Leases
+> ------
+>
+>     lease = renew(step,
+>                   <b>generation</b>)
+> # A comment
+"""
+
+
+@pytest.mark.parametrize("place", ["lease.txt:1-6", "lease.c:1", "lease.pdf:2", "lease.html:3-4` Leases / `Late"])
+def test_a_quote_of_what_is_no_markdown_keeps_its_lines(place: str) -> None:
+    shown = Render().markdown(f"{QUOTE}\n— `knowledge/{place}` (sha256 12)\n\n## Sources\n")
+    lines = "Leases\n------\n\n    lease = renew(step,\n                  &lt;b&gt;generation&lt;/b&gt;)\n# A comment"
+    assert f"<blockquote><pre>{lines}</pre></blockquote>" in shown
+    assert "<h1>" not in shown
+    assert "<h2>Sources</h2>" in shown
+
+
+def test_a_quote_of_a_markdown_file_is_markdown_as_is_what_nobody_cites() -> None:
+    assert "<h2>Leases</h2>" in Render().markdown(f"{QUOTE}\n— `knowledge/lease.md:1-6` (sha256 12)\n")
+    assert "<h2>Leases</h2>" in Render().markdown(f"{QUOTE}\nSo it stands there.\n")
+
+
+def test_a_result_shows_the_lines_of_the_text_file_that_it_quotes(own_site: Site) -> None:
+    task = claimed(own_site.hive, "analyst", "When?", id="when")
+    own_site.hive.tasks.finish(task, f"{QUOTE}\n— `knowledge/lease.txt:1-6` (sha256 12)\n")
+    assert "<pre>Leases\n------\n" in own_site.get("/tasks/when").text
 
 
 def test_a_criterion_is_ticked_once_it_is_confirmed(own_site: Site) -> None:
@@ -116,6 +146,28 @@ def test_the_journal_is_filtered_and_paged(site: Site) -> None:
     assert "task.claimed" in site.get("/journal").text or "task." in site.get("/journal").text
     assert "lease" in site.get("/journal?task=lease").text
     assert "No such event" in site.get("/journal?kind=nothing").text
+
+
+def test_the_journal_has_times_and_leaves_heartbeats_to_who_asks_for_them(own_site: Site) -> None:
+    journal = own_site.hive.journal
+    journal.append("boat.found", time=1_600_000_000)
+    journal.append("boat.lost")
+    for _ in range(300):
+        journal.append("agent.heartbeat", agent_id="analyst", time=1_600_000_000)
+    shown = own_site.get("/journal").text
+    assert "boat.lost" in shown
+    assert shown.count('<time datetime="2020-09-13T') == 2  # that of `boat.lost` is the one before it
+    assert "agent.heartbeat" not in shown.partition("<tbody")[2]
+    assert "agent.heartbeat" in own_site.get("/journal?kind=agent.heartbeat").text.partition("<tbody")[2]
+    assert "boat.found" in own_site.get("/journal?kind=boat").text
+
+
+def test_what_agents_and_tasks_write_into_the_journal_has_a_time(own_site: Site) -> None:
+    task = own_site.hive.tasks.add("Look out")
+    assert claimed(own_site.hive, "analyst", "Look round", id="round").id == "round"
+    own_site.post("cancel", task=task)
+    kinds = {event.kind for event in own_site.hive.journal.read() if "time" in event.payload}
+    assert {"task.claimed", "human.did"} <= kinds
 
 
 def test_costs_stand_by_agent_task_and_model(site: Site) -> None:
