@@ -228,11 +228,11 @@ class _App:
             if number not in self._outcomes:
                 hive = Hive.open(self._root)
                 done = ACTS[name](hive, form, files)
-                hive.journal.append(DID, agent_id=HUMAN, **done.about, time=int(time.time()))
-                self._site.watch.forget()
                 self._outcomes[number] = content, done
                 if len(self._outcomes) > _OUTCOMES:
                     self._outcomes.popitem(last=False)
+                self._site.watch.forget()
+                hive.journal.append(DID, agent_id=HUMAN, **done.about, time=int(time.time()))
             first, done = self._outcomes[number]
         if content != first:
             raise UserError(f"this form was sent already, with other words: {done.said}", mend="load its page again")
