@@ -1,14 +1,35 @@
-"""A socket that only this machine can reach, and a plain answer on it: for the page and for MCP over HTTP."""
+"""An HTTP server that only this machine can reach: for the page and for MCP over HTTP.
+
+Whoever reaches the port may say nothing, say it slowly, or say too much: connections, heads and bodies have bounds here,
+so that the applications behind it see whole requests of a bounded size.
+"""
 
 from __future__ import annotations
 
+import asyncio
+import logging
+import resource
 import socket
 from collections.abc import Awaitable, Callable, Iterable, MutableMapping
-from typing import Any
+from typing import Any, ClassVar
+
+import uvicorn
+from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from hivemind.errors import UserError
 
-__all__ = ["LOOPBACK", "App", "Message", "Receive", "Send", "listen_on", "respond"]
+__all__ = [
+    "LOOPBACK",
+    "App",
+    "Message",
+    "Receive",
+    "Send",
+    "listen_on",
+    "read_body",
+    "replay_body",
+    "respond",
+    "server_settings",
+]
 
 LOOPBACK = "127.0.0.1"
 Message = MutableMapping[str, Any]
@@ -17,15 +38,13 @@ Send = Callable[[Message], Awaitable[None]]
 App = Callable[[Message, Receive, Send], Awaitable[None]]
 """An application as ASGI has it, what it hears and says."""
 
-
-async def respond(send: Send, status: int, body: bytes, headers: Iterable[tuple[bytes, bytes]]) -> None:
-    """A whole answer."""
-    about = [(b"content-length", b"%d" % len(body)), *headers]
-    await send({"type": "http.response.start", "status": status, "headers": about})
-    await send({"type": "http.response.body", "body": body})
+_MAX_CONNECTIONS = 500
+_AT_ONCE = 32  # connections that are taken before one of them is looked at
+_HEAD_S = 10.0
+_log = logging.getLogger(__name__)
 
 
-def listen_on(port: int, backlog: int) -> socket.socket:
+def listen_on(port: int) -> socket.socket:
     """A socket that listens on 127.0.0.1 at `port` (0: any that is free). Raises UserError if it is in use."""
     # Said to be TCP, or asyncio leaves Nagle's algorithm on, and each answer waits 40 ms for the client's acknowledgement.
     bound = socket.socket(socket.AF_INET, socket.SOCK_STREAM, socket.IPPROTO_TCP)
@@ -36,5 +55,87 @@ def listen_on(port: int, backlog: int) -> socket.socket:
         bound.close()
         mend = "--port 0 takes any that is free"
         raise UserError(f"can't listen ({error.strerror})", where=f"{LOOPBACK}:{port}", mend=mend) from None
-    bound.listen(backlog)  # from now on who knocks is heard, if a little later
+    bound.listen(_AT_ONCE)  # from now on who knocks is heard, if a little later
     return bound
+
+
+def server_settings(app: App, *, lifespan: bool) -> uvicorn.Config:
+    """Settings of a server whose connections are bounded in number and in time."""
+    return uvicorn.Config(
+        app, http=_Connection, ws="none", backlog=_AT_ONCE, log_level="error", access_log=False, server_header=False,
+        timeout_graceful_shutdown=1, lifespan="on" if lifespan else "off",
+    )  # fmt: skip
+
+
+class _Connection(H11Protocol):
+    """One connection. Nobody needs a token to open one, so one that has not sent the whole head of its request, the first
+    or the next, is closed without an answer after ten seconds; at once, the one that waits longest, if there are too many."""
+
+    _waiting: ClassVar[dict[asyncio.Transport, asyncio.TimerHandle]] = {}  # those without a head, the oldest first
+    _has_warned = False
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+        super().connection_made(transport)
+        self._await_head()
+        if len(self.connections) > _most_connections():
+            oldest = next(iter(self._waiting))
+            self._waiting.pop(oldest).cancel()
+            oldest.abort()
+            if not _Connection._has_warned:
+                _Connection._has_warned = True
+                _log.warning("too many connections at once: the oldest that say nothing are closed (said once)")
+
+    def data_received(self, data: bytes) -> None:
+        if self.transport not in self._waiting:
+            self._await_head()
+        super().data_received(data)
+        if self.cycle is not None and not self.cycle.response_complete:
+            self._end_wait()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._end_wait()
+        super().connection_lost(exc)
+
+    def _await_head(self) -> None:
+        self._waiting[self.transport] = self.loop.call_later(_HEAD_S, self.transport.abort)
+
+    def _end_wait(self) -> None:
+        if (timer := self._waiting.pop(self.transport, None)) is not None:
+            timer.cancel()
+
+
+def _most_connections() -> int:
+    """So many that files can still be opened."""
+    soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+    return min(_MAX_CONNECTIONS, soft // 2)
+
+
+async def read_body(receive: Receive, limit: int) -> bytes | None:
+    """The body of a request, read no further than to see that it is longer than `limit` bytes, whatever its head says of its
+    length. None if the client went away meanwhile."""
+    body = bytearray()
+    while len(body) <= limit:
+        message = await receive()
+        if message["type"] != "http.request":
+            return None
+        body += message.get("body", b"")
+        if not message.get("more_body", False):
+            break
+    return bytes(body)
+
+
+def replay_body(body: bytes, receive: Receive) -> Receive:
+    """A `receive` that gives the body that was read, and then what comes after it."""
+    unread: list[Message] = [{"type": "http.request", "body": body, "more_body": False}]
+
+    async def replay() -> Message:
+        return unread.pop() if unread else await receive()
+
+    return replay
+
+
+async def respond(send: Send, status: int, body: bytes, headers: Iterable[tuple[bytes, bytes]]) -> None:
+    """A whole answer."""
+    about = [(b"content-length", b"%d" % len(body)), *headers]
+    await send({"type": "http.response.start", "status": status, "headers": about})
+    await send({"type": "http.response.body", "body": body})

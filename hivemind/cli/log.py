@@ -38,6 +38,8 @@ def story(record: Mapping[str, Any]) -> str:
 def event_line(event: Mapping[str, Any]) -> str:
     """One event of the journal: its number, its kind, what it says."""
     payload = {key: value for key, value in event.items() if key not in ("seq", "kind")}
+    if "time" in payload:
+        payload["time"] = time_of({"time": payload["time"]}).strip() or payload["time"]
     return f"{event.get('seq'):>6}  {one_line(str(event.get('kind'))):18} {said(payload)}".rstrip()
 
 
@@ -77,8 +79,8 @@ def log(
 ) -> None:
     """Show the journal of the hive, or the log of one agent.
 
-    Each line is an event: its number, its kind and its fields. Events are ordered by their number; the journal has
-    no clock times. --json prints an array; with --follow, one JSON object per line.
+    Each line is an event: its number, its kind and its fields. Events are ordered by their number; those of agents
+    and tasks have a clock time, for people alone. --json prints an array; with --follow, one JSON object per line.
 
     arguments:
       --follow  keep printing new events; Ctrl-C ends it

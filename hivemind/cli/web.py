@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 def web(layout: Layout, *, port: Annotated[int, Arg(most=65_535)] = 8764, export: str | None = None) -> None:
     """Show the hive in a browser: who needs you, what each agent does, how an answer came about, what it costs.
 
-    Serves this machine alone, until Ctrl-C. The link has a token that is made at each start: who has the link
+    Serves this machine alone, until Ctrl-C. The link has a secret that is made at each start: who has the link
     may see and do all that you may.
 
     arguments:

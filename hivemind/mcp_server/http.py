@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import hmac
-import logging
 import os
-import resource
 import secrets
 import socket
 import stat
@@ -19,11 +17,21 @@ import uvicorn
 from mcp.server import Server
 from mcp.server.transport_security import TransportSecuritySettings
 from mcp_types import INVALID_REQUEST, JSONRPCError
-from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from hivemind.errors import UserError
 from hivemind.fs import create
-from hivemind.loopback import LOOPBACK, App, Message, Receive, Send, listen_on, respond
+from hivemind.loopback import (
+    LOOPBACK,
+    App,
+    Message,
+    Receive,
+    Send,
+    listen_on,
+    read_body,
+    replay_body,
+    respond,
+    server_settings,
+)
 from hivemind.mcp_server.member import Member
 from hivemind.mcp_server.wire import LIMIT_BYTES, NoMessage, read_message
 
@@ -33,10 +41,6 @@ _TOKEN = "mcp.token"  # noqa: S105 - the file's name
 _MIN_CHARS = 32
 _UNKNOWN = NoMessage(INVALID_REQUEST, "Authorization: Bearer TOKEN, from the hive's mcp.token").answer
 _MAX_SESSIONS = 100
-_MAX_CONNECTIONS = 500
-_AT_ONCE = 32  # connections that are taken before one of them is looked at
-_HEAD_S = 10.0
-_log = logging.getLogger(__name__)
 
 
 async def listen(
@@ -45,19 +49,16 @@ async def listen(
     """Serve on 127.0.0.1 at `port` (0: any that is free) until cancelled. Raises UserError for a port that is in use."""
     path, token = token_in(member.folder)
     member.requests = 0
-    with listen_on(port, _AT_ONCE) as bound:
+    with listen_on(port) as bound:
         port = bound.getsockname()[1]
         names = [f"{LOOPBACK}:{port}", f"localhost:{port}"]
         # Another site's page that a browser was led to must not speak to us: Host and Origin have to be ours (421, 403).
         security = TransportSecuritySettings(allowed_hosts=names, allowed_origins=[f"http://{name}" for name in names])
         served = server.streamable_http_app(transport_security=security, host=LOOPBACK, max_sessions=_MAX_SESSIONS)
         app = _Guard(served, token, member)
-        settings = uvicorn.Config(
-            app, http=_Connection, backlog=_AT_ONCE, log_level="error", access_log=False, timeout_graceful_shutdown=1
-        )
         if on_ready is not None:
             on_ready(f"http://{names[0]}/mcp", os.fspath(path))
-        await _serve(_Listener(settings), bound)
+        await _serve(_Listener(server_settings(app, lifespan=True)), bound)
 
 
 def token_in(folder: Path) -> tuple[Path, str]:
@@ -93,48 +94,6 @@ async def _serve(listener: _Listener, bound: socket.socket) -> None:
         await serving
 
 
-class _Connection(H11Protocol):
-    """One connection. It is closed without an answer if there are too many, or if the head of its request, the first or the
-    next one, takes longer than ten seconds: nobody need show a token for a connection. That is logged once."""
-
-    _slow: asyncio.TimerHandle | None = None
-    _told = False
-
-    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
-        super().connection_made(transport)
-        self._slow = self.loop.call_later(_HEAD_S, self._close, f"had said nothing whole after {_HEAD_S:g} s")
-        if len(self.connections) > _most_connections():
-            self._close("was one too many at once")
-
-    def data_received(self, data: bytes) -> None:
-        if self._slow is None:
-            self._slow = self.loop.call_later(_HEAD_S, self._close, f"had said nothing whole after {_HEAD_S:g} s")
-        super().data_received(data)
-        if self.cycle is not None and not self.cycle.response_complete:
-            self._awaits_nothing()
-
-    def connection_lost(self, exc: Exception | None) -> None:
-        self._awaits_nothing()
-        super().connection_lost(exc)
-
-    def _awaits_nothing(self) -> None:
-        if self._slow is not None:
-            self._slow.cancel()
-            self._slow = None
-
-    def _close(self, why: str) -> None:
-        self.transport.abort()
-        if not _Connection._told:
-            _Connection._told = True
-            _log.warning("a connection %s, and was closed (said once)", why)
-
-
-def _most_connections() -> int:
-    """So many that files can still be opened."""
-    soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
-    return min(_MAX_CONNECTIONS, soft // 2)
-
-
 class _Guard:
     """Lets requests through that show the token and carry a message. Others are answered here, in JSON: 401 before a byte of
     their body is read, 413 and 400 before the SDK opens a session for them."""
@@ -158,40 +117,17 @@ class _Guard:
     async def _pass_on(self, scope: Message, receive: Receive, send: Send) -> None:
         if scope["method"] != "POST":
             await self._app(scope, receive, send)
-        elif (body := await _body(receive)) is not None:
+        elif (body := await read_body(receive, LIMIT_BYTES)) is not None:
             try:
                 read_message(body)
             except NoMessage as wrong:
                 await _refuse(send, 413 if len(body) > LIMIT_BYTES else 400, wrong.answer)
             else:
-                await self._app(scope, _again(body, receive), send)
+                await self._app(scope, replay_body(body, receive), send)
 
     def _is_allowed(self, scope: Message) -> bool:
         shown = [value for name, value in scope["headers"] if name == b"authorization"]
         return len(shown) == 1 and hmac.compare_digest(shown[0], self._wanted)
-
-
-async def _body(receive: Receive) -> bytes | None:
-    """What was posted, read no further than to see that it is too long; None if the client went away over it."""
-    body = bytearray()
-    while len(body) <= LIMIT_BYTES:
-        message = await receive()
-        if message["type"] != "http.request":
-            return None
-        body += message.get("body", b"")
-        if not message.get("more_body", False):
-            break
-    return bytes(body)
-
-
-def _again(body: bytes, receive: Receive) -> Receive:
-    """What gives the body once more, and then what comes after it."""
-    told: list[Message] = [{"type": "http.request", "body": body, "more_body": False}]
-
-    async def replay() -> Message:
-        return told.pop() if told else await receive()
-
-    return replay
 
 
 async def _refuse(send: Send, status: int, error: JSONRPCError, headers: Iterable[tuple[bytes, bytes]] = ()) -> None:

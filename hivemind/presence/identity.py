@@ -85,13 +85,13 @@ def announce(journal: Journal, name: str, pid: int) -> int:
     """Write that this agent lives; gives its incarnation. One append: nobody sees the old life and the new one at once."""
 
     def decide(state: State) -> Sequence[tuple[str, dict[str, Any]]]:
-        before = state.agents.get(name)
+        before, moment = state.agents.get(name), int(time.time())
         incarnation = 1 if before is None else before.incarnation + 1
         events: list[tuple[str, dict[str, Any]]] = []
         if before is not None and before.state == "started":
-            gone = {"agent_id": name, "incarnation": before.incarnation, "by": "successor"}
+            gone = {"agent_id": name, "incarnation": before.incarnation, "by": "successor", "time": moment}
             events.append(("agent.exited", gone))
-        events.append(("agent.started", {"agent_id": name, "incarnation": incarnation, "pid": pid}))
+        events.append(("agent.started", {"agent_id": name, "incarnation": incarnation, "pid": pid, "time": moment}))
         return events
 
     incarnation: int = journal.transact(decide)[-1].payload["incarnation"]
@@ -113,7 +113,8 @@ def _write_end(journal: Journal, name: str, is_over: Callable[[AgentEntry], bool
         entry = state.agents.get(name)
         if entry is None or entry.state != "started" or not is_over(entry):
             return []
-        return [("agent.exited", {"agent_id": name, "incarnation": entry.incarnation, "by": by})]
+        end = {"agent_id": name, "incarnation": entry.incarnation, "by": by, "time": int(time.time())}
+        return [("agent.exited", end)]
 
     return bool(journal.transact(decide))
 
@@ -165,5 +166,5 @@ def announce_life(journal: Journal, layout: Layout, name: str) -> bool:
     except FileNotFoundError:
         pass  # the first heartbeat of this hive
     path.touch()
-    journal.append("agent.heartbeat", agent_id=name)
+    journal.append("agent.heartbeat", agent_id=name, time=int(time.time()))
     return True

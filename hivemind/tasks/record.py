@@ -276,7 +276,7 @@ class Records:
 
     def _tell(self, event: str, **told: object) -> None:
         if self._journal is not None:
-            self._journal.append(event, **told)
+            self._journal.append(event, **told, time=int(time.time()))
 
 
 def _bytes(folder: Path) -> bytes | None:

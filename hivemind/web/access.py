@@ -1,115 +1,87 @@
-"""Who may come in: this machine alone, with the token, from our own pages; what a browser may do with them."""
+"""Who may come in: this machine alone, by addresses that begin with the secret; what a browser may do with our pages."""
 
 from __future__ import annotations
 
-import hashlib
 import hmac
-from http.cookies import CookieError, SimpleCookie
-from urllib.parse import parse_qsl, urlencode
+import re
 
-from hivemind.loopback import App, Message, Receive, Send, respond
+from hivemind.loopback import App, Message, Receive, Send, read_body, replay_body, respond
 
 __all__ = ["Access"]
 
 _POLICY = (
     "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; connect-src 'self'; form-action 'self';"
-    " base-uri 'none'; frame-ancestors 'none'"
+    " base-uri 'self'; frame-ancestors 'none'"
 )
 _ALWAYS = (
     (b"content-security-policy", _POLICY.encode()),
     (b"x-content-type-options", b"nosniff"),
     (b"x-frame-options", b"DENY"),
-    (b"referrer-policy", b"same-origin"),
+    (b"referrer-policy", b"no-referrer"),
     (b"cross-origin-opener-policy", b"same-origin"),
     (b"cross-origin-resource-policy", b"same-origin"),
 )
-_OPEN = "/static/"
+_HOST = re.compile(r"(?:127\.0\.0\.1|localhost|\[::1\])(?::\d{1,5})?")  # any port: `ssh -L` may have given it another
+_STATIC = "/static/"
 _SAFE = ("GET", "HEAD")
-_MOST_BYTES = 32 << 20
+_MAX_BYTES = 32 << 20
 
 
 class Access:
-    """Wraps the page: lets through what shows the token, and nothing that another site's page could have sent.
+    """Passes on what is asked below `/s/SECRET`, and nothing that another site's page sent. The application sees the path below
+    that, and as `address` the same as it was sent, with its query.
 
-    The token comes once in the link that the terminal shows, and is in a cookie from then on. What changes something must
-    name this origin, and is a form with the `key` of our own pages.
+    The secret stands in the address alone. A browser sends a cookie to every port of a host, so to other people's servers on
+    this machine as well; an address it sends to nobody: there are no referrers, and our pages' links are relative.
     """
 
-    def __init__(self, app: App, token: str, port: int) -> None:
+    def __init__(self, app: App, secret: str) -> None:
         self._app = app
-        self._token = token
-        self._hosts = {f"127.0.0.1:{port}", f"localhost:{port}", f"[::1]:{port}"}
-        self._cookie = f"hivemind-{port}"
-
-    @staticmethod
-    def key_of(token: str) -> str:
-        """What our forms carry: it can be made of the token, and the token cannot be made of it."""
-        return hmac.new(token.encode(), b"form", hashlib.sha256).hexdigest()
+        self._root = f"/s/{secret}".encode()
 
     async def __call__(self, scope: Message, receive: Receive, send: Send) -> None:
-        if scope["type"] != "http":
-            await self._app(scope, receive, send)
-            return
         headers = {name.decode("latin-1"): value.decode("latin-1") for name, value in scope["headers"]}
-        host = headers.get("host", "")
-        if host not in self._hosts:
+        is_safe = scope["method"] in _SAFE
+        target = b"?".join(filter(None, (scope["raw_path"], scope["query_string"]))).decode("latin-1")
+        scope["address"] = target[len(self._root) :]
+        if _HOST.fullmatch(headers.get("host", "")) is None:
             await _refuse(send, 421, "This address is not served here.")
-            return
-        method, origin = scope["method"], headers.get("origin")
-        foreign = origin is not None and origin != f"http://{host}"
-        nameless = method not in _SAFE and origin is None
-        if foreign or nameless or _is_cross_site(headers):
-            who = "A program that names no Origin" if nameless else "Another site's page"
-            await _refuse(send, 403, f"{who} asked for this.")
-            return
-        length = headers.get("content-length", "")
-        if length.isdecimal() and int(length) > _MOST_BYTES:
+        elif not self._is_below_root(scope["raw_path"]):
+            await _refuse(send, 401, "Open the link that hivemind web has printed: its address has the secret.")
+        elif _is_foreign(headers, is_safe=is_safe):
+            await _refuse(send, 403, "Another site's page asked for this.")
+        elif is_safe:
+            await self._pass_on(scope, receive, send)
+        elif (body := await read_body(receive, _MAX_BYTES)) is None:
+            return  # the client has gone, and nothing was done
+        elif len(body) > _MAX_BYTES:
             await _refuse(send, 413, "That is more than 32 MiB.")
-            return
-        if scope["path"].startswith(_OPEN):
-            await self._app(scope, receive, _with_headers(send, cached=True))
-            return
-        query = dict(parse_qsl(scope["query_string"].decode("latin-1")))
-        if method == "GET" and self._is_token(query.pop("token", "")):
-            await self._let_in(send, scope["path"], query)
-        elif self._is_token(self._shown(headers.get("cookie", ""))):
-            await self._app(scope, receive, _with_headers(send))
         else:
-            await _refuse(send, 401, "Open the link that hivemind web has printed: it has the token.")
+            await self._pass_on(scope, replay_body(body, receive), send)
 
-    def _is_token(self, shown: str) -> bool:
-        return hmac.compare_digest(shown.encode("utf-8", "replace"), self._token.encode())
+    def _is_below_root(self, path: bytes) -> bool:
+        return hmac.compare_digest(path[: len(self._root)], self._root) and path.startswith(b"/", len(self._root))
 
-    def _shown(self, cookies: str) -> str:
-        try:
-            found = SimpleCookie(cookies).get(self._cookie)
-        except CookieError:
-            return ""
-        return "" if found is None else found.value
+    async def _pass_on(self, scope: Message, receive: Receive, send: Send) -> None:
+        path = scope["path"][len(self._root) :]
+        caching = (b"cache-control", b"max-age=3600" if path.startswith(_STATIC) else b"no-store")
 
-    async def _let_in(self, send: Send, path: str, query: dict[str, str]) -> None:
-        """Keep the token in the browser, and out of its address line."""
-        cookie = f"{self._cookie}={self._token}; Path=/; HttpOnly; SameSite=Strict"
-        place = "/" + path.lstrip("/\\") + (f"?{urlencode(query)}" if query else "")
-        headers = [(b"location", place.encode("latin-1", "ignore")), (b"set-cookie", cookie.encode())]
-        await respond(send, 303, b"", [*headers, *_ALWAYS])
+        async def send_with_headers(message: Message) -> None:
+            if message["type"] == "http.response.start":
+                message["headers"] = [*message.get("headers", ()), *_ALWAYS, caching]
+            await send(message)
+
+        await self._app({**scope, "path": path}, receive, send_with_headers)
 
 
-def _is_cross_site(headers: dict[str, str]) -> bool:
-    """Whether a browser says that another site's page wants this as a part of itself; following a link from there is none."""
-    return headers.get("sec-fetch-site") in ("cross-site", "same-site") and headers.get("sec-fetch-mode") != "navigate"
+def _is_foreign(headers: dict[str, str], *, is_safe: bool) -> bool:
+    """Whether a browser says that another site's page wants this. Following a link from there is allowed. A form of ours names
+    no origin (`null`), as it sends no referrer."""
+    if headers.get("origin", "null") not in ("null", f"http://{headers['host']}"):
+        return True
+    is_link = is_safe and headers.get("sec-fetch-mode") == "navigate"
+    return headers.get("sec-fetch-site", "none") not in ("none", "same-origin") and not is_link
 
 
-def _with_headers(send: Send, *, cached: bool = False) -> Send:
-    caching = (b"cache-control", b"max-age=3600" if cached else b"no-store")
-
-    async def sending(message: Message) -> None:
-        if message["type"] == "http.response.start":
-            message["headers"] = [*message.get("headers", ()), *_ALWAYS, caching]
-        await send(message)
-
-    return sending
-
-
-async def _refuse(send: Send, status: int, why: str) -> None:
-    await respond(send, status, f"{why}\n".encode(), [(b"content-type", b"text/plain; charset=utf-8"), *_ALWAYS])
+async def _refuse(send: Send, status: int, reason: str) -> None:
+    await respond(send, status, f"{reason}\n".encode(), [(b"content-type", b"text/plain; charset=utf-8"), *_ALWAYS])

@@ -1,4 +1,4 @@
-"""The page: addresses, what answers them, the stream of changes; one hive, one token, this machine alone.
+"""The page: addresses, what answers them, the stream of changes; one hive, one secret, this machine alone.
 
 `serve` is the process of `hivemind web`.
 """
@@ -6,19 +6,24 @@
 from __future__ import annotations
 
 import asyncio
-import logging
+import hashlib
+import json
 import secrets
 import socket
+import threading
+import time
 from collections import OrderedDict
 from collections.abc import AsyncIterator, Callable
 from functools import partial
 from pathlib import Path
 from typing import Any
+from urllib.parse import quote
 
 import uvicorn
 from starlette.applications import Starlette
 from starlette.concurrency import run_in_threadpool
 from starlette.datastructures import UploadFile
+from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import HTMLResponse, PlainTextResponse, RedirectResponse, Response, StreamingResponse
 from starlette.routing import Mount, Route
@@ -27,7 +32,7 @@ from starlette.staticfiles import StaticFiles
 from hivemind.errors import HivemindError, UserError, exit_line
 from hivemind.hive import Hive
 from hivemind.layout import HUMAN
-from hivemind.loopback import LOOPBACK, listen_on
+from hivemind.loopback import LOOPBACK, listen_on, server_settings
 from hivemind.web.access import Access
 from hivemind.web.acts import ACTS, Done, Upload
 from hivemind.web.pages import agent, costs, journal, knowledge, mail, now, task
@@ -39,9 +44,8 @@ __all__ = ["DID", "PAGES", "chrome", "serve"]
 DID = "human.did"
 """The kind of the journal's event that says what a person did here."""
 _ALIVE_S = 20.0  # so often is a quiet stream told that we are there, and whoever has gone is found out
-_NOTES = 100
+_OUTCOMES = 10_000  # forms whose number is remembered
 _FILES = 50
-_log = logging.getLogger(__name__)
 
 Make = Callable[..., Page]
 PAGES: dict[str, Make] = {
@@ -75,21 +79,27 @@ def chrome(site: Site, page: Page, path: str, **more: Any) -> dict[str, Any]:
         "is_up": overview.supervisor is not None,
         "human": HUMAN,
         "said": None,
-        "key": None,
+        "is_live": False,
         "here": path,
+        "root": "",
         **more,
     }
 
 
-class _App:
-    """The answers. `key` is what our own forms carry."""
+def _relative(address: str) -> str:
+    """An address of the hive, relative to the `base` of its page."""
+    return f".{address}"
 
-    def __init__(self, root: Path, key: str) -> None:
+
+class _App:
+    """The answers."""
+
+    def __init__(self, root: Path) -> None:
         self._root = root
         self._site = Site(root)
-        self._render = Render()
-        self._key = key
-        self._notes: OrderedDict[str, str] = OrderedDict()
+        self._render = Render(_relative)
+        self._acting = threading.Lock()  # one act at a time; pages do not wait for it
+        self._outcomes: OrderedDict[str, tuple[bytes, Done]] = OrderedDict()
         self._streams: set[asyncio.Event] = set()
 
     def close(self) -> None:
@@ -105,26 +115,41 @@ class _App:
         try:
             with self._site.mutex:
                 page = make(self._site, query, **request.path_params)
-                return HTMLResponse(self._drawn(page, request, query))
+            return HTMLResponse(self._drawn(page, request, query))
         except (HivemindError, OSError) as error:
             return self._failed(request, error)
 
     def _drawn(self, page: Page, request: Request, query: Query) -> str:
+        """The page as HTML. Not under the mutex: a long text holds up nobody else."""
         part = request.headers.get("hx-target") if request.headers.get("hx-request") else None
-        here = request.url.path + (f"?{request.url.query}" if request.url.query else "")
-        said = self._notes.get(query.get("said", ""))
-        context = chrome(self._site, page, request.url.path, key=self._key, here=here, said=said)
-        return self._render.page(page.template, context, part)
+        outcome = self._outcomes.get(query.get("said", ""))
+        return self._render.page(page.template, self._chrome(page, request, outcome and outcome[1].said), part)
+
+    def _chrome(self, page: Page, request: Request, said: str | None = None) -> dict[str, Any]:
+        """What stands around it. Its addresses are relative to `root`, which leads up from this one: none has the secret."""
+        address = request.scope["address"]
+        root = "../" * (address.partition("?")[0].count("/") - 1) or "./"
+        return chrome(
+            self._site, page, request.scope["path"], is_live=True, here=_relative(address), root=root, said=said
+        )
 
     def _failed(self, request: Request, error: HivemindError | OSError) -> Response:
-        why = exit_line(error)[0]
         status = 500 if not isinstance(error, UserError) else 404 if request.method == "GET" else 400
-        page = Page("wrong.html", {"why": why}, "Not found" if status == 404 else "Refused")
+        return self._wrong(request, status, exit_line(error)[0])
+
+    def _wrong(self, request: Request, status: int, reason: str) -> Response:
+        page = Page("wrong.html", {"why": reason}, "Not found" if status == 404 else "Refused")
         try:
-            context = chrome(self._site, page, request.url.path, key=self._key)
+            context = self._chrome(page, request)
         except (HivemindError, OSError):
-            return PlainTextResponse(told(why) + "\n", status)
+            return PlainTextResponse(told(reason) + "\n", status)
         return HTMLResponse(self._render.page(page.template, context), status)
+
+    def unknown(self, request: Request, error: Exception) -> Response:
+        """An address that is none, or a form that cannot be read."""
+        assert isinstance(error, HTTPException)
+        is_unknown = error.status_code == 404
+        return self._wrong(request, error.status_code, "there is no such page" if is_unknown else error.detail)
 
     def hives(self, _: Request) -> Response:
         """The linked hives, as they last told the exchange: a part that the first page asks for by itself, as their server may
@@ -174,8 +199,6 @@ class _App:
         """Do what a form says, tell the journal, and lead to where it is seen."""
         async with request.form(max_files=_FILES, max_fields=50) as sent:
             form = {name: value for name, value in sent.items() if isinstance(value, str)}
-            if not secrets.compare_digest(form.get("form_key", "").encode(), self._key.encode()):
-                return PlainTextResponse("This form is not from our pages.\n", 403)
             files = [
                 Upload(one.filename, one.file)
                 for one in sent.getlist("files")
@@ -184,34 +207,50 @@ class _App:
             return await run_in_threadpool(self._act, request, form, files)
 
     def _act(self, request: Request, form: dict[str, str], files: list[Upload]) -> Response:
-        act = ACTS.get(str(request.path_params["act"]))
         try:
-            if act is None:
-                raise UserError("there is no such thing to do here")
-            done = self._done(Hive.open(self._root), act, form, files)
+            done = self._done_once(request.path_params["act"], form, files)
         except KeyError as error:
             return self._failed(request, UserError(f"the form lacks {error}"))
         except (HivemindError, OSError) as error:
             return self._failed(request, error)
-        note = secrets.token_urlsafe(6)
-        self._notes[note] = done.said
-        while len(self._notes) > _NOTES:
-            self._notes.popitem(last=False)
-        place = done.place if done.place.startswith("/") and not done.place.startswith("//") else "/"
-        path, mark, anchor = place.partition("#")
-        return RedirectResponse(f"{path}{'&' if '?' in path else '?'}said={note}{mark}{anchor}", 303)
+        path, mark, anchor = done.place.partition("#")
+        # Relative to /do/ACT: it cannot lead to another host, whatever the form says.
+        place = f"../{path.lstrip('/')}{'&' if '?' in path else '?'}said={quote(form['number'], safe='')}{mark}{anchor}"
+        return RedirectResponse(place, 303)
 
-    def _done(self, hive: Hive, act: Callable[..., Done], form: dict[str, str], files: list[Upload]) -> Done:
-        with self._site.mutex:
-            done = act(hive, form, files)
-            hive.journal.append(DID, agent_id=HUMAN, **done.about)
-            self._site.watch.forget()
+    def _done_once(self, name: str, form: dict[str, str], files: list[Upload]) -> Done:
+        """Do it under the form's number; the same form sent again has the outcome of the first. One that failed may be sent
+        again. Raises UserError if the number was used for something else."""
+        if name not in ACTS:
+            raise UserError("there is no such thing to do here")
+        number, content = form["number"], _digest(name, form, files)
+        with self._acting:
+            if number not in self._outcomes:
+                hive = Hive.open(self._root)
+                done = ACTS[name](hive, form, files)
+                self._outcomes[number] = content, done
+                if len(self._outcomes) > _OUTCOMES:
+                    self._outcomes.popitem(last=False)
+                self._site.watch.forget()
+                hive.journal.append(DID, agent_id=HUMAN, **done.about, time=int(time.time()))
+            first, done = self._outcomes[number]
+        if content != first:
+            raise UserError(f"this form was sent already, with other words: {done.said}", mend="load its page again")
         return done
 
 
-def _build(root: Path, token: str, port: int) -> tuple[Access, Callable[[], None]]:
+def _digest(name: str, form: dict[str, str], files: list[Upload]) -> bytes:
+    """A digest of everything that a form says, by which the same form is known again."""
+    digest = hashlib.sha256(json.dumps([name, form, [upload.name for upload in files]], sort_keys=True).encode())
+    for upload in files:
+        digest.update(hashlib.sha256(upload.file.read()).digest())
+        upload.file.seek(0)
+    return digest.digest()
+
+
+def _build(root: Path, secret: str) -> tuple[Access, Callable[[], None]]:
     """(the application, behind its access; what ends it)."""
-    app = _App(root, Access.key_of(token))
+    app = _App(root)
     routes: list[Route | Mount] = [
         Route("/live", app.live),
         Route("/hives", app.hives),
@@ -219,7 +258,9 @@ def _build(root: Path, token: str, port: int) -> tuple[Access, Callable[[], None
         Mount("/static", StaticFiles(directory=HERE / "static")),
         *(Route(path, partial(app.page, make)) for path, make in PAGES.items()),
     ]
-    return Access(Starlette(routes=routes), token, port), app.close
+    served = Starlette(routes=routes, exception_handlers={HTTPException: app.unknown})
+    served.router.redirect_slashes = False  # it would redirect to an address without the secret
+    return Access(served, secret), app.close
 
 
 class _Server(uvicorn.Server):
@@ -235,19 +276,16 @@ class _Server(uvicorn.Server):
 
 
 def serve(root: Path, port: int, on_ready: Callable[[str], None]) -> None:
-    """Serve the hive at `port` (0: any that is free) until Ctrl-C or SIGTERM; `on_ready` gets the link with its token.
+    """Serve the hive at `port` (0: any that is free) until Ctrl-C or SIGTERM; `on_ready` gets the link with its secret.
 
     Raises UserError for a port that is in use.
     """
-    token = secrets.token_urlsafe(32)
-    with listen_on(port, 64) as bound:
-        port = bound.getsockname()[1]
-        app, close = _build(root, token, port)
-        config = uvicorn.Config(
-            app, log_level="error", access_log=False, timeout_graceful_shutdown=1, lifespan="off", server_header=False
-        )
-        link = f"http://{LOOPBACK}:{port}/?token={token}"
+    secret = secrets.token_urlsafe(32)
+    with listen_on(port) as bound:
+        app, close = _build(root, secret)
+        link = f"http://{LOOPBACK}:{bound.getsockname()[1]}/s/{secret}/"
         try:
-            asyncio.run(_Server(config, lambda: on_ready(link)).serve(sockets=[bound]))
+            server = _Server(server_settings(app, lifespan=False), lambda: on_ready(link))
+            asyncio.run(server.serve(sockets=[bound]))
         finally:
             close()

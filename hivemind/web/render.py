@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import re
+import secrets
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from datetime import UTC, datetime
-from functools import lru_cache
+from functools import lru_cache, partial
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote, urlencode
@@ -14,16 +15,21 @@ from urllib.parse import quote, urlencode
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markdown_it import MarkdownIt
 from markdown_it.renderer import RendererHTML
+from markdown_it.rules_core import StateCore
 from markdown_it.token import Token
 from markupsafe import Markup, escape
 
 from hivemind.boundary import Unreadable, boundary
+from hivemind.documents.formats.reading import format_of
 from hivemind.masking import harmless, mask
 from hivemind.words import duration
 
 __all__ = ["HERE", "Render", "told"]
 
 HERE = Path(__file__).parent
+_MAX_CHARS = 40_000  # of a text that is rendered as Markdown
+_MAX_INLINE = 4_000  # characters of a paragraph whose markup is looked at: looking takes the square of their number
+_CITATION = re.compile(r"— `(?P<path>[^`]+):\d+(?:-\d+)?`")
 _SOURCE = re.compile(r"(?P<path>[^\s:`<>]+\.\w+):(?P<first>\d{1,7})(?:-(?P<last>\d{1,7}))?")
 
 
@@ -49,7 +55,7 @@ class Render:
             "ago": _ago, "clock": _clock, "number": _number, "money": _money, "markdown": self.markdown, "path": _path,
             "source": self.source,
         }  # fmt: skip
-        self._env.globals["to"] = self.to
+        self._env.globals |= {"to": self.to, "form_number": partial(secrets.token_urlsafe, 12)}
         macros = self._env.get_template("parts.html").module
         self._env.globals |= {
             name: getattr(macros, name) for name in ("act", "answer", "icon", "live", "pager", "state")
@@ -57,6 +63,8 @@ class Render:
         self._markdown = MarkdownIt("commonmark", {"html": False}).enable("table").disable("image")
         self._markdown.add_render_rule("code_inline", lambda _, tokens, at, *__: self.source(tokens[at].content))
         self._markdown.add_render_rule("link_open", _link)
+        self._markdown.add_render_rule("quote", _verbatim)
+        self._markdown.core.ruler.before("inline", "plain", _keep_plain)
 
     def to(self, path: str, /, **query: object) -> str:
         """The address of a page, with what of the query is not empty."""
@@ -71,8 +79,11 @@ class Render:
         return "".join(template.blocks[block](template.new_context(dict(context))))
 
     def markdown(self, text: str) -> Markup:
-        """Markdown as HTML; what is written as `PATH:LINES` leads to those lines."""
-        return Markup(self._markdown.render(told(text)))  # noqa: S704 - raw HTML is off
+        """Markdown as HTML; what is written as `PATH:LINES` leads to those lines. Of a long text the beginning."""
+        html = Markup(self._markdown.render(told(text)[:_MAX_CHARS]))  # noqa: S704 - raw HTML is off
+        if len(text) <= _MAX_CHARS:
+            return html
+        return html + Markup('<p class="quiet">… {} characters more</p>').format(_number(len(text) - _MAX_CHARS))
 
     def source(self, text: str) -> Markup:
         """A text as code; what is of the form `PATH:LINES` leads to those lines."""
@@ -83,6 +94,28 @@ class Render:
             return code
         address = self.to("/files", path=found["path"], first=found["first"], last=found["last"])
         return Markup('<a href="{}">{}</a>').format(address, code)
+
+
+def _keep_plain(state: StateCore) -> None:
+    """Leave as it stands what is no Markdown: a quote of a text file, which its citation follows, and an endless paragraph."""
+    tokens, kept, lines, begin = state.tokens, list[Token](), state.src.split("\n"), 0
+    for at, token in enumerate(tokens):
+        if token.type == "inline" and len(token.content) > _MAX_INLINE:
+            token.type = "text"
+        if token.type == "blockquote_open" and token.level == 0:
+            begin = len(kept)
+        if token.type == "paragraph_open" and token.level == 0 and at and tokens[at - 1].type == "blockquote_close":
+            citation = _CITATION.match(tokens[at + 1].content)
+            if citation and format_of(citation["path"]) != "markdown":
+                quoted = (re.sub(r"^ {0,3}> ?", "", line) for line in lines[slice(*kept[begin].map or ())])
+                kept[begin:] = [Token("quote", "blockquote", 0, content="\n".join(quoted).rstrip("\n"))]
+        kept.append(token)
+    state.tokens = kept
+
+
+def _verbatim(_: RendererHTML, tokens: Sequence[Token], at: int, *__: Any) -> str:
+    """A quote with its own line breaks."""
+    return f"<blockquote><pre>{escape(tokens[at].content)}</pre></blockquote>\n"
 
 
 def _link(_: RendererHTML, tokens: Sequence[Token], at: int, *__: Any) -> str:
@@ -99,12 +132,12 @@ def _moment(when: datetime | float | str) -> datetime | None:
     return None
 
 
-def _clock(when: datetime | float | str | None) -> Markup:
+def _clock(when: datetime | float | str | None, form: str = "%Y-%m-%d %H:%M") -> Markup:
     """A time, to the minute."""
     moment = _moment(when) if when else None
     if moment is None:
         return Markup("")
-    return Markup('<time datetime="{}">{}</time>').format(moment.isoformat(), f"{moment:%Y-%m-%d %H:%M}")
+    return Markup('<time datetime="{}">{}</time>').format(moment.isoformat(), moment.strftime(form))
 
 
 def _ago(when: datetime | float | str | None) -> Markup:

@@ -2,12 +2,13 @@
 // node browser.mjs LINK FOLDER: the page's link, and the folder whose node_modules has playwright-core and axe-core.
 import { createRequire } from "node:module";
 import { readFileSync } from "node:fs";
+import { createServer } from "node:http";
 
 const [, , link, folder] = process.argv;
 const require = createRequire(`${folder}/package.json`);
 const { chromium } = require("playwright-core");
 const axe = readFileSync(require.resolve("axe-core/axe.min.js"), "utf8");
-const base = new URL(link).origin;
+const base = link.replace(/\/$/, "");
 const pages = ["/", "/tasks/lease", "/tasks/paint", "/mail", "/mail/human/ask.paint.s1.7%40hive", "/agents/reviewer", "/knowledge", "/memory",
   "/journal", "/costs?days=365", "/files?path=knowledge/lease.md&first=3&last=3", "/tasks/nothing"];
 const wrong = [];
@@ -75,10 +76,32 @@ await Promise.all([keys.waitForURL(/\/tasks\/lease/), keys.keyboard.press("Enter
 const plain = await opened({ javaScriptEnabled: false });
 await plain.goto(`${base}/tasks/lease`);
 if (!(await plain.getByText("A lease is a right.").count())) wrong.push("nothing is read without JavaScript");
-await plain.goto(base);
+await plain.goto(`${base}/`);
 await plain.locator("li.need-question textarea").fill("Blue");
 await plain.locator("li.need-question button").click();
 if (!(await plain.getByText("Answered.").count())) wrong.push("no answer without JavaScript");
+
+// Another server on this machine, at every name that the page has: what a person's browser brings along tells it nothing.
+const asked = [];
+const other = createServer((request, answer) => { asked.push(request.url + JSON.stringify(request.headers)); answer.end("<title>Other</title>"); });
+await new Promise((resolve) => other.listen(0, "127.0.0.1", resolve));
+for (const name of ["127.0.0.1", "localhost"]) {
+  const here = base.replace("127.0.0.1", name), there = `http://${name}:${other.address().port}`;
+  const page = await (await browser.newContext()).newPage();
+  await page.goto(here + "/");
+  await page.locator("details.add summary").click();
+  await page.locator("details.add textarea").fill(`Go [there](${there}/link), or to <${there}/bare>\n`);
+  await page.locator("details.add button.primary").click();
+  await page.getByText("waits in the inbox").waitFor();
+  await Promise.all([page.waitForURL(`${there}/link`), page.getByRole("link", { name: "there" }).click()]);
+  await page.goBack();
+  await page.goto(`${there}/typed`);
+  await page.context().close();
+}
+other.close();
+const secret = new URL(link).pathname.split("/")[2];
+for (const path of ["link", "typed"]) if (asked.filter((one) => one.startsWith(`/${path}`)).length !== 2) wrong.push(`the other server was not asked for ${path}`);
+for (const one of asked) if (one.includes(secret) || one.includes(`:${new URL(link).port}`) || one.includes('"cookie"')) wrong.push(`the other server was told: ${one}`);
 
 await browser.close();
 console.log(JSON.stringify([...new Set(wrong)]));

@@ -12,7 +12,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from urllib.parse import parse_qs, urlencode, urlsplit
+from typing import Any
+from urllib.parse import urlencode, urljoin, urlsplit
 
 import pytest
 
@@ -43,29 +44,25 @@ class Site:
 
     hive: Hive
     port: int
-    token: str
-
-    @property
-    def cookie(self) -> str:
-        return f"hivemind-{self.port}={self.token}"
+    root: str
+    pid: int
 
     def get(self, path: str, **headers: str) -> Got:
-        return self.ask("GET", path, headers={"Cookie": self.cookie, **headers})
+        return self.ask("GET", self.root + path, headers=headers)
+
+    def number(self) -> str:
+        """The number of a form that the page has just shown."""
+        numbers = re.findall(r'name="number" value="([\w-]+)"', self.get("/").text)
+        return str(numbers[-1])
 
     def post(self, act: str, **form: str) -> Got:
         """What a form of the page does."""
-        key = re.search(r'name="form_key" value="(\w+)"', self.get("/").text)
-        assert key is not None
-        return self.send(f"/do/{act}", {"form_key": key[1], **form})
+        return self.send(f"/do/{act}", {"number": self.number(), **form})
 
     def send(self, path: str, form: dict[str, str], **headers: str) -> Got:
-        told = {
-            "Cookie": self.cookie,
-            "Origin": f"http://127.0.0.1:{self.port}",
-            "Content-Type": "application/x-www-form-urlencoded",
-            **headers,
-        }
-        return self.ask("POST", path, urlencode(form).encode(), told)
+        """A form as a browser sends it: it names no origin, as the page lets it send no referrer."""
+        sent = {"Origin": "null", "Content-Type": "application/x-www-form-urlencoded", **headers}
+        return self.ask("POST", self.root + path, urlencode(form).encode(), sent)
 
     def ask(self, method: str, path: str, body: bytes | None = None, headers: dict[str, str] | None = None) -> Got:
         connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=60)
@@ -81,12 +78,14 @@ class Site:
     def followed(self, got: Got) -> str:
         """The page that a form leads to."""
         assert got.status == 303, got.text
-        return self.get(got.headers["location"]).text
+        address = urljoin(f"http://127.0.0.1:{self.port}{self.root}/do/it", got.headers["location"])
+        assert address.startswith(f"http://127.0.0.1:{self.port}{self.root}/"), address
+        return self.get(address.partition(self.root)[2]).text
 
     def listening(self, *topics: str) -> Iterator[str]:
         """The names of the changes, as the page is told of them."""
         connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=60)
-        connection.request("GET", f"/live?of={','.join(topics)}", headers={"Cookie": self.cookie})
+        connection.request("GET", f"{self.root}/live?of={','.join(topics)}")
         answer = connection.getresponse()
         try:
             while line := answer.readline().decode():
@@ -99,15 +98,15 @@ class Site:
 
 
 @contextmanager
-def serving(root: Path) -> Iterator[Site]:
+def serving(root: Path, **streams: Any) -> Iterator[Site]:
     """The page of the hive at `root`, until the block is left."""
     at = {**os.environ, "HIVEMIND_HIVE": os.fspath(root)}
-    process = Program(SERVE, stdout=subprocess.PIPE, text=True, env=at)
+    process = Program(SERVE, stdout=subprocess.PIPE, text=True, env=at, **streams)
     try:
         assert process.stdout is not None
         link = urlsplit(process.stdout.readline().split()[-1])
         assert link.port is not None
-        yield Site(Hive.open(root), link.port, parse_qs(link.query)["token"][0])
+        yield Site(Hive.open(root), link.port, link.path.rstrip("/"), process.pid)
     finally:
         process.send_signal(signal.SIGTERM)
         process.wait(20)

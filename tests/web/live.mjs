@@ -4,7 +4,7 @@ import { createRequire } from "node:module";
 
 const [, , link, folder, count] = process.argv;
 const { chromium } = createRequire(`${folder}/package.json`)("playwright-core");
-const base = new URL(link).origin;
+const base = link.replace(/\/$/, "");
 const wrong = [];
 const browser = await chromium.launch({ executablePath: "/usr/bin/chromium", args: ["--no-sandbox", "--disable-gpu", "--disable-quic",
   "--no-first-run", "--disable-background-networking", "--disable-component-update", "--disable-sync"] });

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from html.parser import HTMLParser
 
 import pytest
@@ -13,42 +14,49 @@ PAGES = ("/", "/tasks/lease", "/tasks/count", "/tasks/paint", "/tasks/lease/turn
          "/files?path=knowledge/lease.md&first=3&last=3")  # fmt: skip
 
 
-def test_the_link_lets_in_once_and_leaves_no_token_in_the_address(site: Site) -> None:
-    got = site.ask("GET", f"/tasks/lease?token={site.token}")
-    assert (got.status, got.headers["location"]) == (303, "/tasks/lease")
-    assert {"HttpOnly", "SameSite=Strict"} <= set(got.headers["set-cookie"].split("; "))
+@pytest.mark.parametrize("root", ["", "/s", "/s/", "/s/wrong", "{root}x", "{root}/..", "{root}%2F", "/S{root}"])
+def test_nothing_is_shown_without_the_secret(site: Site, root: str) -> None:
+    for path in (*PAGES, "/live", "/static/app.css"):
+        got = site.ask("GET", root.format(root=site.root) + path)
+        assert got.status in (401, 404), path
+        assert "lease" not in got.text.partition("main")[2]
+    assert site.ask("POST", "/do/retry", b"task=lease").status == 401
 
 
-@pytest.mark.parametrize("cookie", ["", "hivemind-{port}=wrong", "other={token}"])
-def test_nothing_is_shown_without_the_token(site: Site, cookie: str) -> None:
-    shown = {"Cookie": cookie.format(port=site.port, token=site.token)}
-    for path in (*PAGES, "/live"):
-        got = site.ask("GET", path, headers=shown)
-        assert got.status == 401, path
-        assert "lease" not in got.text
-    assert site.ask("GET", "/?token=wrong").status == 401
+@pytest.mark.parametrize("path", PAGES)
+def test_the_secret_leaves_with_no_cookie_no_referrer_and_no_link(site: Site, path: str) -> None:
+    got = site.get(path)
+    assert "set-cookie" not in got.headers
+    assert got.headers["referrer-policy"] == "no-referrer"
+    assert site.root.removeprefix("/s/") not in got.text
 
 
-@pytest.mark.parametrize("host", ["evil.example", "evil.example:{port}", "127.0.0.1", "localhost:1"])
+@pytest.mark.parametrize(
+    "host", ["evil.example", "evil.example:{port}", "127.0.0.1.evil.example", "x.localhost:{port}"]
+)
 def test_a_foreign_host_is_refused(site: Site, host: str) -> None:
     assert site.get("/", Host=host.format(port=site.port)).status == 421
 
 
-@pytest.mark.parametrize("origin", ["http://evil.example", "null", "http://127.0.0.1:1", "https://127.0.0.1:{port}"])
+@pytest.mark.parametrize("host", ["127.0.0.1:9", "localhost:65535", "[::1]:80", "localhost"])
+def test_a_forwarded_port_has_another_number(site: Site, host: str) -> None:
+    assert site.get("/", Host=host, Origin=f"http://{host}").status == 200
+
+
+@pytest.mark.parametrize("origin", ["http://evil.example", "http://127.0.0.1:1", "https://127.0.0.1:{port}"])
 def test_a_foreign_origin_is_refused(site: Site, origin: str) -> None:
-    told = origin.format(port=site.port)
-    assert site.get("/", Origin=told).text == "Another site's page asked for this.\n"
-    assert site.send("/do/retry", {"task": "lease"}, Origin=told).status == 403
+    sent = origin.format(port=site.port)
+    assert site.get("/", Origin=sent).text == "Another site's page asked for this.\n"
+    assert site.send("/do/retry", {"task": "lease", "number": "1"}, Origin=sent).status == 403
 
 
-def test_what_changes_something_needs_the_origin_the_cookie_and_the_key_of_the_form(site: Site) -> None:
-    form = {"Content-Type": "application/x-www-form-urlencoded", "Cookie": site.cookie}
-    refused = site.ask("POST", "/do/retry", b"task=lease", form)
-    assert (refused.status, refused.text) == (403, "A program that names no Origin asked for this.\n")
-    assert site.send("/do/retry", {"task": "lease"}).status == 403  # no key
-    assert site.send("/do/retry", {"task": "lease", "form_key": site.token}).status == 403
-    assert site.send("/do/retry", {"task": "lease"}, Cookie="").status == 401
-    assert site.get("/do/retry?task=lease").status == 405
+def test_what_changes_something_is_a_form_of_ours(site: Site) -> None:
+    numbered = {"task": "lease", "number": "1"}
+    assert "lacks" in site.send("/do/retry", {"task": "lease"}).text
+    assert (
+        site.send("/do/retry", numbered, **{"Sec-Fetch-Site": "same-site", "Sec-Fetch-Mode": "navigate"}).status == 403
+    )
+    assert site.get("/do/retry?task=lease&number=1").status == 405
     assert site.hive.tasks.outcome("lease") == "done"
 
 
@@ -75,11 +83,15 @@ def wrong_in(page: str) -> list[str]:
     class Look(HTMLParser):
         def handle_starttag(self, tag: str, attributes: list[tuple[str, str | None]]) -> None:
             told = dict(attributes)
-            if tag in ("img", "style", "iframe", "object", "base") or (tag == "script" and not told.get("src")):
+            if tag == "base" and not re.fullmatch(r"(?:\.\./)+|\./", told["href"] or ""):
+                found.append(f"base {told['href']}")
+            if tag == "base":
+                return
+            if tag in ("img", "style", "iframe", "object") or (tag == "script" and not told.get("src")):
                 found.append(tag)
             for name, value in told.items():
                 leads = name in ("src", "href", "action", "hx-get", "sse-connect")
-                if name.startswith("on") or name == "style" or (leads and not (value or "").startswith(("/", "#"))):
+                if name.startswith("on") or name == "style" or (leads and not (value or "").startswith("./")):
                     found.append(f"{tag} {name}={value}")
 
     Look().feed(page)
@@ -101,7 +113,7 @@ def test_no_file_is_shown_that_an_agent_may_not_read(site: Site, path: str) -> N
 
 
 NOTHING = ("/tasks/nothing", "/agents/nobody", "/mail/human/nothing", "/tasks/lease/turns/99", "/mail/nobody%2F..",
-           "/knowledge/nothing", "/journal?before=x", "/?page=9999999999999999")  # fmt: skip
+           "/knowledge/nothing", "/nowhere", "/no/such/address/", "/journal?before=x", "/?page=9999999999999999")  # fmt: skip
 
 
 @pytest.mark.parametrize("path", NOTHING)
@@ -109,3 +121,4 @@ def test_what_is_not_there_is_said_in_a_line(site: Site, path: str) -> None:
     got = site.get(path)
     assert got.status in (200, 404)
     assert "Traceback" not in got.text
+    assert 'href="./">' in got.text  # it leads back to the first page

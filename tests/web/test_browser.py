@@ -1,6 +1,8 @@
-"""The page in real Chromium: widths, colours, keys alone, no JavaScript, live change, what axe-core finds (`browser.mjs`).
+"""The page in real Chromium: widths, colours, keys alone, no JavaScript, live change, what axe-core finds, what another server
+is told (`browser.mjs`); and in w3m.
 
-Needs chromium, node, and a folder `$HIVEMIND_BROWSER` whose node_modules has playwright-core and axe-core; `.ci/run` makes it.
+Chromium is driven by node, with a folder `$HIVEMIND_BROWSER` whose node_modules has playwright-core and axe-core; `.ci/run`
+makes it.
 """
 
 from __future__ import annotations
@@ -27,7 +29,7 @@ def test_every_page_stands_a_browser(tmp_path: Path) -> None:
     assert shutil.which("node"), "node is not here"
     filled(tmp_path / "hive")
     with serving(tmp_path / "hive") as site:
-        link = f"http://127.0.0.1:{site.port}/?token={site.token}"
+        link = f"http://127.0.0.1:{site.port}{site.root}/"
         script = Path(__file__).with_name("browser.mjs")
         done = subprocess.run(
             ["node", script, link, str(FOLDER)], capture_output=True, text=True, timeout=240, check=False
@@ -44,7 +46,7 @@ def test_pages_move_while_a_swarm_of_ten_works(tmp_path: Path) -> None:
         path.unlink()
     (root / "agents" / "worker.yaml").write_text("replicas: 10\n")
     with serving(root) as site:
-        link = f"http://127.0.0.1:{site.port}/?token={site.token}"
+        link = f"http://127.0.0.1:{site.port}{site.root}/"
         node = subprocess.Popen(
             ["node", Path(__file__).with_name("live.mjs"), link, str(FOLDER), "20"],
             stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
@@ -63,3 +65,17 @@ def test_pages_move_while_a_swarm_of_ten_works(tmp_path: Path) -> None:
             node.wait()
     assert node.returncode == 0, errors
     assert json.loads(told) == []
+
+
+@pytest.mark.skipif(shutil.which("w3m") is None, reason="w3m is not here")
+def test_the_page_reads_and_works_in_w3m(tmp_path: Path) -> None:
+    filled(tmp_path / "hive")
+    form = tmp_path / "form"
+    form.write_text("number=1&text=Paint+the+mast&title=Mast")
+    with serving(tmp_path / "hive") as site:
+        link = f"http://localhost:{site.port}{site.root}"
+        w3m = ["w3m", "-dump", "-cols", "200"]
+        read = subprocess.run([*w3m, f"{link}/tasks/lease"], capture_output=True, text=True, check=True)
+        sent = subprocess.run([*w3m, "-post", form, f"{link}/do/add"], capture_output=True, text=True, check=True)
+    assert "A lease is a right." in read.stdout
+    assert "mast waits in the inbox." in sent.stdout

@@ -16,11 +16,12 @@ from hivemind import Hive
 from hivemind.coordination import Steps
 from tests.cli.conftest import make_hive
 from tests.waiting import until
-from tests.web.conftest import Site, events, filled
+from tests.web.conftest import Site, claimed, events, filled
 
 pytest.importorskip("starlette")
 
 from hivemind.web.index import Index
+from hivemind.web.render import Render
 from tests.program import run
 
 
@@ -29,7 +30,7 @@ def test_hivemind_web_prints_a_link_that_leads_in_and_ends_in_order(tmp_path: Pa
     command = [sys.executable, "-m", "hivemind", "web", "--port", "0"]
     process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, cwd=root)
     assert process.stdout is not None
-    assert re.fullmatch(r"http://127\.0\.0\.1:\d+/\?token=[\w-]{40,}\n", process.stdout.readline())
+    assert re.fullmatch(r"http://127\.0\.0\.1:\d+/s/[\w-]{40,}/\n", process.stdout.readline())
     process.send_signal(signal.SIGINT)
     assert process.communicate(timeout=30) == ("", "")
     assert process.returncode in (0, 130)
@@ -40,21 +41,21 @@ def test_the_first_page_says_who_waits_for_a_person_what_agents_do_and_how_tasks
     assert "<title>(2) Now" in shown  # a question and a failure
     assert "Red or blue?" in shown
     assert all(name in shown for name in ("analyst", "researcher", "reviewer"))
-    assert all(f'href="/tasks/{one}"' in shown for one in ("lease", "count", "paint", "later"))
+    assert all(f'href="./tasks/{one}"' in shown for one in ("lease", "count", "paint", "later"))
 
 
 def test_the_board_is_filtered_sorted_and_paged(site: Site) -> None:
     board = site.get("/?state=done", **{"HX-Request": "true", "HX-Target": "board"}).text
     assert board.lstrip().startswith('<section id="board"')
-    assert '"/tasks/lease"' in board
-    assert '"/tasks/count"' not in board
-    assert '"/tasks/lease"' in site.get("/?q=LEASE").text
-    assert '"/tasks/lease"' not in site.get("/?state=waiting&q=lea%25se").text.partition('id="board"')[2]
+    assert '"./tasks/lease"' in board
+    assert '"./tasks/count"' not in board
+    assert '"./tasks/lease"' in site.get("/?q=LEASE").text
+    assert '"./tasks/lease"' not in site.get("/?state=waiting&q=lea%25se").text.partition('id="board"')[2]
 
 
 def test_a_task_shows_its_result_with_sources_its_steps_turns_and_what_it_used(site: Site) -> None:
     shown = site.get("/tasks/lease").text
-    assert 'href="/files?path=knowledge%2Flease.md&amp;first=3&amp;last=3"' in shown
+    assert 'href="./files?path=knowledge%2Flease.md&amp;first=3&amp;last=3"' in shown
     assert "3 turns, 3,150 tokens, 0.03" in shown
     assert "50 % cached" in shown
     assert "I read file 2." in shown
@@ -62,6 +63,35 @@ def test_a_task_shows_its_result_with_sources_its_steps_turns_and_what_it_used(s
     lines = site.get("/files?path=knowledge/lease.md&first=3&last=3").text
     assert 'class="row quoted"' in lines
     assert "A lease is the right" in lines
+
+
+QUOTE = """> Leases
+> ------
+>
+>     lease = renew(step,
+>                   <b>generation</b>)
+> # A comment
+"""
+
+
+@pytest.mark.parametrize("place", ["lease.txt:1-6", "lease.c:1", "lease.pdf:2", "lease.html:3-4` Leases / `Late"])
+def test_a_quote_of_what_is_no_markdown_keeps_its_lines(place: str) -> None:
+    shown = Render().markdown(f"{QUOTE}\n— `knowledge/{place}` (sha256 12)\n\n## Sources\n")
+    lines = "Leases\n------\n\n    lease = renew(step,\n                  &lt;b&gt;generation&lt;/b&gt;)\n# A comment"
+    assert f"<blockquote><pre>{lines}</pre></blockquote>" in shown
+    assert "<h1>" not in shown
+    assert "<h2>Sources</h2>" in shown
+
+
+def test_a_quote_of_a_markdown_file_is_markdown_as_is_what_nobody_cites() -> None:
+    assert "<h2>Leases</h2>" in Render().markdown(f"{QUOTE}\n— `knowledge/lease.md:1-6` (sha256 12)\n")
+    assert "<h2>Leases</h2>" in Render().markdown(f"{QUOTE}\nSo it stands there.\n")
+
+
+def test_a_result_shows_the_lines_of_the_text_file_that_it_quotes(own_site: Site) -> None:
+    task = claimed(own_site.hive, "analyst", "When?", id="when")
+    own_site.hive.tasks.finish(task, f"{QUOTE}\n— `knowledge/lease.txt:1-6` (sha256 12)\n")
+    assert "<pre>Leases\n------\n" in own_site.get("/tasks/when").text
 
 
 def test_a_criterion_is_ticked_once_it_is_confirmed(own_site: Site) -> None:
@@ -118,9 +148,31 @@ def test_the_journal_is_filtered_and_paged(site: Site) -> None:
     assert "No such event" in site.get("/journal?kind=nothing").text
 
 
+def test_the_journal_has_times_and_leaves_heartbeats_to_who_asks_for_them(own_site: Site) -> None:
+    journal = own_site.hive.journal
+    journal.append("boat.found", time=1_600_000_000)
+    journal.append("boat.lost")
+    for _ in range(300):
+        journal.append("agent.heartbeat", agent_id="analyst", time=1_600_000_000)
+    shown = own_site.get("/journal").text
+    assert "boat.lost" in shown
+    assert shown.count('<time datetime="2020-09-13T') == 2  # that of `boat.lost` is the one before it
+    assert "agent.heartbeat" not in shown.partition("<tbody")[2]
+    assert "agent.heartbeat" in own_site.get("/journal?kind=agent.heartbeat").text.partition("<tbody")[2]
+    assert "boat.found" in own_site.get("/journal?kind=boat").text
+
+
+def test_what_agents_and_tasks_write_into_the_journal_has_a_time(own_site: Site) -> None:
+    task = own_site.hive.tasks.add("Look out")
+    assert claimed(own_site.hive, "analyst", "Look round", id="round").id == "round"
+    own_site.post("cancel", task=task)
+    kinds = {event.kind for event in own_site.hive.journal.read() if "time" in event.payload}
+    assert {"task.claimed", "human.did"} <= kinds
+
+
 def test_costs_stand_by_agent_task_and_model(site: Site) -> None:
     until(lambda: "3,150" in site.get("/costs?days=365").text)
-    assert 'href="/tasks/lease"' in site.get("/costs?by=task&days=365").text
+    assert 'href="./tasks/lease"' in site.get("/costs?by=task&days=365").text
     assert "test:model" in site.get("/costs?by=model&days=365").text
 
 
@@ -171,18 +223,13 @@ def test_what_cannot_be_done_is_said_and_changes_nothing(own_site: Site) -> None
 
 
 def test_files_that_are_dropped_on_the_page_go_with_the_task(own_site: Site) -> None:
-    key = own_site.get("/").text.partition('name="form_key" value="')[2].partition('"')[0]
     fields = (
-        f'--b\r\nContent-Disposition: form-data; name="form_key"\r\n\r\n{key}\r\n'
+        f'--b\r\nContent-Disposition: form-data; name="number"\r\n\r\n{own_site.number()}\r\n'
         '--b\r\nContent-Disposition: form-data; name="text"\r\n\r\nCount the boats\r\n'
         '--b\r\nContent-Disposition: form-data; name="files"; filename="../../boats.csv"\r\n\r\nred,3\r\n--b--\r\n'
     )
-    headers = {
-        "Cookie": own_site.cookie,
-        "Origin": f"http://127.0.0.1:{own_site.port}",
-        "Content-Type": "multipart/form-data; boundary=b",
-    }
-    own_site.followed(own_site.ask("POST", "/do/add", fields.encode(), headers))
+    headers = {"Content-Type": "multipart/form-data; boundary=b"}
+    own_site.followed(own_site.ask("POST", f"{own_site.root}/do/add", fields.encode(), headers))
     task = own_site.hive.tasks.claim_one("analyst", "count-the-boats")
     assert task is not None
     assert [path.name for path in task.attachments] == ["boats.csv"]

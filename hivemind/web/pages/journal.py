@@ -6,7 +6,6 @@ import json
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
-from itertools import takewhile
 from typing import Any
 
 from hivemind.coordination import Event
@@ -20,6 +19,7 @@ __all__ = ["journal"]
 
 _ROWS = 100
 _CHUNK = 2_000
+_HEARTBEAT = "agent.heartbeat"  # one a second while anybody works: shown only to who asks for that kind
 _SEARCH_S = 0.12  # a search goes back so long; where it stopped it can be taken up
 _TASKS = 20  # in hand whose signals are shown
 _VALUE_CHARS = 200
@@ -33,7 +33,8 @@ def journal(site: Site, query: Query) -> Page:
     wanted = {name: query.get(name, "").strip()[:200] for name in ("kind", "agent", "task")}
     rows, reached = _back(hive, before, wanted)
     context = {
-        "rows": [_row(one) for one in rows],
+        "rows": [_row(event, moment) for event, moment in rows],
+        "heartbeat": _HEARTBEAT,
         "newest": newest,
         "before": before,
         "reached": reached,
@@ -43,23 +44,28 @@ def journal(site: Site, query: Query) -> Page:
     return Page("journal.html", context, "Journal", ("journal",))
 
 
-def _back(hive: Hive, before: int, wanted: Mapping[str, str]) -> tuple[list[Event], int]:
-    """(events, newest first, and the number of the oldest that was looked at): bounded by rows and by time."""
-    found: list[Event] = []
+def _back(hive: Hive, before: int, wanted: Mapping[str, str]) -> tuple[list[tuple[Event, int | None]], int]:
+    """(events, newest first, each with the time of the newest up to it that has one, and the number of the oldest that was
+    looked at): bounded by rows and by time."""
+    rows: list[tuple[Event, int | None]] = []
     until = time.monotonic() + _SEARCH_S
-    size = _CHUNK if any(wanted.values()) else _ROWS
-    while before > 1 and len(found) < _ROWS and time.monotonic() < until:
+    size = _CHUNK if any(wanted.values()) else 2 * _ROWS
+    while before > 1 and len(rows) < _ROWS and time.monotonic() < until:
         start = max(0, before - 1 - size)
-        chunk = list(takewhile(lambda one: one.seq < before, hive.journal.events(start)))  # noqa: B023 - used at once
-        for event in reversed(chunk):
-            before = event.seq
+        chunk, moment = list[tuple[Event, int | None]](), None
+        for event in hive.journal.events(start):
+            if event.seq >= before:
+                break
+            if isinstance(event.payload.get("time"), int):
+                moment = event.payload["time"]
+            chunk.append((event, moment))
+        before, size = start + 1, _CHUNK
+        for event, moment in reversed(chunk):
             if _is_wanted(event, wanted):
-                found.append(event)
-                if len(found) == _ROWS:
-                    break
-        else:
-            before = start + 1
-    return found, before
+                rows.append((event, moment))
+                if len(rows) == _ROWS:
+                    return rows, event.seq
+    return rows, before
 
 
 def _is_wanted(event: Event, wanted: Mapping[str, str]) -> bool:
@@ -67,14 +73,15 @@ def _is_wanted(event: Event, wanted: Mapping[str, str]) -> bool:
     told = event.payload
     about = (told.get("task_id"), told.get("task"), str(told.get("step_id", "")).rpartition(".s")[0])
     return (
-        (not kind or event.kind == kind or event.kind.startswith(f"{kind}."))
+        (event.kind != _HEARTBEAT if not kind else event.kind == kind or event.kind.startswith(f"{kind}."))
         and (not agent or agent in (told.get("agent_id"), told.get("holder_agent_id")))
         and (not task or task in about)
     )
 
 
-def _row(event: Event) -> dict[str, Any]:
-    return {"seq": event.seq, "kind": event.kind, "told": list(_told(event.payload))}
+def _row(event: Event, moment: int | None) -> dict[str, Any]:
+    payload = {key: value for key, value in event.payload.items() if key != "time"}
+    return {"seq": event.seq, "kind": event.kind, "time": moment, "told": list(_told(payload))}
 
 
 def _told(payload: Mapping[str, Any]) -> Iterator[tuple[str, str]]:

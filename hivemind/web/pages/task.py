@@ -25,7 +25,6 @@ __all__ = ["file", "task", "turn"]
 _TURNS = 15
 _TEXT_CHARS = 2_500
 _DIFF_CHARS = 60_000
-_RESULT_CHARS = 60_000
 _KEPT = 8  # conversations that are held, so that a look at a long one reads what is new
 _AROUND = 12  # lines shown before and after those that were quoted
 _NODES = 120  # of a graph are shown before somebody opens more
@@ -86,7 +85,7 @@ def _parts(site: Site, found: Task, query: Query) -> dict[str, Any]:
         graph, opened=opened, most=_NODES, link=lambda more: site_link(found.id, [*sorted(opened), more]))  # fmt: skip
     spans = spans_of(said)
     return {
-        "outcome": (read_outcome(found.path) or "")[:_RESULT_CHARS],
+        "outcome": read_outcome(found.path) or "",
         "steps": hive.journal.view(lambda state: _steps(state, found.id)),
         "subtasks": [(one, hive.tasks.outcome(one) or "open") for one in found.subtasks],
         "files": _files(hive, found),
@@ -105,7 +104,7 @@ def _parts(site: Site, found: Task, query: Query) -> dict[str, Any]:
 
 def site_link(task_id: str, opened: list[int]) -> str:
     """Where the graph is drawn with these nodes open as well."""
-    return f"/tasks/{task_id}?open={','.join(map(str, opened))}#graph"
+    return f"./tasks/{task_id}?open={','.join(map(str, opened))}#graph"
 
 
 def conversation_of(found: Task) -> Transcript:

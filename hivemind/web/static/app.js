@@ -3,8 +3,10 @@
 "use strict";
 (() => {
   const keep = {
-    // A part that is drawn anew leaves open what was opened, and written what was written.
-    beforeAttributeUpdated: (name, node) => !(name === "open" && node.tagName === "DETAILS") && !(name === "class" && node.classList.contains("at")),
+    // A part that is drawn anew leaves open what was opened, and written what was written. A form keeps its number: of a double
+    // click the second half may come after the part has changed.
+    beforeAttributeUpdated: (name, node) => !(name === "open" && node.tagName === "DETAILS") && !(name === "class" && node.classList.contains("at"))
+      && !(name === "value" && node.name === "number"),
     beforeNodeMorphed: (node) => {
       if (node.nodeType !== 1) return true;
       if (node.classList.contains("curve")) return node.dataset.drawn === undefined;
@@ -83,4 +85,5 @@
   document.addEventListener("htmx:afterSettle", () => { count(); curve(); });
   count();
   addEventListener("load", curve);
+  addEventListener("pageshow", (event) => { if (event.persisted) location.reload(); }); // its forms have been sent already
 })();

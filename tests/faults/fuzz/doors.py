@@ -8,23 +8,27 @@ Runs in the worker; the hive that it works on is thrown away.
 from __future__ import annotations
 
 import contextlib
+import http.client
 import io
 import json
 import os
 import select
 import shutil
 import signal
+import socket
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
+from urllib.parse import urlsplit
 
 from hivemind import Hive, HivemindError
 from hivemind.cli import main
 from hivemind.mail import Intake
 from hivemind.minds import MindError, Turn, open_mind
 from hivemind.taskrun.focus import Focus
+from hivemind.web.render import Render
 
 __all__ = ["DOORS", "Doors"]
 
@@ -41,6 +45,7 @@ class Doors:
         self.root = base / "hive"
         self._template = base / "template"
         self._server: subprocess.Popen[bytes] | None = None
+        self._web: tuple[subprocess.Popen[str], int, str] | None = None
         self._make()
 
     def _make(self) -> None:
@@ -91,6 +96,9 @@ class Doors:
         if self._server is not None:
             self._server.kill()
             self._server.wait()
+        if self._web is not None:
+            self._web[0].kill()
+            self._web[0].communicate()
 
     def _anew(self) -> Hive:
         shutil.rmtree(self.root)
@@ -224,6 +232,39 @@ class Doors:
         server.kill()
         yield f"the server gave no answer to the next request, and ended with {server.wait()}"
 
+    def page(self, name: str, data: bytes) -> Iterator[str]:
+        """A text that the page renders; or a request, whose client goes away after it: the next one must be answered."""
+        if name == "text":
+            Render().markdown(data.decode("utf-8", "replace"))
+            return
+        web, port, root = self._page()
+        with contextlib.suppress(ConnectionError), socket.create_connection(("127.0.0.1", port)) as client:
+            client.sendall(data.replace(b"/ROOT", root.encode()))
+        try:
+            request = http.client.HTTPConnection("127.0.0.1", port, timeout=SERVER_CPU_S)
+            with contextlib.closing(request):
+                request.request("GET", f"{root}/journal")
+                status = request.getresponse().status
+        except OSError as error:
+            status, self._web = repr(error), None
+            web.kill()
+        said = (self._base / "errors").read_text()
+        if status != 200 or "Traceback" in said:
+            yield f"the page answered the next request with {status}: {said[-400:]}"
+
+    def _page(self) -> tuple[subprocess.Popen[str], int, str]:
+        if self._web is None:
+            hive = self._base / "looked-at"
+            shutil.copytree(self._template, hive, dirs_exist_ok=True)
+            command = [sys.executable, "-m", "hivemind", "--hive", os.fspath(hive), "web", "--port", "0"]
+            with open(self._base / "errors", "w") as errors:
+                web = subprocess.Popen(command, cwd=self._base, stdout=subprocess.PIPE, stderr=errors, text=True)
+            assert web.stdout is not None
+            link = urlsplit(web.stdout.readline().strip())
+            assert link.port is not None
+            self._web = web, link.port, link.path.rstrip("/")
+        return self._web
+
     @staticmethod
     def _answer(server: subprocess.Popen[bytes]) -> bytes:
         """The next line that it says; none if it has ended, or does nothing but think."""
@@ -266,6 +307,7 @@ DOORS: dict[str, Callable[[Doors, str, bytes], Iterator[str]]] = {
     "knowledge": Doors.knowledge,
     "mind": Doors.mind,
     "mcp": Doors.mcp,
+    "page": Doors.page,
     "die": Doors.die,
 }
 

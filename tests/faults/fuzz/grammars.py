@@ -243,13 +243,48 @@ def requests(draw: st.DrawFn) -> tuple[str, bytes]:
     return "", draw(_damaged(_json(draw(_exchanged(request)))))
 
 
+_PATHS = (
+    "/",
+    "/journal?before=9",
+    "/do/add",
+    "/do/read",
+    "/do/\0",
+    "/mail/human/x%2F..",
+    "/static/app.css",
+    "/%09/evil.example",
+    "//x",
+    "",
+)
+_HEADERS = ("Host: evil.example", "Origin: http://evil.example", "Content-Length: 9", "Content-Length: 99999999999", "Content-Length: -1",
+            "Transfer-Encoding: chunked", "Expect: 100-continue", "Upgrade: websocket", "Connection: close", "Cookie: \0", "HX-Request: true",
+            "Content-Type: multipart/form-data", "Content-Type: multipart/form-data; boundary=b",
+            "Content-Type: application/x-www-form-urlencoded")  # fmt: skip
+_FORM = '--b\r\nContent-Disposition: form-data; name="{}"{}\r\n\r\n{}\r\n'
+_BRACKETS = st.sampled_from(
+    [b"[[](" * 250_000, b"![" * 500_000, b"*a **b " * 100_000, b"\n- a" * 100_000, b"`a``b" * 100_000]
+)
+
+
+@st.composite
+def pages(draw: st.DrawFn) -> tuple[str, bytes]:
+    if draw(st.integers(0, 3)) == 0:
+        return "text", draw(_BRACKETS | DEEP | st.sampled_from(TEXTS).map(_text))
+    line = f"{draw(st.sampled_from(('GET', 'POST', 'HEAD', 'PUT', 'x')))} /ROOT{draw(st.sampled_from(_PATHS))} HTTP/1.1"
+    head = [line, "Host: localhost", *draw(st.lists(st.sampled_from(_HEADERS), max_size=4))]
+    names = st.sampled_from(("number", "text", "box", "id", "from", "files", ""))
+    parts = [_FORM.format(draw(names), draw(st.sampled_from(("", '; filename="../x"'))), draw(st.sampled_from(TEXTS)))
+             for _ in range(draw(st.integers(0, 4)))]  # fmt: skip
+    body = draw(st.sampled_from(("number=1&text=x", "3\r\nabc\r\n", "".join(parts) + "--b--\r\n")))
+    return "", draw(_damaged(_text("\r\n".join(head) + "\r\n\r\n" + body)))
+
+
 def inputs(door: str, there: Mapping[str, bytes]) -> st.SearchStrategy[tuple[str, bytes]]:
     """(name, bytes) for a door; `there` are the files of the hive that is asked."""
     [log] = (data for name, data in there.items() if name == ".hive/journal/journal.jsonl")
     following = sum(_count(line) for line in log.splitlines()[1:]) + 1
     return {
         "task": tasks(), "letter": letters(), "file": files(there), "journal": events(following), "knowledge": documents(),
-        "mind": answers(), "mcp": requests(),
+        "mind": answers(), "mcp": requests(), "page": pages(),
     }[door]  # fmt: skip
 
 

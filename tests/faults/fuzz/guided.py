@@ -24,6 +24,7 @@ NAMES = {  # what an input is called, by its first byte
     "journal": ("",),
     "knowledge": ("in.md", "in.py", "in.html", "in.toml", "in.eml", "in.rst"),
     "mind": ("",),
+    "page": ("text",),
     "mcp": ("",),  # the server is another process, whose code is not seen: its lines are changed, and led by nothing
 }
 _SECONDS_EACH = 20
