@@ -5,8 +5,8 @@ from __future__ import annotations
 import logging
 from collections import Counter
 from collections.abc import Callable, Sequence
+from dataclasses import asdict
 from datetime import UTC, datetime, timedelta
-from pathlib import PurePath
 from typing import TYPE_CHECKING, Any
 
 from hivemind.agent.opening import materials, source_of
@@ -51,15 +51,13 @@ __all__ = [
 ABOUT = 0.5
 """The share of the words of a question that a text must have to be about it."""
 PASSAGE = "passage"
-"""What a location begins with that names the passage that is quoted with a node."""
+"""What a location begins with that names the passage of a node, and from where to where it is quoted: `passage:n7:0-120`."""
 PER_QUESTION = 6
 _ASKED_CHARS = 2_000
 _NODES = 12
 _ANSWERING = ("decision", "note")
-_EDGE = 24  # characters by which a quote's beginning and end are found within its lines
 _PARTS = 2  # parts of documents for each question, of which several passages were found,
 _PART_TOKENS = 800  # and the most that one of them is shown of
-_EXTRACTED = frozenset({".pdf", ".html", ".htm", ".xhtml"})  # whose passages are no lines of the file
 
 SOURCE = "memory"
 """What the location of a retrieved block begins with: `memory:memories/researcher-1/pref_food`."""
@@ -152,8 +150,9 @@ def document_sources(hive: Parts) -> dict[str, Source]:
         shown = hive.documents.shown(node_id, room)
         return Given(shown.text, shown.form)
 
-    def passage(node_id: str, max_tokens: int | None) -> Given:
-        text = hive.knowledge.passage_at(node_id)
+    def passage(reference: str, max_tokens: int | None) -> Given:
+        node_id, _, span = reference.rpartition(":")
+        text = hive.knowledge.passage_at(node_id)[slice(*map(int, span.split("-")))]
         if max_tokens is None or hive.count_tokens(text) <= max_tokens:
             return Given(text, "full")
         return part(node_id, max_tokens)
@@ -177,7 +176,7 @@ def subjects_of(focus: Focus) -> list[str]:
 
 
 def recalled(hive: Parts, focus: Focus, questions: Sequence[str], *, weak: bool = True) -> list[KnowledgeMemoryBlock]:
-    """Passages of knowledge/ and the task's attachments for each question, as blocks that point at their lines; with `weak`
+    """Passages of knowledge/ and the task's attachments for each question, as blocks of what is quoted of them; with `weak`
     those too that are only the nearest to it.
 
     Best first, and newest: where scores are equal, the newer block is selected first.
@@ -196,13 +195,9 @@ def recalled(hive: Parts, focus: Focus, questions: Sequence[str], *, weak: bool 
             passages = [one for one in passages if one.confidence.level != "weak" or about(question, one.text) >= ABOUT]
         best = max((passage.score for passage in passages), default=0.0)
         for rank, passage in enumerate(passages):
-            block = _passage_block(passage.quoted(), question, best, now - timedelta(microseconds=rank), passage.is_cut)
-            known = blocks.get(block.id)
-            if known is not None:
-                known.metadata["answers"] |= block.metadata["answers"]
-            else:
-                block.metadata["tokens"] = hive.count_tokens(passage.text)
-                blocks[block.id] = block
+            block = _passage_block(passage, question, best, now - timedelta(microseconds=rank), hive.count_tokens)
+            known = blocks.setdefault(block.id, block)
+            known.metadata["answers"] |= block.metadata["answers"]
         for block in _parts(hive, passages, now):
             blocks.setdefault(block.id, block)
     return list(blocks.values())
@@ -266,26 +261,23 @@ def noted(hive: Parts, agent: str, question: str, *, over: bool = False) -> list
 
 
 def _passage_block(
-    passage: Passage, question: str, best: float, timestamp: datetime, is_cut: bool
+    passage: Passage, question: str, best: float, timestamp: datetime, count: Callable[[str], int]
 ) -> KnowledgeMemoryBlock:
-    edges = {"begins": passage.text[:_EDGE], "ends": passage.text[-_EDGE:]} if is_cut else {}
+    citation, span = passage.quoted(), "-".join(map(str, passage.quote))
+    lines = f"{citation.start_line}-{citation.end_line}"
     return KnowledgeMemoryBlock(
         timestamp=timestamp,
-        id=f"knowledge:{passage.path}:{passage.start_line}-{passage.end_line}",
+        id=f"knowledge:{passage.path}:{lines}#{passage.node_id}.{passage.quote[0]}",
         topic=passage.titles[-1] if passage.titles else passage.path,
         subtopic=passage.titles[-2] if len(passage.titles) > 1 else None,
-        location=f"{PASSAGE}:{passage.node_id}"
-        if PurePath(passage.path).suffix.lower() in _EXTRACTED
-        else passage.path,
+        location=f"{PASSAGE}:{passage.node_id}:{span}",
         relevance_score=min(1.0, passage.score / best) if best > 0 else 0.5,
         metadata={
             "path": passage.path,
-            "lines": f"{passage.start_line}-{passage.end_line}",
-            "start_line": passage.start_line,
-            "end_line": passage.end_line,
-            "digest": passage.digest,
+            "lines": lines,
+            "citation": asdict(citation),
             "answers": {question: round(passage.confidence.value, 2)},
             "why": passage.confidence.reason,
-            **edges,
+            "tokens": count(citation.text),
         },
     )

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import asdict
 from typing import Any
 
+from hivemind.documents import Citation
 from hivemind.minds.extractive.plan import SENTENCE, plan_steps, questions_in
 from hivemind.minds.extractive.quote import Quote, quotes_for
 from hivemind.minds.mind import Action, MindError, Thought, ToolSchema, Turn
@@ -94,10 +96,20 @@ def _run(turn: Turn, step: str, finish: Action) -> Thought:
 
 def _answer(turn: Turn, step: str, question: str, finish: Action) -> Thought:
     quotes = quotes_for(question, _found_for(turn, question))
-    cited = [quote for quote in quotes if not (quote.is_weak or quote.remembered)]
-    cards = [Action("add_card", {"step": step, "kind": "note", "title": question, "text": _told(quotes)})]
-    cards += [Action("add_card", _evidence(step, quote)) for quote in cited]
-    return _do(_told(quotes).split("\n", 1)[0], *cards, finish)
+    cards = {quote: _evidence(step, quote.citation) for quote in quotes if quote.citation and not quote.is_weak}
+    tried = [(result.call.arguments, result.problem) for result in turn.before if result.call.tool == "add_card"]
+    refused = {quote: problem for quote, card in cards.items() for call, problem in tried if problem and call == card}
+    if refused and len([call for call, _ in tried if call in cards.values()]) < len(cards):
+        return Thought(
+            "A quote is not confirmed. Try each.", tuple(Action("add_card", card) for card in cards.values())
+        )
+    reasons = [f"Not confirmed, and so not quoted: {problem.removeprefix('failed: ')}" for problem in refused.values()]
+    quotes = [quote for quote in quotes if quote not in refused]
+    if reasons and not quotes and len(plan_steps(turn.focus.title, turn.focus.text)) == 1:
+        return _do("No quote is left.", Action("fail_task", {"reason": "\n\n".join(reasons)}))
+    note = {"step": step, "kind": "note", "title": question, "text": "\n\n".join([_told(quotes), *reasons])}
+    evidence = [card for quote, card in cards.items() if quote not in refused]
+    return _do(_told(quotes).split("\n", 1)[0], *(Action("add_card", card) for card in [*evidence, note]), finish)
 
 
 def _told(quotes: Sequence[Quote], *, whole: bool = False) -> str:
@@ -115,20 +127,14 @@ def _told(quotes: Sequence[Quote], *, whole: bool = False) -> str:
 
 def _shown(quote: Quote) -> str:
     cited = "\n".join(f"> {line}".rstrip() for line in quote.text.splitlines())
-    if quote.remembered:
+    if quote.citation is None:
         return f"{cited}\n\n— remembered as `{quote.path}` ({quote.remembered}); no file is cited."
-    return f"{cited}\n\n{quote.citation} (sha256 {quote.digest[:12]})"
+    return f"{cited}\n\n{quote.citation.source}"
 
 
-def _evidence(step: str, quote: Quote) -> dict[str, Any]:
-    citation = {"path": quote.path, "start_line": quote.start, "end_line": quote.end, "digest": quote.digest}
-    return {
-        "step": step,
-        "kind": "evidence",
-        "title": quote.citation,
-        "text": quote.text,
-        "citation": citation,
-    }
+def _evidence(step: str, citation: Citation) -> dict[str, Any]:
+    fields = asdict(citation)
+    return {"step": step, "kind": "evidence", "title": citation.place, "text": fields.pop("text"), "citation": fields}
 
 
 def _about_mail(turn: Turn) -> Thought:
