@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import TypeVar
 
 from hivemind.documents import tree
+from hivemind.documents.citation import Citation, Verdict
 from hivemind.documents.docmem import Docmem
 from hivemind.documents.edit import Edit
 from hivemind.documents.files import (
@@ -35,7 +36,7 @@ from hivemind.documents.node import (
     is_utf8,
     uncitable,
 )
-from hivemind.documents.passages import Citation, Passage, Verdict, passage_text, read_file, verify
+from hivemind.documents.passages import Passage, passage_text, read_file, verify
 from hivemind.documents.tree import node_at, root_source, split_reference
 from hivemind.errors import UserError, mend_of
 from hivemind.frozen import frozen
@@ -358,6 +359,6 @@ class Knowledge:
         tops = (self.layout.relative(os.path.realpath(os.path.join(self.layout.root, top))) for top in scope)
         return any(source == top or source.startswith(top + "/") for top in tops)
 
-    def verify(self, passage: Citation) -> Verdict:
+    def verify(self, passage: Citation | Passage) -> Verdict:
         """Whether the quote stands where it is said to stand, in the file as it is now."""
         return verify(passage, self.layout, self.roots)

@@ -16,6 +16,7 @@ from typing import NamedTuple
 
 from hivemind.boundary import boundary
 from hivemind.documents import tree
+from hivemind.documents.citation import Citation, Verdict
 from hivemind.documents.formats.extracted import Extract
 from hivemind.documents.formats.outline import Piece, line_starts
 from hivemind.documents.formats.reading import EXTRACTED, decoded, format_of, read_bytes, read_extract
@@ -28,7 +29,7 @@ from hivemind.masking import mask
 from hivemind.search import Backlog, Confidence, Item
 
 __all__ = [
-    "BACKLOG", "Citation", "Part", "Passage", "Verdict", "group", "lead_of", "passage_text",
+    "BACKLOG", "Part", "Passage", "group", "lead_of", "passage_text",
     "read_file", "read_parts", "verify",
 ]  # fmt: skip
 
@@ -54,31 +55,6 @@ _ENOUGH, _MOST = 160, 260  # tokens: a passage that has so many is long enough, 
 
 
 NONE = Confidence(0.0, "")
-
-
-@frozen
-class Citation:
-    """A quote and its place: the first and last line, from 1 and both included, in the version of the file with this SHA-256.
-
-    Of HTML they are the lines of the elements in the source, of a PDF the pages.
-    """
-
-    path: str
-    start_line: int
-    end_line: int
-    digest: str
-    text: str
-
-    @property
-    def place(self) -> str:
-        """`path:line` or `path:line-line`."""
-        lines = str(self.start_line) if self.start_line == self.end_line else f"{self.start_line}-{self.end_line}"
-        return f"{self.path}:{lines}"
-
-    @property
-    def source(self) -> str:
-        """The place, and the beginning of the file's digest."""
-        return f"{self.place} (sha256 {self.digest[:12]})"
 
 
 @frozen
@@ -113,22 +89,6 @@ class Passage:
         if first >= last:
             return Citation(self.path, self.start_line, self.end_line, self.digest, self.text)
         return Citation(self.path, *self.quote_lines, self.digest, self.text[first:last])
-
-
-@frozen
-class Verdict:
-    """Whether a quote stands where it is said to stand: true or false as a condition, with the reason in words.
-
-    `lines` are those at which it stands now, or None; `changed` says that the file is not the one that was read.
-    """
-
-    stands: bool
-    reason: str
-    lines: tuple[int, int] | None = None
-    changed: bool = False
-
-    def __bool__(self) -> bool:
-        return self.stands
 
 
 def verify(passage: Citation | Passage, layout: Layout, roots: Iterable[Path] = ()) -> Verdict:

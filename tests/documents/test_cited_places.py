@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gzip
+import os
 import random
 import re
 import shutil
@@ -47,7 +48,7 @@ def quoted(part: Part, span: tuple[int, int]) -> Citation:
     return part.quoted(0.0, "", Confidence(1.0, ""), span).quoted()
 
 
-def check_opened(root: Path, citation: Citation, part: Part) -> None:
+def check_opened(root: Path, citation: Citation, part: Part, span: tuple[int, int]) -> None:
     """The cited lines have the quote; those of an element at each end are among them, and no others."""
     path = root / citation.path
     assert has(opened(path, citation.start_line, citation.end_line), citation.text), citation
@@ -55,22 +56,13 @@ def check_opened(root: Path, citation: Citation, part: Part) -> None:
         lines = citation.end_line - citation.start_line
         assert citation.text.count("\n") == lines, citation
         return
-    touched = [member for member in part.members if _touches(part, member.node_id, citation.text)]
-    assert (citation.start_line, citation.end_line) == (
-        min(member.start_line for member in touched),
-        max(member.end_line for member in touched),
-    ), citation
-
-
-def _touches(part: Part, node_id: str, quote: str) -> bool:
-    """Whether some of the quote stands in a member of its passage."""
-    begin = part.text.index(quote)
-    at = 0
+    touched, at = [], 0
     for member in part.members:
-        if member.node_id == node_id:
-            return begin < at + len(member.text) and at < begin + len(quote)
+        if span[0] < at + len(member.text) and at < span[1]:
+            touched.append((member.start_line, member.end_line))
         at += len(member.text) + len(member.gap)
-    return False
+    first, last = min(first for first, _ in touched), max(last for _, last in touched)
+    assert (citation.start_line, citation.end_line) == (first, last), citation
 
 
 def check_elements(root: Path, found: Sequence[Part]) -> None:
@@ -96,7 +88,7 @@ def check_all(knowledge: Knowledge, seed: int = 0) -> int:
     for part in found:
         for span in cuts(part.text):
             citation = quoted(part, span)
-            check_opened(root, citation, part)
+            check_opened(root, citation, part, span)
             by_file.setdefault(part.file.path, []).append(citation)
     for citations in by_file.values():
         citation = choice.choice(citations)
@@ -129,7 +121,8 @@ def test_a_place_is_right_only_if_it_is_exactly_that_of_the_quote(knowledge: Kno
 def test_every_quote_of_a_shipped_page_stands_where_it_is_cited(knowledge: Knowledge, source: str) -> None:
     pages = list(pages_of(source))
     if not pages:
-        pytest.skip(f"{source} is not installed ({SOURCES[source][0]})")
+        give_up = pytest.fail if os.environ.get("HIVEMIND_FAULTS") == "all" and "Rust" not in source else pytest.skip
+        give_up(f"{source} is not installed: there is nothing in {SOURCES[source][0]}")
     for number, page in enumerate(pages):
         shutil.copyfile(page, knowledge.layout.knowledge / f"{number:03}-{page.name}")
     assert check_all(knowledge) > len(pages)
