@@ -287,7 +287,7 @@ VARIATIONS: dict[str, Callable[[bytes], bytes]] = {
 """What a file may be like, whatever its format: of a PDF only `plain` and `no end of line`."""
 
 SOURCES = {
-    "git-doc": ("/usr/share/doc/git/html", 1),
+    "git-doc": ("/usr/share/doc/git-doc", 1),
     "debian-policy": ("/usr/share/doc/debian-policy", 1),
     "python3-doc": ("/usr/share/doc/python3-doc/html", 4),
     "the Rust book": ("/usr/share/doc/rust/html/book", 4),

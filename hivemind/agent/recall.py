@@ -23,7 +23,7 @@ from hivemind.longterm import (
 from hivemind.memory import ContextMemoryBlock, Given, KnowledgeMemoryBlock, Priority
 from hivemind.memory.loading import Source
 from hivemind.minds import Turn
-from hivemind.minds.extractive import questions_in
+from hivemind.minds.extractive import plan_steps, questions_in
 from hivemind.presence.parts import Parts
 from hivemind.reasoning import SHARED
 from hivemind.taskrun.focus import Focus
@@ -164,7 +164,8 @@ def questions_of(focus: Focus) -> list[str]:
     """What a focus asks: the question of an `ask` step (or of one that says nothing else), or those of a person's mail."""
     if focus.message is not None:
         message = focus.message
-        return questions_in(message.subject, message.body) if message.sender == HUMAN or focus.stranger else []
+        asks = message.sender == HUMAN or focus.stranger
+        return [asked.text for asked in questions_in(message.subject, message.body)] if asks else []
     if focus.step is None or focus.step.is_implicit or focus.step.todo.kind not in ("ask", None):
         return []
     return [str(focus.step.todo.argument or focus.step.todo.title)]
@@ -188,8 +189,10 @@ def recalled(hive: Parts, focus: Focus, questions: Sequence[str], *, weak: bool 
     scope = [hive.layout.knowledge, *attachments]
     blocks: dict[str, KnowledgeMemoryBlock] = {}
     now = datetime.now(UTC)
+    contexts = {asked.text: asked.context for asked in plan_steps(focus.title, focus.text)}
     for question in questions:
-        passages = hive.knowledge.search(question, limit=PER_QUESTION, scope=scope)
+        context = contexts.get(question, "")
+        passages = hive.knowledge.search(question, limit=PER_QUESTION, scope=scope, context=context)
         if not weak:
             about = hive.memory.coverage
             passages = [one for one in passages if one.confidence.level != "weak" or about(question, one.text) >= ABOUT]

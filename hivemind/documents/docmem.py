@@ -8,6 +8,7 @@ import os
 import sqlite3
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 from types import MappingProxyType
@@ -388,13 +389,13 @@ class Docmem(DatabaseOwner):
             _log.warning("documents: searched by words only: %s", found.lack)
         return found
 
-    def passages(self, text: str, limit: int, keys: Sequence[str]) -> list[Passage]:
-        """The passages of the files at or below `keys` that answer best, best first.
+    def passages(self, text: str, limit: int, keys: Sequence[str], context: str = "") -> list[Passage]:
+        """The passages of the files at or below `keys` that answer best, best first; the words of the `context` count half.
 
         What is asked is embedded first: the best that have no vector yet, for a second and a half at most; they are kept. What
         has none then is found by its words, and `why` says so.
         """
-        asked = self.asked(text, embed=0)
+        asked = replace(self.asked(text, embed=0), context=context)
         with self.database.read() as sql:
             found = find_passages(self._engine, sql, asked, max(limit, _ASKED_FIRST), keys)
         leads = [one.lead for one in found[:_ASKED_FIRST]]

@@ -33,7 +33,7 @@ class ExtractiveMind:
                 if len(steps) > _MOST_STEPS:
                     reason = f"it has {len(steps):,} questions and list items: divide it into tasks of {_MOST_STEPS:,} at most"
                     return _do("That is too much for one task.", Action("fail_task", {"reason": reason}))
-                wishes = [{"title": step, "ask": step} for step in steps]
+                wishes = [{"title": step.title, "ask": step.text} for step in steps]
                 return _do("One step per question or list item.", Action("plan_steps", {"steps": wishes}))
             case "finish_step" | "verify_step":
                 return _about_step(turn)
@@ -147,7 +147,7 @@ def _about_mail(turn: Turn) -> Thought:
 
 def _reply(turn: Turn) -> str:
     parts: list[str] = []
-    for question in questions_in(turn.focus.title, turn.focus.text):
+    for question in (asked.text for asked in questions_in(turn.focus.title, turn.focus.text)):
         parts.append(f"**{question}**\n")
         parts.append(f"{_told(quotes_for(question, _found_for(turn, question)), whole=True)}\n")
     return "\n".join(parts) or f"{NOTHING_FOUND}\n"
