@@ -7,6 +7,7 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import asdict
 from datetime import UTC, datetime, timedelta
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from hivemind.agent.opening import materials, source_of
@@ -201,9 +202,35 @@ def recalled(hive: Parts, focus: Focus, questions: Sequence[str], *, weak: bool 
             block = _passage_block(passage, question, best, now - timedelta(microseconds=rank), hive.count_tokens)
             known = blocks.setdefault(block.id, block)
             known.metadata["answers"] |= block.metadata["answers"]
-        for block in _parts(hive, passages, now):
-            blocks.setdefault(block.id, block)
+        for block in [*_notes(hive, question, scope, now), *_parts(hive, passages, now)]:
+            known = blocks.setdefault(block.id, block)
+            known.metadata.get("answers", {}).update(block.metadata.get("answers", {}))
     return list(blocks.values())
+
+
+def _notes(hive: Parts, question: str, scope: Sequence[Path], now: datetime) -> list[KnowledgeMemoryBlock]:
+    """Notes on documents in the scope that answer a question. They are quoted as memories are: they stand in no file."""
+    found = []
+    for node, confidence in hive.documents.notes(question, PER_QUESTION):
+        root = hive.documents.source(hive.documents.root_of(node.id).id)
+        if confidence.level == "weak" or not hive.knowledge.is_among(node.id, scope):
+            continue
+        found.append(
+            KnowledgeMemoryBlock(
+                timestamp=now,
+                id=f"knowledge:{DOCUMENTS}:{node.id}",
+                topic=title_of(node),
+                location=f"{DOCUMENTS}:{node.id}",
+                metadata={
+                    "path": f"note {node.id}" if root is None else f"{root.path} note {node.id}",
+                    "remembered": node.updated_at,
+                    "answers": {question: round(confidence.value, 2)},
+                    "why": confidence.reason,
+                    "tokens": min(_PART_TOKENS, node.token_count),
+                },
+            )
+        )
+    return found
 
 
 def _parts(hive: Parts, passages: Sequence[Passage], now: datetime) -> list[KnowledgeMemoryBlock]:

@@ -34,13 +34,13 @@ from hivemind.documents.node import (
 from hivemind.documents.passages import BACKLOG, Passage
 from hivemind.documents.progress import known_by_meaning
 from hivemind.documents.schema import SCHEMA, drop_lost_vectors, index, index_if_many, problems
-from hivemind.documents.search import WEIGHTS, Hit, find_hits, find_passages, scored
+from hivemind.documents.search import WEIGHTS, Hit, find_hits, find_notes, find_passages, scored
 from hivemind.documents.summaries import extract
 from hivemind.documents.toml import write_entries
 from hivemind.documents.tree import Shown, Source, show, source_of
 from hivemind.embedding import Embedder, EmbedderUnavailable
 from hivemind.fs.database import Database, DatabaseOwner
-from hivemind.search import Engine, Meanings, Query
+from hivemind.search import Confidence, Engine, Meanings, Query
 from hivemind.tokens import count_tokens
 from hivemind.words import shown
 
@@ -375,6 +375,11 @@ class Docmem(DatabaseOwner):
             if node_id is not None:
                 tree.get(sql, node_id)
             return find_hits(self._engine, sql, asked, node_id, limit)
+
+    def notes(self, text: str, limit: int) -> list[tuple[Node, Confidence]]:
+        """The notes on documents whose words answer best, best first, and how far each can be trusted to answer."""
+        with self.database.read() as sql:
+            return find_notes(self._engine, sql, check_text(text, "a query"), limit)
 
     def asked(self, text: str, embed: int = _EMBEDDED_BY_A_QUERY) -> Query:
         """A query with its vector, got outside any transaction: an embedder may be slow. On the way at most `embed` nodes

@@ -17,12 +17,12 @@ from hivemind.documents.schema import unindexed_ids
 from hivemind.documents.summaries import is_summary
 from hivemind.frozen import frozen
 from hivemind.fs.database import select_among
-from hivemind.search import Engine, Item, Query, Weights, quote_span
+from hivemind.search import Confidence, Engine, Item, Query, Weights, quote_span
 from hivemind.search.item import told
 from hivemind.search.ranking import Candidate
 from hivemind.search.words import any_of, how_often, matching
 
-__all__ = ["WEIGHTS", "Hit", "Scored", "find_hits", "find_passages", "scored", "title_of"]
+__all__ = ["WEIGHTS", "Hit", "Scored", "find_hits", "find_notes", "find_passages", "scored", "title_of"]
 
 WEIGHTS = Weights(
     meaning=4.0, sentence=0.6, late=3.0, covered=0.6, together=0.35, lead=0.6, neighbour=0.1, session=0.6,
@@ -195,6 +195,31 @@ class Nodes(Documents):
         around = [None if one is None else one.id for one in tree.siblings_around(self.sql, node)]
         said = {"speaker": sender, "session": node.parent_id, "time": rest.partition(" ")[0]}
         return told(said, dict(zip(("previous", "next"), around, strict=True)))
+
+
+class Notes(Nodes):
+    """The notes of all documents, found by their words."""
+
+    def __init__(self, sql: sqlite3.Connection) -> None:
+        super().__init__(sql, "", None)
+
+    def matching(self, words: Sequence[str], limit: int) -> Sequence[int]:
+        if not words:
+            return []
+        rows = self.sql.execute(
+            "SELECT n.seq FROM words CROSS JOIN nodes n ON n.seq = words.rowid WHERE words MATCH ?1"
+            " AND n.context_type = 'note' UNION SELECT seq FROM nodes WHERE context_type = 'note'"
+            " AND id IN (SELECT value FROM json_each(?2)) LIMIT ?3",
+            (any_of(words), json.dumps(list(self._unindexed)), limit),
+        )
+        return [seq for (seq,) in rows]
+
+
+def find_notes(engine: Engine, sql: sqlite3.Connection, text: str, limit: int) -> list[tuple[Node, Confidence]]:
+    """The notes whose words answer best, best first, and how far each can be trusted to answer."""
+    source = Notes(sql)
+    hits, _ = engine.search(sql, source, Query(text), limit, kept=_answers)
+    return [(source.ways[hit.id][0], hit.confidence) for hit in hits]
 
 
 def scored(engine: Engine, sql: sqlite3.Connection, query: Query, below: str | None) -> dict[str, Scored]:

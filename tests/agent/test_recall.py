@@ -105,3 +105,18 @@ def test_a_question_is_searched_with_what_stands_around_it_and_the_result_has_it
     first = result.split("## Which setting does that?\n")[1].split("\n> ")[1]
     assert first.startswith("The default berth of a boat is read from the setting harbour.pier.")
     assert "lacks" not in result.split("## Which setting does that?\n")[1].split("## ")[0]
+
+
+def test_a_note_that_answers_is_quoted_with_the_document_that_it_stands_on(crew: Crew) -> None:
+    crew.agent_file("role: analyst\n")
+    agent = crew.start()
+    agent.hive.knowledge.sync()
+    node = agent.hive.knowledge.locate("knowledge/oars.md:3")
+    note = agent.hive.documents.add_note(node.id, "The varnish of the fleet comes from Bremerhaven, by ship.", "bob")
+    agent.hive.documents.add_note(node.id, "A kettle is on the quay.", "bob")
+    crew.drop("Where does the varnish of the fleet come from?")
+    until_idle(agent)
+    result = (crew.root / "tasks/done/t/result.md").read_text()
+    assert "> The varnish of the fleet comes from Bremerhaven, by ship.\n" in result
+    assert f"remembered as `knowledge/oars.md note {note.id}` ({note.updated_at[:10]}); no file is cited." in result
+    assert "kettle" not in result

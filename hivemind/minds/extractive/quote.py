@@ -48,7 +48,7 @@ def quotes_for(question: str, found: Sequence[Mapping[str, Any]]) -> list[Quote]
             citation = Citation(**fields["citation"])
             files.append(Quote(citation.text, citation.path, confidence, citation))
         else:
-            path = str(fields.get("source") or fields["path"])
+            path = str(fields.get("path") or fields["source"])
             since = str(fields["remembered"])[:10] if "remembered" in fields else f"of task {fields['task']}"
             memories.append(Quote(str(entry["content"]), path, confidence, remembered=since))
     best = best_of(
