@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from hivemind.agent.opening import materials, source_of
-from hivemind.documents import Passage, title_of
+from hivemind.documents import Node, Passage, title_of
 from hivemind.errors import UserError
 from hivemind.layout import HUMAN
 from hivemind.longterm import (
@@ -212,24 +212,13 @@ def _notes(hive: Parts, question: str, scope: Sequence[Path], now: datetime) -> 
     """Notes on documents in the scope that answer a question. They are quoted as memories are: they stand in no file."""
     found = []
     for node, confidence in hive.documents.notes(question, PER_QUESTION):
-        root = hive.documents.source(hive.documents.root_of(node.id).id)
-        if confidence.level == "weak" or not hive.knowledge.is_among(node.id, scope):
-            continue
-        found.append(
-            KnowledgeMemoryBlock(
-                timestamp=now,
-                id=f"knowledge:{DOCUMENTS}:{node.id}",
-                topic=title_of(node),
-                location=f"{DOCUMENTS}:{node.id}",
-                metadata={
-                    "path": f"note {node.id}" if root is None else f"{root.path} note {node.id}",
-                    "remembered": node.updated_at,
-                    "answers": {question: round(confidence.value, 2)},
-                    "why": confidence.reason,
-                    "tokens": min(_PART_TOKENS, node.token_count),
-                },
+        if confidence.level != "weak" and hive.knowledge.is_among(node.id, scope):
+            root = hive.documents.source(hive.documents.root_of(node.id).id)
+            block = _node_block(
+                node, now, confidence.reason, node.token_count, f"{root.path} note {node.id}" if root else None
             )
-        )
+            block.metadata |= {"remembered": node.updated_at, "answers": {question: round(confidence.value, 2)}}
+            found.append(block)
     return found
 
 
@@ -240,25 +229,23 @@ def _parts(hive: Parts, passages: Sequence[Passage], now: datetime) -> list[Know
     found = []
     for parent_id, count in parents.most_common(_PARTS):
         node = None if parent_id is None or count < 2 else hive.documents.find(parent_id)
-        if node is None:
-            continue
-        source = hive.documents.source(node.id)
-        found.append(
-            KnowledgeMemoryBlock(
-                timestamp=now,
-                id=f"knowledge:{DOCUMENTS}:{node.id}",
-                topic=title_of(node),
-                location=f"{DOCUMENTS}:{node.id}",
-                relevance_score=0.0,
-                priority=Priority.LOW,
-                metadata={
-                    "path": None if source is None else source.path,
-                    "tokens": min(_PART_TOKENS, hive.documents.size(node.id)[1]),
-                    "why": f"{count} of the passages found stand in it",
-                },
-            )
-        )
+        if node is not None:
+            source, why = hive.documents.source(node.id), f"{count} of the passages found stand in it"
+            found.append(_node_block(node, now, why, hive.documents.size(node.id)[1], source.path if source else None))
     return found
+
+
+def _node_block(node: Node, now: datetime, why: str, tokens: int, path: str | None) -> KnowledgeMemoryBlock:
+    """A block of a node with what is below it, as much as there is room for."""
+    return KnowledgeMemoryBlock(
+        timestamp=now,
+        id=f"knowledge:{DOCUMENTS}:{node.id}",
+        topic=title_of(node),
+        location=f"{DOCUMENTS}:{node.id}",
+        relevance_score=0.0,
+        priority=Priority.LOW,
+        metadata={"path": path, "tokens": min(_PART_TOKENS, tokens), "why": why},
+    )
 
 
 def noted(hive: Parts, agent: str, question: str, *, over: bool = False) -> list[ContextMemoryBlock]:

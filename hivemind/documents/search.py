@@ -200,9 +200,6 @@ class Nodes(Documents):
 class Notes(Nodes):
     """The notes of all documents, found by their words."""
 
-    def __init__(self, sql: sqlite3.Connection) -> None:
-        super().__init__(sql, "", None)
-
     def matching(self, words: Sequence[str], limit: int) -> Sequence[int]:
         if not words:
             return []
@@ -217,7 +214,7 @@ class Notes(Nodes):
 
 def find_notes(engine: Engine, sql: sqlite3.Connection, text: str, limit: int) -> list[tuple[Node, Confidence]]:
     """The notes whose words answer best, best first, and how far each can be trusted to answer."""
-    source = Notes(sql)
+    source = Notes(sql, "", None)
     hits, _ = engine.search(sql, source, Query(text), limit, kept=_answers)
     return [(source.ways[hit.id][0], hit.confidence) for hit in hits]
 

@@ -181,8 +181,8 @@ def query_of(query: Query, stems: Stems, total: int, how_often: Callable[[str, i
     plain = query.text.replace("’", "'")
     named = {name.casefold() for name in _WRITTEN_AS_NAME.findall(plain)}
     words = matching(without(plain, query.names), _MOST_WORDS)
-    own, context = len(words), query.context.replace("’", "'")
-    words += matching(context) if context.strip() else []
+    own = len(words)
+    words += matching(query.context.replace("’", "'"))
     bound = max(_FEW, int(total * _COMMON))
     terms: dict[str, Term] = {}
     for at, (word, stem) in enumerate(zip(words, stems(words), strict=True)):

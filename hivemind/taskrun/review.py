@@ -19,8 +19,8 @@ from hivemind.frozen import frozen
 from hivemind.mail import Message
 
 __all__ = [
-    "Citation", "Review", "is_about_check", "is_rejected", "problems_of", "read_request", "read_verdict",
-    "rejected_source", "request_body", "request_id",
+    "Citation", "Review", "is_about_check", "problems_of", "read_request", "read_verdict", "rejected_sources",
+    "request_body", "request_id",
 ]  # fmt: skip
 
 MAX_ROUNDS = 2
@@ -104,16 +104,9 @@ def problems_of(citations: Sequence[Citation], verify: Callable[[Citation], Verd
     return [f"{source}: {verdict.reason}" for source, verdict in verdicts if not verdict.stands]
 
 
-def rejected_source(problem: str) -> str | None:
-    """The source of the quote that a line of a verdict rejects, if it names any."""
-    match = _PROBLEM.match(problem)
-    return None if match is None else match["source"]
-
-
-def is_rejected(citation: Citation, problems: Sequence[str]) -> bool:
-    """Whether a verdict with these problems rejects the quote: where none of them names a source, it rejects every quote."""
-    sources = set(map(rejected_source, problems)) - {None}
-    return citation.source in sources or not sources
+def rejected_sources(problems: Sequence[str]) -> set[str]:
+    """The sources of the quotes that a verdict rejects; none where it names none."""
+    return {match["source"] for problem in problems if (match := _PROBLEM.match(problem)) is not None}
 
 
 def read_verdict(body: str) -> tuple[Literal["approved", "rejected"], tuple[str, ...]] | None:

@@ -17,9 +17,8 @@ from hivemind.taskrun.review import (
     MAX_ROUNDS,
     Citation,
     Review,
-    is_rejected,
     problems_of,
-    rejected_source,
+    rejected_sources,
     request_body,
     request_id,
 )
@@ -121,30 +120,29 @@ def _overdue(review: Review, timeout_s: float) -> bool:
 
 
 def _without_rejected(session: Session, answer: str) -> dict[str, Any]:
-    """Drop the quotes that were rejected. A step left without any is asked anew in the first round. In the last the task ends
-    with the quotes that are left, and fails without any."""
-    work = session.work
-    review, again = work.review, set[str]()
-    is_last = review.round + 1 >= MAX_ROUNDS
+    """Drop the quotes that were rejected: those that the verdict names, or all. A step left without any is asked anew in the
+    first round. In the last the task ends with the quotes that are left, and fails without any."""
+    work, review = session.work, session.work.review
+    problems, named, again = list(review.problems), rejected_sources(review.problems), set[str]()
+    gone = named - {citation.source for citation in work.citations()}
     for step in work.steps():
-        cited = [(card.node, card.citation) for card in work.trail.of_step(step.id) if card.citation is not None]
-        rejected = [node for node, citation in cited if is_rejected(citation, review.problems)]
-        if rejected and len(rejected) == len(cited) and not is_last:
-            again |= {citation.source for _, citation in cited}
-            if (
-                step.step.status == "done"
-            ):  # first the step, then its quotes: killed in between it is asked anew all the same
+        cited = [(card.node, card.citation.source) for card in work.trail.of_step(step.id) if card.citation is not None]
+        rejected = [node for node, source in cited if not named or source in named]
+        if rejected and len(rejected) == len(cited) and review.round + 1 < MAX_ROUNDS:
+            again |= {source for _, source in cited}
+            if step.step.status == "done":  # before its quotes go: killed in between it is asked anew all the same
                 session.hive.steps.reopen(step.id, reason="its sources were rejected", agent_id=session.agent)
         work.trail.withdraw(step.id, rejected)
-    problems = list(review.problems)
-    named = (problem for problem in problems if rejected_source(problem) not in {None, *again})
-    dropped = (*review.dropped, *named)
+    dropped = (*review.dropped, *(problem for problem in problems if rejected_sources([problem]) - again))
     if again:
         work.set_review(Review(round=review.round + 1, problems=review.problems, dropped=dropped))
         return {"task": work.task.id, "state": "again", "problems": problems}
     if not work.citations():
         where = work.fail(f"{review.reviewer} rejected the sources {review.round + 1} times: {'; '.join(problems)}")
         return {"task": work.task.id, "state": "failed", "path": session.hive.layout.relative(where)}
+    if gone:  # a process was killed that had begun to drop them: what was quoted since then is not checked
+        work.set_review(replace(review, state="none", dropped=dropped))
+        return _ask(session, work.citations(), answer)
     state: Literal["self", "approved"] = "self" if review.reviewer == session.agent else "approved"
     work.set_review(replace(review, state=state, dropped=dropped))
     return _end(session, answer) | {"problems": problems}

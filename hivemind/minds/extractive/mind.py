@@ -33,7 +33,7 @@ class ExtractiveMind:
                 if len(steps) > _MOST_STEPS:
                     reason = f"it has {len(steps):,} questions and list items: divide it into tasks of {_MOST_STEPS:,} at most"
                     return _do("That is too much for one task.", Action("fail_task", {"reason": reason}))
-                wishes = [{"title": step.title, "ask": step.text} for step in steps]
+                wishes = [{"title": step.title or step.text, "ask": step.text} for step in steps]
                 return _do("One step per question or list item.", Action("plan_steps", {"steps": wishes}))
             case "finish_step" | "verify_step":
                 return _about_step(turn)

@@ -32,11 +32,12 @@ _LONGEST = 2_000  # characters of a text that is one question
 
 @frozen
 class Question:
-    """What a text asks. `title` is what a reader sees of it, `context` the nearest words around it, which it may rest on."""
+    """What a text asks. `context` are the nearest words around it, which it may rest on; `title` is what a reader sees of a
+    question that is all of a text."""
 
     text: str
-    title: str
     context: str = ""
+    title: str = ""
 
 
 def plan_steps(title: str, text: str) -> list[Question]:
@@ -47,31 +48,24 @@ def plan_steps(title: str, text: str) -> list[Question]:
     found = _items_and_questions(text)
     if len(found) > 1 and found[0].text == _squeeze(title):
         del found[0]  # a heading that asks what its items ask
-    return _distinct(found) or [_whole(title, text)]
+    return [*{question.text: question for question in found}.values()] or [_whole(title, text)]
 
 
 def questions_in(subject: str, text: str) -> list[Question]:
     """The questions of a mail: those in its body, else its subject if that is one, else its body."""
-    asked = [question for question in _items_and_questions(text) if question.text.endswith("?")]
+    asked = {question.text: question for question in _items_and_questions(text) if question.text.endswith("?")}
     if asked:
-        return _distinct(asked)
+        return [*asked.values()]
     if subject.rstrip().endswith("?"):
-        return [Question(_squeeze(subject), _squeeze(subject))]
+        return [Question(_squeeze(subject))]
     return [_whole("", text)] if text.strip() else []
-
-
-def _distinct(questions: Sequence[Question]) -> list[Question]:
-    distinct = dict[str, Question]()
-    for question in questions:
-        distinct.setdefault(question.text, question)
-    return [*distinct.values()]
 
 
 def _whole(title: str, text: str) -> Question:
     """A text without questions and list items as one question, with its title where it does not repeat that."""
     title, body = _squeeze(title), _squeeze(_without_courtesies(text)) or _squeeze(text)
     asked = body if title in body else f"{title}. {body}"
-    return Question(asked[:_LONGEST] or "(an empty task)", title or SENTENCE.split(body)[0][:200] or "(an empty task)")
+    return Question(asked[:_LONGEST] or "(an empty task)", title=title or SENTENCE.split(body)[0][:200])
 
 
 def _without_courtesies(text: str) -> str:
@@ -89,12 +83,12 @@ def _items_and_questions(text: str) -> list[Question]:
         nonlocal above
         if item:
             asked = _squeeze(" ".join(item))
-            found.append(Question(asked, asked, _nearest([*above, asked], len(above))))
+            found.append(Question(asked, _nearest([*above, asked], len(above))))
         elif sentences := [one for one in SENTENCE.split(_squeeze(" ".join(paragraph))) if one]:
             around = [*above, *sentences]
             for at, sentence in enumerate(sentences, len(above)):
                 if sentence.rstrip("\"')]").endswith("?"):
-                    found.append(Question(sentence, sentence, _nearest(around, at)))
+                    found.append(Question(sentence, _nearest(around, at)))
             above = sentences
         item.clear()
         paragraph.clear()
