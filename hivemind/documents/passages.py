@@ -55,6 +55,8 @@ _ENOUGH, _MOST = 160, 260  # tokens: a passage that has so many is long enough, 
 
 
 NONE = Confidence(0.0, "")
+Lines = tuple[int, int]
+"""First and last line, or page."""
 
 
 @frozen
@@ -84,11 +86,8 @@ class Passage:
     lead: int = 0
 
     def quoted(self) -> Citation:
-        """Cite the sentences that answer; the whole passage where no search has chosen any."""
-        first, last = self.quote
-        if first >= last:
-            return Citation(self.path, self.start_line, self.end_line, self.digest, self.text)
-        return Citation(self.path, *self.quote_lines, self.digest, self.text[first:last])
+        """Cite the sentences that answer."""
+        return Citation(self.path, *self.quote_lines, self.digest, self.text[slice(*self.quote)])
 
 
 def verify(passage: Citation | Passage, layout: Layout, roots: Iterable[Path] = ()) -> Verdict:
@@ -112,7 +111,7 @@ def verify(passage: Citation | Passage, layout: Layout, roots: Iterable[Path] = 
         return Verdict(False, "the quote is empty", None, changed)
     start, end = passage.start_line, passage.end_line
 
-    def distance(place: tuple[int, int]) -> tuple[bool, bool, int]:
+    def distance(place: Lines) -> tuple[bool, bool, int]:
         first, last = place
         return place != (start, end), not start <= first <= last <= end, abs(first - start)
 
@@ -123,11 +122,11 @@ def verify(passage: Citation | Passage, layout: Layout, roots: Iterable[Path] = 
     first, last = nearest
     if nearest == (start, end):
         return Verdict(True, f"stands at {passage.path}:{first}-{last}{since}", nearest, changed)
-    unit = "pages" if format_of(passage.path) == "pdf" else "lines"
-    return Verdict(False, f"stands at {unit} {first}-{last}, not where it is cited{since}", nearest, changed)
+    place = f"{'pages' if format_of(passage.path) == 'pdf' else 'lines'} {first}-{last}"
+    return Verdict(False, f"stands at {place}, not where it is cited{since}", nearest, changed)
 
 
-def _places(text: str, quote: str, extract: Extract | None) -> Iterator[tuple[int, int]]:
+def _places(text: str, quote: str, extract: Extract | None) -> Iterator[Lines]:
     """The place of each occurrence of a quote: of those that begin on one line of the text they are the same."""
     lines = line_starts(text)
     starts, places = (lines, None) if extract is None else ([piece.start for piece in extract.pieces], extract.places)
@@ -138,9 +137,7 @@ def _places(text: str, quote: str, extract: Extract | None) -> Iterator[tuple[in
         at = text.find(quote, lines[line]) if line < len(lines) else -1
 
 
-def _place(
-    begin: int, end: int, starts: Sequence[int], places: Sequence[tuple[int, int]] | None = None
-) -> tuple[int, int]:
+def _place(begin: int, end: int, starts: Sequence[int], places: Sequence[Lines] | None = None) -> Lines:
     """First and last line of what stands between two offsets, where lines begin at `starts`; of a text that was got out of
     a file parts begin there, and stand at `places`."""
     first, last = bisect_right(starts, begin) - 1, bisect_right(starts, max(begin, end - 1)) - 1
@@ -266,7 +263,8 @@ class Part:
         )
 
     def quoted(self, score: float, why: str, confidence: Confidence = NONE, quote: tuple[int, int] = (0, 0)) -> Passage:
-        """The passage as a quotation."""
+        """The passage as a quotation; without a `quote` all of it is quoted."""
+        quote = quote if any(quote) else (0, len(self.text))
         if self.file.standing:
             said = f"; its document is {self.file.standing}"
             why, confidence = why + said, replace(confidence, reason=confidence.reason + said)
@@ -275,7 +273,7 @@ class Part:
             self.members[0].node_id, why, confidence, quote, self._lines(*quote), self.file.standing, self.lead,
         )  # fmt: skip
 
-    def _lines(self, begin: int, end: int) -> tuple[int, int]:
+    def _lines(self, begin: int, end: int) -> Lines:
         """First and last line, in the file, of what stands between two offsets of the text."""
         if format_of(self.file.path) in EXTRACTED:
             sizes = (len(member.text + member.gap) for member in self.members[:-1])

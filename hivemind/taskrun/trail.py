@@ -144,8 +144,6 @@ class Trail:
 
     def withdraw(self, step_id: str, cards: Sequence[int]) -> None:
         """Reject quotes of a step, by their nodes; they stay in the graph. A step that has none left can be asked anew."""
-        if not cards:
-            return
         with self.store.change(self.agent) as graph:
             for node in cards:
                 graph.update_node(node, status=WITHDRAWN)

@@ -132,7 +132,8 @@ def _without_rejected(session: Session, answer: str) -> dict[str, Any]:
             again |= {source for _, source in cited}
             if step.step.status == "done":  # before its quotes go: killed in between it is asked anew all the same
                 session.hive.steps.reopen(step.id, reason="its sources were rejected", agent_id=session.agent)
-        work.trail.withdraw(step.id, rejected)
+        if rejected:
+            work.trail.withdraw(step.id, rejected)
     dropped = (*review.dropped, *(problem for problem in problems if rejected_sources([problem]) - again))
     if again:
         work.set_review(Review(round=review.round + 1, problems=review.problems, dropped=dropped))
@@ -143,8 +144,7 @@ def _without_rejected(session: Session, answer: str) -> dict[str, Any]:
     if gone:  # a process was killed that had begun to drop them: what was quoted since then is not checked
         work.set_review(replace(review, state="none", dropped=dropped))
         return _ask(session, work.citations(), answer)
-    state: Literal["self", "approved"] = "self" if review.reviewer == session.agent else "approved"
-    work.set_review(replace(review, state=state, dropped=dropped))
+    work.set_review(replace(review, state="self" if review.reviewer == session.agent else "approved", dropped=dropped))
     return _end(session, answer) | {"problems": problems}
 
 

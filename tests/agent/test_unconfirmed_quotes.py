@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from hivemind.presence.identity import take_name
+from hivemind.reasoning import TaskGraph
 from tests.agent.conftest import Crew, hands, until_idle
 
 QUESTION = "Who paints the zeppelin?"
@@ -85,6 +86,29 @@ def test_what_a_reviewer_rejects_is_dropped_and_a_step_left_without_any_is_asked
     assert (dropped in result(crew), "Otto" in result(crew), "Ada" in result(crew)) == (
         (True, True, False) if len(changed) == 1 else (False, False, True)
     )
+
+
+def test_a_process_that_was_killed_while_it_dropped_quotes_leaves_none_unchecked(crew: Crew) -> None:
+    crew.agent_file("role: reviewer\n", "bob")
+    ada, bob = crew.start(), crew.start(name="bob")
+    lock = take_name(bob.hive.layout, "bob")
+    crew.drop(f"---\nassignee: ada\n---\n{QUESTION}")
+    until_idle(ada)
+    (crew.root / "knowledge/one.md").write_text("Ada paints the zeppelin now.\n")
+    until_idle(bob)
+    store = TaskGraph(crew.root / "tasks/active/t")
+    [card] = [
+        node for node in store.graph.nodes.values() if node.meta.get("citation", {}).get("path") == "knowledge/one.md"
+    ]
+    with store.change("ada") as graph:  # all that it came to
+        graph.update_node(card.node_id, status="rejected")
+    crew.end(ada)
+    ada = crew.start()
+    until_idle(ada)
+    lock.release()
+    assert "Otto" in result(crew)
+    assert "* Checked by ada itself: no other agent was there to do it.\n" in result(crew)
+    assert "* Not confirmed, and so not quoted: knowledge/one.md:1 (sha256 " in result(crew)
 
 
 def test_a_mind_that_quotes_a_part_of_what_it_has_read_cites_the_lines_of_that_part(crew: Crew) -> None:

@@ -99,17 +99,17 @@ def _answer(turn: Turn, step: str, question: str, finish: Action) -> Thought:
     cards = {quote: _evidence(step, quote.citation) for quote in quotes if quote.citation and not quote.is_weak}
     tried = [(result.call.arguments, result.problem) for result in turn.before if result.call.tool == "add_card"]
     refused = {quote: problem for quote, card in cards.items() for call, problem in tried if problem and call == card}
-    if refused and len([call for call, _ in tried if call in cards.values()]) < len(cards):
+    if refused and sum(call in cards.values() for call, _ in tried) < len(cards):
         return Thought(
-            "A quote is not confirmed. Try each.", tuple(Action("add_card", card) for card in cards.values())
+            "A quote is not confirmed: try each.", tuple(Action("add_card", card) for card in cards.values())
         )
     reasons = [f"Not confirmed, and so not quoted: {problem.removeprefix('failed: ')}" for problem in refused.values()]
     quotes = [quote for quote in quotes if quote not in refused]
     if reasons and not quotes and len(plan_steps(turn.focus.title, turn.focus.text)) == 1:
         return _do("No quote is left.", Action("fail_task", {"reason": "\n\n".join(reasons)}))
     note = {"step": step, "kind": "note", "title": question, "text": "\n\n".join([_told(quotes), *reasons])}
-    evidence = [card for quote, card in cards.items() if quote not in refused]
-    return _do(_told(quotes).split("\n", 1)[0], *(Action("add_card", card) for card in [*evidence, note]), finish)
+    adds = [Action("add_card", card) for card in [*(cards[quote] for quote in quotes if quote in cards), note]]
+    return _do(_told(quotes).split("\n", 1)[0], *adds, finish)
 
 
 def _told(quotes: Sequence[Quote], *, whole: bool = False) -> str:

@@ -16,15 +16,13 @@ SENTENCE = re.compile(r"(?<=[.!?])[\"')\]]*\s+")
 """What stands between two sentences of a text on one line."""
 _FEW_WORDS = r"(?:[ \t]+[\w.'-]+){0,3}[ \t]*"
 _GREETING = re.compile(
-    rf"\A\s*(?:hi|hello|hey|dear|good (?:morning|day|afternoon|evening)|hallo|liebe[rs]?|guten (?:morgen|tag|abend)|bonjour"
+    rf"(?im)\A\s*(?:hi|hello|hey|dear|good (?:morning|day|afternoon|evening)|hallo|liebe[rs]?|guten (?:morgen|tag|abend)|bonjour"
     rf"|hola|ciao){_FEW_WORDS}[,!:.]?[ \t]*$",
-    re.IGNORECASE | re.MULTILINE,
 )
 _SIGNATURE = re.compile(
-    rf"^(?:-- ?|(?:many thanks|thanks|thank you|(?:kind |best )?regards|best(?: wishes)?|cheers|sincerely|yours|danke"
+    rf"(?im)^(?:-- ?|(?:many thanks|thanks|thank you|(?:kind |best )?regards|best(?: wishes)?|cheers|sincerely|yours|danke"
     rf"|vielen dank|(?:viele|liebe|mit freundlichen) grüße\w?|merci|gracias){_FEW_WORDS}[,.!]?[ \t]*)$"
     r"(?:\n[^?\n]{0,60}){0,5}\s*\Z",
-    re.IGNORECASE | re.MULTILINE,
 )
 _CONTEXT_WORDS = 60
 _LONGEST = 2_000  # characters of a text that is one question
