@@ -166,7 +166,7 @@ def questions_of(focus: Focus) -> list[str]:
     if focus.message is not None:
         message = focus.message
         asks = message.sender == HUMAN or focus.stranger
-        return [asked.text for asked in questions_in(message.subject, message.body)] if asks else []
+        return [question.text for question in questions_in(message.subject, message.body)] if asks else []
     if focus.step is None or focus.step.is_implicit or focus.step.todo.kind not in ("ask", None):
         return []
     return [str(focus.step.todo.argument or focus.step.todo.title)]
@@ -190,7 +190,7 @@ def recalled(hive: Parts, focus: Focus, questions: Sequence[str], *, weak: bool 
     scope = [hive.layout.knowledge, *attachments]
     blocks: dict[str, KnowledgeMemoryBlock] = {}
     now = datetime.now(UTC)
-    contexts = {asked.text: asked.context for asked in plan_steps(focus.title, focus.text)}
+    contexts = {question.text: question.context for question in plan_steps(focus.title, focus.text)}
     for question in questions:
         context = contexts.get(question, "")
         passages = hive.knowledge.search(question, limit=PER_QUESTION, scope=scope, context=context)
@@ -210,7 +210,7 @@ def recalled(hive: Parts, focus: Focus, questions: Sequence[str], *, weak: bool 
 
 def _notes(hive: Parts, question: str, scope: Sequence[Path], now: datetime) -> list[KnowledgeMemoryBlock]:
     """Notes on documents in the scope that answer a question. They are quoted as memories are: they stand in no file."""
-    found = []
+    blocks = []
     for node, confidence in hive.documents.notes(question, PER_QUESTION):
         if confidence.level != "weak" and hive.knowledge.is_among(node.id, scope):
             root = hive.documents.source(hive.documents.root_of(node.id).id)
@@ -218,21 +218,21 @@ def _notes(hive: Parts, question: str, scope: Sequence[Path], now: datetime) -> 
                 node, now, confidence.reason, node.token_count, f"{root.path} note {node.id}" if root else None
             )
             block.metadata |= {"remembered": node.updated_at, "answers": {question: round(confidence.value, 2)}}
-            found.append(block)
-    return found
+            blocks.append(block)
+    return blocks
 
 
 def _parts(hive: Parts, passages: Sequence[Passage], now: datetime) -> list[KnowledgeMemoryBlock]:
     """The parts of documents of which several passages were found: all of such a part matters (seed 003, *Summary
     Attraction*), and goes in as far as there is room."""
     parents = Counter(node.parent_id for one in passages if (node := hive.documents.find(one.node_id)) is not None)
-    found = []
+    blocks = []
     for parent_id, count in parents.most_common(_PARTS):
         node = None if parent_id is None or count < 2 else hive.documents.find(parent_id)
         if node is not None:
             source, why = hive.documents.source(node.id), f"{count} of the passages found stand in it"
-            found.append(_node_block(node, now, why, hive.documents.size(node.id)[1], source.path if source else None))
-    return found
+            blocks.append(_node_block(node, now, why, hive.documents.size(node.id)[1], source.path if source else None))
+    return blocks
 
 
 def _node_block(node: Node, now: datetime, why: str, tokens: int, path: str | None) -> KnowledgeMemoryBlock:

@@ -123,17 +123,17 @@ def _without_rejected(session: Session, answer: str) -> dict[str, Any]:
     """Drop the quotes that were rejected: those that the verdict names, or all. A step left without any is asked anew in the
     first round. In the last the task ends with the quotes that are left, and fails without any."""
     work, review = session.work, session.work.review
-    problems, named, again = list(review.problems), rejected_sources(review.problems), set[str]()
-    gone = named - {citation.source for citation in work.citations()}
+    problems, sources, again = list(review.problems), rejected_sources(review.problems), set[str]()
+    missing = sources - {citation.source for citation in work.citations()}
     for step in work.steps():
-        cited = [(card.node, card.citation.source) for card in work.trail.of_step(step.id) if card.citation is not None]
-        rejected = [node for node, source in cited if not named or source in named]
-        if rejected and len(rejected) == len(cited) and review.round + 1 < MAX_ROUNDS:
-            again |= {source for _, source in cited}
+        pairs = [(card.node, card.citation.source) for card in work.trail.of_step(step.id) if card.citation is not None]
+        cards = [node for node, source in pairs if not sources or source in sources]
+        if cards and len(cards) == len(pairs) and review.round + 1 < MAX_ROUNDS:
+            again |= {source for _, source in pairs}
             if step.step.status == "done":  # before its quotes go: killed in between it is asked anew all the same
                 session.hive.steps.reopen(step.id, reason="its sources were rejected", agent_id=session.agent)
-        if rejected:
-            work.trail.withdraw(step.id, rejected)
+        if cards:
+            work.trail.withdraw(step.id, cards)
     dropped = (*review.dropped, *(problem for problem in problems if rejected_sources([problem]) - again))
     if again:
         work.set_review(Review(round=review.round + 1, problems=review.problems, dropped=dropped))
@@ -141,7 +141,7 @@ def _without_rejected(session: Session, answer: str) -> dict[str, Any]:
     if not work.citations():
         where = work.fail(f"{review.reviewer} rejected the sources {review.round + 1} times: {'; '.join(problems)}")
         return {"task": work.task.id, "state": "failed", "path": session.hive.layout.relative(where)}
-    if gone:  # a process was killed that had begun to drop them: what was quoted since then is not checked
+    if missing:  # a process was killed that had begun to drop them: what was quoted since then is not checked
         work.set_review(replace(review, state="none", dropped=dropped))
         return _ask(session, work.citations(), answer)
     work.set_review(replace(review, state="self" if review.reviewer == session.agent else "approved", dropped=dropped))

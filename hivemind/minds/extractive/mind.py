@@ -147,7 +147,7 @@ def _about_mail(turn: Turn) -> Thought:
 
 def _reply(turn: Turn) -> str:
     parts: list[str] = []
-    for question in (asked.text for asked in questions_in(turn.focus.title, turn.focus.text)):
-        parts.append(f"**{question}**\n")
-        parts.append(f"{_told(quotes_for(question, _found_for(turn, question)), whole=True)}\n")
+    for question in questions_in(turn.focus.title, turn.focus.text):
+        parts.append(f"**{question.text}**\n")
+        parts.append(f"{_told(quotes_for(question.text, _found_for(turn, question.text)), whole=True)}\n")
     return "\n".join(parts) or f"{NOTHING_FOUND}\n"

@@ -43,17 +43,17 @@ def plan_steps(title: str, text: str) -> list[Question]:
 
     Never empty, no repeats; what stands in fenced code is not read.
     """
-    found = _items_and_questions(text)
-    if len(found) > 1 and found[0].text == _squeeze(title):
-        del found[0]  # a heading that asks what its items ask
-    return [*{question.text: question for question in found}.values()] or [_whole(title, text)]
+    questions = _items_and_questions(text)
+    if len(questions) > 1 and questions[0].text == _squeeze(title):
+        del questions[0]  # a heading that asks what its items ask
+    return [*{question.text: question for question in questions}.values()] or [_whole(title, text)]
 
 
 def questions_in(subject: str, text: str) -> list[Question]:
     """The questions of a mail: those in its body, else its subject if that is one, else its body."""
-    asked = {question.text: question for question in _items_and_questions(text) if question.text.endswith("?")}
-    if asked:
-        return [*asked.values()]
+    questions = {question.text: question for question in _items_and_questions(text) if question.text.endswith("?")}
+    if questions:
+        return [*questions.values()]
     if subject.rstrip().endswith("?"):
         return [Question(_squeeze(subject))]
     return [_whole("", text)] if text.strip() else []
@@ -62,8 +62,8 @@ def questions_in(subject: str, text: str) -> list[Question]:
 def _whole(title: str, text: str) -> Question:
     """A text without questions and list items as one question, with its title where it does not repeat that."""
     title, body = _squeeze(title), _squeeze(_without_courtesies(text)) or _squeeze(text)
-    asked = body if title in body else f"{title}. {body}"
-    return Question(asked[:_LONGEST] or "(an empty task)", title=title or SENTENCE.split(body)[0][:200])
+    question = body if title in body else f"{title}. {body}"
+    return Question(question[:_LONGEST] or "(an empty task)", title=title or SENTENCE.split(body)[0][:200])
 
 
 def _without_courtesies(text: str) -> str:
@@ -71,7 +71,7 @@ def _without_courtesies(text: str) -> str:
 
 
 def _items_and_questions(text: str) -> list[Question]:
-    found: list[Question] = []
+    questions: list[Question] = []
     above: list[str] = []  # the sentences of the paragraph above
     paragraph: list[str] = []
     item: list[str] = []
@@ -80,13 +80,13 @@ def _items_and_questions(text: str) -> list[Question]:
     def close() -> None:
         nonlocal above
         if item:
-            asked = _squeeze(" ".join(item))
-            found.append(Question(asked, _nearest([*above, asked], len(above))))
+            item_text = _squeeze(" ".join(item))
+            questions.append(Question(item_text, _nearest([*above, item_text], len(above))))
         elif sentences := [one for one in SENTENCE.split(_squeeze(" ".join(paragraph))) if one]:
             around = [*above, *sentences]
             for at, sentence in enumerate(sentences, len(above)):
                 if sentence.rstrip("\"')]").endswith("?"):
-                    found.append(Question(sentence, _nearest(around, at)))
+                    questions.append(Question(sentence, _nearest(around, at)))
             above = sentences
         item.clear()
         paragraph.clear()
@@ -111,7 +111,7 @@ def _items_and_questions(text: str) -> list[Question]:
             if _HEADING.match(line):
                 close()
     close()
-    return found
+    return questions
 
 
 def _nearest(sentences: Sequence[str], at: int) -> str:
