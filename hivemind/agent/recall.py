@@ -5,12 +5,13 @@ from __future__ import annotations
 import logging
 from collections import Counter
 from collections.abc import Callable, Sequence
+from dataclasses import asdict
 from datetime import UTC, datetime, timedelta
-from pathlib import PurePath
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from hivemind.agent.opening import materials, source_of
-from hivemind.documents import Passage, title_of
+from hivemind.documents import Node, Passage, title_of
 from hivemind.errors import UserError
 from hivemind.layout import HUMAN
 from hivemind.longterm import (
@@ -23,7 +24,7 @@ from hivemind.longterm import (
 from hivemind.memory import ContextMemoryBlock, Given, KnowledgeMemoryBlock, Priority
 from hivemind.memory.loading import Source
 from hivemind.minds import Turn
-from hivemind.minds.extractive import questions_in
+from hivemind.minds.extractive import plan_steps, questions_in
 from hivemind.presence.parts import Parts
 from hivemind.reasoning import SHARED
 from hivemind.taskrun.focus import Focus
@@ -51,15 +52,13 @@ __all__ = [
 ABOUT = 0.5
 """The share of the words of a question that a text must have to be about it."""
 PASSAGE = "passage"
-"""What a location begins with that names the passage that is quoted with a node."""
+"""What a location begins with that names the passage of a node, and from where to where it is quoted: `passage:n7:0-120`."""
 PER_QUESTION = 6
 _ASKED_CHARS = 2_000
 _NODES = 12
 _ANSWERING = ("decision", "note")
-_EDGE = 24  # characters by which a quote's beginning and end are found within its lines
 _PARTS = 2  # parts of documents for each question, of which several passages were found,
 _PART_TOKENS = 800  # and the most that one of them is shown of
-_EXTRACTED = frozenset({".pdf", ".html", ".htm", ".xhtml"})  # whose passages are no lines of the file
 
 SOURCE = "memory"
 """What the location of a retrieved block begins with: `memory:memories/researcher-1/pref_food`."""
@@ -152,8 +151,9 @@ def document_sources(hive: Parts) -> dict[str, Source]:
         shown = hive.documents.shown(node_id, room)
         return Given(shown.text, shown.form)
 
-    def passage(node_id: str, max_tokens: int | None) -> Given:
-        text = hive.knowledge.passage_at(node_id)
+    def passage(reference: str, max_tokens: int | None) -> Given:
+        node_id, _, span = reference.rpartition(":")
+        text = hive.knowledge.passage_at(node_id)[slice(*map(int, span.split("-")))]
         if max_tokens is None or hive.count_tokens(text) <= max_tokens:
             return Given(text, "full")
         return part(node_id, max_tokens)
@@ -165,7 +165,8 @@ def questions_of(focus: Focus) -> list[str]:
     """What a focus asks: the question of an `ask` step (or of one that says nothing else), or those of a person's mail."""
     if focus.message is not None:
         message = focus.message
-        return questions_in(message.subject, message.answer) if message.sender == HUMAN or focus.stranger else []
+        asks = message.sender == HUMAN or focus.stranger
+        return [question.text for question in questions_in(message.subject, message.answer)] if asks else []
     if focus.step is None or focus.step.is_implicit or focus.step.todo.kind not in ("ask", None):
         return []
     return [str(focus.step.todo.argument or focus.step.todo.title)]
@@ -177,7 +178,7 @@ def subjects_of(focus: Focus) -> list[str]:
 
 
 def recalled(hive: Parts, focus: Focus, questions: Sequence[str], *, weak: bool = True) -> list[KnowledgeMemoryBlock]:
-    """Passages of knowledge/ and the task's attachments for each question, as blocks that point at their lines; with `weak`
+    """Passages of knowledge/ and the task's attachments for each question, as blocks of what is quoted of them; with `weak`
     those too that are only the nearest to it.
 
     Best first, and newest: where scores are equal, the newer block is selected first.
@@ -188,51 +189,62 @@ def recalled(hive: Parts, focus: Focus, questions: Sequence[str], *, weak: bool 
     scope = [hive.layout.knowledge, *focus.attachments]
     blocks: dict[str, KnowledgeMemoryBlock] = {}
     now = datetime.now(UTC)
+    contexts = {question.text: question.context for question in plan_steps(focus.title, focus.text)}
     for question in questions:
-        passages = hive.knowledge.search(question, limit=PER_QUESTION, scope=scope)
+        context = contexts.get(question, "")
+        passages = hive.knowledge.search(question, limit=PER_QUESTION, scope=scope, context=context)
         if not weak:
             about = hive.memory.coverage
             passages = [one for one in passages if one.confidence.level != "weak" or about(question, one.text) >= ABOUT]
         best = max((passage.score for passage in passages), default=0.0)
         for rank, passage in enumerate(passages):
-            block = _passage_block(passage.quoted(), question, best, now - timedelta(microseconds=rank), passage.is_cut)
-            known = blocks.get(block.id)
-            if known is not None:
-                known.metadata["answers"] |= block.metadata["answers"]
-            else:
-                block.metadata["tokens"] = hive.count_tokens(passage.text)
-                blocks[block.id] = block
-        for block in _parts(hive, passages, now):
-            blocks.setdefault(block.id, block)
+            block = _passage_block(passage, question, best, now - timedelta(microseconds=rank), hive.count_tokens)
+            known = blocks.setdefault(block.id, block)
+            known.metadata["answers"] |= block.metadata["answers"]
+        for block in [*_notes(hive, question, scope, now), *_parts(hive, passages, now)]:
+            known = blocks.setdefault(block.id, block)
+            known.metadata.get("answers", {}).update(block.metadata.get("answers", {}))
     return list(blocks.values())
+
+
+def _notes(hive: Parts, question: str, scope: Sequence[Path], now: datetime) -> list[KnowledgeMemoryBlock]:
+    """Notes on documents in the scope that answer a question. They are quoted as memories are: they stand in no file."""
+    blocks = []
+    for node, confidence in hive.documents.notes(question, PER_QUESTION):
+        if confidence.level != "weak" and hive.knowledge.is_among(node.id, scope):
+            root = hive.documents.source(hive.documents.root_of(node.id).id)
+            block = _node_block(
+                node, now, confidence.reason, node.token_count, f"{root.path} note {node.id}" if root else None
+            )
+            block.metadata |= {"remembered": node.updated_at, "answers": {question: round(confidence.value, 2)}}
+            blocks.append(block)
+    return blocks
 
 
 def _parts(hive: Parts, passages: Sequence[Passage], now: datetime) -> list[KnowledgeMemoryBlock]:
     """The parts of documents of which several passages were found: all of such a part matters (seed 003, *Summary
     Attraction*), and goes in as far as there is room."""
     parents = Counter(node.parent_id for one in passages if (node := hive.documents.find(one.node_id)) is not None)
-    found = []
+    blocks = []
     for parent_id, count in parents.most_common(_PARTS):
         node = None if parent_id is None or count < 2 else hive.documents.find(parent_id)
-        if node is None:
-            continue
-        source = hive.documents.source(node.id)
-        found.append(
-            KnowledgeMemoryBlock(
-                timestamp=now,
-                id=f"knowledge:{DOCUMENTS}:{node.id}",
-                topic=title_of(node),
-                location=f"{DOCUMENTS}:{node.id}",
-                relevance_score=0.0,
-                priority=Priority.LOW,
-                metadata={
-                    "path": None if source is None else source.path,
-                    "tokens": min(_PART_TOKENS, hive.documents.size(node.id)[1]),
-                    "why": f"{count} of the passages found stand in it",
-                },
-            )
-        )
-    return found
+        if node is not None:
+            source, why = hive.documents.source(node.id), f"{count} of the passages found stand in it"
+            blocks.append(_node_block(node, now, why, hive.documents.size(node.id)[1], source.path if source else None))
+    return blocks
+
+
+def _node_block(node: Node, now: datetime, why: str, tokens: int, path: str | None) -> KnowledgeMemoryBlock:
+    """A block of a node with what is below it, as much as there is room for."""
+    return KnowledgeMemoryBlock(
+        timestamp=now,
+        id=f"knowledge:{DOCUMENTS}:{node.id}",
+        topic=title_of(node),
+        location=f"{DOCUMENTS}:{node.id}",
+        relevance_score=0.0,
+        priority=Priority.LOW,
+        metadata={"path": path, "tokens": min(_PART_TOKENS, tokens), "why": why},
+    )
 
 
 def noted(hive: Parts, agent: str, question: str, *, over: bool = False) -> list[ContextMemoryBlock]:
@@ -265,26 +277,23 @@ def noted(hive: Parts, agent: str, question: str, *, over: bool = False) -> list
 
 
 def _passage_block(
-    passage: Passage, question: str, best: float, timestamp: datetime, is_cut: bool
+    passage: Passage, question: str, best: float, timestamp: datetime, count: Callable[[str], int]
 ) -> KnowledgeMemoryBlock:
-    edges = {"begins": passage.text[:_EDGE], "ends": passage.text[-_EDGE:]} if is_cut else {}
+    citation, span = passage.quoted(), "-".join(map(str, passage.quote))
+    lines = f"{citation.start_line}-{citation.end_line}"
     return KnowledgeMemoryBlock(
         timestamp=timestamp,
-        id=f"knowledge:{passage.path}:{passage.start_line}-{passage.end_line}",
+        id=f"knowledge:{passage.path}:{lines}#{passage.node_id}.{passage.quote[0]}",
         topic=passage.titles[-1] if passage.titles else passage.path,
         subtopic=passage.titles[-2] if len(passage.titles) > 1 else None,
-        location=f"{PASSAGE}:{passage.node_id}"
-        if PurePath(passage.path).suffix.lower() in _EXTRACTED
-        else passage.path,
+        location=f"{PASSAGE}:{passage.node_id}:{span}",
         relevance_score=min(1.0, passage.score / best) if best > 0 else 0.5,
         metadata={
             "path": passage.path,
-            "lines": f"{passage.start_line}-{passage.end_line}",
-            "start_line": passage.start_line,
-            "end_line": passage.end_line,
-            "digest": passage.digest,
+            "lines": lines,
+            "citation": asdict(citation),
             "answers": {question: round(passage.confidence.value, 2)},
             "why": passage.confidence.reason,
-            **edges,
+            "tokens": count(citation.text),
         },
     )

@@ -6,6 +6,7 @@ import os
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
 from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -24,11 +25,13 @@ from hivemind.doctor.files import (
 )
 from hivemind.doctor.machine import check_encodings, check_file_system, check_inotify, check_sandbox, check_settings
 from hivemind.doctor.patient import Patient
+from hivemind.documents import verify
 from hivemind.errors import UnknownVersion, UserError
 from hivemind.frozen import frozen
 from hivemind.fs.check import Finding, check_doorbells, check_locks
 from hivemind.mail import check as mail
 from hivemind.reasoning.check import check_graph
+from hivemind.taskrun.check import check_citations
 from hivemind.tasks import check as tasks
 
 __all__ = ["CHECKS", "Treated", "examine", "treat"]
@@ -71,6 +74,11 @@ def _schedule(patient: Patient) -> Iterator[Finding]:
             yield Finding(path, f"{one.problem}; no task is made of it", "mend the file")
 
 
+def _results(patient: Patient) -> Iterator[Finding]:
+    for folder in _tasks_in(patient.layout.done):
+        yield from check_citations(folder, partial(verify, layout=patient.layout, roots=patient.roots))
+
+
 def _tasks_in(*places: Path) -> Iterator[Path]:
     found = (folder for place in places for folder in sorted(place.glob("[!.]*/")))
     return (folder for folder in found if os.access(folder, os.R_OK | os.X_OK))  # else told by the check of folders
@@ -91,6 +99,7 @@ CHECKS: tuple[tuple[str, Check], ...] = (
     ("tasks", lambda patient: tasks.check_folders(patient.layout)),
     ("tasks", _schedule),
     ("graphs", _graphs),
+    ("results", _results),
     ("journal", _journal),
     ("logs", _logs),
     ("locks", lambda patient: check_locks(patient.layout.locks)),

@@ -9,6 +9,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from hivemind.documents.citation import Citation, Verdict
     from hivemind.documents.docmem import Docmem
     from hivemind.documents.edit import Version
     from hivemind.documents.importing import Letter
@@ -22,7 +23,7 @@ if TYPE_CHECKING:
         ReadonlyError,
         UnwritableError,
     )
-    from hivemind.documents.passages import Citation, Passage, Verdict, verify
+    from hivemind.documents.passages import Passage, verify
     from hivemind.documents.progress import how_far, progress_of
     from hivemind.documents.search import Hit, title_of
     from hivemind.documents.tree import Shown, Source
@@ -33,7 +34,7 @@ __all__ = [
     "Version", "files_below", "how_far", "progress_of", "title_of", "verify",
 ]  # fmt: skip
 
-_PARTS = ("progress", "node", "tree", "edit", "passages", "search", "importing", "docmem", "knowledge")
+_PARTS = ("citation", "progress", "node", "tree", "edit", "passages", "search", "importing", "docmem", "knowledge")
 
 
 def __getattr__(name: str) -> object:

@@ -8,6 +8,7 @@ import os
 import sqlite3
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 from types import MappingProxyType
@@ -33,13 +34,13 @@ from hivemind.documents.node import (
 from hivemind.documents.passages import BACKLOG, Passage
 from hivemind.documents.progress import known_by_meaning
 from hivemind.documents.schema import SCHEMA, drop_lost_vectors, index, index_if_many, problems
-from hivemind.documents.search import WEIGHTS, Hit, Units, find_hits, find_passages, scored
+from hivemind.documents.search import WEIGHTS, Hit, Units, find_hits, find_notes, find_passages, scored
 from hivemind.documents.summaries import extract
 from hivemind.documents.toml import write_entries
 from hivemind.documents.tree import Shown, Source, show, source_of
 from hivemind.embedding import Embedder, EmbedderUnavailable
 from hivemind.fs.database import Database, DatabaseOwner
-from hivemind.search import Engine, Meanings, Query
+from hivemind.search import Confidence, Engine, Meanings, Query
 from hivemind.tokens import count_tokens
 from hivemind.words import shown
 
@@ -394,15 +395,20 @@ class Docmem(DatabaseOwner):
                 _log.warning("documents: searched with the vectors that there are: %s", error)
         return query
 
-    def passages(self, text: str, limit: int, keys: Sequence[str]) -> list[Passage]:
-        """The passages of the files at or below `keys` that answer best, best first.
+    def notes(self, text: str, limit: int) -> list[tuple[Node, Confidence]]:
+        """The notes on documents whose words answer best, best first, and how far each can be trusted to answer."""
+        with self.database.read() as sql:
+            return find_notes(self._engine, sql, check_text(text, "a query"), limit)
+
+    def passages(self, text: str, limit: int, keys: Sequence[str], context: str = "") -> list[Passage]:
+        """The passages of the files at or below `keys` that answer best, best first; the words of the `context` count half.
 
         The best by their words are embedded first, however long that takes; what has no vector then is found by its words,
         and `why` says so.
         """
         if limit <= 0 or not keys:
             return []
-        asked = self.asked(text, keys=keys)
+        asked = replace(self.asked(text, keys=keys), context=context)
         with self.database.read() as sql:
             return find_passages(self._engine, sql, asked, limit, keys)
 

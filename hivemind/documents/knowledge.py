@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import TypeVar
 
 from hivemind.documents import tree
+from hivemind.documents.citation import Citation, Verdict
 from hivemind.documents.docmem import Docmem
 from hivemind.documents.edit import Edit
 from hivemind.documents.files import (
@@ -35,7 +36,7 @@ from hivemind.documents.node import (
     is_utf8,
     uncitable,
 )
-from hivemind.documents.passages import Citation, Passage, Verdict, passage_text, read_file, verify
+from hivemind.documents.passages import Passage, passage_text, read_file, verify
 from hivemind.documents.tree import node_at, root_source, split_reference
 from hivemind.errors import UserError, mend_of
 from hivemind.frozen import frozen
@@ -314,17 +315,17 @@ class Knowledge:
         return Sync(self.docmem, self.layout, self.roots).forget_gone()
 
     def search(
-        self, query: str, limit: int = 8, scope: Sequence[str | os.PathLike[str]] | None = None
+        self, query: str, limit: int = 8, scope: Sequence[str | os.PathLike[str]] | None = None, *, context: str = ""
     ) -> list[Passage]:
         """The passages that answer a question best, best first; none where nothing is relevant.
 
         `scope` names the files or folders to look in (as given to sync); without it, knowledge/. The query may hold
-        any characters. Searches what the last sync took in.
+        any characters. The words of its `context` count half. Searches what the last sync took in.
         """
         named = [self.layout.knowledge] if scope is None else scope
         tops = [Path(os.path.realpath(os.path.join(self.layout.root, top))) for top in named]
         keys = [name for name in map(self.layout.relative, tops) if is_utf8(name)]  # another names no document
-        return self._soundly(lambda: self.docmem.passages(query, limit, keys), tops)
+        return self._soundly(lambda: self.docmem.passages(query, limit, keys, context), tops)
 
     def passage_at(self, node_id: str) -> str:
         """The text of the passage that begins with a node, as `search` gave it. Raises NodeNotFoundError."""
@@ -358,6 +359,6 @@ class Knowledge:
         tops = (self.layout.relative(os.path.realpath(os.path.join(self.layout.root, top))) for top in scope)
         return any(source == top or source.startswith(top + "/") for top in tops)
 
-    def verify(self, passage: Citation) -> Verdict:
+    def verify(self, passage: Citation | Passage) -> Verdict:
         """Whether the quote stands where it is said to stand, in the file as it is now."""
         return verify(passage, self.layout, self.roots)

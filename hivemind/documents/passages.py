@@ -8,16 +8,18 @@ import os
 import re
 import sqlite3
 from bisect import bisect_right
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import replace
+from itertools import accumulate
 from pathlib import Path
-from typing import NamedTuple, Protocol
+from typing import NamedTuple
 
 from hivemind.boundary import boundary
 from hivemind.documents import tree
+from hivemind.documents.citation import Citation, Verdict
 from hivemind.documents.formats.extracted import Extract
-from hivemind.documents.formats.outline import Piece
-from hivemind.documents.formats.reading import decoded, format_of, read_bytes, read_extract
+from hivemind.documents.formats.outline import Piece, line_starts
+from hivemind.documents.formats.reading import EXTRACTED, decoded, format_of, read_bytes, read_extract
 from hivemind.documents.progress import MEANT
 from hivemind.errors import UserError
 from hivemind.frozen import frozen
@@ -27,7 +29,7 @@ from hivemind.masking import mask
 from hivemind.search import Backlog, Confidence, Item
 
 __all__ = [
-    "BACKLOG", "Citation", "Part", "Passage", "Verdict", "group", "lead_of", "passage_text",
+    "BACKLOG", "Part", "Passage", "group", "lead_of", "passage_text",
     "read_file", "read_parts", "verify",
 ]  # fmt: skip
 
@@ -53,17 +55,19 @@ _ENOUGH, _MOST = 160, 260  # tokens: a passage that has so many is long enough, 
 
 
 NONE = Confidence(0.0, "")
+Lines = tuple[int, int]
+"""First and last line, or page."""
 
 
 @frozen
 class Passage:
-    """A quotation: `text` is exactly what stands in `path` from `start_line` to `end_line` (from 1, both included).
+    """A quotation: `text` is exactly what stands in `path` from `start_line` to `end_line` (see Citation).
 
     `path` is relative to the hive, or absolute outside it; `digest` is the SHA-256 (hex) of the file that was read;
     `titles` are the document's title and the headings above, outermost first; `score` is comparable within one search;
     `why` says in words what of the question was found, and where; `confidence` how far it can be trusted to answer;
-    `quote` where in `text` the sentences that answer begin and end; `standing` is what its document says of itself (draft,
-    rejected, superseded …), or empty; `lead` is the number of its first node.
+    `quote` where in `text` the sentences that answer begin and end, `quote_lines` their first and last line; `standing` is
+    what its document says of itself (draft, rejected, superseded …), or empty; `lead` is the number of its first node.
     """
 
     text: str
@@ -77,68 +81,19 @@ class Passage:
     why: str
     confidence: Confidence = NONE
     quote: tuple[int, int] = (0, 0)
+    quote_lines: tuple[int, int] = (0, 0)
     standing: str = ""
     lead: int = 0
 
-    @property
-    def citation(self) -> str:
-        """`path:line-line`."""
-        return f"{self.path}:{self.start_line}-{self.end_line}"
-
-    @property
-    def is_cut(self) -> bool:
-        """Whether the sentences that answer are not all of it."""
-        return self.quote != (0, 0) and self.text[slice(*self.quote)] != self.text.strip()
-
-    def quoted(self) -> Passage:
-        """The sentences that answer, as a passage of their own, with their lines."""
-        first, last = self.quote
-        if first >= last:
-            return self
-        before, text = self.text[:first], self.text[first:last]
-        start, end = self.start_line, self.end_line
-        if format_of(self.path) not in ("pdf", "html"):  # whose text stands nowhere in the file
-            start += before.count("\n")
-            end = start + text.count("\n")
-        return replace(self, text=text, start_line=start, end_line=end, quote=(0, 0))
+    def quoted(self) -> Citation:
+        """Cite the sentences that answer."""
+        return Citation(self.path, *self.quote_lines, self.digest, self.text[slice(*self.quote)])
 
 
-class Citation(Protocol):
-    """What verify needs to know: a Passage has it, and so has what a reviewer was sent."""
+def verify(passage: Citation | Passage, layout: Layout, roots: Iterable[Path] = ()) -> Verdict:
+    """Check that the quote stands in its file now, at exactly its lines. Reads that one file, and nothing of the database.
 
-    @property
-    def text(self) -> str: ...
-    @property
-    def path(self) -> str: ...
-    @property
-    def start_line(self) -> int: ...
-    @property
-    def end_line(self) -> int: ...
-    @property
-    def digest(self) -> str: ...
-
-
-@frozen
-class Verdict:
-    """Whether a quote stands where it is said to stand: true or false as a condition, with the reason in words.
-
-    `lines` are those at which it stands now, or None; `changed` says that the file is not the one that was read.
-    """
-
-    stands: bool
-    reason: str
-    lines: tuple[int, int] | None = None
-    changed: bool = False
-
-    def __bool__(self) -> bool:
-        return self.stands
-
-
-def verify(passage: Citation, layout: Layout, roots: Iterable[Path] = ()) -> Verdict:
-    """Whether the quote stands in its file now, at its lines. Reads that one file, and nothing of the database.
-
-    A file that has changed elsewhere still has the quote; one where it moved to other lines does not answer for the
-    citation as it stands, and the reason names the lines.
+    A file that has changed elsewhere still has the quote. The reason names the lines of a quote that stands at others.
     """
     try:
         raw, _ = read_file(passage.path, layout, roots)
@@ -151,28 +106,45 @@ def verify(passage: Citation, layout: Layout, roots: Iterable[Path] = ()) -> Ver
         return Verdict(False, f"{passage.path} cannot be read ({error.strerror})")
     changed = hashlib.sha256(raw).hexdigest() != passage.digest
     since = " (the file has changed elsewhere since it was read)" if changed else ""
-    if not passage.text.strip():
+    quote = passage.text.strip("\n")
+    if not quote.strip():
         return Verdict(False, "the quote is empty", None, changed)
-    places = re.finditer(re.escape(passage.text), text)
-    found = [_place(text, one.start(), passage.text, extract) for one in places]
-    if not found:
+    start, end = passage.start_line, passage.end_line
+
+    def distance(place: Lines) -> tuple[bool, bool, int]:
+        first, last = place
+        return place != (start, end), not start <= first <= last <= end, abs(first - start)
+
+    nearest = min(_places(text, quote, extract), key=distance, default=None)
+    if nearest is None:
         why = "the file has changed since it was read" if changed else "the file is the one that was read"
         return Verdict(False, f"the quote stands nowhere in {passage.path}; {why}", None, changed)
-    first, last = min(found, key=lambda place: abs(place[0] - passage.start_line))
-    if passage.start_line <= first and last <= passage.end_line:
-        return Verdict(True, f"stands at {passage.path}:{first}-{last}{since}", (first, last), changed)
-    return Verdict(False, f"stands at lines {first}-{last}, not where it is cited{since}", (first, last), changed)
+    first, last = nearest
+    if nearest == (start, end):
+        return Verdict(True, f"stands at {passage.path}:{first}-{last}{since}", nearest, changed)
+    place = f"{'pages' if format_of(passage.path) == 'pdf' else 'lines'} {first}-{last}"
+    return Verdict(False, f"stands at {place}, not where it is cited{since}", nearest, changed)
 
 
-def _place(text: str, at: int, quote: str, extract: Extract | None) -> tuple[int, int]:
-    """First and last line (or page) of what stands at an offset."""
-    if extract is None:
-        first = text.count("\n", 0, at) + 1
-        return first, first + quote.rstrip("\n").count("\n")
-    starts = [piece.start for piece in extract.pieces]
-    parts = slice(max(bisect_right(starts, at) - 1, 0), bisect_right(starts, at + len(quote) - 1))
-    places = extract.places[parts]
-    return min(first for first, _ in places), max(last for _, last in places)
+def _places(text: str, quote: str, extract: Extract | None) -> Iterator[Lines]:
+    """The place of each occurrence of a quote: of those that begin on one line of the text they are the same."""
+    lines = line_starts(text)
+    starts, places = (lines, None) if extract is None else ([piece.start for piece in extract.pieces], extract.places)
+    at = text.find(quote)
+    while at >= 0:
+        yield _place(at, at + len(quote), starts, places)
+        line = bisect_right(lines, at)
+        at = text.find(quote, lines[line]) if line < len(lines) else -1
+
+
+def _place(begin: int, end: int, starts: Sequence[int], places: Sequence[Lines] | None = None) -> Lines:
+    """First and last line of what stands between two offsets, where lines begin at `starts`; of a text that was got out of
+    a file parts begin there, and stand at `places`."""
+    first, last = bisect_right(starts, begin) - 1, bisect_right(starts, max(begin, end - 1)) - 1
+    if places is None:
+        return first + 1, last + 1
+    covered = places[first : last + 1]
+    return min(place[0] for place in covered), max(place[1] for place in covered)
 
 
 def read_file(path: str, layout: Layout, roots: Iterable[Path] = ()) -> tuple[bytes, os.stat_result]:
@@ -291,15 +263,25 @@ class Part:
         )
 
     def quoted(self, score: float, why: str, confidence: Confidence = NONE, quote: tuple[int, int] = (0, 0)) -> Passage:
-        """The passage as a quotation."""
+        """The passage as a quotation; without a `quote` all of it is quoted."""
+        quote = quote if any(quote) else (0, len(self.text))
         if self.file.standing:
             said = f"; its document is {self.file.standing}"
             why, confidence = why + said, replace(confidence, reason=confidence.reason + said)
-        first, last = self.members[0], self.members[-1]
         return Passage(
-            self.text, self.file.path, first.start_line, last.end_line, self.file.digest, score, self.titles,
-            first.node_id, why, confidence, quote, self.file.standing, self.lead,
+            self.text, self.file.path, *self._lines(0, len(self.text)), self.file.digest, score, self.titles,
+            self.members[0].node_id, why, confidence, quote, self._lines(*quote), self.file.standing, self.lead,
         )  # fmt: skip
+
+    def _lines(self, begin: int, end: int) -> Lines:
+        """First and last line, in the file, of what stands between two offsets of the text."""
+        if format_of(self.file.path) in EXTRACTED:
+            sizes = (len(member.text + member.gap) for member in self.members[:-1])
+            places = [(member.start_line, member.end_line) for member in self.members]
+            return _place(begin, end, [*accumulate(sizes, initial=0)], places)
+        above = self.members[0].start_line - 1
+        first, last = _place(begin, end, line_starts(self.text))
+        return above + first, above + last
 
 
 def _text(members: Sequence[_Member]) -> str:

@@ -16,13 +16,13 @@ from hivemind.documents.passages import Part, Passage, read_parts
 from hivemind.documents.schema import unindexed_texts
 from hivemind.documents.summaries import is_summary
 from hivemind.frozen import frozen
-from hivemind.search import Engine, Item, Query, Weights, quote_span
+from hivemind.search import Confidence, Engine, Item, Query, Weights, quote_span
 from hivemind.search.item import told
 from hivemind.search.query import identifiers
 from hivemind.search.ranking import Candidate
 from hivemind.search.words import Stems, any_of, how_often, matching, words_of
 
-__all__ = ["WEIGHTS", "Hit", "Scored", "Units", "find_hits", "find_passages", "scored", "title_of"]
+__all__ = ["WEIGHTS", "Hit", "Scored", "Units", "find_hits", "find_notes", "find_passages", "scored", "title_of"]
 
 WEIGHTS = Weights(
     meaning=4.0, sentence=0.6, late=3.0, covered=0.6, together=0.35, lead=0.6, neighbour=0.1, session=0.6,
@@ -76,7 +76,7 @@ class Units:
                 self._tagged_seqs.append(seq)
         self._phrases = [" ".join(words_of(name)) for name in identifiers(text)]
         self.parts = dict[int, Part]()
-        self._nodes = dict[int, Node]()
+        self.nodes = dict[int, Node]()
 
     def how_often(self, word: str, bound: int) -> int:
         [stem] = self._stems([word])
@@ -119,7 +119,7 @@ class Units:
         rows = self._sql.execute("SELECT id, seq FROM nodes WHERE seq IN (SELECT value FROM json_each(?))", (rest,))
         seqs = dict(rows.fetchall())
         for node_id, (node, *above) in tree.ways_up(self._sql, seqs).items():
-            self._nodes[seqs[node_id]] = node
+            self.nodes[seqs[node_id]] = node
             titles = [title_of(parent) for parent in above]
             yield Item(
                 seqs[node_id],
@@ -142,7 +142,7 @@ class Units:
     def shares(self, unit: int, terms: Mapping[str, float]) -> dict[str, float]:
         """The nodes of a unit by id, each with its share (0 to 1) in what the unit says of the terms."""
         if unit not in self.parts:
-            return {self._nodes[unit].id: 1.0}
+            return {self.nodes[unit].id: 1.0}
         nodes = self.parts[unit].members
         weights = [sum(terms[stem] for stem in terms.keys() & set(self._stems(words_of(node.text)))) for node in nodes]
         most = max(weights)
@@ -200,6 +200,28 @@ class Scored:
     why: str
     shares: Mapping[str, float]
     in_file: bool = False
+
+
+class Notes(Units):
+    """The notes on documents, which are nodes from no file."""
+
+    def matching(self, words: Sequence[str], limit: int) -> Sequence[int]:
+        if not words:
+            return []
+        rows = self._sql.execute(
+            "SELECT n.seq FROM words CROSS JOIN nodes n ON n.seq = words.rowid WHERE words MATCH ?1"
+            " AND n.context_type = 'note' UNION SELECT seq FROM nodes WHERE context_type = 'note'"
+            " AND seq IN (SELECT value FROM json_each(?2)) LIMIT ?3",
+            (any_of(words), json.dumps(list(self._news)), limit),
+        )
+        return [seq for (seq,) in rows]
+
+
+def find_notes(engine: Engine, sql: sqlite3.Connection, text: str, limit: int) -> list[tuple[Node, Confidence]]:
+    """Return the notes whose words answer best, best first, with the confidence of each."""
+    source = Notes(sql, engine.stems, "")
+    hits, _ = engine.search(sql, source, Query(text), limit, kept=lambda _, notes: [*map(_passage_answers, notes)])
+    return [(source.nodes[hit.id], hit.confidence) for hit in hits]
 
 
 def scored(engine: Engine, sql: sqlite3.Connection, query: Query, below: str | None, limit: int) -> list[Scored]:

@@ -259,7 +259,7 @@ class _Log:
         if state is not None and work.citations():
             problems = tuple(found["result"].get("problems", ())) or (("as recorded",) if state != "done" else ())
             verdict = replace(
-                work.review, state="approved" if state == "done" else "rejected", reviewer="the log", problems=problems
+                work.review, state="rejected" if problems else "approved", reviewer="the log", problems=problems
             )
             work.set_review(verdict)
         return tool.use(session, arguments)

@@ -48,7 +48,7 @@ def confidence_of(
 ) -> Confidence:
     """Of a hit that has words of the query (`where`: by field), covers a share of it, and is so near to it in meaning."""
     asked = query.asked
-    known = sum(term.weight for term in query.terms if term.often) / asked if asked else 0.0
+    known = sum(term.weight for term in query.own if term.often) / asked if asked else 0.0
     if cosine is None:
         value = min(covered * (1 + known) / 2 / _ENOUGH_BY_WORDS, _MOST_BY_WORDS)
     else:
@@ -57,10 +57,11 @@ def confidence_of(
 
 
 def _reasons(query: Query, found: Collection[str], cosine: float | None, near: Near | None) -> Iterable[str]:
-    asked = [term.word for term in query.terms]
-    unknown = [term.word for term in query.terms if not term.often]
+    asked = [term.word for term in query.own]
+    unknown = [term.word for term in query.own if not term.often]
     if found:
-        yield f"has the word{'s' * (len(found) > 1)} {', '.join(word for word in asked if word in found)}"
+        words = [term.word for term in query.terms if term.word in found]
+        yield f"has the word{'s' * (len(words) > 1)} {', '.join(words)}"
     else:
         yield "has none of the words that are asked for"
     if cosine is not None:
@@ -86,7 +87,7 @@ def quote_span(
         first = max(range(len(spans)), key=lambda at: (weights[at], -at))
     else:
         first = next((at for at, (_, end) in enumerate(spans) if near * len(text) < end), len(spans) - 1)
-    last, had = first, set(words[first])
+    last, had, before = first, set(words[first]), True
     while True:
         free = [
             at
@@ -96,7 +97,10 @@ def quote_span(
         ]
         if not free:
             return spans[first][0], spans[last][1]
-        at = max(free, key=lambda at: (sum(terms[stem] for stem in words[at] - had), at))
+        gains = [sum(terms[stem] for stem in words[at] - had) for at in free]
+        at = free[gains.index(max(gains))]
+        if len(free) == 2 and gains[0] == gains[1]:  # what a sentence rests on stands before it; then in turns
+            at, before = first - 1 if before else last + 1, not before
         first, last = min(first, at), max(last, at)
         had |= words[at]
 

@@ -12,7 +12,7 @@ from functools import lru_cache
 from hivemind.boundary import Unreadable, boundary
 from hivemind.embedding import Meaning
 from hivemind.frozen import frozen
-from hivemind.search.words import Stems, matching, rarity, words_of
+from hivemind.search.words import MOST_TERMS, Stems, matching, rarity, words_of
 from hivemind.words import GENERIC_WORDS, STOP_WORDS
 
 __all__ = [
@@ -137,18 +137,24 @@ _COMMON, _FEW = 0.2, 1_000  # a word that more items have finds nothing by itsel
 _RANKED = 500  # matches that SQLite ranks at some microseconds each; commoner words find no more than these
 _GENERIC = 0.25  # what a word that any question may use weighs, beside one that says what it is about
 _SPECIFIC, _UNKNOWN = 2.0, 1.4  # what a name or number weighs that nothing has, and what another word does
+_MOST_WORDS = 400  # of a long question, of which the rarest count
+_CONTEXT = 0.5  # of the weight of a word that stands around the question
 _WRITTEN_AS_NAME = re.compile(r"(?<=[\w,;)\"'`] )[A-Z][^\W_]*|\b[A-Z]{2,}\b|\b\w*\d\w*\b")
 _NAME = re.compile(r"(?<!^)(?<![\"“'‘(])\b[^\W\d_]\w*")
 
 
 @frozen
 class Term:
-    """A word of the query, its stem, in how many items it is (counted to a bound), and its weight: idf × kind of word."""
+    """A word of the query, its stem, in how many items it is (counted to a bound), and its weight: idf × kind of word.
+
+    Words of the `context` have half of their weight; an item need not have them to cover the query.
+    """
 
     word: str
     stem: str
     often: int
     weight: float
+    context: bool = False
 
 
 @frozen
@@ -156,7 +162,7 @@ class Query:
     """What is asked. `names`, in small letters, are of who takes part: they say whose items count more, not what about.
 
     `meaning` is what it means, and `model` whose vector that is; without one words alone decide, and `lack` says
-    why where there might be one.
+    why where there might be one. `context` is what was said around the question: found by, and not asked for.
     """
 
     text: str
@@ -166,28 +172,39 @@ class Query:
     lack: str | None = None
     terms: tuple[Term, ...] = ()
     want: Wanted = field(default_factory=lambda: wanted(""))
+    context: str = ""
+
+    @property
+    def own(self) -> tuple[Term, ...]:
+        """The terms of the question itself."""
+        return tuple(term for term in self.terms if not term.context)
 
     @property
     def asked(self) -> float:
         """The weight of all that it asks about."""
-        return sum(term.weight for term in self.terms)
+        return sum(term.weight for term in self.own)
 
 
 def query_of(query: Query, stems: Stems, total: int, how_often: Callable[[str, int], int]) -> Query:
     """The query with its terms: `how_often(word, bound)` counts the items that have a word, of `total` in all."""
     plain = query.text.replace("’", "'")
     named = {name.casefold() for name in _WRITTEN_AS_NAME.findall(plain)}
-    words = matching(without(plain, query.names))
+    words = matching(without(plain, query.names), _MOST_WORDS)
+    own = len(words)
+    words += matching(query.context.replace("’", "'"))
     bound = max(_FEW, int(total * _COMMON))
     terms: dict[str, Term] = {}
-    for word, stem in zip(words, stems(words), strict=True):
+    for at, (word, stem) in enumerate(zip(words, stems(words), strict=True)):
         if stem in terms:
             continue
         often = how_often(word, bound)
         weight = rarity(often or 2, max(total, 100)) * (_GENERIC if word in GENERIC_WORDS else 1.0)
         if not often and word not in GENERIC_WORDS:
             weight *= _SPECIFIC if word in named else _UNKNOWN
-        terms[stem] = Term(word, stem, often, weight)
+        terms[stem] = Term(word, stem, often, weight if at < own else weight * _CONTEXT, at >= own)
+    rare = sorted((term for term in terms.values() if not term.context), key=lambda term: -term.weight)
+    for term in rare[MOST_TERMS:]:
+        del terms[term.stem]
     return replace(query, terms=tuple(terms.values()), want=wanted(query.text))
 
 

@@ -129,21 +129,22 @@ def _match(query: Query, item: Item, reading: Reading, average: float, weights: 
     usual = 1 - _B + _B * reading.length / average if average else 1.0
     of_field = {"text": 1 / usual, "heading": weights.heading, "titles": weights.titles, "labels": weights.labels}
     of_field["example"] = weights.example / usual
-    covered = 0.0
+    covered = with_context = 0.0
     for term in query.terms:
         places = reading.places.get(term.stem)
         if not places:
-            found.missing.append(term.word)
+            found.missing += [] if term.context else [term.word]
             continue
         best = max(places, key=_CREDIT.__getitem__)
         found.where.setdefault(best, []).append(term.word)
-        covered += term.weight * _CREDIT[best]
+        with_context += term.weight * _CREDIT[best]
+        covered += 0.0 if term.context else term.weight * _CREDIT[best]
         often = sum(len(at) * of_field[name] for name, at in places.items())
         found.score += term.weight * often * (_K1 + 1) / (often + _K1)
         if item.leads and "heading" in places:
             found.score += term.weight * weights.lead
     asked = query.asked
-    found.covered = covered / asked if asked else 0.0
+    found.covered = max(covered / asked, with_context / sum(term.weight for term in query.terms)) if asked else 0.0
     if weights.together:
         found.score += weights.together * _together(query, reading)
     found.score *= 1 - weights.covered + weights.covered * found.covered

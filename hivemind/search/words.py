@@ -11,14 +11,16 @@ from functools import cached_property
 from hivemind.fs.database import Connection
 from hivemind.words import STOP_WORDS
 
-__all__ = ["TOKENIZER", "Stems", "any_of", "bm25_of_tallies", "how_often", "matching", "rarity", "words_of"]
+__all__ = [
+    "MOST_TERMS", "TOKENIZER", "Stems", "any_of", "bm25_of_tallies", "how_often", "matching", "rarity", "words_of",
+]  # fmt: skip
 
 TOKENIZER = "porter unicode61 remove_diacritics 2"
 """How the full-text indexes of all stores part and stem texts."""
 
 _WORD = re.compile(r"[^\W_]+")
 _ASCII = "".join(sign.lower() if sign.isalnum() else " " for sign in map(chr, range(128)))
-_MOST_TERMS = 32
+MOST_TERMS = 32
 _MOST_STEMS = 100_000
 _LAST = (1 << 63) - 1  # the last number that a row can have
 _K1, _B = 1.2, 0.75  # saturation and length, as is usual
@@ -31,10 +33,10 @@ def words_of(text: str) -> list[str]:
     return [word.casefold() for word in _WORD.findall(text.replace("’", "'"))]
 
 
-def matching(query: str) -> list[str]:
+def matching(query: str, most: int = MOST_TERMS) -> list[str]:
     """The words of a query that say what it is about, each once: without stop words, unless there is nothing else."""
     asked = list(dict.fromkeys(words_of(query)))
-    return ([word for word in asked if word not in STOP_WORDS] or asked)[:_MOST_TERMS]
+    return ([word for word in asked if word not in STOP_WORDS] or asked)[:most]
 
 
 def any_of(words: Sequence[str]) -> str:

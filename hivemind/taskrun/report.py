@@ -228,4 +228,5 @@ def _provenance(review: Review, agent: str, spent: Spent | None, cited: bool) ->
         yield f"* Checked by {agent} itself: no other agent was there to do it."
     elif not cited:
         yield "* It quotes nothing, so there were no sources to check."
+    yield from (f"* Not confirmed, and so not quoted: {problem}" for problem in review.dropped)
     yield "* The trail: `task.md`, `graph.json` (what was asked, found, concluded), `messages.jsonl` (every turn and call)."

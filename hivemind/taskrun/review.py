@@ -9,37 +9,24 @@ from __future__ import annotations
 import json
 import re
 import secrets
-from collections.abc import Mapping, Sequence
-from dataclasses import asdict, field
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict
 from typing import Any, Literal
 
 from hivemind.boundary import boundary, checked
+from hivemind.documents import Citation, Verdict
 from hivemind.frozen import frozen
 from hivemind.mail import Message
 
-__all__ = ["Citation", "Review", "is_about_check", "read_request", "read_verdict", "request_body", "request_id"]
+__all__ = [
+    "Citation", "Review", "is_about_check", "problems_of", "read_request", "read_verdict", "rejected_sources",
+    "request_body", "request_id",
+]  # fmt: skip
 
 MAX_ROUNDS = 2
 _BLOCK = re.compile(r"^```json hivemind-review\n(.*?)^```\s*$", re.DOTALL | re.MULTILINE)
+_PROBLEM = re.compile(r"(?P<source>.+:\d+(?:-\d+)? \(sha256 [^)]*\)): ")
 _VERDICT = re.compile(r"\A\s*(approved|rejected)\b", re.IGNORECASE)
-
-
-@frozen
-class Citation:
-    """A quote and where it is said to stand: 1-based inclusive lines of the file's version with this SHA-256."""
-
-    path: str
-    start_line: int
-    end_line: int
-    digest: str
-    text: str
-    node: int | None = None
-
-    @property
-    def place(self) -> str:
-        """`path:line` or `path:line-line`."""
-        lines = str(self.start_line) if self.start_line == self.end_line else f"{self.start_line}-{self.end_line}"
-        return f"{self.path}:{lines}"
 
 
 State = Literal["asked", "approved", "rejected", "self", "none"]
@@ -47,7 +34,10 @@ State = Literal["asked", "approved", "rejected", "self", "none"]
 
 @frozen
 class Review:
-    """How far the checking of one task's answer has come; kept in the task's record under `review`."""
+    """How far the checking of one task's answer has come; kept in the task's record under `review`.
+
+    `problems` is why the reviewer rejected it, `dropped` what it said of quotes that the answer goes without.
+    """
 
     state: State = "none"
     reviewer: str | None = None
@@ -55,7 +45,8 @@ class Review:
     asked_at: float = 0.0
     round: int = 0
     tried: tuple[str, ...] = ()
-    problems: tuple[str, ...] = field(default=())
+    problems: tuple[str, ...] = ()
+    dropped: tuple[str, ...] = ()
 
     @classmethod
     def of(cls, kept: Mapping[str, Any] | None) -> Review:
@@ -105,6 +96,17 @@ def read_request(body: str) -> list[Citation] | None:
         return None
     with boundary("review request", mend="ask the sender to send it again"):
         return [checked(Citation, item, "review request") for item in json.loads(found[1])]
+
+
+def problems_of(citations: Sequence[Citation], verify: Callable[[Citation], Verdict]) -> list[str]:
+    """Check each quote; returns a line for each that does not stand where it is cited: its source, and the reason."""
+    verdicts = [(citation.source, verify(citation)) for citation in citations]
+    return [f"{source}: {verdict.reason}" for source, verdict in verdicts if not verdict.stands]
+
+
+def rejected_sources(problems: Sequence[str]) -> set[str]:
+    """The sources of the quotes that a verdict rejects; none where it names none."""
+    return {match["source"] for problem in problems if (match := _PROBLEM.match(problem)) is not None}
 
 
 def read_verdict(body: str) -> tuple[Literal["approved", "rejected"], tuple[str, ...]] | None:

@@ -108,7 +108,7 @@ class Trail:
 
         told, text, title = dict(meta or {}), mask(text), mask(title)
         if citation is not None:
-            told["citation"] = {key: value for key, value in asdict(citation).items() if key != "node"}
+            told["citation"] = asdict(citation)
         for known in self.store.graph.by_step(step.id):
             if self._counts(known) and known.kind == kind and known.text == text and known.title == title:
                 return known.node_id
@@ -142,17 +142,15 @@ class Trail:
                 if node.kind is NodeKind.SUBTASK and node.status != "closed":
                     graph.update_node(node.node_id, status="closed")
 
-    def withdraw(self, step_id: str) -> bool:
-        """Reject the step's quotes, so that it can be asked anew; True if it had any. They stay in the graph."""
+    def withdraw(self, step_id: str, cards: Sequence[int]) -> None:
+        """Reject quotes of a step, by their nodes; they stay in the graph. A step that has none left can be asked anew."""
         with self.store.change(self.agent) as graph:
-            quotes = [node for node in graph.by_step(step_id) if self._counts(node) and "citation" in node.meta]
-            for node in quotes:
-                graph.update_node(node.node_id, status=WITHDRAWN)
+            for node in cards:
+                graph.update_node(node, status=WITHDRAWN)
             step = self.subtask(step_id)
-            if quotes and step is not None:
+            if step is not None and all(card.citation is None for card in self.of_step(step_id)):
                 _unfold(graph, step)
                 graph.update_node(step.node_id, status="open")
-        return bool(quotes)
 
     def of_step(self, step_id: str) -> list[Card]:
         """The step's cards in the order of their making, without what was withdrawn and without published copies."""
@@ -239,5 +237,5 @@ def _card(node: ReasoningNode) -> Card:
     told = node.meta.get("citation")
     where = f"node {node.node_id}"
     with boundary("citation", where):
-        citation = None if told is None else checked(Citation, {**told, "node": node.node_id}, "citation", where)
+        citation = None if told is None else checked(Citation, told, "citation", where)
     return Card(node.node_id, str(node.kind), node.text, citation, node.meta.get("artifact"))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from typing import Any, Literal
 
 from pydantic import Field
@@ -61,9 +61,11 @@ def add_card(session: Session, arguments: AddCard) -> dict[str, Any]:
         told = arguments.citation
         path = session.hive.layout.relative(readable(session, told.path).path) if session.trees else told.path
         cited = Cited(path, told.start_line, told.end_line, told.digest, arguments.text)
-        found = session.hive.knowledge.verify(cited)
-        if not found.stands:
-            raise ToolProblem(f"the quote does not stand there: {found.reason}", where=cited.place)
+        verdict = session.hive.knowledge.verify(cited)
+        if verdict.lines and told.start_line <= verdict.lines[0] and verdict.lines[1] <= told.end_line:
+            cited = replace(cited, start_line=verdict.lines[0], end_line=verdict.lines[1])  # of a part that was read
+        elif not verdict.stands:
+            raise ToolProblem(f"the quote does not stand there: {verdict.reason}", where=cited.place)
     step = session.step(arguments.step)
     node = session.work.trail.card(
         step, arguments.kind, arguments.text, title=arguments.title, citation=cited, tags=arguments.tags

@@ -10,7 +10,7 @@ from pydantic import Field
 
 from hivemind.layout import HUMAN
 from hivemind.mail import Message
-from hivemind.taskrun.review import read_request, read_verdict
+from hivemind.taskrun.review import problems_of, read_request, read_verdict
 from hivemind.taskrun.waits import until_there_is_room
 from hivemind.tools.excerpt import as_lines
 from hivemind.tools.session import Session
@@ -157,8 +157,7 @@ def check_citations(session: Session, arguments: CheckCitations) -> dict[str, An
     citations = read_request(asked.body)
     if citations is None:
         raise ToolProblem("the message asks for no check of sources")
-    found = [(citation.place, session.hive.knowledge.verify(citation)) for citation in citations]
-    problems = [f"{place}: {one.reason}" for place, one in found if not one.stands]
+    problems = problems_of(citations, session.hive.knowledge.verify)
     verdict = "rejected" if problems else "approved"
     told = f"{verdict}: {len(citations)} citations checked."
     return {"checked": len(citations), "problems": problems} | _reply(session, asked, "\n".join([told, *problems]))

@@ -13,7 +13,15 @@ from hivemind.boundary import boundary
 from hivemind.presence.identity import holder_of
 from hivemind.presence.parts import Parts
 from hivemind.presence.status import read_status
-from hivemind.taskrun.review import MAX_ROUNDS, Citation, Review, request_body, request_id
+from hivemind.taskrun.review import (
+    MAX_ROUNDS,
+    Citation,
+    Review,
+    problems_of,
+    rejected_sources,
+    request_body,
+    request_id,
+)
 from hivemind.taskrun.waits import Parking
 from hivemind.taskrun.waits import Wait as StepWait
 from hivemind.tools.criteria import check_no_review, judge
@@ -31,8 +39,9 @@ _GRACE_S = _FIRST_LOOK_S = 2.0
 def finish(session: Session, answer: str) -> dict[str, Any]:
     """Take the next step towards the end. Raises Parking while a reviewer has the answer.
 
-    Nothing quoted: nothing to check. Approved: done. Rejected: the steps are done anew once, with what is in the files
-    now; rejected again: the task fails with the reviewer's words. No other agent alive: checked here, and the result says so.
+    Nothing quoted: nothing to check. Approved: done. Rejected quotes are dropped, and steps that have none left are done anew
+    once, with what is in the files now; the task fails, with the reviewer's words, if no quote is left then. No other agent
+    alive: checked here, and the result says so.
     """
     work = session.work
     citations = work.citations()
@@ -40,7 +49,7 @@ def finish(session: Session, answer: str) -> dict[str, Any]:
         case "approved" | "self":
             return _end(session, answer)
         case "rejected":
-            return _again_or_fail(session)
+            return _without_rejected(session, answer)
         case "asked" if not _goes_to_another(session):
             return _send(session, citations, answer)  # again: a crash may have come between the record and the mail
     if not citations:
@@ -54,12 +63,10 @@ def _ask(session: Session, citations: list[Citation], answer: str) -> dict[str, 
     review = work.review
     reviewer = choose_reviewer(hive, session.agent, work.task.id, review.tried)
     if reviewer is None:
-        problems = [
-            f"{one.place}: {found.reason}" for one in citations if not (found := hive.knowledge.verify(one)).stands
-        ]
+        problems = problems_of(citations, hive.knowledge.verify)
         state: Literal["rejected", "self"] = "rejected" if problems else "self"
         work.set_review(replace(review, state=state, reviewer=session.agent, problems=tuple(problems)))
-        return _again_or_fail(session) if problems else _end(session, answer)
+        return _without_rejected(session, answer) if problems else _end(session, answer)
     # Kept with the task before the mail is sent: the same request again after a crash, another one for another task
     # that happens to have this id.
     message_id = request_id(work.task.id, hive.config.workspace)
@@ -130,23 +137,33 @@ def _goes_to_another(session: Session) -> bool:
     return waited >= _FIRST_LOOK_S and is_busy and other is not None and _rests(hive, other)
 
 
-def _again_or_fail(session: Session) -> dict[str, Any]:
-    """A rejected answer: ask anew the steps that it came from, or give up after the second round."""
-    work = session.work
-    review = work.review
-    if review.round + 1 >= MAX_ROUNDS:
-        reasons = "; ".join(review.problems)
-        where = work.fail(f"{review.reviewer} rejected the sources {MAX_ROUNDS} times: {reasons}")
-        return {"task": work.task.id, "state": "failed", "path": session.hive.layout.relative(where)}
+def _without_rejected(session: Session, answer: str) -> dict[str, Any]:
+    """Drop the quotes that were rejected: those that the verdict names, or all. A step left without any is asked anew in the
+    first round. In the last the task ends with the quotes that are left, and fails without any."""
+    work, review = session.work, session.work.review
+    problems, sources, again = list(review.problems), rejected_sources(review.problems), set[str]()
+    missing = sources - {citation.source for citation in work.citations()}
     for step in work.steps():
-        if any(card.citation is not None for card in work.trail.of_step(step.id)):
-            if (
-                step.step.status == "done"
-            ):  # first the step, then its quotes: killed in between it is asked anew all the same
+        pairs = [(card.node, card.citation.source) for card in work.trail.of_step(step.id) if card.citation is not None]
+        cards = [node for node, source in pairs if not sources or source in sources]
+        if cards and len(cards) == len(pairs) and review.round + 1 < MAX_ROUNDS:
+            again |= {source for _, source in pairs}
+            if step.step.status == "done":  # before its quotes go: killed in between it is asked anew all the same
                 session.hive.steps.reopen(step.id, reason="its sources were rejected", agent_id=session.agent)
-            work.trail.withdraw(step.id)
-    work.set_review(Review(round=review.round + 1, problems=review.problems))
-    return {"task": work.task.id, "state": "again", "problems": list(review.problems)}
+        if cards:
+            work.trail.withdraw(step.id, cards)
+    dropped = (*review.dropped, *(problem for problem in problems if rejected_sources([problem]) - again))
+    if again:
+        work.set_review(Review(round=review.round + 1, problems=review.problems, dropped=dropped))
+        return {"task": work.task.id, "state": "again", "problems": problems}
+    if not work.citations():
+        where = work.fail(f"{review.reviewer} rejected the sources {review.round + 1} times: {'; '.join(problems)}")
+        return {"task": work.task.id, "state": "failed", "path": session.hive.layout.relative(where)}
+    if missing:  # a process was killed that had begun to drop them: what was quoted since then is not checked
+        work.set_review(replace(review, state="none", dropped=dropped))
+        return _ask(session, work.citations(), answer)
+    work.set_review(replace(review, state="self" if review.reviewer == session.agent else "approved", dropped=dropped))
+    return _end(session, answer) | {"problems": problems}
 
 
 def _end(session: Session, answer: str) -> dict[str, Any]:

@@ -88,3 +88,35 @@ def test_what_another_task_decided_answers_with_the_task_that_it_is_from(crew: C
     said = (crew.root / "tasks/done/t/result.md").read_text()
     assert "The masts of the kestrel class are made of pine." in said
     assert "tasks/done/masts/graph.jsonl node 2" in said
+
+
+def test_a_question_is_searched_with_what_stands_around_it_and_the_result_has_its_own_words(crew: Crew) -> None:
+    crew.agent_file("role: analyst\n")
+    boats = "".join(f"The setting of sail {number} is up to whoever sails it.\n\n" for number in range(9))
+    (crew.root / "knowledge/boats.md").write_text(boats)
+    (crew.root / "knowledge/berths.md").write_text(
+        "The default berth of a boat is read from the setting harbour.pier.\n"
+    )
+    crew.drop(
+        "Hello,\n\nI changed the default berth of my boat. Which setting does that? Where is it read?\n\nThanks\nBob\n"
+    )
+    until_idle(crew.start())
+    result = (crew.root / "tasks/done/t/result.md").read_text()
+    first = result.split("## Which setting does that?\n")[1].split("\n> ")[1]
+    assert first.startswith("The default berth of a boat is read from the setting harbour.pier.")
+    assert "lacks" not in result.split("## Which setting does that?\n")[1].split("## ")[0]
+
+
+def test_a_note_that_answers_is_quoted_with_the_document_that_it_stands_on(crew: Crew) -> None:
+    crew.agent_file("role: analyst\n")
+    agent = crew.start()
+    agent.hive.knowledge.sync()
+    node = agent.hive.knowledge.locate("knowledge/oars.md:3")
+    note = agent.hive.documents.add_note(node.id, "The varnish of the fleet comes from Bremerhaven, by ship.", "bob")
+    agent.hive.documents.add_note(node.id, "A kettle is on the quay.", "bob")
+    crew.drop("Where does the varnish of the fleet come from?")
+    until_idle(agent)
+    result = (crew.root / "tasks/done/t/result.md").read_text()
+    assert "> The varnish of the fleet comes from Bremerhaven, by ship.\n" in result
+    assert f"remembered as `knowledge/oars.md note {note.id}` ({note.updated_at[:10]}); no file is cited." in result
+    assert "kettle" not in result

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hivemind.errors import UserError
-from hivemind.taskrun.review import Citation, Review, read_request, read_verdict, request_body
+from hivemind.taskrun.review import Citation, Review, read_request, read_verdict, rejected_sources, request_body
 
 text = st.text(st.characters(exclude_categories=("Cs",)))
 citations = st.lists(
@@ -19,7 +19,6 @@ citations = st.lists(
         end_line=st.integers(1, 10**6),
         digest=st.text("0123456789abcdef", min_size=64, max_size=64),
         text=text,
-        node=st.none() | st.integers(1, 10**9),
     ),
     max_size=5,
 )
@@ -56,3 +55,10 @@ def test_a_review_is_kept_with_its_task():
     assert Review.of(None) == Review()
     review = Review("asked", "ada", "m@hive", 12.5, 1, ("bob", "ada"), ("why",))
     assert Review.of(json.loads(json.dumps(asdict(review)))) == review
+
+
+def test_a_verdict_rejects_the_quotes_that_it_names_and_one_in_a_persons_words_names_none():
+    one, two = (Citation("knowledge/a.md", line, line, "d" * 64, "text") for line in (1, 11))
+    assert rejected_sources([f"{one.source}: stands nowhere"]) == {one.source}
+    assert rejected_sources([f"{two.source}: a", f"{one.source}: b"]) == {one.source, two.source}
+    assert rejected_sources(["rejected: I do not like knowledge/a.md:1: no"]) == set()

@@ -11,39 +11,29 @@ def entry(text, value=1.1, source="knowledge/a.md", **more):
 
 
 def passage(text, value=1.1, start=10, source="knowledge/a.md", **more):
-    return entry(text, value, source, start_line=start, digest="d" * 64, **more)
+    citation = {"path": source, "start_line": start, "end_line": start, "digest": "d" * 64, "text": text}
+    return entry(text, value, source, citation=citation, **more)
 
 
 def memory(text, value=1.1):
     return entry(text, value, f"memory:shared/{text[:4]}", remembered="2026-11-22T10:00:00+00:00")
 
 
-def test_the_sentences_that_answer_are_quoted_with_the_lines_where_they_stand():
-    text = "and so on. A lease is a promise.\nIt ends. What else\nis there?"
-    [quote] = quotes_for(Q, [passage(text, begins="A lease is", ends="It ends.")])
-    assert (quote.text, quote.start, quote.end) == ("A lease is a promise.\nIt ends.", 10, 11)
-    assert quote.citation == "knowledge/a.md:10-11"
-
-
-def test_without_its_edges_all_that_was_read_is_quoted():
-    [quote] = quotes_for(Q, [passage("\nA lease is a promise.\nIt ends.\n\n")])
-    assert (quote.text, quote.start, quote.end) == ("A lease is a promise.\nIt ends.", 11, 12)
+def test_a_quote_has_the_place_that_came_with_it():
+    [quote] = quotes_for(Q, [passage("A lease is a promise.", start=11)])
+    assert quote.text == "A lease is a promise."
+    assert quote.citation.place == "knowledge/a.md:11"
 
 
 def test_what_was_not_found_for_this_question_or_could_not_be_read_is_left_out():
-    found = [
-        passage("best"),
-        passage("gone", start=30, error="no such file"),
-        passage("part", start=40, form="excerpt"),
-    ]
+    found = [passage("best"), passage("", start=30), passage("part", start=40, form="excerpt")]
     found[0]["metadata"]["answers"] = {"another question": 2.0}
     assert quotes_for(Q, found) == []
 
 
-def test_no_line_is_quoted_twice_and_three_quotes_are_enough():
+def test_three_quotes_are_enough():
     many = [passage(f"text {at} of it", 1.1, at * 10) for at in range(1, 6)]
     assert len(quotes_for(Q, many)) == 3
-    assert len(quotes_for(Q, [passage("a\nb", 1.1, 10), passage("b", 1.1, 11)])) == 1
 
 
 def test_a_weak_passage_does_not_hide_a_better_memory():

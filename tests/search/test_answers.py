@@ -85,6 +85,12 @@ def test_the_sentence_that_is_nearest_in_meaning_is_in_the_quote_whatever_its_wo
     assert "The harbour master keeps the keys" in quote(text, ["lease"], (text.index("keeps the keys") / len(text)))
 
 
+def test_where_no_neighbour_brings_a_word_the_sentence_before_is_quoted_first_and_then_in_turns() -> None:
+    for length, quoted in ((250, ["003", "004", "005"]), (180, ["002", "003", "004", "005"])):
+        text = "\n\n".join(f"{number:03} ".ljust(length, "x") for number in range(9)).replace("004 x", "004 lease ")
+        assert [line[:3] for line in quote(text, ["lease"]).split("\n\n")] == quoted
+
+
 class Found(NamedTuple):
     text: str
     origin: str

@@ -51,6 +51,23 @@ def test_a_name_that_nothing_has_weighs_more_than_a_word_that_any_question_may_u
     assert weight["zanzibar"] > 4 * weight["name"]
 
 
+def test_words_around_a_question_weigh_half_and_are_no_part_of_what_it_asks() -> None:
+    alone = query_of(Query("Which setting does that?"), Stems(), 1_000, lambda *_: 5)
+    query = query_of(
+        Query("Which setting does that?", context="I changed the setting of the branch."), Stems(), 1_000, lambda *_: 5
+    )
+    weight = {term.word: (term.weight, term.context) for term in query.terms}
+    assert (query.asked, weight["setting"]) == (alone.asked, (alone.asked, False))
+    assert weight["changed"] == (alone.asked / 2, True) == weight["branch"]
+
+
+def test_of_a_long_question_the_rarest_words_count() -> None:
+    text = " ".join(f"common{number}" for number in range(60)) + " rare"
+    query = query_of(Query(text), Stems(), 1_000, lambda word, _: 1 if word == "rare" else 300)
+    assert len(query.terms) == 32
+    assert query.terms[-1].word == "rare"
+
+
 def test_a_query_that_is_a_name_stays_one() -> None:
     assert without("Ann", {"ann"}) == "Ann"
     assert without("What about Ann?", {"ann"}) == "What about Ann?"

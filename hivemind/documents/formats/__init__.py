@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from hivemind.documents.formats.outline import Outline, Piece
-from hivemind.documents.formats.reading import decoded, read_bytes, read_outline
+from hivemind.documents.formats.reading import EXTRACTED, decoded, format_of, read_bytes, read_outline
 
-__all__ = ["VERSION", "Outline", "Piece", "decoded", "read_bytes", "read_outline"]
+__all__ = ["EXTRACTED", "VERSION", "Outline", "Piece", "decoded", "format_of", "read_bytes", "read_outline"]
 
 VERSION = 5
 """Of all importers together: raise it when one of them reads other pieces, and files are read anew; ids stay."""

@@ -20,6 +20,7 @@ __all__ = [
     "Outline",
     "Piece",
     "check",
+    "line_starts",
     "pieces",
     "plain",
     "sentence_ends",

@@ -23,7 +23,7 @@ from hivemind.documents.node import DocmemError
 from hivemind.errors import UserError
 from hivemind.masking import mask
 
-__all__ = ["decoded", "format_of", "read_bytes", "read_extract", "read_outline"]
+__all__ = ["EXTRACTED", "decoded", "format_of", "read_bytes", "read_extract", "read_outline"]
 
 
 def read_bytes(path: str, file: int | None = None) -> tuple[bytes, os.stat_result]:
@@ -56,6 +56,8 @@ _ENDINGS = {
     "html": ".html .htm .xhtml",
     "pdf": ".pdf",
 }
+EXTRACTED = frozenset({"html", "pdf"})
+"""Formats whose text is got out of the file: it stands there at the lines of elements, or on pages."""
 _FORMATS = {ending: name for name, endings in _ENDINGS.items() for ending in endings.split()}
 _HEADINGS = re.compile(r"^#{1,6} \S.*(?:\n|\Z)(?=\s|\Z)|^#{1,6} \S.*\n(?=[^#\n])", re.MULTILINE)
 

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import asdict
 from typing import Any
 
+from hivemind.documents import Citation
 from hivemind.minds.extractive.plan import SENTENCE, plan_steps, questions_in
 from hivemind.minds.extractive.quote import Quote, quotes_for
 from hivemind.minds.mind import Action, MindError, Thought, ToolSchema, Turn
@@ -31,7 +33,7 @@ class ExtractiveMind:
                 if len(steps) > _MOST_STEPS:
                     reason = f"it has {len(steps):,} questions and list items: divide it into tasks of {_MOST_STEPS:,} at most"
                     return _do("That is too much for one task.", Action("fail_task", {"reason": reason}))
-                wishes = [{"title": step, "ask": step} for step in steps]
+                wishes = [{"title": step.title or step.text, "ask": step.text} for step in steps]
                 return _do("One step per question or list item.", Action("plan_steps", {"steps": wishes}))
             case "finish_step" | "verify_step":
                 return _about_step(turn)
@@ -94,10 +96,20 @@ def _run(turn: Turn, step: str, finish: Action) -> Thought:
 
 def _answer(turn: Turn, step: str, question: str, finish: Action) -> Thought:
     quotes = quotes_for(question, _found_for(turn, question))
-    cited = [quote for quote in quotes if not (quote.is_weak or quote.remembered)]
-    cards = [Action("add_card", {"step": step, "kind": "note", "title": question, "text": _told(quotes)})]
-    cards += [Action("add_card", _evidence(step, quote)) for quote in cited]
-    return _do(_told(quotes).split("\n", 1)[0], *cards, finish)
+    cards = {quote: _evidence(step, quote.citation) for quote in quotes if quote.citation and not quote.is_weak}
+    tried = [(result.call.arguments, result.problem) for result in turn.before if result.call.tool == "add_card"]
+    refused = {quote: problem for quote, card in cards.items() for call, problem in tried if problem and call == card}
+    if refused and sum(call in cards.values() for call, _ in tried) < len(cards):
+        return Thought(
+            "A quote is not confirmed: try each.", tuple(Action("add_card", card) for card in cards.values())
+        )
+    reasons = [f"Not confirmed, and so not quoted: {problem.removeprefix('failed: ')}" for problem in refused.values()]
+    quotes = [quote for quote in quotes if quote not in refused]
+    if reasons and not quotes and len(plan_steps(turn.focus.title, turn.focus.text)) == 1:
+        return _do("No quote is left.", Action("fail_task", {"reason": "\n\n".join(reasons)}))
+    note = {"step": step, "kind": "note", "title": question, "text": "\n\n".join([_told(quotes), *reasons])}
+    adds = [Action("add_card", card) for card in [*(cards[quote] for quote in quotes if quote in cards), note]]
+    return _do(_told(quotes).split("\n", 1)[0], *adds, finish)
 
 
 def _told(quotes: Sequence[Quote], *, whole: bool = False) -> str:
@@ -115,20 +127,14 @@ def _told(quotes: Sequence[Quote], *, whole: bool = False) -> str:
 
 def _shown(quote: Quote) -> str:
     cited = "\n".join(f"> {line}".rstrip() for line in quote.text.splitlines())
-    if quote.remembered:
+    if quote.citation is None:
         return f"{cited}\n\n— remembered as `{quote.path}` ({quote.remembered}); no file is cited."
-    return f"{cited}\n\n{quote.citation} (sha256 {quote.digest[:12]})"
+    return f"{cited}\n\n{quote.citation.source}"
 
 
-def _evidence(step: str, quote: Quote) -> dict[str, Any]:
-    citation = {"path": quote.path, "start_line": quote.start, "end_line": quote.end, "digest": quote.digest}
-    return {
-        "step": step,
-        "kind": "evidence",
-        "title": quote.citation,
-        "text": quote.text,
-        "citation": citation,
-    }
+def _evidence(step: str, citation: Citation) -> dict[str, Any]:
+    fields = asdict(citation)
+    return {"step": step, "kind": "evidence", "title": citation.place, "text": fields.pop("text"), "citation": fields}
 
 
 def _about_mail(turn: Turn) -> Thought:
@@ -142,6 +148,6 @@ def _about_mail(turn: Turn) -> Thought:
 def _reply(turn: Turn) -> str:
     parts: list[str] = []
     for question in questions_in(turn.focus.title, turn.focus.text):
-        parts.append(f"**{question}**\n")
-        parts.append(f"{_told(quotes_for(question, _found_for(turn, question)), whole=True)}\n")
+        parts.append(f"**{question.text}**\n")
+        parts.append(f"{_told(quotes_for(question.text, _found_for(turn, question.text)), whole=True)}\n")
     return "\n".join(parts) or f"{NOTHING_FOUND}\n"

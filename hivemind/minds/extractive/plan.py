@@ -1,75 +1,124 @@
-"""Planning by rule: one step per list item or question in a task's text (spec 1, *The default mind*)."""
+"""Planning by rule: a step for each list item or question in a task's text, with the words around it."""
 
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 
-__all__ = ["SENTENCE", "plan_steps", "questions_in"]
+from hivemind.frozen import frozen
+
+__all__ = ["SENTENCE", "Question", "plan_steps", "questions_in"]
 
 _FENCE = re.compile(r"^\s*(```|~~~)")
 _ITEM = re.compile(r"^ {0,3}(?:[-*+]|\d{1,4}[.)])\s+(?:\[[ xX]\]\s+)?(?P<text>\S.*)$")
 _HEADING = re.compile(r"^ {0,3}#{1,6}\s")
 SENTENCE = re.compile(r"(?<=[.!?])[\"')\]]*\s+")
 """What stands between two sentences of a text on one line."""
+_FEW_WORDS = r"(?:[ \t]+[\w.'-]+){0,3}[ \t]*"
+_GREETING = re.compile(
+    rf"(?im)\A\s*(?:hi|hello|hey|dear|good (?:morning|day|afternoon|evening)|hallo|liebe[rs]?|guten (?:morgen|tag|abend)|bonjour"
+    rf"|hola|ciao){_FEW_WORDS}[,!:.]?[ \t]*$",
+)
+_SIGNATURE = re.compile(
+    rf"(?im)^(?:-- ?|(?:many thanks|thanks|thank you|(?:kind |best )?regards|best(?: wishes)?|cheers|sincerely|yours|danke"
+    rf"|vielen dank|(?:viele|liebe|mit freundlichen) grüße\w?|merci|gracias){_FEW_WORDS}[,.!]?[ \t]*)$"
+    r"(?:\n[^?\n]{0,60}){0,5}\s*\Z",
+)
+_CONTEXT_WORDS = 60
+_LONGEST = 2_000  # characters of a text that is one question
 
 
-def plan_steps(title: str, text: str) -> list[str]:
-    """What to find out, in the order of the text: its list items and questions, or else the title or first sentence.
+@frozen
+class Question:
+    """What a text asks. `context` are the nearest words around it, which it may rest on; `title` is what a reader sees of a
+    question that is all of a text."""
+
+    text: str
+    context: str = ""
+    title: str = ""
+
+
+def plan_steps(title: str, text: str) -> list[Question]:
+    """What to find out, in the order of the text: its list items and questions, or else all of it as one question.
 
     Never empty, no repeats; what stands in fenced code is not read.
     """
-    found = _items_and_questions(text)
-    if len(found) > 1 and found[0] == _squeeze(title):
-        del found[0]  # a heading that asks what its items ask
-    if not found:
-        found = [title] if title.strip() else [_squeeze(text)[:200] or "(an empty task)"]
-    return list(dict.fromkeys(found))
+    questions = _items_and_questions(text)
+    if len(questions) > 1 and questions[0].text == _squeeze(title):
+        del questions[0]  # a heading that asks what its items ask
+    return [*{question.text: question for question in questions}.values()] or [_whole(title, text)]
 
 
-def questions_in(subject: str, text: str) -> list[str]:
-    """The questions of a mail: those in its body, else its subject if that is one, else its first sentence."""
-    asked = [item for item in _items_and_questions(text) if item.endswith("?")]
-    if asked:
-        return list(dict.fromkeys(asked))
+def questions_in(subject: str, text: str) -> list[Question]:
+    """The questions of a mail: those in its body, else its subject if that is one, else its body."""
+    questions = {question.text: question for question in _items_and_questions(text) if question.text.endswith("?")}
+    if questions:
+        return [*questions.values()]
     if subject.rstrip().endswith("?"):
-        return [_squeeze(subject)]
-    first = SENTENCE.split(_squeeze(text))[0][:200]
-    return [first] if first else []
+        return [Question(_squeeze(subject))]
+    return [_whole("", text)] if text.strip() else []
 
 
-def _items_and_questions(text: str) -> list[str]:
-    found: list[str] = []
+def _whole(title: str, text: str) -> Question:
+    """A text without questions and list items as one question, with its title where it does not repeat that."""
+    title, body = _squeeze(title), _squeeze(_without_courtesies(text)) or _squeeze(text)
+    question = body if title in body else f"{title}. {body}"
+    return Question(question[:_LONGEST] or "(an empty task)", title=title or SENTENCE.split(body)[0][:200])
+
+
+def _without_courtesies(text: str) -> str:
+    return _SIGNATURE.sub("", _GREETING.sub("", text, count=1))
+
+
+def _items_and_questions(text: str) -> list[Question]:
+    questions: list[Question] = []
+    above: list[str] = []  # the sentences of the paragraph above
     paragraph: list[str] = []
+    item: list[str] = []
     fenced = False
 
-    def close_paragraph() -> None:
-        sentences = SENTENCE.split(_squeeze(" ".join(paragraph)))
-        found.extend(sentence for sentence in sentences if sentence.rstrip("\"')]").endswith("?"))
+    def close() -> None:
+        nonlocal above
+        if item:
+            item_text = _squeeze(" ".join(item))
+            questions.append(Question(item_text, _nearest([*above, item_text], len(above))))
+        elif sentences := [one for one in SENTENCE.split(_squeeze(" ".join(paragraph))) if one]:
+            around = [*above, *sentences]
+            for at, sentence in enumerate(sentences, len(above)):
+                if sentence.rstrip("\"')]").endswith("?"):
+                    questions.append(Question(sentence, _nearest(around, at)))
+            above = sentences
+        item.clear()
         paragraph.clear()
 
-    item_open = False
-    for line in text.splitlines():
+    for line in _without_courtesies(text).splitlines():
         if _FENCE.match(line):
-            fenced, item_open = not fenced, False
-            close_paragraph()
+            fenced = not fenced
+            close()
         elif fenced or line.lstrip().startswith(">"):
             continue
-        elif item := _ITEM.match(line):
-            close_paragraph()
-            found.append(_squeeze(item["text"]))
-            item_open = True
+        elif begun := _ITEM.match(line):
+            close()
+            item.append(begun["text"])
         elif not line.strip():
-            close_paragraph()
-            item_open = False
-        elif item_open and line[:1].isspace() and found:
-            found[-1] = _squeeze(f"{found[-1]} {line}")
+            close()
+        elif item and line[:1].isspace():
+            item.append(line)
         else:
-            item_open = False
+            if item:
+                close()
             paragraph.append(_HEADING.sub("", line))
             if _HEADING.match(line):
-                close_paragraph()
-    close_paragraph()
-    return found
+                close()
+    close()
+    return questions
+
+
+def _nearest(sentences: Sequence[str], at: int) -> str:
+    """The words of the sentences around one, nearest first."""
+    window = range(max(0, at - _CONTEXT_WORDS), min(len(sentences), at + _CONTEXT_WORDS))
+    around = sorted((place for place in window if place != at), key=lambda place: abs(place - at))
+    return " ".join(" ".join(sentences[place] for place in around).split()[:_CONTEXT_WORDS])
 
 
 def _squeeze(text: str) -> str:
