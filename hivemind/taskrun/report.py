@@ -78,14 +78,16 @@ class Spent:
 class Account:
     """What a task has used so far, booked line by line of its conversation: so no turn reads the whole of it again.
 
-    A request to a language model stands there twice: what it may use up at most, before it is sent, and what it did. One
-    whose end is missing (the process was killed meanwhile) has used up what it might. May be used by several threads.
+    A request stands there before it is sent, with what it may use up at most, and again with what it did use: a program's run
+    each time that it reports, and its last report counts. A request whose end is missing (the process was killed meanwhile)
+    has used up what it might. May be used by several threads.
     """
 
     def __init__(self, records: Iterable[Mapping[str, Any]] = ()) -> None:
         self._mutex = threading.Lock()
         self._cycles, self._used = 0, Usage()
         self._open: dict[str, Usage] = {}
+        self._reported: dict[str, Usage] = {}
         self._seconds = 0.0
         for record in records:
             self.book(record)
@@ -99,7 +101,11 @@ class Account:
             elif "answered" in record or record.get("role") == "assistant":
                 self._open.pop(str(record.get("answered") or record.get("request")), None)
                 self._cycles += record.get("role") == "assistant"
-                self._used += Usage(**(record.get("usage") or {}))
+                used = Usage(**(record.get("usage") or {}))
+                self._used += used
+                if "answered" in record:
+                    self._used -= self._reported.get(str(record["answered"]), Usage())
+                    self._reported[str(record["answered"])] = used
             if record.get("role") in ("assistant", "tool"):
                 self._seconds += record.get("seconds", 0.0)
 
