@@ -220,9 +220,7 @@ class Budget:
             raise
         return settle
 
-    def book(
-        self, tokens: int, money: float, work: TaskRun | None, now: datetime, *, held: Held = ("", 0, 0.0)
-    ) -> None:
+    def book(self, tokens: int, money: float, work: TaskRun | None, now: datetime, held: Held = ("", 0, 0.0)) -> None:
         """Book what was used, whatever the bounds are, in the place of what was `held`; below zero it is taken back."""
         for account in self._accounts_of(work):
             account.settle(held, tokens, money, now)
@@ -436,7 +434,7 @@ class RunAccount:
         self._reported = usage = usage if usage.money or not usage.tokens else priced(usage, self._mind.prices)
         self._usages.total = self._usages.total + usage - before
         self._budget.book(usage.tokens - before.tokens, usage.money - before.money, self._work, datetime.now(UTC))
-        self._note(self._key, usage, **fields)
+        _note_end(self._talk, {"answered": self._key, "usage": usage.as_record(), **fields})
         with suppress(TaskMoved):  # it is over: nothing is left to be bounded
             self._budget.hold(0, 0.0, self._work, datetime.now(UTC))
 
@@ -450,7 +448,7 @@ class RunAccount:
             self._usages.estimates[self._key] = used
         else:
             self._settle(used.tokens, 0.0, datetime.now(UTC))
-            self._note(self._key, used)
+            _note_end(self._talk, {"answered": self._key, "usage": used.as_record()})
 
     def _replace_estimates(self) -> None:
         """Give back what is held for earlier runs of this session: its report covers them."""
@@ -459,10 +457,7 @@ class RunAccount:
                 held = str(request["at"])[:10], request["reserved"]["tokens"], 0.0
                 self._budget.book(0, 0.0, self._work, datetime.now(UTC), held=held)
                 self._usages.total -= self._usages.estimates.pop(key, Usage())
-                self._note(key, Usage())
-
-    def _note(self, key: str, used: Usage, **fields: Any) -> None:
-        _note_end(self._talk, {"answered": key, "usage": used.as_record(), **fields})
+                _note_end(self._talk, {"answered": key, "usage": {}})
 
 
 def _note_end(talk: Conversation, record: dict[str, Any]) -> None:

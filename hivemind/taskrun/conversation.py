@@ -257,7 +257,9 @@ def open_thread(layout: Layout, agent: str, about: str, *, durable: bool) -> Log
 
 
 def used(record: Mapping[str, Any]) -> Usage:
-    """The usage on a line, none if it has none."""
+    """Return the usage on a line, none if it has none; of a request under way it is what is reserved."""
+    if "reserved" in record and "answered" not in record:
+        return Usage(record["reserved"]["tokens"], money=record["reserved"].get("money", 0.0))
     told = record.get("usage") or {}
     return Usage(**told) if isinstance(told, Mapping) else Usage()
 

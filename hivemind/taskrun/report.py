@@ -17,6 +17,7 @@ from hivemind.boundary import boundary
 from hivemind.errors import HivemindError, UserError
 from hivemind.frozen import frozen
 from hivemind.minds import Usage
+from hivemind.taskrun.conversation import used
 from hivemind.taskrun.review import Citation, Review
 
 __all__ = ["Account", "Finding", "Spent", "compose", "printed"]
@@ -86,8 +87,7 @@ class Account:
     def __init__(self, records: Iterable[Mapping[str, Any]] = ()) -> None:
         self._mutex = threading.Lock()
         self._cycles, self._used = 0, Usage()
-        self._open: dict[str, Usage] = {}
-        self._reported: dict[str, Usage] = {}
+        self._requests: dict[str, Usage] = {}  # whose answer is no message, or is not there yet
         self._seconds = 0.0
         for record in records:
             self.book(record)
@@ -95,24 +95,19 @@ class Account:
     def book(self, record: Mapping[str, Any]) -> None:
         """Take a line of the conversation in; answers and requests count. What people have made of it counts as nothing."""
         with self._mutex, suppress(HivemindError), boundary("line of a conversation"):
-            if "request" in record and "reserved" in record:
-                held = record["reserved"]
-                self._open[str(record["request"])] = Usage(held.get("tokens", 0), money=held.get("money", 0.0))
-            elif "answered" in record or record.get("role") == "assistant":
-                self._open.pop(str(record.get("answered") or record.get("request")), None)
-                self._cycles += record.get("role") == "assistant"
-                used = Usage(**(record.get("usage") or {}))
-                self._used += used
-                if "answered" in record:
-                    self._used -= self._reported.get(str(record["answered"]), Usage())
-                    self._reported[str(record["answered"])] = used
+            if "reserved" in record or "answered" in record:
+                self._requests[str(record.get("answered") or record["request"])] = used(record)
+            elif record.get("role") == "assistant":
+                self._requests.pop(str(record.get("request")), None)
+                self._cycles += 1
+                self._used += used(record)
             if record.get("role") in ("assistant", "tool"):
                 self._seconds += record.get("seconds", 0.0)
 
     def spent(self) -> Spent:
         """Cycles and their seconds, tokens and money, those of requests under way as they may come to."""
         with self._mutex:
-            used = sum(self._open.values(), self._used)
+            used = sum(self._requests.values(), self._used)
             return Spent(self._cycles, used.tokens, used.money, self._seconds, used.unpriced, used.cached)
 
 

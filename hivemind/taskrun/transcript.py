@@ -119,9 +119,7 @@ class Entry:
 
     @property
     def usage(self) -> Usage:
-        """What it used; of a request under way what is reserved for it."""
-        reserved = self.kind == "request" and self.is_open
-        return Usage(self.record["reserved"]["tokens"]) if reserved else used(self.record)
+        return used(self.record)
 
     @property
     def calls(self) -> list[dict[str, Any]]:

@@ -358,8 +358,7 @@ def _usage(records: Iterator[Mapping[str, Any]], agent: str) -> dict[Any, Used]:
                 models[str(record["request"])] = str(record.get("model") or "")
             is_turn = record.get("role") == "assistant" or record.get("kind") == "turn"
             if is_turn or "answered" in record or "reserved" in record:
-                held = record.get("reserved") or {}
-                usage = Usage(held.get("tokens", 0), money=held.get("money", 0.0)) if held else used(record)
+                usage = used(record)
                 request = str(record.get("answered") or record.get("request") or "")
                 who = str(record.get("agent") or agent)
                 slot = slots[int(moment // SLOT_S), who, models.get(request) or mind or "by rule"]
