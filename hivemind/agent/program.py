@@ -52,7 +52,7 @@ _MOST_LINE, _MOST_OUTPUT = 8 << 20, 256 << 20
 _UNFINISHED = """You have ended your turn, and the task is not over. Call finish_task with the answer, or fail_task with the \
 reason; if something is missing, say what, with ask_human."""
 _GO_ON = "You were interrupted. Go on."
-_OVER = "The task is over. End your turn now."
+_OVER = "The task is over; result.md (or error.md) is written when you have ended your turn. End it now."
 _RESTS = "The task rests: {reason}. End your turn now; you will be called again when there is news."
 _log = logging.getLogger(__name__)
 
