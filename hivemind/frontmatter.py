@@ -164,8 +164,10 @@ def _refusal(model: type[BaseModel], parsed: Parsed, first: ErrorDetails) -> Use
 
 
 def instead_of(path: Path, model: type[BaseModel], what: str = "keys") -> str:
-    """What to write in place of an unknown key: the nearest that the model knows there, or else all of them."""
+    """Return what to write in place of an unknown key: where it belongs, the nearest that the model knows, or all of these."""
     known = _keys(model, path[:-1])
+    if below := [name for name in known if path[-1] in _keys(model, (*path[:-1], name))]:
+        return f"it stands under {below[0]}:"
     near = difflib.get_close_matches(str(path[-1]), known, n=1)
     return f"did you mean {near[0]!r}?" if near else f"known {what}: {', '.join(known)}"
 

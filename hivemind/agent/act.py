@@ -40,7 +40,7 @@ def act(agent: Agent, turn: Turn) -> None:
     if thought is None:  # a coding agent has made its calls already
         return
     agent.take_lease(turn.focus)
-    results: list[Result] = []
+    results = [*turn.results]
     turn.results = results
     if agent.works_by_rule(turn):
         limit = result_limit(agent.config.max_tokens)

@@ -92,6 +92,8 @@ class Agent:
         self.usages = Usages(mind, budget, hive.count_tokens)
         self.log = AgentLog(folder)
         self.selected: Selected | None = None
+        self.failed_starts = 0
+        """How often in a row its program has ended with an error before it did anything."""
         self.begins: str | None = None
         if (folder / "working-memory.json").exists():
             self.memory.save()  # opened now: what cannot be read is said at the start

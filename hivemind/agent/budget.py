@@ -52,10 +52,12 @@ from hivemind.taskrun.waits import Parking
 from hivemind.tasks import TaskMoved
 from hivemind.tokens import TokenCounter
 
-__all__ = ["Budget", "Settle", "Usages", "open_agents_mind"]
+__all__ = ["Budget", "RunAccount", "Settle", "Usages", "open_agents_mind"]
 
 VERSION = 1
 _AGAIN_S = 30.0
+Held = tuple[str, int, float]
+"""What was reserved: the day (UTC), tokens, money."""
 Settle = Callable[[int, float, datetime], object]
 """Books what a request has used, tokens and money, in the place of what was held for it."""
 _log = logging.getLogger(__name__)
@@ -112,12 +114,15 @@ class SharedAccount:
         with self._known(now) as account:
             self._has_room(account, tokens, money, now)
             self._add(account, tokens, money)
-            return partial(self._settle, (account.day, tokens, money))
+            return partial(self.settle, (account.day, tokens, money))
 
-    def _settle(self, held: tuple[str, int, float], tokens: int, money: float, now: datetime) -> None:
+    def settle(self, held: Held, tokens: int, money: float, now: datetime) -> None:
+        """Book what was used in the place of what was held."""
+        if self._limit.tokens is None and self._limit.money is None:
+            return
         try:
             with self._known(now) as account:
-                if account.day == held[0]:  # else it was the old day's, and went with it
+                if account.day == held[0] or not self._daily:  # else it was the old day's, and went with it
                     account.tokens = max(0, account.tokens - held[1])
                     account.money = max(0.0, account.money - held[2])
                 self._add(account, tokens, money)
@@ -154,7 +159,11 @@ class SharedAccount:
             raise Parking(f"{self._whose} budget of {dearest:g} has no room for another question", until)
 
     def _add(self, account: _Used, tokens: int, money: float) -> None:
-        fields = {"day": account.day, "tokens": account.tokens + tokens, "money": account.money + money}
+        used = (
+            max(0, account.tokens + tokens),
+            max(0.0, account.money + money),
+        )  # a report may take some of the last one back
+        fields = {"day": account.day, "tokens": used[0], "money": used[1]}
         save_record(self._path, "budget", VERSION, fields, durable=self._durable)
 
 
@@ -193,13 +202,8 @@ class Budget:
         What is held counts as used, here and, if the process ends before that, ever after. Raises Parking if a bound would
         be passed, TaskMoved if the task, or the one that it is a part of, is gone, OSError if an account can't be written.
         """
-        accounts = [*self._accounts]
         if work is not None:
             _check_own(work, tokens, money)
-            path = work.root / "account.json"
-            accounts.append(
-                SharedAccount(path, self._task, "the task's", self._lock, durable=self._durable, daily=False)
-            )
         held: list[Settle] = []
 
         def settle(tokens: int, money: float, now: datetime) -> None:
@@ -207,7 +211,7 @@ class Budget:
                 held.pop()(tokens, money, now)
 
         try:
-            for account in accounts:
+            for account in self._accounts_of(work):
                 held.append(account.hold(tokens, money, now))  # noqa: PERF401 - what the first gave is needed if the second raises
         except (Parking, OSError) as error:
             settle(0, 0.0, now)
@@ -215,6 +219,18 @@ class Budget:
                 raise TaskMoved("is gone", where=work.root) from None
             raise
         return settle
+
+    def book(self, tokens: int, money: float, work: TaskRun | None, now: datetime, held: Held = ("", 0, 0.0)) -> None:
+        """Book what was used, whatever the bounds are, in the place of what was `held`; below zero it is taken back."""
+        for account in self._accounts_of(work):
+            account.settle(held, tokens, money, now)
+
+    def _accounts_of(self, work: TaskRun | None) -> list[SharedAccount]:
+        if work is None:
+            return self._accounts
+        path = work.root / "account.json"
+        task = SharedAccount(path, self._task, "the task's", self._lock, durable=self._durable, daily=False)
+        return [*self._accounts, task]
 
 
 def _check_own(work: TaskRun, tokens: int, money: float) -> None:
@@ -255,15 +271,16 @@ def open_agents_mind(config: AgentConfig, hive: HiveConfig, layout: Layout, pati
 
 class Usages:
     """The account of one agent, whose mind is `base`; `total` is what its process has used so far, `request` the last
-    request whose answer is a message."""
+    request whose answer is a message. `estimates` are those in the total that a later report may replace."""
 
     def __init__(self, mind: Mind, budget: Budget, count: TokenCounter) -> None:
-        self.base, self._budget, self._count = mind, budget, count
+        self.base, self.budget, self._count = mind, budget, count
         self.count = lru_cache(_PARTS)(count)
         self._mutex = threading.Lock()
         self._margin = _MARGIN
         self._excess = 1.0
         self.total = Usage()
+        self.estimates: dict[str, Usage] = {}
         self.request: str | None = None
         self.used = Usage()  # of the last answer that is a message
 
@@ -281,49 +298,22 @@ class Usages:
             return replace(thought, usage=self.used)
         counted = sum(self.count(message.text) for message in turn.messages)
         key, used = secrets.token_hex(8), Usage()
-        settle = self._budget.hold(counted, 0.0, work, datetime.now(UTC))
+        settle = self.budget.hold(counted, 0.0, work, datetime.now(UTC))
         try:
-            talk.note(_request(key, turn.cause, getattr(self.base, "name", "mind"), counted, 0.0, talk))
+            talk.note(_request_line(key, turn.cause, getattr(self.base, "name", "mind"), counted, 0.0, talk))
             used = Usage(counted)  # an answer that is lost has cost what was sent
             thought = self.base.think(turn, tools)
             used = replace(thought.usage, tokens_in=thought.usage.tokens_in or counted)
         except MindError as error:
             if isinstance(error, MindUnavailable) and not error.lost:
                 used = Usage()
-            _note_end(talk, {"answered": key, "error": str(error)})
+            _note_end(talk, {"answered": key, "usage": used.as_record(), "error": str(error)})
             raise
         finally:
             settle(used.tokens, used.money, datetime.now(UTC))
             self.total += used
         self.request = key
         return replace(thought, usage=used)
-
-    @contextmanager
-    def booked(
-        self, tokens: int, work: TaskRun | None, talk: Conversation, model: str
-    ) -> Iterator[Callable[[Usage], None]]:
-        """Book the run of a program whose prompt has so many tokens. What is yielded is told what the run has used so far, and
-        raises Parking once a budget is used up, as the beginning does.
-
-        A run of which nothing is told has used its prompt.
-        """
-        key, used = secrets.token_hex(8), Usage()
-        settle = self._budget.hold(tokens, 0.0, work, datetime.now(UTC))
-
-        def book(so_far: Usage) -> None:
-            nonlocal used, settle
-            before, used = used, so_far
-            settle(max(0, used.tokens - before.tokens), max(0.0, used.money - before.money), datetime.now(UTC))
-            settle = self._budget.hold(0, 0.0, work, datetime.now(UTC))
-
-        try:
-            talk.note(_request(key, "turn", model, tokens, 0.0, talk))
-            yield book
-        finally:
-            left, used = (0, used) if used.tokens else (tokens, Usage(tokens))
-            settle(left, 0.0, datetime.now(UTC))
-            self.total += used
-            _note_end(talk, {"answered": key, "usage": used.as_record()})
 
     def close(self) -> None:
         """Let go of the mind's connections, if it has any."""
@@ -341,14 +331,14 @@ class Usages:
             sent, answered = self._sent(counted), math.ceil(asked.max_output * self._excess)
             money = 0.0 if asked.prices is None else asked.prices.of(Usage(sent, answered, written=sent))
             try:
-                settle = self._budget.hold(sent + answered, money, work, datetime.now(UTC))
+                settle = self.budget.hold(sent + answered, money, work, datetime.now(UTC))
             except Parking as parking:
                 if asked.cause in _MESSAGES:
                     raise
                 raise MindUnavailable(parking.reason) from None
             try:
                 if talk is not None:
-                    record = _request(asked.id, asked.cause, asked.model, sent + answered, money, talk)
+                    record = _request_line(asked.id, asked.cause, asked.model, sent + answered, money, talk)
                     talk.note({**record, "sha256": asked.sha256})
             except (HivemindError, OSError):  # not sent, so not used
                 settle(0, 0.0, datetime.now(UTC))
@@ -395,6 +385,81 @@ class Usages:
         return math.ceil(counted * self._margin) + _FRAME
 
 
+class RunAccount:
+    """The account of one run of a coding agent, which stands in the conversation as one request.
+
+    Until the program reports anything its prompt counts, as an estimate. A program whose reports cover its whole session
+    (`usage_of: session`) tells after a kill what the killed run has used: that takes the place of the estimate.
+    """
+
+    def __init__(
+        self,
+        usages: Usages,
+        mind: AgentMind,
+        work: TaskRun | None,
+        talk: Conversation,
+        prompt: str,
+        session: str | None,
+    ) -> None:
+        """Hold the prompt's tokens against the budgets; a `session` is gone on with. Raises Parking, TaskMoved, OSError."""
+        self._usages, self._budget, self._mind, self._work, self._talk = usages, usages.budget, mind, work, talk
+        self._counts_session, self._resumes = mind.profile.usage_of == "session", session is not None
+        self._before = talk.totals.get(session or "", Usage())
+        self._parts: dict[str, Usage] = {}
+        self._reported: Usage | None = None
+        self._key, self._prompt = secrets.token_hex(8), Usage(usages.count(prompt))
+        self._settle = self._budget.hold(self._prompt.tokens, 0.0, work, datetime.now(UTC))
+
+    def begin(self) -> None:
+        """Note that the prompt is about to be sent."""
+        self._talk.note(_request_line(self._key, "turn", self._mind.name, self._prompt.tokens, 0.0, self._talk))
+
+    def report(self, usage: Usage, part: str | None, session: str | None) -> None:
+        """Book what the program says it has used: for a part of its run, for the run, or for its session. Raises Parking once a
+        budget is used up. What is reported after the task's end, or after its claim was lost, is booked all the same."""
+        fields: dict[str, Any] = {}
+        if part is not None:
+            self._parts[part] = usage
+            usage = sum(self._parts.values(), Usage())
+        elif self._counts_session and session is not None:
+            fields = {"session": session, "total": usage.as_record()}
+            begun_anew = usage.tokens_in < self._before.tokens_in or usage.tokens_out < self._before.tokens_out
+            usage = usage if begun_anew else usage - self._before
+        before = self._reported or Usage()
+        if usage.tokens < before.tokens:
+            return
+        if self._reported is None:
+            self._settle(0, 0.0, datetime.now(UTC))
+            self._replace_estimates()
+        self._reported = usage = usage if usage.money or not usage.tokens else priced(usage, self._mind.prices)
+        self._usages.total = self._usages.total + usage - before
+        self._budget.book(usage.tokens - before.tokens, usage.money - before.money, self._work, datetime.now(UTC))
+        _note_end(self._talk, {"answered": self._key, "usage": usage.as_record(), **fields})
+        with suppress(TaskMoved):  # it is over: nothing is left to be bounded
+            self._budget.hold(0, 0.0, self._work, datetime.now(UTC))
+
+    def close(self, *, was_heard: bool) -> None:
+        """End the account. A program that reported nothing has sent its prompt if it was heard, and nothing if it was not."""
+        if self._reported is not None:
+            return
+        used = self._prompt if was_heard else Usage()
+        self._usages.total += used
+        if was_heard and self._counts_session:  # the request stays open until the session's next report
+            self._usages.estimates[self._key] = used
+        else:
+            self._settle(used.tokens, 0.0, datetime.now(UTC))
+            _note_end(self._talk, {"answered": self._key, "usage": used.as_record()})
+
+    def _replace_estimates(self) -> None:
+        """Give back what is held for earlier runs of this session: its report covers them."""
+        for key, request in [*self._talk.unanswered.items()] if self._counts_session and self._resumes else ():
+            if key != self._key and request["model"] == self._mind.name:
+                held = str(request["at"])[:10], request["reserved"]["tokens"], 0.0
+                self._budget.book(0, 0.0, self._work, datetime.now(UTC), held=held)
+                self._usages.total -= self._usages.estimates.pop(key, Usage())
+                _note_end(self._talk, {"answered": key, "usage": {}})
+
+
 def _note_end(talk: Conversation, record: dict[str, Any]) -> None:
     """Note what a request came to; where the task was moved away, or the disk is full, it is booked all the same."""
     try:
@@ -403,8 +468,8 @@ def _note_end(talk: Conversation, record: dict[str, Any]) -> None:
         _log.warning("what a request came to is not in its conversation: %s", error)
 
 
-def _request(key: str, cause: str, model: str, tokens: int, money: float, talk: Conversation) -> dict[str, Any]:
-    """The line of a request that is about to be sent."""
+def _request_line(key: str, cause: str, model: str, tokens: int, money: float, talk: Conversation) -> dict[str, Any]:
+    """Return the line of a request that is about to be sent."""
     return {
         "request": key, "cause": cause, "epoch": None if talk.epoch is None else talk.epoch["epoch"],
         "through": talk.messages[-1].id if talk.messages else None, "model": model,

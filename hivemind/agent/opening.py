@@ -112,7 +112,8 @@ def task_opening(
     )
     by = "the operator" if task.maker == HUMAN else task.maker
     above = " › ".join(run.above)
-    parts = [f"# {task.title}", f"Task `{task.id}`, from {by}.{f' A part of {above}.' if above else ''}", text]
+    due = f", due {task.deadline:%Y-%m-%d %H:%M} UTC" if task.deadline else ""
+    parts = [f"# {task.title}", f"Task `{task.id}`, from {by}{due}.{f' A part of {above}.' if above else ''}", text]
     if task.attachments:
         lines = [f"* {layout.relative(path)}" for path in task.attachments[:_LISTED]]
         left = len(task.attachments) - len(lines)

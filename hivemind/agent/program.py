@@ -20,6 +20,7 @@ from tempfile import TemporaryFile
 from typing import TYPE_CHECKING, Any
 
 from hivemind.agent.act import make_calls
+from hivemind.agent.budget import RunAccount
 from hivemind.agent.build import build
 from hivemind.agent.news import tell_news
 from hivemind.agent.scope import focus_on
@@ -31,9 +32,8 @@ from hivemind.fs.sockets import make_socket_folder, readable, socket_places
 from hivemind.guarded import Guarded
 from hivemind.minds import Action, ChatMessage, MindError, MindUnavailable, Result, Thought, Turn, Usage
 from hivemind.minds.agents import AgentMind, Line, last_line
-from hivemind.minds.meter import priced
 from hivemind.taskrun.conversation import Conversation
-from hivemind.taskrun.waits import Parking
+from hivemind.taskrun.waits import Parking, ProgramAtWork
 from hivemind.tasks import TaskMoved
 from hivemind.tools.excerpt import LONGEST, shortened
 from hivemind.tools.tool import for_mind
@@ -46,12 +46,13 @@ __all__ = ["run_program"]
 _GRACE_S = 30.0  # for a program to end by itself once nothing is left for it to do
 _LOOK_S = 1.0  # bounds how late is noticed that its task was cancelled
 _CALL_S = 10.0  # in which a call that has begun to arrive must be there
+_MOST_STARTS = 3  # in a row, of a program that ends before it has begun
 _CHUNK = 1 << 16
 _MOST_LINE, _MOST_OUTPUT = 8 << 20, 256 << 20
 _UNFINISHED = """You have ended your turn, and the task is not over. Call finish_task with the answer, or fail_task with the \
 reason; if something is missing, say what, with ask_human."""
 _GO_ON = "You were interrupted. Go on."
-_OVER = "The task is over. End your turn now."
+_OVER = "The task is over; result.md (or error.md) is written when you have ended your turn. End it now."
 _RESTS = "The task rests: {reason}. End your turn now; you will be called again when there is news."
 _log = logging.getLogger(__name__)
 
@@ -79,7 +80,7 @@ def run_program(agent: Agent, turn: Turn, mind: AgentMind) -> None:
 
 
 class _Run:
-    """One run of the program. `session` is the one that it goes on with; `heard` says that it has printed something."""
+    """One run of the program. `session` is the one that it goes on with; `heard` says that it has said or done something."""
 
     def __init__(self, agent: Agent, turn: Turn, talk: Conversation, mind: AgentMind) -> None:
         self._agent, self._turn, self._talk, self._mind = agent, turn, talk, mind
@@ -92,9 +93,6 @@ class _Run:
         self._begun: dict[str, Line] = {}
         self._pieces: list[str] = []
         self._problem = ""
-        self._parts: dict[str, Usage] = {}
-        self._used = Usage()
-        self._before = talk.totals.get(self.session or "", Usage())
         self._parking: Parking | None = None
         self._ends_at: float | None = None
         self._at = turn.began  # when it was at work last, as far as its conversation counts the time
@@ -107,11 +105,14 @@ class _Run:
         prompt = "\n\n".join(map(self._told, told)) or _GO_ON
         asked = any((one.news or {}).get("cause") == "unfinished" for one in told)
         make_folder(self._folder, durable=False)
-        with (
-            agent.usages.booked(agent.usages.count(prompt), self._work, self._talk, self._mind.name) as self._book,
-            agent.pulse.busy(config.timeout_s + 2 * _GRACE_S),
-            ExitStack() as stack,
-        ):
+        self._account = RunAccount(agent.usages, self._mind, self._work, self._talk, prompt, self.session)
+        with ExitStack() as stack:
+            stack.callback(lambda: self._account.close(was_heard=self.heard))
+            self._account.begin()
+            stack.enter_context(agent.pulse.busy(config.timeout_s + 2 * _GRACE_S))
+            if self._work is not None:
+                self._work.program_at_work = True
+                stack.callback(setattr, self._work, "program_at_work", False)
             listener, attached = self._listen(stack)
             errors = stack.enter_context(TemporaryFile())
             program = self._mind.start(prompt, self._folder, self._place(), attached, errors, session=self.session)
@@ -185,14 +186,20 @@ class _Run:
     def _conclude(self, status: int, error: str, *, asked: bool) -> None:
         """What the run came to."""
         agent, name, work = self._agent, self._mind.name, self._work
-        if self._parking is not None:
+        if isinstance(self._parking, ProgramAtWork):  # now that all is counted which the program has used
+            self._turn.thought, self._turn.taken_up = Thought(actions=tuple(self._talk.pending)), True
+        elif self._parking is not None:
             self._turn.parking = self._parking
         elif self._why is not None:
             raise MindError(f"{name} was ended: {self._why}")
         elif self._is_over:
             return
         elif status != 0:
-            raise MindUnavailable(f"{name} ended with status {status}: {self._problem or error}")
+            reason = f"{name} ended with status {status}: {self._problem or error}"
+            agent.failed_starts = 0 if self.heard else agent.failed_starts + 1
+            if agent.failed_starts < _MOST_STARTS or work is None:
+                raise MindUnavailable(reason)
+            agent.ask_person(self._turn, f"{reason}. It has ended {agent.failed_starts} times before it did anything.")
         elif work is not None and not asked:
             self._talk.tell(_UNFINISHED, cause="unfinished")
         elif work is not None:
@@ -221,7 +228,7 @@ class _Run:
 
     def _take(self, line: Line) -> None:
         if line.session is not None:
-            self.session = line.session
+            self.session, self._agent.failed_starts = line.session, 0
         if line.piece is not None:
             self.heard = True
             self._pieces.append(line.piece)
@@ -235,7 +242,7 @@ class _Run:
         if line.result is not None and (begun := self._begun.pop(line.id or "", None)) is not None:
             self._did(begun, line)
         if line.usage is not None:
-            self._use(line.usage, line.part)
+            self._report(line.usage, line.part)
         if line.approval is not None:
             self._end(
                 f"it waits for an approval ({line.approval[:200]}), and nobody is there: see sandbox in its file", 0.0
@@ -277,8 +284,9 @@ class _Run:
 
     @property
     def _is_over(self) -> bool:
-        """Whether the task has ended or was handed over: what the program still says is no part of it."""
-        return self._work is not None and (self._work.ended or self._work.handed)
+        """Whether the task has ended, is about to, or was handed over: what the program still says is no part of it."""
+        work = self._work
+        return work is not None and (work.ended or work.handed is not None or isinstance(self._parking, ProgramAtWork))
 
     @property
     def _step_id(self) -> str | None:
@@ -288,21 +296,14 @@ class _Run:
         if self._talk.turns >= self._agent.max_turns:
             self._end(None, 0.0)  # a person is asked, as of any mind that takes too long (tidy)
 
-    def _use(self, usage: Usage, part: str | None) -> None:
-        """Book what it has used: of a part of the run, or of the whole; some programs count on from the session's last run."""
-        if part is not None:
-            self._parts[part] = usage
-            usage = sum(self._parts.values(), Usage())
-        elif self._mind.profile.usage_of == "session" and self.session is not None:
-            self._talk.note({"session": self.session, "total": usage.as_record()}, durable=False)
-            usage = _less(usage, self._before)
-        if usage.tokens >= self._used.tokens:
-            self._used = usage if usage.money or not usage.tokens else priced(usage, self._mind.prices)
+    def _report(self, usage: Usage, part: str | None) -> None:
         try:
-            self._book(self._used)
+            self._account.report(usage, part, self.session)
         except Parking as parking:
-            self._parking = parking
+            if self._parking is None:
+                self._parking = parking
             self._end(None)
+        self._agent.tell_status(self._turn)
 
     # its calls of the hive's tools
 
@@ -354,7 +355,7 @@ class _Run:
         }
 
     def _farewell(self, result: Result | None = None) -> str:
-        told = _OVER if self._parking is None else _RESTS.format(reason=self._parking.reason)
+        told = _OVER if self._is_over or self._parking is None else _RESTS.format(reason=self._parking.reason)
         return told if result is None else f"{result.text}\n\n{told}"
 
     def _make(self, call: Action) -> Result | None:
@@ -400,16 +401,6 @@ def _session_of(talk: Conversation, mind: AgentMind) -> str | None:
         if told.get("agent") == mind.config.agent and told.get("session"):
             return str(told["session"])
     return None
-
-
-def _less(usage: Usage, before: Usage) -> Usage:
-    """What was used since; all of it where the count has begun anew."""
-    if usage.tokens_in < before.tokens_in or usage.tokens_out < before.tokens_out:
-        return usage
-    return Usage(
-        usage.tokens_in - before.tokens_in, usage.tokens_out - before.tokens_out, max(0.0, usage.money - before.money),
-        cached=max(0, usage.cached - before.cached), written=max(0, usage.written - before.written),
-    )  # fmt: skip
 
 
 def _unheard(talk: Conversation) -> list[ChatMessage]:

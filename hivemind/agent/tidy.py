@@ -33,8 +33,8 @@ def tidy(agent: Agent, turn: Turn) -> None:
                 _go_on(agent, turn)
         elif focus.message is not None and turn.problem is None and turn.parking is None:
             agent.memory.keep_message(focus.message)
-    is_cut = turn.thought is not None and turn.thought.cut
-    if turn.problem is None and turn.parking is None and not turn.results and focus.work is not None and not is_cut:
+    goes_on = agent.program is not None or (turn.thought is not None and turn.thought.cut)
+    if turn.problem is None and turn.parking is None and not turn.results and focus.work is not None and not goes_on:
         turn.problem = "its mind sees nothing to do"
     agent.scheduler.after(turn)
     if focus.message is not None:

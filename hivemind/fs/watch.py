@@ -4,6 +4,7 @@ never the truth."""
 from __future__ import annotations
 
 import ctypes
+import logging
 import os
 import select
 import struct
@@ -36,6 +37,7 @@ _IN_ONLYDIR = 0x01000000
 # A delivery by link() shows as a creation, by rename() as a move-in, a hand-written file as a close after writing.
 _MASK = _IN_CLOSE_WRITE | _IN_MOVED_TO | _IN_CREATE | _IN_DELETE_SELF | _IN_MOVE_SELF | _IN_ONLYDIR
 _HEAD = struct.Struct("iIII")
+_log = logging.getLogger(__name__)
 _BUFFER = 256 * 1024
 
 
@@ -84,6 +86,13 @@ class Inotify:
     def remove(self, watch: int) -> None:
         """End a watch. One that the kernel has ended already is no error."""
         self._libc.inotify_rm_watch(self.fd, watch)
+
+    def has_room(self) -> bool:
+        """Whether this user gets one more watch: watchdog leaves out, without a word, folders for which there is none."""
+        with suppress(OSError):
+            self.remove(self.add("/"))
+            return True
+        return False
 
     def read(self) -> Iterator[Event]:
         """The events that lie ready; ends when there are no more. Names are not decoded: nobody needs them."""
@@ -164,18 +173,29 @@ class TreeWatcher:
         return self._observer.schedule(Relay(), os.fspath(tree), recursive=True, event_filter=wanted)
 
     def check(self) -> None:
-        """Watch anew each tree that was replaced, or has come into being, since it was last looked at."""
+        """Watch anew each tree that was replaced, or has come into being, since it was last looked at. One that cannot be
+        looked at or watched now is tried again at the next check."""
         for tree, (watch, inode) in list(self._roots.items()):
             try:
                 found = os.stat(tree).st_ino
-            except FileNotFoundError:
+            except OSError:
                 found = 0
             if found == inode:
                 continue
             if watch is not None:
                 self._observer.unschedule(watch)
-            self._add(tree)
+            self._roots[tree] = (None, 0)
+            with suppress(OSError):
+                self._add(tree)
             self._on_change(tree)
+
+    def polling(self) -> TreeWatcher:
+        """End this watcher; returns one for the same trees that looks for itself. Each is called once: it may have changed."""
+        self.close()
+        watcher = TreeWatcher(self._roots, self._on_change, every_s=_TREE_S)
+        for tree in self._roots:
+            self._on_change(tree)
+        return watcher
 
     def close(self) -> None:
         """End watchdog's threads. A second call does nothing."""
@@ -258,7 +278,7 @@ class Watcher:
 
     def _run(self) -> None:
         wait, interval_s = (self._closing.wait, _POLL_S) if self._inotify is None else (self._inotify.wait, _SEARCH_S)
-        check_due = time.monotonic() + _CHECK_S
+        check_due = time.monotonic()
         while not self._closing.is_set():
             changed, began = self._told(), time.monotonic()
             changed += self._looked_at()
@@ -329,6 +349,12 @@ class Watcher:
                 if not same:
                     self._lose(watch)
         if self._trees is not None:
+            if self.reason is None and self._inotify is not None and not self._inotify.has_room():
+                self.reason = (
+                    "trees are polled: no inotify watch is left, sysctl fs.inotify.max_user_watches raises the limit"
+                )
+                _log.warning("%s", self.reason)
+                self._trees = self._trees.polling()
             self._trees.check()
 
 

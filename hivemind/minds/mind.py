@@ -110,6 +110,10 @@ class Usage:
     def __add__(self, other: Usage) -> Usage:
         return Usage(*(mine + more for mine, more in zip(astuple(self), astuple(other), strict=True)))
 
+    def __sub__(self, other: Usage) -> Usage:
+        """Return what was used beyond the other."""
+        return Usage(*(max(whole - part, 0) for whole, part in zip(astuple(self), astuple(other), strict=True)))
+
     def as_record(self) -> dict[str, Any]:
         """Its fields, without those that are 0."""
         return {name: value for name, value in asdict(self).items() if value}

@@ -66,6 +66,7 @@ class Conversation:
         self.files: dict[str, str | None] = {}
         """The files that it has shown, with their digests as the mind knows them; None: that it is gone."""
         self.totals: dict[str, Usage] = {}  # what programs have used in their sessions
+        self.unanswered: dict[str, Mapping[str, Any]] = {}  # requests of which nothing is known yet
         self.letters: set[str] = set()  # that stand in it, by Message-ID
         self._number = self._epochs = 0
         self._calls: set[str] = set()
@@ -84,9 +85,13 @@ class Conversation:
                     self._hear(ChatMessage.of(one))
             elif "role" in record:
                 self._hear(ChatMessage.of(record))
+                self.unanswered.pop(str(record.get("request")), None)
+            elif "reserved" in record:
+                self.unanswered[str(record["request"])] = record
             elif "files" in record:
                 self.files |= {str(name): digest for name, digest in record["files"].items()}
-            elif "session" in record:
+            self.unanswered.pop(str(record.get("answered")), None)
+            if "session" in record:
                 self.totals[str(record["session"])] = Usage(**record["total"])
 
     def _hear(self, message: ChatMessage) -> None:
@@ -252,7 +257,9 @@ def open_thread(layout: Layout, agent: str, about: str, *, durable: bool) -> Log
 
 
 def used(record: Mapping[str, Any]) -> Usage:
-    """The usage on a line, none if it has none."""
+    """Return the usage on a line, none if it has none; of a request under way it is what is reserved."""
+    if "reserved" in record and "answered" not in record:
+        return Usage(record["reserved"]["tokens"], money=record["reserved"].get("money", 0.0))
     told = record.get("usage") or {}
     return Usage(**told) if isinstance(told, Mapping) else Usage()
 

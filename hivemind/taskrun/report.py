@@ -17,6 +17,7 @@ from hivemind.boundary import boundary
 from hivemind.errors import HivemindError, UserError
 from hivemind.frozen import frozen
 from hivemind.minds import Usage
+from hivemind.taskrun.conversation import used
 from hivemind.taskrun.review import Citation, Review
 
 __all__ = ["Account", "Finding", "Spent", "compose", "printed"]
@@ -78,14 +79,15 @@ class Spent:
 class Account:
     """What a task has used so far, booked line by line of its conversation: so no turn reads the whole of it again.
 
-    A request to a language model stands there twice: what it may use up at most, before it is sent, and what it did. One
-    whose end is missing (the process was killed meanwhile) has used up what it might. May be used by several threads.
+    A request stands there before it is sent, with what it may use up at most, and again with what it did use: a program's run
+    each time that it reports, and its last report counts. A request whose end is missing (the process was killed meanwhile)
+    has used up what it might. May be used by several threads.
     """
 
     def __init__(self, records: Iterable[Mapping[str, Any]] = ()) -> None:
         self._mutex = threading.Lock()
         self._cycles, self._used = 0, Usage()
-        self._open: dict[str, Usage] = {}
+        self._requests: dict[str, Usage] = {}  # whose answer is no message, or is not there yet
         self._seconds = 0.0
         for record in records:
             self.book(record)
@@ -93,20 +95,19 @@ class Account:
     def book(self, record: Mapping[str, Any]) -> None:
         """Take a line of the conversation in; answers and requests count. What people have made of it counts as nothing."""
         with self._mutex, suppress(HivemindError), boundary("line of a conversation"):
-            if "request" in record and "reserved" in record:
-                held = record["reserved"]
-                self._open[str(record["request"])] = Usage(held.get("tokens", 0), money=held.get("money", 0.0))
-            elif "answered" in record or record.get("role") == "assistant":
-                self._open.pop(str(record.get("answered") or record.get("request")), None)
-                self._cycles += record.get("role") == "assistant"
-                self._used += Usage(**(record.get("usage") or {}))
+            if "reserved" in record or "answered" in record:
+                self._requests[str(record.get("answered") or record["request"])] = used(record)
+            elif record.get("role") == "assistant":
+                self._requests.pop(str(record.get("request")), None)
+                self._cycles += 1
+                self._used += used(record)
             if record.get("role") in ("assistant", "tool"):
                 self._seconds += record.get("seconds", 0.0)
 
     def spent(self) -> Spent:
         """Cycles and their seconds, tokens and money, those of requests under way as they may come to."""
         with self._mutex:
-            used = sum(self._open.values(), self._used)
+            used = sum(self._requests.values(), self._used)
             return Spent(self._cycles, used.tokens, used.money, self._seconds, used.unpriced, used.cached)
 
 

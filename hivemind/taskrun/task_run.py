@@ -27,10 +27,10 @@ from hivemind.taskrun.planned_step import PlannedStep
 from hivemind.taskrun.report import Account, Finding, Spent, compose, printed
 from hivemind.taskrun.review import Citation, Review
 from hivemind.taskrun.trail import Trail
-from hivemind.taskrun.waits import Parking, StepWaits, TaskWait, has_come
+from hivemind.taskrun.waits import Parking, ProgramAtWork, StepWaits, TaskWait, has_come
 from hivemind.taskrun.worktree import Worktrees
-from hivemind.tasks import FILES, Said, Task, TaskStep
-from hivemind.tasks.folder import ATTEMPTS, open_log
+from hivemind.tasks import FILES, Said, Task, TaskMoved, TaskStep
+from hivemind.tasks.folder import ATTEMPTS, ended_place, open_log
 
 __all__ = ["TaskRun"]
 
@@ -51,6 +51,8 @@ class TaskRun:
         self.task = replace(task, kept=self._kept)
         self.agent = agent
         self.lease: StepLease | None = None
+        self.program_at_work = False
+        """While it is, the task does not end: ProgramAtWork is raised instead."""
         self.trail = Trail(hive, task, agent, self.shown)
         self.waits = StepWaits(self._kept.get("waits"), partial(self.keep, "waits"))
         self.review = Review.of(self._kept.get("review"))
@@ -84,13 +86,20 @@ class TaskRun:
         return Conversation(records, self._write, self.agent)
 
     def _write(self, records: Sequence[Mapping[str, Any]], durable: bool) -> None:
-        """Append lines to messages.jsonl, wherever the task lies by now. Raises TaskMoved if the claim is over."""
+        """Append lines to messages.jsonl, wherever the task lies by now. Raises TaskMoved if the claim is over; what was used
+        is booked all the same with a task that another hand has ended."""
         if self.ended:
             open_log(self._folder, durable=False).append(*records, apart=True)
         else:
             if durable:  # what a mind is told of its cards is on the disk before it rests on that
                 self.trail.sync()
-            self._hive.tasks.log(self.task, *records, durable=durable)
+            try:
+                self._hive.tasks.log(self.task, *records, durable=durable)
+            except TaskMoved:
+                folder = ended_place(self._hive.layout, self.task.id)
+                if folder is None or any("answered" not in one for one in records):
+                    raise
+                open_log(folder, durable=False).append(*records, apart=True)
         for record in records:
             self._account.book(record)
 
@@ -498,6 +507,8 @@ class TaskRun:
             self._hive.steps.check_end(self.task.id, agent_id=self.agent)
         except StepLeaseHeld as held:
             raise Parking(f"{held.lease.step_id} is leased by {held.lease.holder_agent_id}", again_s=_AGAIN_S) from None
+        if self.program_at_work:
+            raise ProgramAtWork
 
     def _save_what_there_is(self) -> None:
         """The graph for who looks into the failed task; a task whose very graph is the trouble must fail all the same."""

@@ -55,6 +55,13 @@ class Parking(HivemindError):  # no error: the way out of a tool when there is n
         self.asks = asks
 
 
+class ProgramAtWork(Parking):
+    """Raised by what would end a task whose program is running: that ends its turn first, so that all it reports is counted."""
+
+    def __init__(self) -> None:
+        super().__init__("its program ends its turn")
+
+
 def until_there_is_room() -> Parking:
     """What a full disk is, whatever it met: a pause that grows, and no try of anything."""
     return Parking(DISK_FULL, again_s=_ROOM_AGAIN_S)

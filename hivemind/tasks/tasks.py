@@ -229,7 +229,8 @@ class Tasks(Adding, ClaimedTasks, Listing):
     # dividing
 
     def is_open(self, task_id: str) -> bool:
-        """Whether a task is neither over nor gone: a few stats. Raises UserError for what is no id."""
+        """Check that a task which was claimed once is neither over nor gone, by a few stats. A drop that nobody has claimed yet
+        is not open. Raises UserError for what is no id."""
         return is_open(self.layout, check_name(task_id, "task id"))
 
     # ending

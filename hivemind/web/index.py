@@ -24,6 +24,7 @@ from hivemind.fs import Log, time_tells
 from hivemind.fs.database import DerivedDatabase, Schema, Sql, select_among
 from hivemind.hive import Hive
 from hivemind.layout import archived_places
+from hivemind.minds import Usage
 from hivemind.presence.agent_log import AgentLog
 from hivemind.taskrun.conversation import used
 from hivemind.tasks import TaskState
@@ -340,9 +341,11 @@ def _add(sql: Sql, task: str, slots: Mapping[Any, Used]) -> None:
 
 
 def _usage(records: Iterator[Mapping[str, Any]], agent: str) -> dict[Any, Used]:
-    """What a log says was used, by slot, agent and model."""
+    """Return what a log says was used, by slot, agent and model: of a request the last line counts, and what is reserved for it
+    until there is one."""
     slots: dict[Any, Used] = defaultdict(Used)
     models: dict[str, str] = {}
+    booked: dict[str, tuple[Used, Usage]] = {}
     mind = ""
     for record in records:
         with suppress(HivemindError), boundary("record"):
@@ -350,13 +353,19 @@ def _usage(records: Iterator[Mapping[str, Any]], agent: str) -> dict[Any, Used]:
             moment = datetime.fromisoformat(at).timestamp() if isinstance(at, str) else float(at or 0)
             if "opening" in record:
                 mind = record["mind"] if isinstance(record.get("mind"), str) else ""
+                agent = str(record.get("agent") or agent)
             if "reserved" in record:
                 models[str(record["request"])] = str(record.get("model") or "")
             is_turn = record.get("role") == "assistant" or record.get("kind") == "turn"
-            if is_turn or "answered" in record:
-                one = used(record)
+            if is_turn or "answered" in record or "reserved" in record:
+                usage = used(record)
                 request = str(record.get("answered") or record.get("request") or "")
                 who = str(record.get("agent") or agent)
                 slot = slots[int(moment // SLOT_S), who, models.get(request) or mind or "by rule"]
-                slot.add(Used(one.tokens, one.money, one.unpriced, int(is_turn)))
-    return slots
+                slot.add(Used(usage.tokens, usage.money, usage.unpriced, int(is_turn)))
+                if request in booked:
+                    before, replaced = booked[request]
+                    before.add(Used(-replaced.tokens, -replaced.money, -replaced.unpriced))
+                if request:
+                    booked[request] = slot, usage
+    return {key: slot for key, slot in slots.items() if slot != Used()}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import logging
+import re
 import socket
 import sys
 from concurrent.futures import ThreadPoolExecutor
@@ -12,11 +13,16 @@ from pathlib import Path
 import pytest
 
 from hivemind.agent.agent import Agent
+from hivemind.agent.budget import RunAccount
 from hivemind.cli.main import main
 from hivemind.errors import UserError
 from hivemind.masking import keep_secrets
-from hivemind.minds import MindUnavailable, open_mind
-from hivemind.taskrun.conversation import used
+from hivemind.minds import MindUnavailable, Usage, open_mind
+from hivemind.minds.agents import Profile
+from hivemind.swarm.overview import agents_now
+from hivemind.taskrun.report import Account
+from hivemind.taskrun.transcript import Transcript
+from hivemind.web.index import Index, Used
 from tests.agent.conftest import Crew, until_idle
 from tests.messages import lines_of
 from tests.waiting import until
@@ -122,6 +128,131 @@ def test_a_task_may_end_with_the_programs_last_words(coder: Crew):
     assert "It is a boat." in (task(coder) / "result.md").read_text()
 
 
+def numbers(crew: Crew, agent: Agent) -> dict[str, int]:
+    """The tokens that a task has used, wherever they are shown or counted; the agent has done nothing else."""
+    lines, index = lines_of(task(crew)), Index(crew.root)
+    while not index.sync(1):
+        pass
+    counts = {
+        "task show": Account(lines).spent().tokens,
+        "transcript": sum(one.usage.tokens for one in Transcript(lines).entries),
+        "status": agents_now(agent.hive)[0].tokens,
+        "page": index.spent_on(["t"]).get("t", Used()).tokens,
+        "page, by agent": sum(one.tokens for (_, name), one in index.used_by("agent", 0).items() if name == "ada"),
+        "task's account": json.loads((task(crew) / "account.json").read_text())["tokens"],
+        "day's account": json.loads((crew.root / ".hive/budget.json").read_text())["tokens"],
+    }
+    if (task(crew) / "result.md").exists():
+        [said] = re.findall(r"([\d,]+) tokens", (task(crew) / "result.md").read_text().replace(" tokens at an", ""))
+        counts["result.md"] = int(said.replace(",", ""))
+    return counts
+
+
+def test_what_a_program_reports_after_finish_task_is_counted_everywhere(coder: Crew):
+    """It ends its turn by itself, and then the task ends: its result says what all of it has cost."""
+    coder.drop(f"x\n{FINISH}\n!say Done.\n")
+    agent = coder.start()
+    until_idle(agent)
+    assert set(numbers(coder, agent).values()) == {110}
+    assert (home(coder) / "s1").read_text() == "[]", "it was not ended"
+    texts = [one["text"] for one in lines_of(task(coder)) if one.get("role") == "assistant"]
+    assert "Done." not in texts
+
+
+def test_a_task_whose_program_was_killed_after_finish_task_ends_once(coder: Crew):
+    coder.drop(f"x\n{FINISH}\n!die\n")
+    agent = coder.start()
+    until_idle(agent)
+    assert [call["tool"] for one in lines_of(task(coder)) for call in one.get("calls", ())] == ["finish_task"]
+    assert "It is done." in (task(coder) / "result.md").read_text()
+    assert len(prompts(coder)) == 1
+    [estimate] = set(numbers(coder, agent).values())
+    assert estimate > 110, "its prompt was sent, and nothing was reported"
+
+
+@pytest.mark.parametrize("victim", ["program", "agent"])
+def test_what_a_session_reports_takes_the_place_of_the_estimate_for_a_killed_run(coder: Crew, victim: str):
+    profile = coder.root / "agents" / "profiles" / "fake.yaml"
+    profile.write_text(f"{PROFILE}usage_of: session\n")
+    coder.drop(f"x\n!say Half of it.\n!{'die' if victim == 'program' else 'hang'}\n{FINISH}\n")
+    agent = coder.start()
+    if victim == "agent":
+
+        def stop() -> None:
+            until((home(coder) / "prompts").exists)
+            until(lambda: '"text":"Half of it."' in (task(coder) / "messages.jsonl").read_text())
+            agent.stop()
+
+        with ThreadPoolExecutor() as pool:
+            stopping = pool.submit(stop)
+            agent.cycle()
+            stopping.result()
+        coder.end(agent)
+    else:
+        until_idle(agent)
+    if victim == "program":
+        [estimate] = set(numbers(coder, agent).values())
+        assert estimate > 110
+        agent.hive.tasks.say("t", "And now?")
+    else:
+        agent = coder.start()
+    until_idle(agent)
+    assert [session for session, _ in prompts(coder)] == ["s1", "s1"]
+    assert set(numbers(coder, agent).values()) == {110}
+
+
+def test_what_is_reported_once_the_task_was_cancelled_is_booked_with_it(coder: Crew):
+    coder.drop("x\n")
+    agent = coder.start()
+    work = agent.scheduler.holding.claim()
+    assert work is not None
+    assert agent.program is not None
+    account = RunAccount(agent.usages, agent.program, work, work.conversation, "a prompt", None)
+    account.begin()
+    agent.hive.tasks.cancel("t")
+    account.report(Usage(60, 6), None, None)
+    account.report(Usage(100, 10), None, None)
+    account.close(was_heard=True)
+    assert Account(lines_of(task(coder))).spent().tokens == 110
+    assert json.loads((coder.root / ".hive/budget.json").read_text())["tokens"] == 110
+
+
+def test_a_program_that_ends_at_once_costs_nothing_and_is_started_three_times(coder: Crew):
+    coder.agent_file("mind: {agent: fake, args: [no-such-session]}\n")
+    coder.drop("x\n")
+    agent = coder.start()
+    until_idle(agent)
+    for text in ("Try again.", "And again."):
+        agent.hive.tasks.say("t", text)
+        until_idle(agent)
+    parked = agent.hive.tasks.get("t").parked
+    assert parked is not None
+    assert "no session no-such-session. It has ended 3 times before it did anything" in parked.reason
+    assert set(numbers(coder, agent).values()) == {0}
+    starts = len([one for one in lines_of(task(coder)) if "reserved" in one])
+    until_idle(agent)
+    assert starts == 3
+    answer(agent, "It is mended, I think.")
+    until_idle(agent)
+    for _ in range(3):
+        agent.hive.tasks.say("t", "And now?")
+        until_idle(agent)
+    assert task(coder).parent.name == "active", "an answer has it started once more, and fails no task"
+
+
+def test_what_claude_code_reports_has_the_agents_that_it_has_started_itself():
+    spent = {"inputTokens": 180, "outputTokens": 40, "cacheReadInputTokens": 160, "cacheCreationInputTokens": 20}
+    models = {"large": spent, "small": {"inputTokens": 30, "outputTokens": 5}}
+    line = {
+        "type": "result",
+        "usage": {"input_tokens": 60, "output_tokens": 20},
+        "modelUsage": models,
+        "total_cost_usd": 0.5,
+    }
+    [read] = Profile.load("claude").read(json.dumps(line))
+    assert read.usage == Usage(390, 45, 0.5, cached=160, written=20)
+
+
 def test_what_a_program_counts_from_run_to_run_is_booked_once(coder: Crew):
     profile = coder.root / "agents" / "profiles" / "fake.yaml"
     profile.write_text(f"{PROFILE}usage_of: session\n")
@@ -129,8 +260,7 @@ def test_what_a_program_counts_from_run_to_run_is_booked_once(coder: Crew):
     agent = coder.start()
     until_idle(agent)
     assert len(prompts(coder)) == 2
-    assert agent.usages.total.tokens == 110
-    assert sum(used(line).tokens for line in lines_of(task(coder))) == 110
+    assert set(numbers(coder, agent).values()) == {110}
 
 
 @pytest.mark.parametrize(

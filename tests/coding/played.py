@@ -198,7 +198,10 @@ def _messages(played: Played, body: dict[str, Any], path: str) -> list[str] | di
         else {"type": "text_delta", "text": text}
     )
     events = [
-        {"type": "message_start", "message": {**whole, "content": [], "stop_reason": None}},
+        {
+            "type": "message_start",
+            "message": {**whole, "content": [], "stop_reason": None, "usage": {**usage, "output_tokens": 1}},
+        },
         {"type": "content_block_start", "index": 0, "content_block": empty},
         {"type": "content_block_delta", "index": 0, "delta": delta},
         {"type": "content_block_stop", "index": 0},

@@ -176,11 +176,27 @@ def done(swarm: Swarm, server: Played, root: Path) -> None:
     assert not list((swarm.root / "tasks" / "failed").iterdir())
 
 
-def test_a_dropped_task_is_read_edited_tested_divided_and_finished(hive: tuple[Swarm, Played, Path]):
+def counted(swarm: Swarm, server: Played, program: str) -> None:
+    """Every request is counted, those after finish_task too, and each task's number is one wherever it is shown. (OpenCode and
+    Gemini CLI make requests of their own that they do not report.)"""
+    [helped] = (path.name for path in (swarm.root / "tasks" / "done").glob("job.*"))
+    spent = {}
+    for task, agent in (("job", "lead"), (helped, "helper")):
+        used = json.loads(swarm.run("task", "show", task, "--json"))["used"]
+        status = json.loads((swarm.root / ".hive" / "agents" / agent / "status.json").read_text())
+        assert f", {used['tokens']:,} tokens" in swarm.result(task)
+        assert status["tokens"] == used["tokens"]
+        spent[task] = used["tokens"]
+    if program in ("claude", "codex"):
+        assert sum(spent.values()) == 110 * len(server.requests)
+
+
+def test_a_dropped_task_is_read_edited_tested_divided_and_finished(hive: tuple[Swarm, Played, Path], program: str):
     swarm, server, root = hive
     swarm.drop("job.md", "---\nrole: lead\n---\nLet app.py say three.\n")
     swarm.run("up", "--until-idle", **environment(server.root))
     done(swarm, server, root)
+    counted(swarm, server, program)
 
 
 @pytest.mark.parametrize("victim", ["program", "agent", "supervisor"])

@@ -3,6 +3,8 @@ from __future__ import annotations
 import os
 import resource
 import shutil
+import subprocess
+import sys
 import threading
 import time
 from collections.abc import Callable
@@ -255,6 +257,51 @@ def test_without_an_inotify_instance_it_polls_and_says_why(tmp_path: Path, seen:
     (tmp_path / "file").write_text("x")
     seen.wait_for(tmp_path)
     watcher.close()
+
+
+def test_a_tree_that_cannot_be_looked_at_for_a_while_is_watched_again(tmp_path: Path, seen: Seen) -> None:
+    """Its path leads through a link that points at itself for a moment: that is ELOOP, and no missing file."""
+    (tmp_path / "disk" / "tree").mkdir(parents=True)
+    (tmp_path / "link").symlink_to("disk")
+    tree = tmp_path / "link" / "tree"
+    watcher = TreeWatcher([tree], seen)
+    (tmp_path / "link").unlink()
+    (tmp_path / "link").symlink_to("link")
+    watcher.check()
+    (tmp_path / "link").unlink()
+    (tmp_path / "link").symlink_to("disk")
+    watcher.check()
+    seen.forget()
+    (tree / "new.md").write_text("x")
+    seen.wait_for(tree / "new.md")
+    watcher.close()
+
+
+_FEW_WATCHES = """
+import sys, threading
+from pathlib import Path
+from hivemind.fs import open_watcher
+Path("/proc/sys/user/max_inotify_watches").write_text("4")
+tree = Path(sys.argv[1])
+new = tree / "7" / "new.md"
+told = {tree: threading.Event(), new: threading.Event()}
+for number in range(8): Path(tree, str(number)).mkdir()
+watcher = open_watcher("inotify", [], [tree], lambda path: path in told and told[path].set())
+told[tree].wait(20)  # it polls from now on
+new.write_text("x")
+print(told[new].wait(20), watcher.reason)
+watcher.close()
+"""
+
+
+def test_a_tree_with_more_folders_than_may_be_watched_is_polled_and_that_is_said(tmp_path: Path) -> None:
+    """In a user namespace of its own, whose limit is its own."""
+    command = ["unshare", "--user", "--map-root-user", sys.executable, "-c", _FEW_WATCHES, str(tmp_path)]
+    ran = subprocess.run(command, capture_output=True, text=True, timeout=60)
+    if "unshare" in ran.stderr:
+        pytest.skip("no user namespace is to be had here")
+    assert ran.stdout.startswith("True trees are polled: no inotify watch is left"), ran.stderr
+    assert "max_user_watches" in ran.stderr
 
 
 def test_an_unknown_way_of_watching_is_refused(tmp_path: Path, seen: Seen) -> None:

@@ -143,3 +143,9 @@ def test_durations_are_read(written: object, seconds: float):
 def test_what_is_no_duration_is_refused(written: object):
     with pytest.raises(ValueError, match="is no duration"):
         parse_duration(written)
+
+
+def test_a_key_that_belongs_under_another_is_said_to():
+    with pytest.raises(TaskProblem, match="unknown key 'run'") as refused:
+        read_text(b"---\nrun: true\n---\nx\n", "t.md")
+    assert refused.value.mend == "it stands under steps:"

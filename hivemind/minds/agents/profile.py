@@ -229,11 +229,12 @@ def _at(told: Any, path: str | None) -> Any:
         return None
     if path.startswith("="):
         return path[1:]
-    for part in path.split("."):
-        if not isinstance(told, dict):
-            return None
-        told = told.get(part)
-    return told
+    head, _, rest = path.partition(".")
+    if not isinstance(told, dict):
+        return None
+    if head == "*":
+        return [_at(value, rest) for value in told.values()]
+    return _at(told.get(head), rest) if rest else told.get(head)
 
 
 def _text(value: Any) -> str | None:
@@ -259,8 +260,9 @@ def _usage(rule: _UsageOf | None, told: dict[str, Any]) -> Usage | None:
         return None
 
     def total(paths: _Paths) -> float:
-        values = (_at(told, path) for path in ([paths] if isinstance(paths, str) else paths))
-        return sum(one for one in values if isinstance(one, int | float) and not isinstance(one, bool) and one > 0)
+        values = [_at(told, path) for path in ([paths] if isinstance(paths, str) else paths)]
+        numbers = (one for value in values for one in (value if isinstance(value, list) else [value]))
+        return sum(one for one in numbers if isinstance(one, int | float) and not isinstance(one, bool) and one > 0)
 
     return Usage(
         int(total(rule.tokens_in)), int(total(rule.tokens_out)), total(rule.money), cached=int(total(rule.cached)),
