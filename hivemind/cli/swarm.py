@@ -363,8 +363,8 @@ def _all_hives(hive: Hive) -> Answer:
     rows = [
         {
             "hive": one["hive"],
-            "seen": f"{one['seen_s']} s ago",
-            "agents": ", ".join(f"{name} {state}" for name, state in one["agents"].items()),
+            "seen": None if one["problem"] else f"{one['seen_s']} s ago",
+            "agents": one["problem"] or ", ".join(f"{name} {state}" for name, state in one["agents"].items()),
             **one["tasks"],
         }
         for one in found

@@ -7,14 +7,17 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import asdict
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from hivemind.boundary import checked
+from hivemind.boundary import Unreadable, checked
 from hivemind.errors import HivemindError, UserError
 from hivemind.exchange.foreign_tasks import foreign_tasks, let_go
-from hivemind.exchange.schema import SCHEMA, channel, tell
+from hivemind.exchange.rows import OverviewRow, read_row
+from hivemind.exchange.schema import LEASE, SCHEMA, channel, tell
 from hivemind.frozen import frozen
 from hivemind.fs import HeldLock, load_record, make_folder, ring, save_record
+from hivemind.fs.locks import machine
 from hivemind.fs.postgres import check_url, client, connect
 from hivemind.layout import ANY, EXCHANGE, Layout
 from hivemind.names import is_name
@@ -27,6 +30,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "Away",
+    "HivePlace",
     "Link",
     "hives_now",
     "link",
@@ -183,7 +187,12 @@ def reached_out(url: str) -> Iterator[Connection]:
     try:
         with connect(url, defaults=_SOON) as connection:
             connection.execute(_SETTINGS)
-            yield connection
+            try:
+                yield connection
+            except psycopg.errors.InsufficientPrivilege as error:
+                for problem, mend in SCHEMA.lacks(connection, url):
+                    raise Away(f"{problem}: {mend}") from error
+                raise
     except psycopg.Error as error:
         raise Away(" ".join(str(error).split()) or type(error).__name__) from error
 
@@ -201,17 +210,64 @@ def open_exchange(layout: Layout) -> Iterator[Connection]:
 
 
 def hives_now(connection: Connection) -> list[dict[str, Any]]:
-    """Every linked hive: when it was last seen (seconds ago), its agents with their states, how its tasks stand."""
+    """Every linked hive: when it was last seen (seconds ago), its agents with their states, how its tasks stand; or the problem
+    of a row that cannot be read."""
     rows = connection.execute(
-        "select name, extract(epoch from now() - seen)::bigint, overview, events from hives order by name"
+        "select name, case when isfinite(seen) then extract(epoch from now() - seen)::bigint end, overview::text, events"
+        " from hives order by name"
     ).fetchall()
-    return [
-        {"hive": name, "seen_s": seen, "events": events, "agents": {}, "tasks": {}, **overview}
-        for name, seen, overview, events in rows
-    ]
+    return [_hive_now(columns) for columns in rows]
 
 
-def take_place(connection: Connection, mine: Link, workspace: str) -> None:
+def _hive_now(columns: tuple[Any, ...]) -> dict[str, Any]:
+    try:
+        row = read_row(OverviewRow, columns)
+    except Unreadable as error:
+        return {"hive": columns[0][:64], "seen_s": None, "events": 0, "agents": {}, "tasks": {}, "problem": str(error)}
+    return {"hive": row.name, "seen_s": row.seen_s, "events": row.events, **asdict(row.overview), "problem": None}
+
+
+class HivePlace:
+    """The lease of a hive's place in the exchange: its holder speaks for the hive. The holder is a hive's folder on a machine,
+    so that the next process goes on at once, and a copy of the hive waits until the lease has ended."""
+
+    def __init__(self, connection: Connection, hive: str, root: Path) -> None:
+        """Take the place. Raises Away if another holds it."""
+        self._connection, self._hive = connection, hive
+        folder = os.stat(root)
+        row = connection.execute(
+            f"insert into places (hive, holder, generation, lease) values (%s, %s, 1, now() + {LEASE})"  # noqa: S608
+            " on conflict (hive) do update set holder = excluded.holder, generation = places.generation + 1,"
+            " lease = excluded.lease where places.holder = excluded.holder or places.lease < now() returning generation",
+            (hive, f"{machine()['machine']}:{folder.st_dev}:{folder.st_ino}"),
+        ).fetchone()
+        if row is None:
+            raise Away(
+                f"another process speaks for {hive}: a copy of this hive, or this hive less than 30 s ago elsewhere"
+            )
+        self._generation = int(row[0])
+
+    def check(self) -> None:
+        """Raise Away if another process has taken the place."""
+        sql = "select from places where hive = %s and generation = %s"
+        if not self._connection.execute(sql, (self._hive, self._generation)).rowcount:
+            raise Away(f"another process speaks for {self._hive} now")
+
+    def renew(self) -> None:
+        self._extend(LEASE)
+
+    def leave(self) -> None:
+        """Free the place for any holder."""
+        self._extend("interval '0'")
+
+    def _extend(self, interval: str) -> None:
+        self._connection.execute(
+            f"update places set lease = now() + {interval} where hive = %s and generation = %s".encode(),  # noqa: S608
+            (self._hive, self._generation),
+        )
+
+
+def take_place(connection: Connection, mine: Link, workspace: str, root: Path) -> HivePlace:
     """Make sure that this connection alone speaks for the hive, and listen for what is new. Raises Away, UnknownVersion."""
     if workspace.lower() != mine.name:
         raise Away(
@@ -222,8 +278,7 @@ def take_place(connection: Connection, mine: Link, workspace: str) -> None:
     if row is None or row[0] != mine.identity:
         whose = "is not linked there" if row is None else "is the name of another hive there"
         raise Away(f"{mine.name} {whose}: hivemind unlink, then link")
-    held = connection.execute("select pg_try_advisory_lock(hashtextextended(%s, 0))", (channel(mine.name),)).fetchone()
-    if held is None or not held[0]:
-        raise Away(f"another process speaks for {mine.name}: a copy of this hive, or a connection that is just ending")
+    place = HivePlace(connection, mine.name, root)
     for name in (mine.name, ANY):
         connection.execute(f"listen {channel(name)}")
+    return place

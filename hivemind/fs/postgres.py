@@ -40,6 +40,11 @@ _SETTINGS = (
     "SET statement_timeout = '60s'; SET idle_in_transaction_session_timeout = '60s'; SET client_min_messages = error"
 )
 _RIGHTS = ["SELECT", "INSERT", "UPDATE", "DELETE"]
+_ONLY_READ = (  # whatever rights a role has been given on all tables, the owner alone writes which version they have
+    "ALTER TABLE version ENABLE ROW LEVEL SECURITY",
+    "DROP POLICY IF EXISTS seen ON version",
+    "CREATE POLICY seen ON version FOR SELECT USING (true)",
+)
 _ELSEWHERE = "keep the password in PGPASSFILE (~/.pgpass), PGPASSWORD or a service file (postgresql://?service=NAME)"
 
 
@@ -120,9 +125,12 @@ class PostgresSchema:
             for name, least in self.extensions:
                 self._require(connection, where, name, least)
             connection.execute(f"SET LOCAL search_path = {self.name}, public".encode())
+            connection.execute("SET LOCAL statement_timeout = 0")
             if not found:
                 connection.execute("CREATE TABLE version (number integer NOT NULL)")
                 connection.execute("INSERT INTO version VALUES (0)")
+            for statement in _ONLY_READ:
+                connection.execute(statement.encode())
             for statements in self.migrations[found:]:
                 for statement in statements:
                     connection.execute(statement.encode())
