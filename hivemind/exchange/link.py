@@ -182,7 +182,8 @@ def _return_tasks(hive: Parts) -> None:
 
 @contextmanager
 def reached_out(url: str) -> Iterator[Connection]:
-    """A connection to the exchange, closed at the end. Raises Away for whatever the server or the network says."""
+    """A connection to the exchange, closed at the end. Raises Away for whatever the server or the network says, UserError for
+    what the role's owner has to give."""
     psycopg = client(url)
     try:
         with connect(url, defaults=_SOON) as connection:
@@ -191,7 +192,7 @@ def reached_out(url: str) -> Iterator[Connection]:
                 yield connection
             except psycopg.errors.InsufficientPrivilege as error:
                 for problem, mend in SCHEMA.lacks(connection, url):
-                    raise Away(f"{problem}: {mend}") from error
+                    raise UserError(problem, where=url, mend=mend) from error
                 raise
     except psycopg.Error as error:
         raise Away(" ".join(str(error).split()) or type(error).__name__) from error

@@ -15,6 +15,7 @@ from pydantic import AfterValidator, BeforeValidator, Field
 from hivemind.boundary import checked
 from hivemind.exchange.schema import LETTER_BYTES, LINE_LENGTH, MOST_COUNTED, REASON_LENGTH
 from hivemind.frozen import frozen
+from hivemind.layout import ANY
 from hivemind.names import check_name
 
 __all__ = ["EventRow", "HiveRow", "LetterRow", "OverviewRow", "TaskRow", "read_row"]
@@ -28,7 +29,14 @@ def _lower_name(text: str) -> str:
     return text
 
 
+def _not_any(text: str) -> str:
+    if text == ANY:
+        raise ValueError(f"{text!r} means all hives")
+    return text
+
+
 _Name = Annotated[str, AfterValidator(_lower_name)]
+_HiveName = Annotated[_Name, AfterValidator(_not_any)]
 _Line = Annotated[str, Field(min_length=1, max_length=LINE_LENGTH)]
 _Count = Annotated[int, Field(ge=0, le=MOST_COUNTED)]
 _Json = BeforeValidator(json.loads)  # of text: psycopg's own reader of JSON raises where the row could not be set aside
@@ -37,7 +45,7 @@ _Json = BeforeValidator(json.loads)  # of text: psycopg's own reader of JSON rai
 @frozen
 class LetterRow:
     number: int
-    giver: _Name
+    giver: _HiveName
     id: _Line
     hive: _Line
     name: _Line
@@ -51,7 +59,7 @@ class TaskRow:
     """A task that was offered. `received` (files.py) reads its `names` and `contents`."""
 
     generation: int
-    giver: _Name
+    giver: _HiveName
     id: _Name
     assignee: _Line | None
     role: _Line | None
@@ -64,7 +72,7 @@ class TaskRow:
 
 @frozen
 class EventRow:
-    hive: _Name
+    hive: _HiveName
     seq: Annotated[int, Field(ge=1)]
     at: str
     event: Annotated[dict[str, Any], _Json]
@@ -74,7 +82,7 @@ class EventRow:
 class HiveRow:
     """A hive, and its agents with their roles."""
 
-    name: _Name
+    name: _HiveName
     agents: Annotated[dict[str, str | None], _Json]
 
 
@@ -88,7 +96,7 @@ class _Overview:
 class OverviewRow:
     """A hive as it last told how it stands."""
 
-    name: _Name
+    name: _HiveName
     seen_s: int
     overview: Annotated[_Overview, _Json]
     events: _Count

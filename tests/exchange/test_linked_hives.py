@@ -45,6 +45,24 @@ def test_tables_of_a_version_that_is_not_known_are_refused_in_words(
     )
 
 
+def test_a_role_that_lacks_a_right_is_told_the_statement_that_gives_it(
+    tmp_path: Path, database: str, postgres: Server
+) -> None:
+    berlin, name = LinkedHive(tmp_path / "berlin", "berlin"), database.rpartition("/")[2]
+    postgres.execute("create role berlin login")
+    url = postgres.url(name, user="berlin")
+    try:
+        assert "berlin may not make the schema" in berlin.command("link", url, status=2)
+        with psycopg.connect(database, autocommit=True) as connection:
+            SCHEMA.prepare(connection, database)
+        refused = berlin.command("link", url, status=2)
+        assert "berlin may not use the tables" in refused
+        postgres.execute(refused[refused.index("GRANT") :].replace("\n", " ") + "; select 1", name)
+        berlin.command("link", url)
+    finally:
+        postgres.execute("drop owned by berlin cascade; drop role berlin; select 1", name)
+
+
 def test_letters_cross_once_keep_their_origin_and_come_back_with_the_reason_if_nobody_has_the_name(
     pair: tuple[LinkedHive, LinkedHive],
 ) -> None:
