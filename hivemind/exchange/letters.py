@@ -161,7 +161,7 @@ class Letters:
     def _waiting(self, whose: str, state: str) -> list[Any]:
         """The next letters of this hive in a state, with their numbers: as many as one may have in memory at once."""
         return self._connection.execute(
-            "select number, giver, id, hive, name, base, raw, left(reason, %s) from"
+            "select number, giver, id, hive, name, base, raw, left(reason, %s) from"  # noqa: S608 - this program's own names
             " (select *, sum(octet_length(raw)) over (order by number) - coalesce(octet_length(raw), 0) as before from"
             f" (select * from letters where {whose} = %s and state = %s order by number limit %s) as next) as next"
             " where coalesce(before, 0) < %s order by number".encode(),

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from hivemind.boundary import Unreadable, checked
 from hivemind.errors import HivemindError, UserError
 from hivemind.exchange.foreign_tasks import foreign_tasks, let_go
-from hivemind.exchange.rows import OverviewRow, read_row
+from hivemind.exchange.rows import HiveRow, OverviewRow, read_row
 from hivemind.exchange.schema import LEASE, SCHEMA, channel, tell
 from hivemind.frozen import frozen
 from hivemind.fs import HeldLock, load_record, make_folder, ring, save_record
@@ -36,6 +36,7 @@ __all__ = [
     "link",
     "load_link",
     "open_exchange",
+    "other_hives",
     "reached_out",
     "take_place",
     "unlink",
@@ -226,6 +227,19 @@ def _hive_now(columns: tuple[Any, ...]) -> dict[str, Any]:
     except Unreadable as error:
         return {"hive": columns[0][:64], "seen_s": None, "events": 0, "agents": {}, "tasks": {}, "problem": str(error)}
     return {"hive": row.name, "seen_s": row.seen_s, "events": row.events, **asdict(row.overview), "problem": None}
+
+
+def other_hives(connection: Connection, name: str) -> tuple[dict[str, dict[str, str | None]], set[str]]:
+    """The hives beside `name` with their agents' roles, and the problems of those whose rows cannot be read."""
+    hives, problems = {}, set()
+    for columns in connection.execute("select name, agents::text from hives where name <> %s", (name,)).fetchall():
+        try:
+            row = read_row(HiveRow, columns)
+        except Unreadable as error:
+            problems.add(str(error))
+        else:
+            hives[row.name] = row.agents
+    return hives, problems
 
 
 class HivePlace:

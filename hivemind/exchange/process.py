@@ -10,14 +10,12 @@ import sys
 import time
 from typing import TYPE_CHECKING, Any
 
-from hivemind.boundary import Unreadable
 from hivemind.errors import HivemindError
 from hivemind.exchange.events import Shipping
 from hivemind.exchange.foreign_tasks import ForeignTasks
 from hivemind.exchange.letters import Letters
-from hivemind.exchange.link import Away, HivePlace, Link, load_link, reached_out, take_place
+from hivemind.exchange.link import Away, HivePlace, Link, load_link, other_hives, reached_out, take_place
 from hivemind.exchange.offers import Offers
-from hivemind.exchange.rows import HiveRow, read_row
 from hivemind.exchange.schema import tell
 from hivemind.fs import Doorbell, HeldLock, open_watcher, ring
 from hivemind.fs.sockets import readable
@@ -144,7 +142,7 @@ class _Carrying:
         self._shipping = Shipping(hive, connection, mine.name)
         self._offers = Offers(hive, connection, mine.name)
         self._foreign = ForeignTasks(hive, connection, mine.name)
-        self._left_out: dict[str, str] = {}  # hives whose rows cannot be read, as the log was told
+        self._problems: set[str] = set()  # of hives that are left out, as the log was told
         self._looks = False  # somebody has taken a task; it is looked where, when events are shipped
         self._rounds_at, self._events_at, self._forgotten_at = float("-inf"), float("-inf"), float("-inf")
 
@@ -214,7 +212,11 @@ class _Carrying:
             raise Away(f"{self._mine.name} is not linked there any more: hivemind unlink, then link")
         if changed[0]:
             tell(self._connection, ANY, what="hives")
-        hive.linked.note(hives=self._other_hives(), away=self._shipping.problem)
+        hives, problems = other_hives(self._connection, self._mine.name)
+        for problem in problems - self._problems:
+            _log.warning("a hive is left out: %s", problem)
+        self._problems = problems
+        hive.linked.note(hives=hives, away=self._shipping.problem)
         self._foreign.renew()
         self._offers.check()
         if time.monotonic() - self._forgotten_at > _A_DAY_S:
@@ -222,22 +224,6 @@ class _Carrying:
             self._letters.forget()
             self._offers.forget()
             self._shipping.forget()
-
-    def _other_hives(self) -> dict[str, dict[str, str | None]]:
-        """The other hives whose rows can be read, with the roles of their agents."""
-        hives = {}
-        for columns in self._connection.execute(
-            "select name, agents::text from hives where name <> %s", (self._mine.name,)
-        ).fetchall():
-            try:
-                row = read_row(HiveRow, columns)
-            except Unreadable as error:
-                if self._left_out.get(columns[0]) != (reason := str(error)):
-                    _log.warning("a hive is left out: %s", reason)
-                    self._left_out[columns[0]] = reason
-                continue
-            hives[row.name] = row.agents
-        return hives
 
 
 def _idle(hive: Parts) -> list[tuple[str, str | None]]:

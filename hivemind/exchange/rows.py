@@ -16,7 +16,7 @@ from hivemind.boundary import checked
 from hivemind.exchange.schema import LETTER_BYTES, LINE_LENGTH, MOST_COUNTED, REASON_LENGTH
 from hivemind.frozen import frozen
 from hivemind.layout import ANY
-from hivemind.names import check_name
+from hivemind.names import is_name
 
 __all__ = ["EventRow", "HiveRow", "LetterRow", "OverviewRow", "TaskRow", "read_row"]
 
@@ -24,8 +24,8 @@ _Row = TypeVar("_Row")
 
 
 def _lower_name(text: str) -> str:
-    if check_name(text) != text:
-        raise ValueError(f"{text!r} must be in small letters")
+    if not is_name(text) or text != text.lower():
+        raise ValueError(f"{text[:64]!r} is no name in small letters")
     return text
 
 

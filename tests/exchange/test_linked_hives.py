@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -13,8 +14,10 @@ import pytest
 
 from hivemind.exchange.schema import SCHEMA
 from hivemind.layout import EXCHANGE
+from hivemind.swarm.overview import overview
 from tests.exchange.hives import LinkedHive
 from tests.postgres import Server
+from tests.program import Program
 from tests.waiting import until
 from tests.web.conftest import serving
 
@@ -191,6 +194,17 @@ def test_without_its_server_a_hive_goes_on_says_so_and_sends_what_it_kept_when_i
         until(munich.subjects)
         until(lambda: berlin.hive.linked.away is None)
     assert munich.subjects() == ["Kept"]
+
+
+def test_a_process_that_dies_again_and_again_is_told_of_in_status(tmp_path: Path, database: str) -> None:
+    berlin = LinkedHive(tmp_path / "berlin", "berlin")
+    berlin.command("link", database)
+    swarm = Program(["--hive", berlin.root, "up"], env={**os.environ, "HIVEMIND_CRASH_AT": "exchange.letters.stored"})
+    try:
+        until(lambda: "its process has died 3 times in a row" in str(overview(berlin.hive).exchange))
+    finally:
+        swarm.terminate()
+        swarm.wait(30)
 
 
 def test_a_role_may_do_what_its_hives_need_and_nothing_in_the_name_of_others(

@@ -71,7 +71,11 @@ def test_bad_rows_are_set_aside_and_good_ones_stay(
     assert owned.execute(reasons.format("tasks_aside")).fetchone() == ("tasks_files tasks_lines tasks_names",)  # type: ignore[call-overload]
     assert owned.execute("select count(*) from letters_aside where broken = 'letters_text'").fetchone() == (100,)
     assert owned.execute("select seq, broken from events_aside where seq < 0").fetchall() == [(-1, "events_seq")]
-    assert owned.execute("select name from hives_aside order by name").fetchall() == [("Berlin",), ("any",), ("munich",)]
+    assert owned.execute("select name from hives_aside order by name").fetchall() == [
+        ("Berlin",),
+        ("any",),
+        ("munich",),
+    ]
 
 
 def test_tables_without_bad_rows_leave_nothing_aside(owned: psycopg.Connection[Any], database: str) -> None:
