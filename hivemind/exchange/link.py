@@ -82,7 +82,7 @@ def link(hive: Parts, url: str) -> Link:
     check_url(url)
     name = hive.config.workspace.lower()
     if not is_name(name) or name == ANY:
-        mend = "change workspace: in hive.yaml"
+        mend = f"change workspace: in hive.yaml, and move {hive.layout.relative(hive.layout.workspace_record)} away"
         raise UserError(f"the workspace {name!r} cannot be a hive's name: it must be like berlin", mend=mend)
     new = Link(url, name, os.urandom(16).hex())
     with reached_out(url) as connection:
@@ -98,7 +98,8 @@ def link(hive: Parts, url: str) -> Link:
             if not took:
                 raise UserError(
                     f"another hive has the name {name} there",
-                    mend="give this one another workspace: in hive.yaml, or unlink that one",
+                    mend=f"unlink that one; or give this one another workspace: in hive.yaml, and move"
+                    f" {hive.layout.relative(hive.layout.workspace_record)} away, which holds the old one",
                 )
             make_folder(hive.layout.link, durable=hive.config.durable)
             # Written before the commit: a crash in between leaves a link whose name nobody has, which the process says.

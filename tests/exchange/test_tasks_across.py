@@ -49,6 +49,7 @@ def test_a_task_for_any_hive_is_worked_on_where_an_agent_is_idle_and_its_result_
     assert (done / "result.md").read_text() == "It is 3."
     assert (done / "files/sum.txt").read_text() == "3\n"
     assert "Done by hive" in berlin.command("task", "show", "report")
+    assert "munich" in berlin.command("task", "list")
 
 
 def test_a_task_goes_only_where_it_may(pair: tuple[LinkedHive, LinkedHive], tmp_path: Path) -> None:

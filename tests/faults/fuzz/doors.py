@@ -384,6 +384,7 @@ def _insert(connection: Connection, table: str, columns: dict[str, object] | Non
     values = [
         value.encode("utf-8", "surrogatepass") if name == "raw" and isinstance(value, str)
         else [one and str(one).encode() for one in value] if name == "contents" and isinstance(value, list)
+        else json.dumps(value) if isinstance(value, dict | list) and name != "names"
         else value
         for name, value in row.items()
     ]  # fmt: skip
