@@ -221,7 +221,7 @@ def _errors_to(log: Path) -> Iterator[None]:
 
 
 def _detached(layout: Layout, work: Callable[[Callable[[], None]], int]) -> Answer | int:
-    from hivemind.presence.watching import not_followed
+    from hivemind.presence.watching import agent_problems
     from hivemind.swarm.detach import detach
 
     layout.logs.mkdir(parents=True, exist_ok=True)
@@ -230,7 +230,7 @@ def _detached(layout: Layout, work: Callable[[Callable[[], None]], int]) -> Answ
     if started.error is not None:
         warn(started.error)
         return started.status
-    for name, why in not_followed(layout.locks).items():
+    for name, why in agent_problems(layout.locks).items():
         warn(f"{name} is set aside: {why}")
     lines = (
         f"The swarm of {layout.root} is up: process {started.pid}, log {layout.relative(log)}.",

@@ -263,24 +263,18 @@ class HivePlace:
             )
         self._generation = int(row[0])
 
-    def check(self) -> None:
-        """Raise Away if another process has taken the place."""
-        sql = "select from places where hive = %s and generation = %s"
-        if not self._connection.execute(sql, (self._hive, self._generation)).rowcount:
-            raise Away(f"another process speaks for {self._hive} now")
-
     def renew(self) -> None:
-        self._extend(LEASE)
+        """Raise Away if another holder has taken the place meanwhile."""
+        if not self._extend(LEASE):
+            raise Away(f"another process speaks for {self._hive} now")
 
     def leave(self) -> None:
         """Free the place for any holder."""
         self._extend("interval '0'")
 
-    def _extend(self, interval: str) -> None:
-        self._connection.execute(
-            f"update places set lease = now() + {interval} where hive = %s and generation = %s".encode(),  # noqa: S608
-            (self._hive, self._generation),
-        )
+    def _extend(self, interval: str) -> int:
+        sql = f"update places set lease = now() + {interval} where hive = %s and generation = %s"  # noqa: S608
+        return self._connection.execute(sql.encode(), (self._hive, self._generation)).rowcount
 
 
 def take_place(connection: Connection, mine: Link, workspace: str, root: Path) -> HivePlace:

@@ -155,7 +155,6 @@ class _Carrying:
             process.status.beat()
             if load_link(self._hive.layout) != self._mine:
                 return
-            self._place.check()
             now = time.monotonic()
             if now - self._rounds_at >= _ROUND_S or ending:
                 self._rounds_at = now

@@ -171,16 +171,13 @@ class Supervisor:
 
     def _note(self) -> None:
         assert self._watch is not None
-        self._lock.note(
-            what="hivemind up", watching=self._watch.described, not_followed=self._files.problems, dying=self._dying()
-        )
-
-    def _dying(self) -> dict[str, str]:
-        return {
+        dying = {
             child.name: f"has died {child.deaths} times in a row: what hivemind up prints says why (.hive/logs/swarm.log)"
             for child in self._children.values()
             if child.deaths >= _DEATHS_IN_A_ROW
         }
+        problems = {**self._files.problems, **dying}
+        self._lock.note(what="hivemind up", watching=self._watch.described, problems=problems)
 
     def _stop_stopped(self) -> None:
         """End whom a person has stopped, start again whom one has started."""
