@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from hivemind.boundary import Unreadable, boundary
 from hivemind.errors import UserError
 from hivemind.exchange.files import of_task, received, write_result
-from hivemind.exchange.schema import FILES_BYTES, tell
+from hivemind.exchange.schema import FILES_BYTES, HEAD_BYTES, TEXT_BYTES, tell
 from hivemind.frontmatter import parse, split
 from hivemind.fs import reached
 from hivemind.layout import ANY, EXCHANGE, HUMAN, POSTMASTER
@@ -86,18 +86,23 @@ class Offers:
 
     def _offer(self, task: Task) -> None:
         files = of_task(task, self._hive.layout.root, self._hive.config.read_roots(self._hive.layout))
-        if files.left:
-            what = f"at most {FILES_BYTES >> 20} MiB in files go to another hive: {', '.join(files.left)}"
-            self._end(task, done=False, text=f"It could not be offered to other hives: {what}")
-            return
         head, where = self._head(task)
+        text = task.full_text.replace("\0", "\ufffd")
+        too_much = [
+            *files.left,
+            *(["the text"] if len(text.encode()) > TEXT_BYTES or len(head.encode()) > HEAD_BYTES else []),
+        ]
+        if too_much:
+            bounds = f"at most {FILES_BYTES >> 20} MiB in files and {TEXT_BYTES >> 20} MiB of text go to another hive"
+            self._end(task, done=False, text=f"It could not be offered to other hives: {bounds}: {', '.join(too_much)}")
+            return
         with self._connection.transaction():
             self._connection.execute(
                 "insert into tasks (giver, id, key, place, assignee, role, priority, once, maker, head, body, names, contents)"
                 " values (%s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s) on conflict do nothing",
                 (
                     self._name, task.id, task.claim, where, task.assignee, task.role, task.priority,
-                    any(step.once for step in task.steps), task.maker, head, task.full_text.replace("\0", "\ufffd"),
+                    any(step.once for step in task.steps), task.maker, head, text,
                     [*files.contents], [*files.contents.values()],
                 ),
             )  # fmt: skip

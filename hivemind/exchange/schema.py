@@ -78,7 +78,7 @@ _VERSION_1 = (
 # Bounds of version 2, which `rows.py` and `files.py` have as well: another bound is another version.
 LINE_LENGTH, REASON_LENGTH, EVENT_LENGTH = 1000, 2000, 4 << 20  # characters
 PATH_LENGTH, PATH_DEPTH, NAME_BYTES, MOST_FILES, FILES_BYTES = 1000, 32, 255, 1000, 32 << 20
-LETTER_BYTES, MOST_COUNTED = 32 << 20, 10**12
+LETTER_BYTES, HEAD_BYTES, TEXT_BYTES, MOST_COUNTED = 32 << 20, 1 << 20, 16 << 20, 10**12
 _JSON_LENGTH = 256 << 10
 
 

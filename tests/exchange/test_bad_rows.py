@@ -7,13 +7,18 @@ from collections.abc import Callable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass
 from itertools import count
+from pathlib import Path
 from typing import Any
 
 import psycopg
 import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
 
+from hivemind.boundary import Unreadable
 from hivemind.exchange.events import events_of_all
-from hivemind.exchange.link import hives_now, open_exchange
+from hivemind.exchange.files import received
+from hivemind.exchange.link import Away, HivePlace, hives_now, open_exchange
 from hivemind.exchange.schema import channel
 from tests.exchange.conftest import linked_roles
 from tests.exchange.hives import LinkedHive
@@ -114,6 +119,10 @@ class Linked:
     berlin: LinkedHive
     execute: Callable[[str, dict[str, Any]], Any]
 
+    def update(self, statement: str, row: dict[str, Any]) -> None:
+        """Update a row as soon as it is there."""
+        until(lambda: self.execute(f"update {statement}", row).rowcount, limit_s=20)
+
     def others_arrive(self) -> None:
         """See that a good letter and a good task come in, and that all hives can be looked at."""
         number = next(_numbers)
@@ -174,6 +183,48 @@ def test_the_server_refuses_what_it_can_know_to_be_bad(linked_role: psycopg.Conn
         assert linked_role.execute(statement, row).rowcount == 0  # type: ignore[call-overload]
 
 
+_PART = st.sampled_from(
+    ("a", "b", "a.", "a-b", ".", "..", "...", "", "ä", "ä" * 127, "ä" * 128, " ", "\n", "A", "task.md")
+)
+_PATH = st.lists(_PART, min_size=1, max_size=3).map("/".join) | st.sampled_from(
+    ("a/" * 31 + "a", "a/" * 32 + "a", "b" * 255, "/".join(["c" * 199] * 5 + ["d"]))
+)
+
+
+@given(st.lists(st.tuples(st.none() | _PATH, st.none() | st.just(b"x")), max_size=4))
+@settings(max_examples=300, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+def test_tables_and_reader_agree_on_which_files_can_lie_in_a_folder(
+    linked_role: psycopg.Connection[Any], files: list[tuple[str | None, bytes | None]]
+) -> None:
+    names, contents = [name for name, _ in files], [raw for _, raw in files]
+    [fits] = linked_role.execute("select files_fit(%s::text[], %s::bytea[])", (names, contents)).fetchone() or (None,)
+    try:
+        received(names, contents)
+    except Unreadable:
+        assert fits is False
+    else:
+        assert fits is True
+
+
+def test_one_holder_speaks_for_a_hive_and_its_next_process_goes_on_at_once(
+    linked_role: psycopg.Connection[Any], tmp_path: Path
+) -> None:
+    for name in ("hive", "copy"):
+        (tmp_path / name).mkdir()
+    first = HivePlace(linked_role, "munich", tmp_path / "hive")
+    with pytest.raises(Away, match="another process speaks for munich"):
+        HivePlace(linked_role, "munich", tmp_path / "copy")
+    successor = HivePlace(linked_role, "munich", tmp_path / "hive")
+    with pytest.raises(Away, match="another process speaks for munich now"):
+        first.renew()
+    first.leave()  # to no effect
+    successor.renew()
+    successor.leave()
+    HivePlace(linked_role, "munich", tmp_path / "copy")
+    linked_role.execute("update places set lease = now() - interval '1 s'")
+    HivePlace(linked_role, "munich", tmp_path / "hive")
+
+
 @pytest.fixture
 def linked_role(
     postgres: Server, database: str, pair: tuple[LinkedHive, LinkedHive]
@@ -194,17 +245,23 @@ def test_a_bad_row_ends_alone(kind: str, linked: Linked) -> None:
 
 @pytest.mark.parametrize(
     ("names", "contents"),
-    [(["files/a", None], [b"x", b"y"]), (["files/a"], [None]), (["files/a", "files/a/b"], [b"x", b"y"]), (["files/" + "a/" * 99], [b"x"])],
-)  # fmt: skip
+    [
+        (["files/a", None], [b"x", b"y"]),
+        (["files/a"], [None]),
+        (["files/a", "files/a/b"], [b"x", b"y"]),
+        (["files/" + "a/" * 99], [b"x"]),
+    ],
+)
 def test_a_result_whose_files_cannot_be_read_comes_home_without_them(
     names: list[str | None], contents: list[bytes | None], linked: Linked
 ) -> None:
     task_id = linked.berlin.add("For munich", "munich")
-    taken = "update tasks set state = 'taken', taker = 'munich', generation = nextval('generations'), lease = now() + interval '1 h'"
-    until(lambda: linked.execute(f"{taken} where state = 'open' and giver = 'berlin'", {}).rowcount)
-    row = {"names": names, "contents": contents}
-    linked.execute("update tasks set state = 'done', body = 'Done.', names = %(names)s::text[], contents = %(contents)s::bytea[]"
-        " where giver = 'berlin' and state = 'taken'", row)  # fmt: skip
+    taken = "state = 'taken', taker = 'munich', generation = nextval('generations'), lease = now() + interval '1 h'"
+    linked.update(f"tasks set {taken} where state = 'open' and giver = 'berlin'", {})
+    done = "state = 'done', body = 'Done.', names = %(names)s::text[], contents = %(contents)s::bytea[]"
+    linked.update(
+        f"tasks set {done} where state = 'taken' and giver = 'berlin'", {"names": names, "contents": contents}
+    )
     linked.others_arrive()
     until(lambda: linked.berlin.hive.tasks.outcome(task_id) == "done")
     assert "Not taken over from munich" in (linked.berlin.hive.layout.done / task_id / "result.md").read_text()
@@ -213,11 +270,12 @@ def test_a_result_whose_files_cannot_be_read_comes_home_without_them(
 @pytest.mark.parametrize(
     "columns",
     [{"raw": b"\0" * 99, "reason": "Gone."}, {"base": "../x", "reason": "Gone."}, {"reason": "x" * 20_000_000}],
+    ids=["no letter", "no name", "a long reason"],
 )
 def test_a_letter_that_comes_back_unreadable_ends_alone(columns: dict[str, Any], linked: Linked) -> None:
     linked.berlin.hive.mail.send("coder", ["human@munich"], "Away", "")
     returned = ", ".join(f"{name} = %({name})s" for name in columns)
-    until(lambda: linked.execute(f"update letters set state = 'ended', {returned} where hive = 'munich' and state = 'open'", columns).rowcount)  # fmt: skip
+    linked.update(f"letters set state = 'ended', {returned} where hive = 'munich' and state = 'open'", columns)
     linked.others_arrive()
     box = linked.berlin.hive.layout.mailbox("coder")
     assert all(path.stat().st_size < 10_000 for path in (box / "new").iterdir())

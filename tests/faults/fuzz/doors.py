@@ -21,6 +21,7 @@ from collections.abc import Callable, Iterator
 from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 from hivemind import Hive, HivemindError
 from hivemind.cli import main
@@ -35,6 +36,9 @@ from hivemind.mail import Intake
 from hivemind.minds import MindError, Turn, open_mind
 from hivemind.taskrun.focus import Focus
 from tests.postgres import Server
+
+if TYPE_CHECKING:
+    from psycopg import Connection
 
 __all__ = ["DOORS", "Doors"]
 
@@ -348,20 +352,31 @@ DOORS: dict[str, Callable[[Doors, str, bytes], Iterator[str]]] = {
 }
 
 
+_TASK: dict[str, object] = {
+    "priority": 9,
+    "once": False,
+    "maker": "human",
+    "body": "Do it.",
+    "names": [],
+    "contents": [],
+}
+_LETTER = "From: x@munich\r\nTo: ann@hive\r\nSubject: Good\r\nMessage-ID: <1@munich>\r\n\r\nA good letter.\r\n"
+_BASE = "1763765432.M000001P1Q{}R00000000.host"
 _GOOD: dict[str, dict[str, object]] = {
-    "letters": {"giver": "munich", "hive": "hive", "name": "ann", "base": "1763765432.M000001P1Q1R00000000.host", "id": "1@munich"},
-    "tasks": {"giver": "munich", "id": "good", "place": "hive", "priority": 9, "once": False, "maker": "human", "head": '{"title": "good"}'},
-    "results": {"giver": "hive", "id": "own", "place": "any", "priority": 2, "once": False, "maker": "human", "head": "", "state": "done"},
+    "letters": {
+        "giver": "munich", "hive": "hive", "name": "ann", "base": _BASE.format(1), "id": "1@munich", "raw": _LETTER,
+    },
+    "tasks": {"giver": "munich", "id": "good", "key": "good", "place": "hive", "head": '{"title": "good"}', **_TASK},
+    "results": {"giver": "hive", "id": "own", "place": "any", "head": "", "state": "done", **_TASK},
     "events": {"hive": "munich", "seq": 5, "event": '{"seq": 5, "kind": "good"}'},
     "hives": {"name": "paris", "identity": "x"},
 }  # fmt: skip
 _OTHER: dict[str, dict[str, object]] = {
-    "letters": {"id": "2@munich", "base": "1763765432.M000001P1Q2R00000000.host"},
+    "letters": {"id": "2@munich", "base": _BASE.format(2)},
     "tasks": {"id": "bad", "key": "bad", "priority": 0},
     "events": {"seq": 4},
     "hives": {"name": "bad"},
 }
-_LETTER = "From: x@munich\r\nTo: ann@hive\r\nSubject: Good\r\nMessage-ID: <1@munich>\r\n\r\nA good letter.\r\n"
 
 
 def _columns(data: bytes) -> dict[str, object] | None:
@@ -372,13 +387,9 @@ def _columns(data: bytes) -> dict[str, object] | None:
     return columns if isinstance(columns, dict) else None
 
 
-def _insert(connection: Connection, table: str, columns: dict[str, object] | None, *, key: str) -> None:
+def _insert(connection: Connection[Any], table: str, columns: dict[str, object] | None, *, key: str) -> None:
     """Insert a good row; or one of another name that is good but for `columns`, whose bytes stand as text."""
-    row = {**_GOOD[table]}
-    if table == "letters":
-        row["raw"] = _LETTER
-    if table in ("tasks", "results"):
-        row |= {"key": key if table == "results" else "good", "body": "Do it.", "names": [], "contents": []}
+    row = {**_GOOD[table], **({"key": key} if table == "results" else {})}
     row |= _OTHER.get(table, {}) if columns is not None else {}
     row |= columns or {}
     values = [
