@@ -218,11 +218,8 @@ class PostgresSchema:
             (self.name,),
         ).fetchone()
         if 0 < version < newest and owner is not None:
-            problem = f"has {self.what} of version {version}, which {role} may not bring to version {newest}"
-            yield (
-                problem,
-                f"any hive with this version of hivemind whose URL names their owner, {owner[0]}, does so first",
-            )
+            mend = f"any hive with this version of hivemind whose URL names their owner, {owner[0]}, does so first"
+            yield f"has {self.what} of version {version}, which {role} may not bring to version {newest}", mend
             return
         made = connection.execute(
             "SELECT c.relname FROM pg_index i JOIN pg_class c ON c.oid = i.indexrelid"

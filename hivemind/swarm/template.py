@@ -58,8 +58,8 @@ def make_hive(layout: Layout, own: Mapping[str, str] | None = None, workspace: s
 
     Raises UserError if there is a hive.yaml or the workspace is no name, and OSError.
     """
-    name = slug(layout.root.name, "hive") if workspace is None else check_name(workspace, "workspace")
-    line = yaml.safe_dump({"workspace": name}).strip()
+    workspace = slug(layout.root.name, "hive") if workspace is None else check_name(workspace, "workspace")
+    line = yaml.safe_dump({"workspace": workspace}).strip()
     source = template_folder()
     for folder in layout.folders():
         fs.make_folder(folder)
@@ -67,16 +67,16 @@ def make_hive(layout: Layout, own: Mapping[str, str] | None = None, workspace: s
         if layout.config.exists():
             raise UserError("there is a hive already", where=layout.config, mend="hivemind up starts it")
         names = [*FILES, *(AGENTS if own is None else ())]
-        for tree in FOLDERS:
+        for name in FOLDERS:
             for ending in ("*.md", "*.png"):  # the manual with its pictures
-                names += sorted(path.relative_to(source).as_posix() for path in (source / tree).rglob(ending))
-        files = {file: (source / file).read_bytes() for file in names}
+                names += sorted(path.relative_to(source).as_posix() for path in (source / name).rglob(ending))
+        files = {name: (source / name).read_bytes() for name in names}
         files |= {".gitignore": _IGNORED.encode(), "tasks/inbox/README.md": _INBOX.encode()}
         files["hive.yaml"] = (source / "hive.yaml").read_bytes()
-        files |= {file: text.encode() for file, text in (own or {}).items()}
+        files |= {name: text.encode() for name, text in (own or {}).items()}
         config = re.sub(r"^workspace: \S+", line, files.pop("hive.yaml").decode(), count=1, flags=re.MULTILINE)
-        for file, content in files.items():
-            _put(layout.root / file, content)
+        for name, content in files.items():
+            _put(layout.root / name, content)
         _put(layout.config, config.encode())
 
 

@@ -206,6 +206,27 @@ def test_tables_and_reader_agree_on_which_files_can_lie_in_a_folder(
         assert fits is True
 
 
+def test_what_was_said_is_changed_by_nobody_who_takes_it(linked: Linked) -> None:
+    task_id = linked.berlin.add("For munich, too", "munich")
+    linked.berlin.hive.mail.send("human", ["nobody@munich"], "Between us", "")
+    mine = "tasks set taker = 'munich', state = 'taken', generation = nextval('generations'), lease = now() + interval '1 h'"
+    linked.update(f"{mine} where id = %(id)s", {"id": task_id})
+    linked.update("letters set state = 'ended', reason = 'Gone.' where hive = 'munich' and state = 'open'", {})
+    for statement in (
+        "letters set giver = 'munich'",
+        "letters set base = 'x'",
+        "tasks set giver = 'munich'",
+        "tasks set place = 'any'",
+        "tasks set body = 'Pay.' where state = 'taken'",
+        "tasks set state = 'open', taker = null, names = '{}'",
+    ):
+        with pytest.raises(psycopg.errors.InsufficientPrivilege, match="what was said"):
+            linked.execute(f"update {statement}", {})
+    linked.update("tasks set state = 'done', body = 'Done.' where id = %(id)s", {"id": task_id})
+    with pytest.raises(psycopg.errors.InsufficientPrivilege, match="what was said"):
+        linked.execute("update tasks set state = 'open', taker = null where taker = 'munich'", {})
+
+
 def test_one_holder_speaks_for_a_hive_and_its_next_process_goes_on_at_once(
     linked_role: psycopg.Connection[Any], tmp_path: Path
 ) -> None:
@@ -269,8 +290,8 @@ def test_a_result_whose_files_cannot_be_read_comes_home_without_them(
 
 @pytest.mark.parametrize(
     "columns",
-    [{"raw": b"\0" * 99, "reason": "Gone."}, {"base": "../x", "reason": "Gone."}, {"reason": "x" * 20_000_000}],
-    ids=["no letter", "no name", "a long reason"],
+    [{"raw": b"\0" * 99, "reason": "Gone."}, {"reason": "x" * 20_000_000}],
+    ids=["no letter", "a long reason"],
 )
 def test_a_letter_that_comes_back_unreadable_ends_alone(columns: dict[str, Any], linked: Linked) -> None:
     linked.berlin.hive.mail.send("coder", ["human@munich"], "Away", "")
