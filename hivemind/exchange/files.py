@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
 from functools import partial
 from pathlib import Path
 
@@ -117,16 +118,12 @@ def write_result(folder: Path, files: Mapping[str, bytes], *, durable: bool) -> 
 def _parts(name: str) -> list[str]:
     """The parts of a relative path. Raises Unreadable for any other."""
     parts = name.split("/")
-    try:
-        is_long = any(len(part.encode()) > NAME_BYTES for part in parts)
-    except UnicodeEncodeError:
-        is_long = True
-    if (
-        is_long
-        or len(name) > PATH_LENGTH
-        or len(parts) > PATH_DEPTH
-        or "\0" in name
-        or any(part in ("", ".", "..") for part in parts)
-    ):
-        raise Unreadable("is no name that a file may have here", where=repr(name)[:NAME_BYTES])
-    return parts
+    with suppress(UnicodeEncodeError):
+        is_short = (
+            len(name) <= PATH_LENGTH
+            and len(parts) <= PATH_DEPTH
+            and max(map(len, map(str.encode, parts))) <= NAME_BYTES
+        )
+        if is_short and "\0" not in name and not {"", ".", ".."}.intersection(parts):
+            return parts
+    raise Unreadable("is no name that a file may have here", where=repr(name)[:NAME_BYTES])

@@ -15,7 +15,6 @@ from pydantic import AfterValidator, BeforeValidator, Field
 from hivemind.boundary import checked
 from hivemind.exchange.schema import LETTER_BYTES, LINE_LENGTH, MOST_COUNTED, REASON_LENGTH
 from hivemind.frozen import frozen
-from hivemind.layout import ANY
 from hivemind.names import is_name
 
 __all__ = ["EventRow", "HiveRow", "LetterRow", "OverviewRow", "TaskRow", "read_row"]
@@ -29,14 +28,7 @@ def _lower_name(text: str) -> str:
     return text
 
 
-def _not_any(text: str) -> str:
-    if text == ANY:
-        raise ValueError(f"{text!r} means all hives")
-    return text
-
-
 _Name = Annotated[str, AfterValidator(_lower_name)]
-_HiveName = Annotated[_Name, AfterValidator(_not_any)]
 _Line = Annotated[str, Field(min_length=1, max_length=LINE_LENGTH)]
 _Count = Annotated[int, Field(ge=0, le=MOST_COUNTED)]
 _Json = BeforeValidator(json.loads)  # of text: psycopg's own reader of JSON raises where the row could not be set aside
@@ -45,7 +37,7 @@ _Json = BeforeValidator(json.loads)  # of text: psycopg's own reader of JSON rai
 @frozen
 class LetterRow:
     number: int
-    giver: _HiveName
+    giver: _Name
     id: _Line
     hive: _Line
     name: _Line
@@ -59,7 +51,7 @@ class TaskRow:
     """A task that was offered. `received` (files.py) reads its `names` and `contents`."""
 
     generation: int
-    giver: _HiveName
+    giver: _Name
     id: _Name
     assignee: _Line | None
     role: _Line | None
@@ -72,7 +64,7 @@ class TaskRow:
 
 @frozen
 class EventRow:
-    hive: _HiveName
+    hive: _Name
     seq: Annotated[int, Field(ge=1)]
     at: str
     event: Annotated[dict[str, Any], _Json]
@@ -82,7 +74,7 @@ class EventRow:
 class HiveRow:
     """A hive, and its agents with their roles."""
 
-    name: _HiveName
+    name: _Name
     agents: Annotated[dict[str, str | None], _Json]
 
 
@@ -96,7 +88,7 @@ class _Overview:
 class OverviewRow:
     """A hive as it last told how it stands."""
 
-    name: _HiveName
+    name: _Name
     seen_s: int
     overview: Annotated[_Overview, _Json]
     events: _Count

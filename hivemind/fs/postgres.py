@@ -40,10 +40,10 @@ _SETTINGS = (
     "SET statement_timeout = '60s'; SET idle_in_transaction_session_timeout = '60s'; SET client_min_messages = error"
 )
 _RIGHTS = ["SELECT", "INSERT", "UPDATE", "DELETE"]
-_ONLY_READ = (  # whatever rights a role has been given on all tables, the owner alone writes which version they have
-    "ALTER TABLE version ENABLE ROW LEVEL SECURITY",
-    "DROP POLICY IF EXISTS seen ON version",
-    "CREATE POLICY seen ON version FOR SELECT USING (true)",
+# Whatever rights a role has been given on all tables, the owner alone writes which version they have.
+_ONLY_READ = (
+    b"ALTER TABLE version ENABLE ROW LEVEL SECURITY; DROP POLICY IF EXISTS seen ON version;"
+    b" CREATE POLICY seen ON version FOR SELECT USING (true)"
 )
 _ELSEWHERE = "keep the password in PGPASSFILE (~/.pgpass), PGPASSWORD or a service file (postgresql://?service=NAME)"
 
@@ -129,8 +129,7 @@ class PostgresSchema:
             if not found:
                 connection.execute("CREATE TABLE version (number integer NOT NULL)")
                 connection.execute("INSERT INTO version VALUES (0)")
-            for statement in _ONLY_READ:
-                connection.execute(statement.encode())
+            connection.execute(_ONLY_READ)
             for statements in self.migrations[found:]:
                 for statement in statements:
                     connection.execute(statement.encode())
@@ -203,12 +202,8 @@ class PostgresSchema:
             {"schema": self.name, "rights": _RIGHTS},
         ).fetchone()
         if denied != (False,):
-            grants = (
-                "USAGE ON SCHEMA",
-                f"{', '.join(_RIGHTS)} ON ALL TABLES IN SCHEMA",
-                "USAGE ON ALL SEQUENCES IN SCHEMA",
-            )
-            statements = "; ".join(f"GRANT {grant} {self.name} TO {role}" for grant in grants)
+            objects = ("USAGE ON", f"{', '.join(_RIGHTS)} ON ALL TABLES IN", "USAGE ON ALL SEQUENCES IN")
+            statements = "; ".join(f"GRANT {rights} SCHEMA {self.name} TO {role}" for rights in objects)
             yield f"{role} may not use the tables of {self.name}", f"as their owner: {statements}"
             return
         version, newest = self.version(connection, where), len(self.migrations)

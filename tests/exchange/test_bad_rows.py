@@ -206,27 +206,6 @@ def test_tables_and_reader_agree_on_which_files_can_lie_in_a_folder(
         assert fits is True
 
 
-def test_what_was_said_is_changed_by_nobody_who_takes_it(linked: Linked) -> None:
-    task_id = linked.berlin.add("For munich, too", "munich")
-    linked.berlin.hive.mail.send("human", ["nobody@munich"], "Between us", "")
-    mine = "tasks set taker = 'munich', state = 'taken', generation = nextval('generations'), lease = now() + interval '1 h'"
-    linked.update(f"{mine} where id = %(id)s", {"id": task_id})
-    linked.update("letters set state = 'ended', reason = 'Gone.' where hive = 'munich' and state = 'open'", {})
-    for statement in (
-        "letters set giver = 'munich'",
-        "letters set base = 'x'",
-        "tasks set giver = 'munich'",
-        "tasks set place = 'any'",
-        "tasks set body = 'Pay.' where state = 'taken'",
-        "tasks set state = 'open', taker = null, names = '{}'",
-    ):
-        with pytest.raises(psycopg.errors.InsufficientPrivilege, match="what was said"):
-            linked.execute(f"update {statement}", {})
-    linked.update("tasks set state = 'done', body = 'Done.' where id = %(id)s", {"id": task_id})
-    with pytest.raises(psycopg.errors.InsufficientPrivilege, match="what was said"):
-        linked.execute("update tasks set state = 'open', taker = null where taker = 'munich'", {})
-
-
 def test_one_holder_speaks_for_a_hive_and_its_next_process_goes_on_at_once(
     linked_role: psycopg.Connection[Any], tmp_path: Path
 ) -> None:
@@ -246,7 +225,7 @@ def test_one_holder_speaks_for_a_hive_and_its_next_process_goes_on_at_once(
     HivePlace(linked_role, "munich", tmp_path / "hive")
 
 
-@pytest.fixture
+@pytest.fixture  # not together with `linked`: both make the roles
 def linked_role(
     postgres: Server, database: str, pair: tuple[LinkedHive, LinkedHive]
 ) -> Iterator[psycopg.Connection[Any]]:
@@ -256,6 +235,7 @@ def linked_role(
         yield connection
 
 
+@pytest.mark.shows("promise: P48")
 @pytest.mark.parametrize("kind", [*REFUSED, *SET_ASIDE])
 def test_a_bad_row_ends_alone(kind: str, linked: Linked) -> None:
     for statement, row in {**REFUSED, **SET_ASIDE}[kind]:
@@ -308,3 +288,24 @@ def test_status_and_log_tell_of_hives_whose_rows_cannot_be_read(linked: Linked) 
     assert "agents" in next(line for line in shown.splitlines() if line.startswith("munich"))
     linked.execute(*event(7, "["))
     assert "event.unreadable" in linked.berlin.command("log", "--all")
+
+
+def test_what_was_said_is_changed_by_nobody_who_takes_it(linked: Linked) -> None:
+    task_id = linked.berlin.add("For munich, too", "munich")
+    linked.berlin.hive.mail.send("human", ["nobody@munich"], "Between us", "")
+    mine = "tasks set taker = 'munich', state = 'taken', generation = nextval('generations'), lease = now() + interval '1 h'"
+    linked.update(f"{mine} where id = %(id)s", {"id": task_id})
+    linked.update("letters set state = 'ended', reason = 'Gone.' where hive = 'munich' and state = 'open'", {})
+    for statement in (
+        "letters set giver = 'munich'",
+        "letters set base = 'x'",
+        "tasks set giver = 'munich'",
+        "tasks set place = 'any'",
+        "tasks set body = 'Pay.' where state = 'taken'",
+        "tasks set state = 'open', taker = null, names = '{}'",
+    ):
+        with pytest.raises(psycopg.errors.InsufficientPrivilege, match="what was said"):
+            linked.execute(f"update {statement}", {})
+    linked.update("tasks set state = 'done', body = 'Done.' where id = %(id)s", {"id": task_id})
+    with pytest.raises(psycopg.errors.InsufficientPrivilege, match="what was said"):
+        linked.execute("update tasks set state = 'open', taker = null where taker = 'munich'", {})

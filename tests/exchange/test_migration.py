@@ -50,7 +50,10 @@ def test_bad_rows_are_set_aside_and_good_ones_stay(
         munich.execute(*task("taken"))  # type: ignore[arg-type]
         munich.execute("update tasks set state = 'taken', taker = 'Berlin' where id = 'taken'")
         url = postgres.url(name, user="munich")
-        with pytest.raises(UserError, match="which munich may not bring to version 2.*owner"), reached_out(url) as role:
+        with (
+            pytest.raises(UserError, match=r"which munich may not bring to version 2.*owner"),
+            reached_out(url) as role,
+        ):
             SCHEMA.prepare(role, url)
 
         SCHEMA.prepare(owned, database)
