@@ -1,16 +1,16 @@
 """Rows that other hives wrote: one reader makes a checked value of a row, or says why it cannot.
 
-Each bound is a CHECK of the tables as well (`schema.py`). A hive's own rows pass the reader before they are written.
+Each bound is a CHECK of the tables as well (version_2.sql). JSON is asked for as text: psycopg's own reader raises where a row
+could not be set aside.
 """
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
 from dataclasses import field, fields
 from typing import Annotated, Any, TypeVar
 
-from pydantic import AfterValidator, BeforeValidator, Field
+from pydantic import AfterValidator, Field, Json
 
 from hivemind.boundary import checked
 from hivemind.exchange.schema import LETTER_BYTES, LINE_LENGTH, MOST_COUNTED, REASON_LENGTH
@@ -31,7 +31,6 @@ def _lower_name(text: str) -> str:
 _Name = Annotated[str, AfterValidator(_lower_name)]
 _Line = Annotated[str, Field(min_length=1, max_length=LINE_LENGTH)]
 _Count = Annotated[int, Field(ge=0, le=MOST_COUNTED)]
-_Json = BeforeValidator(json.loads)  # of text: psycopg's own reader of JSON raises where the row could not be set aside
 
 
 @frozen
@@ -56,7 +55,7 @@ class TaskRow:
     assignee: _Line | None
     role: _Line | None
     maker: _Line
-    head: Annotated[dict[str, Any], _Json]
+    head: Json[dict[str, Any]]
     body: str
     names: list[str]
     contents: list[bytes]
@@ -67,7 +66,7 @@ class EventRow:
     hive: _Name
     seq: Annotated[int, Field(ge=1)]
     at: str
-    event: Annotated[dict[str, Any], _Json]
+    event: Json[dict[str, Any]]
 
 
 @frozen
@@ -75,7 +74,7 @@ class HiveRow:
     """A hive, and its agents with their roles."""
 
     name: _Name
-    agents: Annotated[dict[str, str | None], _Json]
+    agents: Json[dict[str, str | None]]
 
 
 @frozen
@@ -90,7 +89,7 @@ class OverviewRow:
 
     name: _Name
     seen_s: int
-    overview: Annotated[_Overview, _Json]
+    overview: Json[_Overview]
     events: _Count
 
 

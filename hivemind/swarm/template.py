@@ -74,7 +74,9 @@ def make_hive(layout: Layout, own: Mapping[str, str] | None = None, workspace: s
         files |= {".gitignore": _IGNORED.encode(), "tasks/inbox/README.md": _INBOX.encode()}
         files["hive.yaml"] = (source / "hive.yaml").read_bytes()
         files |= {name: text.encode() for name, text in (own or {}).items()}
-        config = re.sub(r"^workspace: \S+", line, files.pop("hive.yaml").decode(), count=1, flags=re.MULTILINE)
+        config = re.sub(
+            r"^workspace: \S+", line, files.pop("hive.yaml").decode("utf-8", "replace"), count=1, flags=re.MULTILINE
+        )
         for name, content in files.items():
             _put(layout.root / name, content)
         _put(layout.config, config.encode())
