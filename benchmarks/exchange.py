@@ -98,7 +98,7 @@ def _across(folder: Path, server: Server, count: int, job: Cost | None) -> list[
         for hive, connection in ((berlin, one), (munich, two)):
             mine = load_link(hive.layout)
             assert mine is not None
-            take_place(connection, mine, hive.config.workspace)
+            take_place(connection, mine, hive.config.workspace, hive.layout.root)
         offers, foreign = Offers(berlin, one, "berlin"), ForeignTasks(munich, two, "munich")
 
         def tasks() -> None:

@@ -81,16 +81,19 @@ class Hive:
         return cls(layout, load_hive(layout))
 
     @classmethod
-    def init(cls, path: str | os.PathLike[str] = ".", own: Mapping[str, str] | None = None) -> Hive:
+    def init(
+        cls, path: str | os.PathLike[str] = ".", own: Mapping[str, str] | None = None, workspace: str | None = None
+    ) -> Hive:
         """Make a hive in the folder `path` (made if need be) and open it; what is there already is left as it is. With `own` the
         texts of these files, by their names, stand in place of the usual ones; the agents among them are all that there are.
+        The workspace has the folder's name unless `workspace` says another.
 
         Raises UserError if `path` is a hive.
         """
         from hivemind.swarm.template import make_hive
 
         HiveConfig().take_access()
-        make_hive(Layout.at(path), own)
+        make_hive(Layout.at(path), own, workspace)
         hive = cls.open(path)
         for name in (HUMAN, *hive.agents):
             hive.mail.ensure(name)

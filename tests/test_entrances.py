@@ -38,6 +38,7 @@ OWN_INPUT = {
         "a program by itself, with the standard library alone: it ends, and its client with it",
     ),
     "minds/agents/profile.py load": "a profile in the package",
+    "exchange/schema.py _VERSION_2": "a file of the package",
     **dict.fromkeys(("tokens.py _encoding", "embedding/local.py _tokenizer"), "a vocabulary in the package"),
     **dict.fromkeys(
         ("tasks/listing.py _list_waiting", "tasks/listing.py _summary"),

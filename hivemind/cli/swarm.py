@@ -40,7 +40,12 @@ _SHOWN = 20  # so many leases, and tasks that do not go on, are named
 
 @command("init", anywhere)
 def init(
-    at: str | None, path: str | None = None, folder: str | None = None, *, for_: Literal["git"] | None = None
+    at: str | None,
+    path: str | None = None,
+    folder: str | None = None,
+    *,
+    for_: Literal["git"] | None = None,
+    workspace: str | None = None,
 ) -> Answer:
     """Make a hive in a folder.
 
@@ -52,6 +57,8 @@ def init(
       PATH  the folder (default: --hive, or this one); with --for git the repository
       HIVE  with --for git: the folder (default: --hive, or REPOSITORY-hive beside the repository)
       --for KIND  git: for a git repository
+      --workspace NAME  the right side of its mail addresses, and its name among linked hives; it stays (default: the
+          folder's name)
 
     examples:
       hivemind init my-hive
@@ -60,25 +67,25 @@ def init(
     from hivemind.hive import Hive
 
     if for_ == "git":
-        return _init_for_git(Path(path or ".").resolve(), folder or at)
+        return _init_for_git(Path(path or ".").resolve(), folder or at, workspace)
     if folder is not None:
         raise UserError(f"what is {folder!r}?", mend="a second folder is named with --for git alone")
-    hive = Hive.init(path or at or ".")
+    hive = Hive.init(path or at or ".", workspace=workspace)
     lines = (
-        f"A hive in {hive.layout.root}, with the agents {', '.join(hive.agents)}.",
+        f"A hive in {hive.layout.root}, with the agents {', '.join(hive.agents)}; its workspace is {hive.config.workspace}.",
         'Next, in that folder: hivemind task add "What is a lease?" and hivemind up --until-idle',
     )
     return Answer({"hive": hive.layout.root, "agents": list(hive.agents)}, lines)
 
 
-def _init_for_git(repository: Path, at: str | None) -> Answer:
+def _init_for_git(repository: Path, at: str | None, workspace: str | None) -> Answer:
     from hivemind.hive import Hive
     from hivemind.layout import Layout
     from hivemind.swarm.for_git import files_for_git, find_programs
 
     layout = Layout.at(at or repository.with_name(f"{repository.name}-hive"))
     programs = find_programs()
-    hive = Hive.init(layout.root, files_for_git(layout, repository, programs))
+    hive = Hive.init(layout.root, files_for_git(layout, repository, programs), workspace)
     minds = {name: agent.mind["agent"] for name, agent in hive.agents.items() if isinstance(agent.mind, dict)}
     lines = [
         f"A hive in {layout.root} for {repository}: {', '.join(f'{name} ({mind})' for name, mind in minds.items())}.",
@@ -216,7 +223,7 @@ def _errors_to(log: Path) -> Iterator[None]:
 
 
 def _detached(layout: Layout, work: Callable[[Callable[[], None]], int]) -> Answer | int:
-    from hivemind.presence.watching import not_followed
+    from hivemind.presence.watching import agent_problems
     from hivemind.swarm.detach import detach
 
     layout.logs.mkdir(parents=True, exist_ok=True)
@@ -225,7 +232,7 @@ def _detached(layout: Layout, work: Callable[[Callable[[], None]], int]) -> Answ
     if started.error is not None:
         warn(started.error)
         return started.status
-    for name, why in not_followed(layout.locks).items():
+    for name, why in agent_problems(layout.locks).items():
         warn(f"{name} is set aside: {why}")
     lines = (
         f"The swarm of {layout.root} is up: process {started.pid}, log {layout.relative(log)}.",
@@ -367,8 +374,8 @@ def _all_hives(hive: Hive) -> Answer:
     rows = [
         {
             "hive": one["hive"],
-            "seen": f"{one['seen_s']} s ago",
-            "agents": ", ".join(f"{name} {state}" for name, state in one["agents"].items()),
+            "seen": None if one["problem"] else f"{one['seen_s']} s ago",
+            "agents": one["problem"] or ", ".join(f"{name} {state}" for name, state in one["agents"].items()),
             **one["tasks"],
         }
         for one in found

@@ -33,7 +33,8 @@ if TYPE_CHECKING:
     from hivemind.replay import Replay
     from hivemind.tasks import Task, TaskSummary
 
-_COLUMNS = ("id", "state", "owner", "since", "parent", "title", "note")
+_COLUMNS = ("id", "state", "owner", "hive", "since", "parent", "title", "note")
+_SELDOM = ("hive", "parent")  # shown where a task has one
 _DIFFERENCE_CHARS = 160
 _AT_ONCE = 50  # so many rows of each state a person is shown unasked
 
@@ -182,7 +183,7 @@ def tasks(
         rows = [
             {**one, "since": age(task.since), "note": _note(task)} for one, task in zip(records, found, strict=True)
         ]
-        shown = [name for name in _COLUMNS if name != "parent" or any(row["parent"] for row in rows)]
+        shown = [name for name in _COLUMNS if name not in _SELDOM or any(row[name] for row in rows)]
         yield from table_lines(rows, shown, empty=f"No tasks{f' in {state}' if state else ''}.")
         if limit is not None and not archived:
             yield from _left_out(hive, found, limit)

@@ -6,7 +6,8 @@ import json
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
-from hivemind.boundary import boundary
+from hivemind.boundary import Unreadable
+from hivemind.exchange.rows import EventRow, read_row
 from hivemind.exchange.schema import channel
 from hivemind.presence.parts import Parts
 
@@ -15,7 +16,7 @@ if TYPE_CHECKING:
 
 __all__ = ["Shipping", "events_of_all"]
 
-_AT_ONCE = 500
+_AT_ONCE, _BYTES_AT_ONCE = 500, 32 << 20
 _KEPT_DAYS = 30
 _FOLLOWERS = "followers of the journal"
 
@@ -61,24 +62,30 @@ class Shipping:
 
 
 def events_of_all(connection: Connection, *, follow: bool) -> Iterator[dict[str, Any]]:
-    """The events of all linked hives, each with its `hive` and when it was shipped (`at`); of each hive in their order. With
-    `follow` those that come as well, without an end."""
+    """The events of all linked hives, each with its `hive` and when it was shipped (`at`); of each hive in their order. One that
+    cannot be read is told as `event.unreadable`. With `follow` those that come as well, without an end."""
     seen: dict[str, int] = {}
     if follow:
         connection.execute(f"listen {channel(_FOLLOWERS)}")
     while True:
         names = [name for (name,) in connection.execute("select name from hives order by name").fetchall()]
         rows = connection.execute(
-            "select hive, at, event from events"
+            "select hive, seq, to_char(at at time zone 'UTC', 'YYYY-MM-DD\"T\"HH24:MI:SS.MS+00:00'), event from"
+            " (select *, sum(octet_length(event)) over (order by at, hive, seq) - octet_length(event) as before from"
+            " (select events.* from events"
             " join unnest(%s::text[], %s::bigint[]) as seen (name, since) on hive = name and seq > since"
-            " order by at, hive, seq limit 5000",
-            (names, [seen.get(name, 0) for name in names]),
+            " order by at, hive, seq limit 5000) as next) as next where before < %s order by at, hive, seq",
+            (names, [seen.get(name, 0) for name in names], _BYTES_AT_ONCE),
         ).fetchall()
-        for hive, at, event in rows:
-            with boundary("linked hive's event", hive):
-                record = {"hive": hive, "at": at.isoformat(timespec="milliseconds"), **json.loads(event)}
-                seen[hive] = int(record["seq"])
-            yield record
+        for columns in rows:
+            hive, seq, at, _ = columns
+            seen[hive] = max(seq, seen.get(hive, 0))
+            try:
+                event = read_row(EventRow, columns).event
+            except Unreadable as error:
+                event = {"kind": "event.unreadable", "problem": str(error)}
+            columns_of_row = {"hive": hive, "at": at, "seq": seq}
+            yield {**columns_of_row, **event, **columns_of_row}
         if not rows and not follow:
             return
         if not rows:

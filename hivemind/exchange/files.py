@@ -4,19 +4,19 @@ from __future__ import annotations
 
 import errno
 import os
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
 from functools import partial
 from pathlib import Path
 
 from hivemind.boundary import Unreadable
 from hivemind.errors import UserError
+from hivemind.exchange.schema import FILES_BYTES, MOST_FILES, NAME_BYTES, PATH_DEPTH, PATH_LENGTH
 from hivemind.fs import file_below, folder_below, open_inside, write_at
 from hivemind.tasks import Task
 
-__all__ = ["MOST_BYTES", "Files", "of_result", "of_task", "received", "write_result"]
+__all__ = ["Files", "check_paths", "of_result", "of_task", "received", "write_result"]
 
-MOST_BYTES, _MOST_FILES = 32 << 20, 1000
-_LONGEST_NAME = 255
 _GRAPH = ("graph.json", "graph.jsonl")
 _OF_RESULT = ("files", "artifacts")
 
@@ -27,7 +27,7 @@ class Files:
     def __init__(self) -> None:
         self.contents: dict[str, bytes] = {}
         self.left: list[str] = []
-        self._room = MOST_BYTES
+        self._room = FILES_BYTES
 
     def add(self, name: str, open_it: Callable[[], int]) -> None:
         """Add a file under a name. `open_it` returns a descriptor of it."""
@@ -38,7 +38,7 @@ class Files:
         except (UserError, OSError):
             self.left.append(name)
             return
-        if len(raw) > self._room or len(self.contents) == _MOST_FILES:
+        if len(raw) > self._room or len(self.contents) == MOST_FILES:
             self.left.append(name)
             return
         self.contents[name] = raw
@@ -67,14 +67,29 @@ def of_result(folder: Path) -> Files:
     return found
 
 
-def received(files: Iterable[tuple[str, bytes]]) -> dict[str, bytes]:
-    """What another hive has sent. Raises Unreadable for a name that is no path below a folder, and for too much."""
-    found = {name: bytes(raw) for name, raw in files}
-    for name in found:
-        _parts(name)
-    if len(found) > _MOST_FILES or sum(map(len, found.values())) > MOST_BYTES:
-        raise Unreadable(f"has more than {_MOST_FILES} files or {MOST_BYTES >> 20} MiB")
-    return found
+def received(names: Sequence[object], contents: Sequence[object]) -> dict[str, bytes]:
+    """Read the files that another hive has sent. Raises Unreadable unless they can lie in one folder, or for too much."""
+    files = {
+        name: raw
+        for name, raw in zip(names, contents, strict=False)
+        if isinstance(name, str) and isinstance(raw, bytes)
+    }
+    if not len(files) == len(names) == len(contents):
+        raise Unreadable("has names without files, files without names, or a name twice")
+    check_paths(files)
+    if len(files) > MOST_FILES or sum(map(len, files.values())) > FILES_BYTES:
+        raise Unreadable(f"has more than {MOST_FILES} files or {FILES_BYTES >> 20} MiB")
+    return files
+
+
+def check_paths(paths: Iterable[str]) -> None:
+    """Raise Unreadable for a path that cannot lie below a folder, and for one that is both a file and a folder."""
+    folders: set[str] = set()
+    for path in paths:
+        parts = _parts(path)
+        folders.update("/".join(parts[:depth]) for depth in range(1, len(parts)))
+    if both := folders.intersection(paths):
+        raise Unreadable("is both a file and a folder", where=repr(min(both))[:NAME_BYTES])
 
 
 def write_result(folder: Path, files: Mapping[str, bytes], *, durable: bool) -> list[str]:
@@ -103,10 +118,12 @@ def write_result(folder: Path, files: Mapping[str, bytes], *, durable: bool) -> 
 def _parts(name: str) -> list[str]:
     """The parts of a relative path. Raises Unreadable for any other."""
     parts = name.split("/")
-    try:
-        long = any(len(part.encode()) > _LONGEST_NAME for part in parts)
-    except UnicodeEncodeError:
-        long = True
-    if long or "\0" in name or any(part in ("", ".", "..") for part in parts):
-        raise Unreadable("is no name that a file may have here", where=repr(name)[:_LONGEST_NAME])
-    return parts
+    with suppress(UnicodeEncodeError):
+        is_short = (
+            len(name) <= PATH_LENGTH
+            and len(parts) <= PATH_DEPTH
+            and max(map(len, map(str.encode, parts))) <= NAME_BYTES
+        )
+        if is_short and "\0" not in name and not {"", ".", ".."}.intersection(parts):
+            return parts
+    raise Unreadable("is no name that a file may have here", where=repr(name)[:NAME_BYTES])

@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-import json
 import os
 from collections.abc import Mapping
 from contextlib import suppress
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from hivemind.boundary import boundary
 from hivemind.errors import UserError
-from hivemind.exchange.files import of_result, received
+from hivemind.exchange.files import check_paths, of_result, received
 from hivemind.exchange.offers import SENT
-from hivemind.exchange.schema import tell
+from hivemind.exchange.rows import TaskRow, read_row
+from hivemind.exchange.schema import LEASE, tell
 from hivemind.frozen import frozen
 from hivemind.fs import load_value, make_folder, reached, save_value
 from hivemind.layout import ANY, EXCHANGE, Layout
@@ -29,7 +29,6 @@ __all__ = ["Foreign", "ForeignTasks", "foreign_tasks", "let_go"]
 _KIND, _VERSION = "foreign-task", 1
 _OURS = ("task.md", "task.yaml", "task.yml", "task.json", "attempts", "result.md", "error.md")
 _LONGEST_RESULT = 4 << 20  # characters
-_REST = "interval '30 seconds'"  # a lease; and what the server waits after its start until one ends
 
 
 @frozen
@@ -86,7 +85,7 @@ class ForeignTasks:
     def renew(self) -> None:
         """Hold on to what is worked on here; let go of what went on elsewhere. Leases of hives that are gone end."""
         kept = self._connection.execute(
-            f"update tasks set lease = now() + {_REST} where taker = %s and state = 'taken' and generation = any(%s)"  # noqa: S608
+            f"update tasks set lease = now() + {LEASE} where taker = %s and state = 'taken' and generation = any(%s)"  # noqa: S608
             " returning generation",
             (self._name, [*self._mine]),
         ).fetchall()
@@ -95,7 +94,7 @@ class ForeignTasks:
                 self._lose(generation)
         freed = self._connection.execute(
             "update tasks set state = 'open', taker = null where state = 'taken' and not once and lease < now()"  # noqa: S608
-            f" and pg_postmaster_start_time() < now() - {_REST} returning place"
+            f" and pg_postmaster_start_time() < now() - {LEASE} returning place"
         ).fetchall()
         tell(self._connection, *(place for (place,) in freed))
 
@@ -109,7 +108,7 @@ class ForeignTasks:
         while free:
             row = self._connection.execute(
                 "update tasks set state = 'taken', taker = %(me)s, generation = nextval('generations'),"  # noqa: S608
-                f" lease = now() + {_REST} where number = (select number from tasks where state = 'open'"
+                f" lease = now() + {LEASE} where number = (select number from tasks where state = 'open'"
                 " and place = any(%(places)s) and giver <> %(me)s"
                 " and exists (select from unnest(%(names)s::text[], %(roles)s::text[]) as idle (name, role)"
                 " where coalesce(assignee, idle.name) = idle.name and (tasks.role is null or tasks.role = idle.role))"
@@ -124,24 +123,24 @@ class ForeignTasks:
                 return
             tell(self._connection, row[1], what="taken")
             reached("exchange.tasks.taken")
-            generation, giver, task_id, assignee, role, *text = row
-            name = f"{slug(f'{giver}-{task_id}')}-{generation}"
-            if self._drop(Foreign(generation, giver, task_id, name), *text):
-                fits = (one for one in free if assignee in (None, one[0]) and role in (None, one[1]))
+            if self._drop(row):
+                fits = (agent for agent in free if row[3] in (None, agent[0]) and row[4] in (None, agent[1]))
                 free.remove(next(fits))
 
-    def _drop(self, task: Foreign, maker: str, head: str, body: str, names: list[str], contents: list[bytes]) -> bool:
+    def _drop(self, columns: tuple[Any, ...]) -> bool:
         """Drop a task here, whole. Returns False if it could be no task: its giver is told."""
-        self._mine[task.generation] = task
+        generation, giver, task_id = columns[:3]
+        task = Foreign(generation, giver, task_id, f"{slug(f'{giver}-{task_id}')}-{generation}")
+        self._mine[generation] = task
         save_value(_place(self._hive.layout, task), _KIND, _VERSION, task, durable=self._hive.config.durable)
         reached("exchange.tasks.noted")
         try:
-            with boundary("linked hive's task", f"{task.giver}/{task.id}"):
-                fields = {key: value for key, value in json.loads(head).items() if key in SENT}
+            with boundary("task of a linked hive", f"{giver}/{task_id}"):
+                row = read_row(TaskRow, columns)
                 self._hive.tasks.add(
-                    body if not body.startswith(("---", "\ufeff")) else f"\n{body}",
-                    by=f"{maker.partition('@')[0]}@{task.giver}", files=_below(received(zip(names, contents, strict=True))),
-                    id=task.task, **fields,
+                    row.body if not row.body.startswith(("---", "\ufeff")) else f"\n{row.body}",
+                    by=f"{row.maker.partition('@')[0]}@{row.giver}", files=_below(received(row.names, row.contents)),
+                    id=task.task, **{key: value for key, value in row.head.items() if key in SENT},
                 )  # fmt: skip
         except UserError as problem:
             self._close(task, "failed", f"{self._name} cannot take it, and says of files of its own: {problem}", {})
@@ -174,9 +173,10 @@ class ForeignTasks:
         with self._connection.transaction():
             accepted = self._connection.execute(
                 "update tasks set state = %s, body = %s, names = %s, contents = %s"
-                " where taker = %s and state = 'taken' and generation = %s",
+                " where taker = %s and state = 'taken' and generation = %s and giver = %s",
                 (
                     outcome, text.replace("\0", "\ufffd"), [*files], [*files.values()], self._name, task.generation,
+                    task.giver,
                 ),
             ).rowcount  # fmt: skip
             tell(self._connection, task.giver)
@@ -207,4 +207,6 @@ class ForeignTasks:
 
 def _below(files: Mapping[str, bytes]) -> dict[str, bytes]:
     """The attachments by their paths in the dropped folder; what would have the place of the task's own has another."""
-    return {f"attachments/{name}" if name.split("/")[0].lower() in _OURS else name: raw for name, raw in files.items()}
+    paths = [f"attachments/{name}" if name.split("/")[0].lower() in _OURS else name for name in files]
+    check_paths(paths)
+    return dict(zip(paths, files.values(), strict=True))

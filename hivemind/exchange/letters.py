@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import logging
 import os
+from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
-from hivemind.boundary import Unreadable, read_input
-from hivemind.exchange.schema import tell
+from hivemind.boundary import Unreadable, boundary, read_input
+from hivemind.errors import UserError
+from hivemind.exchange.rows import LetterRow, read_row
+from hivemind.exchange.schema import REASON_LENGTH, tell
 from hivemind.fs import reached
 from hivemind.layout import EXCHANGE, HUMAN
 from hivemind.mail import Message
@@ -20,6 +24,7 @@ __all__ = ["Letters"]
 
 _AT_ONCE, _BYTES_AT_ONCE = 100, 32 << 20
 _KEPT_DAYS = 30
+_log = logging.getLogger(__name__)
 
 
 class Letters:
@@ -34,7 +39,7 @@ class Letters:
         """Store what lies in the mailbox of `exchange`; it is taken away there once it is committed."""
         box = self._hive.mail.boxes.get(EXCHANGE)
         entries = sorted(box.entries(), key=lambda entry: entry.base)
-        rows: list[dict[str, Any]] = []
+        rows: list[LetterRow] = []
         sent = []
         looked_at = read = 0
         for entry in entries[:_AT_ONCE]:
@@ -58,83 +63,109 @@ class Letters:
                     "insert into letters (giver, id, hive, name, base, raw, state, reason)"
                     " select %(giver)s, %(id)s, %(hive)s, %(name)s, %(base)s, %(raw)s,"
                     " case when there then 'open' else 'ended' end,"
-                    " case when there then null else 'no linked hive has the name ' || %(hive)s end"
+                    " case when there then null else 'no linked hive has the name ' || left(%(hive)s, 200) end"
                     " from (select exists (select from hives where name = %(hive)s) as there) as one"
                     " on conflict do nothing",
-                    rows,
+                    [asdict(row) for row in rows],
                 )
-                tell(self._connection, *(row["hive"] for row in rows), self._name)
+                tell(self._connection, *(row.hive for row in rows), self._name)
         reached("exchange.letters.stored")
         for path in sent:
             os.unlink(path)
         return len(entries) > looked_at
 
-    def _rows(self, message: Message, raw: bytes) -> list[dict[str, Any]]:
-        """A row for each address of another hive. Raises Unreadable for a letter that the runtime has not written."""
+    def _rows(self, message: Message, raw: bytes) -> list[LetterRow]:
+        """A row for each address of another hive. Raises Unreadable for a letter that the runtime has not written, or that the
+        exchange would refuse."""
         if not message.trusted:
             raise Unreadable("was not written by hivemind, or was changed since: not sent", where=message.base)
-        rows: list[dict[str, Any]] = []
+        rows: list[LetterRow] = []
         for recipient in dict.fromkeys((*message.to, *message.cc)):
             name, _, hive = recipient.rpartition("@")
             if name:
-                told = {"giver": self._name, "id": message.id, "hive": hive.lower(), "name": name.lower()}
-                rows.append({**told, "base": message.base, "raw": raw})
+                columns = (0, self._name, message.id, hive.lower(), name.lower(), message.base, raw)
+                rows.append(read_row(LetterRow, columns))
         return rows
 
     def receive(self) -> bool:
         """Deliver what others have sent here; what nobody here is called by goes back with the reason."""
-        rows = self._waiting("giver, name, base, raw", "hive", "open")
-        closed, ended = [], []
-        for number, giver, name, base, raw in rows:
-            why = None if number in self._delivered else self._deliver(giver, name, base, bytes(raw))
-            if why is None:
-                self._delivered.add(number)
-                closed.append(number)
+        rows = self._waiting("hive", "open")
+        closed: dict[int, str | None] = {}
+        ended = []
+        for columns in rows:
+            try:
+                letter = read_row(LetterRow, columns)
+            except Unreadable as error:
+                closed[columns[0]] = str(error)
+                continue
+            reason = None if letter.number in self._delivered else self._deliver(letter)
+            if reason is None:
+                self._delivered.add(letter.number)
+                closed[letter.number] = None
             else:
-                ended.append((why, number))
+                ended.append((reason[:REASON_LENGTH], letter))
         reached("exchange.letters.delivered")
         if rows:
             with self._connection.transaction(), self._connection.cursor() as cursor:
-                cursor.execute(
-                    "update letters set state = 'closed', raw = null, changed = now() where number = any(%s)", (closed,)
-                )
+                self._close(closed)
                 if ended:
-                    cursor.executemany("update letters set state = 'ended', reason = %s where number = %s", ended)
-                    tell(self._connection, *(giver for number, giver, *_ in rows if number not in closed))
+                    cursor.executemany(
+                        "update letters set state = 'ended', reason = %s where number = %s",
+                        [(reason, letter.number) for reason, letter in ended],
+                    )
+                    tell(self._connection, *(letter.giver for _, letter in ended))
             self._delivered.difference_update(closed)
         return bool(rows)
 
-    def _deliver(self, giver: str, name: str, base: str, raw: bytes) -> str | None:
-        """Deliver a letter; why it cannot be, if so. Raises OSError."""
-        if name != HUMAN and name not in self._hive.agent_files:
-            return unknown_agent(name, self._hive.agents, f" of {self._name}")
+    def _deliver(self, letter: LetterRow) -> str | None:
+        """Deliver a letter; return why it cannot be, if so. Raises OSError."""
+        if letter.name != HUMAN and letter.name not in self._hive.agent_files:
+            return unknown_agent(letter.name, self._hive.agents, f" of {self._name}")
         try:
-            self._hive.mail.deliver(name, base, raw, giver)
-        except Unreadable as error:
+            with boundary("letter of another hive", letter.base):
+                self._hive.mail.deliver(letter.name, letter.base, letter.raw, letter.giver)
+        except UserError as error:
             return f"{self._name} does not take it: {error.what}"
         return None
 
+    def _close(self, reasons: dict[int, str | None]) -> None:
+        """Close rows by their numbers; a reason says that a letter is set aside, and stays in its row."""
+        for reason in filter(None, reasons.values()):
+            _log.warning("a letter is set aside: %s", reason)
+        self._connection.execute(
+            "update letters set state = 'closed', raw = null, changed = now(), reason = coalesce(closed.reason, letters.reason)"
+            " from unnest(%s::bigint[], %s::text[]) as closed (number, reason) where letters.number = closed.number",
+            ([*reasons], [reason and reason[:REASON_LENGTH] for reason in reasons.values()]),
+        )
+
     def bounce(self) -> bool:
         """Tell senders here of what has not reached an address."""
-        rows = self._waiting("hive, name, base, raw, reason", "giver", "ended")
-        for _, hive, name, base, raw, reason in rows:
-            self._hive.mail.undeliverable(base, bytes(raw), f"{name}@{hive}", reason)
+        rows = self._waiting("giver", "ended")
+        closed: dict[int, str | None] = {}
+        for columns in rows:
+            closed[columns[0]] = None
+            try:
+                letter = read_row(LetterRow, columns)
+                with boundary("letter that came back", letter.base):
+                    address = f"{letter.name}@{letter.hive}"
+                    self._hive.mail.undeliverable(
+                        letter.base, letter.raw, address, letter.reason or "it says no reason"
+                    )
+            except UserError as error:
+                closed[columns[0]] = str(error)
         reached("exchange.letters.bounced")
         if rows:
-            self._connection.execute(
-                "update letters set state = 'closed', raw = null, changed = now() where number = any(%s)",
-                ([row[0] for row in rows],),
-            )
+            self._close(closed)
         return bool(rows)
 
-    def _waiting(self, columns: str, whose: str, state: str) -> list[Any]:
+    def _waiting(self, whose: str, state: str) -> list[Any]:
         """The next letters of this hive in a state, with their numbers: as many as one may have in memory at once."""
         return self._connection.execute(
-            f"select number, {columns} from"  # noqa: S608 - names of this program's own
-            " (select *, sum(octet_length(raw)) over (order by number) - octet_length(raw) as before from"
+            "select number, giver, id, hive, name, base, raw, left(reason, %s) from"  # noqa: S608 - this program's own names
+            " (select *, sum(octet_length(raw)) over (order by number) - coalesce(octet_length(raw), 0) as before from"
             f" (select * from letters where {whose} = %s and state = %s order by number limit %s) as next) as next"
-            " where before < %s order by number".encode(),
-            (self._name, state, _AT_ONCE, _BYTES_AT_ONCE),
+            " where coalesce(before, 0) < %s order by number".encode(),
+            (REASON_LENGTH, self._name, state, _AT_ONCE, _BYTES_AT_ONCE),
         ).fetchall()
 
     def forget(self) -> None:

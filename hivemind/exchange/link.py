@@ -7,14 +7,17 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import asdict
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from hivemind.boundary import checked
+from hivemind.boundary import Unreadable, checked
 from hivemind.errors import HivemindError, UserError
 from hivemind.exchange.foreign_tasks import foreign_tasks, let_go
-from hivemind.exchange.schema import SCHEMA, channel, tell
+from hivemind.exchange.rows import HiveRow, OverviewRow, read_row
+from hivemind.exchange.schema import LEASE, SCHEMA, channel, tell
 from hivemind.frozen import frozen
 from hivemind.fs import HeldLock, load_record, make_folder, ring, save_record
+from hivemind.fs.locks import machine
 from hivemind.fs.postgres import check_url, client, connect
 from hivemind.layout import ANY, EXCHANGE, Layout
 from hivemind.names import is_name
@@ -27,11 +30,13 @@ if TYPE_CHECKING:
 
 __all__ = [
     "Away",
+    "HivePlace",
     "Link",
     "hives_now",
     "link",
     "load_link",
     "open_exchange",
+    "other_hives",
     "reached_out",
     "take_place",
     "unlink",
@@ -77,7 +82,7 @@ def link(hive: Parts, url: str) -> Link:
     check_url(url)
     name = hive.config.workspace.lower()
     if not is_name(name) or name == ANY:
-        mend = "change workspace: in hive.yaml"
+        mend = f"change workspace: in hive.yaml, and move {hive.layout.relative(hive.layout.workspace_record)} away"
         raise UserError(f"the workspace {name!r} cannot be a hive's name: it must be like berlin", mend=mend)
     new = Link(url, name, os.urandom(16).hex())
     with reached_out(url) as connection:
@@ -93,7 +98,8 @@ def link(hive: Parts, url: str) -> Link:
             if not took:
                 raise UserError(
                     f"another hive has the name {name} there",
-                    mend="give this one another workspace: in hive.yaml, or unlink that one",
+                    mend=f"unlink that one; or give this one another workspace: in hive.yaml, and move"
+                    f" {hive.layout.relative(hive.layout.workspace_record)} away, which holds the old one",
                 )
             make_folder(hive.layout.link, durable=hive.config.durable)
             # Written before the commit: a crash in between leaves a link whose name nobody has, which the process says.
@@ -178,12 +184,18 @@ def _return_tasks(hive: Parts) -> None:
 
 @contextmanager
 def reached_out(url: str) -> Iterator[Connection]:
-    """A connection to the exchange, closed at the end. Raises Away for whatever the server or the network says."""
+    """A connection to the exchange, closed at the end. Raises Away for whatever the server or the network says, UserError for
+    what the role's owner has to give."""
     psycopg = client(url)
     try:
         with connect(url, defaults=_SOON) as connection:
             connection.execute(_SETTINGS)
-            yield connection
+            try:
+                yield connection
+            except psycopg.errors.InsufficientPrivilege as error:
+                for problem, mend in SCHEMA.lacks(connection, url):
+                    raise UserError(problem, where=url, mend=mend) from error
+                raise
     except psycopg.Error as error:
         raise Away(" ".join(str(error).split()) or type(error).__name__) from error
 
@@ -201,17 +213,71 @@ def open_exchange(layout: Layout) -> Iterator[Connection]:
 
 
 def hives_now(connection: Connection) -> list[dict[str, Any]]:
-    """Every linked hive: when it was last seen (seconds ago), its agents with their states, how its tasks stand."""
+    """Every linked hive: when it was last seen (seconds ago), its agents with their states, how its tasks stand; or the problem
+    of a row that cannot be read."""
     rows = connection.execute(
-        "select name, extract(epoch from now() - seen)::bigint, overview, events from hives order by name"
+        "select name, case when isfinite(seen) then extract(epoch from now() - seen)::bigint end, overview::text, events"
+        " from hives order by name"
     ).fetchall()
-    return [
-        {"hive": name, "seen_s": seen, "events": events, "agents": {}, "tasks": {}, **overview}
-        for name, seen, overview, events in rows
-    ]
+    return [_hive_now(columns) for columns in rows]
 
 
-def take_place(connection: Connection, mine: Link, workspace: str) -> None:
+def _hive_now(columns: tuple[Any, ...]) -> dict[str, Any]:
+    try:
+        row = read_row(OverviewRow, columns)
+    except Unreadable as error:
+        return {"hive": columns[0][:64], "seen_s": None, "events": 0, "agents": {}, "tasks": {}, "problem": str(error)}
+    return {"hive": row.name, "seen_s": row.seen_s, "events": row.events, **asdict(row.overview), "problem": None}
+
+
+def other_hives(connection: Connection, name: str) -> tuple[dict[str, dict[str, str | None]], set[str]]:
+    """The hives beside `name` with their agents' roles, and the problems of those whose rows cannot be read."""
+    hives, problems = {}, set()
+    for columns in connection.execute("select name, agents::text from hives where name <> %s", (name,)).fetchall():
+        try:
+            row = read_row(HiveRow, columns)
+        except Unreadable as error:
+            problems.add(str(error))
+        else:
+            hives[row.name] = row.agents
+    return hives, problems
+
+
+class HivePlace:
+    """The lease of a hive's place in the exchange: its holder speaks for the hive. The holder is a hive's folder on a machine,
+    so that the next process goes on at once, and a copy of the hive waits until the lease has ended."""
+
+    def __init__(self, connection: Connection, hive: str, root: Path) -> None:
+        """Take the place. Raises Away if another holds it."""
+        self._connection, self._hive = connection, hive
+        folder = os.stat(root)
+        row = connection.execute(
+            f"insert into places (hive, holder, generation, lease) values (%s, %s, 1, now() + {LEASE})"  # noqa: S608
+            " on conflict (hive) do update set holder = excluded.holder, generation = places.generation + 1,"
+            " lease = excluded.lease where places.holder = excluded.holder or places.lease < now() returning generation",
+            (hive, f"{machine()['machine']}:{folder.st_dev}:{folder.st_ino}"),
+        ).fetchone()
+        if row is None:
+            raise Away(
+                f"another process speaks for {hive}: a copy of this hive, or this hive less than 30 s ago elsewhere"
+            )
+        self._generation = int(row[0])
+
+    def renew(self) -> None:
+        """Raise Away if another holder has taken the place meanwhile."""
+        if not self._extend(LEASE):
+            raise Away(f"another process speaks for {self._hive} now")
+
+    def leave(self) -> None:
+        """Free the place for any holder."""
+        self._extend("interval '0'")
+
+    def _extend(self, interval: str) -> int:
+        sql = f"update places set lease = now() + {interval} where hive = %s and generation = %s"  # noqa: S608
+        return self._connection.execute(sql.encode(), (self._hive, self._generation)).rowcount
+
+
+def take_place(connection: Connection, mine: Link, workspace: str, root: Path) -> HivePlace:
     """Make sure that this connection alone speaks for the hive, and listen for what is new. Raises Away, UnknownVersion."""
     if workspace.lower() != mine.name:
         raise Away(
@@ -222,8 +288,7 @@ def take_place(connection: Connection, mine: Link, workspace: str) -> None:
     if row is None or row[0] != mine.identity:
         whose = "is not linked there" if row is None else "is the name of another hive there"
         raise Away(f"{mine.name} {whose}: hivemind unlink, then link")
-    held = connection.execute("select pg_try_advisory_lock(hashtextextended(%s, 0))", (channel(mine.name),)).fetchone()
-    if held is None or not held[0]:
-        raise Away(f"another process speaks for {mine.name}: a copy of this hive, or a connection that is just ending")
+    place = HivePlace(connection, mine.name, root)
     for name in (mine.name, ANY):
         connection.execute(f"listen {channel(name)}")
+    return place

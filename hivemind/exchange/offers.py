@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
 from hivemind.boundary import Unreadable, boundary
 from hivemind.errors import UserError
-from hivemind.exchange.files import MOST_BYTES, of_task, received, write_result
-from hivemind.exchange.schema import tell
+from hivemind.exchange.files import of_task, received, write_result
+from hivemind.exchange.schema import FILES_BYTES, HEAD_BYTES, TEXT_BYTES, tell
 from hivemind.frontmatter import parse, split
 from hivemind.fs import reached
 from hivemind.layout import ANY, EXCHANGE, HUMAN, POSTMASTER
@@ -86,18 +86,23 @@ class Offers:
 
     def _offer(self, task: Task) -> None:
         files = of_task(task, self._hive.layout.root, self._hive.config.read_roots(self._hive.layout))
-        if files.left:
-            what = f"at most {MOST_BYTES >> 20} MiB in files go to another hive: {', '.join(files.left)}"
-            self._end(task, done=False, text=f"It could not be offered to other hives: {what}")
-            return
         head, where = self._head(task)
+        text = task.full_text.replace("\0", "\ufffd")
+        too_much = [
+            *files.left,
+            *(["the text"] if len(text.encode()) > TEXT_BYTES or len(head.encode()) > HEAD_BYTES else []),
+        ]
+        if too_much:
+            bounds = f"at most {FILES_BYTES >> 20} MiB in files and {TEXT_BYTES >> 20} MiB of text go to another hive"
+            self._end(task, done=False, text=f"It could not be offered to other hives: {bounds}: {', '.join(too_much)}")
+            return
         with self._connection.transaction():
             self._connection.execute(
                 "insert into tasks (giver, id, key, place, assignee, role, priority, once, maker, head, body, names, contents)"
                 " values (%s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s) on conflict do nothing",
                 (
                     self._name, task.id, task.claim, where, task.assignee, task.role, task.priority,
-                    any(step.once for step in task.steps), task.maker, head, task.full_text.replace("\0", "\ufffd"),
+                    any(step.once for step in task.steps), task.maker, head, text,
                     [*files.contents], [*files.contents.values()],
                 ),
             )  # fmt: skip
@@ -191,9 +196,7 @@ class Offers:
         number, key, state, taker, text, names, contents = row
         task = self._mine.pop(key, None)
         if task is not None:
-            self._bring_in(
-                task, taker or "a hive that was unlinked", state == "done", text, zip(names, contents, strict=False)
-            )
+            self._bring_in(task, taker or "a hive that was unlinked", state == "done", text, names, contents)
         reached("exchange.tasks.finished")
         self._connection.execute(
             "update tasks set state = 'closed', closed = now(), head = '', body = '', names = '{}', contents = '{}'"
@@ -209,11 +212,13 @@ class Offers:
             (self._name, _KEPT_DAYS),
         )
 
-    def _bring_in(self, task: Task, taker: str, done: bool, text: str, files: Iterable[tuple[str, bytes]]) -> None:
+    def _bring_in(
+        self, task: Task, taker: str, done: bool, text: str, names: Sequence[object], contents: Sequence[object]
+    ) -> None:
         with suppress(TaskMoved, FileNotFoundError):
             self._hive.tasks.keep(task, "hive", taker)
             try:
-                refused = write_result(task.path, received(files), durable=self._hive.config.durable)
+                refused = write_result(task.path, received(names, contents), durable=self._hive.config.durable)
             except Unreadable as problem:
                 refused = [str(problem)]
             notes = [f"\n\nNot taken over from {taker}: {', '.join(refused)}\n"] if refused else []

@@ -14,7 +14,7 @@ from hivemind.errors import HivemindError
 from hivemind.exchange.events import Shipping
 from hivemind.exchange.foreign_tasks import ForeignTasks
 from hivemind.exchange.letters import Letters
-from hivemind.exchange.link import Away, Link, load_link, reached_out, take_place
+from hivemind.exchange.link import Away, HivePlace, Link, load_link, other_hives, reached_out, take_place
 from hivemind.exchange.offers import Offers
 from hivemind.exchange.schema import tell
 from hivemind.fs import Doorbell, HeldLock, open_watcher, ring
@@ -93,8 +93,9 @@ class _Process:
                 began = time.monotonic()
                 try:
                     with reached_out(mine.url) as connection:
-                        take_place(connection, mine, hive.config.workspace)
-                        _Carrying(self, connection, mine, check).run()
+                        place = take_place(connection, mine, hive.config.workspace, hive.layout.root)
+                        _Carrying(self, connection, mine, place, check).run()
+                        place.leave()
                 except (HivemindError, OSError) as error:
                     check()  # else it is the hive that is away
                     if not isinstance(error, Away):
@@ -133,13 +134,15 @@ class _Process:
 class _Carrying:
     """One connection's time."""
 
-    def __init__(self, process: _Process, connection: Connection, mine: Link, check: Any) -> None:
+    def __init__(self, process: _Process, connection: Connection, mine: Link, place: HivePlace, check: Any) -> None:
         self._process, self._connection, self._mine, self._check = process, connection, mine, check
+        self._place = place
         self._hive = hive = process.hive
         self._letters = Letters(hive, connection, mine.name)
         self._shipping = Shipping(hive, connection, mine.name)
         self._offers = Offers(hive, connection, mine.name)
         self._foreign = ForeignTasks(hive, connection, mine.name)
+        self._problems: set[str] = set()  # of hives that are left out, as the log was told
         self._looks = False  # somebody has taken a task; it is looked where, when events are shipped
         self._rounds_at, self._events_at, self._forgotten_at = float("-inf"), float("-inf"), float("-inf")
 
@@ -198,19 +201,21 @@ class _Carrying:
         agents = {name: config.role for name, config in hive.agents.items()}
         states = {agent.name: agent.state for agent in agents_now(hive)}
         overview = {"agents": states, "tasks": hive.tasks.counts()}
-        known = self._connection.execute(
+        self._place.renew()
+        changed = self._connection.execute(
             "update hives set seen = now(), overview = %s, agents = %s where name = %s returning"
-            " (select agents from hives as before where before.name = hives.name)",
+            " (select before.agents <> hives.agents from hives as before where before.name = hives.name)",
             (Jsonb(overview), Jsonb(agents), self._mine.name),
         ).fetchone()
-        if known is None:
+        if changed is None:
             raise Away(f"{self._mine.name} is not linked there any more: hivemind unlink, then link")
-        rows = self._connection.execute(
-            "select name, agents from hives where name <> %s", (self._mine.name,)
-        ).fetchall()
-        if known[0] != agents:
+        if changed[0]:
             tell(self._connection, ANY, what="hives")
-        hive.linked.note(hives=dict(rows), away=self._shipping.problem)
+        hives, problems = other_hives(self._connection, self._mine.name)
+        for problem in problems - self._problems:
+            _log.warning("a hive is left out: %s", problem)
+        self._problems = problems
+        hive.linked.note(hives=hives, away=self._shipping.problem)
         self._foreign.renew()
         self._offers.check()
         if time.monotonic() - self._forgotten_at > _A_DAY_S:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from hivemind.errors import UserError
@@ -12,8 +13,9 @@ from hivemind.layout import ANY
 if TYPE_CHECKING:
     from psycopg import Connection
 
-__all__ = ["SCHEMA", "channel", "tell"]
+__all__ = ["LEASE", "SCHEMA", "channel", "tell"]
 
+LEASE = "interval '30 seconds'"  # of a task, and of a hive's place; no task's ends so soon after the server's start
 _ROLES = "(SELECT rolname FROM pg_roles WHERE pg_has_role(oid, 'member'))"
 _OWN = f"(SELECT hives.name FROM hives WHERE hives.role IN {_ROLES})"  # noqa: S608 - constants of this program
 _FOR_US = f"(place = '{ANY}' OR place IN {_OWN})"
@@ -73,12 +75,17 @@ _VERSION_1 = (
     f"""CREATE POLICY taken ON tasks FOR UPDATE USING (taker IN {_OWN} OR ({_FOR_US} AND {_FREE}))
         WITH CHECK (taker IN {_OWN} OR ({_FOR_US} AND taker IS NULL))""",
 )
+# Bounds of the tables, as version_2.sql has them.
+LINE_LENGTH, REASON_LENGTH = 1000, 2000  # characters
+PATH_LENGTH, PATH_DEPTH, NAME_BYTES, MOST_FILES, FILES_BYTES = 1000, 32, 255, 1000, 32 << 20
+LETTER_BYTES, HEAD_BYTES, TEXT_BYTES, MOST_COUNTED = 32 << 20, 1 << 20, 16 << 20, 10**12
+_VERSION_2 = (Path(__file__).with_name("version_2.sql").read_text("utf-8"),)
 SCHEMA = PostgresSchema(
     name="hivemind_exchange",
     what="tables of linked hives",
     room="exchange",
     error=UserError,
-    migrations=(_VERSION_1,),
+    migrations=(_VERSION_1, _VERSION_2),
 )
 
 

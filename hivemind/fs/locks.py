@@ -74,7 +74,7 @@ def _ofd(file: int, command: int, kind: int) -> bytes:
 
 
 @cache
-def _machine() -> dict[str, str]:
+def machine() -> dict[str, str]:
     """Which machine this process lives on, for a holder's record: the name alone does not tell two of one name apart. Its
     start and its processes' namespace say where a process's number means that process."""
     told = []
@@ -88,7 +88,7 @@ def _machine() -> dict[str, str]:
 
 def is_here(holder: Mapping[str, object]) -> bool:
     """Whether the process of a holder's record is one of this machine, so that its number means something here."""
-    return holder.get("machine", _machine()["machine"]) == _machine()["machine"]
+    return holder.get("machine", machine()["machine"]) == machine()["machine"]
 
 
 def told_of(holder: Mapping[str, object]) -> str:
@@ -162,7 +162,7 @@ class Lock:
     def note(self, **record: object) -> None:
         """Write (anew) who holds the lock and what for. Only for who holds it."""
         assert self._file is not None
-        note = {"pid": os.getpid(), **_machine(), "since": self._since, **record}
+        note = {"pid": os.getpid(), **machine(), "since": self._since, **record}
         os.ftruncate(self._file, 0)
         os.pwrite(self._file, json.dumps(note).encode(), 0)
         self._noted = True

@@ -40,6 +40,11 @@ _SETTINGS = (
     "SET statement_timeout = '60s'; SET idle_in_transaction_session_timeout = '60s'; SET client_min_messages = error"
 )
 _RIGHTS = ["SELECT", "INSERT", "UPDATE", "DELETE"]
+# Whatever rights a role has been given on all tables, the owner alone writes which version they have.
+_ONLY_READ = (
+    b"ALTER TABLE version ENABLE ROW LEVEL SECURITY; DROP POLICY IF EXISTS seen ON version;"
+    b" CREATE POLICY seen ON version FOR SELECT USING (true)"
+)
 _ELSEWHERE = "keep the password in PGPASSFILE (~/.pgpass), PGPASSWORD or a service file (postgresql://?service=NAME)"
 
 
@@ -120,9 +125,11 @@ class PostgresSchema:
             for name, least in self.extensions:
                 self._require(connection, where, name, least)
             connection.execute(f"SET LOCAL search_path = {self.name}, public".encode())
+            connection.execute("SET LOCAL statement_timeout = 0")
             if not found:
                 connection.execute("CREATE TABLE version (number integer NOT NULL)")
                 connection.execute("INSERT INTO version VALUES (0)")
+            connection.execute(_ONLY_READ)
             for statements in self.migrations[found:]:
                 for statement in statements:
                     connection.execute(statement.encode())
@@ -187,17 +194,28 @@ class PostgresSchema:
                 yield f"{role} may not make the schema {self.name}", f"GRANT CREATE ON DATABASE {database} TO {role}"
             return
         denied = connection.execute(
-            "SELECT string_agg(DISTINCT wanted, ', ') FROM pg_class c, unnest(%s::text[]) wanted WHERE c.relkind = 'r'"
-            " AND c.relnamespace = to_regnamespace(%s) AND NOT has_table_privilege(c.oid, wanted)",
-            (_RIGHTS, self.name),
+            "SELECT NOT has_schema_privilege(%(schema)s, 'USAGE') OR EXISTS (SELECT FROM pg_class c WHERE"
+            " c.relnamespace = to_regnamespace(%(schema)s) AND CASE WHEN c.relkind = 'S' THEN NOT has_sequence_privilege("
+            "c.oid, 'USAGE') AND NOT EXISTS (SELECT FROM pg_depend d WHERE d.objid = c.oid AND d.deptype = 'i')"  # of a column
+            " WHEN c.relkind = 'r' AND right(c.relname, 6) <> '_aside' THEN EXISTS (SELECT FROM unnest(%(rights)s::text[])"
+            " AS wanted WHERE (wanted = 'SELECT' OR c.relname <> 'version') AND NOT has_table_privilege(c.oid, wanted)) END)",
+            {"schema": self.name, "rights": _RIGHTS},
         ).fetchone()
-        usage = connection.execute("SELECT has_schema_privilege(%s, 'USAGE')", (self.name,)).fetchone()
-        if denied != (None,) or usage != (True,):
-            grant = f"GRANT USAGE ON SCHEMA {self.name} TO {role};"
-            rights = f"GRANT {', '.join(_RIGHTS)} ON ALL TABLES IN SCHEMA {self.name} TO {role}"
-            yield f"{role} may not use the tables of {self.name}", f"as their owner: {grant} {rights}"
+        if denied != (False,):
+            objects = ("USAGE ON", f"{', '.join(_RIGHTS)} ON ALL TABLES IN", "USAGE ON ALL SEQUENCES IN")
+            statements = "; ".join(f"GRANT {rights} SCHEMA {self.name} TO {role}" for rights in objects)
+            yield f"{role} may not use the tables of {self.name}", f"as their owner: {statements}"
             return
-        self.version(connection, where)
+        version, newest = self.version(connection, where), len(self.migrations)
+        owner = connection.execute(
+            "SELECT quote_ident(pg_get_userbyid(relowner)) FROM pg_class WHERE relname = 'version'"
+            " AND relnamespace = to_regnamespace(%s) AND NOT pg_has_role(relowner, 'USAGE')",
+            (self.name,),
+        ).fetchone()
+        if 0 < version < newest and owner is not None:
+            mend = f"any hive with this version of hivemind whose URL names their owner, {owner[0]}, does so first"
+            yield f"has {self.what} of version {version}, which {role} may not bring to version {newest}", mend
+            return
         made = connection.execute(
             "SELECT c.relname FROM pg_index i JOIN pg_class c ON c.oid = i.indexrelid"
             " WHERE c.relnamespace = to_regnamespace(%s) AND i.indisvalid",

@@ -16,7 +16,7 @@ from hivemind.fs.watch import open_watcher
 from hivemind.layout import EXCHANGE
 from hivemind.presence.parts import Parts
 
-__all__ = ["SUPERVISOR", "HiveWatch", "Watchman", "not_followed", "ring_all", "supervisor_lock", "watch_lock"]
+__all__ = ["SUPERVISOR", "HiveWatch", "Watchman", "agent_problems", "ring_all", "supervisor_lock", "watch_lock"]
 
 _log = logging.getLogger(__name__)
 SUPERVISOR = "_supervisor"  # no agent can have that name: it begins with no letter or digit
@@ -76,10 +76,10 @@ def supervisor_lock(locks: Path) -> Lock:
     return Lock(locks / "supervisor.lock")
 
 
-def not_followed(locks: Path) -> dict[str, str]:
-    """Why the supervisor does not follow an agent's file, by the agent's name: it was not started, or goes on as it was."""
-    told = (supervisor_lock(locks).holder() or {}).get("not_followed")
-    return {str(name): str(why) for name, why in told.items()} if isinstance(told, dict) else {}
+def agent_problems(locks: Path) -> dict[str, str]:
+    """What the supervisor says of agents by their names: a file that it does not follow, a process that dies again and again."""
+    problems = (supervisor_lock(locks).holder() or {}).get("problems")
+    return {str(name): str(problem) for name, problem in problems.items()} if isinstance(problems, dict) else {}
 
 
 def watch_lock(locks: Path) -> Lock:

@@ -22,7 +22,7 @@ from hivemind.presence.identity import holder_of
 from hivemind.presence.parts import Parts
 from hivemind.presence.status import AgentStatus, read_status
 from hivemind.presence.status import State as AgentState
-from hivemind.presence.watching import not_followed, supervisor_lock, watch_lock
+from hivemind.presence.watching import agent_problems, supervisor_lock, watch_lock
 from hivemind.swarm.absence import absences
 from hivemind.swarm.idle import is_full, said_why
 from hivemind.tasks import Scheduled, TaskState, TaskSummary
@@ -150,6 +150,8 @@ def _exchange_now(hive: Parts, active: list[TaskSummary]) -> str | None:
     if not hive.linked.is_linked:
         return None
     waits = "".join(f"; {said}" for said in _under_way(hive, active))
+    if (deaths := agent_problems(hive.layout.locks).get(EXCHANGE)) is not None:
+        return f"its process {deaths}{waits}"
     if (away := hive.linked.away) is not None:
         return f"away {away}{waits}"
     names = sorted(hive.linked.agents)
@@ -185,7 +187,7 @@ def agents_now(hive: Parts, active: list[TaskSummary] | None = None) -> tuple[Ag
         owned.setdefault(task.owner, task.id)
     known = [_agent(hive, name, owned.get(name)) for name in hive.agents]
     aside = [_aside(hive, name, str(why), owned.get(name)) for name, why in hive.agent_files.aside.items()]
-    why = not_followed(hive.layout.locks)
+    why = agent_problems(hive.layout.locks)
     return (*(replace(one, problem=one.problem or why.get(one.name)) for one in known), *aside)
 
 

@@ -35,6 +35,8 @@ __all__ = ["Supervisor"]
 _log = logging.getLogger(__name__)
 _FIRST_DELAY_S = 0.1
 _LONGEST_DELAY_S = 5.0
+_DEATHS_IN_A_ROW = 3  # and somebody should know
+_SETTLED_S = 60.0  # who has lived so long is well
 _LOOK_S = 1.0  # how often it looks whether the hive is still there
 
 
@@ -48,6 +50,8 @@ class _Child:
     start_at: float | None = 0.0
     delay_s: float = _FIRST_DELAY_S
     steps_finished: int = 0
+    started_at: float = 0.0
+    deaths: int = 0
     beat_ns: int = 0
     beat_seen: float = 0.0
     ended: Literal["stopped", "removed"] | None = None
@@ -170,7 +174,13 @@ class Supervisor:
 
     def _note(self) -> None:
         assert self._watch is not None
-        self._lock.note(what="hivemind up", watching=self._watch.described, not_followed=self._files.problems)
+        dying = {
+            child.name: f"has died {child.deaths} times in a row: what hivemind up prints says why (.hive/logs/swarm.log)"
+            for child in self._children.values()
+            if child.deaths >= _DEATHS_IN_A_ROW
+        }
+        problems = {**self._files.problems, **dying}
+        self._lock.note(what="hivemind up", watching=self._watch.described, problems=problems)
 
     def _stop_stopped(self) -> None:
         """End whom a person has stopped, start again whom one has started."""
@@ -257,10 +267,11 @@ class Supervisor:
                 child = self._children[report["started"]]
                 child.steps_finished = 0  # its status counts from its own start
                 child.pid, child.beat_seen, child.beat_ns = report["pid"], time.monotonic(), 0
+                child.started_at = child.beat_seen
                 if child.ended is not None:  # meanwhile
                     self._tell(child, signal.SIGTERM)
             elif "exited" in report:
-                self._exited(self._children[report["exited"]])
+                self._exited(self._children[report["exited"]], died=report["status"] != 0)
             elif "unborn" in report:
                 _log.warning("%s cannot be started: %s; tried again", report["unborn"], report["why"])
                 if self._children[report["unborn"]].ended is None:
@@ -271,14 +282,17 @@ class Supervisor:
         child.start_at = time.monotonic() + child.delay_s
         child.delay_s = min(_LONGEST_DELAY_S, child.delay_s * 2)
 
-    def _exited(self, child: _Child) -> None:
+    def _exited(self, child: _Child, *, died: bool = False) -> None:
         child.pid = 0
         self._bury(child.name)
         status = read_status(self._hive.layout.agent_state(child.name), child.name)
         finished = status.steps_finished if status else 0
         if finished > child.steps_finished:
-            child.delay_s = _FIRST_DELAY_S
+            child.delay_s, child.deaths = _FIRST_DELAY_S, 0
         child.steps_finished = finished
+        child.deaths += died
+        if child.deaths >= _DEATHS_IN_A_ROW:
+            self._note()
         if child.ended is None:
             self._later(child)
         elif child.ended == "removed":
@@ -317,6 +331,9 @@ class Supervisor:
                 beat = os.stat(self._hive.layout.agent_state(child.name) / "heartbeat").st_mtime_ns
             except OSError:  # not there, or its folder is none: no sign of life
                 beat = 0
+            if child.deaths and now - child.started_at > _SETTLED_S:
+                child.deaths = 0
+                self._note()
             if beat != child.beat_ns:
                 child.beat_ns, child.beat_seen = beat, now
             elif now - child.beat_seen > limit:

@@ -6,14 +6,17 @@ There is one source of it: the repository's own root, which is itself a hive. A 
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from pathlib import Path
 
+import yaml
 from filelock import FileLock
 
 from hivemind import fs
 from hivemind.errors import UserError
 from hivemind.layout import Layout
+from hivemind.names import check_name, slug
 
 __all__ = ["make_hive", "template_folder"]
 
@@ -48,12 +51,15 @@ def template_folder() -> Path:
     raise UserError("this installation lacks the template of a hive", where=package, mend="install hivemind anew")
 
 
-def make_hive(layout: Layout, own: Mapping[str, str] | None = None) -> None:
+def make_hive(layout: Layout, own: Mapping[str, str] | None = None, workspace: str | None = None) -> None:
     """Make a hive at `layout`; files that are there already stay as they are. hive.yaml is written last. With `own` the texts of
-    these files, by their names, stand in place of the template's; the agents among them are all that there are.
+    these files, by their names, stand in place of the template's; the agents among them are all that there are. `workspace` is
+    named after the folder if it is None.
 
-    Raises UserError if there is a hive.yaml, and OSError.
+    Raises UserError if there is a hive.yaml or the workspace is no name, and OSError.
     """
+    workspace = slug(layout.root.name, "hive") if workspace is None else check_name(workspace, "workspace")
+    line = yaml.safe_dump({"workspace": workspace}).strip()
     source = template_folder()
     for folder in layout.folders():
         fs.make_folder(folder)
@@ -68,10 +74,12 @@ def make_hive(layout: Layout, own: Mapping[str, str] | None = None) -> None:
         files |= {".gitignore": _IGNORED.encode(), "tasks/inbox/README.md": _INBOX.encode()}
         files["hive.yaml"] = (source / "hive.yaml").read_bytes()
         files |= {name: text.encode() for name, text in (own or {}).items()}
-        config = files.pop("hive.yaml")
+        config = re.sub(
+            r"^workspace: \S+", line, files.pop("hive.yaml").decode("utf-8", "replace"), count=1, flags=re.MULTILINE
+        )
         for name, content in files.items():
             _put(layout.root / name, content)
-        _put(layout.config, config)
+        _put(layout.config, config.encode())
 
 
 def _put(target: Path, content: bytes) -> None:

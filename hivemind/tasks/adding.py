@@ -114,6 +114,8 @@ class Adding:
                         return task_id
                     self._drop(task_id, content, TaskRecord(by, parent), beside, files)
                 except FileExistsError:
+                    if not self._taken(task_id):  # two of its own files have one name: no other id mends that
+                        raise
                     continue  # dropped by hand under that name this very moment
                 return task_id
 

@@ -195,7 +195,7 @@ class Listing:
             )
         return TaskSummary(
             task.id, task.title, state, path, task.maker, since, task.parent, task.priority, task.project,
-            task.assignee, task.role, task.owner, waiting, task.parked, error=error,
+            task.assignee, task.role, task.owner, waiting, task.parked, error=error, hive=task.kept.get("hive"),
         )  # fmt: skip
 
     def _drops(self) -> builtins.list[Drop]:

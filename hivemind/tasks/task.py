@@ -190,7 +190,7 @@ BEING_WRITTEN = "it is being written"
 class TaskSummary:
     """What a listing shows. `waiting` says in words why a task in the inbox is not claimed (None: it can be);
     `problem` what is wrong with its file, `error` why it failed (by its error.md), `owner` who works or worked on it,
-    `since` when it came to where it lies."""
+    `since` when it came to where it lies, `hive` which linked hive did it."""
 
     id: str
     title: str
@@ -208,3 +208,4 @@ class TaskSummary:
     parked: Parked | None = None
     problem: str | None = None
     error: str | None = None
+    hive: str | None = None

@@ -35,6 +35,18 @@ def test_init_makes_a_healthy_hive_with_agents_and_mailboxes(
     assert "there is a hive already" in again.err
 
 
+def test_init_names_the_workspace_after_the_folder_or_as_it_is_told(run: Command, tmp_path: Path) -> None:
+    for folder, words, workspace in (
+        ("Köln 2", (), "koln-2"),
+        ("123", (), "123"),
+        ("hive", ("--workspace", "Berlin"), "berlin"),
+    ):
+        assert run("init", str(tmp_path / folder), *words).status == 0
+        assert run("--hive", str(tmp_path / folder), "status", "--json").json["workspace"] == workspace
+    refused = run("init", str(tmp_path / "other"), "--workspace", "a b")
+    assert (refused.status, (tmp_path / "other").exists()) == (2, False)
+
+
 def test_status_tells_a_program_everything(run: Command, hive: Path) -> None:
     run("task", "add", "Wait", "--id", "one", "--assignee", "analyst")
     run("mail", "send", "--to", "researcher,human", "x")

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import psycopg
@@ -22,6 +23,13 @@ RIGHTS = """
 @pytest.fixture
 def url_of(postgres: Server, database: str) -> Iterator[Callable[[str], str]]:
     """The URL by which a hive of that name is linked: with a role of its own, which has the rights that the manual says."""
+    with linked_roles(postgres, database) as url:
+        yield url
+
+
+@contextmanager
+def linked_roles(postgres: Server, database: str) -> Iterator[Callable[[str], str]]:
+    """Make the tables, and a role for each name that is asked for; drop the roles at the end."""
     made = []
     with psycopg.connect(database, autocommit=True) as connection:
         SCHEMA.prepare(connection, database)

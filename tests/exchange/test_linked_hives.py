@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -13,8 +14,10 @@ import pytest
 
 from hivemind.exchange.schema import SCHEMA
 from hivemind.layout import EXCHANGE
+from hivemind.swarm.overview import overview
 from tests.exchange.hives import LinkedHive
 from tests.postgres import Server
+from tests.program import Program
 from tests.waiting import until
 from tests.web.conftest import serving
 
@@ -40,9 +43,27 @@ def test_tables_of_a_version_that_is_not_known_are_refused_in_words(
     berlin, munich = LinkedHive(tmp_path / "berlin", "berlin"), LinkedHive(tmp_path / "munich", "munich")
     berlin.command("link", database)
     postgres.execute(f"update {SCHEMA.name}.version set number = 99", database.rpartition("/")[2])
-    assert "has tables of linked hives of version 99, this program knows version 1" in munich.command(
+    assert "has tables of linked hives of version 99, this program knows version 2" in munich.command(
         "link", database, status=2
     )
+
+
+def test_a_role_that_lacks_a_right_is_told_the_statement_that_gives_it(
+    tmp_path: Path, database: str, postgres: Server
+) -> None:
+    berlin, name = LinkedHive(tmp_path / "berlin", "berlin"), database.rpartition("/")[2]
+    postgres.execute("create role berlin login")
+    url = postgres.url(name, user="berlin")
+    try:
+        assert "berlin may not make the schema" in berlin.command("link", url, status=2)
+        with psycopg.connect(database, autocommit=True) as connection:
+            SCHEMA.prepare(connection, database)
+        refused = berlin.command("link", url, status=2)
+        assert "berlin may not use the tables" in refused
+        postgres.execute(refused[refused.index("GRANT") :].replace("\n", " ") + "; select 1", name)
+        berlin.command("link", url)
+    finally:
+        postgres.execute("drop owned by berlin cascade; drop role berlin; select 1", name)
 
 
 def test_letters_cross_once_keep_their_origin_and_come_back_with_the_reason_if_nobody_has_the_name(
@@ -173,6 +194,17 @@ def test_without_its_server_a_hive_goes_on_says_so_and_sends_what_it_kept_when_i
         until(munich.subjects)
         until(lambda: berlin.hive.linked.away is None)
     assert munich.subjects() == ["Kept"]
+
+
+def test_a_process_that_dies_again_and_again_is_told_of_in_status(tmp_path: Path, database: str) -> None:
+    berlin = LinkedHive(tmp_path / "berlin", "berlin")
+    berlin.command("link", database)
+    swarm = Program(["--hive", berlin.root, "up"], env={**os.environ, "HIVEMIND_CRASH_AT": "exchange.letters.stored"})
+    try:
+        until(lambda: "its process has died 3 times in a row" in str(overview(berlin.hive).exchange))
+    finally:
+        swarm.terminate()
+        swarm.wait(30)
 
 
 def test_a_role_may_do_what_its_hives_need_and_nothing_in_the_name_of_others(

@@ -302,3 +302,9 @@ def test_one_path_one_id_and_one_step_are_taken_as_one(layout: Layout, tasks: Ta
 def test_a_task_that_is_no_text_is_refused_in_words(tasks: Tasks, text: Any) -> None:
     with pytest.raises(UserError, match="must be a text, not"):
         tasks.add(text)
+
+
+def test_two_files_of_one_name_are_refused_and_the_next_task_is_added(tasks: Tasks) -> None:
+    with pytest.raises(FileExistsError):
+        tasks.add("both", files={"a": b"", "a/b": b""})
+    assert tasks.add("next") == "next"

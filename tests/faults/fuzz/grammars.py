@@ -278,13 +278,59 @@ def pages(draw: st.DrawFn) -> tuple[str, bytes]:
     return "", draw(_damaged(_text("\r\n".join(head) + "\r\n\r\n" + body)))
 
 
+_FILES = (
+    "a",
+    "a/b",
+    "a/b/c",
+    "task.md",
+    "attachments",
+    "attachments/task.md",
+    "TASK.MD/x",
+    "files/a",
+    "files/a/b",
+    "graph.json",
+    "../x",
+)
+_ROWS: dict[str, dict[str, st.SearchStrategy[Any]]] = {
+    "letters": {
+        "id": ODD, "name": ODD, "base": ODD, "reason": ODD, "state": st.sampled_from(("open", "ended")), "giver": st.sampled_from(("hive", "munich")),
+        "raw": st.none() | letters().map(lambda letter: letter[1].decode("latin-1")),
+    },
+    "tasks": {
+        "id": ODD, "key": ODD, "assignee": ODD, "role": ODD, "maker": ODD, "priority": ODD, "body": ODD, "once": st.booleans(),
+        "head": _exchanged({"title": "T", "steps": ["First?"], "priority": 1}).map(json.dumps) | DEEP.map(bytes.decode) | ODD,
+        "names": st.lists(st.none() | st.sampled_from((*_FILES, *TEXTS)), max_size=4), "contents": st.lists(st.none() | st.just("x"), max_size=4),
+    },
+    "results": {
+        "body": ODD, "state": st.sampled_from(("done", "failed")), "taker": st.none() | st.just("munich"),
+        "names": st.lists(st.none() | st.sampled_from((*_FILES, *TEXTS)), max_size=4), "contents": st.lists(st.none() | st.just("x"), max_size=4),
+    },
+    "events": {
+        "seq": ODD, "at": st.sampled_from(("infinity", "-infinity", "290000-01-01", "4000-01-01 BC")),
+        "event": ODD.map(json.dumps) | DEEP.map(bytes.decode) | ODD,
+    },
+    "hives": {
+        "name": ODD, "agents": _exchanged({"ann": "worker", "bob": None}).map(json.dumps) | DEEP.map(bytes.decode),
+        "overview": _exchanged({"agents": {"ann": "idle"}, "tasks": {"inbox": 1}}).map(json.dumps), "events": ODD,
+        "seen": st.sampled_from(("infinity", "-infinity", "290000-01-01", "4000-01-01 BC")),
+    },
+}  # fmt: skip
+
+
+@st.composite
+def rows(draw: st.DrawFn) -> tuple[str, bytes]:
+    """Columns of a row of linked hives that somebody has put something odd into."""
+    table = draw(st.sampled_from(sorted(_ROWS)))
+    return table, json.dumps(draw(st.fixed_dictionaries({}, optional=_ROWS[table]))).encode()
+
+
 def inputs(door: str, there: Mapping[str, bytes]) -> st.SearchStrategy[tuple[str, bytes]]:
     """(name, bytes) for a door; `there` are the files of the hive that is asked."""
     [log] = (data for name, data in there.items() if name == ".hive/journal/journal.jsonl")
     following = sum(_count(line) for line in log.splitlines()[1:]) + 1
     return {
         "task": tasks(), "letter": letters(), "file": files(there), "journal": events(following), "knowledge": documents(),
-        "mind": answers(), "mcp": requests(), "page": pages(),
+        "mind": answers(), "mcp": requests(), "page": pages(), "row": rows(),
     }[door]  # fmt: skip
 
 

@@ -24,7 +24,7 @@ __all__ = ["CORPUS", "DOOR_NAMES", "Fuzzed", "fuzz", "kept"]
 
 CORPUS = Path(__file__).parent / "corpus"
 PROMISES = ("P43", "P48")
-DOOR_NAMES = ("task", "letter", "file", "journal", "knowledge", "mind", "mcp", "page")
+DOOR_NAMES = ("task", "letter", "file", "journal", "knowledge", "mind", "mcp", "page", "row")
 
 
 @dataclass
