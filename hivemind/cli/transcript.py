@@ -1,4 +1,4 @@
-"""Read what was said, done and answered in a task, turn by turn, and who did what when."""
+"""Read what was said, done and answered in a task, turn by turn."""
 
 from __future__ import annotations
 
@@ -7,13 +7,12 @@ import time
 from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import asdict
-from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import TYPE_CHECKING, Annotated
 
 from hivemind.cli.command import Answer, Arg, Positive, command
 from hivemind.cli.log import time_of
 from hivemind.cli.opening import look_at
-from hivemind.cli.output import as_json, cut, put_out, say
+from hivemind.cli.output import as_json, say
 from hivemind.cli.streams import Bell
 from hivemind.cli.text import one_line
 from hivemind.errors import UserError
@@ -36,7 +35,6 @@ def transcript(
     *,
     turn: Annotated[int | None, Arg(least=1, apart="which")] = None,
     follow: Annotated[bool, Arg(apart="which")] = False,
-    html: Annotated[str | None, Arg(apart="which")] = None,
     attempt: Positive | None = None,
     json: bool,
 ) -> Answer | None:
@@ -50,15 +48,13 @@ def transcript(
       TASK  the task's id
       --turn N  only this turn, and all of it
       --follow  keep printing until the task ends
-      --html FILE  write it as one HTML page
       --attempt N  of an attempt before a retry
 
     examples:
       hivemind task transcript what-is-a-lease
       hivemind task transcript what-is-a-lease --turn 3
-      hivemind task transcript what-is-a-lease --html lease.html
     """
-    from hivemind.taskrun.transcript import Transcript, transcript_page
+    from hivemind.taskrun.transcript import Transcript
 
     task = hive.tasks.get(id_)
     if follow and attempt is None:
@@ -70,10 +66,6 @@ def transcript(
     if not entries:
         what = "nothing was said in it" if turn is None else f"it has {len(found.turns)} turns"
         raise UserError(what, where=named, mend="--attempt N shows an earlier attempt")
-    if html is not None:
-        put_out(transcript_page(task.id, task.title, task.state.value, found), html)
-        say(html)
-        return None
     head = one_line(f"{task.id}: {task.title}, {task.state.value}, {found.in_words}")
     lines = (line for one in entries for line in entry_lines(one, None if turn else named))
     record = {
@@ -138,35 +130,3 @@ def _follow(hive: Hive, task: Task, *, as_json_lines: bool) -> None:
             sys.stdout.flush()
             if not last:
                 bell.wait(max(0.0, until - time.monotonic()) if ended else None)
-
-
-@command("task timeline", look_at)
-def timeline(
-    hive: Hive, id_: str, *, format_: Literal["text", "svg"] = "text", output: str | None = None
-) -> Answer | None:
-    """Show who did what when in a task, turn by turn.
-
-    arguments:
-      TASK  the task's id
-      --format  text (default), or svg: a picture with a lane for each agent
-      --output FILE  write the picture there, whatever was there before
-
-    examples:
-      hivemind task timeline what-is-a-lease
-      hivemind task timeline what-is-a-lease --format svg --output lease.svg
-    """
-    from hivemind.taskrun.transcript import Transcript
-    from hivemind.web.drawing.timeline import draw_timeline, spans_of
-
-    spans = spans_of(Transcript(hive.tasks.read_log(id_)))
-    if not spans:
-        raise UserError("nobody has done anything in it yet", where=id_)
-    if format_ == "svg":
-        put_out(draw_timeline(spans, alone=True), output)
-        return None
-    lines = (
-        f"{datetime.fromtimestamp(one.begin, UTC).astimezone():%H:%M:%S}  {one.end - one.begin:7.1f} s  "
-        f"{one_line(one.who)}  {one_line(' '.join(filter(None, (one.step, one.what))))}"
-        for one in spans
-    )
-    return Answer([asdict(one) for one in spans], cut(lines))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from datetime import UTC, datetime
 from functools import lru_cache
@@ -33,10 +33,9 @@ def told(text: object) -> str:
 
 
 class Render:
-    """Makes pages of templates. `to` makes the address of a link."""
+    """Makes pages of templates."""
 
-    def __init__(self, to: Callable[[str], str] = lambda path: path) -> None:
-        self._to = to
+    def __init__(self) -> None:
         self._env = Environment(
             loader=FileSystemLoader(HERE / "templates"),
             autoescape=True,
@@ -49,7 +48,7 @@ class Render:
             "ago": _ago, "clock": _clock, "number": _number, "money": _money, "markdown": self.markdown, "path": _path,
             "source": self.source,
         }  # fmt: skip
-        self._env.globals["to"] = self.to
+        self._env.globals["to"] = _to
         macros = self._env.get_template("parts.html").module
         self._env.globals |= {
             name: getattr(macros, name) for name in ("act", "answer", "icon", "live", "pager", "state")
@@ -57,11 +56,6 @@ class Render:
         self._markdown = MarkdownIt("commonmark", {"html": False}).enable("table").disable("image")
         self._markdown.add_render_rule("code_inline", lambda _, tokens, at, *__: self.source(tokens[at].content))
         self._markdown.add_render_rule("link_open", _link)
-
-    def to(self, path: str, /, **query: object) -> str:
-        """The address of a page, with what of the query is not empty."""
-        given = {name: value for name, value in query.items() if value not in (None, "", 0)}
-        return self._to(path + (f"?{urlencode(given)}" if given else ""))
 
     def page(self, name: str, context: Mapping[str, Any], block: str | None = None) -> str:
         """A whole page, or one block of it."""
@@ -81,8 +75,14 @@ class Render:
         code = Markup("<code>{}</code>").format(text)
         if found is None or "://" in text:
             return code
-        address = self.to("/files", path=found["path"], first=found["first"], last=found["last"])
+        address = _to("/files", path=found["path"], first=found["first"], last=found["last"])
         return Markup('<a href="{}">{}</a>').format(address, code)
+
+
+def _to(path: str, /, **query: object) -> str:
+    """Return the address of a page, without the query's empty parts."""
+    given = {name: value for name, value in query.items() if value not in (None, "", 0)}
+    return path + (f"?{urlencode(given)}" if given else "")
 
 
 def _link(_: RendererHTML, tokens: Sequence[Token], at: int, *__: Any) -> str:
