@@ -60,7 +60,11 @@ OWN_INPUT = {
         "the clock, and the kernel's time of a change",
     ),
     "web/access.py __call__": "in Latin-1 every byte is a character",
-    "web/drawing/timeline.py _times": "made of a time that was read inside a boundary",
+    "web/drawing/svg.py _colours": "a file of the package",
+    **dict.fromkeys(
+        ("web/drawing/timeline.py _times", "cli/transcript.py timeline"),
+        "made of a time that was read inside a boundary",
+    ),
     "web/pages/task.py file": "the number of a line, as the tool has counted it",
     "coordination/state.py get": "the digest of the snapshot was compared when it was read",
     "cli/command.py read": "an argument of the command line, after a look whether it is a few digits",

@@ -12,11 +12,11 @@ from __future__ import annotations
 import signal
 from collections.abc import Iterator
 from dataclasses import asdict
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from hivemind.cli.command import Answer, Arg, command
 from hivemind.cli.opening import known_agent, look_at, open_hive
-from hivemind.cli.output import progress, table, table_lines
+from hivemind.cli.output import progress, put_out, table, table_lines
 from hivemind.cli.text import natural, one_line
 from hivemind.errors import UserError
 
@@ -164,7 +164,14 @@ def start(hive: Hive, name: str) -> Answer:
 
 
 @command("context", look_at)
-def context(hive: Hive, agent: str, *, why: bool = False) -> Answer:
+def context(
+    hive: Hive,
+    agent: str,
+    *,
+    why: Annotated[bool, Arg(apart="form")] = False,
+    format_: Annotated[Literal["text", "svg"], Arg(apart="form")] = "text",
+    output: str | None = None,
+) -> Answer | None:
     """Show the opening that an agent would begin a conversation with now.
 
     With --why: every block that could be chosen, its score and the factors of the score, its tokens, whether it is
@@ -173,14 +180,22 @@ def context(hive: Hive, agent: str, *, why: bool = False) -> Answer:
     arguments:
       AGENT  the agent
       --why  explain the choice, block by block
+      --format  text (default), or svg: a picture of what fills its budget
+      --output FILE  write the picture there, whatever was there before
 
     examples:
       hivemind context researcher
       hivemind context researcher --why
+      hivemind context researcher --format svg --output researcher.svg
     """
     from hivemind.agent.preview import preview_context
 
     preview = preview_context(hive, known_agent(hive, agent))
+    if format_ == "svg":
+        from hivemind.web.drawing.bars import budget_parts, draw_budget
+
+        put_out(draw_budget(budget_parts(preview), preview.budget, alone=True), output)
+        return None
     if not why:
         messages = (f"--- {one.role}\n{one.text.rstrip(chr(10))}\n" for one in preview.messages)
         return Answer([message.as_record() for message in preview.messages], [*messages, _summary(preview)])

@@ -28,7 +28,11 @@ from hivemind.tools import TOOLS
 __all__ = ["SwarmResult", "run_swarm"]
 
 
-_READERS = ("hivemind.documents.knowledge", "hivemind.presence.linked", "markdown_it")  # an agent's first look at knowledge
+_READERS = (
+    "hivemind.documents.knowledge",
+    "hivemind.presence.linked",
+    "markdown_it",
+)  # an agent's first look at knowledge
 _log = logging.getLogger(__name__)
 _QUIET_S = 0.2
 _TICK_S = 0.25

@@ -39,7 +39,7 @@ LOOKING = {
         *mail thread : ID | mail transcript : researcher ID | mail status : ID | agent list | *context : researcher | *log
         lease list
         reserve list | *view resume : t | view snapshot : t | view watch : t | view signals : t | *graph show : t
-        *graph find : evil
+        task timeline : t | *graph find : evil
         graph branch list : t
         *doc tree | *doc tree of : FILE | *doc show : FILE | *doc show of : NODE | *doc expand : FILE | *doc find : evil
         *doc export : FILE | doc export --format text : FILE | doc export --format json : FILE | *memory search : evil

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from itertools import pairwise
+from pathlib import Path
 from xml.etree import ElementTree
 
+from hivemind import Hive
 from hivemind.reasoning import ReasoningGraph
 from hivemind.web.drawing.bars import draw_budget
 from hivemind.web.drawing.graph import draw_graph
 from hivemind.web.drawing.timeline import Span, draw_timeline
-from tests.cli.conftest import graph, hive, process, run
+from tests.cli.conftest import Command, graph, hive, process, run
 
 __all__ = ["graph", "hive", "process", "run"]
 
@@ -40,7 +42,7 @@ def tree(width: int, depth: int) -> ReasoningGraph:
 
 def test_no_two_boxes_of_a_graph_stand_on_each_other() -> None:
     root = ElementTree.fromstring(draw_graph(tree(4, 4)))
-    boxes = [tuple(float(one.attrib[key]) for key in ("x", "y", "width", "height")) for one in root.iter(f"{SVG}rect")
+    boxes = [tuple(float(one.attrib[key]) for key in ("x", "y", "width", "height")) for one in root.iter("rect")
              if one.attrib.get("class") == "box"]  # fmt: skip
     assert len(boxes) == 1 + 4 + 16 + 64 + 256
     columns: dict[float, list[tuple[float, float]]] = {}
@@ -79,8 +81,8 @@ def test_long_texts_are_wrapped_and_cut_and_nothing_in_them_is_markup() -> None:
     assert any("<script>" in one for one in found)
     assert max(map(len, found[2:])) < 1_100
     for picture in (
-        draw_timeline([Span(EVIL, 1.0, 2.0, 1, EVIL, EVIL)]),
-        draw_budget([(EVIL, 10)], 100),
+        draw_timeline([Span(EVIL, 1.0, 2.0, 1, EVIL, EVIL)], alone=True),
+        draw_budget([(EVIL, 10)], 100, alone=True),
     ):
         assert "<script" not in picture
         texts(picture)
@@ -88,6 +90,23 @@ def test_long_texts_are_wrapped_and_cut_and_nothing_in_them_is_markup() -> None:
 
 def test_a_timeline_has_a_lane_for_each_agent_and_folds_long_pauses() -> None:
     spans = [Span("ann", 0.0, 10.0, 1), Span("bob", 10.0, 15.0, 2), Span("ann", 100_000.0, 100_010.0, 3)]
-    found = texts(draw_timeline(spans))
+    found = texts(draw_timeline(spans, alone=True))
     assert found.count("ann") == found.count("bob") == 1
     assert "27 h" in found
+
+
+def test_commands_write_the_drawings_of_the_page(process: Command, graph: object, hive: Path, tmp_path: Path) -> None:
+    opened = Hive.open(hive)
+    task = opened.tasks.mine("researcher")[0]
+    for number in (1, 2):
+        at = f"2026-11-20T10:00:0{number}+00:00"
+        opened.tasks.log(
+            task, {"id": f"m{number}", "role": "assistant", "text": "x", "calls": [], "at": at, "agent": "researcher"}
+        )
+    drawn = [tmp_path / name for name in ("timeline.svg", "budget.svg")]
+    assert process("task", "timeline", "t", "--format", "svg", "--output", str(drawn[0])).out == ""
+    assert process("context", "researcher", "--format", "svg", "--output", str(drawn[1])).out == ""
+    for path in drawn:
+        assert texts(path.read_text())
+    assert "researcher" in process("task", "timeline", "t").out
+    assert [one["turn"] for one in process("task", "timeline", "t", "--json").json] == [2]

@@ -15,7 +15,7 @@ _KINDS = 8
 _STEP, _HEIGHT = 3, 18  # of a sparkline
 
 
-def draw_budget(parts: Sequence[tuple[str, int]], budget: int) -> Shape:
+def draw_budget(parts: Sequence[tuple[str, int]], budget: int, *, alone: bool = False) -> Shape:
     """The bar: (what, tokens) from left to right, then what is free; a legend below it."""
     used = sum(tokens for _, tokens in parts)
     scale = _WIDTH / max(budget, used, 1)
@@ -35,7 +35,9 @@ def draw_budget(parts: Sequence[tuple[str, int]], budget: int) -> Shape:
         legend.append(element("text", label, class_="label", x=column + 15, y=y + 9.5))
         column += wide
     height = _BAR + 16 + (row + 1) * _LINE
-    return picture(_WIDTH, height, f"{used:,} of {budget:,} tokens", *shapes, *legend, class_="drawing budget")
+    return picture(
+        _WIDTH, height, f"{used:,} of {budget:,} tokens", *shapes, *legend, alone=alone, class_="drawing budget"
+    )
 
 
 def budget_parts(preview: Preview) -> list[tuple[str, int]]:

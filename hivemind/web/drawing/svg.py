@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import re
 import unicodedata
+from functools import cache
 from html import escape
+from pathlib import Path
 
 from hivemind.masking import harmless, mask
 
 __all__ = ["Shape", "element", "fitted", "picture", "text_width", "told", "wrapped"]
 
+_STYLE = Path(__file__).parent.parent / "static" / "drawing.css"
 _NARROW, _WIDE = frozenset("iljtfr.,:;'!|()[] "), frozenset("mwMW@%")
 
 
@@ -42,12 +46,25 @@ def _short(value: object) -> object:
     return f"{value:.1f}".rstrip("0").rstrip(".") if isinstance(value, float) else value
 
 
-def picture(width: float, height: float, title: str, *inside: Shape, class_: str = "drawing") -> Shape:
-    """Return the whole drawing."""
+def picture(
+    width: float, height: float, title: str, *inside: Shape, alone: bool = False, class_: str = "drawing"
+) -> Shape:
+    """The whole drawing. One that stands `alone`, in a file, brings its colours and its ground with it."""
+    own = [element("style", Shape(_colours())), element("rect", class_="ground", width="100%", height="100%")]
+    frame = {"xmlns": "http://www.w3.org/2000/svg"} if alone else {}
     return element(
-        "svg", element("title", told(title)), *inside,
-        width=width, height=height, viewBox=f"0 0 {width:g} {height:g}", role="img", class_=class_,
+        "svg", element("title", told(title)), *(own if alone else ()), *inside,
+        **frame, width=width, height=height, viewBox=f"0 0 {width:g} {height:g}", role="img", class_=class_,
     )  # fmt: skip
+
+
+@cache
+def _colours() -> str:
+    """The style sheet of the page's drawings for a file: what knows no variables and no dark screens shows it as well."""
+    told = _STYLE.read_text("utf-8")
+    named = dict(re.findall(r"(--d-\w+): (#\w+)", told.partition("@media")[0]))
+    rules = [line for line in told.splitlines() if line.startswith(".") and line.rstrip().endswith("}")]
+    return "\n".join(re.sub(r"var\((--d-\w+)\)", lambda found: named[found[1]], line) for line in rules)
 
 
 def text_width(text: str, size: float) -> float:

@@ -33,9 +33,11 @@ class Span:
     step: str = ""
 
 
-def draw_timeline(spans: Sequence[Span]) -> Shape:
+def draw_timeline(spans: Sequence[Span], *, alone: bool = False) -> Shape:
     """The picture of the newest 2,000 turns."""
     shown = sorted(spans, key=lambda one: (one.begin, one.turn))[-_MOST:]
+    if not shown:
+        return picture(_WIDTH, _TOP, "No turns", alone=alone)
     lanes = list(dict.fromkeys(one.who for one in shown))
     stretches = _stretches(shown)
     work = sum(end - begin for begin, end in stretches) or 1.0
@@ -64,7 +66,9 @@ def draw_timeline(spans: Sequence[Span]) -> Shape:
                       x=x1, y=y, width=length, height=_LANE - 10, rx=2)  # fmt: skip
         parts.append(bar)
     parts += _times(shown[0].begin, max(one.end for one in shown), height)
-    return picture(_WIDTH, height, f"{len(shown)} turns of {', '.join(lanes)}", *parts, class_="drawing timeline")
+    return picture(
+        _WIDTH, height, f"{len(shown)} turns of {', '.join(lanes)}", *parts, alone=alone, class_="drawing timeline"
+    )
 
 
 def spans_of(said: Transcript) -> list[Span]:
