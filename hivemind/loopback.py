@@ -8,8 +8,6 @@ from typing import Any
 
 from hivemind.errors import UserError
 
-__all__ = ["LOOPBACK", "App", "Message", "Receive", "Send", "listen_on", "respond"]
-
 LOOPBACK = "127.0.0.1"
 Message = MutableMapping[str, Any]
 Receive = Callable[[], Awaitable[Message]]

@@ -13,21 +13,6 @@ from hivemind.cli.text import fit, is_terminal, one_line, terminal_size, width
 from hivemind.errors import UserError
 from hivemind.masking import escaped, harmless
 
-__all__ = [
-    "as_document",
-    "as_json",
-    "cut",
-    "headed",
-    "print_array",
-    "progress",
-    "put_out",
-    "say",
-    "sheet",
-    "table",
-    "table_lines",
-    "warn",
-]
-
 _NARROWEST = 6
 _GAP = "  "
 

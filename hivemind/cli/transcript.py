@@ -23,8 +23,6 @@ if TYPE_CHECKING:
     from hivemind.taskrun.transcript import Entry
     from hivemind.tasks import Task
 
-__all__ = ["entry_lines"]
-
 _SHOWN_CHARS = 1_000
 _LAST_S = 2.0  # how long the last results of a task that is over may take to be written
 

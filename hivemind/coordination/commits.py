@@ -11,8 +11,6 @@ from hivemind.coordination.state import State
 from hivemind.coordination.step import check_task
 from hivemind.coordination.steps import check_lease
 
-__all__ = ["Commits"]
-
 
 class Commits:
     """Publications and branches of one task, as the journal tells them.

@@ -20,8 +20,6 @@ from hivemind.coordination.state import State, task_of_step
 from hivemind.coordination.step import CHECKPOINTS, PROOF_MODES, Receipt, Step, receipts_of
 from hivemind.fs import Record
 
-__all__ = ["FOLD_VERSION", "apply"]
-
 FOLD_VERSION = 6
 """Goes up when the same log would fold to another state: snapshots of another version are not read."""
 

@@ -31,8 +31,6 @@ from hivemind.mail import check as mail
 from hivemind.reasoning.check import check_graph
 from hivemind.tasks import check as tasks
 
-__all__ = ["CHECKS", "Treated", "examine", "treat"]
-
 Check = Callable[[Patient], Iterable[Finding]]
 
 

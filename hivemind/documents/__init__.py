@@ -39,6 +39,6 @@ _PARTS = ("progress", "node", "tree", "edit", "passages", "search", "importing",
 def __getattr__(name: str) -> object:
     for part in _PARTS if name in __all__ else ():
         module = import_module(f"{__name__}.{part}")
-        if name in module.__all__:
+        if hasattr(module, name):
             return getattr(module, name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -17,20 +17,6 @@ from hivemind.reasoning.graph import ReasoningGraph
 from hivemind.reasoning.node import SHARED, Edge, GraphError, Link, NodeKind, card_of, node_from
 from hivemind.reasoning.snapshot import restore
 
-__all__ = [
-    "LOG_NAME",
-    "MAIN",
-    "Branch",
-    "History",
-    "MergeConflict",
-    "MergeReport",
-    "Note",
-    "State",
-    "Trace",
-    "compare",
-    "put",
-]
-
 _Parts = dict[str, dict[str, Any]]
 _CHOOSE = "choose use_into or use_from"
 

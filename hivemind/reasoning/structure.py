@@ -15,8 +15,6 @@ from typing import Any, Self
 from hivemind.frozen import frozen
 from hivemind.reasoning.node import FLUSHED, SHARED, Edge, GraphError, Link, NodeKind, ReasoningNode, as_kind, as_lane
 
-__all__ = ["Conflict", "Structure", "as_way"]
-
 _LONGEST = 20  # digits of an id; of thousands of them Python makes no number
 _MAX_INDENT = 16
 _NOT_TOPICS = frozenset({"subgoal", "assumption", "pinned", "unstructured"})  # tags that say what a card is

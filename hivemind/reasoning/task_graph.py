@@ -17,8 +17,6 @@ from hivemind.reasoning.graph import ReasoningGraph
 from hivemind.reasoning.graph_log import LOG_NAME, MAIN, Branch, History, MergeReport, Note, Trace, compare, put
 from hivemind.reasoning.node import SHARED, GraphError, ReasoningNode, as_lane
 
-__all__ = ["SNAPSHOT_NAME", "TaskGraph"]
-
 Guard = Callable[[Sequence[str]], AbstractContextManager[object]]
 SNAPSHOT_NAME = "graph.json"
 

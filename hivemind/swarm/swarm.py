@@ -25,9 +25,6 @@ from hivemind.tasks import why_failed
 from hivemind.tasks.form import TaskForm
 from hivemind.tools import TOOLS
 
-__all__ = ["SwarmResult", "run_swarm"]
-
-
 _READERS = (
     "hivemind.documents.knowledge",
     "hivemind.presence.linked",

@@ -15,8 +15,6 @@ from hivemind import fs
 from hivemind.errors import UserError
 from hivemind.layout import Layout
 
-__all__ = ["make_hive", "template_folder"]
-
 AGENTS = ("agents/analyst.yaml", "agents/researcher.yaml", "agents/reviewer.yaml")
 FILES = (
     "agents/README.md",

@@ -18,8 +18,6 @@ from hivemind.taskrun.conversation import used
 from hivemind.taskrun.report import Account, Spent
 from hivemind.tasks.folder import open_log
 
-__all__ = ["Entry", "Transcript", "TranscriptReader"]
-
 Record = Mapping[str, Any]
 
 

@@ -21,8 +21,6 @@ from hivemind.boundary import Unreadable, boundary
 from hivemind.masking import harmless, mask
 from hivemind.words import duration
 
-__all__ = ["HERE", "Render", "told"]
-
 HERE = Path(__file__).parent
 _SOURCE = re.compile(r"(?P<path>[^\s:`<>]+\.\w+):(?P<first>\d{1,7})(?:-(?P<last>\d{1,7}))?")
 

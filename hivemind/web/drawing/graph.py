@@ -13,8 +13,6 @@ from hivemind.reasoning import NodeKind, ReasoningGraph, ReasoningNode
 from hivemind.reasoning.node import FLUSHED
 from hivemind.web.drawing.svg import Shape, element, picture, told, wrapped
 
-__all__ = ["draw_graph"]
-
 _WIDTH, _LINE, _PAD, _GAP_X, _GAP_Y, _MARGIN = 250, 15, 9, 56, 12, 12
 _TEXT, _HEAD = 12, 10
 _LINES = 4

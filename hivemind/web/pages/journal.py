@@ -16,8 +16,6 @@ from hivemind.tasks import TaskState
 from hivemind.views import SignalFound, signals
 from hivemind.web.site import Page, Query, Site
 
-__all__ = ["journal"]
-
 _ROWS = 100
 _CHUNK = 2_000
 _SEARCH_S = 0.12  # a search goes back so long; where it stopped it can be taken up
