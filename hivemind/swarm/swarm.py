@@ -25,11 +25,8 @@ from hivemind.tasks import why_failed
 from hivemind.tasks.form import TaskForm
 from hivemind.tools import TOOLS
 
-_READERS = (
-    "hivemind.documents.knowledge",
-    "hivemind.presence.linked",
-    "markdown_it",
-)  # an agent's first look at knowledge
+# Agents need these at their first look at knowledge; imported in the parent, their memory is shared.
+_READERS = ("hivemind.documents.knowledge", "hivemind.presence.linked", "markdown_it")
 _log = logging.getLogger(__name__)
 _QUIET_S = 0.2
 _TICK_S = 0.25
