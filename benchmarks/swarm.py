@@ -88,7 +88,7 @@ def _be_up(root: str) -> None:
         if not ordered.exists():
             ordered.write_text(repr(time.time()))
 
-    run_swarm(lambda: Hive.open(root), on_tick=note, rehearse_in=Hive.open)
+    run_swarm(lambda: Hive.open(root), on_tick=note)
 
 
 # -- what Python offers

@@ -18,8 +18,6 @@ from hivemind.errors import HivemindError, UserError
 if TYPE_CHECKING:
     from pydantic import TypeAdapter
 
-__all__ = ["Unreadable", "boundary", "checked", "plain", "read_input"]
-
 _T = TypeVar("_T")
 _adapters: dict[Any, TypeAdapter[Any]] = {}
 

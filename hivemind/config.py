@@ -18,26 +18,6 @@ from hivemind.layout import EXCHANGE, HUMAN, POSTMASTER, Layout
 from hivemind.names import check_name, is_name
 from hivemind.tokens import DEFAULT_ENCODING, LEAST_CONTEXT
 
-__all__ = [
-    "SHARED",
-    "AgentConfig",
-    "Agents",
-    "BudgetConfig",
-    "DayTokenBudget",
-    "EmbedderConfig",
-    "HiveConfig",
-    "LimitsConfig",
-    "MailConfig",
-    "PriceConfig",
-    "RetentionConfig",
-    "RootConfig",
-    "TaskTokenBudget",
-    "check_agent_name",
-    "load_agents",
-    "load_hive",
-    "place_of_key",
-]
-
 SHARED = 0o2770
 """The mode of a folder that a group shares: what is made in it belongs to the group as well."""
 

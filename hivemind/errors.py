@@ -4,11 +4,6 @@ from __future__ import annotations
 
 import errno
 
-__all__ = [
-    "FAILED", "WRONG_USE", "HivemindError", "UnknownVersion", "UserError", "exit_line", "is_disk_full", "mend_of",
-    "system_error",
-]  # fmt: skip
-
 FAILED, WRONG_USE = 1, 2
 """Exit statuses: the work failed; a person has to mend something first."""
 

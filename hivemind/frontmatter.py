@@ -17,8 +17,6 @@ from hivemind.frozen import frozen
 if TYPE_CHECKING:
     from pydantic_core import ErrorDetails
 
-__all__ = ["MAX_BYTES", "Parsed", "StrictModel", "instead_of", "parse", "split", "validate"]
-
 MAX_BYTES = 256 * 1024
 _MAX_DEPTH = 64
 _FENCE = re.compile(r"\A\ufeff?---[ \t]*\r?\n")

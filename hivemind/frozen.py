@@ -7,8 +7,6 @@ from dataclasses import dataclass, field, fields
 from operator import attrgetter
 from typing import Any, TypeVar, cast, dataclass_transform, overload
 
-__all__ = ["frozen"]
-
 T = TypeVar("T")
 
 

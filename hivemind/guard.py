@@ -32,8 +32,6 @@ from typing import TYPE_CHECKING, NoReturn
 if TYPE_CHECKING:
     import ctypes
 
-__all__ = ["GRACE_S", "PR_SET_DUMPABLE", "STATUS_BYTES", "prctl"]
-
 GRACE_S = 1.0
 STATUS_BYTES = 4
 PR_SET_PDEATHSIG, PR_SET_DUMPABLE, PR_SET_CHILD_SUBREAPER = 1, 4, 36

@@ -17,8 +17,6 @@ from typing import IO
 
 from hivemind import guard
 
-__all__ = ["Guarded", "bare_environment", "start_host"]
-
 _END_S = 5.0
 """So long is waited for what a program leaves behind: who is stuck in a file system that is gone can't be killed before."""
 _NEEDED = ("LD_LIBRARY_PATH",)  # by some builds of Python, to start at all

@@ -28,8 +28,6 @@ if TYPE_CHECKING:
     from hivemind.tasks import Tasks
     from hivemind.tokens import TokenCounter
 
-__all__ = ["Hive"]
-
 _log = logging.getLogger(__name__)
 
 

@@ -10,8 +10,6 @@ from typing import Any
 
 from hivemind.boundary import Unreadable, boundary
 
-__all__ = ["DEEPEST", "fault_in", "fault_of", "find_json", "whole_text"]
-
 _FENCE = re.compile(r"```[a-zA-Z]*[ \t]*\n(.*?)(?:\n[ \t]*```|\Z)", re.DOTALL)
 _START = re.compile(r"[\[{]")
 _LOOKS = 50  # brackets in prose that may be the beginning of the JSON

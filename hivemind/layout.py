@@ -12,19 +12,6 @@ from hivemind.errors import UserError
 from hivemind.frozen import frozen
 from hivemind.names import check_name
 
-__all__ = [
-    "ANY",
-    "CONFIG_NAME",
-    "EXCHANGE",
-    "HUMAN",
-    "MONTH",
-    "POSTMASTER",
-    "Layout",
-    "archived_places",
-    "find_hive",
-    "month_of",
-]
-
 CONFIG_NAME = "hive.yaml"
 HUMAN = "human"
 EXCHANGE = "exchange"

@@ -18,19 +18,6 @@ from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from hivemind.errors import UserError
 
-__all__ = [
-    "LOOPBACK",
-    "App",
-    "Message",
-    "Receive",
-    "Send",
-    "listen_on",
-    "read_body",
-    "replay_body",
-    "respond",
-    "server_settings",
-]
-
 LOOPBACK = "127.0.0.1"
 Message = MutableMapping[str, Any]
 Receive = Callable[[], Awaitable[Message]]

@@ -19,19 +19,6 @@ from functools import cache
 from json import JSONEncoder, dumps
 from typing import Any, TypeVar
 
-__all__ = [
-    "MASK",
-    "Masker",
-    "escaped",
-    "harmless",
-    "is_secret_name",
-    "keep_secret",
-    "keep_secrets",
-    "mask",
-    "masked",
-    "secret_names",
-]
-
 MASK = "[masked]"
 _SHORTEST = 6
 _DEPTH = 4

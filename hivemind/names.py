@@ -7,8 +7,6 @@ import unicodedata
 
 from hivemind.errors import UserError
 
-__all__ = ["MAX_LENGTH", "address", "check_maker", "check_name", "is_name", "local_part", "slug"]
-
 MAX_LENGTH = 64
 _NAME = re.compile(r"[a-z0-9][a-z0-9._-]{0,63}")
 _ADDRESS = re.compile(r"(?:.*<)?\s*([^<>@\s]+)(?:@([^<>@\s]+))?\s*>?\s*", re.DOTALL)

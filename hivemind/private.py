@@ -12,8 +12,6 @@ import os
 from hivemind.guard import PR_SET_DUMPABLE, prctl
 from hivemind.masking import secret_names
 
-__all__ = ["keep_keys_private"]
-
 _ENV_START, _ENV_END = 47, 48  # of what follows the name in /proc/self/stat; see proc(5)
 
 

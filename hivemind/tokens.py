@@ -15,8 +15,6 @@ from hivemind.errors import HivemindError
 if TYPE_CHECKING:
     import tiktoken
 
-__all__ = ["DEFAULT_ENCODING", "LEAST_CONTEXT", "TokenCounter", "count_tokens", "estimate_tokens"]
-
 DEFAULT_ENCODING = "cl100k_base"
 LEAST_CONTEXT = 1000
 """The least budget of a context that may be asked for: the capsule and a task of a few lines, without a tool."""

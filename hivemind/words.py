@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-__all__ = ["GENERIC_WORDS", "STOP_WORDS", "duration", "shown"]
-
 _SHOWN = 60
 
 

@@ -25,11 +25,11 @@ class Warm:
     """The process that has all imported, and what it said of the commands that it forked. With `preload`, a library, the
     commands have that too."""
 
-    def __init__(self, *flags: str, preload: str | None = None) -> None:
+    def __init__(self, preload: str | None = None) -> None:
         environment = {"PYTHONPATH": str(REPOSITORY), **({} if preload is None else {"LD_PRELOAD": preload})}
         self.preload = preload
         self._process = subprocess.Popen(
-            [sys.executable, "-m", "tests.warm", *flags], stdin=subprocess.PIPE, stdout=subprocess.PIPE, cwd=REPOSITORY,
+            [sys.executable, "-m", "tests.warm"], stdin=subprocess.PIPE, stdout=subprocess.PIPE, cwd=REPOSITORY,
             env={**os.environ, **environment}, start_new_session=True,
         )  # fmt: skip
         self._statuses: dict[int, int] = {}

@@ -33,7 +33,7 @@ def test_the_tests_that_the_inventory_names_are_there() -> None:
 
 
 def test_what_is_gone_has_its_line_in_the_changelog() -> None:
-    changes = (ROOT / "CHANGELOG.md").read_text("utf-8")
+    changes = "".join(path.read_text("utf-8") for path in (ROOT / "CHANGELOG.md", *ROOT.glob("changes/*.md")))
     for name in gone():
         assert re.search(rf"(?<!\w){re.escape(name.partition(': ')[2].split()[-1].split(' (')[0])}(?!\w)", changes), (
             f"{name} is gone, silently"

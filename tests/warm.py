@@ -2,8 +2,7 @@
 
 Requests are JSON lines on standard input, `{"module", "words", "environment", "folder", "in", "out", "err"}`: the last three
 are paths, and the module `python` is a script. Answered with `{"pid"}`, and with `{"pid", "status"}` when that command has
-ended (negative: the signal). It ends with its input. With `--rehearse` it takes a second more to begin with, and each swarm
-a fifth less: for who forks hundreds.
+ended (negative: the signal). It ends with its input.
 """
 
 from __future__ import annotations
@@ -19,7 +18,6 @@ import runpy
 import selectors
 import signal
 import sys
-import tempfile
 import threading
 import time
 from typing import Any, NoReturn
@@ -49,30 +47,6 @@ def _import_rooms() -> None:
         tool.schema()
     with contextlib.redirect_stdout(io.StringIO()), contextlib.suppress(SystemExit):
         main(["--help"])  # which imports every command
-
-
-_REHEARSED = (
-    "task add Row. --id row", "task list --json", "log --json", "doctor --json", "doctor --fix --json", "status --json",
-    "mail send --from human --to researcher --subject Boats Row.", "task cancel row", "task retry row", "task cancel row",
-)  # fmt: skip
-
-
-def _rehearse() -> None:
-    """Run commands in a hive that is thrown away: what is looked up and specialised by that, every fork shares."""
-    from hivemind.cli import main
-    from hivemind.config import HiveConfig
-    from hivemind.hive import Hive
-    from hivemind.swarm.swarm import rehearse
-
-    with (
-        tempfile.TemporaryDirectory(prefix="hive-rehearsed-") as folder,
-        contextlib.redirect_stdout(io.StringIO()),
-        contextlib.redirect_stderr(io.StringIO()),
-    ):
-        main(["init", folder])
-        for words in _REHEARSED * 3:
-            main(["--hive", folder, *words.split()])
-    rehearse(Hive.open, HiveConfig())
 
 
 def _become(request: dict[str, Any], streams: list[int]) -> NoReturn:
@@ -118,8 +92,6 @@ def _run(module: str, words: list[str]) -> None:
 def serve() -> None:
     os.environ.pop("LD_PRELOAD", None)  # it is here; what is started from here has it if its request says so
     _import_rooms()
-    if "--rehearse" in sys.argv:
-        _rehearse()
     gc.collect()
     gc.freeze()
     reading, waking = os.pipe()

@@ -21,8 +21,6 @@ from hivemind.tools.tool import for_mind
 if TYPE_CHECKING:
     from hivemind.agent.agent import Agent
 
-__all__ = ["act", "make_calls", "short"]
-
 _AT_ONCE = 8
 _NOT_TWICE = frozenset(
     {"add_task", "apply_patch", "doc_append", "doc_note", "doc_update", "edit_file", "note_step", "run_command"}

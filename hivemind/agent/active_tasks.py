@@ -13,8 +13,6 @@ from hivemind.taskrun.waits import DISK_FULL, Parking, Rest, until_there_is_room
 from hivemind.taskrun.worktree import put_away_ended
 from hivemind.tasks import Task, TaskMoved
 
-__all__ = ["ActiveTasks"]
-
 MAX_TROUBLE = 3
 _AGAIN_S = 2.0
 _log = logging.getLogger(__name__)

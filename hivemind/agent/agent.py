@@ -51,8 +51,6 @@ from hivemind.taskrun.waits import Parking
 from hivemind.tasks import TaskMoved
 from hivemind.tools import TOOLS, Session, allowed_tools
 
-__all__ = ["Agent"]
-
 TURN_S = 900
 _PROVIDER_DOWN_S = 2.0
 _TOLD_TO_END = "the agent was told to end"

@@ -19,8 +19,6 @@ from hivemind.tasks import Task
 if TYPE_CHECKING:
     from hivemind.agent.agent import Agent
 
-__all__ = ["build"]
-
 THREAD = 0.4
 """Of an opening's room, at most: the earlier letters of a thread."""
 _LETTERS = 4  # for which there is room there, however long they are

@@ -19,8 +19,6 @@ from hivemind.tools.path_access import readable
 if TYPE_CHECKING:
     from hivemind.agent.agent import Agent
 
-__all__ = ["ReadFiles", "tell_news"]
-
 _BUDGET_NEWS = 0.8  # of a task's budget
 _LINE_CHARS = 160
 

@@ -20,18 +20,6 @@ from hivemind.taskrun.planned_step import PlannedStep
 from hivemind.taskrun.task_run import TaskRun
 from hivemind.tools.excerpt import shortened
 
-__all__ = [
-    "RENDERER",
-    "material",
-    "materials",
-    "message_opening",
-    "quoted",
-    "source_of",
-    "system_message",
-    "task_opening",
-    "within",
-]
-
 Entry = Mapping[str, Any]
 RENDERER = 2
 """The version of this form: an epoch that was begun with another one ends."""

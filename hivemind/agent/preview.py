@@ -19,8 +19,6 @@ from hivemind.taskrun.task_run import TaskRun
 from hivemind.tasks import TaskState
 from hivemind.tools import allowed_tools
 
-__all__ = ["Preview", "preview_context"]
-
 
 @frozen
 class Preview:

@@ -35,20 +35,6 @@ if TYPE_CHECKING:
     from hivemind.agent.agent import Agent
     from hivemind.agent.working_memory import WorkingMemory
 
-__all__ = [
-    "PASSAGE",
-    "SOURCE",
-    "answer",
-    "document_sources",
-    "memory_source",
-    "noted",
-    "questions_of",
-    "recall",
-    "recalled",
-    "remembered",
-    "subjects_of",
-]
-
 ABOUT = 0.5
 """The share of the words of a question that a text must have to be about it."""
 PASSAGE = "passage"

@@ -23,8 +23,6 @@ from hivemind.taskrun.task_run import TaskRun
 from hivemind.taskrun.waits import Parking, blocked, is_question, until_there_is_room
 from hivemind.tasks import TaskMoved
 
-__all__ = ["Scheduler"]
-
 _TASK_LOOK_S = 1.0  # how often a step that waits for another task looks whether that is done
 _LEASE_PAUSE_S = 5.0
 

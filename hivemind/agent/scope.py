@@ -11,8 +11,6 @@ from hivemind.taskrun.task_run import TaskRun
 if TYPE_CHECKING:
     from hivemind.agent.agent import Agent
 
-__all__ = ["focus_on", "scope"]
-
 
 def scope(agent: Agent, turn: Turn) -> None:
     """Choose the message or the task of the turn; a focus on nothing if there is none."""

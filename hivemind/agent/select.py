@@ -20,8 +20,6 @@ if TYPE_CHECKING:
     from hivemind.agent.agent import Agent
     from hivemind.agent.working_memory import Selected
 
-__all__ = ["LEAST_ROOM", "opening_room", "room_of", "select", "selected_for", "shape", "share_of"]
-
 SHARE, MOST = 0.3, 2_000
 """Of an opening's room, at most; and tokens: what is not there can be recalled."""
 FULL, OPENING = 0.75, 0.5

@@ -9,8 +9,6 @@ from hivemind.minds import Turn
 if TYPE_CHECKING:
     from hivemind.agent.agent import Agent
 
-__all__ = ["sense"]
-
 
 def sense(agent: Agent, turn: Turn) -> None:  # noqa: ARG001 - what comes in is for the turns to come, too
     """Take in new mail, and let the tasks that wait hear it."""

@@ -14,8 +14,6 @@ from hivemind.minds import ContextTooLong, Thought, Turn
 if TYPE_CHECKING:
     from hivemind.agent.agent import Agent
 
-__all__ = ["think"]
-
 _SMALLER = 3
 _log = logging.getLogger(__name__)
 

@@ -11,8 +11,6 @@ from hivemind.minds import Turn
 if TYPE_CHECKING:
     from hivemind.agent.agent import Agent
 
-__all__ = ["tidy"]
-
 _GOING_ROUND = "The same calls have had the same results again and again."
 _TOO_LONG = "{turns} turns were taken, and there is no end of it yet."
 

@@ -13,8 +13,6 @@ from hivemind.minds import Turn
 from hivemind.presence.parts import Parts
 from hivemind.taskrun.waits import Rest, until_there_is_room
 
-__all__ = ["MAX_TURNS", "UnreadMail"]
-
 MAX_TURNS = 20
 """Turns that one message may take: a mind that has not answered it by then never will."""
 _ANSWERS = frozenset({"check_citations", "reply_mail"})

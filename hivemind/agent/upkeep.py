@@ -28,8 +28,6 @@ from hivemind.minds.extractive import ExtractiveMind
 from hivemind.presence.parts import Parts
 from hivemind.tools.memory import soundly
 
-__all__ = ["Upkeep"]
-
 _FORGOTTEN_AT_ONCE = 256  # expired memories: some milliseconds
 _NEVER = math.inf
 _EMBEDDED_AT_ONCE = 16  # what the embedding process takes in one go: an agent hears nothing while a piece lasts

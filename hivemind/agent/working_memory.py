@@ -40,8 +40,6 @@ from hivemind.presence.parts import Parts
 from hivemind.taskrun.focus import Focus
 from hivemind.taskrun.review import is_about_check
 
-__all__ = ["Selected", "WorkingMemory", "look_of_stores", "rom_blocks"]
-
 Entry = Mapping[str, Any]
 _TIDY_ABOVE = 200
 _LOGGED_OUT = 20

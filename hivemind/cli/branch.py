@@ -1,8 +1,7 @@
-"""List, create, delete, compare and merge branches of a task's graph.
+"""List, create and merge branches of a task's graph.
 
 examples:
   hivemind graph branch create what-is-a-lease second-thoughts
-  hivemind graph branch diff what-is-a-lease main second-thoughts
   hivemind graph branch merge what-is-a-lease second-thoughts --dry-run
 """
 
@@ -76,45 +75,6 @@ def _opened(hive: Hive, task: str, agent: str) -> tuple[TaskGraph, Callable[...,
 
     task_id = hive.tasks.get(task).id
     return graph_of(hive, task_id, check_agent(agent)), Commits(hive.journal, task_id).branch
-
-
-@command("graph branch delete", open_hive)
-def delete(hive: Hive, task: str, name: str, *, agent: str = HUMAN) -> Answer:
-    """Hide a branch; what was written in it stays in the log.
-
-    arguments:
-      TASK  the task's id
-      NAME  the branch; one with branches of its own stays
-      --agent WHO  who does it (default: human)
-
-    examples:
-      hivemind graph branch delete what-is-a-lease second-thoughts
-    """
-    store, tell = _opened(hive, task, agent)
-    store.delete_branch(
-        name, agent_id=agent, commit=lambda commit_id: tell("deleted", name, agent_id=agent, commit_id=commit_id)
-    )
-    return Answer({"name": name, "deleted": True}, [f"Branch {name} is gone; what was written in it stays in the log."])
-
-
-@command("graph branch diff", look_at)
-def diff(hive: Hive, task: str, one: str, other: str) -> Answer:
-    """Show how two branches differ.
-
-    arguments:
-      TASK  the task's id
-      ONE  a branch
-      OTHER  another
-
-    examples:
-      hivemind graph branch diff what-is-a-lease main second-thoughts
-    """
-    store = graph_of(hive, task)
-    found = store.diff(one, other)
-    before, after = graph_at(store, one), graph_at(store, other)
-    signs = (("+", "added", after), ("-", "removed", before), ("~", "changed", after))
-    lines = [f"{sign} {_part(name, graph)}" for sign, key, graph in signs for name in found[key]]
-    return Answer(found, lines or [f"{one} and {other} are the same."])
 
 
 def _part(name: str, graph: ReasoningGraph) -> str:

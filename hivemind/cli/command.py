@@ -26,22 +26,6 @@ from hivemind.errors import WRONG_USE, UserError
 from hivemind.frozen import frozen
 from hivemind.layout import HUMAN
 
-__all__ = [
-    "Answer",
-    "Arg",
-    "Attached",
-    "Box",
-    "Command",
-    "Parameter",
-    "Parser",
-    "Positive",
-    "Share",
-    "Text",
-    "add_commands",
-    "command",
-    "commands_of",
-]
-
 INTERRUPTED = 130
 _DIGITS = 18  # more fit into no counter
 _ARGUMENT = re.compile(r"^ +(--[\w-]+)?(?: (?=\S))?(\S*)  (\S.*(?:\n {6}.*)*)", re.MULTILINE)

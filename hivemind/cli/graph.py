@@ -1,27 +1,24 @@
-"""See a task's reasoning graph, find nodes in all of them, export, publish cards, work with branches.
+"""See a task's reasoning graph, find nodes in all of them, publish cards, work with branches.
 
 examples:
   hivemind graph show what-is-a-lease
   hivemind graph find "why did we take a lease?"
-  hivemind graph export what-is-a-lease --format svg --output lease.svg
   hivemind graph branch list what-is-a-lease
 """
 
 from __future__ import annotations
 
-import sys
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING
 
 from hivemind.cli.command import Answer, Positive, command
 from hivemind.cli.opening import look_at, open_hive
-from hivemind.cli.output import cut, progress, put_out, warn
+from hivemind.cli.output import cut, progress, warn
 from hivemind.cli.text import card_line, one_line
 from hivemind.errors import UserError
 from hivemind.frozen import frozen
-from hivemind.masking import escaped
 
 if TYPE_CHECKING:
     from hivemind.hive import Hive
@@ -143,60 +140,6 @@ def show(hive: Hive, task: str, *, which: Which) -> Answer:
 
     record = {"task": found.id, "state": found.state.value, "branch": branch, "of_seq": store.seq, **graph.to_dict()}
     return Answer(record, cut(lines()))
-
-
-@command("graph export", look_at, own_form=True)
-def export(
-    hive: Hive,
-    task: str,
-    *,
-    format_: Literal["json", "mermaid", "dot", "svg", "png"] = "json",
-    output: str | None = None,
-    which: Which,
-) -> None:
-    """Export the graph for another program, or as a picture.
-
-    json is the snapshot in graph.json; png needs rsvg-convert. Without --output it is
-    written to standard output.
-
-    arguments:
-      TASK  the task's id
-      --format  json (default), mermaid, dot, svg or png
-      --output FILE  write it there, whatever was there before
-
-    examples:
-      hivemind graph export what-is-a-lease --format mermaid
-      hivemind graph export what-is-a-lease --format png --output lease.png --all
-    """
-    from hivemind.reasoning import to_dot, to_mermaid
-
-    graph = graph_at(graph_of(hive, task), which.branch, which.at)
-    if format_ == "json":
-        put_out(escaped(graph.to_json()), output)
-    elif format_ in ("mermaid", "dot"):
-        draw = to_mermaid if format_ == "mermaid" else to_dot
-        put_out(draw(graph, every=which.all_), output)
-    else:
-        from hivemind.web.drawing.graph import draw_graph
-
-        drawn = draw_graph(graph, every=which.all_, alone=True)
-        if format_ == "png" and output is None and sys.stdout.isatty():
-            raise UserError("a png is nothing for a terminal", mend="--output FILE")
-        put_out(drawn if format_ == "svg" else _as_png(drawn, output), output)
-
-
-def _as_png(drawing: str, where: str | None) -> bytes:
-    """A drawing as a png, by librsvg. Raises UserError."""
-    import subprocess
-
-    try:
-        told = drawing.encode("utf-8", "replace")
-        done = subprocess.run(["rsvg-convert", "--unlimited"], input=told, capture_output=True)
-    except FileNotFoundError:
-        raise UserError("a png needs rsvg-convert", where=where, mend="install librsvg2-bin, or take svg") from None
-    if done.returncode != 0:
-        raise UserError(f"rsvg-convert failed ({done.stderr.decode(errors='replace').strip()[:200]})", where=where)
-    return done.stdout
 
 
 @command("graph publish", open_hive)

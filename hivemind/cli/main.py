@@ -15,8 +15,6 @@ from hivemind.cli.output import warn
 from hivemind.cli.streams import hush, reader_may_go, take_streams
 from hivemind.errors import HivemindError, UserError, exit_line
 
-__all__ = ["MODULES", "build_parser", "main"]
-
 MODULES = {
     "init": "swarm",
     "up": "swarm",

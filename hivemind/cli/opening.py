@@ -15,19 +15,6 @@ if TYPE_CHECKING:
 
     from hivemind.hive import Hive
 
-__all__ = [
-    "acting",
-    "anywhere",
-    "caller",
-    "known_agent",
-    "known_name",
-    "known_names",
-    "layout_of",
-    "listed",
-    "look_at",
-    "open_hive",
-]
-
 
 def anywhere(path: str | None) -> str | None:
     """--hive as it was given, for a command that needs no hive or opens it itself."""

@@ -13,21 +13,6 @@ from hivemind.cli.text import fit, is_terminal, one_line, terminal_size, width
 from hivemind.errors import UserError
 from hivemind.masking import escaped, harmless
 
-__all__ = [
-    "as_document",
-    "as_json",
-    "cut",
-    "headed",
-    "print_array",
-    "progress",
-    "put_out",
-    "say",
-    "sheet",
-    "table",
-    "table_lines",
-    "warn",
-]
-
 _NARROWEST = 6
 _GAP = "  "
 
@@ -37,21 +22,17 @@ def say(text: str = "") -> None:
     sys.stdout.write(harmless(text) + "\n")
 
 
-def put_out(content: str | bytes, path: str | None) -> None:
-    """Write what was made to the file that the user named, whatever was there before, or to standard output: a text harmless,
-    ending with its line. Raises UserError if the file cannot be written."""
-    if isinstance(content, str):
-        content = (harmless(content) if path is None else content).rstrip("\n") + "\n"
-        content = content.encode("utf-8", "backslashreplace")
+def put_out(text: str, path: str | None) -> None:
+    """Write a text to the file that the user named, replacing it, or to standard output without what steers a terminal.
+    Raises UserError if the file cannot be written."""
+    text = text.rstrip("\n")
     if path is None:
-        sys.stdout.flush()
-        sys.stdout.buffer.write(content)
-        sys.stdout.buffer.flush()
+        say(text)
         return
     from hivemind.fs import write
 
     try:
-        write(path, content)
+        write(path, f"{text}\n".encode("utf-8", "backslashreplace"))
     except OSError as error:
         raise UserError(f"cannot be written ({error.strerror})", where=path) from None
 

@@ -15,8 +15,6 @@ from hivemind.errors import FAILED, WRONG_USE
 if TYPE_CHECKING:
     from hivemind.coordination import CoordinationError
 
-__all__ = ["tell_refusal"]
-
 _LOOK_AT_LEASE = "hive.leases.get("
 _NOT_NOW = frozenset(
     {

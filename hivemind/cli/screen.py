@@ -8,8 +8,6 @@ from contextlib import contextmanager
 
 from hivemind.cli.text import terminal_size
 
-__all__ = ["Screen", "keyboard_alone"]
-
 _NO_WRAP, _WRAP = "\x1b[?7l", "\x1b[?7h"
 _TO_LINE_END, _TO_SCREEN_END = "\x1b[K", "\x1b[J"
 _HOME = "\x1b[H"

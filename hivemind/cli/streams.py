@@ -10,8 +10,6 @@ from contextlib import contextmanager
 
 from hivemind.errors import UserError
 
-__all__ = ["Bell", "hush", "reader_may_go", "standard_input", "take_streams"]
-
 _MAX_BYTES = 32 << 20  # as much as a message may have
 _GONE = select.POLLERR | select.POLLHUP | select.POLLNVAL
 

@@ -142,7 +142,6 @@ def up(
             lambda: Hive.open(layout.root),
             names=listed(agents) if agents else None,
             until_idle=until_idle,
-            rehearse_in=Hive.open,
             from_other_machine=take_over,
             exchange=_carry,
             **seen,

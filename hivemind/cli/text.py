@@ -14,8 +14,6 @@ from hivemind.boundary import Unreadable, boundary
 from hivemind.masking import harmless
 from hivemind.words import duration
 
-__all__ = ["age", "card_line", "clock_time", "fit", "is_terminal", "natural", "one_line", "terminal_size", "width"]
-
 
 def one_line(text: str) -> str:
     """The text on one line, harmless."""

@@ -23,8 +23,6 @@ if TYPE_CHECKING:
     from hivemind.taskrun.transcript import Entry
     from hivemind.tasks import Task
 
-__all__ = ["entry_lines"]
-
 _SHOWN_CHARS = 1_000
 _LAST_S = 2.0  # how long the last results of a task that is over may take to be written
 
@@ -36,7 +34,6 @@ def transcript(
     *,
     turn: Annotated[int | None, Arg(least=1, apart="which")] = None,
     follow: Annotated[bool, Arg(apart="which")] = False,
-    html: Annotated[str | None, Arg(apart="which")] = None,
     attempt: Positive | None = None,
     json: bool,
 ) -> Answer | None:
@@ -50,15 +47,13 @@ def transcript(
       TASK  the task's id
       --turn N  only this turn, and all of it
       --follow  keep printing until the task ends
-      --html FILE  write it as one HTML page
       --attempt N  of an attempt before a retry
 
     examples:
       hivemind task transcript what-is-a-lease
       hivemind task transcript what-is-a-lease --turn 3
-      hivemind task transcript what-is-a-lease --html lease.html
     """
-    from hivemind.taskrun.transcript import Transcript, transcript_page
+    from hivemind.taskrun.transcript import Transcript
 
     task = hive.tasks.get(id_)
     if follow and attempt is None:
@@ -70,10 +65,6 @@ def transcript(
     if not entries:
         what = "nothing was said in it" if turn is None else f"it has {len(found.turns)} turns"
         raise UserError(what, where=named, mend="--attempt N shows an earlier attempt")
-    if html is not None:
-        put_out(transcript_page(task.id, task.title, task.state.value, found), html)
-        say(html)
-        return None
     head = one_line(f"{task.id}: {task.title}, {task.state.value}, {found.in_words}")
     lines = (line for one in entries for line in entry_lines(one, None if turn else named))
     record = {

@@ -8,7 +8,6 @@ examples:
 from __future__ import annotations
 
 import sys
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 from hivemind.cli.command import Arg, command
@@ -21,7 +20,7 @@ if TYPE_CHECKING:
 
 
 @command("web", layout_of, own_form=True)
-def web(layout: Layout, *, port: Annotated[int, Arg(most=65_535)] = 8764, export: str | None = None) -> None:
+def web(layout: Layout, *, port: Annotated[int, Arg(most=65_535)] = 8764) -> None:
     """Show the hive in a browser: who needs you, what each agent does, how an answer came about, what it costs.
 
     Serves this machine alone, until Ctrl-C. The link has a secret that is made at each start: who has the link
@@ -29,22 +28,16 @@ def web(layout: Layout, *, port: Annotated[int, Arg(most=65_535)] = 8764, export
 
     arguments:
       --port N  where (default: 8764; 0: any that is free)
-      --export FOLDER  serve nothing: write the pages there as files, to keep or to send
 
     examples:
       hivemind web --port 0
-      hivemind web --export report
     """
     try:
         from hivemind.web.app import serve
-        from hivemind.web.export import export as write_pages
     except ModuleNotFoundError as error:
         if error.name not in ("starlette", "uvicorn", "jinja2", "python_multipart"):
             raise
         raise UserError(f"the page needs {error.name}", mend="pip install 'hivemind-swarm[web]'") from None
-    if export is not None:
-        say(f"{write_pages(layout.root, Path(export))} pages: {Path(export) / 'index.html'}")
-        return
     serve(layout.root, port, _tell)
 
 

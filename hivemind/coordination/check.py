@@ -11,8 +11,6 @@ from hivemind.errors import UserError
 from hivemind.fs import LogDamaged
 from hivemind.fs.check import Aside, Finding
 
-__all__ = ["check_journal"]
-
 
 def check_journal(folder: Path, aside: Aside, *, durable: bool, running: bool) -> Iterator[Finding]:
     """Every event read once; the end only while nothing of the hive is `running`."""

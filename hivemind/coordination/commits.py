@@ -11,8 +11,6 @@ from hivemind.coordination.state import State
 from hivemind.coordination.step import check_task
 from hivemind.coordination.steps import check_lease
 
-__all__ = ["Commits"]
-
 
 class Commits:
     """Publications and branches of one task, as the journal tells them.
@@ -67,7 +65,7 @@ class Commits:
         steps: Mapping[str, int | None] | None = None,
         **fields: Any,
     ) -> Event:
-        """Write `branch.<word>` (created, merged, deleted) for a branch of the task's graph; `commit_id` commits what its
+        """Write `branch.<word>` (created, merged) for a branch of the task's graph; `commit_id` commits what its
         log holds under that id. With `steps` (and the generation shown for each) under their leases: raises as `publish`."""
         who = None if agent_id is None else check_agent(agent_id)
         by = {name: value for name, value in (("agent_id", who), ("commit_id", commit_id)) if value is not None}

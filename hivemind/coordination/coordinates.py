@@ -9,8 +9,6 @@ from hivemind.coordination.state import State
 from hivemind.coordination.step import Step, check_task
 from hivemind.frozen import frozen
 
-__all__ = ["FOCUS", "Coordinates", "Place"]
-
 FOCUS = "focus"
 """Given as a step: the first open step of the task that is not blocked."""
 

@@ -4,15 +4,6 @@ from __future__ import annotations
 
 from hivemind.frozen import frozen
 
-__all__ = [
-    "DEFAULT_TTL_SEQ",
-    "MAX_TTL_SEQ",
-    "AgentEntry",
-    "Reservation",
-    "StepLease",
-    "TaskEntry",
-]
-
 DEFAULT_TTL_SEQ = 200
 MAX_TTL_SEQ = 10_000
 

@@ -9,26 +9,6 @@ from hivemind.coordination.entries import StepLease
 from hivemind.errors import UserError
 from hivemind.layout import HUMAN
 
-__all__ = [
-    "Call",
-    "CheckpointsNotConfirmed",
-    "CoordinationError",
-    "ProjectGuardMismatch",
-    "ProofRequired",
-    "ReservationHeld",
-    "RevisionMismatch",
-    "StaleGeneration",
-    "StepLeaseHeld",
-    "StepLeaseNotHeld",
-    "UnknownStep",
-    "WorkspaceLocked",
-    "WrongStatus",
-    "call",
-    "claim_call",
-    "look_call",
-    "tool_call",
-]
-
 Call = dict[str, Any]
 """`{tool, arguments, call}`: the tool with its arguments for a mind, and the same as Python on an open hive."""
 

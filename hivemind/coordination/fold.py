@@ -20,8 +20,6 @@ from hivemind.coordination.state import State, task_of_step
 from hivemind.coordination.step import CHECKPOINTS, PROOF_MODES, Receipt, Step, receipts_of
 from hivemind.fs import Record
 
-__all__ = ["FOLD_VERSION", "apply"]
-
 FOLD_VERSION = 6
 """Goes up when the same log would fold to another state: snapshots of another version are not read."""
 
@@ -328,7 +326,7 @@ def _task(state: State, seq: int, payload: _Payload) -> None:
 
 @_on("branch")
 def _branch(state: State, _seq: int, payload: _Payload) -> None:
-    """Any `branch.*` event (created, merged, deleted) may commit what the task's log holds under an id."""
+    """Any `branch.*` event (created, merged) may commit what the task's log holds under an id."""
     task, commit = _text(payload, "task_id"), _optional_text(payload, "commit_id")
     if commit is not None:
         state.make(task).commits.add(commit)

@@ -21,8 +21,6 @@ from hivemind.fs import Log, Mark, Place, Record, make_folder, reached, records_
 from hivemind.fs.atomic import open_own
 from hivemind.masking import masked
 
-__all__ = ["MAX_LINE", "Draft", "Event", "Journal", "encode"]
-
 MAX_LINE = 1_048_576
 Draft = tuple[str, Mapping[str, Any]]
 """An event that is about to happen: its kind and its payload."""

@@ -8,8 +8,6 @@ from hivemind.coordination.errors import CoordinationError
 from hivemind.errors import UserError
 from hivemind.names import check_name
 
-__all__ = ["SHARED", "check_agent", "check_lane", "lane_of", "lane_visible"]
-
 
 def check_agent(agent_id: object) -> str:
     """The agent_id trimmed and lower-cased: 1 to 64 characters, first a letter or digit, then those and `. _ -`.

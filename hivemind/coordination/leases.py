@@ -17,8 +17,6 @@ from hivemind.coordination.journal import Draft, Journal
 from hivemind.coordination.lanes import check_agent
 from hivemind.coordination.state import State
 
-__all__ = ["StepLeases", "lease_claim"]
-
 _Leases = list[StepLease]
 
 

@@ -15,8 +15,6 @@ from hivemind.coordination.lanes import check_agent
 from hivemind.coordination.state import State
 from hivemind.coordination.step import refused
 
-__all__ = ["Reservations", "check_pattern", "escape", "overlap"]
-
 _MAX_LENGTH = 1024
 _LAST = 0x10FFFF
 _Ranges = tuple[tuple[int, int], ...]

@@ -14,8 +14,6 @@ from hivemind.boundary import boundary
 from hivemind.coordination.entries import AgentEntry, Reservation, StepLease, TaskEntry
 from hivemind.coordination.step import Receipt, Step
 
-__all__ = ["EndedTasks", "State", "TaskRows", "task_of_step"]
-
 _NAMES = tuple(one.name for one in fields(Step))
 _EVIDENCE, _META = _NAMES.index("evidence"), _NAMES.index("meta")
 _AT_HAND = 256  # tasks that are over, and whose rows are kept as objects all the same

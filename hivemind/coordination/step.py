@@ -15,23 +15,6 @@ from hivemind.errors import UserError
 from hivemind.frozen import frozen
 from hivemind.names import check_name
 
-__all__ = [
-    "ALWAYS_NEEDED",
-    "CHECKPOINTS",
-    "PROOF_MODES",
-    "Evidence",
-    "Proof",
-    "Receipt",
-    "Step",
-    "StepStatus",
-    "check_checkpoints",
-    "check_task",
-    "definition",
-    "proof_gap",
-    "receipts_of",
-    "refused",
-]
-
 _PLACEHOLDER = re.compile(r"<[^<>]*>|.*<fill\b.*|todo\b.*|\.{3}|…|", re.IGNORECASE | re.DOTALL)
 _URL = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://\S+")
 

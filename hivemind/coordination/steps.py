@@ -38,8 +38,6 @@ from hivemind.coordination.step import (
     refused,
 )
 
-__all__ = ["Steps", "check_lease"]
-
 
 def check_lease(state: State, step_id: str, agent_id: str | None, generation: int | None) -> None:
     """Raise StepLeaseHeld if another holds the step, StaleGeneration if the generation shown is not held any more.

@@ -12,8 +12,6 @@ from hivemind.coordination.errors import CoordinationError, ProjectGuardMismatch
 from hivemind.errors import UnknownVersion
 from hivemind.fs import DamagedRecord, create, load_record
 
-__all__ = ["WORKSPACE_VERSION", "check_workspace", "fingerprint", "load_workspace"]
-
 WORKSPACE_VERSION = 3
 _MEND = "end its tasks with the version that made it; then the manual (10, Hives of another version) says how to go on"
 

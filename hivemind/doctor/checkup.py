@@ -34,8 +34,6 @@ from hivemind.reasoning.check import check_graph
 from hivemind.taskrun.check import check_citations
 from hivemind.tasks import check as tasks
 
-__all__ = ["CHECKS", "Treated", "examine", "treat"]
-
 Check = Callable[[Patient], Iterable[Finding]]
 
 

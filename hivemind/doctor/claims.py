@@ -17,8 +17,6 @@ from hivemind.names import is_name
 from hivemind.presence.identity import farewell, take_name
 from hivemind.taskrun.worktree import put_away
 
-__all__ = ["check_claims", "check_farewells", "check_worktrees"]
-
 
 def check_claims(patient: Patient) -> Iterator[Finding]:
     """Claims of agents that no longer exist, or that do not run although the swarm does."""

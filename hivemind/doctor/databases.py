@@ -19,8 +19,6 @@ from hivemind.fs.check import Finding
 from hivemind.longterm import MemoryStore
 from hivemind.reasoning import GraphIndex
 
-__all__ = ["check_databases"]
-
 _SHOWN = 3
 
 

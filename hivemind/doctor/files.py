@@ -21,11 +21,6 @@ from hivemind.fs.records import load_record
 from hivemind.layout import Layout
 from hivemind.tasks.record import RECORD, load
 
-__all__ = [
-    "check_access", "check_folders", "check_leftovers", "check_mailbox_folders", "check_places", "check_records",
-    "check_workspace_record",
-]  # fmt: skip
-
 _PARTS = ("tmp", "new", "cur")
 _SECRETS = (".token", TEMPORARY_PREFIX)  # a temporary file may be a token's
 _SHARED_FILE = 0o660

@@ -19,8 +19,6 @@ from hivemind.minds import open_mind
 from hivemind.swarm.idle import is_full
 from hivemind.tools.sandbox import check_sandbox as try_sandbox
 
-__all__ = ["check_encodings", "check_file_system", "check_inotify", "check_sandbox", "check_settings"]
-
 _LIMITS = Path("/proc/sys/fs/inotify")
 _ROOM_BYTES = 64 * 1024 * 1024
 _TEXTS = (".md", ".markdown", ".txt", ".text", ".rst", ".org", ".yaml", ".yml")

@@ -18,8 +18,6 @@ from hivemind.presence.identity import holder_of
 from hivemind.presence.watching import supervisor_lock
 from hivemind.tasks import Tasks
 
-__all__ = ["Patient"]
-
 
 @dataclass
 class Patient:

@@ -40,6 +40,6 @@ _PARTS = ("citation", "progress", "node", "tree", "edit", "passages", "search", 
 def __getattr__(name: str) -> object:
     for part in _PARTS if name in __all__ else ():
         module = import_module(f"{__name__}.{part}")
-        if name in module.__all__:
+        if hasattr(module, name):
             return getattr(module, name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

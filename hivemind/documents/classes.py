@@ -9,8 +9,6 @@ from collections.abc import Sequence
 from hivemind.documents.formats import Outline
 from hivemind.frozen import frozen
 
-__all__ = ["classify", "classify_thread", "standing_of"]
-
 _NAMES = (
     ("readme", r"readme"),
     ("changelog", r"change(?:s|log)|history|release[-_ ]?notes|news"),

@@ -33,11 +33,6 @@ from hivemind.fs import reached
 from hivemind.masking import mask
 from hivemind.words import shown
 
-__all__ = [
-    "LARGEST", "Draft", "Edit", "Version", "Where", "copy", "free_order", "history", "move", "park", "restore",
-    "sticky_run",
-]  # fmt: skip
-
 _NAMES = "abcdefghijkmnpqrstuvwxyz23456789"  # ids that a person can read aloud: no l, o, 0, 1
 LARGEST = 2.0**52
 """Beyond this, `order + 1` may equal `order`: siblings are numbered anew before they come near it."""

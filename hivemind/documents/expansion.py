@@ -16,8 +16,6 @@ from hivemind.documents.summaries import is_summary, summary_ids
 from hivemind.frozen import frozen
 from hivemind.words import shown
 
-__all__ = ["By", "Interior", "Resolution", "expand", "without_interior"]
-
 By = Literal["order", "importance", "relevance"]
 Interior = Literal["keep", "skip", "replace"]
 Resolution = Literal["full", "mixed"]

@@ -19,8 +19,6 @@ from hivemind.documents.node import Context
 from hivemind.documents.schema import index
 from hivemind.frozen import frozen
 
-__all__ = ["GONE", "Stamp", "files_like", "find_file", "forget", "known_files", "note_skipped", "rename", "take_in"]
-
 Taken = Literal["imported", "changed", "unchanged"]
 
 _YOUNG_NS = 2_000_000_000  # what was changed this shortly before it was read may change again within one tick

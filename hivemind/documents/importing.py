@@ -20,11 +20,6 @@ from hivemind.frozen import frozen
 from hivemind.fs import reached
 from hivemind.masking import mask
 
-__all__ = [
-    "Letter", "Side", "import_outline", "keep_thread", "match", "refresh", "section_contexts", "value",
-    "write_places",
-]  # fmt: skip
-
 _ALIKE = 0.4  # from this share of common words on, a changed text is taken for the same one
 _MOST_PAIRS = 2_500  # beyond this, likeness costs more than it is worth
 _COMPARED = 4_000  # characters of a text

@@ -44,8 +44,6 @@ from hivemind.fs import CrashCount, Lock, inside
 from hivemind.fs.backup import restore
 from hivemind.layout import Layout
 
-__all__ = ["Knowledge", "SyncReport", "files_below"]
-
 _NO_KNOWLEDGE = ("~", ".swp", ".tmp", ".part", ".lock")
 _NODES_AT_ONCE = 2_000  # that are written in one transaction: a commit for each small file would be most of the time
 _WORTH_TELLING = 1_000_000  # bytes

@@ -15,13 +15,6 @@ from hivemind.frozen import frozen
 from hivemind.masking import mask
 from hivemind.words import shown
 
-__all__ = [
-    "COLUMNS", "Context", "CycleError", "DamagedError", "DocmemError", "MissingLibraryError", "Node", "NodeGoneError",
-    "NodeNotFoundError", "OptimisticLockError", "ReadonlyError", "UnwritableError", "check_context", "check_flag",
-    "check_id", "check_path", "check_share", "check_text", "check_whole", "is_utf8", "js_number", "node_hash",
-    "tags_in", "uncitable", "without_tags",
-]  # fmt: skip
-
 
 class DocmemError(UserError):
     """Root of the errors of this room."""

@@ -10,8 +10,6 @@ from hivemind.embedding import Embedder
 from hivemind.errors import UserError
 from hivemind.fs.database import Database, Schema
 
-__all__ = ["MEANT", "VERSION", "how_far", "known_by_meaning", "progress_of"]
-
 VERSION = 6
 """Of documents.db."""
 MEANT = (

@@ -11,8 +11,6 @@ from hivemind.embedding import VECTORS
 from hivemind.fs.database import Schema, faults
 from hivemind.search import PARTS, TOKENIZER
 
-__all__ = ["MOST", "SCHEMA", "drop_lost_vectors", "index", "index_if_many", "problems", "unindexed_texts"]
-
 MOST = 64
 """No more changes than this are ever committed without the index knowing of them: who searches looks at them one by one."""
 

@@ -22,8 +22,6 @@ from hivemind.search.query import identifiers
 from hivemind.search.ranking import Candidate
 from hivemind.search.words import Stems, any_of, how_often, matching, words_of
 
-__all__ = ["WEIGHTS", "Hit", "Scored", "Units", "find_hits", "find_notes", "find_passages", "scored", "title_of"]
-
 WEIGHTS = Weights(
     meaning=4.0, sentence=0.6, late=3.0, covered=0.6, together=0.35, lead=0.6, neighbour=0.1, session=0.6,
     written=0.5, answer=0.0, said_before=0.0, said_after=0.0, time=0.0, name=0.0, asking=0.0,

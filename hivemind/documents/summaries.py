@@ -16,11 +16,6 @@ from hivemind.frozen import frozen
 from hivemind.fs import reached
 from hivemind.words import STOP_WORDS
 
-__all__ = [
-    "LONGEST", "Writer", "add_summary", "extract", "is_summary", "material", "remove_summary", "stale",
-    "summary_ids", "write_summary",
-]  # fmt: skip
-
 _WORD = re.compile(r"\w+")
 
 

@@ -19,8 +19,6 @@ from hivemind.fs import reached
 from hivemind.masking import escaped
 from hivemind.words import shown
 
-__all__ = ["export", "read", "write_entries"]
-
 VERSION = 1
 _NODE = re.compile(r"\s*\[\[\s*[\"']?node[\"']?\s*\]\]")
 _NAMED_NODE = frozenset({'"node"', "'node'"})

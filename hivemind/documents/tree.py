@@ -12,12 +12,6 @@ from typing import Literal
 from hivemind.documents.node import COLUMNS, DamagedError, Node, NodeNotFoundError
 from hivemind.frozen import frozen
 
-__all__ = [
-    "Shown", "Source", "ancestors", "children", "descendant_ids", "find", "first_child", "get", "get_many",
-    "interior_ids", "node_at", "root_source", "roots", "show", "siblings_around", "size",
-    "source_of", "split_reference", "subtree", "ways_up",
-]  # fmt: skip
-
 _ALL = ", ".join(COLUMNS)
 _N_ALL = ", ".join(f"n.{column}" for column in COLUMNS)
 

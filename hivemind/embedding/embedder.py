@@ -11,20 +11,6 @@ from typing import Any, NamedTuple, Protocol, TypeVar, runtime_checkable
 
 from hivemind.errors import UserError
 
-__all__ = [
-    "INSTALL",
-    "Embedder",
-    "EmbedderUnavailable",
-    "FineEmbedder",
-    "Meaning",
-    "embed_each",
-    "embed_finely",
-    "embed_packed",
-    "numpy_or_none",
-    "pack",
-    "unpack",
-]  # fmt: skip
-
 
 class Embedder(Protocol):
     """Turns texts into vectors. Equal names mean comparable vectors.

@@ -16,8 +16,6 @@ from hivemind.embedding.embedder import EmbedderUnavailable
 from hivemind.errors import UserError
 from hivemind.masking import keep_secret
 
-__all__ = ["EndpointEmbedder"]
-
 _AT_ONCE = 64
 _CHARACTERS = 24_000  # of one text: models refuse more than 8,191 tokens
 _TIMEOUT_S = 30.0

@@ -16,8 +16,6 @@ from typing import Any
 
 from hivemind.embedding.embedder import INSTALL, Embedder, EmbedderUnavailable, Meaning
 
-__all__ = ["HashingEmbedder", "MiniLM", "is_installed", "open_kind"]
-
 _WORD = re.compile(r"\w+")
 _STEM = 4  # letters: "running" and "runner" share "runn"
 

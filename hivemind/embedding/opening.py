@@ -10,8 +10,6 @@ from hivemind.embedding.local import HashingEmbedder, MiniLM, is_installed
 from hivemind.embedding.service import SharedEmbedder, users_folder
 from hivemind.errors import UserError
 
-__all__ = ["open_embedder"]
-
 
 def open_embedder(spec: str | Mapping[str, Any] = "auto", *, shared: bool = False) -> Embedder | None:
     """The embedder that `spec` names, or None for `none`, and for `auto` where the extra `embed` is not installed.

@@ -42,8 +42,6 @@ from hivemind.masking import secret_names
 if TYPE_CHECKING:
     from multiprocessing.connection import Connection
 
-__all__ = ["SharedEmbedder", "users_folder"]
-
 VERSION = 3
 IDLE_S = 60.0
 _SILENT_S = 60.0  # without an answer: dozens of others may each have a batch before ours

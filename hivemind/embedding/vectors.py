@@ -19,8 +19,6 @@ from hivemind.boundary import boundary
 from hivemind.embedding.embedder import numpy_or_none
 from hivemind.fs.database import select_among
 
-__all__ = ["VECTORS", "Vectors", "put_vectors", "warm"]
-
 Near = tuple[int, float]
 _ROUNDED = 6  # digits of a cosine: what is beyond depends on how many rows were multiplied at once
 _COMPARED = 4_000  # vectors that are all compared by their bytes: a few milliseconds

@@ -18,18 +18,6 @@ from itertools import count
 from hivemind.errors import UserError
 from hivemind.fs.crash import reached
 
-__all__ = [
-    "TEMPORARY_PREFIX",
-    "create",
-    "fsync_file",
-    "fsync_folder",
-    "make_folder",
-    "move",
-    "open_own",
-    "write",
-    "write_at",
-]
-
 TEMPORARY_PREFIX = ".tmp-"
 _ORDINARY = 0o666
 _PART_BYTES = 1 << 20

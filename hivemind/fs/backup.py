@@ -24,8 +24,6 @@ from hivemind.fs.database import Database, unsound
 from hivemind.fs.locks import Lock
 from hivemind.fs.paths import free_place
 
-__all__ = ["REPORT", "Restorable", "back_up", "next_backup", "restore"]
-
 REPORT = ".what-was-saved.txt"
 """The end of the name of the file beside a damaged database that says what became of it."""
 

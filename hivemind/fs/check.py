@@ -22,8 +22,6 @@ from hivemind.fs.locks import Lock, is_here
 from hivemind.fs.paths import free_place
 from hivemind.layout import Layout
 
-__all__ = ["Aside", "Finding", "Fix", "check_doorbells", "check_locks", "check_temporary", "listed"]
-
 _WRITER = re.compile(re.escape(TEMPORARY_PREFIX) + r"(\d+)-\d+-\d+")
 _OLD_S = 3600.0  # a write takes moments; an hour covers a machine that slept, and writers on other machines
 

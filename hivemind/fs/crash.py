@@ -11,8 +11,6 @@ from __future__ import annotations
 import os
 import signal
 
-__all__ = ["reached"]
-
 
 def _armed_points(text: str) -> dict[str, int]:
     """For each point that is named, how often it is still to be reached."""

@@ -19,8 +19,6 @@ from pathlib import Path
 from hivemind.boundary import Unreadable
 from hivemind.fs.locks import Lock
 
-__all__ = ["MAX_DEATHS", "CrashCount"]
-
 MAX_DEATHS = 2
 _KEY_BYTES = 1024
 _KEPT_S = 30 * 86400.0

@@ -28,24 +28,6 @@ from hivemind.fs.crash import reached
 from hivemind.fs.locks import Lock
 from hivemind.fs.records import set_aside
 
-__all__ = [
-    "Connection",
-    "Database",
-    "DatabaseOwner",
-    "DerivedDatabase",
-    "Rows",
-    "Schema",
-    "Sql",
-    "Transactions",
-    "faults",
-    "is_disk_full",
-    "missing",
-    "note_made",
-    "select_among",
-    "settle_log",
-    "unsound",
-]
-
 
 class Connection(sqlite3.Connection):
     """One that is closed as soon as nothing holds it: from Python 3.13 on any other that is left open is warned of."""

@@ -17,8 +17,6 @@ from pathlib import Path
 from hivemind.errors import UserError
 from hivemind.fs.sockets import make_socket_folder, socket_places
 
-__all__ = ["Doorbell", "Ringer", "ring"]
-
 _AT_ONCE = 64  # who rings without end wakes us without end, and keeps us from nothing
 _NO_SOCKETS = (errno.EOPNOTSUPP, errno.EPERM, errno.ENOSYS, errno.EINVAL, errno.EACCES, errno.EROFS)
 

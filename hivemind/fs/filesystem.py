@@ -12,8 +12,6 @@ import time
 from contextlib import suppress
 from datetime import datetime
 
-__all__ = ["is_settled", "mounts", "needs_polling", "time_tells"]
-
 
 def time_tells(changed_ns: int, now_ns: int | None = None) -> bool:
     """Whether a change after this one shows in the time stamp: within a tick of the file system's clock it would not."""

@@ -16,19 +16,6 @@ from hivemind.boundary import Unreadable, boundary
 from hivemind.errors import UserError
 from hivemind.fs.atomic import open_own
 
-__all__ = [
-    "LogDamaged",
-    "Record",
-    "ascending",
-    "keep_torn",
-    "line_at",
-    "put",
-    "read_records",
-    "records_of",
-    "true_size",
-    "whole_end",
-]
-
 Record = dict[str, Any]
 _CHUNK = 1 << 20
 _TAIL = 1 << 16

@@ -25,8 +25,6 @@ from hivemind.errors import UserError
 from hivemind.fs.atomic import open_own
 from hivemind.fs.filesystem import mounts, needs_polling
 
-__all__ = ["HeldLock", "Lock", "is_here", "lock", "told_of", "try_lock", "unlock"]
-
 _NO_FLOCK = (errno.ENOSYS, errno.EOPNOTSUPP, errno.EINVAL)
 
 

@@ -38,8 +38,6 @@ from hivemind.fs.paths import names_in
 from hivemind.fs.records import as_line
 from hivemind.layout import month_of
 
-__all__ = ["Log", "Mark", "Place"]
-
 _ARCHIVE = "archive"
 _AWAY = "move the file away"
 _QUANTUM_S = 0.0005

@@ -10,17 +10,6 @@ from pathlib import Path
 
 from hivemind.errors import UserError
 
-__all__ = [
-    "OutsideError",
-    "file_below",
-    "folder_below",
-    "folder_inside",
-    "free_place",
-    "inside",
-    "names_in",
-    "open_inside",
-]
-
 _FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 
 

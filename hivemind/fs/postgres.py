@@ -27,8 +27,6 @@ from hivemind.fs.crash import reached
 if TYPE_CHECKING:
     import psycopg
 
-__all__ = ["Postgres", "PostgresSchema", "Statements", "check_url", "client", "connect", "is_postgres"]
-
 _SCHEMES = ("postgresql", "postgres")
 _SECRET = ("password", "sslpassword")
 _DEFAULTS = {

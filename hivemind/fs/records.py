@@ -13,17 +13,6 @@ from hivemind.boundary import Unreadable, boundary, checked, plain, read_input
 from hivemind.errors import UnknownVersion, UserError
 from hivemind.fs.atomic import move, write
 
-__all__ = [
-    "DamagedRecord",
-    "as_line",
-    "load_record",
-    "load_value",
-    "parse_record",
-    "save_record",
-    "save_value",
-    "set_aside",
-]
-
 _T = TypeVar("_T")
 _MEND = "hivemind doctor --fix sets it aside"
 

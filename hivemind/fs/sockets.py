@@ -14,8 +14,6 @@ from typing import Any
 
 from hivemind.errors import UserError
 
-__all__ = ["make_socket_folder", "readable", "socket_places"]
-
 
 def readable(watched: Sequence[Any], timeout_s: float | None) -> list[Any]:
     """Those of the descriptors, or things with a `fileno`, that can be read without waiting, or whose other end is gone.

@@ -23,8 +23,6 @@ if TYPE_CHECKING:
     from watchdog.events import FileSystemEvent
     from watchdog.observers.api import BaseObserver, ObservedWatch
 
-__all__ = ["Event", "Inotify", "TreeWatcher", "Watcher", "open_watcher"]
-
 _IN_CLOSE_WRITE = 0x8
 _IN_MOVED_TO = 0x80
 _IN_CREATE = 0x100

@@ -16,8 +16,6 @@ from hivemind.longterm.rows import ALIVE, PLACES, drop_expired, space_for, span
 from hivemind.longterm.store import MemoryStore
 from hivemind.search import Nearness
 
-__all__ = ["copy_memories"]
-
 _AT_ONCE = 200  # entries that are in memory together, with their vectors and versions
 _ENTRY = (
     "id, key, content, digest, metadata, category, importance, created_at, updated_at, expires_at, version, links,"

@@ -13,8 +13,6 @@ from hivemind.longterm.rows import ALIVE, PLACES, UNNAMED, Meaning, MemoryDataba
 from hivemind.longterm.validation import Draft
 from hivemind.search import Backlog, Meanings, meanings
 
-__all__ = ["HOW_TO_EMBED", "Embeddings", "some_failed"]
-
 HOW_TO_EMBED = (
     "pip install 'hivemind-swarm[embed]', and say embedder: auto in hive.yaml if it says none (HIVEMIND_EMBEDDER goes first);"
     " open_store(path) uses it then"

@@ -14,21 +14,6 @@ from hivemind.frozen import frozen
 from hivemind.longterm.namespace import Namespace
 from hivemind.search import Confidence
 
-__all__ = [
-    "FIRST",
-    "LAST",
-    "Action",
-    "Embedding",
-    "MemoryEntry",
-    "MemorySearchResult",
-    "UpsertMemoryInput",
-    "UpsertMemoryResult",
-    "User",
-    "as_micros",
-    "as_time",
-    "new_id",
-]  # fmt: skip
-
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _MICROSECOND = timedelta(microseconds=1)
 

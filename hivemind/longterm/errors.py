@@ -8,11 +8,6 @@ from contextlib import contextmanager
 from hivemind.boundary import Unreadable, boundary
 from hivemind.errors import UserError
 
-__all__ = [
-    "EntryInvalid", "LongtermError", "NamespaceForbidden", "NamespaceInvalid", "StoreDamaged", "VersionConflict",
-    "row_of",
-]  # fmt: skip
-
 
 class LongtermError(UserError):
     """Root of the errors of this room."""

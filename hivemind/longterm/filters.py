@@ -15,8 +15,6 @@ from hivemind.longterm.entry import as_micros
 from hivemind.longterm.errors import EntryInvalid, row_of
 from hivemind.longterm.validation import check_between, check_category, check_json, check_time
 
-__all__ = ["ORDERED", "Condition", "Filter", "asked_in", "metadata_fits"]
-
 Condition = tuple[str, list[Any]]
 """A condition on the table `entries e`, with its parameters."""
 

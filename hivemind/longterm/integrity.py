@@ -24,8 +24,6 @@ from hivemind.longterm.rows import (
 )
 from hivemind.longterm.validation import digest_of
 
-__all__ = ["StoreStatus", "problems", "rebuild", "status_of"]
-
 NONSENSE = "what it holds makes no sense"
 """How the sentence about an entry ends that no rebuilding can mend."""
 

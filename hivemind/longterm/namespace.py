@@ -9,17 +9,6 @@ from functools import lru_cache
 from hivemind.longterm.errors import NamespaceInvalid, row_of
 from hivemind.masking import mask
 
-__all__ = [
-    "Namespace",
-    "check_namespace",
-    "check_prefix",
-    "decoded",
-    "encoded",
-    "named",
-    "shown",
-    "text_problem",
-]
-
 Namespace = tuple[str, ...]
 
 

@@ -20,8 +20,6 @@ from hivemind.longterm.rows import INDEXES, tables
 if TYPE_CHECKING:
     import psycopg
 
-__all__ = ["MemoryServer", "ServerStatus", "server_status"]
-
 _INDEXED = 384  # the dimension of the default model: vectors of another are compared one by one
 _EXACT = 20_000  # vectors that are compared one by one rather than through the index
 _SEARCHED = 400

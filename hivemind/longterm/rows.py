@@ -21,12 +21,6 @@ from hivemind.longterm.namespace import Namespace, decoded, encoded
 from hivemind.longterm.validation import Draft, check_key, check_name
 from hivemind.search import Nearness, keep_parts
 
-__all__ = [
-    "ALIVE", "ENTRIES", "INDEXES", "PLACES", "UNNAMED", "Meaning", "MemoryDatabase", "Upsert", "drop_expired", "entry_of",
-    "expired_by_space", "fetch", "fetch_key", "history_of", "object_of", "objects_of", "set_link", "space_for", "space_of",
-    "spaces_below", "span", "tables", "upsert", "with_vector", "write_entry",
-]  # fmt: skip
-
 ENTRIES = (
     "SELECT e.seq, e.id, n.path, e.key, e.content, e.metadata, e.created_at, e.updated_at, e.category, e.importance,"
     " e.expires_at, e.version, e.parent_id, e.links, e.wants AND v.key IS NULL"

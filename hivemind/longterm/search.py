@@ -20,8 +20,6 @@ from hivemind.search.query import named_in
 from hivemind.search.ranking import Candidate, borne_out
 from hivemind.search.words import words_of
 
-__all__ = ["Asked", "Mode", "find", "parties"]
-
 _MOST_SPEAKERS = 64  # of a namespace whose names are known
 _SPEAKER = "json_extract(metadata, '$.speaker')"
 _LOOKED_AT = 100  # entries that say a name

@@ -18,8 +18,6 @@ from hivemind.longterm.validation import digest_of
 from hivemind.search import PARTS, TOKENIZER
 from hivemind.search.words import any_of, how_often
 
-__all__ = ["MemoryFile"]
-
 VERSION = 7
 
 _TABLES = (

@@ -64,8 +64,6 @@ from hivemind.longterm.validation import (
 from hivemind.search import Engine, Query
 from hivemind.tokens import count_tokens
 
-__all__ = ["DIMENSION", "MemoryStore", "open_store"]
-
 DIMENSION = 384
 SIMILARITY_THRESHOLD = 0.25
 _EMBEDDED_BY_A_WRITE = 8

@@ -19,11 +19,6 @@ from hivemind.masking import mask, masked
 from hivemind.search.item import said_by
 from hivemind.words import shown
 
-__all__ = [
-    "Draft", "check_between", "check_category", "check_flag", "check_json", "check_key", "check_name", "check_text", "check_time",
-    "check_unicode", "check_whole", "digest_of", "draft_of", "shortened",
-]  # fmt: skip
-
 _MOST = 1 << 40  # a whole number beyond means: all there are
 
 

@@ -12,8 +12,6 @@ from hivemind.layout import EXCHANGE, HUMAN, POSTMASTER
 from hivemind.mail.header import addresses, one_line
 from hivemind.names import address, is_name, slug
 
-__all__ = ["Addressing", "Recipient", "unknown_agent"]
-
 _OUTSIDE = re.compile(r"[!#-'*+\-./0-9=?A-Z^_`a-z{|}~]{1,100}@[A-Za-z0-9.-]{1,100}")
 
 

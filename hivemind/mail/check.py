@@ -19,8 +19,6 @@ from hivemind.mail.mail import Mail
 from hivemind.mail.maildir import SUBFOLDERS, Entry, Maildir, is_dropping, is_unique, join, split
 from hivemind.mail.seal import Seal
 
-__all__ = ["check_key", "check_letters", "check_strangers"]
-
 _TMP_S = 36 * 3600  # Maildir's own rule: what lies in tmp/ that long belongs to nobody
 _PROGRAMS_OWN = re.compile(
     r"\..*|dovecot.*|subscriptions|maildir.*|courier.*|.*\.why|readme.*|tmp|new|cur", re.IGNORECASE

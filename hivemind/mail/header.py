@@ -11,8 +11,6 @@ import codecs
 import re
 from collections.abc import Iterator
 
-__all__ = ["addresses", "decode_bytes", "decode_text", "encode_text", "field", "one_line", "read_fields"]
-
 _CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029\ud800-\udfff]")
 _WIDTH = 78
 _LONGEST = 900  # a line may have 998 bytes

@@ -22,8 +22,6 @@ from hivemind.mail.message import Message
 from hivemind.mail.reading import entry_key, time_key
 from hivemind.names import check_name
 
-__all__ = ["Glance", "Intake", "TakenRecord", "count_waiting", "read_taken"]
-
 _log = logging.getLogger(__name__)
 _WORDS = ("taken", "failed", "dead")
 _KEPT = 4096  # names that are in no folder any more are remembered this long, should someone bring one back

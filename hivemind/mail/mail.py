@@ -28,8 +28,6 @@ from hivemind.mail.sending import Sender, Sending
 from hivemind.masking import mask
 from hivemind.names import check_name, is_name
 
-__all__ = ["Mail"]
-
 Status = Literal["delivered", "read", "answered", "dead", "missing"]
 
 _ID = re.compile(r"[!#-'*+\-./0-9=?A-Z^_`a-z{|}~]+@[!#-'*+\-./0-9=?A-Z^_`a-z{|}~\[\]:]+")

@@ -25,24 +25,6 @@ from hivemind.fs import fsync_folder, inside, make_folder, move, reached, write
 from hivemind.layout import MONTH, Layout
 from hivemind.mail.header import one_line
 
-__all__ = [
-    "DATED",
-    "SUBFOLDERS",
-    "Boxes",
-    "Entry",
-    "Maildir",
-    "Names",
-    "bury",
-    "is_dropping",
-    "is_own",
-    "is_unique",
-    "join",
-    "second",
-    "sort_key",
-    "split",
-    "stem",
-]
-
 # <seconds>.M<microseconds>P<pid>Q<count>R<random>.<host>: only the runtime gives such names
 _OWN = re.compile(r"(\d{1,12})\.M(\d{6})P(\d+)Q(\d+)R[0-9a-f]{8}\.[a-z0-9-]+")
 # what mail programs give: seconds, something unique, host

@@ -14,8 +14,6 @@ from hivemind.layout import HUMAN
 from hivemind.mail.answer import answer_text
 from hivemind.mail.header import one_line
 
-__all__ = ["DISK_FULL", "PREVIEW_CHARS", "Attachment", "Content", "Message", "MessageSummary", "SendReport"]
-
 PREVIEW_CHARS = 200
 DISK_FULL = "disk full"
 _NOTHING: Mapping[str, str] = MappingProxyType({})

@@ -23,8 +23,6 @@ from hivemind.mail.header import addresses, decode_bytes, decode_text, one_line,
 from hivemind.mail.message import Attachment, Content
 from hivemind.names import is_name
 
-__all__ = ["REFERABLE", "Parsed", "bounded", "content_of", "derived_id", "page_text", "parse_message", "plain_id"]
-
 _MAX_PARTS = 1000
 _MAX_LEVELS = 10
 _MAX_PARAMETERS = 8192

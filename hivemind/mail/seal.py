@@ -20,8 +20,6 @@ from hivemind.boundary import Unreadable, boundary, read_input
 from hivemind.errors import UserError
 from hivemind.fs import Lock, create, make_folder, set_aside
 
-__all__ = ["FIELD", "Seal"]
-
 FIELD = "X-Hive-Seal"
 _MARK = f"\n{FIELD}: 1 ".encode()
 _DIGITS = 64

@@ -27,8 +27,6 @@ from hivemind.mail.message import DISK_FULL, SendReport
 from hivemind.mail.reading import MAX_BYTES
 from hivemind.mail.seal import Seal
 
-__all__ = ["Sender", "Sending", "SentMemo"]
-
 
 class SentMemo:
     """The memory of one Message-ID, for who has it `open`.

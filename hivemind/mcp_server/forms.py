@@ -13,8 +13,6 @@ from typing import Any
 
 from hivemind.frozen import frozen
 
-__all__ = ["FORMS", "Configuration", "configuration"]
-
 _NAME = "hivemind"
 _VARIABLE = "HIVEMIND_MCP_TOKEN"
 _ASKED = "hivemind-token"

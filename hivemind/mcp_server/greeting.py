@@ -18,8 +18,6 @@ from typing import Any
 from hivemind import __version__
 from hivemind.boundary import Unreadable, boundary
 
-__all__ = ["Greeting", "greet", "instructions", "own_streams"]
-
 _VERSIONS = ("2024-11-05", "2025-03-26", "2025-06-18", "2025-11-25")
 """Of the protocol: those that begin with a handshake."""
 _CAPABILITIES = {"resources": {"listChanged": False, "subscribe": True}, "tools": {"listChanged": False}}

@@ -15,8 +15,6 @@ from hivemind.errors import UserError
 from hivemind.fs.doorbell import Doorbell
 from hivemind.mcp_server.member import Arrivals, Member
 
-__all__ = ["INBOX", "News"]
-
 INBOX = "hive://inbox"
 _LOOK_S = 1.0
 _MOST = 100

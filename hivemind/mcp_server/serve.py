@@ -27,8 +27,6 @@ if TYPE_CHECKING:
 
     from hivemind.mcp_server.member import Member
 
-__all__ = ["joined", "serve_http", "serve_stdio"]
-
 _log = logging.getLogger(__name__)
 _BEAT_S = 1.0
 _T = TypeVar("_T")

@@ -25,8 +25,6 @@ from hivemind.tools.tasks import offered
 from hivemind.tools.tool import for_mind
 from hivemind.views import capsule, resume, snapshot
 
-__all__ = ["Run", "build_server"]
-
 _JSON, _TEXT = "application/json", "text/markdown"
 _BYTES = 20_000
 _NEWEST = 50

@@ -16,8 +16,6 @@ from mcp_types import JSONRPCResponse
 from hivemind.mcp_server.greeting import Greeting
 from hivemind.mcp_server.wire import LIMIT_BYTES, NoMessage, read_message
 
-__all__ = ["Lines", "Out", "talk"]
-
 _CHUNK = 1 << 16
 _AT_ONCE = 4096
 """So much a pipe takes without blocking, once it is said to take anything (PIPE_BUF)."""

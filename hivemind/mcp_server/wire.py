@@ -9,8 +9,6 @@ from pydantic_core import from_json
 
 from hivemind.boundary import Unreadable, boundary
 
-__all__ = ["LIMIT_BYTES", "NoMessage", "read_message"]
-
 LIMIT_BYTES = 4 << 20
 """The longest message that is read. The SDK's own limit for HTTP bodies."""
 _REASON_CHARS = 200

@@ -19,8 +19,6 @@ from hivemind.memory.blocks import (
     TaskMemoryBlock,
 )
 
-__all__ = ["create_memory_from_action"]
-
 PREVIEW = 100  # characters of a message
 RESULT = 2_000  # characters of a result that stay in a history block
 

@@ -17,23 +17,6 @@ from hivemind.errors import UserError
 from hivemind.layout import HUMAN
 from hivemind.names import local_part
 
-__all__ = [
-    "ContextMemoryBlock",
-    "FileMemoryBlock",
-    "HistoryMemoryBlock",
-    "KnowledgeMemoryBlock",
-    "MemoryBlock",
-    "MemoryType",
-    "MessageMemoryBlock",
-    "Priority",
-    "Shown",
-    "StatusMemoryBlock",
-    "TaskMemoryBlock",
-    "entry_of",
-    "piece",
-    "plain",
-]
-
 
 class Priority(IntEnum):
     """How hard a block is to drop from a context."""

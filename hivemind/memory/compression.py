@@ -26,8 +26,6 @@ from hivemind.fs import load_record, save_record
 from hivemind.memory.blocks import HistoryMemoryBlock, KnowledgeMemoryBlock, MemoryBlock, MemoryType, MessageMemoryBlock
 from hivemind.tokens import count_tokens
 
-__all__ = ["MemoryCompressor", "Summarizer", "code_outline", "excerpt", "markdown_outline", "section"]
-
 Summarizer = Callable[[str, int], str]
 """A mind's summary of a text within a number of tokens."""
 LAST = 5  # so many last results of a history are shown

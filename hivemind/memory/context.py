@@ -12,8 +12,6 @@ from hivemind.memory.loading import ContentLoader, Loaded
 from hivemind.memory.selection import SHARES, CriticalOverBudget, Selection
 from hivemind.tokens import TokenCounter, count_tokens
 
-__all__ = ["ContextBuilder"]
-
 LEAST = 24  # tokens: in less than this not even a reference says anything
 EDGES = 4  # tokens that the brackets of the list may cost beyond the pieces
 _LONG = 65_536  # characters: a TokenCounter counts longer texts in parts,

@@ -27,8 +27,6 @@ from hivemind.masking import mask
 from hivemind.memory.blocks import FileMemoryBlock, KnowledgeMemoryBlock, MemoryBlock, MessageMemoryBlock
 from hivemind.memory.compression import section
 
-__all__ = ["ContentLoader", "FileCache", "Given", "Loaded", "Look", "Source", "Text", "body_of", "look_of", "moved_to"]
-
 TOGETHER = 4  # so many files, not fewer, are worth threads
 THREADS = 8
 _FINE_TIMES = tuple(map(int, re.findall(r"\d+", os.uname().release)[:2])) >= (6, 13)

@@ -30,8 +30,6 @@ from hivemind.memory.blocks import (
 )
 from hivemind.memory.loading import moved_to
 
-__all__ = ["Changes", "MemoryJanitor", "WorkingMemoryManager"]
-
 _KIND, _VERSION = "working-memory", 1
 _MEND = "hivemind doctor --fix sets it aside"
 _HISTORY = timedelta(hours=1)

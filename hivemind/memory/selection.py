@@ -29,8 +29,6 @@ from hivemind.memory.blocks import (
 )
 from hivemind.tokens import TokenCounter
 
-__all__ = ["SHARES", "Choice", "CriticalOverBudget", "MemorySelector", "RelevanceScorer", "Selection"]
-
 SHARES = {Priority.CRITICAL: 1.0, Priority.HIGH: 0.8, Priority.MEDIUM: 0.9, Priority.LOW: 0.95}
 SMALLER = 8  # so many of those passed over, best first, are offered to be put in smaller
 ENTRY = 84  # tokens of an entry with an empty content and no names in it, measured in cl100k_base

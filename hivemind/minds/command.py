@@ -14,8 +14,6 @@ from hivemind.guarded import Guarded
 from hivemind.minds.mind import MindError, MindUnavailable, Thought, ToolSchema, Turn
 from hivemind.minds.scripted import thought_from
 
-__all__ = ["CommandMind"]
-
 _LOOK_S = 0.1
 _VERSION = 2  # of the request
 _NOT_STARTED = (126, 127)  # as a shell says that there is no such program, or that it is none

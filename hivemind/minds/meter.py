@@ -11,8 +11,6 @@ from typing import Any, Protocol
 from hivemind.frozen import frozen
 from hivemind.minds.mind import Usage
 
-__all__ = ["Asked", "Exchange", "Meter", "Prices", "Pricing", "priced", "unmetered"]
-
 _MILLION = 1_000_000
 _DIGITS = 12
 

@@ -10,21 +10,6 @@ from typing import Any, Literal, Protocol, TypedDict
 from hivemind.errors import HivemindError
 from hivemind.frozen import frozen
 
-__all__ = [
-    "Action",
-    "ChatMessage",
-    "ContextTooLong",
-    "Mind",
-    "MindError",
-    "MindUnavailable",
-    "Result",
-    "Thought",
-    "ToolSchema",
-    "Turn",
-    "Usage",
-]
-
-
 _MOST = 2**53  # beyond it numbers are no longer exact in JSON
 Role = Literal["system", "user", "assistant", "tool"]
 _RECORD = (

@@ -10,8 +10,6 @@ from hivemind.errors import UserError
 from hivemind.minds.mind import Mind
 from hivemind.minds.patience import Patience
 
-__all__ = ["open_mind", "warm_mind"]
-
 _PROVIDERS = ("anthropic", "openai", "google", "ollama", "openai-compatible")
 KINDS = (
     "extractive", "scripted: FILE", "command: [program, args…]",

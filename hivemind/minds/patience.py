@@ -10,8 +10,6 @@ from typing import TypeVar
 from hivemind.frozen import frozen
 from hivemind.minds.mind import MindUnavailable
 
-__all__ = ["Patience"]
-
 T = TypeVar("T")
 
 

@@ -11,8 +11,6 @@ from typing import Any
 from hivemind.boundary import Unreadable, read_input
 from hivemind.fs import create, make_folder
 
-__all__ = ["MOST_BYTES", "PICTURE_TOKENS", "keep_picture", "kind_of", "picture_bytes", "picture_part"]
-
 PICTURE_TOKENS = 1_600
 """What a picture counts for: providers make smaller what is larger."""
 MOST_BYTES = 5 * 2**20

@@ -12,9 +12,6 @@ from hivemind.errors import UserError
 from hivemind.json_text import fault_of
 from hivemind.minds.mind import Action, MindError, MindUnavailable, Thought, ToolSchema, Turn, Usage
 
-__all__ = ["ScriptedMind", "thought_from"]
-
-
 _KEYS = (frozenset({"text", "calls", "usage"}), {"complete"}, {"error", "unavailable"}, {"then"})
 
 

@@ -10,8 +10,6 @@ from typing import Any
 from hivemind.errors import UserError
 from hivemind.fs import Log, LogDamaged, set_aside
 
-__all__ = ["AgentLog"]
-
 _SEGMENT_BYTES = 8 * 1024 * 1024
 
 

@@ -10,8 +10,6 @@ from contextlib import contextmanager
 
 from hivemind.errors import HivemindError
 
-__all__ = ["Heartbeat"]
-
 _log = logging.getLogger(__name__)
 
 

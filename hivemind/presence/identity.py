@@ -18,10 +18,6 @@ from hivemind.fs.locks import told_of
 from hivemind.layout import Layout
 from hivemind.presence.parts import Parts
 
-__all__ = [
-    "HiveGone", "agent_lock", "announce", "announce_life", "bury", "bury_dead", "check_here", "farewell", "hold",
-    "holder_of", "lease_step", "take_name", "take_over", "unless_dead",
-]  # fmt: skip
 _T = TypeVar("_T")
 
 

@@ -14,8 +14,6 @@ from hivemind.errors import UserError
 from hivemind.fs import load_record, save_record
 from hivemind.layout import ANY, EXCHANGE, Layout
 
-__all__ = ["LinkedHives"]
-
 _KIND, _VERSION = "linked-hives", 1
 
 

@@ -18,8 +18,6 @@ if TYPE_CHECKING:  # who looks at a few rooms does not wait for all to be import
     from hivemind.tasks import Tasks
     from hivemind.tokens import TokenCounter
 
-__all__ = ["Parts"]
-
 
 class Parts(Protocol):
     """The opened parts of one hive."""

@@ -24,8 +24,6 @@ from hivemind.frozen import frozen
 from hivemind.fs import load_record, save_record
 from hivemind.fs.records import as_line
 
-__all__ = ["AgentStatus", "State", "StatusFile", "read_status"]
-
 VERSION = 1
 _BLOCK = 512  # bytes that a status is filled up to: mostly one is as long as the next
 _IN_PLACE = os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK

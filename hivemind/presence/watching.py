@@ -16,8 +16,6 @@ from hivemind.fs.watch import open_watcher
 from hivemind.layout import EXCHANGE
 from hivemind.presence.parts import Parts
 
-__all__ = ["SUPERVISOR", "HiveWatch", "Watchman", "agent_problems", "ring_all", "supervisor_lock", "watch_lock"]
-
 _log = logging.getLogger(__name__)
 SUPERVISOR = "_supervisor"  # no agent can have that name: it begins with no letter or digit
 

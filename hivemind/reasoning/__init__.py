@@ -5,7 +5,6 @@ from __future__ import annotations
 from hivemind.reasoning.episodes import Context, excerpt
 from hivemind.reasoning.fold_rules import is_settled
 from hivemind.reasoning.graph import ReasoningGraph
-from hivemind.reasoning.graph_export import to_dot, to_mermaid
 from hivemind.reasoning.graph_index import Found, GraphIndex, NodeHit
 from hivemind.reasoning.graph_log import LOG_NAME, MAIN, Branch, MergeConflict, MergeReport, Note, Trace
 from hivemind.reasoning.mind_prompts import CompletingMind
@@ -66,6 +65,4 @@ __all__ = [
     "Trace",
     "excerpt",
     "is_settled",
-    "to_dot",
-    "to_mermaid",
 ]

@@ -15,8 +15,6 @@ from hivemind.fs.check import Aside, Finding
 from hivemind.reasoning.graph_log import LOG_NAME
 from hivemind.reasoning.task_graph import SNAPSHOT_NAME, TaskGraph
 
-__all__ = ["check_graph"]
-
 
 def check_graph(folder: Path, aside: Aside, *, durable: bool) -> Iterator[Finding]:
     """graph.jsonl of a task that has one, or should have."""

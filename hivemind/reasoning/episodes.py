@@ -13,8 +13,6 @@ from hivemind.frozen import frozen
 from hivemind.reasoning.graph import ReasoningGraph
 from hivemind.reasoning.node import FLUSHED, GraphError, NodeKind, Notes, ReasoningNode
 
-__all__ = ["LAST_TURNS", "Context", "Conversation", "Message", "as_notes", "excerpt", "excerpted", "render"]
-
 Message = dict[str, Any]
 LAST_TURNS = 4
 _MARK = "…"

@@ -11,18 +11,6 @@ from itertools import accumulate, pairwise
 from hivemind.reasoning.graph import ReasoningGraph
 from hivemind.reasoning.node import FLUSHED, NodeKind, Notes, ReasoningNode
 
-__all__ = [
-    "FRUITLESS",
-    "has_support",
-    "is_settled",
-    "is_useless",
-    "may_go",
-    "parent_for",
-    "rule_notes",
-    "runs",
-    "with_finished_steps",
-]
-
 FRUITLESS = "fruitless"
 """The status of an episode that led to nothing: an attempt that failed, or waiting."""
 _LINE = 100  # characters of a summary's line

@@ -34,8 +34,6 @@ from hivemind.reasoning.node import (
 from hivemind.reasoning.snapshot import restore_snapshot, snapshot_text
 from hivemind.reasoning.structure import Structure, as_way
 
-__all__ = ["ReasoningGraph"]
-
 _BY_PATCH = (NodeKind.SUBTASK, NodeKind.EVIDENCE)
 Thought = str | Sequence[Notes | Mapping[str, str]]
 

@@ -24,8 +24,6 @@ from hivemind.reasoning.node import FLUSHED, GraphError, ReasoningNode
 from hivemind.reasoning.task_graph import TaskGraph
 from hivemind.search import INDEX, Confidence, Index
 
-__all__ = ["Found", "GraphIndex", "NodeHit"]
-
 _STATES = {True: "active", False: "folded", FLUSHED: "flushed"}
 _SUPERSEDED = 0.8  # how far such a node stands back
 _SHARE = 8

@@ -17,21 +17,6 @@ from hivemind.reasoning.graph import ReasoningGraph
 from hivemind.reasoning.node import SHARED, Edge, GraphError, Link, NodeKind, card_of, node_from
 from hivemind.reasoning.snapshot import restore
 
-__all__ = [
-    "LOG_NAME",
-    "MAIN",
-    "Branch",
-    "History",
-    "MergeConflict",
-    "MergeReport",
-    "Note",
-    "State",
-    "Trace",
-    "compare",
-    "diff",
-    "put",
-]
-
 _Parts = dict[str, dict[str, Any]]
 _CHOOSE = "choose use_into or use_from"
 
@@ -67,16 +52,6 @@ def _parts(graph: ReasoningGraph) -> _Parts:
         found[f"node {number}"] = record
     found |= {f"edge {edge.src} → {edge.dst}": asdict(edge) for edge in graph.drawn}
     return found | {f"link {link.src} {link.relation} {link.dst}": asdict(link) for link in graph.links.values()}
-
-
-def diff(one: ReasoningGraph, other: ReasoningGraph) -> dict[str, list[Any]]:
-    """Names of what is only in the other, only in the one, and different in both."""
-    old, new = _parts(one), _parts(other)
-    return {
-        "added": sorted(new.keys() - old.keys()),
-        "removed": sorted(old.keys() - new.keys()),
-        "changed": sorted(name for name in old.keys() & new.keys() if old[name] != new[name]),
-    }
 
 
 def compare(

@@ -16,8 +16,6 @@ from hivemind.reasoning.episodes import Message, as_notes
 from hivemind.reasoning.graph import ReasoningGraph
 from hivemind.reasoning.node import SHARED, GraphError, ReasoningNode, parse
 
-__all__ = ["CompletingMind", "NoAnswer", "ask", "fold_prompt", "patch_prompt"]
-
 _TRIES = 3
 _SHOWN = 2_000
 _NEWEST = 30

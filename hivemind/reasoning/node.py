@@ -18,13 +18,6 @@ from hivemind.errors import UserError
 from hivemind.frozen import frozen
 from hivemind.names import check_name
 
-__all__ = [
-    "CARD_FIELDS", "FLUSHED", "SHARED", "AddEdgeOp", "AddNodeOp", "BudgetTooSmall", "Edge", "FlushAndFoldOp",
-    "FlushOp", "FoldOp", "GraphError", "Link", "MemoryPatch", "NodeKind", "Notes", "ReasoningNode", "as_kind",
-    "as_lane", "as_thought", "as_turns", "card_of", "checked_fields", "derive", "node_from", "parse", "plain",
-    "reads_as_number",
-]  # fmt: skip
-
 _M = TypeVar("_M", bound=BaseModel)
 
 

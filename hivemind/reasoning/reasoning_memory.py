@@ -53,8 +53,6 @@ from hivemind.reasoning.snapshot import snapshot_text
 from hivemind.reasoning.task_graph import TaskGraph
 from hivemind.tokens import count_tokens
 
-__all__ = ["Place", "ReasoningMemory"]
-
 _LEFT = "the file was left as it is"
 _ROUNDS = 8
 _SPARE = 4  # a quarter of the budget is freed beyond what is needed, so that not every turn needs it again

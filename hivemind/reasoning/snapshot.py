@@ -12,8 +12,6 @@ from hivemind.errors import UnknownVersion
 from hivemind.reasoning.node import Edge, GraphError, Link, NodeKind, ReasoningNode, derive, node_from
 from hivemind.reasoning.structure import Structure
 
-__all__ = ["restore", "restore_snapshot", "snapshot_text"]
-
 _VERSION = 2
 _OPTIONAL = ("drawn", "links")
 

@@ -15,8 +15,6 @@ from typing import Any, Self
 from hivemind.frozen import frozen
 from hivemind.reasoning.node import FLUSHED, SHARED, Edge, GraphError, Link, NodeKind, ReasoningNode, as_kind, as_lane
 
-__all__ = ["Conflict", "Structure", "as_way"]
-
 _LONGEST = 20  # digits of an id; of thousands of them Python makes no number
 _MAX_INDENT = 16
 _NOT_TOPICS = frozenset({"subgoal", "assumption", "pinned", "unstructured"})  # tags that say what a card is
@@ -304,19 +302,18 @@ class Structure:
     def active(self) -> list[ReasoningNode]:
         return [node for node in self.nodes.values() if node.active is True]
 
-    def drawn_nodes(self, *, every: bool) -> list[ReasoningNode]:
-        """What a picture shows: the active nodes, and flushed ones that connect others; or every node."""
+    def drawn_nodes(self) -> list[ReasoningNode]:
+        """Return the nodes of a picture: the active ones, and flushed ones that connect others."""
         return [
             node
             for node in self.nodes.values()
-            if every or node.active is True or (node.active == FLUSHED and self.child_ids(node.node_id))
+            if node.active is True or (node.active == FLUSHED and self.child_ids(node.node_id))
         ]
 
     def arrows(self) -> Iterator[tuple[int, int, str, bool]]:
-        """What a picture joins: (from, to, relation, whether it is no edge but a link, or a summary and what it stands for)."""
+        """Yield what a picture joins: (from, to, relation, whether it is a link)."""
         yield from ((edge.src, edge.dst, edge.relation, False) for edge in self.edges)
         yield from ((link.src, link.dst, link.relation, True) for _, link in sorted(self.links.items()))
-        yield from ((above, member, "stands for", True) for member, above in sorted(self.folded_into.items()))
 
     def newest(self, most: int) -> Iterator[ReasoningNode]:
         """The active ones among the `most` newest nodes, newest first; its cost does not grow with the graph."""

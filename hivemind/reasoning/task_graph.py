@@ -15,10 +15,7 @@ from hivemind.fs import Log, reached, write
 from hivemind.names import check_name
 from hivemind.reasoning.graph import ReasoningGraph
 from hivemind.reasoning.graph_log import LOG_NAME, MAIN, Branch, History, MergeReport, Note, Trace, compare, put
-from hivemind.reasoning.graph_log import diff as diff_graphs
 from hivemind.reasoning.node import SHARED, GraphError, ReasoningNode, as_lane
-
-__all__ = ["SNAPSHOT_NAME", "TaskGraph"]
 
 Guard = Callable[[Sequence[str]], AbstractContextManager[object]]
 SNAPSHOT_NAME = "graph.json"
@@ -303,26 +300,6 @@ class TaskGraph:
             made = Branch(name, base, base_seq)
             graph.note({"op": "branch", "name": name, "base": base, "base_seq": base_seq})
         return made
-
-    def delete_branch(
-        self, name: str, *, agent_id: str | None = None, commit: Callable[[str], object] | None = None
-    ) -> None:
-        """Hide a branch; its entries stay in the log. Refused for main, while it is checked out or has children.
-
-        `commit` writes the journal's half of it, as for `change`.
-        """
-        with self.change(agent_id, commit=commit) as graph:
-            self._history.branch(name)
-            children = sorted(branch.name for branch in self._history.branches.values() if branch.base == name)
-            if name in (MAIN, self.branch) or children:
-                why = f"it has children: {', '.join(children)}" if children else "it is main, or checked out here"
-                raise GraphError(f"branch {name!r} can't be deleted: {why}")
-            graph.note({"op": "branch_deleted", "name": name})
-
-    def diff(self, one: str, other: str) -> dict[str, list[Any]]:
-        """What `other` has and `one` has not, and the reverse: added, removed, changed nodes; added and removed edges."""
-        with self._opened():
-            return diff_graphs(self._history.state(one).graph, self._history.state(other).graph)
 
     def merge(
         self,

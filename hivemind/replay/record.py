@@ -20,19 +20,6 @@ from hivemind.tools import Session, Tool, ToolProblem
 from hivemind.tools.criteria import verdict_text
 from hivemind.tools.excerpt import as_lines
 
-__all__ = [
-    "RULE",
-    "Course",
-    "Difference",
-    "RecordedMind",
-    "differences",
-    "replayed_tools",
-    "script_lines",
-    "turns_of",
-    "wishes_of",
-    "written_in",
-]
-
 Record = Mapping[str, Any]
 RULE = "extractive"
 _PASSING = frozenset({

@@ -33,8 +33,6 @@ from hivemind.replay.record import (
 )
 from hivemind.tasks import FILES, Task, TaskState
 
-__all__ = ["Replay", "ReplayedTurn", "replay"]
-
 _MOMENT_S = 0.02
 _LOOKS = 500  # turns that only wait, or moments until the task's file has come to rest, between two turns of the log
 

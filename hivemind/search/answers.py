@@ -12,8 +12,6 @@ from hivemind.search.parts import Near, every_span
 from hivemind.search.query import Query
 from hivemind.search.words import words_of
 
-__all__ = ["Confidence", "best_of", "confidence_of", "quote_span"]
-
 Level = Literal["sure", "likely", "weak"]
 
 # Chosen on the `tune` half of benchmarks/retrieval/questions.jsonl (docs/retrieval.md, *Refusals*).

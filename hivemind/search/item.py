@@ -13,8 +13,6 @@ from hivemind.frozen import frozen
 from hivemind.search.query import asks_only, moment_of
 from hivemind.search.words import Stems, words_of
 
-__all__ = ["Item", "Reading", "read", "said_by", "told"]
-
 FIELDS = ("text", "heading", "titles", "labels", "example")
 _LABEL = re.compile(r"\s*([^\W\d_][\w.'’-]*(?: [^\W\d_][\w.'’-]*){0,2}):\s")
 

@@ -16,8 +16,6 @@ from hivemind.fs.database import Sql, Transactions
 from hivemind.search.parts import keep_parts, meaning_asked, meanings
 from hivemind.search.query import Query, without
 
-__all__ = ["Backlog", "Meanings"]
-
 _AT_ONCE = 64  # texts of one request, and of one transaction
 _HURRIED = 8  # where somebody waits: the embedder is stopped when the time is up
 _REFUSED_AT_ONCE = 16  # texts, each of which is asked for alone, unless all are to be embedded

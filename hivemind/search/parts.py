@@ -20,8 +20,6 @@ from hivemind.embedding import Embedder, FineEmbedder, Meaning, embed_finely, em
 from hivemind.embedding.embedder import numpy_or_none
 from hivemind.fs.database import Sql, select_among
 
-__all__ = ["PARTS", "Near", "every_span", "keep_parts", "meaning_asked", "meanings", "nearest_parts", "sentences_of"]
-
 PARTS = (
     "CREATE TABLE parts (seq INTEGER PRIMARY KEY, model TEXT NOT NULL, vectors BLOB NOT NULL)",
     "CREATE TRIGGER vectors_gone AFTER DELETE ON vectors BEGIN DELETE FROM parts WHERE seq = old.key; END",

@@ -15,11 +15,6 @@ from hivemind.frozen import frozen
 from hivemind.search.words import MOST_TERMS, Stems, matching, rarity, words_of
 from hivemind.words import GENERIC_WORDS, STOP_WORDS
 
-__all__ = [
-    "Query", "Term", "asks_only", "has_name", "has_time", "identifiers", "in_first_person", "moment_of", "named_in", "query_of",
-    "rarest", "wanted", "without",
-]  # fmt: skip
-
 _MONTHS = tuple("january february march april may june july august september october november december".split())  # noqa: SIM905
 _MONTH = {name: number for number, name in enumerate(_MONTHS, 1)}
 _MONTH |= {name[:3]: number for name, number in _MONTH.items()} | {"sept": 9}

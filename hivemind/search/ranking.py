@@ -15,8 +15,6 @@ from hivemind.search.parts import Near
 from hivemind.search.query import Query, has_name, has_time, in_first_person
 from hivemind.search.words import bm25_of_tallies
 
-__all__ = ["Candidate", "Weights", "borne_out", "rank"]
-
 _K1, _B = 1.2, 0.75  # BM25: saturation, and how much length counts beside the usual one
 _SESSIONS = 2  # of one session alone nothing can be said
 _TOLD = 0.05  # of a score of 1: what counts less is not told

@@ -11,10 +11,6 @@ from functools import cached_property
 from hivemind.fs.database import Connection
 from hivemind.words import STOP_WORDS
 
-__all__ = [
-    "MOST_TERMS", "TOKENIZER", "Stems", "any_of", "bm25_of_tallies", "how_often", "matching", "rarity", "words_of",
-]  # fmt: skip
-
 TOKENIZER = "porter unicode61 remove_diacritics 2"
 """How the full-text indexes of all stores part and stem texts."""
 

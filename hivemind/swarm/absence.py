@@ -21,8 +21,6 @@ from hivemind.presence.parts import Parts
 from hivemind.presence.watching import ring_all
 from hivemind.words import duration
 
-__all__ = ["Absence", "absences", "return_removed", "return_tasks"]
-
 _log = logging.getLogger(__name__)
 
 

@@ -25,8 +25,6 @@ from hivemind.names import check_name
 from hivemind.presence.parts import Parts
 from hivemind.swarm.preflight import preflight
 
-__all__ = ["AgentChanges", "AgentFiles", "add_agent"]
-
 
 def add_agent(hive: Parts, name: str, *, role: str | None = None, mind: str | None = None) -> str:
     """Write agents/<name>.yaml, make the mailbox, and give the name as it stands in the hive.

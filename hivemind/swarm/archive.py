@@ -22,8 +22,6 @@ from hivemind.tasks import TaskState
 from hivemind.tasks.folder import ended_at, held, is_open
 from hivemind.tasks.record import load
 
-__all__ = ["Archived", "archive"]
-
 _STAYS = frozenset("FT")  # what somebody has flagged, or is about to expunge
 
 

@@ -27,8 +27,6 @@ from hivemind.fs.locks import try_lock
 from hivemind.layout import Layout
 from hivemind.presence.parts import Parts
 
-__all__ = ["RECORD", "back_up_hive", "restore_hive"]
-
 RECORD = "backup.json"
 _KIND, _VERSION = "backup", 1
 _SHORT_S = 0.5

@@ -14,9 +14,6 @@ from hivemind.errors import FAILED, HivemindError, UserError, exit_line
 from hivemind.frozen import frozen
 from hivemind.swarm.process import open_log, output_to, start_logging
 
-__all__ = ["Detached", "detach"]
-
-
 Work = Callable[[Callable[[], None]], int]
 """What the process does: it is given what to call once it is up, and gives its exit status."""
 

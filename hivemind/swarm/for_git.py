@@ -17,8 +17,6 @@ from hivemind.minds.agents import SHIPPED, AgentProgram, Profile
 from hivemind.swarm.template import template_folder
 from hivemind.taskrun.worktree import check_repository
 
-__all__ = ["Found", "files_for_git", "find_programs"]
-
 _AGENTS = {
     "lead": ("lead", "Divides a task among the coders, merges what they have done, and ends it."),
     "coder-1": ("coder", "Works on parts of a task, or on a whole one."),

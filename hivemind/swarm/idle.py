@@ -19,8 +19,6 @@ from hivemind.presence.status import AgentStatus, read_status
 from hivemind.swarm.absence import absences
 from hivemind.tasks import BEING_WRITTEN, TaskState, TaskSummary
 
-__all__ = ["SHORT_WAIT", "Survey", "is_full", "said_why", "survey"]
-
 _ROOM_BYTES = 16_384
 SHORT_WAIT = timedelta(seconds=60)
 """A task that waits for a time no further off than this (or than a review may take) is waited for; a later one is parked.

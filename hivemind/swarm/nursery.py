@@ -25,8 +25,6 @@ from typing import Any, NoReturn
 from hivemind.fs.sockets import readable
 from hivemind.guarded import start_host
 
-__all__ = ["END_WITHIN_S", "Nursery", "RunAgent", "nursery_main"]
-
 END_WITHIN_S = 4.0
 _AT_ONCE = 100  # names of 64 bytes: a packet has room for them
 _WARM_FOR_S = 1.0  # agents that are started together share one look at what is new

@@ -30,18 +30,6 @@ from hivemind.tasks import Scheduled, TaskState, TaskSummary
 if TYPE_CHECKING:
     from hivemind.embedding import Embedder
 
-__all__ = [
-    "AgentNow",
-    "LeaseNow",
-    "Overview",
-    "agents_now",
-    "how_freed",
-    "lease_now",
-    "leases_now",
-    "overview",
-    "search_now",
-]
-
 
 @frozen
 class AgentNow(AgentStatus):

@@ -12,8 +12,6 @@ from hivemind.presence.parts import Parts
 from hivemind.taskrun.worktree import check_repository
 from hivemind.tools import allowed_tools
 
-__all__ = ["preflight", "preflight_all", "root_problems"]
-
 
 def preflight_all(hive: Parts) -> tuple[list[str], dict[str, UserError]]:
     """The agents of the hive that can be started, and why each other one cannot: one file must not stop the rest.

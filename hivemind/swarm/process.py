@@ -26,8 +26,6 @@ from hivemind.swarm.absence import return_tasks
 from hivemind.swarm.preflight import preflight
 from hivemind.taskrun.waits import DISK_FULL
 
-__all__ = ["Life", "open_log", "output_to", "run_agent", "start_logging"]
-
 _FIRST_PAUSE_S = 0.5
 _LONGEST_PAUSE_S = 60.0
 _STUCK_AFTER = 3  # what is over by then was a moment's want of files or room, and nobody need be told

@@ -18,8 +18,6 @@ from hivemind.presence.identity import agent_lock
 from hivemind.presence.parts import Parts
 from hivemind.presence.watching import SUPERVISOR, supervisor_lock
 
-__all__ = ["Ended", "end_swarm", "start_agent", "stop_agent"]
-
 _LOOK_S = 0.02
 _LOOKS = 5
 

@@ -30,8 +30,6 @@ from hivemind.swarm.agent_files import AgentFiles
 from hivemind.swarm.due import DueWork
 from hivemind.swarm.nursery import Nursery, RunAgent
 
-__all__ = ["Supervisor"]
-
 _log = logging.getLogger(__name__)
 _FIRST_DELAY_S = 0.1
 _LONGEST_DELAY_S = 5.0

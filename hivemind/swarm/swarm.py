@@ -2,22 +2,18 @@
 
 from __future__ import annotations
 
-import gc
+import importlib
 import logging
-import tempfile
 import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
-from pathlib import Path
 
-from hivemind.agent.agent import Agent
-from hivemind.config import HiveConfig
 from hivemind.embedding import warm as warm_vectors
 from hivemind.errors import HivemindError, system_error
 from hivemind.frozen import frozen
 from hivemind.layout import EXCHANGE, Layout
 from hivemind.minds import warm_mind
-from hivemind.presence.identity import announce, farewell, take_name, take_over
+from hivemind.presence.identity import take_over
 from hivemind.presence.parts import Parts
 from hivemind.private import keep_keys_private
 from hivemind.swarm.agent_files import AgentFiles
@@ -29,50 +25,11 @@ from hivemind.tasks import why_failed
 from hivemind.tasks.form import TaskForm
 from hivemind.tools import TOOLS
 
-__all__ = ["SwarmResult", "rehearse", "run_swarm"]
-
-_NAME = "rehearsal"
-_TIMES = 8  # so often Python runs a function before it specialises its code
-
-
-def rehearse(open_hive: Callable[[Path], Parts], config: HiveConfig) -> None:
-    """Be an agent that answers a question, runs a command and then finds nothing to do, a few times over: what that imports
-    and changes in memory, its agents share. Leaves no file, thread or lock. Raises OSError."""
-    with tempfile.TemporaryDirectory(prefix="hivemind-rehearsal-", ignore_cleanup_errors=True) as folder:
-        layout = Layout.at(folder)
-        layout.agents.mkdir()
-        layout.agent_config(_NAME).touch()
-        told = f"encoding: {config.encoding}\naccess: {config.access}"
-        layout.config.write_text(f"durability: relaxed\nembedder: none\n{told}\n")
-        for file in (layout.knowledge / "pumps.md", layout.inbox / "question.md"):
-            file.parent.mkdir(parents=True)
-            file.write_text("# Why does pump seven drip?\n\nPump seven drips because its gasket is worn out.\n")
-        (layout.inbox / "command.md").write_text("---\nsteps: [{run: 'true'}]\n---\n# Do it\n")
-        for _ in range(_TIMES):
-            _live(open_hive(layout.root))
-
-
-def _live(hive: Parts) -> None:
-    lock = take_name(hive.layout, _NAME)
-    incarnation = announce(hive.journal, _NAME, 0)
-    agent = Agent(hive, _NAME, incarnation)
-    agent.scheduler.holding.resume()
-    agent.status.beat()
-    while agent.cycle():
-        pass
-    agent.memory.save()
-    agent.status.update(state="idle")
-    agent.close()
-    farewell(hive.journal, _NAME, incarnation, by="itself")
-    lock.release()
-    for part in (hive.tasks, hive.journal, hive.documents, hive.graph_index):
-        part.close()
-
-
+# Agents need these at their first look at knowledge; imported in the parent, their memory is shared.
+_READERS = ("hivemind.documents.knowledge", "hivemind.presence.linked", "markdown_it")
 _log = logging.getLogger(__name__)
 _QUIET_S = 0.2
 _TICK_S = 0.25
-_REHEARSED = 8  # agents from which on a rehearsal costs less than it saves
 _TICKS_APART_S = 0.05  # a hundred agents that start at once are not a hundred pictures
 _SHARE = 8  # `on_tick` may take one part in about so many of the time
 
@@ -101,7 +58,6 @@ def run_swarm(
     until_idle: bool = False,
     on_tick: Callable[[], None] | None = None,
     on_ready: Callable[[], None] | None = None,
-    rehearse_in: Callable[[Path], Parts] | None = None,
     from_other_machine: bool = False,
     exchange: Callable[[Parts, int], int] | None = None,
 ) -> SwarmResult:
@@ -111,8 +67,7 @@ def run_swarm(
     once all have been started, `on_tick` after what happens, four to twenty times a second, less often if it is slow.
     With `from_other_machine` one that a machine which is gone had up is taken over.
     `exchange` is the process of a linked hive that carries tasks and mail (`hivemind.exchange`).
-    `rehearse_in` opens a hive in another folder: with it, many agents start faster and smaller (`rehearsal`). Raises
-    HeldLock if the hive is up, UserError as `preflight` and `preflight_all` do.
+    Raises HeldLock if the hive is up, UserError as `preflight` and `preflight_all` do.
     """
     hive = open_hive()
     files = AgentFiles(hive, names)
@@ -141,23 +96,21 @@ def run_swarm(
 
     if from_other_machine:
         take_over(hive.layout)
-    rehearsed = rehearse_in if len(running) >= _REHEARSED else None
-    supervisor = Supervisor(hive, files, running, warm=_Warming(shared, theirs, rehearsed), run_agent=agent_main)
+    supervisor = Supervisor(hive, files, running, warm=_Warming(shared, theirs), run_agent=agent_main)
     run = _Run(hive, supervisor, until_idle, on_tick, on_ready)
     supervisor.run(run.tick, _TICK_S if until_idle or on_tick else None)
     return run.result()
 
 
 class _Warming:
-    """What the agents' parent does before it forks them: load, rehearse, look at what the hive is, read its journal.
+    """What the agents' parent does before it forks them: load, look at what the hive is, read its journal.
 
     Nothing stays open. A second call finds all of it done, but for what is new in the journal.
     """
 
-    def __init__(self, hive: Parts, files: AgentFiles, rehearse_in: Callable[[Path], Parts] | None) -> None:
+    def __init__(self, hive: Parts, files: AgentFiles) -> None:
         self._hive = hive
         self._files = files
-        self._rehearse_in = rehearse_in
 
     def __call__(self) -> None:
         hive = self._hive
@@ -165,18 +118,13 @@ class _Warming:
         self._files.look()
         hive.count_tokens.warm()
         TaskForm.model_rebuild()
+        for module in _READERS:
+            importlib.import_module(module)
         minds = {str(config.mind): config.mind for config in hive.agents.values()}
         for mind in minds.values():
             warm_mind(mind)
         for tool in TOOLS.values() if minds.keys() - {"extractive", "mcp"} else ():  # who works by rule is told of none
             tool.schema()
-        rehearse_in, self._rehearse_in = self._rehearse_in, None
-        if rehearse_in is not None:
-            try:
-                rehearse(rehearse_in, hive.config)
-                gc.collect()  # what it left would be kept for good
-            except OSError as error:  # no room in the temporary folder: agents start without it, a little later
-                _log.warning("no rehearsal: %s", error)
         try:
             if hive.embedder is not None:
                 warm_vectors()

@@ -18,8 +18,6 @@ from hivemind.errors import UserError
 from hivemind.layout import Layout
 from hivemind.names import check_name, slug
 
-__all__ = ["make_hive", "template_folder"]
-
 AGENTS = ("agents/analyst.yaml", "agents/researcher.yaml", "agents/reviewer.yaml")
 FILES = (
     "agents/README.md",

@@ -8,8 +8,6 @@ from collections.abc import Sequence
 
 from hivemind.layout import Layout
 
-__all__ = ["unit"]
-
 _UNIT = """\
 # A service of a user's own:
 #   hivemind up --print-unit > ~/.config/systemd/user/hivemind.service

@@ -23,8 +23,6 @@ from hivemind.layout import Layout
 from hivemind.masking import mask, masked
 from hivemind.minds import Action, ChatMessage, Result, Thought, Usage
 
-__all__ = ["INTERRUPTED", "Conversation", "Exchanged", "open_thread"]
-
 INTERRUPTED = "interrupted: its process ended before there was a result; check whether it took effect"
 SAME = 5
 """So many turns with the same calls and the same results, and a person is asked."""

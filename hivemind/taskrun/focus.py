@@ -15,8 +15,6 @@ from hivemind.taskrun.planned_step import PlannedStep
 from hivemind.taskrun.review import read_request
 from hivemind.taskrun.task_run import TaskRun
 
-__all__ = ["Focus"]
-
 
 @frozen
 class Focus:

@@ -16,8 +16,6 @@ from hivemind.taskrun.conversation import Exchanged
 from hivemind.taskrun.trail import Trail
 from hivemind.taskrun.waits import Parking
 
-__all__ = ["LAST_TURNS", "folded"]
-
 LAST_TURNS = 4
 _EPISODE = 2  # messages of a turn: what was answered and asked for, what came of it
 _LAST_SHARE = 1 / 2  # of what is returned, for the last turns

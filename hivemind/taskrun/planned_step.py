@@ -9,8 +9,6 @@ from hivemind.coordination import Step
 from hivemind.frozen import frozen
 from hivemind.tasks import TaskStep
 
-__all__ = ["PlannedStep"]
-
 
 @frozen
 class PlannedStep:

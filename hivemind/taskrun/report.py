@@ -20,8 +20,6 @@ from hivemind.minds import Usage
 from hivemind.taskrun.conversation import used
 from hivemind.taskrun.review import Citation, Review
 
-__all__ = ["Account", "Finding", "Spent", "compose", "printed"]
-
 _PRINTED_BYTES = 8192
 _OWN_HEADINGS = {"sources", "howitcameabout"}
 _CHANGED = "[the file with its output is not what it printed: something has changed it since]"

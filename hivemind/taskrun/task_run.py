@@ -32,8 +32,6 @@ from hivemind.taskrun.worktree import Worktrees
 from hivemind.tasks import FILES, Said, Task, TaskMoved, TaskStep
 from hivemind.tasks.folder import ATTEMPTS, ended_place, open_log
 
-__all__ = ["TaskRun"]
-
 _log = logging.getLogger(__name__)
 _TRACED_CHARS = 200
 _AGAIN_S = 5.0

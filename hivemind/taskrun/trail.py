@@ -21,8 +21,6 @@ from hivemind.taskrun.planned_step import PlannedStep
 from hivemind.taskrun.review import Citation
 from hivemind.tasks import Task
 
-__all__ = ["Card", "Trail"]
-
 WITHDRAWN = "rejected"
 
 

@@ -17,21 +17,6 @@ from hivemind.mail import Message
 from hivemind.presence.parts import Parts
 from hivemind.tasks import Task
 
-__all__ = [
-    "DISK_FULL",
-    "Parking",
-    "Rest",
-    "StepWaits",
-    "TaskWait",
-    "Wait",
-    "blocked",
-    "has_come",
-    "is_over",
-    "is_question",
-    "question_id",
-    "until_there_is_room",
-]
-
 DISK_FULL = "disk full"
 LONGEST_PAUSE_S = 600.0
 _ROOM_AGAIN_S = 1.0

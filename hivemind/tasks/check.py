@@ -14,8 +14,6 @@ from hivemind.layout import Layout
 from hivemind.tasks.folder import open_log
 from hivemind.tasks.inbox import NOT_OURS, is_ours
 
-__all__ = ["check_folders", "check_log"]
-
 _ERROR, _LOG = "error.md", "messages.jsonl"
 
 

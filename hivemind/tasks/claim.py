@@ -60,8 +60,6 @@ from hivemind.tasks.queue_cache import QueueCache, lanes_of
 from hivemind.tasks.record import ENDS, RECORD, Claim, TaskRecord, has_ended, load
 from hivemind.tasks.task import FILES, Task, TaskProblem, TaskState
 
-__all__ = ["Claims", "Orphan", "Taken", "remove_ends", "rename"]
-
 _log = logging.getLogger(__name__)
 _BUILD = ".build"
 """The folder in `.claimed/AGENT/` in which a task's folder is made; `.build-2` … beside one that is closed by now."""

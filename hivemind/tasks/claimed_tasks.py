@@ -25,8 +25,6 @@ from hivemind.tasks.inbox import Settings
 from hivemind.tasks.record import Handed, Tampered, TaskRecord
 from hivemind.tasks.task import Parked, Said, Task, TaskMoved
 
-__all__ = ["ClaimedTasks"]
-
 _SHORT = timedelta(seconds=60)  # nobody is told of a task that rests no longer than that
 _RESULT, _ERROR, _GRAPH = "result.md", "error.md", "graph.json"
 

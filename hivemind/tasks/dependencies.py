@@ -11,8 +11,6 @@ from hivemind.frozen import frozen
 from hivemind.tasks.folder import ended_place, on_its_way
 from hivemind.tasks.inbox import Entry, Inbox, Settings
 
-__all__ = ["READY", "Dependencies", "Verdict"]
-
 Place = Literal["inbox", "active", "done", "failed"]
 
 

@@ -13,8 +13,6 @@ from hivemind.tasks.step import parse_duration
 if TYPE_CHECKING:
     from zoneinfo import ZoneInfo
 
-__all__ = ["Every", "zone_of"]
-
 _LEAST_S = 60.0
 _CRON = re.compile(r"[\d*]\S*(?: +\S+){4}")
 _AT = re.compile(r"(?:([A-Za-z][A-Za-z,-]*) +)?(\d{1,2}):(\d{2})")

@@ -23,27 +23,6 @@ from hivemind.tasks.inbox import attachments, dropped_text, id_of
 from hivemind.tasks.record import ENDS, RECORD, TaskRecord, load
 from hivemind.tasks.task import Task, TaskProblem, TaskState
 
-__all__ = [
-    "ATTEMPTS",
-    "LOG",
-    "changes",
-    "ended_at",
-    "ended_place",
-    "free_name",
-    "held",
-    "is_open",
-    "leave",
-    "on_its_way",
-    "open_log",
-    "place_of",
-    "read_task",
-    "set_aside",
-    "task_of",
-    "text_file",
-    "wake_parent",
-    "why_failed",
-]
-
 ATTEMPTS = "attempts"
 LOG = "messages.jsonl"
 _OF_AN_ATTEMPT = ("artifacts", "graph.json", "graph.jsonl", "graph.lock", LOG, "account.json")

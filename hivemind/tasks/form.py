@@ -33,8 +33,6 @@ from hivemind.tasks.step import (
 from hivemind.tasks.task import TaskBudget, TaskEvent, TaskProblem, TaskReview
 from hivemind.tokens import LEAST_CONTEXT
 
-__all__ = ["DEFAULT_PRIORITY", "PRIORITIES", "NoText", "TaskForm", "TextReader", "Written", "is_yaml", "read_text"]
-
 PRIORITIES = {"critical": 1, "high": 2, "medium": 3, "normal": 3, "low": 4}
 DEFAULT_PRIORITY = 3
 _UNCLOSED = re.compile(r"\A\ufeff?---[ \t]*\r?\n[A-Za-z_]+[ \t]*:")

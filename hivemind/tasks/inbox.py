@@ -28,24 +28,6 @@ from hivemind.tasks.outbox import Outbox
 from hivemind.tasks.record import RECORD, Records, TaskRecord, has_ended, is_made_whole, load
 from hivemind.tasks.task import BEING_WRITTEN, TaskProblem
 
-__all__ = [
-    "ENDINGS",
-    "NOT_OURS",
-    "UNTRUSTED",
-    "Drop",
-    "Entry",
-    "Inbox",
-    "Settings",
-    "attachments",
-    "dropped_text",
-    "id_of",
-    "ignored_why",
-    "is_ours",
-    "is_task_name",
-    "read_open",
-    "read_regular",
-]
-
 Settled = Callable[[str | int, float, datetime], bool]
 
 UNTRUSTED = os.O_RDONLY | os.O_NONBLOCK | os.O_NOFOLLOW | os.O_CLOEXEC

@@ -32,8 +32,6 @@ from hivemind.tasks.inbox import ENDINGS, Drop, Entry, Inbox, Settings, ignored_
 from hivemind.tasks.record import TaskRecord
 from hivemind.tasks.task import Ignored, Task, TaskState, TaskSummary
 
-__all__ = ["Listing"]
-
 
 class Listing:
     """The tasks of one hive. What cannot be read as a task is listed with its problem."""

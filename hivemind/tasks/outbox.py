@@ -28,8 +28,6 @@ from hivemind.names import check_name
 from hivemind.tasks.record import TaskRecord
 from hivemind.tasks.task import TaskEvent
 
-__all__ = ["Notice", "Outbox", "Telling"]
-
 _KIND, _TELLING, _VERSION = "notice", "telling", 1
 _NAME = re.compile(r"[a-z0-9].*\.(done|failed|parked)\.json")
 _log = logging.getLogger(__name__)

@@ -27,8 +27,6 @@ from hivemind.fs import Lock, set_aside, time_tells, write
 from hivemind.tasks.dependencies import Dependencies
 from hivemind.tasks.inbox import Entry, Inbox, Settings, is_task_name
 
-__all__ = ["QueueCache", "lanes_of"]
-
 _VERSION = 4
 _CURSOR = struct.Struct("<Q")
 _CHUNK = 8192

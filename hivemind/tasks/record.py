@@ -31,19 +31,6 @@ from hivemind.masking import harmless
 from hivemind.names import check_maker, check_name
 from hivemind.tasks.task import Parked, Said, TaskProblem
 
-__all__ = [
-    "ENDS",
-    "RECORD",
-    "Claim",
-    "Handed",
-    "Records",
-    "Tampered",
-    "TaskRecord",
-    "has_ended",
-    "is_made_whole",
-    "load",
-]
-
 RECORD = "task.json"
 ENDS = ("error.md", "result.md")
 _KIND, _VERSION = "task", 1

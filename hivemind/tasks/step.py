@@ -17,26 +17,6 @@ from hivemind.frontmatter import StrictModel
 from hivemind.names import check_name
 from hivemind.tasks.task import StepKind, TaskStep
 
-__all__ = [
-    "KINDS",
-    "TITLE_LENGTH",
-    "Agent",
-    "Id",
-    "Proof",
-    "StepForm",
-    "Strict",
-    "Text",
-    "Texts",
-    "as_step",
-    "as_written",
-    "first_line",
-    "listed",
-    "moment",
-    "named",
-    "parse_duration",
-    "string",
-]
-
 TITLE_LENGTH = 200
 KINDS: tuple[StepKind, ...] = ("run", "ask", "write", "mail", "wait")
 _WAITS = {"until": "until", "mail": "for mail from", "task": "for task", "human": "for a person:"}

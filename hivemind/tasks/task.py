@@ -12,21 +12,6 @@ from typing import Any, Literal, TypeAlias
 from hivemind.errors import UserError
 from hivemind.frozen import frozen
 
-__all__ = [
-    "FILES",
-    "Ignored",
-    "Parked",
-    "Said",
-    "StepKind",
-    "Task",
-    "TaskMoved",
-    "TaskProblem",
-    "TaskReview",
-    "TaskState",
-    "TaskStep",
-    "TaskSummary",
-]
-
 StepKind = Literal["run", "ask", "write", "mail", "wait"]
 FILES = "files"
 """The folder in a task's own in which its attachments lie, and in which agents and commands work."""

@@ -32,8 +32,6 @@ from hivemind.tasks.record import RECORD, Records, load
 from hivemind.tasks.schedule import Schedule
 from hivemind.tasks.task import Task, TaskProblem, TaskState
 
-__all__ = ["MAX_BYTES", "Tasks"]
-
 MAX_BYTES = 1024 * 1024
 _NET_S = 1.0  # how often `wait` looks although no change was reported
 

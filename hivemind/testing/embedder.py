@@ -13,8 +13,6 @@ from collections.abc import Sequence
 
 from hivemind.embedding import Embedder
 
-__all__ = ["EmbedderConformance"]
-
 _ODD = ["", " ", "\n", "heron", "été 🐝 鷺", "x" * 20_000, "\0", "\ud800"]
 
 

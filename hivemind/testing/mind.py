@@ -20,8 +20,6 @@ from typing import Any
 from hivemind.frozen import frozen
 from hivemind.minds import ChatMessage, Mind, MindError, Thought, ToolSchema, Turn, Usage
 
-__all__ = ["TOOLS", "MindConformance", "a_turn"]
-
 _TASK = "# Which bird wades?\n\nTask `birds`, from the operator.\n\nWhich bird wades? 🐝 \u2028"
 
 

@@ -12,8 +12,6 @@ from hivemind.tools.path_access import readable
 from hivemind.tools.session import Session
 from hivemind.tools.tool import Arguments, ToolProblem, tool
 
-__all__ = ["CARD_TOOLS"]
-
 
 class Citation(Arguments):
     path: str

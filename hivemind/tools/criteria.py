@@ -26,8 +26,6 @@ from hivemind.tools.session import Session
 from hivemind.tools.steps import ask_person
 from hivemind.tools.tool import Arguments, ToolProblem, tool
 
-__all__ = ["CRITERIA_TOOLS", "check_no_review", "judge", "verdict_text"]
-
 _SHOWN_CHARS = 20_000
 _STEM = 48
 

@@ -23,8 +23,6 @@ from hivemind.tools.path_access import read_bytes, readable
 from hivemind.tools.session import Session
 from hivemind.tools.tool import Arguments, ToolProblem, tool
 
-__all__ = ["DELEGATION_TOOLS", "check_whom", "is_made", "woken"]
-
 MAX_DEPTH = 3
 _MOST = 32
 _STEM = 48  # characters of the parent's id in a subtask's

@@ -11,8 +11,6 @@ from hivemind.documents import Hit, Node, Passage, title_of
 from hivemind.tools.session import Session
 from hivemind.tools.tool import Arguments, ToolProblem, as_call, tool
 
-__all__ = ["DOCUMENTS", "DOCUMENT_TOOLS"]
-
 DOCUMENTS = "documents"
 """What a location begins with that names a node: all of it that fits."""
 

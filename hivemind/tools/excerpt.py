@@ -6,8 +6,6 @@ import os
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any, BinaryIO
 
-__all__ = ["LONGEST", "Call", "as_lines", "result_limit", "shortened", "shortened_file"]
-
 LONGEST = 10_000
 """Characters of one result that a mind is shown, at most."""
 _CHARS_A_TOKEN = 4

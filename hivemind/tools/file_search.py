@@ -25,8 +25,6 @@ from hivemind.tools.path_access import Place, is_readable, read_bytes, readable
 from hivemind.tools.session import Session
 from hivemind.tools.tool import Arguments, ToolProblem, tool
 
-__all__ = ["LIMIT_S", "SEARCH_TOOLS"]
-
 LIMIT_S = 10.0
 _MEMORY_BYTES = 1 << 30
 _MOST_CHARS = 33_554_432

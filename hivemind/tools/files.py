@@ -30,18 +30,6 @@ from hivemind.tools.path_access import (
 from hivemind.tools.session import Session
 from hivemind.tools.tool import Arguments, ToolProblem, as_call, tool
 
-__all__ = [
-    "FILE_TOOLS",
-    "MAX_FOUND",
-    "MAX_TEXT_BYTES",
-    "READING_S",
-    "named",
-    "path_filter",
-    "path_pattern",
-    "read_text",
-    "walk",
-]
-
 MAX_FOUND = 200
 MAX_TEXT_BYTES = 4_194_304
 """A file that is longer is read in parts, and neither edited nor searched."""

@@ -16,8 +16,6 @@ from hivemind.tools.excerpt import as_lines
 from hivemind.tools.session import Session
 from hivemind.tools.tool import Arguments, ToolProblem, tool
 
-__all__ = ["MAILBOX_TOOLS", "MAIL_TOOLS"]
-
 MAX_LISTED = 50
 _LETTERS = 6
 _NAMED = 20

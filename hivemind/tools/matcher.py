@@ -12,8 +12,6 @@ import sys
 from collections.abc import Callable, Iterable
 from io import StringIO
 
-__all__ = ["SHOWN_CHARS", "Found", "find"]
-
 SHOWN_CHARS = 300
 Found = tuple[list[tuple[str, int, str]], bool]
 """The name of the text, the line's number from 1 and its beginning, for each; whether there are more."""

@@ -19,8 +19,6 @@ from hivemind.tools.excerpt import result_limit
 from hivemind.tools.session import Session
 from hivemind.tools.tool import Arguments, ToolProblem, tool
 
-__all__ = ["MEMORY_TOOLS", "namespaces_in", "namespaces_of", "soundly"]
-
 _T = TypeVar("_T")
 _log = logging.getLogger(__name__)
 

@@ -15,8 +15,6 @@ from itertools import takewhile
 
 from hivemind.errors import UserError
 
-__all__ = ["FilePatch", "PatchProblem", "patched", "read_patch"]
-
 _HUNK = re.compile(r"@@(?: -(?P<old>\d+)(?:,(?P<lines>\d+))? \+\d+(?:,\d+)? @@.*| @@.*)?$")
 _NOTHING = "/dev/null"
 _SHOWN_CHARS = 120

@@ -25,8 +25,6 @@ from hivemind.tools.task import TASK_TOOLS
 from hivemind.tools.tasks import QUEUE_TOOLS, VIEW_TOOLS
 from hivemind.tools.tool import Tool, ToolProblem
 
-__all__ = ["MEMBER_TOOLS", "PROFILES", "TOOLS", "TOOLSETS", "allowed_tools", "known_tool", "use_by_hand"]
-
 _BEAT_S = 1.0
 
 _FAMILIES = (

@@ -21,8 +21,6 @@ from hivemind.taskrun.planned_step import PlannedStep
 from hivemind.taskrun.task_run import TaskRun
 from hivemind.tasks import TaskStep
 
-__all__ = ["InHand", "Session"]
-
 
 class InHand(Protocol):
     """The tasks that a member of the hive has in hand, where it chooses them itself (MCP)."""

@@ -20,8 +20,6 @@ from hivemind.tools.path_access import open_place, readable
 from hivemind.tools.session import Session
 from hivemind.tools.tool import Arguments, ToolProblem, tool
 
-__all__ = ["STEP_TOOLS", "ask_person"]
-
 Checkpoint = Literal["criteria", "tests", "security", "perf", "docs"]
 
 

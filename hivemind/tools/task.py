@@ -30,8 +30,6 @@ from hivemind.tools.session import Session
 from hivemind.tools.steps import ask_person
 from hivemind.tools.tool import Arguments, ToolProblem, tool
 
-__all__ = ["TASK_TOOLS", "choose_reviewer", "finish"]
-
 REVIEWER = "reviewer"
 _GRACE_S = _FIRST_LOOK_S = 2.0
 

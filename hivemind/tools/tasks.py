@@ -18,8 +18,6 @@ from hivemind.views import capsule
 from hivemind.views import resume as view_of
 from hivemind.views import signals as signals_of
 
-__all__ = ["QUEUE_TOOLS", "VIEW_TOOLS", "offered"]
-
 _TEXT_CHARS = 8000
 
 

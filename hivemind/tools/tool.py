@@ -25,8 +25,6 @@ from hivemind.tools.session import Session
 if typing.TYPE_CHECKING:
     from pydantic_core import ErrorDetails
 
-__all__ = ["OTHER_NAMES", "Arguments", "Interrupted", "Tool", "ToolProblem", "as_call", "for_mind", "tool"]
-
 Result = dict[str, Any]
 Use = Callable[[Session, Any], Result]
 _TOLD = 5  # wrong arguments in one answer: a misspelt name and the one that is missed for it are two

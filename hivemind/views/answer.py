@@ -14,8 +14,6 @@ from typing import Any, Literal, NotRequired, TypedDict, cast
 from hivemind.coordination import Call, CoordinationError
 from hivemind.masking import escaped
 
-__all__ = ["Answer", "Capsule", "SignalFound", "check_budget", "fit", "render"]
-
 _LEAST = 2
 _WITH_CAPSULE = 200
 _TEXTS = ("text", "title", "message", "reason")

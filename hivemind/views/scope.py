@@ -14,8 +14,6 @@ from hivemind.tasks.folder import place_of
 if TYPE_CHECKING:
     from hivemind.config import AgentConfig, HiveConfig
 
-__all__ = ["Readable", "Scope", "scope_of"]
-
 _RECENT = 500
 _Entry = TypeVar("_Entry", Note, Trace)
 

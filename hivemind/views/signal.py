@@ -19,11 +19,6 @@ from hivemind.reasoning import FLUSHED, SHARED, NodeKind, ReasoningGraph, Reason
 from hivemind.views.answer import SignalFound
 from hivemind.views.scope import Scope
 
-__all__ = [
-    "STALE_AFTER", "Action", "Signal", "Slice", "analyse", "analyse_scope", "best_action", "command_of", "is_open",
-    "is_pinned", "moment",
-]  # fmt: skip
-
 _GONE = ("rejected", "withdrawn")
 _DEPTH = 3
 _IN_A_CYCLE = _LEAF = 0.5

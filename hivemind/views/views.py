@@ -17,8 +17,6 @@ from hivemind.views.answer import Answer, Capsule, SignalFound, Where, check_bud
 from hivemind.views.scope import Readable, Scope, scope_of
 from hivemind.views.signal import STALE_AFTER, Signal, analyse_scope, best_action, is_open, is_pinned
 
-__all__ = ["VIEWS", "View", "capsule", "resume", "signals", "snapshot", "watch"]
-
 _MOST_REASONS = 3
 _LONGEST = 120
 View = Literal["focus_only", "smart", "explore", "audit", "full"]

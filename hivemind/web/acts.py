@@ -16,8 +16,6 @@ from hivemind.layout import HUMAN
 from hivemind.names import check_name
 from hivemind.presence.watching import ring_all
 
-__all__ = ["ACTS", "Done", "Upload"]
-
 _ENDS_S = 5.0
 
 

@@ -97,7 +97,7 @@ class _App:
     def __init__(self, root: Path) -> None:
         self._root = root
         self._site = Site(root)
-        self._render = Render(_relative)
+        self._render = Render()
         self._acting = threading.Lock()  # one act at a time; pages do not wait for it
         self._outcomes: OrderedDict[str, tuple[bytes, Done]] = OrderedDict()
         self._streams: set[asyncio.Event] = set()

@@ -30,8 +30,6 @@ from hivemind.taskrun.conversation import used
 from hivemind.tasks import TaskState
 from hivemind.tasks.folder import ended_place, open_log, why_failed
 
-__all__ = ["SLOT_S", "Index", "Row", "Used"]
-
 SLOT_S = 600  # what was used is kept by ten minutes
 _ENDED = (TaskState.DONE, TaskState.FAILED)
 _DAY_S = 86_400

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import secrets
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from datetime import UTC, datetime
 from functools import lru_cache, partial
@@ -24,8 +24,6 @@ from hivemind.documents.formats.reading import format_of
 from hivemind.masking import harmless, mask
 from hivemind.words import duration
 
-__all__ = ["HERE", "Render", "told"]
-
 HERE = Path(__file__).parent
 _MAX_CHARS = 40_000  # of a text that is rendered as Markdown
 _MAX_INLINE = 4_000  # characters of a paragraph whose markup is looked at: looking takes the square of their number
@@ -39,10 +37,9 @@ def told(text: object) -> str:
 
 
 class Render:
-    """Makes pages of templates. `to` makes the address of a link."""
+    """Makes pages of templates."""
 
-    def __init__(self, to: Callable[[str], str] = lambda path: path) -> None:
-        self._to = to
+    def __init__(self) -> None:
         self._env = Environment(
             loader=FileSystemLoader(HERE / "templates"),
             autoescape=True,
@@ -55,7 +52,7 @@ class Render:
             "ago": _ago, "clock": _clock, "number": _number, "money": _money, "markdown": self.markdown, "path": _path,
             "source": self.source,
         }  # fmt: skip
-        self._env.globals |= {"to": self.to, "form_number": partial(secrets.token_urlsafe, 12)}
+        self._env.globals |= {"to": _to, "form_number": partial(secrets.token_urlsafe, 12)}
         macros = self._env.get_template("parts.html").module
         self._env.globals |= {
             name: getattr(macros, name) for name in ("act", "answer", "icon", "live", "pager", "state")
@@ -65,11 +62,6 @@ class Render:
         self._markdown.add_render_rule("link_open", _link)
         self._markdown.add_render_rule("quote", _verbatim)
         self._markdown.core.ruler.before("inline", "plain", _keep_plain)
-
-    def to(self, path: str, /, **query: object) -> str:
-        """The address of a page, with what of the query is not empty."""
-        given = {name: value for name, value in query.items() if value not in (None, "", 0)}
-        return self._to(path + (f"?{urlencode(given)}" if given else ""))
 
     def page(self, name: str, context: Mapping[str, Any], block: str | None = None) -> str:
         """A whole page, or one block of it."""
@@ -92,7 +84,7 @@ class Render:
         code = Markup("<code>{}</code>").format(text)
         if found is None or "://" in text:
             return code
-        address = self.to("/files", path=found["path"], first=found["first"], last=found["last"])
+        address = _to("/files", path=found["path"], first=found["first"], last=found["last"])
         return Markup('<a href="{}">{}</a>').format(address, code)
 
 
@@ -116,6 +108,12 @@ def _keep_plain(state: StateCore) -> None:
 def _verbatim(_: RendererHTML, tokens: Sequence[Token], at: int, *__: Any) -> str:
     """A quote with its own line breaks."""
     return f"<blockquote><pre>{escape(tokens[at].content)}</pre></blockquote>\n"
+
+
+def _to(path: str, /, **query: object) -> str:
+    """Return a page's address relative to the `base` of every page, without the query's empty parts."""
+    given = {name: value for name, value in query.items() if value not in (None, "", 0)}
+    return f".{path}" + (f"?{urlencode(given)}" if given else "")
 
 
 def _link(_: RendererHTML, tokens: Sequence[Token], at: int, *__: Any) -> str:

@@ -26,8 +26,6 @@ from hivemind.tasks.folder import why_failed
 if TYPE_CHECKING:
     from hivemind.web.index import Index
 
-__all__ = ["Need", "Snapshot", "Watch", "look"]
-
 Kind = Literal["question", "letter", "parked", "failed", "agent", "disk"]
 _REFRESH_S = 0.25  # so often at most is the hive looked at, however much happens in it
 _SHARE = 8  # looking may take one part in so many of the time

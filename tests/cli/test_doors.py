@@ -62,18 +62,16 @@ def test_views_of_what_is_new_and_short_ones_keep_to_their_budget(run: Command, 
         assert len(json.dumps(json.loads(shown), separators=(",", ":"), ensure_ascii=False).encode()) <= 600
 
 
-def test_a_branch_is_exported_merged_into_another_and_deleted(run: Command, graph: TaskGraph) -> None:
+def test_a_branch_is_merged_into_another(run: Command, graph: TaskGraph) -> None:
     for name in ("one", "other"):
         assert run("graph", "branch", "create", "t", name, "--agent", "researcher").status == 0
     with TaskGraph(graph.folder, branch="one", durable=False).change("researcher") as changed:
         changed.add_node("note", "Only on one", title="Only on one")
         changed.add_edge(1, changed.next_id - 1)
-    assert "Only on one" in run("graph", "export", "t", "--format", "json", "--branch", "one").out
-    assert "Only on one" not in run("graph", "export", "t", "--format", "json").out
+    assert "Only on one" in run("graph", "show", "t", "--branch", "one").out
+    assert "Only on one" not in run("graph", "show", "t").out
     assert run("graph", "branch", "merge", "t", "one", "--into", "other", "--agent", "researcher").status == 0
-    assert "Only on one" in run("graph", "export", "t", "--format", "json", "--branch", "other").out
-    assert run("graph", "branch", "delete", "t", "one", "--agent", "researcher").status == 0
-    assert "one" not in [row["name"] for row in run("graph", "branch", "list", "t", "--json").json]
+    assert "Only on one" in run("graph", "show", "t", "--branch", "other").out
 
 
 def test_documents_are_found_below_a_node_and_summed_up_in_so_many_tokens(run: Command, hive: Path) -> None:
@@ -187,7 +185,7 @@ def test_step_and_card_tools_note_a_checkpoint_block_cite_and_link(run: Command,
     )
     src, dst = (one.get("node") or one["card"] for one in (quoted, decided))
     claude.call("link_cards", {"src": src, "dst": dst, "relation": "supports"})
-    links = TaskGraph.__mro__ and json.loads(run("graph", "export", "boat", "--format", "json", "--all").out)["links"]
+    links = TaskGraph.__mro__ and run("graph", "show", "boat", "--json").json["links"]
     assert [(one["src"], one["dst"], one["relation"]) for one in links if one["src"] == src] == [(src, dst, "supports")]
     assert Link(src, dst, "supports").relation == "supports"
     claude.call("verify_step", {})

@@ -4,13 +4,9 @@ from __future__ import annotations
 
 import json
 import os
-import pty
 import re
-import shutil
 import signal
-import subprocess
 from pathlib import Path
-from xml.etree import ElementTree
 
 import pytest
 
@@ -19,7 +15,6 @@ from hivemind.cli.graph import ranges, tree_lines
 from hivemind.coordination import Commits
 from hivemind.reasoning import ReasoningGraph, TaskGraph
 from tests.cli.conftest import Command
-from tests.program import cold, run
 
 BRANCH = ("graph", "branch")
 
@@ -105,7 +100,7 @@ def test_numbers_in_a_row_are_told_by_their_ends() -> None:
     assert ranges([1, 2, 4]) == "1 2 4"
 
 
-def test_a_finished_task_of_a_swarm_is_shown_and_exported(process: Command, hive: Path, tmp_path: Path) -> None:
+def test_a_finished_task_of_a_swarm_is_shown(process: Command, hive: Path) -> None:
     (hive / "knowledge").mkdir(exist_ok=True)
     (hive / "knowledge" / "locks.md").write_text("# Locks\n\nA zebra lock is a lock that guards a zebra.\n")
     process("task", "add", "What is a zebra lock?", "--id", "zebra")
@@ -116,59 +111,11 @@ def test_a_finished_task_of_a_swarm_is_shown_and_exported(process: Command, hive
     assert "  2 [subtask, closed] What is a zebra lock?" in shown
     assert "knowledge/locks.md:3" in shown
     assert "pinned, supports" in shown, "the answer's evidence was published"
-    exported = process("graph", "export", "zebra", "--format", "json").json
-    assert ReasoningGraph.from_dict(exported).root is not None
-    assert exported == json.loads((hive / "tasks" / "done" / "zebra" / "graph.json").read_text())
-    assert process("graph", "export", "zebra", "--format", "mermaid").out.startswith("flowchart TD\n")
-    assert process("graph", "export", "zebra", "--format", "dot").out.startswith("digraph ")
-    picture = tmp_path / "zebra.picture"
-    assert process("graph", "export", "zebra", "--format", "svg", "--output", str(picture)).out == ""
-    assert ElementTree.fromstring(picture.read_text()).tag.endswith("svg")
+    snapshot = json.loads((hive / "tasks" / "done" / "zebra" / "graph.json").read_text())
+    assert ReasoningGraph.from_dict(snapshot).root is not None
+    assert snapshot.items() <= process("graph", "show", "zebra", "--json").json.items()
     capsule = process("view", "resume", "zebra", "--json").json["capsule"]
     assert capsule["next"] == {"primary": None, "backup": None}
-
-
-def test_a_png_needs_librsvg_and_a_place_to_go(process: Command, graph: TaskGraph, tmp_path: Path) -> None:
-    words = ["graph", "export", "t", "--format", "png"]
-    ended = process(*words, "--output", str(tmp_path / "t.png"))
-    if shutil.which("rsvg-convert"):
-        assert (tmp_path / "t.png").read_bytes().startswith(b"\x89PNG")
-    else:
-        assert ended.status == 2
-        assert "install librsvg2-bin" in ended.err
-        assert not (tmp_path / "t.png").exists()
-
-
-def test_a_picture_is_not_thrown_at_a_terminal(process: Command, graph: TaskGraph, tmp_path: Path) -> None:
-    drawn = tmp_path / "bin"
-    drawn.mkdir()
-    (drawn / "rsvg-convert").write_text("#!/bin/sh\nprintf '\\211PNG\\000'\n")
-    (drawn / "rsvg-convert").chmod(0o755)
-    environment = {**os.environ, "PATH": f"{drawn}:{os.environ['PATH']}"}
-    words = ["graph", "export", "t", "--format", "png"]
-    piped = run(words, capture_output=True, env=environment, check=True)
-    assert piped.stdout == b"\x89PNG\0"
-    ours, theirs = pty.openpty()
-    try:
-        shown = run(words, start=cold, stdout=theirs, stderr=subprocess.PIPE, env=environment, check=False)
-    finally:
-        os.close(theirs)
-        os.close(ours)
-    assert shown.returncode == 2
-    assert b"a png is nothing for a terminal; --output FILE" in shown.stderr
-
-
-def test_an_export_that_cannot_be_written_is_one_line(run: Command, graph: TaskGraph, tmp_path: Path) -> None:
-    ended = run("graph", "export", "t", "--format", "dot", "--output", str(tmp_path / "no" / "t.dot"))
-    assert ended.status == 2
-    assert "t.dot: cannot be written (No such file or directory)" in ended.err
-
-
-def test_an_export_of_the_past_and_of_what_is_folded(run: Command, graph: TaskGraph) -> None:
-    now = run("graph", "export", "t", "--format", "mermaid").out
-    assert "n4[" not in now
-    assert "n4[" in run("graph", "export", "t", "--format", "mermaid", "--all").out
-    assert "n4[" in run("graph", "export", "t", "--format", "mermaid", "--at", "1").out
 
 
 # publishing
@@ -261,13 +208,11 @@ def alternative(run: Command, graph: TaskGraph) -> None:
 
 
 @pytest.mark.parametrize(("point", "counts"), [("graph.commit.prepared", False), ("graph.commit.committed", True)])
-@pytest.mark.parametrize("word", ["created", "merged", "deleted"])
+@pytest.mark.parametrize("word", ["created", "merged"])
 def test_killed_while_changing_branches_the_journal_decides(
     process: Command, run: Command, graph: TaskGraph, word: str, point: str, counts: bool
 ) -> None:
-    command = {"created": ("create", "t", "new"), "merged": ("merge", "t", "alt"), "deleted": ("delete", "t", "alt")}[
-        word
-    ]
+    command = {"created": ("create", "t", "new"), "merged": ("merge", "t", "alt")}[word]
     alternative(run, graph)
     resolved = ("--use-from",) if word == "merged" else ()
     assert process(*BRANCH, *command, *resolved, HIVEMIND_CRASH_AT=point).status == -signal.SIGKILL
@@ -279,33 +224,20 @@ def test_killed_while_changing_branches_the_journal_decides(
     if word == "merged":
         assert (graph.graph.node(6).status == "rejected") == counts
     else:
-        assert names == {("created", True): ["main", "alt", "new"], ("deleted", True): ["main"]}.get(
-            (word, counts), ["main", "alt"]
-        )
+        assert names == ["main", "alt", *(["new"] if counts else [])]
     assert graph.graph == TaskGraph(graph.folder).graph
 
 
-def test_branches_are_made_listed_compared_and_deleted(run: Command, hive: Path, graph: TaskGraph) -> None:
+def test_branches_are_made_and_listed(run: Command, graph: TaskGraph) -> None:
     alternative(run, graph)
     assert run(*BRANCH, "list", "t", "--json").json == [
         {"name": "main", "base": None, "base_seq": 0},
         {"name": "alt", "base": "main", "base_seq": 2},
     ]
-    assert run(*BRANCH, "diff", "t", "main", "alt").out.splitlines() == [
-        "+ edge 3 → 8",
-        "+ node 8 [question] And if it dies?",
-        "~ node 6 [decision] Take \ufffd[2J the flock",
-    ]
-    assert run(*BRANCH, "diff", "t", "main", "alt", "--json").json["added"] == ["edge 3 → 8", "node 8"]
     assert "8 [question]" in run("graph", "show", "t", "--branch", "alt").out
-    assert run(*BRANCH, "diff", "t", "main", "main").out == "main and main are the same.\n"
     assert run(*BRANCH, "create", "t", "third", "--from", "alt", "--at", "4", "--json").json["base_seq"] == 4
-    held = run(*BRANCH, "delete", "t", "alt")
-    assert held.status == 2
-    assert "it has children: third" in held.err
-    assert run(*BRANCH, "delete", "t", "third").status == run(*BRANCH, "delete", "t", "alt").status == 0
     kinds = [event["kind"] for event in run("log", "--kind", "branch", "--json").json]
-    assert kinds == ["branch.created", "branch.created", "branch.deleted", "branch.deleted"]
+    assert kinds == ["branch.created", "branch.created"]
 
 
 def test_a_dry_run_names_what_would_be_done_and_writes_nothing(run: Command, graph: TaskGraph) -> None:

@@ -91,7 +91,6 @@ def test_only_the_command_that_is_asked_for_is_made_wherever_the_hive_is_named(r
         (["lease", "claim", "t.s1", "--agent", "x", "--ttl", "-5"], "'-5' is not a whole number"),
         (["view", "signals", "--budget", "500"], "unrecognized arguments"),
         (["graph", "show"], "required: TASK"),
-        (["graph", "export", "t", "--format", "gif"], "there is no 'gif', there are json"),
         (["graph", "publish", "t", "seven", "--agent", "x"], "'seven' is not a whole number"),
         (["graph", "branch", "merge", "t", "--use-from", "alt"], "required: FROM"),
     ],
@@ -212,7 +211,6 @@ def test_every_command_answers_in_json_and_shows_an_example(run: Command) -> Non
     helps = {" ".join(one.words): run(*one.words, "--help").out for one in declared()}
     own_format = {
         "agent run",
-        "graph export",
         "doc export",
         "mcp",
         "web",

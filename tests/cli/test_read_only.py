@@ -31,7 +31,6 @@ LOOKS = (
     "mail list",
     "mail list researcher --json",
     f"graph show {TASK}",
-    f"graph export {TASK} --format mermaid",
     f"graph branch list {TASK}",
     "agent list",
     "memory list",

@@ -27,7 +27,7 @@ _CHANGING = """
     | task add | task retry | task cancel | task say | task merge | mail send | mail reply | mail keep | agent run
     | agent add | agent try | agent stop | agent start
     | lease claim | lease renew | lease release | reserve paths | reserve release | graph publish
-    | graph branch create | graph branch delete | graph branch merge | doc import | doc note | doc summarize | doc restore
+    | graph branch create | graph branch merge | doc import | doc note | doc summarize | doc restore
     | doc delete | doc index | memory remember | memory forget | memory reindex
     | memory copy | mcp | completion | web | top
 """
@@ -35,13 +35,12 @@ LOOKING = {
     command.strip(): arguments.split()
     for line in """
         status | task list | task list --ignored | *task show : t done failed | *task transcript : t | task replay : done
-        task timeline : t
         mail list | *mail read : ID
         *mail thread : ID | mail transcript : researcher ID | mail status : ID | agent list | *context : researcher | *log
         lease list
         reserve list | *view resume : t | view snapshot : t | view watch : t | view signals : t | *graph show : t
-        *graph export : t | graph export --format mermaid : t | *graph find : evil
-        graph branch list : t | graph branch diff : t evil main
+        task timeline : t | *graph find : evil
+        graph branch list : t
         *doc tree | *doc tree of : FILE | *doc show : FILE | *doc show of : NODE | *doc expand : FILE | *doc find : evil
         *doc export : FILE | doc export --format text : FILE | doc export --format json : FILE | *memory search : evil
         *memory list : --namespace shared/hive | *memory show --namespace shared/hive : KEY

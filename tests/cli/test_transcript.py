@@ -6,7 +6,6 @@ import json
 import os
 import subprocess
 from collections.abc import Callable, Iterator
-from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
 
@@ -187,7 +186,7 @@ def test_a_conversation_that_something_else_has_written_to_is_told_all_the_same(
     assert task is not None
     for record in (*ODD, {"role": "user", "text": "This can be read."}):
         hive.tasks.log(task, record)
-    for more in ((), ("--json",), ("--html", str(crew.root / "t.html"))):
+    for more in ((), ("--json",)):
         assert run("task", "transcript", "t", *more).status == 0
     out = run("task", "transcript", "t").out
     assert "This can be read." in out
@@ -238,41 +237,3 @@ def test_a_follower_shows_a_task_from_the_inbox_to_its_end_and_ends_with_it(
     assert "".join(shown) == "".join(run("task", "transcript", "t").out.partition("\n")[2])
     lines = [json.loads(line) for line in run("task", "transcript", "t", "--follow", "--json").out.splitlines()]
     assert [one["kind"] for one in lines] == ["epoch", "turn", "turn", "turn"]
-
-
-class Page(HTMLParser):
-    """What a page has: its tags with their attributes, and its text."""
-
-    def __init__(self, text: str) -> None:
-        super().__init__()
-        self.tags: list[tuple[str, dict[str, str | None]]] = []
-        self.text = ""
-        self.feed(text)
-
-    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        self.tags.append((tag, dict(attrs)))
-
-    def handle_data(self, data: str) -> None:
-        self.text += data
-
-
-def test_the_page_has_all_of_it_and_nothing_that_runs_or_is_loaded(run: Command, done: Crew, tmp_path: Path) -> None:
-    path = tmp_path / "t.html"
-    assert run("task", "transcript", "t", "--html", str(path)).out == f"{path}\n"
-    text = path.read_text()
-    page = Page(text)
-    assert {tag for tag, _ in page.tags} <= {
-        "html", "head", "meta", "title", "style", "body", "header", "h1", "h2", "p", "code", "nav", "ul", "li", "a", "main",
-        "details", "summary", "strong", "pre",
-    }  # fmt: skip
-    assert not any(name in ("src", "style") or name.startswith("on") for _, told in page.tags for name in told)
-    ids = [told["id"] for _, told in page.tags if "id" in told]
-    links = [str(told["href"]).removeprefix("#") for tag, told in page.tags if tag == "a"]
-    assert len(set(ids)) == len(ids) == len(links) == 4
-    assert links == ids
-    assert page.text.count(LINES.strip()) == 2
-    for told in ("<script>alert(1)</script>", "Write <it>", "5,100 tokens in (16% cached)", "finish_task", "took"):
-        assert told in page.text
-    assert "\x1b" not in text
-    assert "prefers-color-scheme: dark" in text
-    assert not [one for one in path.parent.iterdir() if one.name not in ("t.html", "hive")]

@@ -465,25 +465,12 @@ def test_a_branch_sees_its_own_and_its_base_up_to_where_it_began(task: TaskGraph
         graph.add_edge(1, graph.add_node("evidence", "E").node_id)
     assert list(alt.graph.nodes) == [1, 3], "ids are the task's, not the branch's"
     assert list(task.graph.nodes) == [1, 2]
-    assert task.diff("main", "alt") == {
-        "added": ["edge 1 → 3", "node 3"],
-        "removed": ["edge 1 → 2", "node 2"],
-        "changed": [],
-    }
     assert [branch.name for branch in task.branches()] == ["main", "alt"]
     task.create_branch("deep", base="alt")
     assert opened(task.folder, branch="deep").graph.nodes.keys() == {1, 3}
     for bad in ("alt", "../x", "main"):
         with pytest.raises(UserError):
             task.create_branch(bad)
-    for busy in ("alt", "main", "nope"):
-        with pytest.raises(GraphError):
-            task.delete_branch(busy)
-    task.delete_branch("deep")
-    task.delete_branch("alt")
-    assert [branch.name for branch in opened(task.folder).branches()] == ["main"]
-    with pytest.raises(GraphError):
-        task.create_branch("alt")
 
 
 def test_a_merge_names_conflicts_and_they_never_surface_again(task: TaskGraph) -> None:

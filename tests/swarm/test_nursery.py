@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import os
 import signal
-import subprocess
-import sys
 import time
 from pathlib import Path
 
@@ -128,26 +126,6 @@ def test_who_is_started_later_is_forked_from_a_parent_that_has_read_on(tmp_path:
             until(nursery, counted("exited", 1))
     finally:
         nursery.close()
-
-
-_REHEARSAL = """
-import gc, os, sys, threading
-from hivemind.config import HiveConfig
-from hivemind.guarded import start_host
-from hivemind.hive import Hive
-from hivemind.swarm.swarm import rehearse
-start_host()
-before = os.listdir("/proc/self/fd")
-rehearse(Hive.open, HiveConfig())
-gc.collect()
-print(threading.active_count(), os.listdir("/proc/self/fd") == before, "markdown_it" in sys.modules)
-"""
-
-
-def test_a_rehearsal_reads_knowledge_and_leaves_no_thread_and_nothing_open():
-    ended = subprocess.run([sys.executable, "-c", _REHEARSAL], capture_output=True, text=True, check=True)
-
-    assert ended.stdout.split() == ["1", "True", "True"], ended.stderr
 
 
 def test_a_journal_reads_a_restored_log_anew(tmp_path: Path):

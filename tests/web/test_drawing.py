@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-import shutil
 from itertools import pairwise
 from pathlib import Path
 from xml.etree import ElementTree
-
-import pytest
 
 from hivemind import Hive
 from hivemind.reasoning import ReasoningGraph
@@ -44,8 +41,8 @@ def tree(width: int, depth: int) -> ReasoningGraph:
 
 
 def test_no_two_boxes_of_a_graph_stand_on_each_other() -> None:
-    root = ElementTree.fromstring(draw_graph(tree(4, 4), alone=True))
-    boxes = [tuple(float(one.attrib[key]) for key in ("x", "y", "width", "height")) for one in root.iter(f"{SVG}rect")
+    root = ElementTree.fromstring(draw_graph(tree(4, 4)))
+    boxes = [tuple(float(one.attrib[key]) for key in ("x", "y", "width", "height")) for one in root.iter("rect")
              if one.attrib.get("class") == "box"]  # fmt: skip
     assert len(boxes) == 1 + 4 + 16 + 64 + 256
     columns: dict[float, list[tuple[float, float]]] = {}
@@ -58,7 +55,7 @@ def test_no_two_boxes_of_a_graph_stand_on_each_other() -> None:
 
 def test_a_large_graph_is_drawn_to_where_there_is_room_and_opened_where_it_is_asked_for() -> None:
     made = tree(6, 4)
-    drawn = draw_graph(made, most=60, link=lambda more: f"/tasks/t?open={more}", alone=True)
+    drawn = draw_graph(made, most=60, link=lambda more: f"/tasks/t?open={more}")
     assert len(drawn) < 100_000
     assert drawn.count('class="box"') <= 60
     assert 'href="/tasks/t?open=' in drawn
@@ -80,7 +77,7 @@ def test_a_draft_and_its_published_copy_are_one_box() -> None:
 def test_long_texts_are_wrapped_and_cut_and_nothing_in_them_is_markup() -> None:
     made = ReasoningGraph()
     made.add_node("task", f"{EVIL} " + "and so on " * 200)
-    found = texts(draw_graph(made, alone=True))
+    found = texts(draw_graph(made))
     assert any("<script>" in one for one in found)
     assert max(map(len, found[2:])) < 1_100
     for picture in (
@@ -106,17 +103,10 @@ def test_commands_write_the_drawings_of_the_page(process: Command, graph: object
         opened.tasks.log(
             task, {"id": f"m{number}", "role": "assistant", "text": "x", "calls": [], "at": at, "agent": "researcher"}
         )
-    drawn = [tmp_path / name for name in ("graph.svg", "timeline.svg", "budget.svg")]
-    assert process("graph", "export", "t", "--format", "svg", "--output", str(drawn[0])).out == ""
-    assert process("task", "timeline", "t", "--format", "svg", "--output", str(drawn[1])).out == ""
-    assert process("context", "researcher", "--format", "svg", "--output", str(drawn[2])).out == ""
+    drawn = [tmp_path / name for name in ("timeline.svg", "budget.svg")]
+    assert process("task", "timeline", "t", "--format", "svg", "--output", str(drawn[0])).out == ""
+    assert process("context", "researcher", "--format", "svg", "--output", str(drawn[1])).out == ""
     for path in drawn:
         assert texts(path.read_text())
     assert "researcher" in process("task", "timeline", "t").out
     assert [one["turn"] for one in process("task", "timeline", "t", "--json").json] == [2]
-
-
-@pytest.mark.skipif(shutil.which("rsvg-convert") is None, reason="librsvg is not here")
-def test_a_png_is_the_same_drawing(process: Command, graph: object, tmp_path: Path) -> None:
-    assert process("graph", "export", "t", "--format", "png", "--output", str(tmp_path / "t.png")).err == ""
-    assert (tmp_path / "t.png").read_bytes().startswith(b"\x89PNG")

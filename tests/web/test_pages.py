@@ -8,7 +8,6 @@ import subprocess
 import sys
 import threading
 from pathlib import Path
-from urllib.parse import unquote
 
 import pytest
 
@@ -313,19 +312,3 @@ def test_a_person_stops_and_starts_an_agent(own_site: Site) -> None:
     assert "analyst is started" in own_site.followed(own_site.post("start", agent="analyst"))
     assert "analyst was not stopped." in own_site.followed(own_site.post("start", agent="analyst"))
     assert own_site.post("stop", agent="nobody").status == 400
-
-
-def test_the_pages_are_written_as_files_that_lead_to_each_other(tmp_path: Path) -> None:
-    filled(tmp_path / "hive")
-    command = ["web", "--export", str(tmp_path / "out")]
-    said = run(command, capture_output=True, text=True, cwd=tmp_path / "hive", check=True).stdout
-    assert "index.html" in said
-    written = {path.name: path.read_text() for path in (tmp_path / "out").glob("*.html")}
-    assert {"index.html", "tasks--lease.html", "mail--human.html", "agents--analyst.html", "costs.html"} <= set(written)
-    for name, text in written.items():
-        assert "<script" not in text, name
-        assert "<form" not in text, name
-        for address in re.findall(r'(?:href|src)="((?!http)[^"#]+)"', text):
-            assert (tmp_path / "out" / unquote(address)).is_file(), f"{name} leads to {address}"
-    again = run(command, capture_output=True, text=True, cwd=tmp_path / "hive", check=False)
-    assert "is not empty" in again.stderr

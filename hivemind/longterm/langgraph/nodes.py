@@ -16,8 +16,6 @@ from hivemind.longterm.store import MemoryStore
 from hivemind.longterm.validation import provenance
 from hivemind.tokens import count_tokens
 
-__all__ = ["MemoryState", "retrieve_memories", "store_memories", "told"]
-
 _TOOLS = ("upsert_memory", "upsertMemory")
 
 

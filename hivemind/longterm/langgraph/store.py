@@ -37,9 +37,6 @@ from hivemind.longterm.entry import MemoryEntry
 from hivemind.longterm.filters import ORDERED
 from hivemind.longterm.store import MemoryStore
 
-__all__ = ["HivemindStore"]
-
-
 _OPERATORS: dict[str, Callable[[Any, Any], bool]] = {"$eq": operator.eq, "$ne": operator.ne, **ORDERED}
 
 

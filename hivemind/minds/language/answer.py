@@ -23,19 +23,6 @@ from hivemind.minds.mind import (
 )
 from hivemind.minds.scripted import thought_from
 
-__all__ = [
-    "Answer",
-    "BoundTooHigh",
-    "Call",
-    "Refused",
-    "answer_schema",
-    "completion_messages",
-    "in_our_words",
-    "in_words",
-    "thought_in",
-    "written_form",
-]
-
 _PROMPTED = """
 You have no way to call tools but this: answer with one JSON object and nothing else, of this form:
 {"text": "why, in a few words", "calls": [{"tool": "NAME", "arguments": {…}}]}

@@ -41,8 +41,6 @@ from hivemind.minds.language.connection import http_client, open_model
 from hivemind.minds.mind import Action, ChatMessage, MindError, ToolSchema, Usage
 from hivemind.minds.pictures import picture_bytes
 
-__all__ = ["Client"]
-
 _NOT_IN_NAMES = re.compile(r"[^A-Za-z0-9_-]")
 _LONGEST_NAME = 64
 _LOOK_S = 0.25

@@ -13,8 +13,6 @@ from hivemind.boundary import boundary
 from hivemind.errors import UserError
 from hivemind.masking import keep_secret
 
-__all__ = ["ADDRESSES", "KEYS", "ModelConfig", "model_config"]
-
 KEYS = {
     "anthropic": ("ANTHROPIC_API_KEY",),
     "openai": ("OPENAI_API_KEY",),

@@ -16,8 +16,6 @@ if TYPE_CHECKING:
     import httpx2
     from pydantic_ai.models import Model
 
-__all__ = ["LARGEST_ANSWER", "http_client", "open_model", "published_prices"]
-
 LARGEST_ANSWER = 8_000_000
 """Bytes of an answer; an answer of 100,000 tokens has a twentieth of it."""
 _CONNECT_S = 10.0

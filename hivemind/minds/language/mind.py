@@ -34,8 +34,6 @@ from hivemind.minds.patience import Patience
 if TYPE_CHECKING:
     from hivemind.minds.language.client import Client
 
-__all__ = ["CORRECTIONS", "LanguageMind", "warm"]
-
 T = TypeVar("T")
 
 

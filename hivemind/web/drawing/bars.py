@@ -8,8 +8,6 @@ from collections.abc import Sequence
 from hivemind.agent.preview import Preview
 from hivemind.web.drawing.svg import Shape, element, fitted, picture, text_width, told
 
-__all__ = ["budget_parts", "draw_budget", "sparkline"]
-
 _WIDTH, _BAR, _LINE = 960, 30, 20
 _KINDS = 8
 _STEP, _HEIGHT = 3, 18  # of a sparkline

@@ -13,8 +13,6 @@ from hivemind.reasoning import NodeKind, ReasoningGraph, ReasoningNode
 from hivemind.reasoning.node import FLUSHED
 from hivemind.web.drawing.svg import Shape, element, picture, told, wrapped
 
-__all__ = ["draw_graph"]
-
 _WIDTH, _LINE, _PAD, _GAP_X, _GAP_Y, _MARGIN = 250, 15, 9, 56, 12, 12
 _TEXT, _HEAD = 12, 10
 _LINES = 4
@@ -50,23 +48,19 @@ class _Box:
 def draw_graph(
     graph: ReasoningGraph,
     *,
-    every: bool = False,
     most: int = 10_000,
     opened: Collection[int] = (),
     link: Callable[[int], str] | None = None,
-    alone: bool = False,
 ) -> Shape:
-    """The picture. `every` draws what is folded and flushed, too; beyond `most` nodes only what hangs below one of `opened`
-    is drawn, and `link` is where another is opened."""
+    """The picture. Beyond `most` nodes only what hangs below one of `opened` is drawn, and `link` is where another is
+    opened."""
     same = _published(graph)
-    parents = _tree(graph, same, every)
+    parents = _tree(graph, same)
     boxes = _boxes(graph, same, parents, most, opened)
     height = _place(boxes)
     width = max((box.x for box in boxes.values()), default=0.0) + _WIDTH + _MARGIN + 34
     shapes = [*_edges(graph, same, boxes, parents), *(_shape(box, link) for box in boxes.values())]
-    return picture(
-        width, height, f"Reasoning graph of {len(graph.nodes)} nodes", *shapes, alone=alone, class_="drawing graph"
-    )
+    return picture(width, height, f"Reasoning graph of {len(graph.nodes)} nodes", *shapes, class_="drawing graph")
 
 
 def _published(graph: ReasoningGraph) -> dict[int, int]:
@@ -80,17 +74,15 @@ def _published(graph: ReasoningGraph) -> dict[int, int]:
     return found
 
 
-def _tree(graph: ReasoningGraph, same: dict[int, int], every: bool) -> dict[int, int | None]:
+def _tree(graph: ReasoningGraph, same: dict[int, int]) -> dict[int, int | None]:
     """Each node to be drawn with the one that it is drawn below, in the order in which they stand in the graph."""
-    there = {same.get(node.node_id, node.node_id) for node in graph.drawn_nodes(every=every)}
+    there = {same.get(node.node_id, node.node_id) for node in graph.drawn_nodes()}
     found: dict[int, int | None] = {}
-    for number in [*graph.in_order(), *sorted(graph.folded_into)]:
+    for number in graph.in_order():
         number = same.get(number, number)
         if number not in there or number in found:
             continue
         above = [same.get(one, one) for one in graph.parent_ids(number)]
-        if number in graph.folded_into:
-            above.append(graph.folded_into[number])
         found[number] = next((one for one in above if one in found and one != number), None)
     return found
 

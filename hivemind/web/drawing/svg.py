@@ -10,8 +10,6 @@ from pathlib import Path
 
 from hivemind.masking import harmless, mask
 
-__all__ = ["Shape", "element", "fitted", "picture", "text_width", "told", "wrapped"]
-
 _STYLE = Path(__file__).parent.parent / "static" / "drawing.css"
 _NARROW, _WIDE = frozenset("iljtfr.,:;'!|()[] "), frozenset("mwMW@%")
 

@@ -12,8 +12,6 @@ from hivemind.taskrun.transcript import Transcript
 from hivemind.web.drawing.svg import Shape, element, fitted, picture, told
 from hivemind.words import duration
 
-__all__ = ["Span", "draw_timeline", "spans_of"]
-
 _WIDTH, _NAMES, _LANE, _TOP, _RIGHT = 960, 130, 26, 24, 16
 _PAUSE_SHARE = 0.25  # a pause longer than this part of all work is folded
 _PAUSE_WIDTH = 34

@@ -16,8 +16,6 @@ from hivemind.web.drawing.bars import budget_parts, draw_budget
 from hivemind.web.pages.now import agent_rows
 from hivemind.web.site import Page, Site
 
-__all__ = ["agent"]
-
 _DAY_S = 86_400
 _SHOWN = 60
 _HISTORY = 25

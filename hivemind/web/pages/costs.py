@@ -10,8 +10,6 @@ from typing import Any
 from hivemind.web.index import Used
 from hivemind.web.site import Page, Query, Site
 
-__all__ = ["costs"]
-
 _DAY_S = 86_400
 _BY = {"agent": "by agent", "task": "by task", "model": "by model"}
 _DAYS = {"7": "7 days", "30": "30 days", "90": "90 days", "365": "a year"}

@@ -15,8 +15,6 @@ from hivemind.tasks import TaskState
 from hivemind.views import SignalFound, signals
 from hivemind.web.site import Page, Query, Site
 
-__all__ = ["journal"]
-
 _ROWS = 100
 _CHUNK = 2_000
 _HEARTBEAT = "agent.heartbeat"  # one a second while anybody works: shown only to who asks for that kind

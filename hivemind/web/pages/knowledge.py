@@ -10,8 +10,6 @@ from hivemind.errors import UserError
 from hivemind.longterm import MemoryEntry, MemorySearchResult, shown
 from hivemind.web.site import Page, Query, Site
 
-__all__ = ["document", "knowledge", "memory"]
-
 _HITS = 20
 _NODES = 200
 _ROWS = 50

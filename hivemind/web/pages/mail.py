@@ -18,8 +18,6 @@ from hivemind.mail.maildir import DATED, Entry, Maildir, split
 from hivemind.mail.reading import time_key
 from hivemind.web.site import Page, Query, Site
 
-__all__ = ["mailbox", "mailboxes", "thread"]
-
 _FOLDERS = {"inbox": "Inbox", "sent": "Sent", "archive": "Archive", "dead": "Set aside"}
 _ROWS = 50
 _LETTERS = 60  # of a thread, the newest

@@ -14,8 +14,6 @@ from hivemind.web.index import SLOT_S, Index, Row, Used
 from hivemind.web.site import Page, Query, Site
 from hivemind.web.snapshot import Snapshot
 
-__all__ = ["agent_rows", "now", "open_rows"]
-
 _ROWS = 50
 _SPENT = 500  # open tasks whose costs are looked up
 _SLOTS = 36  # of ten minutes each: six hours

@@ -20,8 +20,6 @@ from hivemind.web.drawing.graph import draw_graph
 from hivemind.web.drawing.timeline import draw_timeline, spans_of
 from hivemind.web.site import Page, Query, Site
 
-__all__ = ["file", "task", "turn"]
-
 _TURNS = 15
 _TEXT_CHARS = 2_500
 _DIFF_CHARS = 60_000

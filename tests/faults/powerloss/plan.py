@@ -70,7 +70,7 @@ _warm: Warm | None = None
 
 def _lose(name: str, states: int, seed: int, first: bool, lost: str | None = None) -> Outcome:
     global _warm
-    _warm, began = _warm or Warm(*(["--rehearse"] if states > 40 and not first else [])), time.monotonic()
+    _warm, began = _warm or Warm(), time.monotonic()
     if name in PLAYS:
         pick = None if lost is None else lambda words: words.startswith(lost)
         outcome = power_loss(*PLAYS[name], states=states, seed=seed, warm=_warm, first=first, pick=pick)
