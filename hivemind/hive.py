@@ -84,7 +84,7 @@ class Hive:
     ) -> Hive:
         """Make a hive in the folder `path` (made if need be) and open it; what is there already is left as it is. With `own` the
         texts of these files, by their names, stand in place of the usual ones; the agents among them are all that there are.
-        The workspace has the folder's name unless `workspace` says another.
+        `workspace` stands in place of what hive.yaml says there.
 
         Raises UserError if `path` is a hive.
         """

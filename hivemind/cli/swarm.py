@@ -17,6 +17,7 @@ from hivemind.cli.output import say, table_lines, warn
 from hivemind.cli.screen import Screen
 from hivemind.cli.text import is_terminal, natural, one_line
 from hivemind.errors import HivemindError, UserError
+from hivemind.names import slug
 
 if TYPE_CHECKING:
     from hivemind.config import TokenBudget
@@ -70,7 +71,8 @@ def init(
         return _init_for_git(Path(path or ".").resolve(), folder or at, workspace)
     if folder is not None:
         raise UserError(f"what is {folder!r}?", mend="a second folder is named with --for git alone")
-    hive = Hive.init(path or at or ".", workspace=workspace)
+    root = Path(path or at or ".").resolve()
+    hive = Hive.init(root, workspace=workspace or slug(root.name, "hive"))
     lines = (
         f"A hive in {hive.layout.root}, with the agents {', '.join(hive.agents)}; its workspace is {hive.config.workspace}.",
         'Next, in that folder: hivemind task add "What is a lease?" and hivemind up --until-idle',
@@ -85,6 +87,7 @@ def _init_for_git(repository: Path, at: str | None, workspace: str | None) -> An
 
     layout = Layout.at(at or repository.with_name(f"{repository.name}-hive"))
     programs = find_programs()
+    workspace = workspace or slug(layout.root.name, "hive")
     hive = Hive.init(layout.root, files_for_git(layout, repository, programs), workspace)
     minds = {name: agent.mind["agent"] for name, agent in hive.agents.items() if isinstance(agent.mind, dict)}
     lines = [

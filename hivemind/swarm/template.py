@@ -16,7 +16,7 @@ from filelock import FileLock
 from hivemind import fs
 from hivemind.errors import UserError
 from hivemind.layout import Layout
-from hivemind.names import check_name, slug
+from hivemind.names import check_name
 
 AGENTS = ("agents/analyst.yaml", "agents/researcher.yaml", "agents/reviewer.yaml")
 FILES = (
@@ -51,13 +51,12 @@ def template_folder() -> Path:
 
 def make_hive(layout: Layout, own: Mapping[str, str] | None = None, workspace: str | None = None) -> None:
     """Make a hive at `layout`; files that are there already stay as they are. hive.yaml is written last. With `own` the texts of
-    these files, by their names, stand in place of the template's; the agents among them are all that there are. `workspace` is
-    named after the folder if it is None.
+    these files, by their names, stand in place of the template's; the agents among them are all that there are. `workspace`
+    stands in place of what hive.yaml says there.
 
     Raises UserError if there is a hive.yaml or the workspace is no name, and OSError.
     """
-    workspace = slug(layout.root.name, "hive") if workspace is None else check_name(workspace, "workspace")
-    line = yaml.safe_dump({"workspace": workspace}).strip()
+    line = None if workspace is None else yaml.safe_dump({"workspace": check_name(workspace, "workspace")}).strip()
     source = template_folder()
     for folder in layout.folders():
         fs.make_folder(folder)
@@ -72,9 +71,9 @@ def make_hive(layout: Layout, own: Mapping[str, str] | None = None, workspace: s
         files |= {".gitignore": _IGNORED.encode(), "tasks/inbox/README.md": _INBOX.encode()}
         files["hive.yaml"] = (source / "hive.yaml").read_bytes()
         files |= {name: text.encode() for name, text in (own or {}).items()}
-        config = re.sub(
-            r"^workspace: \S+", line, files.pop("hive.yaml").decode("utf-8", "replace"), count=1, flags=re.MULTILINE
-        )
+        config = files.pop("hive.yaml").decode("utf-8", "replace")
+        if line is not None:
+            config = re.sub(r"^workspace: \S+", line, config, count=1, flags=re.MULTILINE)
         for name, content in files.items():
             _put(layout.root / name, content)
         _put(layout.config, config.encode())
