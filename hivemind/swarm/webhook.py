@@ -52,10 +52,9 @@ def _key(secret: str) -> bytes:
 
 
 if __name__ == "__main__":
-    request = json.load(sys.stdin)
-    signal.setitimer(
-        signal.ITIMER_REAL, request.pop("within_s")
-    )  # for all of it, and whoever has started it may be gone
+    with boundary("notice"):
+        request = json.load(sys.stdin)
+    signal.setitimer(signal.ITIMER_REAL, request.pop("within_s"))  # bounds the whole request; the starter may be gone
     try:
         post(**request)
     except (OSError, UserError) as error:
