@@ -12,7 +12,7 @@ from pathlib import Path
 
 from hivemind.agent.agent import Agent
 from hivemind.config import HiveConfig
-from hivemind.embedding import warm as warm_vectors
+from hivemind.embedding import preload as warm_vectors
 from hivemind.errors import HivemindError, system_error
 from hivemind.frozen import frozen
 from hivemind.layout import EXCHANGE, Layout
