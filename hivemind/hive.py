@@ -198,7 +198,7 @@ class Hive:
 
         said = self.config.embedder
         spec = said if isinstance(said, str) else said.model_dump()
-        return open_embedder(os.environ.get("HIVEMIND_EMBEDDER") or spec, shared=True)
+        return open_embedder(os.environ.get("HIVEMIND_EMBEDDER") or spec, use_service=True)
 
     @cached_property
     def documents(self) -> Docmem:

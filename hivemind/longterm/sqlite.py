@@ -9,7 +9,7 @@ import sqlite3
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
-from hivemind.embedding import VECTORS, Vectors
+from hivemind.embedding import VECTORS, VectorTable
 from hivemind.fs.database import Database, Schema, faults
 from hivemind.longterm.errors import LongtermError, StoreDamaged
 from hivemind.longterm.filters import Condition, metadata_fits
@@ -117,7 +117,7 @@ class MemoryFile(Database):
 
     def __init__(self, path: str | os.PathLike[str], *, durable: bool = True) -> None:
         super().__init__(path, SCHEMA, durable=durable)
-        self.words, self.vectors = _Words(), Vectors()
+        self.words, self.vectors = _Words(), VectorTable()
 
     def fits(self, wanted: str) -> Condition:
         """The condition that an entry's metadata has what a filter asks for."""

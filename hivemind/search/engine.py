@@ -6,7 +6,7 @@ from collections import defaultdict
 from collections.abc import Callable, Collection, Hashable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, Protocol
 
-from hivemind.embedding import Vectors
+from hivemind.embedding import VectorTable
 from hivemind.frozen import frozen
 from hivemind.fs.database import Sql
 from hivemind.search.answers import Confidence, confidence_of
@@ -96,7 +96,7 @@ class Engine:
         candidates: int = _CANDIDATES,
         closely: int = _CLOSELY,
     ) -> None:
-        self.vectors: Nearness = vectors or Vectors()
+        self.vectors: Nearness = vectors or VectorTable()
         self.weights = weights or Weights()
         self.stems = Stems()
         self._candidates, self._closely = candidates, closely

@@ -9,7 +9,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from functools import lru_cache, partial
 from typing import Any
 
-from hivemind.embedding import INSTALL, Embedder, EmbedderUnavailable, Meaning, embed_each, put_vectors
+from hivemind.embedding import INSTALL, Embedder, EmbedderUnavailable, TextVectors, embed_each, put_vectors
 from hivemind.frozen import frozen
 from hivemind.fs import reached
 from hivemind.fs.database import Sql, Transactions
@@ -85,11 +85,11 @@ class Meanings:
         except EmbedderUnavailable as error:
             return Query(text, names, lack=error.what)
 
-    def meaning(self, text: str) -> Meaning:
+    def meaning(self, text: str) -> TextVectors:
         """What a text means that is asked. Raises EmbedderUnavailable."""
         return self._asked(text)
 
-    def _ask(self, text: str) -> Meaning:
+    def _ask(self, text: str) -> TextVectors:
         return meaning_asked(self.there(), text, fine=self.fine)
 
     def there(self) -> Embedder:
@@ -143,7 +143,7 @@ class Meanings:
         backlog: Backlog,
         model: str,
         asked: Mapping[int, str],
-        known: Mapping[int, Meaning],
+        known: Mapping[int, TextVectors],
     ) -> None:
         """Write the meanings of what says still what it said."""
         with database.write() as sql:

@@ -16,7 +16,7 @@ from itertools import chain, islice
 from typing import Any, NamedTuple
 
 from hivemind.boundary import boundary
-from hivemind.embedding import Embedder, FineEmbedder, Meaning, embed_finely, embed_packed, unpack
+from hivemind.embedding import Embedder, FineEmbedder, TextVectors, embed_finely, embed_packed, unpack
 from hivemind.embedding.embedder import numpy_or_none
 from hivemind.fs.database import Sql, select_among
 
@@ -56,7 +56,7 @@ def every_span(content: str) -> list[tuple[int, int]]:
     return found
 
 
-def meanings(embedder: Embedder, texts: Sequence[str], *, fine: bool = True) -> list[Meaning]:
+def meanings(embedder: Embedder, texts: Sequence[str], *, fine: bool = True) -> list[TextVectors]:
     """What texts mean, with their parts as they are kept; of sentences, where they are not to be fine. Raises
     EmbedderUnavailable."""
     if fine and isinstance(embedder, FineEmbedder):
@@ -65,17 +65,17 @@ def meanings(embedder: Embedder, texts: Sequence[str], *, fine: bool = True) -> 
     vectors = iter(embed_packed(embedder, [*texts, *chain.from_iterable(sentences)]))
     whole = list(islice(vectors, len(texts)))
     return [
-        Meaning(vector, b"".join(map(_as_bytes, islice(vectors, len(own)))))
+        TextVectors(vector, b"".join(map(_as_bytes, islice(vectors, len(own)))))
         for vector, own in zip(whole, sentences, strict=True)
     ]
 
 
-def meaning_asked(embedder: Embedder, text: str, *, fine: bool = True) -> Meaning:
+def meaning_asked(embedder: Embedder, text: str, *, fine: bool = True) -> TextVectors:
     """What a question means, with its words where the embedder knows them; it is compared with what was kept as finely.
     Raises EmbedderUnavailable."""
     if fine and isinstance(embedder, FineEmbedder):
-        return embed_finely(embedder, [text], asked=True)[0]
-    return Meaning(embed_packed(embedder, [text])[0])
+        return embed_finely(embedder, [text], is_query=True)[0]
+    return TextVectors(embed_packed(embedder, [text])[0])
 
 
 def _as_bytes(vector: bytes) -> bytes:
@@ -105,7 +105,7 @@ class Near(NamedTuple):
     words: float | None
 
 
-def nearest_parts(sql: Sql, model: str, asked: Meaning, seqs: Collection[int]) -> dict[int, Near]:
+def nearest_parts(sql: Sql, model: str, asked: TextVectors, seqs: Collection[int]) -> dict[int, Near]:
     """How near those of these items are that have parts of the model."""
     dimension = len(asked.vector) // 4
     width = dimension // 8 if asked.parts else dimension

@@ -10,7 +10,7 @@ from datetime import date, datetime
 from functools import lru_cache
 
 from hivemind.boundary import Unreadable, boundary
-from hivemind.embedding import Meaning
+from hivemind.embedding import TextVectors
 from hivemind.frozen import frozen
 from hivemind.search.words import MOST_TERMS, Stems, matching, rarity, words_of
 from hivemind.words import GENERIC_WORDS, STOP_WORDS
@@ -162,7 +162,7 @@ class Query:
 
     text: str
     names: frozenset[str] = frozenset()
-    meaning: Meaning | None = None
+    meaning: TextVectors | None = None
     model: str = ""
     lack: str | None = None
     terms: tuple[Term, ...] = ()

@@ -12,7 +12,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from hivemind.embedding import HashingEmbedder, MiniLM, pack
-from hivemind.embedding.embedder import Meaning
+from hivemind.embedding.embedder import TextVectors
 from hivemind.embedding.local import is_installed
 from hivemind.longterm import MemoryEntry, MemoryStore, open_store
 from hivemind.search import PARTS, keep_parts, meaning_asked, meanings
@@ -87,7 +87,7 @@ class Letters(HashingEmbedder):
         super().__init__(32)
         self.name = "letters"
 
-    def embed_finely(self, texts: list[str], *, asked: bool = False) -> Sequence[Meaning]:
+    def embed_finely(self, texts: list[str], *, asked: bool = False) -> Sequence[TextVectors]:
         found = []
         for text in texts:
             rows = [[1.0 if ord(word[0]) % 32 == at else -1.0 for at in range(32)] for word in text.lower().split()]
@@ -95,7 +95,7 @@ class Letters(HashingEmbedder):
             signs = b"".join(
                 int("".join("1" if value > 0 else "0" for value in row), 2).to_bytes(4, "big") for row in rows
             )
-            found.append(Meaning(pack(whole, 32), b"".join(pack(row, 32) for row in rows) if asked else signs))
+            found.append(TextVectors(pack(whole, 32), b"".join(pack(row, 32) for row in rows) if asked else signs))
         return found
 
 
@@ -119,7 +119,7 @@ def test_minilm_says_what_words_mean_where_they_stand() -> None:
     assert [one.vector for one in kept] == [bytes(memoryview(row)) for row in model.embed(texts)]  # type: ignore[arg-type]
     tokens = [60 * 8, 5, 2]  # of each text; a piece has 254 of them
     assert [len(one.parts) for one in kept] == [48 * (85 + -(-(tokens[0] - 254) // 3)), 48 * 2, 48]
-    (asked,) = model.embed_finely(texts[1:2], asked=True)
+    (asked,) = model.embed_finely(texts[1:2], is_query=True)
     assert len(asked.parts) == 4 * 384 * 5
 
 
