@@ -129,7 +129,7 @@ def _embed_checked(
         return []
     numpy = numpy_or_none()
     if numpy is None:
-        raise EmbedderUnavailable("vectors are compared by numpy, which is not installed", mend=INSTALL)
+        raise EmbedderUnavailable("vectors are compared by numpy, which is not installed", remedy=INSTALL)
     try:
         output = embed(list(texts))
         vector_count = len(output)

@@ -65,14 +65,14 @@ class EndpointEmbedder:
                 vectors = [rows[number] for number in range(len(texts))]
         except Unreadable as error:
             raise EmbedderUnavailable(
-                f"the answer holds no valid embeddings ({error.__cause__!r})", where=self._url
+                f"the answer holds no valid embeddings ({error.__cause__!r})", location=self._url
             ) from None
         for row in vectors:
             if len(row) != self.dimension:
                 raise EmbedderUnavailable(
                     f"returned {len(row)} dimensions instead of {self.dimension}",
-                    where=self._url,
-                    mend=f"set dimension: {len(row)} in hive.yaml",
+                    location=self._url,
+                    remedy=f"set dimension: {len(row)} in hive.yaml",
                 )
         return vectors
 
@@ -96,7 +96,7 @@ class EndpointEmbedder:
                 break
             if attempt < _TRIES - 1:
                 self._pause(_PAUSE_S * 2**attempt)
-        raise EmbedderUnavailable(reason, where=self._url)
+        raise EmbedderUnavailable(reason, location=self._url)
 
     def _headers(self) -> dict[str, str]:
         headers = {"Content-Type": "application/json"}
@@ -104,6 +104,6 @@ class EndpointEmbedder:
             keep_secret(self._key_env)
             key = os.environ.get(self._key_env)
             if not key:
-                raise EmbedderUnavailable(f"no key in the environment: {self._key_env}", where=self._url)
+                raise EmbedderUnavailable(f"no key in the environment: {self._key_env}", location=self._url)
             headers["Authorization"] = f"Bearer {key}"
         return headers

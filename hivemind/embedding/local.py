@@ -81,7 +81,7 @@ class MiniLM:
 
     def __init__(self, threads: int | None = None) -> None:
         if not is_installed():
-            raise EmbedderUnavailable(f"{self.name} is not installed", mend=INSTALL)
+            raise EmbedderUnavailable(f"{self.name} is not installed", remedy=INSTALL)
         self._threads = threads or min(_THREADS, os.cpu_count() or 1)
 
     def load(self) -> None:
@@ -106,14 +106,14 @@ class MiniLM:
             options.add_session_config_entry("session.intra_op.allow_spinning", "0")
             return onnx.InferenceSession(str(path), options, providers=["CPUExecutionProvider"])
         except Exception as error:  # a native library may raise anything; search by words works without it
-            raise EmbedderUnavailable(f"{self.name} cannot be loaded ({error})", mend=INSTALL) from error
+            raise EmbedderUnavailable(f"{self.name} cannot be loaded ({error})", remedy=INSTALL) from error
 
     @cached_property
     def _tokenizer(self) -> Any:
         try:
             tokenizers = importlib.import_module("tokenizers")
         except ImportError as error:
-            raise EmbedderUnavailable(f"{self.name} cannot be loaded ({error})", mend=INSTALL) from error
+            raise EmbedderUnavailable(f"{self.name} cannot be loaded ({error})", remedy=INSTALL) from error
         compressed = (resources.files("hivemind") / "vocabulary" / "bert-base-uncased.txt.gz").read_bytes()
         words = gzip.decompress(compressed).decode().splitlines()
         vocabulary = {word: number for number, word in enumerate(words)}

@@ -26,7 +26,7 @@ def open_embedder(spec: str | Mapping[str, Any] = "auto", *, use_service: bool =
         return HashingEmbedder()
     if spec not in ("auto", "minilm"):
         raise UserError(
-            f"unknown embedder {spec!r}", mend="known: auto, none, minilm, hashing, or {url, model, dimension, key_env}"
+            f"unknown embedder {spec!r}", remedy="known: auto, none, minilm, hashing, or {url, model, dimension, key_env}"
         )
     if not use_service or not is_installed():
         return MiniLM()
@@ -36,7 +36,7 @@ def open_embedder(spec: str | Mapping[str, Any] = "auto", *, use_service: bool =
 def _endpoint(spec: Mapping[str, Any]) -> Embedder:
     from hivemind.config import EmbedderConfig  # late: few hives use an endpoint
     from hivemind.embedding.endpoint import EndpointEmbedder
-    from hivemind.frontmatter import Parsed, validate
+    from hivemind.frontmatter import ParsedText, validate
 
-    settings = validate(EmbedderConfig, Parsed(dict(spec), {}, "embedder"))
+    settings = validate(EmbedderConfig, ParsedText(dict(spec), {}, "embedder"))
     return EndpointEmbedder(settings.url, settings.model, settings.dimension, key_env=settings.key_env)

@@ -36,7 +36,7 @@ from hivemind.embedding.embedder import (
 )
 from hivemind.embedding.local import open_kind
 from hivemind.fs import Lock, make_socket_folder, socket_places
-from hivemind.fs.locks import is_here
+from hivemind.fs.locks import is_on_this_machine
 from hivemind.masking import secret_names
 
 if TYPE_CHECKING:
@@ -177,7 +177,7 @@ class SharedEmbedder:
             _kill(self._folder, self._kind)
             raise self._note_failure(f"did not answer for {self._silent_s:g} s") from None
         except EmbedderUnavailable as error:
-            raise self._note_failure(error.what) from None
+            raise self._note_failure(error.message) from None
         except (OSError, EOFError, Unreadable) as error:
             raise self._note_failure(f"failed ({error})") from None
         self._pause_s, self._not_before = 0.0, -float("inf")
@@ -247,7 +247,7 @@ def _kill(folder: str, kind: str) -> None:
     """Kill the process that holds the lock."""
     holder = lock_of(folder, kind).holder() or {}
     pid = holder.get("pid")
-    if isinstance(pid, int) and is_here(holder):
+    if isinstance(pid, int) and is_on_this_machine(holder):
         with contextlib.suppress(ProcessLookupError):
             os.kill(pid, signal.SIGKILL)
 

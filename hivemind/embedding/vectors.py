@@ -17,7 +17,7 @@ from typing import Any
 
 from hivemind.boundary import boundary
 from hivemind.embedding.embedder import numpy_or_none
-from hivemind.fs.database import select_among
+from hivemind.fs.database import select_by_keys
 
 Near = tuple[int, float]
 _ROUNDED = 6  # digits of a cosine: further ones depend on how many rows are multiplied together
@@ -89,7 +89,7 @@ class VectorTable:
     def cosines(self, sql: sqlite3.Connection, model: str, query: bytes, keys: Collection[int]) -> dict[int, float]:
         """Return the cosine of each of these keys that has a vector of the model."""
         statement = "SELECT key, vector FROM vectors WHERE model = ? AND length(vector) = ? AND key IN KEYS"
-        rows = list(select_among(sql, statement, keys, [model, len(query)]))
+        rows = list(select_by_keys(sql, statement, keys, [model, len(query)]))
         numpy = numpy_or_none()
         if numpy is None or not rows:
             return {}

@@ -55,7 +55,7 @@ def _read(member: Member, uri: str) -> tuple[str, str]:
         return (member.hive.layout.root / path).read_text("utf-8", "replace"), _TEXT
     read = _READERS.get(kind)
     if read is None or not uri.startswith("hive://"):
-        raise UserError(f"there is no resource {uri!r}", mend="resources/list names them")
+        raise UserError(f"there is no resource {uri!r}", remedy="resources/list names them")
     return json.dumps(read(member, rest), ensure_ascii=False, default=str), _JSON
 
 

@@ -80,9 +80,9 @@ class Repository:
         try:
             top, common = map(Path, run_git(["-C", root, "rev-parse", *where], {}, hold).splitlines())
         except GitProblem as error:
-            raise UserError(f"of this no worktrees can be made: {error.what}", where=root, mend=_MEND) from None
+            raise UserError(f"of this no worktrees can be made: {error.message}", location=root, remedy=_MEND) from None
         if os.path.realpath(top) != os.fspath(root):
-            raise UserError(f"is a folder of the repository {top}", where=root, mend="list that one in hive.yaml")
+            raise UserError(f"is a folder of the repository {top}", location=root, remedy="list that one in hive.yaml")
         return cls(root, common, hold)
 
     def git(self, *words: str | Path, of: Worktree | None = None, who: Mapping[str, str] = MappingProxyType({})) -> str:
@@ -104,7 +104,7 @@ class Repository:
         found = self.commit_of("HEAD")
         if found is None:
             what = "has no commit yet that a worktree could begin from"
-            raise UserError(what, where=self.root, mend="git commit")
+            raise UserError(what, location=self.root, remedy="git commit")
         return found
 
     def move(self, branch: str, new: str, old: str | None, why: str) -> None:
@@ -123,7 +123,7 @@ class Repository:
         ours, theirs = (self.commit_of(f"refs/heads/{one}") for one in (into, source))
         if ours is None or theirs is None:
             what = f"there is no branch {into if ours is None else source}: it was deleted, or nothing was done on it"
-            raise UserError(what, where=self.root)
+            raise UserError(what, location=self.root)
         if not self.git("rev-list", "--max-count=1", theirs, f"^{ours}"):
             return ours, ours, []
         words = ("merge-tree", "--write-tree", "--name-only", "--no-messages", ours, theirs)
@@ -131,7 +131,7 @@ class Repository:
         if conflicts and not mark:
             what = f"{into} and {source} have changed the same lines in {', '.join(conflicts)}"
             raise UserError(
-                what, where=self.root, mend="merge_worktree with mark: true, or git merge, lets you edit them"
+                what, location=self.root, remedy="merge_worktree with mark: true, or git merge, lets you edit them"
             )
         made = self.git("commit-tree", tree, "-p", ours, "-p", theirs, "-m", f"Merge {source} into {into}", who=who)
         return ours, made, conflicts
@@ -149,9 +149,9 @@ def run_git(words: list[str | Path], told: Mapping[str, str], hold: int | None) 
                 pass_fds=() if hold is None else (hold,), errors="surrogateescape",
             )  # fmt: skip
         except FileNotFoundError:
-            raise UserError("git is not installed", mend=_MEND) from None
+            raise UserError("git is not installed", remedy=_MEND) from None
         except subprocess.TimeoutExpired:
-            raise GitProblem(f"git {words[2]} did not end in {_LIMIT_S} s", where=words[1]) from None
+            raise GitProblem(f"git {words[2]} did not end in {_LIMIT_S} s", location=words[1]) from None
         locked = _LOCKED.search(done.stderr)
         if done.returncode == 0 or locked is None:
             break
@@ -163,7 +163,7 @@ def run_git(words: list[str | Path], told: Mapping[str, str], hold: int | None) 
     if _FULL.search(done.stderr):
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), os.fspath(words[1]))
     said = "; ".join(_SAID.findall(done.stderr)[:3]) or f"status {done.returncode}"
-    raise GitProblem(f"git {words[2]}: {said}", where=words[1])
+    raise GitProblem(f"git {words[2]}: {said}", location=words[1])
 
 
 def in_the_name_of(name: str, address: str) -> dict[str, str]:

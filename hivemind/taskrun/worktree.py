@@ -127,7 +127,7 @@ class Worktrees:
                     _commit(replace(one.repository, hold=hold), one, why, self._who)
             elif ends:
                 mend = "end it: git commit, git rebase --continue, or --abort"
-                raise UserError(f"a merge or a rebase is under way ({found})", where=one.path, mend=mend)
+                raise UserError(f"a merge or a rebase is under way ({found})", location=one.path, remedy=mend)
 
     def merge(self, task: str, *, mark: bool) -> list[str]:
         """Merge what a subtask that is over has done into this task's own worktrees; returns what became of it, a line each.
@@ -135,7 +135,7 @@ class Worktrees:
         theirs = {one.root: one.branch for one in _recorded(self._hive.layout, self._hive.tasks.kept(task))}
         pairs = [(one, branch) for one in self.ready() if one.branch and (branch := theirs.get(one.root))]
         if not pairs:
-            raise UserError("has no branch of a repository of yours", where=task)
+            raise UserError("has no branch of a repository of yours", location=task)
         self.commit(f"Before the merge of {task}", ends=True)
         return [line for one, branch in pairs for line in self._merge(one, str(one.branch), branch, mark=mark)]
 
@@ -197,22 +197,22 @@ def merge_task(hive: Parts, task_id: str) -> list[str]:
     """Merge the branches of a task that is over into those that it began from, as a person asks for it; returns what became of
     it, a line each. A checkout is brought forward only if it is clean. Raises UserError."""
     if hive.tasks.get(task_id).state in (TaskState.INBOX, TaskState.ACTIVE):
-        raise UserError("is not over yet", where=task_id, mend="its branch can be merged when it is")
+        raise UserError("is not over yet", location=task_id, remedy="its branch can be merged when it is")
     found = [one for one in _recorded(hive.layout, hive.tasks.kept(task_id)) if one.branch is not None]
     if not found:
-        raise UserError("has no branch", where=task_id, mend="roots with worktree: true in hive.yaml give tasks one")
+        raise UserError("has no branch", location=task_id, remedy="roots with worktree: true in hive.yaml give tasks one")
     return [_merged_by_hand(hive.layout, one, str(one.branch)) for one in found]
 
 
 def _merged_by_hand(layout: Layout, one: Worktree, branch: str) -> str:
     repository, by_hand = Repository.at(one.root), f"git -C {one.root} merge {branch}"
     if one.into is None:
-        raise UserError("began on no branch that it could be merged into", where=branch, mend=by_hand)
+        raise UserError("began on no branch that it could be merged into", location=branch, remedy=by_hand)
     into = Path(repository.git("for-each-ref", "--format=%(worktreepath)", f"refs/heads/{one.into}") or "/")
     if layout.worktrees in into.parents:
-        raise UserError(f"{one.into} is being worked on in {into}", where=branch, mend="its agent merges it")
+        raise UserError(f"{one.into} is being worked on in {into}", location=branch, remedy="its agent merges it")
     if into != Path("/") and run_git(["-C", into, "status", "--porcelain", "--untracked-files=no"], {}, None):
-        raise UserError("has changes that are not committed", where=into, mend=f"commit or stash them, or: {by_hand}")
+        raise UserError("has changes that are not committed", location=into, remedy=f"commit or stash them, or: {by_hand}")
     before, after, _ = repository.merged(branch, one.into, {})
     if after != before and into != Path("/"):
         run_git(["-C", into, "merge", "--quiet", "--ff-only", after], {}, None)
@@ -237,7 +237,7 @@ def put_away(layout: Layout, roots: Collection[Path], task: str) -> None:
             found = next((one for one in repositories if one.folder_of(path) is not None), None)
             if found is None:
                 raise UserError(
-                    "is no worktree of a root in hive.yaml", where=path, mend="take what you want, and delete it"
+                    "is no worktree of a root in hive.yaml", location=path, remedy="take what you want, and delete it"
                 )
             _put_away(found, path)
         top.rmdir()

@@ -12,7 +12,7 @@ from hivemind import Hive, fs
 from hivemind.coordination import Reservations
 from hivemind.fs.paths import folder_inside
 from hivemind.tools import TOOLS, file_search
-from hivemind.tools.path_access import Place
+from hivemind.tools.path_access import ToolPath
 from tests.agent.conftest import Crew, doing, hands
 from tests.messages import calls_of
 
@@ -187,7 +187,7 @@ def test_a_link_that_is_put_there_meanwhile_is_not_followed(crew: Crew) -> None:
     secret.write_text("the key\n")
     (crew.root / "knowledge/a").mkdir()
     (crew.root / "knowledge/a/mail.key").write_text("harmless\n")
-    place = Place(crew.root, ("knowledge", "a", "mail.key"))
+    place = ToolPath(crew.root, ("knowledge", "a", "mail.key"))
     (crew.root / "knowledge/a").rename(crew.root / "knowledge/b")
     (crew.root / "knowledge/a").symlink_to("../.hive")
     with pytest.raises(OSError, match=r"Not a directory|symbolic links"):

@@ -113,7 +113,7 @@ def test_an_answer_that_is_no_embedding_is_told_as_such(endpoint: Endpoint, answ
 def test_another_dimension_says_what_to_write(endpoint: Endpoint) -> None:
     with pytest.raises(EmbedderUnavailable) as caught:
         asking(endpoint, dimension=3).embed(["a"])
-    assert "dimension: 2" in str(caught.value.mend)
+    assert "dimension: 2" in str(caught.value.remedy)
 
 
 def test_an_endpoint_that_is_not_there_is_unavailable(endpoint: Endpoint) -> None:

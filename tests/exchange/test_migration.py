@@ -16,7 +16,7 @@ from tests.exchange.conftest import RIGHTS
 from tests.exchange.test_bad_rows import REFUSED, event, hive, letter, task
 from tests.postgres import Server
 
-VERSION_1 = PostgresSchema(SCHEMA.name, SCHEMA.what, SCHEMA.room, SCHEMA.error, SCHEMA.migrations[:1])
+VERSION_1 = PostgresSchema(SCHEMA.name, SCHEMA.contents, SCHEMA.room, SCHEMA.error, SCHEMA.migrations[:1])
 
 
 @pytest.fixture
