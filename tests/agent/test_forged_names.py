@@ -28,7 +28,7 @@ from hivemind.errors import UserError
 from hivemind.minds import Action, Result, Thought, Turn
 from hivemind.tasks import Task, TaskState
 from hivemind.tools import MEMBER_TOOLS, TOOLS
-from hivemind.tools.sandbox import check_sandbox
+from hivemind.sandbox import check_sandbox
 from tests.agent.conftest import Crew, doing, using_tools
 from tests.messages import turns_of
 
