@@ -178,7 +178,7 @@ class Worktree:
 
     @contextlib.contextmanager
     def _inside(
-        self, script: str, *words: str, who: Mapping[str, str] = MappingProxyType({}), limit_s: float = _COMMIT_S
+        self, script: str, *words: str, who: Mapping[str, str] = MappingProxyType({}), limit_s: float | None = None
     ) -> Iterator[IO[bytes]]:
         """Run a shell script of git's commands in the worktree, with what it prints as the value: in a sandbox that shows the
         worktree and, read-only, the person's objects; where there is none, as the person. Raises GitProblem, OSError."""
@@ -191,11 +191,12 @@ class Worktree:
             argv = sandboxed(argv, self.path, None, dict.fromkeys(self.repository.object_folders, False))
         with TemporaryFile() as errors:
             with Guarded(argv, folder=self.path, environment=environment, stderr=errors) as process:
-                timer = threading.Timer(limit_s, process.terminate)
+                timer = threading.Timer(limit_s or _COMMIT_S, process.terminate)
                 timer.start()
                 try:
                     yield process.output
                     status = process.wait()
+                    late = not timer.is_alive()
                 finally:
                     timer.cancel()
             errors.seek(0)
@@ -208,7 +209,8 @@ class Worktree:
                 f"a merge or a rebase is under way ({reason.strip()[-40:]})", where=self.path, mend=mend
             )
         if status:
-            raise problem_of("in the worktree", reason or f"fatal: it did not end in {limit_s:g} s", status, self.path)
+            reason = f"fatal: it did not end in {limit_s or _COMMIT_S:g} s" if late else reason
+            raise problem_of("in the worktree", reason, status, self.path)
 
 
 def _line(file: int) -> bytes:

@@ -39,6 +39,7 @@ _MEND = "make it one (git init), or list it without worktree: true"
 _HASH = re.compile(r"[0-9a-f]{40}(?:[0-9a-f]{24})?")
 _MAX_PACK_BYTES, _MAX_OBJECTS, _MAX_BYTES, _MAX_LISTING = 1 << 29, 1 << 20, 1 << 32, 1 << 26
 """Of what is taken over at once: bytes of the pack, objects in it, bytes of them all unpacked, bytes of the list of changes."""
+_MAX_CPU_S = 20  # for that list
 _GITLINK = "160000"
 
 
@@ -188,7 +189,14 @@ class Repository:
         """List what each of the commits changes, of a merge what none of its parents has: modes and path in turns. A small pack
         can hold trees within trees that no list of their files would end for: its time and length are bounded."""
         words = ("--stdin", "-r", "-c", "--root", "-z", "--no-commit-id", "--no-renames", "--ignore-submodules=none")
-        argv = ["sh", "-c", f'ulimit -t 60; ulimit -f {_MAX_LISTING >> 9}; exec git "$@"', "git", "diff-tree", *words]
+        argv = [
+            "sh",
+            "-c",
+            f'ulimit -t {_MAX_CPU_S}; ulimit -f {_MAX_LISTING >> 9}; exec git "$@"',
+            "git",
+            "diff-tree",
+            *words,
+        ]
         with TemporaryFile() as stdin, TemporaryFile() as stdout:
             stdin.write(f"{commits}\n".encode())
             stdin.seek(0)

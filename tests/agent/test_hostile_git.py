@@ -5,15 +5,23 @@ from __future__ import annotations
 import hashlib
 import os
 import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
-from hivemind import Hive
+from hivemind import Hive, fs
+from hivemind.doctor import examine, treat
+from hivemind.doctor.patient import Patient
+from hivemind.errors import UserError
+from hivemind.layout import Layout
 from hivemind.minds import Thought
-from hivemind.sandbox import check_sandbox
-from tests.agent.conftest import Crew, until_idle
+from hivemind.sandbox import check_sandbox, sandboxed
+from hivemind.taskrun.agent_git import Worktree
+from hivemind.taskrun.git import Repository, in_the_name_of
+from hivemind.taskrun.worktree import left_reason, put_away
+from tests.agent.conftest import Crew, Mind, until_idle
 from tests.agent.test_worktree import FINISH, Repo, at_work, does, said, write
 
 check_sandbox()
@@ -91,6 +99,7 @@ def crew(crew: Crew, repo: Repo) -> Crew:
     return crew
 
 
+DEEP = f'{sys.executable} -c \'import os\nfor one in range(3000):\n    os.mkdir("d"); os.chdir("d")\''
 ATTACKS = {
     "an embedded repository with a filter of its own": """
         git init -q sub && cd sub && echo x > f && echo 'f filter=x' > .gitattributes && git add -A && git commit -qm x
@@ -104,7 +113,7 @@ ATTACKS = {
         ln -s $home $c/objects/$a$b; done; done""",
     "no objects any more": "rm -rf $c/objects/??",
     "another task's branch": "git rev-parse HEAD^{tree} > $c/refs/heads/hive/other",
-    "3,000 folders": "for i in $(seq 60); do mkdir -p $(printf 'd/%.0s' $(seq 50)); cd $(printf 'd/%.0s' $(seq 50)); done",
+    "3,000 folders": DEEP,
 }
 
 
@@ -125,3 +134,324 @@ def test_nothing_of_the_persons_changes_and_the_next_task_is_done(crew, repo, pe
     crew.drop("Next.\n", "u.md")
     does(ada, write("boat", "a blue boat\n"), *FINISH)
     assert repo.show("hive/u", "boat") == "a blue boat"
+
+
+# the fourth way: what else git reads that an agent can write. Each is tried on one worktree, in the sandbox that its commands have.
+
+WHO = in_the_name_of("ada", "ada@hive")
+CANARY = "touch $home/ran; echo ran >> $home/diary; cat"
+
+
+class Hostile:
+    """An agent in the sandbox of a worktree. `attack` runs its shell script there; `commit` is the end of its turn."""
+
+    def __init__(self, repo: Repo, person: Person, layout: Layout) -> None:
+        self.repo, self.person, self.layout = repo, person, layout
+        base = repo.git("rev-parse", "HEAD")
+        self.repository = Repository.at(repo.path)
+        path = layout.worktrees / "t/app"
+        path.parent.mkdir(parents=True)
+        self.worktree = Worktree(repo.path, path, "hive/t", base, "main", self.repository.common, "ada")
+        self.repository.begin("hive/t", base, "t")
+        self.worktree.make_git(self.repository, base, WHO)
+        note = {"root": str(repo.path), "git": str(self.repository.common), "branch": "hive/t", "base": base}
+        fs.save_record(f"{path}.json", "worktree", 1, note)
+
+    def attack(self, script: str) -> None:
+        told = PREAMBLE.format(
+            ran=self.person.ran, victim=self.person.home / "diary", person=self.repo.path, home=self.person.home
+        )
+        binds = dict.fromkeys(self.repository.object_folders, False)
+        argv = sandboxed(["sh", "-euc", told + script], self.worktree.path, None, binds)
+        names = {f"GIT_{who}_{what}": "eve" for who in ("AUTHOR", "COMMITTER") for what in ("NAME", "EMAIL")}
+        done = subprocess.run(
+            argv, cwd=self.worktree.path, env={"PATH": os.environ["PATH"], **names}, capture_output=True, text=True
+        )
+        assert done.returncode == 0, done.stderr
+
+    def commit(self) -> None:
+        self.worktree.commit(self.repository, "left over", WHO)
+
+    @property
+    def tip(self) -> str:
+        return self.repo.git("rev-parse", "hive/t")
+
+
+@pytest.fixture
+def hostile(repo: Repo, person: Person, tmp_path: Path) -> Hostile:
+    return Hostile(repo, person, Layout(tmp_path / "hive"))
+
+
+OBJECTS = """
+cat > /tmp/o.py <<'END'
+import hashlib, os, sys, zlib
+def put(kind, raw):
+    raw = f"{kind} {len(raw)}".encode() + bytes(1) + raw
+    name = hashlib.sha1(raw).hexdigest()
+    path = f".git/objects/{name[:2]}/{name[2:]}"
+    os.makedirs(os.path.dirname(path), exist_ok=True)
+    open(path, "wb").write(zlib.compress(raw))
+    return name
+def tree(*entries):
+    return put("tree", b"".join(f"{mode} {name}".encode() + bytes(1) + bytes.fromhex(of) for mode, name, of in entries))
+def commit(of, *parents):
+    lines = [f"tree {of}", *(f"parent {one}" for one in parents), "author eve <eve> 1 +0000", "committer eve <eve> 1 +0000"]
+    made = put("commit", "\\n".join([*lines, "", "evil"]).encode())
+    os.system(f"git update-ref HEAD {made}")
+    return made
+head, own = (os.popen(f"git rev-parse {one}").read().strip() for one in ("HEAD", "HEAD:"))
+blob = put("blob", b"x")
+exec(sys.argv[1])
+END
+"""
+
+
+def objects(code: str) -> str:
+    """A script that makes objects as no git would: `land` a tree in a commit that the next one undoes."""
+    land = "land = lambda of: commit(own, commit(of, head))"
+    return f"{OBJECTS}\n{sys.executable} /tmp/o.py '{land}\n{code}'"
+
+
+HELD = {
+    "filters in its config": f"git config filter.x.clean '{CANARY}'; git config filter.x.smudge '{CANARY}'; echo '* filter=x' > .gitattributes",
+    "filters in info/attributes": f"git config filter.x.process '{CANARY}'; echo '* filter=x' > $g/info/attributes",
+    "a file system monitor": f"git config core.fsmonitor '{CANARY}'",
+    "hooks": f"mkdir -p $g/hooks; for one in pre-commit post-commit reference-transaction post-index-change; do "
+    f"printf '#!/bin/sh\\n{CANARY}\\n' > $g/hooks/$one; chmod +x $g/hooks/$one; done; git config core.hooksPath $g/hooks",
+    "diff and merge drivers": f"git config diff.x.textconv '{CANARY}'; git config diff.external '{CANARY}'; git config merge.x.driver '{CANARY}'; "
+    "echo '* diff=x merge=x' > .gitattributes",
+    "programs that git may start": f"for one in core.sshCommand core.pager core.editor core.gitProxy gpg.program credential.helper "
+    f"uploadpack.packObjectsHook alias.add; do git config $one '{CANARY}'; done; git config commit.gpgSign true",
+    "alternates of the person's that it may not see": "echo $person/.git/../../other/objects > $g/objects/info/alternates; echo $c/objects >> $g/objects/info/alternates; echo $person/.git/objects >> $g/objects/info/alternates",
+    "a config for worktrees": f"git config extensions.worktreeConfig true; git config -f $g/config.worktree core.worktree $person",
+    "another work tree": "git config core.worktree $person",
+    "a common dir of the person's": "echo $person/.git > $g/commondir",
+    "worktrees that lead back": "mkdir -p $g/worktrees/x; echo $person/.git > $g/worktrees/x/gitdir; echo $person/.git > $g/worktrees/x/commondir; echo 'ref: refs/heads/main' > $g/worktrees/x/HEAD",
+    "a link in place of .git": "mv .git elsewhere; ln -s $person/.git .git",
+    "a file in place of .git": "mv .git elsewhere; echo gitdir: $person/.git > .git",
+    "a config that is included": f"git config include.path $home/diary; git config --add include.path $person/.git/config",
+    "a symbolic HEAD": "git symbolic-ref HEAD refs/heads/main",
+    "a link at HEAD": "rm $g/HEAD; ln -s $person/.git/HEAD $g/HEAD",
+    "a symbolic branch": "git symbolic-ref refs/heads/hive/t refs/heads/main",
+    "a link at its branch": "mkdir -p $g/refs/heads/hive; ln -s $person/.git/refs/heads/main $g/refs/heads/hive/t",
+    "packed refs": "h=$(git rev-parse HEAD); printf '%s refs/heads/main\\n%s refs/heads/hive/other\\n' $h $h > $g/packed-refs; git update-ref HEAD $h",
+    "a commit that another is shown in place of": "git commit -qm evil --allow-empty; git replace $(git rev-parse HEAD) $(git rev-parse HEAD~1)",
+    "grafts": "git rev-parse HEAD > $g/info/grafts; echo $(git rev-parse HEAD) > $g/shallow",
+    "its objects collected": "git commit -qm work --allow-empty; git gc -q --prune=now; git repack -qad; git pack-refs --all",
+    "locks": "touch $g/index.lock; ln -s $home/diary $g/HEAD.lock || :; rm $g/HEAD.lock",
+    "a link at its index": "rm $g/index; ln -s $home/new $g/index",
+    "links among its objects": "for a in 0 1 2 3 4 5 6 7 8 9 a b c d e f; do for b in 0 1 2 3 4 5 6 7 8 9 a b c d e f; do rm -rf $g/objects/$a$b; ln -s $home $g/objects/$a$b; done; done",
+    "names like options": "touch -- --upload-pack=x -c '--exec=x' '$(touch ran)' '; touch ran' '-'",
+    "names with newlines and escapes": "touch \"$(printf 'a\\nb')\" \"$(printf '\\033[2Jc')\" \"$(printf '\\377')\"",
+    "links that lead out": "ln -s $home/diary link; ln -s $person/.git gitlink; ln -s / root; ln -s link loop",
+    "names that differ in case": "mkdir A; echo x > A/f; ln -s $home a; echo y > BOAT",
+    "a bare repository among its files": f"git init -q --bare bare; git -C bare config core.fsmonitor '{CANARY}'",
+    "an embedded repository": "git init -q sub; cd sub; git commit -qm x --allow-empty; cd ..; git add sub 2>/dev/null; git rm -qf --cached sub",
+    "pipes and sockets": "mkfifo pipe src/pipe",
+    "folders that may not be opened": "mkdir -p shut/in; touch shut/in/f; git add -A; chmod 0 shut/in",
+}
+
+GITMODULES = '[submodule "x"]\\n\\tpath = x\\n\\turl = --upload-pack=x\\n\\tupdate = !touch ran\\n'
+GITLINK = "git update-index --add --cacheinfo 160000,$(git rev-parse HEAD),vendor; git commit -qm evil"
+BOMB = 'for _ in range(40): one = tree((40000, "a", one), (40000, "b", one))\nland(one)'
+REFUSED = {
+    "a gitlink in a commit": (GITLINK, "repository of its own"),
+    "a gitlink that was undone": (
+        f"{GITLINK}; git rm -qf --cached vendor; git commit -qm undone",
+        "repository of its own",
+    ),
+    "a folder .git": (objects('land(tree((40000, ".git", own)))'), "hasDotgit"),
+    "a folder .GIT": (objects('land(tree((40000, ".GIT", own)))'), "hasDotgit"),
+    "a folder git~1": (objects('land(tree((40000, "git~1", own)))'), "hasDotgit"),
+    "a folder ..": (objects('land(tree((40000, "..", own)))'), "hasDotdot"),
+    "a path in a name": (objects('land(tree((100644, "a/b", blob)))'), "fullPathname"),
+    "two files of one name": (objects('land(tree((100644, "a", blob), (100755, "a", blob)))'), "duplicateEntries"),
+    "a tree for a file": (objects('land(tree((100644, "a", own)))'), "sent no pack"),
+    "settings of submodules that run a program": (
+        objects(f'land(tree((100644, ".gitmodules", put("blob", b"""{GITMODULES}"""))))'),
+        "gitmodules",
+    ),
+    "settings of submodules as a link": (objects('land(tree((120000, ".gitmodules", blob)))'), "gitmodulesSymlink"),
+    "a deep path": (
+        objects('one = own\nfor _ in range(5): one = tree((40000, "a" * 250, one))\nland(one)'),
+        "a path is too long",
+    ),
+    "a long name": (objects('land(tree((100644, "a" * 256, blob)))'), "a path is too long"),
+    "1,200 folders": (
+        objects('one = own\nfor _ in range(1200): one = tree((40000, "a", one))\nland(one)'),
+        "a path is too long",
+    ),
+    "trees within trees": (objects(f"one = own\n{BOMB}"), "more files than can be checked"),
+    "empty trees within trees": (objects(f"one = tree()\n{BOMB}"), "more files than can be checked"),
+    "a parent that is nowhere": (objects('commit(own, "1" * 40)'), "sent no pack"),
+    "no HEAD": ("rm $g/HEAD", "no repository"),
+    "nothing in .git": ("rm -rf .git; mkdir .git", "no repository"),
+    "a git that never ends": (
+        "git config filter.x.clean 'sleep 100'; echo '* filter=x' > .gitattributes; echo x > new",
+        "did not end",
+    ),
+}
+
+
+@pytest.mark.parametrize("script", HELD.values(), ids=HELD.keys())
+def test_what_an_agent_writes_where_git_reads_changes_nothing_of_the_persons(hostile, script):
+    hostile.attack(f"echo red > boat; {script}")
+    try:
+        hostile.commit()
+    except UserError as error:
+        print("refused:", error)
+    assert hostile.person.harm() == []
+    put_away(hostile.layout, "t")
+    assert hostile.person.harm() == []
+    assert hostile.repo.show("hive/t", "boat") == "red"
+    assert not (hostile.layout.worktrees / "t").exists()
+
+
+@pytest.mark.parametrize(("script", "reason"), REFUSED.values(), ids=REFUSED.keys())
+def test_what_breaks_a_rule_is_refused_with_its_reason(hostile, script, reason, monkeypatch):
+    monkeypatch.setattr("hivemind.taskrun.git._MAX_CPU_S", 1)
+    monkeypatch.setattr("hivemind.taskrun.agent_git._COMMIT_S", 5)
+    hostile.attack(script)
+    with pytest.raises(UserError, match=reason):
+        hostile.commit()
+    assert hostile.tip == hostile.worktree.base
+    put_away(hostile.layout, "t")
+    assert hostile.person.harm() == []
+
+
+def test_a_git_that_lies_is_not_believed(hostile):
+    """A filter writes to what the runtime reads: the person's main, before the agent's git has said anything."""
+    hostile.repo.commit(mast="a mast\n")
+    said = hostile.repo.git("rev-parse", "main")
+    hostile.attack(
+        f"git config filter.x.clean 'echo {said} > /proc/$PPID/fd/1; cat'; echo '* filter=x' > .gitattributes"
+    )
+    with pytest.raises(UserError, match="sent no pack"):
+        hostile.commit()
+    assert hostile.tip == hostile.worktree.base
+
+
+def pack(repo: Repo, *words: str) -> bytes:
+    return subprocess.run(
+        ["git", "-C", repo.path, "pack-objects", "-q", "--stdout", *words], input=b"", capture_output=True
+    ).stdout
+
+
+@pytest.mark.parametrize(
+    ("commit", "reason"),
+    [
+        ("HEAD", "names no commit"), ("--all", "names no commit"), ("main", "names no commit"), ("0" * 41, "names no commit"),
+        ("A" * 40, "names no commit"), ("1" * 40, "is no commit"), ("HEAD:boat", "is no commit"), ("HEAD:", "is no commit"),
+        ("tag", "is no commit"),
+    ],
+)  # fmt: skip
+def test_only_a_hash_of_a_commit_is_taken_over(hostile, tmp_path, commit, reason):
+    hostile.repo.git("tag", "-a", "-m", "x", "tag")
+    if "no commit" in reason and commit[:3] in ("HEA", "tag") and reason == "is no commit":
+        commit = hostile.repo.git("rev-parse", commit)
+    ends = os.pipe()
+    os.write(ends[1], pack(hostile.repo))
+    os.close(ends[1])
+    with pytest.raises(UserError, match=reason), open(ends[0], "rb") as file:
+        base = hostile.worktree.base
+        hostile.repository.take_over("hive/t", commit, base, base, file.fileno(), tmp_path / "incoming")
+    assert hostile.tip == hostile.worktree.base
+    assert not (tmp_path / "incoming").exists()
+
+
+@pytest.mark.parametrize(
+    "raw", [b"", b"PACK", b"PACK\0\0\0\2\xff\xff\xff\xff", b"PACK\0\0\0\2\0\0\0\1rubbish", b"x" * 100]
+)
+def test_what_is_no_pack_is_refused(hostile, tmp_path, raw):
+    ends = os.pipe()
+    os.write(ends[1], raw)
+    os.close(ends[1])
+    base = hostile.worktree.base
+    with pytest.raises(UserError), open(ends[0], "rb") as file:
+        hostile.repository.take_over("hive/t", "1" * 40, base, base, file.fileno(), tmp_path / "incoming")
+    assert hostile.person.harm() == []
+
+
+def test_more_than_is_taken_over_at_once_is_refused(hostile, monkeypatch):
+    hostile.attack("head -c 3000000 /dev/zero > zeros")
+    monkeypatch.setattr("hivemind.taskrun.git._MAX_BYTES", 1 << 20)
+    with pytest.raises(UserError, match="new objects have more than"):
+        hostile.commit()
+    monkeypatch.setattr("hivemind.taskrun.git._MAX_PACK_BYTES", 100)
+    with pytest.raises(UserError, match="exceeds maximum allowed size"):
+        hostile.commit()
+    assert hostile.tip == hostile.worktree.base
+
+
+def test_a_symbolic_ref_in_place_of_a_tasks_branch_is_replaced_and_not_followed(hostile):
+    main = hostile.repo.git("rev-parse", "main")
+    hostile.repo.git("symbolic-ref", "refs/heads/hive/t", "refs/heads/main")
+    hostile.attack("echo red > boat")
+    hostile.commit()
+    assert hostile.repo.git("rev-parse", "main") == main
+    assert hostile.repo.show("hive/t", "boat") == "red"
+    hostile.repo.git("symbolic-ref", "refs/heads/hive/t", "refs/heads/main")
+    put_away(hostile.layout, "t")
+    assert hostile.repo.git("rev-parse", "main") == main
+
+
+def test_what_a_task_needs_outlives_the_persons_gc(hostile):
+    """The person drops the commit that the task began at, and the task's branch, and has git take away all that nothing names."""
+    hostile.attack("echo red > boat")
+    hostile.commit()
+    tip = hostile.tip
+    hostile.repo.git("commit", "-q", "--amend", "-m", "another")
+    hostile.repo.git("branch", "-D", "hive/t", "hive/other")
+    hostile.repo.git("reflog", "expire", "--expire=now", "--all")
+    hostile.repo.git("gc", "-q", "--prune=now")
+    hostile.attack("echo blue > boat; git status --porcelain; git log -2 > /dev/null")
+    hostile.commit()
+    assert hostile.repo.git("rev-list", "hive/t").splitlines()[1:] == [tip, hostile.worktree.base]
+    put_away(hostile.layout, "t")
+    assert hostile.repo.git("for-each-ref", "refs/hivemind") == ""
+
+
+def test_what_cannot_be_put_away_holds_up_nobody_and_the_doctor_says_why(crew, repo):
+    ada = at_work(crew)
+    does(ada, write("boat", "a red boat\n"))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("hivemind.taskrun.git._MAX_BYTES", 0)  # nothing can be taken over
+        does(ada, ("run_command", {"command": "echo x > new"}))
+        Hive.open(crew.root).tasks.cancel("t")
+        ada.mind = Mind(lambda turn: Thought())
+        until_idle(ada)
+        crew.drop("Next.\n", "u.md")
+        until_idle(ada)
+    assert (crew.root / "worktrees/t/app/new").exists()
+    patient = Patient(Hive.open(crew.root).layout)
+    found = [finding for finding in examine(patient) if finding.check == "worktrees"]
+    assert any("the new objects have more than" in finding.what for finding in found)
+    treat(patient, found)
+    assert repo.show("hive/t", "new") == "x"
+    assert not (crew.root / "worktrees/t").exists()
+
+
+def test_whoever_is_killed_while_he_puts_a_worktree_away_is_not_followed_by_the_next(hostile, crew):
+    top = crew.root / "worktrees/gone"
+    (top / "app").mkdir(parents=True)
+    (top / ".left").write_text("whoever put it away was killed")
+    crew.start()
+    assert (top / "app").exists()
+    assert left_reason(Hive.open(crew.root).layout, "gone") == "whoever put it away was killed"
+
+
+def test_an_agent_that_a_task_is_handed_to_has_a_git_of_its_own(crew, person):
+    """Ada's commands have a sandbox, bob's have none: what she has written into her git runs nowhere in his hands."""
+    crew.agent_file("shell: true\n", "bob")
+    ada = at_work(crew, "---\nassignee: ada\n---\nx\n")
+    command = (
+        f"git config core.fsmonitor 'touch {person.ran}'; git config alias.status '!touch {person.ran}'; touch new"
+    )
+    does(ada, ("run_command", {"command": command}), ("hand_over", {"to": "bob", "reason": "he knows boats"}))
+    bob = crew.start(lambda turn: Thought(), "bob")
+    does(
+        bob,
+        ("run_command", {"command": "git config --get-all core.fsmonitor --file .git/config; git status; git log -1"}),
+    )
+    assert "On branch hive/t" in said(crew)["text"]
+    assert not person.ran.exists()
