@@ -136,7 +136,7 @@ def test_nothing_of_the_persons_changes_and_the_next_task_is_done(crew, repo, pe
     assert repo.show("hive/u", "boat") == "a blue boat"
 
 
-# the fourth way: what else git reads that an agent can write. Each is tried on one worktree, in the sandbox that its commands have.
+# what else git reads that an agent can write, each tried on one worktree, in the sandbox that its commands have
 
 WHO = in_the_name_of("ada", "ada@hive")
 CANARY = "touch $home/ran; echo ran >> $home/diary; cat"
@@ -213,41 +213,58 @@ def objects(code: str) -> str:
 
 
 HELD = {
-    "filters in its config": f"git config filter.x.clean '{CANARY}'; git config filter.x.smudge '{CANARY}'; echo '* filter=x' > .gitattributes",
+    "filters in its config": f"""
+        git config filter.x.clean '{CANARY}'; git config filter.x.smudge '{CANARY}'; echo '* filter=x' > .gitattributes""",
     "filters in info/attributes": f"git config filter.x.process '{CANARY}'; echo '* filter=x' > $g/info/attributes",
     "a file system monitor": f"git config core.fsmonitor '{CANARY}'",
-    "hooks": f"mkdir -p $g/hooks; for one in pre-commit post-commit reference-transaction post-index-change; do "
-    f"printf '#!/bin/sh\\n{CANARY}\\n' > $g/hooks/$one; chmod +x $g/hooks/$one; done; git config core.hooksPath $g/hooks",
-    "diff and merge drivers": f"git config diff.x.textconv '{CANARY}'; git config diff.external '{CANARY}'; git config merge.x.driver '{CANARY}'; "
-    "echo '* diff=x merge=x' > .gitattributes",
-    "programs that git may start": f"for one in core.sshCommand core.pager core.editor core.gitProxy gpg.program credential.helper "
-    f"uploadpack.packObjectsHook alias.add; do git config $one '{CANARY}'; done; git config commit.gpgSign true",
-    "alternates of the person's that it may not see": "echo $person/.git/../../other/objects > $g/objects/info/alternates; echo $c/objects >> $g/objects/info/alternates; echo $person/.git/objects >> $g/objects/info/alternates",
-    "a config for worktrees": f"git config extensions.worktreeConfig true; git config -f $g/config.worktree core.worktree $person",
+    "hooks": f"""
+        mkdir -p $g/hooks; git config core.hooksPath $g/hooks
+        for hook in pre-commit post-commit reference-transaction post-index-change; do
+        printf '#!/bin/sh\\n{CANARY}\\n' > $g/hooks/$hook; chmod +x $g/hooks/$hook; done""",
+    "drivers for diffs and merges": f"""
+        git config diff.x.textconv '{CANARY}'; git config diff.external '{CANARY}'
+        git config merge.x.driver '{CANARY}'; echo '* diff=x merge=x' > .gitattributes""",
+    "programs that git may start": f"""
+        for key in core.sshCommand core.pager core.editor core.gitProxy gpg.program credential.helper alias.add \\
+        uploadpack.packObjectsHook; do git config $key '{CANARY}'; done; git config commit.gpgSign true""",
+    "other repositories to borrow from": """
+        for other in $person/.git/../../other $home $person/.git; do echo $other/objects; done >> $g/objects/info/alternates""",
+    "a config for worktrees": """
+        git config extensions.worktreeConfig true; git config -f $g/config.worktree core.worktree $person""",
     "another work tree": "git config core.worktree $person",
     "a common dir of the person's": "echo $person/.git > $g/commondir",
-    "worktrees that lead back": "mkdir -p $g/worktrees/x; echo $person/.git > $g/worktrees/x/gitdir; echo $person/.git > $g/worktrees/x/commondir; echo 'ref: refs/heads/main' > $g/worktrees/x/HEAD",
+    "worktrees that lead back": """
+        mkdir -p $g/worktrees/x; cd $g/worktrees/x
+        echo $person/.git > gitdir; echo $person/.git > commondir; echo 'ref: refs/heads/main' > HEAD""",
     "a link in place of .git": "mv .git elsewhere; ln -s $person/.git .git",
     "a file in place of .git": "mv .git elsewhere; echo gitdir: $person/.git > .git",
-    "a config that is included": f"git config include.path $home/diary; git config --add include.path $person/.git/config",
+    "settings that are included": "git config include.path $home/diary; git config --add include.path $person/.git/config",
     "a symbolic HEAD": "git symbolic-ref HEAD refs/heads/main",
     "a link at HEAD": "rm $g/HEAD; ln -s $person/.git/HEAD $g/HEAD",
     "a symbolic branch": "git symbolic-ref refs/heads/hive/t refs/heads/main",
     "a link at its branch": "mkdir -p $g/refs/heads/hive; ln -s $person/.git/refs/heads/main $g/refs/heads/hive/t",
-    "packed refs": "h=$(git rev-parse HEAD); printf '%s refs/heads/main\\n%s refs/heads/hive/other\\n' $h $h > $g/packed-refs; git update-ref HEAD $h",
-    "a commit that another is shown in place of": "git commit -qm evil --allow-empty; git replace $(git rev-parse HEAD) $(git rev-parse HEAD~1)",
-    "grafts": "git rev-parse HEAD > $g/info/grafts; echo $(git rev-parse HEAD) > $g/shallow",
-    "its objects collected": "git commit -qm work --allow-empty; git gc -q --prune=now; git repack -qad; git pack-refs --all",
-    "locks": "touch $g/index.lock; ln -s $home/diary $g/HEAD.lock || :; rm $g/HEAD.lock",
+    "packed refs": """
+        h=$(git rev-parse HEAD); printf '%s refs/heads/main\\n%s refs/heads/hive/other\\n' $h $h > $g/packed-refs
+        git update-ref HEAD $h""",
+    "a commit in place of another": """
+        git commit -qm evil --allow-empty; git replace $(git rev-parse HEAD) $(git rev-parse HEAD~1)""",
+    "grafts": "git rev-parse HEAD > $g/info/grafts; git rev-parse HEAD > $g/shallow",
+    "its objects collected": """
+        git commit -qm work --allow-empty; git gc -q --prune=now; git repack -qad; git pack-refs --all""",
+    "a lock": "touch $g/index.lock",
     "a link at its index": "rm $g/index; ln -s $home/new $g/index",
-    "links among its objects": "for a in 0 1 2 3 4 5 6 7 8 9 a b c d e f; do for b in 0 1 2 3 4 5 6 7 8 9 a b c d e f; do rm -rf $g/objects/$a$b; ln -s $home $g/objects/$a$b; done; done",
+    "links among its objects": """
+        for a in 0 1 2 3 4 5 6 7 8 9 a b c d e f; do for b in 0 1 2 3 4 5 6 7 8 9 a b c d e f; do
+        rm -rf $g/objects/$a$b; ln -s $home $g/objects/$a$b; done; done""",
     "names like options": "touch -- --upload-pack=x -c '--exec=x' '$(touch ran)' '; touch ran' '-'",
-    "names with newlines and escapes": "touch \"$(printf 'a\\nb')\" \"$(printf '\\033[2Jc')\" \"$(printf '\\377')\"",
+    "names with newlines and escapes": """
+        touch "$(printf 'a\\nb')" "$(printf '\\033[2Jc')" "$(printf '\\377')" """,
     "links that lead out": "ln -s $home/diary link; ln -s $person/.git gitlink; ln -s / root; ln -s link loop",
     "names that differ in case": "mkdir A; echo x > A/f; ln -s $home a; echo y > BOAT",
     "a bare repository among its files": f"git init -q --bare bare; git -C bare config core.fsmonitor '{CANARY}'",
-    "an embedded repository": "git init -q sub; cd sub; git commit -qm x --allow-empty; cd ..; git add sub 2>/dev/null; git rm -qf --cached sub",
-    "pipes and sockets": "mkfifo pipe src/pipe",
+    "an embedded repository": """
+        git init -q sub; cd sub; git commit -qm x --allow-empty; cd ..; git add sub 2>/dev/null; git rm -qf --cached sub""",
+    "pipes": "mkfifo pipe src/pipe",
     "folders that may not be opened": "mkdir -p shut/in; touch shut/in/f; git add -A; chmod 0 shut/in",
 }
 
@@ -347,13 +364,13 @@ def pack(repo: Repo, *words: str) -> bytes:
 )  # fmt: skip
 def test_only_a_hash_of_a_commit_is_taken_over(hostile, tmp_path, commit, reason):
     hostile.repo.git("tag", "-a", "-m", "x", "tag")
-    if "no commit" in reason and commit[:3] in ("HEA", "tag") and reason == "is no commit":
+    if reason == "is no commit" and commit != "1" * 40:
         commit = hostile.repo.git("rev-parse", commit)
     ends = os.pipe()
     os.write(ends[1], pack(hostile.repo))
     os.close(ends[1])
-    with pytest.raises(UserError, match=reason), open(ends[0], "rb") as file:
-        base = hostile.worktree.base
+    base = hostile.worktree.base
+    with open(ends[0], "rb") as file, pytest.raises(UserError, match=reason):
         hostile.repository.take_over("hive/t", commit, base, base, file.fileno(), tmp_path / "incoming")
     assert hostile.tip == hostile.worktree.base
     assert not (tmp_path / "incoming").exists()
@@ -367,7 +384,7 @@ def test_what_is_no_pack_is_refused(hostile, tmp_path, raw):
     os.write(ends[1], raw)
     os.close(ends[1])
     base = hostile.worktree.base
-    with pytest.raises(UserError), open(ends[0], "rb") as file:
+    with open(ends[0], "rb") as file, pytest.raises(UserError):
         hostile.repository.take_over("hive/t", "1" * 40, base, base, file.fileno(), tmp_path / "incoming")
     assert hostile.person.harm() == []
 

@@ -284,6 +284,43 @@ def test_a_task_that_is_handed_over_keeps_its_worktree(crew, repo):
     assert repo.git("log", "--format=%an", "main..hive/t").splitlines() == ["bob", "ada"]
 
 
+def test_caches_are_in_no_commit_where_no_ignore_file_names_them_and_the_result_lists_them(crew, repo):
+    (repo.path / ".git/info/exclude").write_text("*.log\n")
+    ada = at_work(crew)
+    make = "mkdir -p src/__pycache__ node_modules/x; touch src/__pycache__/a.pyc node_modules/x/y.js own.log; git add -A; git status --short"
+    does(ada, ("run_command", {"command": make}))
+    assert said(crew)["result"]["output"] == "(it printed nothing)" or "pyc" not in said(crew)["text"], "nor in its own"
+    does(ada, write("boat", "a red boat\n"), *FINISH)
+    assert repo.git("diff", "--name-only", "main..hive/t") == "boat"
+    result = (crew.root / "tasks/done/t/result.md").read_text()
+    assert "Not in it, as caches or repositories of their own: `node_modules/`, `src/__pycache__/`." in result
+
+
+def test_an_ignore_file_that_says_otherwise_holds(crew, repo):
+    repo.commit(**{".gitignore": "!target/\n"})
+    ada = at_work(crew)
+    does(ada, write("target/app", "built\n"), *FINISH)
+    assert repo.show("hive/t", "target/app") == "built"
+
+
+def test_a_repository_within_the_worktree_is_left_out_and_said_and_the_rest_is_taken_over(crew, repo):
+    ada = at_work(crew)
+    make = "git init -q lib && cd lib && echo x > f && git add f && git commit -qm x; cd ..; echo red > boat"
+    does(ada, ("run_command", {"command": make}), *FINISH)
+    assert repo.git("diff", "--name-only", "main..hive/t") == "boat"
+    assert "repositories of their own: `lib/`" in (crew.root / "tasks/done/t/result.md").read_text()
+
+
+def test_an_agent_that_works_on_a_branch_of_its_own_choice_has_its_commits_taken_over(crew, repo):
+    ada = at_work(crew)
+    work = "git checkout -q -b fix && echo red > boat && git commit -qam Fix && git log --oneline main..fix"
+    does(ada, ("run_command", {"command": work}))
+    assert "Fix" in said(crew)["text"]
+    does(ada, ("run_command", {"command": "git checkout -q main && echo tar > tar"}), *FINISH)
+    assert repo.git("log", "--format=%s", "main..hive/t").splitlines() == ["Mend it.", "Fix"]
+    assert "refs/heads/fix" not in repo.git("for-each-ref")
+
+
 # dividing work, and its review
 
 

@@ -31,6 +31,7 @@ PAIRS = [
     ("reservations", "none", 1),
     ("hand-over", "none", 1),
     ("turn", "crash-point", 1),
+    ("hostile", "crash-point", 1),
 ]
 
 
