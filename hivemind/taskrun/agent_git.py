@@ -7,6 +7,7 @@ say is checked like the words of a stranger (`Repository.take_over`).
 from __future__ import annotations
 
 import contextlib
+import json
 import os
 import stat
 import threading
@@ -125,12 +126,11 @@ class Worktree:
         config = (folder / "config").read_text()
         with contextlib.suppress(GitProblem):  # none of them is set
             config += f"[core]\n{repository.git('config', '--get-regexp', _CARRIED).replace('core.', '').replace(' ', ' = ')}\n"
-        config += f'[core]\nexcludesFile = "{self.path}/.git/info/caches"\n'
+        config += f"[core]\nexcludesFile = {json.dumps(f'{self.path}/.git/info/caches', ensure_ascii=False)}\n"
         if who:
             config += f'[user]\nname = "{who["GIT_AUTHOR_NAME"]}"\nemail = "{who["GIT_AUTHOR_EMAIL"]}"\n'
-        listed = repository.git(
-            "for-each-ref", "--format=%(refname) %(objectname)", "refs/remotes", "refs/tags", "refs/heads"
-        )
+        kinds = ("refs/remotes", "refs/tags", "refs/heads")
+        listed = repository.git("for-each-ref", "--format=%(refname) %(objectname)", *kinds)
         refs = dict(line.split(" ") for line in listed.replace("refs/heads/", "refs/remotes/").splitlines())
         head = tip
         if self.branch is not None:
@@ -183,7 +183,7 @@ class Worktree:
         """Run a shell script of git's commands in the worktree, with what it prints as the value: in a sandbox that shows the
         worktree and, read-only, the person's objects; where there is none, as the person. Raises GitProblem, OSError."""
         environment = {
-            "PATH": os.environ.get("PATH", os.defpath), "LC_ALL": "C", "GIT_DIR": ".git", "GIT_WORK_TREE": ".",
+            "PATH": os.pathsep.join(filter(os.path.isabs, os.get_exec_path())), "LC_ALL": "C", "GIT_DIR": ".git", "GIT_WORK_TREE": ".",
             "GIT_CONFIG_GLOBAL": os.devnull, **settings(), **who,
         }  # fmt: skip
         argv = ["sh", "-euc", script, "sh", *words]
@@ -204,10 +204,8 @@ class Worktree:
         if status == _BROKEN:
             raise BrokenGit("its .git is no repository of the task's any more", where=self.path)
         if status == _UNDER_WAY:
-            mend = "end it: git commit, git rebase --continue, or --abort"
-            raise MergeUnderWay(
-                f"a merge or a rebase is under way ({reason.strip()[-40:]})", where=self.path, mend=mend
-            )
+            what, mend = "a merge or a rebase is under way", "end it: git commit, git rebase --continue, or --abort"
+            raise MergeUnderWay(f"{what} ({reason.strip()[-40:]})", where=self.path, mend=mend)
         if status:
             reason = f"fatal: it did not end in {limit_s or _COMMIT_S:g} s" if late else reason
             raise problem_of("in the worktree", reason, status, self.path)

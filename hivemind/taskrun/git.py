@@ -39,7 +39,7 @@ _MEND = "make it one (git init), or list it without worktree: true"
 _HASH = re.compile(r"[0-9a-f]{40}(?:[0-9a-f]{24})?")
 _MAX_PACK_BYTES, _MAX_OBJECTS, _MAX_BYTES, _MAX_LISTING = 1 << 29, 1 << 20, 1 << 32, 1 << 26
 """Of what is taken over at once: bytes of the pack, objects in it, bytes of them all unpacked, bytes of the list of changes."""
-_MAX_CPU_S = 20  # for that list
+_MAX_CPU_S, _MAX_ALLOCATED = 20, "512m"  # for that list; by git, at once
 _GITLINK = "160000"
 
 
@@ -82,7 +82,8 @@ class Repository:
         if self.incoming is None:
             return repository
         apart = {"GIT_OBJECT_DIRECTORY": self.incoming, "GIT_ALTERNATE_OBJECT_DIRECTORIES": self.common / "objects"}
-        return {**repository, "GIT_NO_REPLACE_OBJECTS": "1", **{name: os.fspath(path) for name, path in apart.items()}}
+        bounds = {"GIT_NO_REPLACE_OBJECTS": "1", "GIT_ALLOC_LIMIT": _MAX_ALLOCATED}
+        return {**repository, **bounds, **{name: os.fspath(path) for name, path in apart.items()}}
 
     def commit_of(self, name: str) -> str | None:
         """Return the commit of a branch or another name; None if there is none."""
@@ -120,9 +121,8 @@ class Repository:
     def move(self, branch: str, new: str, old: str | None, why: str) -> None:
         """Move a task's branch from the commit `old` (None: make it), and hold what it moves to against the person's `git gc`.
         Raises UserError if it is somewhere else by now."""
-        self._update(
-            why, f"update refs/heads/{branch} {new} {old or '0' * len(new)}", f"update {_hold(branch, 'tip')} {new}"
-        )
+        at = old or "0" * len(new)
+        self._update(why, f"update refs/heads/{branch} {new} {at}", f"update {_hold(branch, 'tip')} {new}")
 
     def begin(self, branch: str, base: str, task: str) -> None:
         """Make a task's branch, and hold what it begins at. Raises UserError."""
@@ -133,7 +133,7 @@ class Repository:
         """Hold nothing for a task any more; its branch goes as well if it is at `base` still."""
         names = [_hold(branch, name) for name in ("base", "tip")]
         if self.commit_of(f"refs/heads/{branch}") == base:
-            names.append(f"refs/heads/{branch}")
+            names.append(f"refs/heads/{branch} {base}")
         self._update("over", *(f"delete {name}" for name in names))
 
     def _update(self, why: str, *orders: str) -> None:
@@ -188,15 +188,8 @@ class Repository:
     def changes(self, commits: str) -> list[str]:
         """List what each of the commits changes, of a merge what none of its parents has: modes and path in turns. A small pack
         can hold trees within trees that no list of their files would end for: its time and length are bounded."""
-        words = ("--stdin", "-r", "-c", "--root", "-z", "--no-commit-id", "--no-renames", "--ignore-submodules=none")
-        argv = [
-            "sh",
-            "-c",
-            f'ulimit -t {_MAX_CPU_S}; ulimit -f {_MAX_LISTING >> 9}; exec git "$@"',
-            "git",
-            "diff-tree",
-            *words,
-        ]
+        git = "git diff-tree --stdin -r -c --root -z --no-commit-id --no-renames --ignore-submodules=none"
+        argv = ["sh", "-c", f"ulimit -t {_MAX_CPU_S}; ulimit -f {_MAX_LISTING >> 9}; exec {git}"]
         with TemporaryFile() as stdin, TemporaryFile() as stdout:
             stdin.write(f"{commits}\n".encode())
             stdin.seek(0)
