@@ -123,7 +123,7 @@ class Worktree:
 
     def _contents(self, repository: Repository, folder: Path, tip: str, who: Mapping[str, str]) -> dict[str, str]:
         """The files of a new repository."""
-        config = (folder / "config").read_text()
+        config = os.fsdecode((folder / "config").read_bytes())
         with contextlib.suppress(GitProblem):  # none of them is set
             config += f"[core]\n{repository.git('config', '--get-regexp', _CARRIED).replace('core.', '').replace(' ', ' = ')}\n"
         config += f"[core]\nexcludesFile = {json.dumps(f'{self.path}/.git/info/caches', ensure_ascii=False)}\n"
@@ -142,7 +142,7 @@ class Worktree:
             "info/exclude": repository.excludes(), "info/caches": "\n".join((*_CACHES, "")),
         }  # fmt: skip
         with contextlib.suppress(FileNotFoundError):
-            made["shallow"] = (repository.common / "shallow").read_text()
+            made["shallow"] = os.fsdecode((repository.common / "shallow").read_bytes())
         return made
 
     def commit(self, repository: Repository, why: str, who: Mapping[str, str], *, over: bool = False) -> None:
@@ -182,10 +182,9 @@ class Worktree:
     ) -> Iterator[IO[bytes]]:
         """Run a shell script of git's commands in the worktree, with what it prints as the value: in a sandbox that shows the
         worktree and, read-only, the person's objects; where there is none, as the person. Raises GitProblem, OSError."""
-        environment = {
-            "PATH": os.pathsep.join(filter(os.path.isabs, os.get_exec_path())), "LC_ALL": "C", "GIT_DIR": ".git", "GIT_WORK_TREE": ".",
-            "GIT_CONFIG_GLOBAL": os.devnull, **settings(), **who,
-        }  # fmt: skip
+        path = os.pathsep.join(filter(os.path.isabs, os.get_exec_path()))
+        where = {"GIT_DIR": ".git", "GIT_WORK_TREE": ".", "GIT_CONFIG_GLOBAL": os.devnull}
+        environment = {"PATH": path, "LC_ALL": "C", **where, **settings(), **who}
         argv = ["sh", "-euc", script, "sh", *words]
         if _has_sandbox():
             argv = sandboxed(argv, self.path, None, dict.fromkeys(self.repository.object_folders, False))

@@ -116,7 +116,7 @@ class Repository:
         with contextlib.suppress(GitProblem):
             name = self.git("config", "--type=path", "core.excludesFile")
         paths = (self.common / "info/exclude", self.root / name)
-        return "\n".join(path.read_text(errors="surrogateescape") for path in paths if path.is_file())
+        return "\n".join(os.fsdecode(path.read_bytes()) for path in paths if path.is_file())
 
     def move(self, branch: str, new: str, old: str | None, why: str) -> None:
         """Move a task's branch from the commit `old` (None: make it), and hold what it moves to against the person's `git gc`.

@@ -294,7 +294,7 @@ def put_away(layout: Layout, task: str) -> None:
 def left_reason(layout: Layout, task: str) -> str | None:
     """Return what stood in the way when the worktrees of a task were put away; None if nobody has tried."""
     with contextlib.suppress(FileNotFoundError):
-        return (layout.worktrees / task / _LEFT).read_text(errors="replace")
+        return (layout.worktrees / task / _LEFT).read_bytes().decode("utf-8", "replace")
     return None
 
 
