@@ -25,7 +25,7 @@ from hivemind.guarded import Guarded
 from hivemind.sandbox import check_sandbox, sandboxed
 from hivemind.taskrun.git import GitProblem, Repository, problem_of, run_git, settings
 
-__all__ = ["BrokenGit", "MergeUnderWay", "Worktree"]
+__all__ = ["BrokenGit", "MergeUnderWay", "Worktree", "has_git"]
 
 _CACHES = ("__pycache__/", "node_modules/", ".venv/", "target/", ".pytest_cache/", ".mypy_cache/", ".ruff_cache/")
 """What is in no commit where no ignore file says otherwise."""
@@ -85,13 +85,6 @@ class Worktree:
     def repository(self) -> Repository:
         assert self.git is not None
         return Repository(self.root, self.git)
-
-    @property
-    def has_git(self) -> bool:
-        """Say whether a git folder of an agent's is there, and not a link or a file that leads elsewhere."""
-        with contextlib.suppress(OSError):
-            return stat.S_ISDIR(os.lstat(self.path / ".git").st_mode)
-        return False
 
     @property
     def tip(self) -> str | None:
@@ -208,6 +201,13 @@ class Worktree:
         if status:
             reason = f"fatal: it did not end in {limit_s or _COMMIT_S:g} s" if late else reason
             raise problem_of("in the worktree", reason, status, self.path)
+
+
+def has_git(path: Path) -> bool:
+    """Say whether a worktree has a git folder of an agent's, and not a link or a file that leads elsewhere."""
+    with contextlib.suppress(OSError):
+        return stat.S_ISDIR(os.lstat(path / ".git").st_mode)
+    return False
 
 
 def _line(file: int) -> bytes:

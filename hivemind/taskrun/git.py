@@ -28,7 +28,7 @@ __all__ = ["GitProblem", "Repository", "as_environment", "held", "in_the_name_of
 
 _SETTINGS = {
     "core.hooksPath": os.devnull, "core.fsmonitor": "false", "core.quotePath": "false", "core.bigFileThreshold": "64m",
-    "gc.auto": "0", "maintenance.auto": "false", "submodule.recurse": "false",
+    "core.packedRefsTimeout": "10000",     "gc.auto": "0", "maintenance.auto": "false", "submodule.recurse": "false",
 }  # fmt: skip
 _LIMIT_S = 600
 _TRIES, _PAUSE_S = 10, 0.1

@@ -17,11 +17,11 @@ from typing import Any
 from hivemind import fs
 from hivemind.boundary import boundary
 from hivemind.errors import HivemindError, UserError
-from hivemind.fs.paths import free_place, names_in
+from hivemind.fs.paths import names_in
 from hivemind.layout import Layout
 from hivemind.masking import mask
 from hivemind.presence.parts import Parts
-from hivemind.taskrun.agent_git import BrokenGit, MergeUnderWay, Worktree
+from hivemind.taskrun.agent_git import BrokenGit, MergeUnderWay, Worktree, has_git
 from hivemind.taskrun.git import GitProblem, Repository, held, in_the_name_of, run_git
 from hivemind.tasks import Task, TaskState
 
@@ -69,7 +69,7 @@ class Worktrees:
 
     def _is_ready(self, worktree: Worktree) -> bool:
         """Another agent's git is not opened, as that may have been made in another sandbox, or in one where this has none."""
-        return worktree.agent == self._agent and worktree.has_git
+        return worktree.agent == self._agent and has_git(worktree.path)
 
     def _make(self, repository: Repository) -> None:
         """Create a worktree, or the agent's git in one without. It is recorded first; what a killed git left is replaced."""
@@ -86,10 +86,7 @@ class Worktrees:
             _put_away(repository, noted)
         elif worktree.git is None:
             fs.remove_tree(path)
-        elif worktree.agent is None and path.exists():
-            aside = path.rename(free_place(path.with_name(f"{path.name}.aside")))
-            _log.warning("%s: its git is that of an earlier version; it is %s now", path, aside)
-        elif worktree.has_git and branch is not None:
+        elif has_git(path) and branch is not None:
             with contextlib.suppress(GitProblem):
                 worktree.commit(repository, mask(self._task.title), self._who)
         if branch is not None and repository.commit_of(f"refs/heads/{branch}") is None:
@@ -320,7 +317,7 @@ def _put_away_at(path: Path, hold: int) -> None:
     worktree = _noted(path)
     if worktree is not None:
         _put_away(replace(worktree.repository, hold=hold), worktree)
-    elif any(path.iterdir()) and not Worktree(path, path, None, "", None).has_git:
+    elif any(path.iterdir()) and not has_git(path):
         raise UserError("is no worktree that this hive has made", where=path, mend="take what you want, and delete it")
     fs.remove_tree(path)
 
@@ -341,7 +338,7 @@ def _commit(
     """Commit what a worktree has, and take it over. Where the agent's git is broken, or fails when the task is `over`, it is made
     anew: the files are there, and what was taken over before."""
     try:
-        if not worktree.has_git:
+        if not has_git(worktree.path):
             raise BrokenGit("has no git any more", where=worktree.path)
         worktree.commit(repository, mask(why), who, over=over)
     except GitProblem as problem:
