@@ -68,7 +68,7 @@ class Worktrees:
         return tuple(by_root[root] for root in roots)
 
     def _is_ready(self, worktree: Worktree) -> bool:
-        """Another agent's git is not opened, as that may have been made in another sandbox, or in one where this has none."""
+        """Say whether its git is this agent's: what another has written into one may be run by nobody else's commands."""
         return worktree.agent == self._agent and has_git(worktree.path)
 
     def _make(self, repository: Repository) -> None:
@@ -86,6 +86,10 @@ class Worktrees:
             _put_away(repository, noted)
         elif worktree.git is None:
             fs.remove_tree(path)
+        elif not path.exists():
+            self._record(
+                replace(worktree, git=None)
+            )  # until it is filled again no file that lacks was deleted by anybody
         elif has_git(path) and branch is not None:
             with contextlib.suppress(GitProblem):
                 worktree.commit(repository, mask(self._task.title), self._who)
