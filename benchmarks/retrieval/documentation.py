@@ -158,14 +158,14 @@ def _passages(tree: Tree, question: str) -> list[tuple[str, str]]:
 
 
 def _quotes(tree: Tree, question: str) -> list[tuple[str, str]]:
-    found = merge_hits(
-        [[one.quoted() for one in tree.knowledge.search(question, limit=_DEPTH)]],
+    passages = merge_hits(
+        [tree.knowledge.search(question, limit=_DEPTH)],
         _DEPTH,
-        confidence=lambda one: one.confidence,
-        text=lambda one: one.text,
-        origin=lambda one: one.path,
+        confidence=lambda passage: passage.confidence,
+        text=lambda passage: passage.quoted().text,
+        origin=lambda passage: passage.path,
     )
-    return [(tree.relative(one.path), one.text) for one in found]
+    return [(tree.relative(passage.path), passage.quoted().text) for passage in passages]
 
 
 SYSTEMS: dict[str, Callable[[Tree, str], list[tuple[str, str]]]] = {

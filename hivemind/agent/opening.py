@@ -14,8 +14,8 @@ from hivemind.config import AgentConfig
 from hivemind.layout import HUMAN
 from hivemind.mail import Message
 from hivemind.presence.parts import Parts
+from hivemind.taskrun.agent_git import Worktree
 from hivemind.taskrun.focus import Focus
-from hivemind.taskrun.git import Worktree
 from hivemind.taskrun.planned_step import PlannedStep
 from hivemind.taskrun.task_run import TaskRun
 from hivemind.tools.excerpt import shortened

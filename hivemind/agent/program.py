@@ -130,7 +130,7 @@ class _ProgramRun:
         if self._work is None:
             place = self._folder / "mail"
         else:
-            trees = self._work.worktrees.ready()
+            trees = self._work.worktrees.catch_up()
             place = trees[0].path if trees else self._work.task.files
         place.mkdir(parents=True, exist_ok=True)
         return place

@@ -160,7 +160,10 @@ def start(hive: Hive, name: str) -> CommandOutput:
     was_stopped = start_agent(hive, known_agent(hive, name))
     is_up = supervisor_lock(hive.layout.locks).holder() is not None
     next_start = "the swarm that is up starts it now" if is_up else "hivemind up starts it"
-    return CommandOutput({"name": name, "was_stopped": was_stopped}, [f"{name}: {next_start}." if was_stopped else f"{name} was not stopped."])
+    return CommandOutput(
+        {"name": name, "was_stopped": was_stopped},
+        [f"{name}: {next_start}." if was_stopped else f"{name} was not stopped."],
+    )
 
 
 @command("context", open_read_only)
@@ -198,7 +201,9 @@ def context(
         return None
     if not why:
         messages = (f"--- {message.role}\n{message.text.rstrip(chr(10))}\n" for message in preview.messages)
-        return CommandOutput([message.as_record() for message in preview.messages], [*messages, _selection_summary(preview)])
+        return CommandOutput(
+            [message.as_record() for message in preview.messages], [*messages, _selection_summary(preview)]
+        )
     blocks = preview.choices()
     fields = {"target": preview.target, "budget": preview.budget, "tokens": preview.tokens, "blocks": blocks}
     return CommandOutput(fields, [*_block_lines(blocks), _selection_summary(preview)])

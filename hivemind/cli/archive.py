@@ -85,4 +85,8 @@ def restore(_: object, backup: str, path: str) -> CommandOutput:
     hive_path = restore_hive(Path(backup), Path(path))
     doctor_output = doctor.function(Layout.at(hive_path))
     assert isinstance(doctor_output, CommandOutput)
-    return CommandOutput({"path": str(hive_path), **doctor_output.json_content}, [f"Restored {hive_path}.", *doctor_output.lines], doctor_output.status)
+    return CommandOutput(
+        {"path": str(hive_path), **doctor_output.json_content},
+        [f"Restored {hive_path}.", *doctor_output.lines],
+        doctor_output.status,
+    )

@@ -63,7 +63,12 @@ def create(
         base_seq=at,
         agent_id=agent,
         commit=lambda commit_id, new_branch: journal_change(
-            "created", new_branch.name, agent_id=agent, commit_id=commit_id, base=new_branch.base, base_seq=new_branch.base_seq
+            "created",
+            new_branch.name,
+            agent_id=agent,
+            commit_id=commit_id,
+            base=new_branch.base,
+            base_seq=new_branch.base_seq,
         ),
     )
     return CommandOutput(asdict(branch), [f"Branch {branch.name} sees {branch.base} up to line {branch.base_seq}."])
@@ -132,7 +137,9 @@ def merge(
         ),
     )
     if report.written:
-        hive.graph_index.refresh(task_graph.folder.name)  # searches do not check the graphs of finished tasks for changes
+        hive.graph_index.refresh(
+            task_graph.folder.name
+        )  # searches do not check the graphs of finished tasks for changes
     lines = _merge_lines(report, graph_at(task_graph, source), source, into)
     return CommandOutput(asdict(report), [*lines], 1 if report.conflicts else 0)
 
@@ -140,9 +147,13 @@ def merge(
 def _resolved(use_from: Sequence[str], use_into: Sequence[str], conflicts: Sequence[str]) -> dict[str, str]:
     """Return the side to use for each conflict. A named conflict takes precedence over "all". Raises UserError."""
     choices: dict[str, str] = {}
-    sides_for_all = [side for side, conflict_names in (("use_from", use_from), ("use_into", use_into)) if _ALL in conflict_names]
+    sides_for_all = [
+        side for side, conflict_names in (("use_from", use_from), ("use_into", use_into)) if _ALL in conflict_names
+    ]
     if len(sides_for_all) > 1:
-        raise UserError("--use-from and --use-into cannot both apply to all", remedy="name the conflicts of one of them")
+        raise UserError(
+            "--use-from and --use-into cannot both apply to all", remedy="name the conflicts of one of them"
+        )
     for word, given in (("use_from", use_from), ("use_into", use_into)):
         for name in map(_conflict_name, given):
             if name == _ALL:
@@ -167,7 +178,11 @@ def _merge_lines(report: MergeReport, graph: ReasoningGraph, source: str, into: 
         yield f"conflict {conflict.name}"
         yield from _conflict_lines(conflict, source, into)
     if not taken_count and not report.conflicts:
-        yield f"{direction}: settled, no change is taken over." if report.written else f"{direction}: no change is missing there."
+        yield (
+            f"{direction}: settled, no change is taken over."
+            if report.written
+            else f"{direction}: no change is missing there."
+        )
     elif report.written:
         yield f"{direction}: {taken_count} taken over."
     elif report.conflicts:

@@ -112,7 +112,11 @@ class Command:
         return output.show(as_json or self.fixed_format) if isinstance(output, CommandOutput) else output or 0
 
     def _check_agent(self, agent: str, namespace: argparse.Namespace) -> None:
-        files = (parameter.option for parameter in self.parameters() if parameter.rule.is_file and getattr(namespace, parameter.name))
+        files = (
+            parameter.option
+            for parameter in self.parameters()
+            if parameter.rule.is_file and getattr(namespace, parameter.name)
+        )
         option = "--hive" if hasattr(namespace, "hive") else next(files, "") if self.for_agents else ""
         if option or not self.for_agents:
             command_line = " ".join(("hivemind", *self.words, option)).rstrip()
@@ -150,7 +154,11 @@ def _parameters(function: Any, declarations: Iterable[inspect.Parameter]) -> Ite
     """Yield the declared parameters, and in place of a dataclass parameter its fields."""
     hints = _type_hints(function)
     docstrings = (owner.__doc__ for owner in getattr(function, "__mro__", [function]))
-    help_entries = [help_entry for docstring in docstrings for help_entry in _HELP_ENTRY.findall(_sections(docstring).get("arguments", ""))]
+    help_entries = [
+        help_entry
+        for docstring in docstrings
+        for help_entry in _HELP_ENTRY.findall(_sections(docstring).get("arguments", ""))
+    ]
     options = {option: (metavar, text) for option, metavar, text in help_entries if option}
     arguments = iter([(metavar, text) for option, metavar, text in help_entries if not option])
     for declaration in declarations:
@@ -185,7 +193,9 @@ def _call(function: Callable[..., Any], arguments: dict[str, Any]) -> Any:
     """Call the function with those arguments that its parameters name; build dataclass parameters from their fields."""
     parameters = inspect.signature(function).parameters
     hints = _type_hints(getattr(function, "func", function))
-    keywords = {name: _call(hints[name], arguments) if is_dataclass(hints[name]) else arguments[name] for name in parameters}
+    keywords = {
+        name: _call(hints[name], arguments) if is_dataclass(hints[name]) else arguments[name] for name in parameters
+    }
     return function(**keywords)
 
 
@@ -233,7 +243,9 @@ class Parser(argparse.ArgumentParser):
         if unknown:
             parser: Parser = getattr(arguments, "parser", self)
             options = [option for action in parser._actions for option in action.option_strings]
-            parser.error(f"unrecognized arguments: {' '.join(unknown)}{_suggestion(unknown[0].partition('=')[0], options)}")
+            parser.error(
+                f"unrecognized arguments: {' '.join(unknown)}{_suggestion(unknown[0].partition('=')[0], options)}"
+            )
         return typing.cast(argparse.Namespace, arguments)
 
     def error(self, message: str) -> NoReturn:
@@ -259,7 +271,9 @@ def _suggestion(text: str, candidates: Iterable[str]) -> str:
 
 def add_commands(parser: Parser, commands: Iterable[Command], common: Parser) -> None:
     """Add a parser per command and group. A group's help is the docstring of the module with its first command."""
-    subparsers: dict[tuple[str, ...], Any] = {(): parser.add_subparsers(title="commands", metavar="COMMAND", required=True)}
+    subparsers: dict[tuple[str, ...], Any] = {
+        (): parser.add_subparsers(title="commands", metavar="COMMAND", required=True)
+    }
     for leaf_command in commands:
         for end in range(1, len(leaf_command.words)):
             path = leaf_command.words[:end]
@@ -268,7 +282,9 @@ def add_commands(parser: Parser, commands: Iterable[Command], common: Parser) ->
                     path[-1], parents=[common], **_help(leaf_command.function.__globals__["__doc__"])
                 )
                 subparsers[path] = group.add_subparsers(title="commands", metavar="COMMAND", required=True)
-        leaf_parser = subparsers[leaf_command.words[:-1]].add_parser(leaf_command.words[-1], parents=[common], **_help(leaf_command.function.__doc__))
+        leaf_parser = subparsers[leaf_command.words[:-1]].add_parser(
+            leaf_command.words[-1], parents=[common], **_help(leaf_command.function.__doc__)
+        )
         leaf_parser.set_defaults(command=leaf_command, parser=leaf_parser)
         exclusive_groups: dict[str, Any] = {}
         for parameter in leaf_command.parameters():
@@ -302,12 +318,16 @@ def _add_parameter(parser: Any, parameter: Parameter) -> None:
         settings |= {"choices": typing.get_args(parameter.kind), "metavar": parameter.metavar or None}
     else:
         settings["metavar"] = parameter.metavar or parameter.name.rstrip("_").upper()
-        settings["type"] = parameter.rule.parse or (_number_parser(parameter.kind, parameter.rule) if parameter.kind in (int, float) else None)
+        settings["type"] = parameter.rule.parse or (
+            _number_parser(parameter.kind, parameter.rule) if parameter.kind in (int, float) else None
+        )
     if parameter.rule.flag_value is not None:
         settings |= {"nargs": "?", "const": parameter.rule.flag_value}
     if parameter.is_option:
         append_action = {"action": "append"} if parameter.is_list else {}
-        parser.add_argument(parameter.option, dest=parameter.name, required=parameter.is_required, **settings, **append_action)
+        parser.add_argument(
+            parameter.option, dest=parameter.name, required=parameter.is_required, **settings, **append_action
+        )
         return
     if parameter.is_list or not parameter.is_required:
         settings["nargs"] = ("+" if parameter.is_required else "*") if parameter.is_list else "?"
@@ -315,7 +335,11 @@ def _add_parameter(parser: Any, parameter: Parameter) -> None:
 
 
 def _number_parser(kind: type[int | float], rule: Arg) -> Callable[[str], float]:
-    bounds = f"of at least {rule.minimum:g}" if rule.maximum == float("inf") else f"from {rule.minimum:g} to {rule.maximum:g}"
+    bounds = (
+        f"of at least {rule.minimum:g}"
+        if rule.maximum == float("inf")
+        else f"from {rule.minimum:g} to {rule.maximum:g}"
+    )
 
     def parse(text: str) -> float:
         with suppress(ValueError):

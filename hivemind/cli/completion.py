@@ -63,15 +63,23 @@ def _complete(typed_words: list[str], hive_path: str | None) -> list[str]:
         elif word != "--debug":
             command_words.append(word)
     commands = [*declared_commands([command_words[0]] if command_words and command_words[0] in MODULES else MODULES)]
-    typed_command = next((candidate for candidate in commands if tuple(command_words[: len(candidate.words)]) == candidate.words), None)
+    typed_command = next(
+        (candidate for candidate in commands if tuple(command_words[: len(candidate.words)]) == candidate.words), None
+    )
     if prefix.startswith("-") or typed_command is not None:
         candidates = _complete_parameter(typed_command, command_words, prefix, hive_path)
     else:
-        candidates = (candidate.words[len(command_words)] for candidate in commands if candidate.words[: len(command_words)] == tuple(command_words))
+        candidates = (
+            candidate.words[len(command_words)]
+            for candidate in commands
+            if candidate.words[: len(command_words)] == tuple(command_words)
+        )
     return sorted({word for word in candidates if word.startswith(prefix)})
 
 
-def _complete_parameter(typed_command: Command | None, command_words: list[str], prefix: str, hive_path: str | None) -> Iterable[str]:
+def _complete_parameter(
+    typed_command: Command | None, command_words: list[str], prefix: str, hive_path: str | None
+) -> Iterable[str]:
     """Return values for the preceding option, option names, or values for the next argument."""
     parameters = [] if typed_command is None else list(typed_command.parameters())
     options = {parameter.option: parameter for parameter in parameters if parameter.is_option}
@@ -86,7 +94,13 @@ def _complete_parameter(typed_command: Command | None, command_words: list[str],
     if pending_option is not None:
         return _parameter_values(pending_option, hive_path)
     if prefix.startswith("-"):
-        return [*options, "--hive", "--debug", "--help", *(["--json"] if typed_command is not None and not typed_command.fixed_format else [])]
+        return [
+            *options,
+            "--hive",
+            "--debug",
+            "--help",
+            *(["--json"] if typed_command is not None and not typed_command.fixed_format else []),
+        ]
     if arguments and (argument_count < len(arguments) or arguments[-1].is_list):
         return _parameter_values(arguments[min(argument_count, len(arguments) - 1)], hive_path)
     return []

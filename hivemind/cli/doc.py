@@ -85,7 +85,9 @@ def _imported(hive: Hive, path: str) -> dict[str, Any]:
     """Import one file. A file within the hive is cited by its path in the hive, and is kept up to date."""
     if path == "-":
         root = hive.documents.import_toml(standard_input())[0]
-    elif (real_path := os.path.realpath(path)) != hive.layout.relative(real_path) and not real_path.lower().endswith(".toml"):
+    elif (real_path := os.path.realpath(path)) != hive.layout.relative(real_path) and not real_path.lower().endswith(
+        ".toml"
+    ):
         report = hive.knowledge.sync(extra=[real_path])
         name = hive.layout.relative(real_path)
         if name in report.skipped:
@@ -126,7 +128,9 @@ def export(
     elif format_ == "text":
         exported_text = documents.shown(top_node.id).text
     else:
-        exported_text = as_document([record_of(documents, descendant, brief=True) for descendant in documents.serialize(top_node.id)])
+        exported_text = as_document(
+            [record_of(documents, descendant, brief=True) for descendant in documents.serialize(top_node.id)]
+        )
     write_output(exported_text, output)
 
 
@@ -182,8 +186,14 @@ def summarize(
     if stale:
         if node is not None:
             raise UserError("--stale rewrites all summaries", remedy="leave out NODE or --stale")
-        summaries = [documents.summarize(stale_summary.id, None, max_tokens) for stale_summary in documents.stale_summaries()]
-        line = f"{_counted(len(summaries), 'summary', 'summaries')} rewritten." if summaries else "No summary is out of date."
+        summaries = [
+            documents.summarize(stale_summary.id, None, max_tokens) for stale_summary in documents.stale_summaries()
+        ]
+        line = (
+            f"{_counted(len(summaries), 'summary', 'summaries')} rewritten."
+            if summaries
+            else "No summary is out of date."
+        )
         return CommandOutput([record_of(documents, new_summary, brief=True) for new_summary in summaries], [line])
     if node is None:
         raise UserError("no node is named", remedy="give NODE, or --stale for all outdated summaries")
@@ -233,7 +243,10 @@ def delete(hive: Hive, node: str) -> CommandOutput:
         )
     descendant_count = hive.documents.size(target_node.id)[0]
     hive.documents.delete(target_node.id)
-    return CommandOutput({"node": target_node.id, "deleted": descendant_count + 1}, [f"{_counted(descendant_count + 1, 'node', 'nodes')} deleted."])
+    return CommandOutput(
+        {"node": target_node.id, "deleted": descendant_count + 1},
+        [f"{_counted(descendant_count + 1, 'node', 'nodes')} deleted."],
+    )
 
 
 _EMBEDDED_AT_ONCE = 64  # passages between two progress reports
@@ -313,7 +326,10 @@ def tree(hive: Hive, node: str | None = None, *, depth: int | None = None) -> Co
         return CommandOutput(rows, table_lines(rows, _ROOTS, empty=empty))
     top = node_of(hive, node)
     visible_nodes = list(_down_to(hive.documents.serialize(top.id), depth))
-    lines = (f"{'  ' * min(level, _DEEPEST)}{visible_node.id} [{_marks(visible_node)}] {title_line(visible_node)}" for visible_node, level in visible_nodes)
+    lines = (
+        f"{'  ' * min(level, _DEEPEST)}{visible_node.id} [{_marks(visible_node)}] {title_line(visible_node)}"
+        for visible_node, level in visible_nodes
+    )
     return CommandOutput([visible_node.outline() for visible_node, _ in visible_nodes], cut_lines(lines))
 
 
@@ -401,7 +417,9 @@ def expand(hive: Hive, node: str, *, max_tokens: Positive = 2000, query: str | N
     lines = [excerpt.text.rstrip("\n")]
     if excerpt.form != "full":
         descendant_count, tokens = documents.size(top_id)
-        lines.append(f"\n({excerpt.form}: {len(excerpt.nodes)} of {descendant_count + 1} nodes; the whole part has {tokens} tokens)")
+        lines.append(
+            f"\n({excerpt.form}: {len(excerpt.nodes)} of {descendant_count + 1} nodes; the whole part has {tokens} tokens)"
+        )
     return CommandOutput({"node": top_id, "form": excerpt.form, "text": excerpt.text, "nodes": nodes}, lines)
 
 
@@ -439,7 +457,9 @@ def _embed_all(hive: Hive) -> None:
     with progress() as report:
         while batch_size := documents.embed_pending(_EMBEDDED_AT_ONCE):
             embedded_now += batch_size
-            report(how_far(embedded_before + embedded_now, total, embedded_now / max(time.monotonic() - start_time, 1e-3)))
+            report(
+                how_far(embedded_before + embedded_now, total, embedded_now / max(time.monotonic() - start_time, 1e-3))
+            )
 
 
 @command("doc find", open_hive, for_agents=True)

@@ -56,7 +56,10 @@ def _lines(treated: Sequence[FixReport], left: Sequence[FixReport], fix: bool) -
             remedy = f"left: {one_line(report.left)}; {remedy}"
         yield f"         {remedy}"
     if not left:
-        fixable_notes = sum(fix_report.finding.note and fix_report.finding.fix is not None and fix_report.done is None for fix_report in treated)
+        fixable_notes = sum(
+            fix_report.finding.note and fix_report.finding.fix is not None and fix_report.done is None
+            for fix_report in treated
+        )
         yield f"The hive is healthy.{f' hivemind doctor --fix sees to {fixable_notes} of the notes.' if fixable_notes else ''}"
         return
     fixable = sum(fix_report.finding.fix is not None for fix_report in left)

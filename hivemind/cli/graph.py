@@ -96,7 +96,9 @@ def graph_of(hive: Hive, task_id: str, agent: str | None = None) -> TaskGraph:
         shown = f"hivemind task show {task.id}"
         if task.state in (TaskState.DONE, TaskState.FAILED):
             raise UserError("the task has ended without a graph", location=task.id, remedy=f"see {shown}")
-        raise UserError("the task has no graph yet", location=task.id, remedy=f"it gets one with its first step: {shown}")
+        raise UserError(
+            "the task has no graph yet", location=task.id, remedy=f"it gets one with its first step: {shown}"
+        )
 
     def guard(steps: Sequence[str]) -> AbstractContextManager[None]:
         return hive.steps.freeze_leases(dict.fromkeys(steps), agent)
@@ -138,7 +140,13 @@ def show(hive: Hive, task: str, *, which: GraphSelection) -> CommandOutput:
         if hidden and not which.all_:
             yield "--all shows folded and flushed nodes, too."
 
-    record = {"task": current_task.id, "state": current_task.state.value, "branch": branch, "of_seq": task_graph.seq, **graph.to_dict()}
+    record = {
+        "task": current_task.id,
+        "state": current_task.state.value,
+        "branch": branch,
+        "of_seq": task_graph.seq,
+        **graph.to_dict(),
+    }
     return CommandOutput(record, cut_lines(lines()))
 
 
@@ -171,7 +179,9 @@ def publish(hive: Hive, task: str, node: int, *, agent: str) -> CommandOutput:
     copy = task_graph.publish(
         draft.node_id,
         agent_id=agent,
-        commit=lambda commit_id: commits.publish(commit_id, card=draft.node_id, agent_id=agent, step_id=draft.step, lane=lane),
+        commit=lambda commit_id: commits.publish(
+            commit_id, card=draft.node_id, agent_id=agent, step_id=draft.step, lane=lane
+        ),
     )
     hive.graph_index.refresh(task_id)  # searches do not check the graphs of finished tasks for changes
     origin = copy.meta["origin"]
@@ -207,7 +217,9 @@ def find(hive: Hive, query: str, *, task: str | None = None, limit: Positive = 1
     for remark in search_report.remarks:
         warn(remark)
     lines = cut_lines(line for hit in search_report.hits for line in _hit_lines(hit))
-    return CommandOutput([hit.as_dict() for hit in search_report.hits], lines if search_report.hits else ["Nothing was found."])
+    return CommandOutput(
+        [hit.as_dict() for hit in search_report.hits], lines if search_report.hits else ["Nothing was found."]
+    )
 
 
 def _hit_lines(hit: NodeHit) -> Iterator[str]:

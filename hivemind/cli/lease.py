@@ -41,12 +41,16 @@ def leases(hive: Hive, *, agent: str | None = None) -> CommandOutput:
     from hivemind.tasks import TaskState
 
     active_leases = sorted(leases_now(hive, agent), key=lambda lease: natural_key(lease.step_id))
-    claim_times = {(task.id, task.owner): task.since for task in hive.tasks.list(TaskState.ACTIVE)} if active_leases else {}
+    claim_times = (
+        {(task.id, task.owner): task.since for task in hive.tasks.list(TaskState.ACTIVE)} if active_leases else {}
+    )
     rows = [
         {
             "step": lease.step_id,
             "agent": lease.holder_agent_id,
-            "task for": age(claimed) if (claimed := claim_times.get((lease.task or "", lease.holder_agent_id))) else "-",
+            "task for": age(claimed)
+            if (claimed := claim_times.get((lease.task or "", lease.holder_agent_id)))
+            else "-",
             "freed by": how_freed(lease, runs=holder_of(hive.layout, lease.holder_agent_id) is not None),
             "title": lease.title,
         }
@@ -135,7 +139,9 @@ def _held(hive: Hive, lease: StepLease) -> CommandOutput:
 
     lease_state = lease_now(hive, lease)
     step = one_line(lease_state.step_id)
-    description = f"{step} ({one_line(lease_state.title)})" if lease_state.title else f"{step}, which no task has (yet),"
+    description = (
+        f"{step} ({one_line(lease_state.title)})" if lease_state.title else f"{step}, which no task has (yet),"
+    )
     release_command = f"hivemind lease release {step} --agent {lease_state.holder_agent_id}"
     lines = [
         f"{lease_state.holder_agent_id} holds {description} (generation {lease_state.generation}).",

@@ -50,4 +50,7 @@ def unlink(hive: Hive, *, force: bool = False) -> CommandOutput:
     from hivemind.exchange.link import unlink as end_link
 
     former_link = end_link(hive, force=force)
-    return CommandOutput({"name": former_link.name, "url": former_link.url}, [f"This hive is not linked any more; it was {former_link.name}."])
+    return CommandOutput(
+        {"name": former_link.name, "url": former_link.url},
+        [f"This hive is not linked any more; it was {former_link.name}."],
+    )

@@ -118,7 +118,8 @@ def _record(message: Message) -> dict[str, Any]:
         "cc": message.cc,
         "references": message.references,
         "attachments": [
-            {"name": attachment.name, "type": attachment.content_type, "bytes": len(attachment.content)} for attachment in message.attachments
+            {"name": attachment.name, "type": attachment.content_type, "bytes": len(attachment.content)}
+            for attachment in message.attachments
         ],
     }
 
@@ -133,7 +134,10 @@ def _message_lines(message: Message) -> Iterator[str]:
         ("Id", message.id),
         ("Answers", message.in_reply_to),
         ("Task", message.task),
-        ("Attached", ", ".join(f"{attachment.name} ({len(attachment.content)} bytes)" for attachment in message.attachments)),
+        (
+            "Attached",
+            ", ".join(f"{attachment.name} ({len(attachment.content)} bytes)" for attachment in message.attachments),
+        ),
         ("File", message.path),
     )
     return headed_text(headers, message.body)
@@ -213,7 +217,9 @@ def reply(hive: Hive, box: Box, id_: str, body: Text) -> CommandOutput:
     report = hive.mail.reply(name, id_, body)
     if original.task is not None:
         if is_question(original.id, hive.config.workspace) and not hive.tasks.is_open(original.task):
-            warn(f"the task {original.task} that asked has ended and will not use the answer: hivemind task show {original.task}")
+            warn(
+                f"the task {original.task} that asked has ended and will not use the answer: hivemind task show {original.task}"
+            )
         elif "R" in original.flags:
             warn("it was answered before: the step that asked uses the first answer, this one is ordinary mail")
     return _sent(report)
@@ -224,7 +230,10 @@ def _sent(report: SendReport) -> CommandOutput:
     if report.failed:
         delivered_names = ", ".join(report.delivered) or "nobody"
         failure_text = "; ".join(f"not delivered to {name}: {reason}" for name, reason in report.failed.items())
-        warn(f"delivered to {delivered_names}; {failure_text}; sending it again with --id {report.message_id} delivers only what is missing")
+        warn(
+            f"delivered to {delivered_names}; {failure_text}; "
+            f"sending it again with --id {report.message_id} delivers only the missing copies"
+        )
     record = {"id": report.message_id, "delivered": list(report.delivered), "failed": dict(report.failed)}
     return CommandOutput(record, [report.message_id], 1 if report.failed else 0)
 
@@ -242,7 +251,11 @@ def thread(hive: Hive, box: Box, id_: str) -> CommandOutput:
     """
     letters = hive.mail.thread(resolve_name(hive, box), id_)
     separator = "\n" + "-" * 72
-    lines = (line for position, letter in enumerate(letters) for line in [*([separator] if position else ()), *_message_lines(letter)])
+    lines = (
+        line
+        for position, letter in enumerate(letters)
+        for line in [*([separator] if position else ()), *_message_lines(letter)]
+    )
     return CommandOutput([_record(message) for message in letters], lines)
 
 
@@ -262,7 +275,10 @@ def keep(hive: Hive, box: Box, id_: str) -> CommandOutput:
     from hivemind.documents import Letter
 
     thread_messages = hive.mail.thread(resolve_name(hive, box), id_)
-    letters = [Letter(message.id, message.sender, message.date.isoformat(timespec="seconds"), message.body) for message in thread_messages]
+    letters = [
+        Letter(message.id, message.sender, message.date.isoformat(timespec="seconds"), message.body)
+        for message in thread_messages
+    ]
     root = hive.documents.keep_thread(thread_messages[0].subject, letters, thread_messages[0].thread)
     record = {"node": root.id, "class": root.context_value, "letters": len(letters)}
     return CommandOutput(record, [f"{root.id}  {one_line(root.text)}  ({root.context_value}, {len(letters)} letters)"])
@@ -305,8 +321,12 @@ def transcript(hive: Hive, agent: str, id_: str) -> CommandOutput:
     message = hive.mail.read(name, id_, mark=False)
     thread_transcript = Transcript(open_thread(hive.layout, name, message.thread, durable=False).records())
     if not thread_transcript.entries:
-        raise UserError("the agent's mind took no turn about it", location=id_, remedy="hivemind mail thread shows the messages")
+        raise UserError(
+            "the agent's mind took no turn about it", location=id_, remedy="hivemind mail thread shows the messages"
+        )
     head = one_line(f"{message.thread}: {message.subject}, {thread_transcript.in_words}")
     lines = (line for entry in thread_transcript.entries for line in entry_lines(entry, None))
     fields = {"thread": message.thread, "totals": asdict(thread_transcript.account.spent())}
-    return CommandOutput({**fields, "entries": [entry.as_record() for entry in thread_transcript.entries]}, [head, *lines])
+    return CommandOutput(
+        {**fields, "entries": [entry.as_record() for entry in thread_transcript.entries]}, [head, *lines]
+    )

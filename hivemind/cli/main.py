@@ -88,7 +88,9 @@ def _needed_commands(words: Sequence[str]) -> Iterable[Command]:
     first = words[0] if words else ""
     if first not in MODULES:
         return () if first == "--version" else declared_commands()
-    matching_command = next((command for command in declared_commands([first]) if tuple(words[: len(command.words)]) == command.words), None)
+    matching_command = next(
+        (command for command in declared_commands([first]) if tuple(words[: len(command.words)]) == command.words), None
+    )
     return declared_commands([first]) if matching_command is None else [matching_command]
 
 

@@ -73,13 +73,19 @@ def _print_config(root: str, name: str, form: Form, profile: Profile, port: int 
     print_line(client_config.text)
     warn(f"this goes into {client_config.place}")
     if client_config.secret is not None:
-        warn(f"give it {client_config.secret}; it is in {hive.layout.agent_state(name) / 'mcp.token'} once the server has run")
+        warn(
+            f"give it {client_config.secret}; it is in {hive.layout.agent_state(name) / 'mcp.token'} once the server has run"
+        )
 
 
 def _this_program() -> list[str]:
     """Return the command that starts this program by its absolute path, because clients may not have the shell's PATH."""
     program_path = os.path.abspath(sys.argv[0])
-    is_runnable = os.path.basename(program_path) == "hivemind" and os.access(program_path, os.X_OK) and not os.path.isdir(program_path)
+    is_runnable = (
+        os.path.basename(program_path) == "hivemind"
+        and os.access(program_path, os.X_OK)
+        and not os.path.isdir(program_path)
+    )
     return [program_path] if is_runnable else [sys.executable, "-m", "hivemind"]
 
 

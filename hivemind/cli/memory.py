@@ -92,7 +92,9 @@ class Namespace:
             return None
         parts = parse_namespace(self.namespace)
         if len(parts) < 2:
-            raise UserError(f"--namespace {self.namespace} has only one part", remedy="add the owner, as in memories/ann")
+            raise UserError(
+                f"--namespace {self.namespace} has only one part", remedy="add the owner, as in memories/ann"
+            )
         return check_namespace(parts)
 
     def one(self, hive: Hive) -> tuple[str, ...]:
@@ -113,7 +115,9 @@ class Namespace:
 def _unknown(key: str, namespace: tuple[str, ...]) -> UserError:
     from hivemind.longterm import format_namespace
 
-    return UserError(f"there is no entry {key!r} in {format_namespace(namespace)}", remedy="`hivemind memory list` shows all entries")
+    return UserError(
+        f"there is no entry {key!r} in {format_namespace(namespace)}", remedy="`hivemind memory list` shows all entries"
+    )
 
 
 JsonObject = dict[str, Any]
@@ -213,7 +217,9 @@ def search(
     rows = [
         _row(hit) | {"score": f"{hit.score:.2f}", "similarity": f"{hit.similarity:.2f}", "why": hit.why} for hit in hits
     ]
-    return CommandOutput([hit.as_dict() for hit in hits], table_lines(rows, _FOUND, empty="No memories match the query."))
+    return CommandOutput(
+        [hit.as_dict() for hit in hits], table_lines(rows, _FOUND, empty="No memories match the query.")
+    )
 
 
 @command("memory list", open_read_only)
@@ -231,7 +237,9 @@ def entries(hive: Hive, *, whose: Namespace, limit: Positive = 50) -> CommandOut
     memories: Sequence[MemoryEntry] = []
     if hive.memory.database.was_made:
         memories = hive.memory.search(namespace or (), "", limit=limit, prefix=namespace is None)
-    record = [{name: value for name, value in entry.as_dict().items() if name not in _OF_A_SEARCH} for entry in memories]
+    record = [
+        {name: value for name, value in entry.as_dict().items() if name not in _OF_A_SEARCH} for entry in memories
+    ]
     empty = "No memories yet; `hivemind memory remember TEXT` adds one."
     return CommandOutput(record, table_lines(map(_row, memories), _LISTED, empty=empty))
 
@@ -268,7 +276,9 @@ def show(hive: Hive, key: str, *, whose: Namespace) -> CommandOutput:
     ]
     if len(versions) > 1:
         lines += ["", *table_lines(map(_row, versions), _VERSIONS, empty="")]
-    return CommandOutput({**record, "versions": [version.as_dict() for version in versions]}, [*lines, f"\n{entry.content}"])
+    return CommandOutput(
+        {**record, "versions": [version.as_dict() for version in versions]}, [*lines, f"\n{entry.content}"]
+    )
 
 
 @command("memory forget", open_hive)
@@ -305,7 +315,8 @@ def status(hive: Hive) -> CommandOutput:
     memory_status = hive.memory.status()
     noun = "namespace" if memory_status.namespaces == 1 else "namespaces"
     lines = [
-        f"Entries     {f'{memory_status.entries:,} in {memory_status.namespaces:,} {noun}' if memory_status.entries else 'none yet'}",
+        "Entries     "
+        f"{f'{memory_status.entries:,} in {memory_status.namespaces:,} {noun}' if memory_status.entries else 'none yet'}",
         f"Searched    {'by words only' if memory_status.model is None else f'by words and by meaning ({memory_status.model})'}",
         *([] if memory_status.note is None else [f"Note        {memory_status.note}"]),
     ]

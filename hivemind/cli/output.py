@@ -137,7 +137,9 @@ def _narrow(widths: list[int], available_width: int) -> None:
     while sum(widths) > available_width and len(widths) > 1:
         widest = max(range(1, len(widths)), key=widths.__getitem__)
         next_width = sorted(widths[1:])[-2] if len(widths) > 2 else 0
-        new_width = max(_MIN_COLUMN_WIDTH, min(next_width, widths[widest] - 1), widths[widest] - (sum(widths) - available_width))
+        new_width = max(
+            _MIN_COLUMN_WIDTH, min(next_width, widths[widest] - 1), widths[widest] - (sum(widths) - available_width)
+        )
         if new_width >= widths[widest]:
             return
         widths[widest] = new_width

@@ -58,13 +58,19 @@ def _as_command(call: Mapping[str, Any], *, agent: str | None, hive: str | None)
     if tool == "resume" and str(call.get("call", "")).startswith(_LEASE_LOOKUP):
         words = ["lease", "list"]
     elif tool == "resume":
-        words = ["view", "resume", *(word for name, value in arguments.items() for word in (f"--{name}", str(value))), *agent_option]
+        words = [
+            "view",
+            "resume",
+            *(word for name, value in arguments.items() for word in (f"--{name}", str(value))),
+            *agent_option,
+        ]
     elif tool == "claim_step":
         force = ["--force"] if arguments.get("force") else []
         words = ["lease", "claim", str(arguments["step"]), *(agent_option or ["--agent", "human"]), *force]
     else:
         argument_texts = (
-            f"{name} {' and '.join(map(str, argument)) if isinstance(argument, list) else argument}" for name, argument in arguments.items()
+            f"{name} {' and '.join(map(str, argument)) if isinstance(argument, list) else argument}"
+            for name, argument in arguments.items()
         )
         return one_line(f"{agent or 'its agent'} calls {tool}{': ' if arguments else ''}{', '.join(argument_texts)}")
     return shlex.join(["hivemind", *([] if hive is None else ["--hive", hive]), *words])

@@ -64,7 +64,13 @@ def reservations(hive: Hive, *, agent: str | None = None) -> CommandOutput:
 
     active_reservations = Reservations(hive.journal).list(None if agent is None else resolve_name(hive, agent))
     rows = [
-        {**asdict(reservation), "reservation": reservation.id, "agent": reservation.agent_id, "paths": " ".join(reservation.patterns)} for reservation in active_reservations
+        {
+            **asdict(reservation),
+            "reservation": reservation.id,
+            "agent": reservation.agent_id,
+            "paths": " ".join(reservation.patterns),
+        }
+        for reservation in active_reservations
     ]
     fields = [{**asdict(reservation), "patterns": list(reservation.patterns)} for reservation in active_reservations]
     return CommandOutput(fields, table_lines(rows, _COLUMNS, empty="Nothing is reserved."))

@@ -132,7 +132,9 @@ def up(
     if print_unit:
         from hivemind.swarm.unit import unit
 
-        return CommandOutput({"unit": (text := unit(layout, split_lists(agents) if agents else ()))}, [text.rstrip("\n")])
+        return CommandOutput(
+            {"unit": (text := unit(layout, split_lists(agents) if agents else ()))}, [text.rstrip("\n")]
+        )
     # Do not open the hive here: run_swarm forks its agents from this process.
     _look_at_settings(layout, json)
 
@@ -375,7 +377,8 @@ def _all_hives(hive: Hive) -> CommandOutput:
         {
             "hive": linked_hive["hive"],
             "seen": None if linked_hive["problem"] else f"{linked_hive['seen_s']} s ago",
-            "agents": linked_hive["problem"] or ", ".join(f"{name} {state}" for name, state in linked_hive["agents"].items()),
+            "agents": linked_hive["problem"]
+            or ", ".join(f"{name} {state}" for name, state in linked_hive["agents"].items()),
             **linked_hive["tasks"],
         }
         for linked_hive in hives
@@ -391,7 +394,9 @@ def _status_lines(now: Overview, server: ServerStatus | None, needs: Sequence[Ne
     if now.supervisor is not None:
         yield f"Swarm      process {now.supervisor.get('pid', '?')}, up since {now.supervisor.get('since', '?')}"
     else:
-        hint = ": hivemind up starts it" if now.has_state else ", and there is no .hive here (not yet, or it was removed)"
+        hint = (
+            ": hivemind up starts it" if now.has_state else ", and there is no .hive here (not yet, or it was removed)"
+        )
         yield f"Swarm      not up{hint}"
     if now.disk_full:
         yield "Disk       disk full: all work is suspended until there is space"
@@ -423,7 +428,11 @@ def _status_lines(now: Overview, server: ServerStatus | None, needs: Sequence[Ne
         ("Stuck", [(agent.name, agent.problem) for agent in now.agents if agent.problem], "status --json"),
         ("Mail waits", now.mail_waits, "status --json"),
         ("Left", now.left, "status --json"),
-        ("Comes again", [(scheduled_task.name, _when(scheduled_task)) for scheduled_task in now.schedule], "status --json"),
+        (
+            "Comes again",
+            [(scheduled_task.name, _when(scheduled_task)) for scheduled_task in now.schedule],
+            "status --json",
+        ),
         ("Leased", leased, "lease list"),
         ("Parked", now.parked, "task list"),
         ("Waiting", now.waiting, "task list"),

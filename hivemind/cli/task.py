@@ -87,7 +87,11 @@ def add(
     if text is not None and os.path.isfile(text):
         raise UserError("is a file, but --file is missing", location=text, remedy=f"hivemind task add --file {text}")
     task_text = text if file is None else _read(Path(file))
-    if assignee is not None and where is None and not any(assignee in agent_roles for agent_roles in hive.linked.agents.values()):
+    if (
+        assignee is not None
+        and where is None
+        and not any(assignee in agent_roles for agent_roles in hive.linked.agents.values())
+    ):
         known_agent(hive, assignee)
     task_id = hive.tasks.add(
         task_text,
@@ -181,7 +185,8 @@ def tasks(
 
     def lines() -> Iterator[str]:
         rows = [
-            {**record, "since": age(task.since), "note": _note(task)} for record, task in zip(records, summaries, strict=True)
+            {**record, "since": age(task.since), "note": _note(task)}
+            for record, task in zip(records, summaries, strict=True)
         ]
         visible_columns = [name for name in _COLUMNS if name not in _SELDOM or any(row[name] for row in rows)]
         yield from table_lines(rows, visible_columns, empty=f"No tasks{f' in {state}' if state else ''}.")
@@ -227,7 +232,11 @@ def show(hive: Hive, ids: list[str]) -> CommandOutput:
     """
     records = [_whole(hive, task_id) for task_id in ids]
     separator = "\n" + "=" * 72
-    lines = (line for position, record in enumerate(records) for line in [*([separator] if position else ()), *_task_lines(record)])
+    lines = (
+        line
+        for position, record in enumerate(records)
+        for line in [*([separator] if position else ()), *_task_lines(record)]
+    )
     return CommandOutput(records if len(records) > 1 else records[0], lines)
 
 
@@ -355,7 +364,11 @@ def replay(hive: Hive, id_: str, *, script: bool = False) -> CommandOutput | Non
             print_line(line)
         return None
     replay_report = replay(hive, id_, Hive)
-    return CommandOutput({**asdict(replay_report), "differs": replay_report.differs}, _replay_lines(replay_report), 1 if replay_report.differs else 0)
+    return CommandOutput(
+        {**asdict(replay_report), "differs": replay_report.differs},
+        _replay_lines(replay_report),
+        1 if replay_report.differs else 0,
+    )
 
 
 def _replay_lines(found: Replay) -> Iterator[str]:

@@ -238,8 +238,9 @@ def _head(snapshot: Snapshot) -> str:
     up_count = sum(agent.pid is not None for agent in overview.agents)
     need_text = f"{len(snapshot.needs)} need you" if snapshot.needs else "nothing needs you"
     return (
-        f"{overview.hive.name}: {need_text}; {up_count} of {len(overview.agents)} agents up; {counts['inbox']} waiting, {counts['active']} active, "
-        f"{counts['done']} done, {counts['failed']} failed; {overview.human_unread} letters for you"
+        f"{overview.hive.name}: {need_text}; {up_count} of {len(overview.agents)} agents up; "
+        f"{counts['inbox']} waiting, {counts['active']} active, {counts['done']} done, {counts['failed']} failed; "
+        f"{overview.human_unread} letters for you"
     )
 
 

@@ -114,7 +114,9 @@ def _follow(hive: Hive, task: Task, *, as_json_lines: bool) -> None:
             transcript = reader.read(task.path)
             if not is_ended and (is_ended := task.state in (TaskState.DONE, TaskState.FAILED)):
                 deadline = time.monotonic() + _LAST_S  # a live agent writes the last result after the move
-            is_last = is_ended and (time.monotonic() >= deadline or not any(turn.is_open for turn in transcript.turns[-1:]))
+            is_last = is_ended and (
+                time.monotonic() >= deadline or not any(turn.is_open for turn in transcript.turns[-1:])
+            )
             for entry in transcript.entries[printed_entries:]:
                 is_growing = entry.is_open and not is_last and (entry.kind == "turn" or entry is transcript.entries[-1])
                 told = list(entry_lines(entry, task.id)) if entry.kind == "turn" or not is_growing else []

@@ -15,7 +15,7 @@ from hivemind.fs.check import CheckFinding
 from hivemind.layout import EXCHANGE
 from hivemind.names import is_name
 from hivemind.presence.identity import farewell, take_name
-from hivemind.taskrun.worktree import put_away
+from hivemind.taskrun.worktree import left_reason, put_away
 
 
 def check_claims(patient: CheckContext) -> Iterator[CheckFinding]:
@@ -114,12 +114,12 @@ def check_worktrees(patient: CheckContext) -> Iterator[CheckFinding]:
     """Worktrees whose task is over or gone: their agent was killed before it could put them away."""
     for folder in patient.layout.worktrees.glob("*"):
         if is_name(folder.name) and not patient.tasks.is_open(folder.name):
+            reason = left_reason(patient.layout, folder.name)
+            what = f"is left of a task that is over, or gone{f': {reason}' if reason else ''}"
             mend = "hivemind doctor --fix commits what is in no commit yet to its branch, and takes it away"
-            fix = partial(_put_away, patient, folder.name)
-            yield CheckFinding(folder, "is left of a task that is over, or gone", mend, fix, note=True)
+            yield CheckFinding(folder, what, mend, partial(_put_away, patient, folder.name), note=reason is None)
 
 
 def _put_away(patient: CheckContext, task: str) -> str:
-    roots = patient.config.worktree_roots(patient.layout) if patient.config else ()
-    put_away(patient.layout, roots, task)
+    put_away(patient.layout, task)
     return "its branch is kept, if anything was done on it"

@@ -14,7 +14,7 @@ from hivemind.coordination import CoordinationError, check_workspace
 from hivemind.coordination.workspace import WORKSPACE_VERSION
 from hivemind.doctor.patient import CheckContext
 from hivemind.errors import UnknownVersion, UserError
-from hivemind.fs import inside
+from hivemind.fs import inside, walk
 from hivemind.fs.atomic import TEMPORARY_PREFIX
 from hivemind.fs.check import CheckFinding, check_temporary, listed
 from hivemind.fs.records import load_record
@@ -96,7 +96,7 @@ def _shared(layout: Layout) -> Iterator[Path]:
         path for homes in ("agents/*/program", "prompt-*") for path in layout.state.glob(homes)
     }  # of coding agents
     for top in (layout.agents, layout.rom, layout.knowledge, layout.mailboxes, layout.tasks, layout.state):
-        for folder, folders, names in os.walk(top) if not top.is_symlink() else ():
+        for folder, folders, names in walk(top) if not top.is_symlink() else ():
             folders[:] = [name for name in folders if Path(folder, name) not in logins]
             yield Path(folder)
             yield from (Path(folder, name) for name in names if not any(part in name for part in _SECRETS))
@@ -206,7 +206,7 @@ def check_leftovers(patient: CheckContext) -> Iterator[CheckFinding]:
     """Temporary files of writes that were never finished, below the hive's own folders."""
     layout = patient.layout
     for top in (layout.agents, layout.rom, layout.mailboxes, layout.knowledge, layout.tasks, layout.state):
-        for folder, folders, names in os.walk(top):
+        for folder, folders, names in walk(top):
             if Path(folder) == layout.state:
                 folders[:] = [name for name in folders if name != "aside"]
             for path in (Path(folder, name) for name in names):

@@ -12,12 +12,13 @@ from hivemind.config import load_agents, load_hive
 from hivemind.doctor.patient import CheckContext
 from hivemind.documents.formats.reading import decoded
 from hivemind.errors import UserError
+from hivemind.fs import walk
 from hivemind.fs.check import CheckFinding
 from hivemind.fs.filesystem import mounts, needs_polling
 from hivemind.fs.watch import Inotify
 from hivemind.minds import open_mind
+from hivemind.sandbox import check_sandbox as try_sandbox
 from hivemind.swarm.idle import is_full
-from hivemind.tools.sandbox import check_sandbox as try_sandbox
 
 _LIMITS = Path("/proc/sys/fs/inotify")
 _ROOM_BYTES = 64 * 1024 * 1024
@@ -99,7 +100,7 @@ def check_inotify(patient: CheckContext) -> Iterator[CheckFinding]:
         )
         mend = "end what holds them, or: sysctl fs.inotify.max_user_instances=512"
         yield CheckFinding(str(_LIMITS / "max_user_instances"), what, mend)
-    needed = len(patient.names) + sum(len(folders) for _, folders, _ in os.walk(patient.layout.knowledge)) + 16
+    needed = len(patient.names) + sum(len(folders) for _, folders, _ in walk(patient.layout.knowledge)) + 16
     limit = _limit("max_user_watches")
     if limit is not None and needed > limit:
         what = f"{needed} folders are to be watched and a user may watch {limit}: the rest is polled each second"
@@ -121,7 +122,7 @@ def check_encodings(patient: CheckContext) -> Iterator[CheckFinding]:
         yield CheckFinding("the environment", what, "export LC_ALL=C.UTF-8")
     layout = patient.layout
     for top in (layout.rom, layout.knowledge):
-        for folder, folders, names in os.walk(top):
+        for folder, folders, names in walk(top):
             for name in sorted([*folders, *names]):
                 path = Path(folder, name)
                 if _bad_byte(os.fsencode(name)) is not None:

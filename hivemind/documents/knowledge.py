@@ -42,6 +42,7 @@ from hivemind.errors import UserError, remedy_of
 from hivemind.frozen import frozen
 from hivemind.fs import CrashCount, Lock, inside
 from hivemind.fs.backup import restore
+from hivemind.fs.trees import is_too_deep
 from hivemind.layout import Layout
 
 _NO_KNOWLEDGE = ("~", ".swp", ".tmp", ".part", ".lock")
@@ -260,7 +261,9 @@ def files_below(top: str | os.PathLike[str]) -> Iterator[tuple[str, os.stat_resu
         folders += [
             entry.path
             for entry in reversed(sorted_entries)
-            if entry.is_dir(follow_symlinks=False) and not entry.name.startswith(".")
+            if entry.is_dir(follow_symlinks=False)
+            and not entry.name.startswith(".")
+            and not is_too_deep(entry.path, top)
         ]
 
 

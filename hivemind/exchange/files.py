@@ -12,7 +12,7 @@ from pathlib import Path
 from hivemind.boundary import Unreadable
 from hivemind.errors import UserError
 from hivemind.exchange.schema import FILES_BYTES, MOST_FILES, NAME_BYTES, PATH_DEPTH, PATH_LENGTH
-from hivemind.fs import file_below, folder_below, open_inside, write_at
+from hivemind.fs import file_below, folder_below, open_inside, walk, write_at
 from hivemind.tasks import Task
 
 __all__ = ["Files", "check_paths", "of_result", "of_task", "received", "write_result"]
@@ -59,7 +59,7 @@ def of_result(folder: Path) -> Files:
     found = Files()
     names = [name for name in _GRAPH if os.path.lexists(folder / name)]
     for part in _OF_RESULT:
-        for here, folders, files in os.walk(folder / part):
+        for here, folders, files in walk(folder / part):
             folders.sort()
             names += sorted(os.path.relpath(os.path.join(here, one), folder) for one in files)
     for name in names:

@@ -13,6 +13,7 @@ from hivemind.fs.log import Log, LogBookmark, ReadPosition
 from hivemind.fs.paths import file_below, folder_below, folder_inside, inside, open_inside
 from hivemind.fs.records import DamagedRecord, load_record, load_value, save_record, save_value, set_aside
 from hivemind.fs.sockets import make_socket_folder, socket_places
+from hivemind.fs.trees import copy_tree, remove_tree, walk
 from hivemind.fs.watch import Watcher, open_watcher
 
 __all__ = [
@@ -27,6 +28,7 @@ __all__ = [
     "ReadPosition",
     "Record",
     "Watcher",
+    "copy_tree",
     "create",
     "file_below",
     "folder_below",
@@ -45,12 +47,14 @@ __all__ = [
     "open_watcher",
     "reached",
     "records_of",
+    "remove_tree",
     "ring",
     "save_record",
     "save_value",
     "set_aside",
     "socket_places",
     "time_tells",
+    "walk",
     "write",
     "write_at",
 ]

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import shutil
 import sqlite3
 import tempfile
 import time
@@ -17,6 +16,7 @@ from hivemind.boundary import boundary
 from hivemind.config import HiveConfig, RootConfig
 from hivemind.errors import UserError
 from hivemind.frozen import frozen
+from hivemind.fs import copy_tree
 from hivemind.layout import Layout
 from hivemind.minds.open import open_mind
 from hivemind.presence.identity import announce, take_name
@@ -111,11 +111,11 @@ def _copy(hive: Layout, scratch: Layout, task: Path, state: str, written: Collec
     """What the task had around it, as it is now, without what it has `written` into its own folder."""
     for folder in (hive.agents, hive.rom, hive.knowledge):
         if folder.is_dir():
-            shutil.copytree(folder, scratch.root / hive.relative(folder), dirs_exist_ok=True)
+            copy_tree(folder, scratch.root / hive.relative(folder))
     for path in scratch.folders():
         path.mkdir(parents=True, exist_ok=True)
     copy = scratch.tasks / state / task.name
-    shutil.copytree(task, copy, symlinks=True)
+    copy_tree(task, copy)
     for name in written:
         if (copy / FILES / name).is_file():
             (copy / FILES / name).unlink()

@@ -20,10 +20,11 @@ from pathlib import Path
 
 from hivemind.config import load_hive
 from hivemind.errors import UserError
-from hivemind.fs import fsync_folder, load_record, reached, save_record
+from hivemind.fs import copy_tree, fsync_folder, load_record, reached, remove_tree, save_record
 from hivemind.fs.atomic import TEMPORARY_PREFIX
 from hivemind.fs.backup import back_up
 from hivemind.fs.locks import try_lock
+from hivemind.fs.trees import is_too_deep
 from hivemind.layout import Layout
 from hivemind.presence.parts import Parts
 
@@ -97,7 +98,7 @@ def restore_hive(backup: Path, target: Path) -> Path:
         raise UserError("lies in the backup", location=target, remedy="name a folder outside of it")
     with _partial(target, durable=load_hive(Layout(backup)).durable) as part:
         take = _Copy(backup, part).take_file
-        shutil.copytree(backup, part, symlinks=True, ignore=_special, copy_function=take, dirs_exist_ok=True)
+        copy_tree(backup, part, take)
         reached("restore.copied")
         (Layout(part).state / RECORD).unlink()
     return target
@@ -117,7 +118,7 @@ def _partial(target: Path, *, durable: bool) -> Iterator[Path]:
                 "is being written by another process", location=part, remedy="wait for it, or name another folder"
             )
         for one in part.iterdir():  # what was left by one that was killed
-            _remove(one)
+            remove_tree(one)
         try:
             yield part
             if durable:
@@ -125,7 +126,7 @@ def _partial(target: Path, *, durable: bool) -> Iterator[Path]:
             reached("backup.synced")
             os.rename(part, target)
         except BaseException:
-            _remove(part)
+            remove_tree(part)
             raise
         fsync_folder(target.parent)
     finally:
@@ -142,7 +143,7 @@ class _Copy:
 
     def bring_up_to_date(self) -> bool:
         """One pass; returns whether something was new that others rest on."""
-        now = dict(self._look(""))
+        now = dict(self._look())
         new = [path for path, look in now.items() if self._known.get(path) != look]
         gone = [path for path in self._known if path not in now]
         for path in new:
@@ -151,46 +152,49 @@ class _Copy:
             except FileNotFoundError:  # moved on meanwhile: the next pass finds it where it is
                 now[path] = ()
         for path in reversed(gone):
-            _remove(self._target / path)
+            remove_tree(self._target / path)
         self._known = now
         return any(not _RESTLESS.match(path) for path in (*new, *gone))
 
-    def _look(self, below: str) -> Iterator[tuple[str, _Look]]:
-        """What lies below a folder, parents first: relative paths, and how each looks."""
-        letters = _LETTERS.match(f"{below}/x")
-        with suppress(FileNotFoundError), os.scandir(self._source / below) as entries:
-            for entry in entries:
-                path = f"{below}/{entry.name}".lstrip("/")
-                if _LEFT_OUT.match(path):
-                    continue
-                if letters:
-                    yield path, (entry.inode(),)
-                    continue
-                try:
-                    found = entry.stat(follow_symlinks=False)
-                except FileNotFoundError:
-                    continue
-                if stat.S_ISDIR(found.st_mode):
-                    whole = _WHOLE.match(path) is not None
-                    yield path, (stat.S_IFDIR, found.st_ino, found.st_mtime_ns if whole else 0)
-                    if not whole and not _EMPTY.match(path):
-                        yield from self._look(path)
-                elif stat.S_ISREG(found.st_mode) or stat.S_ISLNK(found.st_mode):
-                    yield path, (found.st_mode, found.st_ino, found.st_size, found.st_mtime_ns)
+    def _look(self) -> Iterator[tuple[str, _Look]]:
+        """What is there, parents first: relative paths, and how each looks."""
+        todo = [""]
+        while todo:
+            below = todo.pop()
+            letters = _LETTERS.match(f"{below}/x")
+            with suppress(FileNotFoundError), os.scandir(self._source / below) as entries:
+                for entry in entries:
+                    path = f"{below}/{entry.name}".lstrip("/")
+                    if _LEFT_OUT.match(path) or is_too_deep(path):
+                        continue
+                    if letters:
+                        yield path, (entry.inode(),)
+                        continue
+                    try:
+                        found = entry.stat(follow_symlinks=False)
+                    except FileNotFoundError:
+                        continue
+                    if stat.S_ISDIR(found.st_mode):
+                        whole = _WHOLE.match(path) is not None
+                        yield path, (stat.S_IFDIR, found.st_ino, found.st_mtime_ns if whole else 0)
+                        if not whole and not _EMPTY.match(path):
+                            todo.append(path)
+                    elif stat.S_ISREG(found.st_mode) or stat.S_ISLNK(found.st_mode):
+                        yield path, (found.st_mode, found.st_ino, found.st_size, found.st_mtime_ns)
 
     def _take(self, path: str) -> None:
         source, target = self._source / path, self._target / path
         found = os.lstat(source)
         if stat.S_ISDIR(found.st_mode) and _WHOLE.match(path):
-            _remove(target)
-            shutil.copytree(source, target, symlinks=True, ignore=_special)
+            remove_tree(target)
+            copy_tree(source, target)
         elif stat.S_ISDIR(found.st_mode):
             if not target.is_dir() or target.is_symlink():
-                _remove(target)
+                remove_tree(target)
                 target.mkdir()
             shutil.copymode(source, target)
         else:
-            _remove(target)
+            remove_tree(target)
             self.take_file(source, target)
 
     def take_file(self, source: str | Path, target: str | Path) -> None:
@@ -215,18 +219,4 @@ def _copy_database(path: Path, state: Path) -> None:
         for end in ("", "-wal"):
             with suppress(FileNotFoundError):
                 shutil.copy2(f"{path}{end}", state / f"{path.name}{end}")
-    shutil.rmtree(work)
-
-
-def _special(folder: str, names: list[str]) -> list[str]:
-    """Sockets and the like."""
-    modes = ((name, os.lstat(os.path.join(folder, name)).st_mode) for name in names)
-    return [name for name, mode in modes if stat.S_IFMT(mode) not in (stat.S_IFDIR, stat.S_IFREG, stat.S_IFLNK)]
-
-
-def _remove(path: Path) -> None:
-    if path.is_dir() and not path.is_symlink():
-        shutil.rmtree(path)
-    else:
-        with suppress(FileNotFoundError, NotADirectoryError):
-            path.unlink()
+    remove_tree(work)

@@ -3,6 +3,7 @@ under `waits`); itself for others to be over (`wait_for`)."""
 
 from __future__ import annotations
 
+import hashlib
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, replace
@@ -174,10 +175,13 @@ def _for_failed(task: str) -> str:
     return f"waits for the task {task}, which has failed (try it again: hivemind task retry {task})"
 
 
-def question_id(step: str, attempt: int, workspace: str) -> str:
-    """The Message-ID of a step's question to a person: the same when it is asked again after a crash, also one that took the
-    newest events of the journal; another in another attempt at the task."""
-    return f"ask.{step}.{attempt}@{workspace}"
+def question_id(step: str, attempt: int, workspace: str, question: str) -> str:
+    """Return the Message-ID of a step's question to a person.
+
+    It is the same when the question is sent again after a crash, and another for another question or another attempt.
+    """
+    digest = hashlib.sha256(question.encode("utf-8", "surrogatepass")).hexdigest()[:8]
+    return f"ask.{step}.{attempt}.{digest}@{workspace}"
 
 
 def is_question(message_id: str | None, workspace: str) -> bool:
@@ -207,17 +211,25 @@ class StepWaits:
         return self._waits.get(step)
 
     def begin(self, step: str, until: Mapping[str, Any], now: datetime) -> StepWait:
-        """The wait of a step, begun at the first call: a number of seconds counts from then, also across a restart."""
-        if step not in self._waits:
-            kind, what = next(iter(until.items()))
-            lasts = None
-            if kind == "seconds":
-                with boundary("duration", step):
-                    lasts = float(what)
-                    kind, what = "until", (now + timedelta(seconds=lasts)).isoformat()
-            answer = self._early.pop(str(what), None) if kind == "mail" else None
-            told = {"step": step, "kind": kind, "what": str(what), "answer": answer, "lasts": lasts}
-            self._keep(checked(StepWait, told, "wait", step))
+        """Return the step's wait, and begin it unless the step waits, or has waited, for exactly this.
+
+        Seconds count from the first call, also across a restart.
+        """
+        kind, subject = next(iter(until.items()))
+        lasts, known = None, self._waits.get(step)
+        if kind == "seconds":
+            with boundary("duration", step):
+                lasts = float(subject)
+        if known is not None and (
+            lasts == known.lasts if lasts is not None else (kind, str(subject)) == (known.kind, known.what)
+        ):
+            return known
+        if lasts is not None:
+            with boundary("duration", step):
+                kind, subject = "until", (now + timedelta(seconds=lasts)).isoformat()
+        answer = self._early.pop(str(subject), None) if kind == "mail" else None
+        fields = {"step": step, "kind": kind, "what": str(subject), "answer": answer, "lasts": lasts}
+        self._keep(checked(StepWait, fields, "wait", step))
         return self._waits[step]
 
     def asked(self, step: str, message_id: str) -> None:

@@ -1,16 +1,14 @@
-"""Worktrees: each task's own checkout of a git repository that hive.yaml lists with `worktree: true` (spec 8).
+"""Worktrees: each task's own checkout of a git repository that hive.yaml lists with `worktree: true`.
 
-What is to be made is recorded before it is made, and a git that outlives its agent keeps the lock of the task's worktrees:
-whoever goes on makes the same, and may take away what git has left locked.
+Worktrees are recorded before they are created, so a successor can finish an interrupted creation. The lock of a task's worktrees
+is held while git runs in the person's repository, by that git as well.
 """
 
 from __future__ import annotations
 
 import contextlib
 import itertools
-import json
 import logging
-import shutil
 from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import asdict, replace
 from pathlib import Path
@@ -23,15 +21,16 @@ from hivemind.fs.paths import names_in
 from hivemind.layout import Layout
 from hivemind.masking import mask
 from hivemind.presence.parts import Parts
-from hivemind.taskrun.git import GitProblem, Repository, Worktree, held, in_the_name_of, run_git
+from hivemind.taskrun.agent_git import BrokenGit, MergeUnderWay, Worktree, has_git
+from hivemind.taskrun.git import GitProblem, Repository, held, in_the_name_of, run_git
 from hivemind.tasks import Task, TaskState
 
-__all__ = ["Worktrees", "check_repository", "merge_task", "put_away", "put_away_ended"]
+__all__ = ["Worktrees", "check_repository", "left_reason", "merge_task", "put_away", "put_away_ended"]
 
 _log = logging.getLogger(__name__)
-_UNDER_WAY = ("MERGE_HEAD", "rebase-merge", "rebase-apply", "CHERRY_PICK_HEAD", "REVERT_HEAD")
-_NOTE = "hivemind"
-"""In git's folder of a worktree: which branch it is for, and where that began. Complete worktrees have one."""
+_KIND, _VERSION = "worktree", 1
+_LEFT, _NOTE = ".left", ".json"
+_SHOWN = 20
 
 
 class Worktrees:
@@ -40,58 +39,72 @@ class Worktrees:
     def __init__(
         self, hive: Parts, task: Task, agent: str, attempt: int, keep: Callable[[Any], object] = lambda _: None
     ) -> None:
-        self._hive, self._task, self._attempt = hive, task, attempt
+        self._hive, self._task, self._agent, self._attempt = hive, task, agent, attempt
         self._keep = keep
         self._who = in_the_name_of(agent, f"{agent}@{hive.config.workspace}")
         self._top = hive.layout.worktrees / task.id
+        self._targets: dict[Path, str] = {}
 
     @property
     def recorded(self) -> list[Worktree]:
-        """Those that are recorded, whether they are there or not."""
+        """Return those that are recorded, whether they are there or not."""
         return _recorded(self._hive.layout, self._task.kept)
 
     @property
     def identity(self) -> dict[str, str]:
-        """In whose name commits are made, as git is told."""
+        """Return in whose name commits are made, as git reads it."""
         return self._who if self.recorded else {}
 
     def ready(self) -> tuple[Worktree, ...]:
-        """One for each root that is worked on so, in the order of hive.yaml; made now where it is not there. Raises UserError,
-        OSError."""
+        """Return one worktree per root with `worktree: true`, in the order of hive.yaml. Creates those that are missing. Raises
+        UserError, OSError."""
         roots = self._hive.config.worktree_roots(self._hive.layout)
-        found = {one.root: one for one in self.recorded}
-        if not all(root in found and found[root].is_there for root in roots):
+        by_root = {worktree.root: worktree for worktree in self.recorded}
+        if not all(root in by_root and self._is_ready(by_root[root]) for root in roots):
             with held(self._top) as hold:
                 for root in roots:
                     self._make(Repository.at(root, hold))
-            found = {one.root: one for one in self.recorded}
-        return tuple(found[root] for root in roots)
+            by_root = {worktree.root: worktree for worktree in self.recorded}
+        return tuple(by_root[root] for root in roots)
+
+    def _is_ready(self, worktree: Worktree) -> bool:
+        """Say whether its git is this agent's: what another has written into one may be run by nobody else's commands."""
+        return worktree.agent == self._agent and has_git(worktree.path)
 
     def _make(self, repository: Repository) -> None:
-        """What is to be made is recorded first; a git that is killed leaves what is cleared away by the next."""
-        known = self.recorded
-        one = next((one for one in known if one.root == repository.root), None)
-        if one is None:
-            one = self._planned(repository, {one.path.name for one in known})
-            self._record(one)
+        """Create a worktree, or the agent's git in one without. It is recorded first; what a killed git left is replaced."""
+        recorded = self.recorded
+        worktree = next((worktree for worktree in recorded if worktree.root == repository.root), None)
+        if worktree is None:
+            worktree = self._planned(repository, {worktree.path.name for worktree in recorded})
+            self._record(worktree)
             fs.reached("worktree.recorded")
-        if one.is_there:
+        if self._is_ready(worktree):
             return
-        _clear(repository, one)
-        if one.branch is not None and repository.commit_of(f"refs/heads/{one.branch}") is None:
-            repository.move(one.branch, one.base, None, f"begun for {self._task.id}")
-        how = ("--detach", one.path, one.base) if one.branch is None else (one.path, one.branch)
-        repository.git("worktree", "add", "--quiet", *how)
+        path, branch, noted = worktree.path, worktree.branch, _noted(worktree.path)
+        if noted is not None and noted.branch != branch:  # an earlier attempt's
+            _put_away(repository, noted)
+        elif worktree.git is None:
+            fs.remove_tree(path)
+        elif not path.exists():
+            self._record(
+                replace(worktree, git=None)
+            )  # until it is filled again no file that lacks was deleted by anybody
+        elif has_git(path) and branch is not None:
+            with contextlib.suppress(GitProblem):
+                worktree.commit(repository, mask(self._task.title), self._who)
+        if branch is not None and repository.commit_of(f"refs/heads/{branch}") is None:
+            repository.begin(branch, worktree.base, self._task.id)
+        worktree = replace(worktree, git=repository.common, agent=self._agent)
+        worktree.make_git(repository, worktree.tip or worktree.base, self._who)
         fs.reached("worktree.added")
-        folder = repository.folder_of(one.path)
-        assert folder is not None
-        (folder / "config.worktree").touch()
-        fs.write(folder / _NOTE, json.dumps({"branch": one.branch, "base": one.base}))
-        self._record(replace(one, git=folder))
+        note = {"root": str(worktree.root), "git": str(worktree.git), "branch": branch, "base": worktree.base}
+        fs.save_record(f"{path}{_NOTE}", _KIND, _VERSION, note)
+        self._record(worktree)
 
     def _planned(self, repository: Repository, taken: Collection[str]) -> Worktree:
-        """Where it will be, on which branch, and from where: the parent's branch for a subtask, else what the person has
-        checked out. Raises UserError if there is no commit yet."""
+        """Choose the worktree's path, branch and base. A subtask starts from its parent's branch, any other task from the commit
+        that is checked out. Raises UserError if there is no commit yet."""
         root, parent = repository.root, self._task.parent
         path = self._top / next(one for one in _numbered(root.name) if one not in taken)
         kept = {} if parent is None else self._hive.tasks.kept(parent)
@@ -110,24 +123,24 @@ class Worktrees:
         branch = next(one for one in names if repository.commit_of(f"refs/heads/{one}") is None)
         return Worktree(root, path, branch, base, into)
 
-    def _record(self, one: Worktree) -> None:
-        told = {**asdict(one), "root": str(one.root), "path": self._hive.layout.relative(one.path)}
-        rows = [each for each in self._task.kept.get("worktrees", ()) if each["root"] != told["root"]]
-        self._keep([*rows, {**told, "git": None if one.git is None else str(one.git)}])
+    def _record(self, worktree: Worktree) -> None:
+        path, git = self._hive.layout.relative(worktree.path), worktree.git and str(worktree.git)
+        row = {**asdict(worktree), "root": str(worktree.root), "path": path, "git": git}
+        rows = [each for each in self._task.kept.get("worktrees", ()) if each["root"] != row["root"]]
+        self._keep([*rows, row])
 
     def commit(self, why: str, *, ends: bool = False) -> None:
-        """Commit what has changed and is in no commit yet. A merge or rebase under way is left to its agent; where the task
-        `ends` it is refused. Raises UserError, OSError."""
-        for one in self.recorded:
-            if one.git is None or one.branch is None or not one.is_there:
+        """Commit what has changed and is in no commit yet, and take it over. A merge or rebase under way is left to its agent;
+        where the task `ends` it is refused. Raises UserError, OSError."""
+        for worktree in self.recorded:
+            if worktree.git is None or worktree.branch is None or not worktree.path.is_dir():
                 continue
-            found = next((name for name in _UNDER_WAY if (one.git / name).exists()), None)
-            if found is None:
-                with held(self._top) as hold:
-                    _commit(replace(one.repository, hold=hold), one, why, self._who)
-            elif ends:
-                mend = "end it: git commit, git rebase --continue, or --abort"
-                raise UserError(f"a merge or a rebase is under way ({found})", location=one.path, remedy=mend)
+            with held(self._top) as hold:
+                try:
+                    _commit(worktree, replace(worktree.repository, hold=hold), why, self._who)
+                except MergeUnderWay:
+                    if ends:
+                        raise
 
     def merge(self, task: str, *, mark: bool) -> list[str]:
         """Merge what a subtask that is over has done into this task's own worktrees; returns what became of it, a line each.
@@ -139,30 +152,35 @@ class Worktrees:
         self.commit(f"Before the merge of {task}", ends=True)
         return [line for one, branch in pairs for line in self._merge(one, str(one.branch), branch, mark=mark)]
 
-    def _merge(self, one: Worktree, mine: str, branch: str, *, mark: bool) -> list[str]:
+    def _merge(self, worktree: Worktree, target: str, source: str, *, mark: bool) -> list[str]:
         with held(self._top) as hold:
-            repository = replace(one.repository, hold=hold)
-            before, after, conflicts = repository.merged(branch, mine, self._who, mark=mark)
+            repository = replace(worktree.repository, hold=hold)
+            before, after, conflicts = repository.merged(source, target, self._who, mark=mark)
             if after != before:
-                repository.git("read-tree", "-m", "-u", before, after, of=one)
+                worktree.forward(before, after)
                 fs.reached("worktree.merging")  # the files first: a branch ahead of them would have them undone
-                repository.move(mine, after, before, f"merge {branch}")
-        return [_told(branch, mine, before, after), *(f"edit the marks in {path}" for path in conflicts)]
+                repository.move(target, after, before, f"merge {source}")
+        return [_told(source, target, before, after), *(f"edit the marks in {path}" for path in conflicts)]
+
+    def catch_up(self) -> tuple[Worktree, ...]:
+        """Return the worktrees, once the git in each knows where the branch is that its own will be merged into."""
+        worktrees = self.ready()
+        for worktree in worktrees:
+            target = worktree.into and worktree.repository.commit_of(f"refs/heads/{worktree.into}")
+            if target and self._targets.get(worktree.path) != target:
+                with contextlib.suppress(GitProblem):  # an agent may break its own git, and then mends it by commands
+                    worktree.show(f"refs/remotes/{worktree.into}", target)
+                    self._targets[worktree.path] = target
+        return worktrees
 
     def bound(self) -> dict[Path, bool | None]:
-        """What a sandbox shows of them, and whether it may be written: files, objects, their branches; no settings, no hooks."""
-        found: dict[Path, bool | None] = {}
-        for one in self.ready():
-            assert one.git is not None
-            common, mine = one.git.parents[1], one.branch is not None
-            found |= {one.path: mine, one.path / ".git": False, common: False}
-            if mine:
-                open_to = [common / name for name in ("objects", "refs/heads/hive", "logs/refs/heads/hive")]
-                for folder in open_to:
-                    folder.mkdir(parents=True, exist_ok=True)
-                found |= dict.fromkeys((one.git, *open_to), True)
-                found |= {one.git / name: False for name in ("commondir", "config.worktree", "gitdir", _NOTE)}
-        return found
+        """Return what a sandbox shows of them, and whether it may be written: the worktrees (a review's not), and the objects of
+        the repositories (not)."""
+        folders: dict[Path, bool | None] = {}
+        for worktree in self.catch_up():
+            folders |= {worktree.path: worktree.branch is not None}
+            folders |= dict.fromkeys(worktree.repository.object_folders, False)
+        return folders
 
     def changes(self) -> list[str]:
         """For result.md: each branch, how it differs from where it began, and how to see and take it."""
@@ -171,9 +189,26 @@ class Worktrees:
         for one, stat in self.diffs("--stat=100", "--stat-count=40"):
             begun = f"{one.base[:12]}{f' of {one.into}' if one.into else ''}"
             see = f"git -C {one.root} diff {one.base[:12]}..{one.branch}"
-            lines += [f"Branch `{one.branch}` of {one.root}, begun at {begun}:", "", "```", *stat.splitlines(), "```", "",
-                      f"All of it: `{see}`. To take it in: `{take}`.", ""]  # fmt: skip
+            lines += [
+                f"Branch `{one.branch}` of {one.root}, begun at {begun}:",
+                "",
+                "```",
+                *stat.splitlines(),
+                "```",
+                "",
+            ]
+            if names := self._left_out(one):
+                lines += [f"Not in it, as caches or repositories of their own: {names}.", ""]
+            lines += [f"All of it: `{see}`. To take it in: `{take}`.", ""]
         return ["## Changes", "", *lines] if lines else []
+
+    def _left_out(self, worktree: Worktree) -> str:
+        """Name what the default excludes keep out of the commits."""
+        if not self._is_ready(worktree):
+            return ""
+        names = worktree.left_out()
+        shown = [f"`{name}`" for name in names[:_SHOWN]]
+        return ", ".join([*shown, f"and {len(names) - _SHOWN} more"] if len(names) > _SHOWN else shown)
 
     def diffs(self, *options: str) -> Iterator[tuple[Worktree, str]]:
         """Those on whose branches something was done, each with what has changed since that began."""
@@ -186,11 +221,24 @@ class Worktrees:
 def _recorded(layout: Layout, kept: Mapping[str, Any]) -> list[Worktree]:
     """The worktrees in a task's record. Raises Unreadable."""
     with boundary("record of a task's worktrees"):
-        rows = [(one, one["git"] and Path(one["git"])) for one in kept.get("worktrees") or ()]
-        return [
-            Worktree(**{**one, "root": Path(one["root"]), "path": layout.root / one["path"], "git": git})
-            for one, git in rows
-        ]
+        return [_worktree(layout, row) for row in kept.get("worktrees") or ()]
+
+
+def _worktree(layout: Layout, row: Mapping[str, Any]) -> Worktree:
+    """One of a record. Earlier versions had the person's repository keep a git folder for it, and named that."""
+    git = row["git"] and Path(row["git"])
+    if git is not None and "agent" not in row:
+        git = git.parents[1]
+    return Worktree(**{**row, "root": Path(row["root"]), "path": layout.root / row["path"], "git": git})
+
+
+def _noted(path: Path) -> Worktree | None:
+    """What the note beside a worktree says of it, for whoever puts it away; none for one that no agent was given yet."""
+    with boundary("note of a worktree", path):
+        note = fs.load_record(f"{path}{_NOTE}", _KIND, _VERSION)
+        if note is None:
+            return None
+        return Worktree(Path(note["root"]), path, note["branch"], note["base"], None, Path(note["git"]))
 
 
 def merge_task(hive: Parts, task_id: str) -> list[str]:
@@ -201,16 +249,17 @@ def merge_task(hive: Parts, task_id: str) -> list[str]:
     found = [one for one in _recorded(hive.layout, hive.tasks.kept(task_id)) if one.branch is not None]
     if not found:
         raise UserError("has no branch", location=task_id, remedy="roots with worktree: true in hive.yaml give tasks one")
-    return [_merged_by_hand(hive.layout, one, str(one.branch)) for one in found]
+    parent = hive.tasks.get(task_id).parent
+    if parent is not None and hive.tasks.is_open(parent):
+        raise UserError(f"is a part of {parent}, which is not over yet", location=task_id, remedy="its agent merges it")
+    return [_merged_by_hand(one, str(one.branch)) for one in found]
 
 
-def _merged_by_hand(layout: Layout, one: Worktree, branch: str) -> str:
+def _merged_by_hand(one: Worktree, branch: str) -> str:
     repository, by_hand = Repository.at(one.root), f"git -C {one.root} merge {branch}"
     if one.into is None:
         raise UserError("began on no branch that it could be merged into", location=branch, remedy=by_hand)
     into = Path(repository.git("for-each-ref", "--format=%(worktreepath)", f"refs/heads/{one.into}") or "/")
-    if layout.worktrees in into.parents:
-        raise UserError(f"{one.into} is being worked on in {into}", location=branch, remedy="its agent merges it")
     if into != Path("/") and run_git(["-C", into, "status", "--porcelain", "--untracked-files=no"], {}, None):
         raise UserError("has changes that are not committed", location=into, remedy=f"commit or stash them, or: {by_hand}")
     before, after, _ = repository.merged(branch, one.into, {})
@@ -225,22 +274,29 @@ def _told(source: str, into: str, before: str, after: str) -> str:
     return f"{source} into {into}: {'was in it already' if before == after else f'merged, {after}'}"
 
 
-def put_away(layout: Layout, roots: Collection[Path], task: str) -> None:
-    """Take away the worktrees of a task that is over: what is in no commit yet is committed first, and the branch kept unless
-    nothing was done on it. Raises UserError for what is no worktree of a repository in `roots`, OSError."""
+def put_away(layout: Layout, task: str) -> None:
+    """Remove the worktrees of a task that is over: what is in no commit yet is committed first, and the branch kept unless
+    nothing was done on it. What stands in the way is kept beside them (`left_reason`). Raises UserError, OSError."""
     top = layout.worktrees / task
     if not top.is_dir():
         return
     with held(top) as hold:
-        repositories = [Repository.at(root, hold) for root in roots]
-        for path in sorted(top.iterdir()):
-            found = next((one for one in repositories if one.folder_of(path) is not None), None)
-            if found is None:
-                raise UserError(
-                    "is no worktree of a root in hive.yaml", location=path, remedy="take what you want, and delete it"
-                )
-            _put_away(found, path)
-        top.rmdir()
+        fs.write(top / _LEFT, b"whoever put it away was killed")
+        try:
+            for path in sorted(top.iterdir()):
+                if not path.name.startswith(".") and path.is_dir():
+                    _put_away_at(path, hold)
+        except (HivemindError, OSError) as error:
+            fs.write(top / _LEFT, str(error).encode("utf-8", "replace"))
+            raise
+        fs.remove_tree(top)
+
+
+def left_reason(layout: Layout, task: str) -> str | None:
+    """Return what stood in the way when the worktrees of a task were put away; None if nobody has tried."""
+    with contextlib.suppress(FileNotFoundError):
+        return (layout.worktrees / task / _LEFT).read_bytes().decode("utf-8", "replace")
+    return None
 
 
 def check_repository(root: Path) -> None:
@@ -249,66 +305,51 @@ def check_repository(root: Path) -> None:
 
 
 def put_away_ended(hive: Parts, *tasks: str) -> None:
-    """The same for these tasks, or all, that are over. What cannot be put away now is a finding of the doctor's."""
+    """Put away the worktrees of these tasks, or of all, that are over. Where somebody has tried in vain they are left to the
+    doctor: they must not hold up every agent that starts."""
     layout = hive.layout
     for task in tasks or sorted(names_in(layout.worktrees)):
         try:
-            if not hive.tasks.is_open(task):
-                put_away(layout, hive.config.worktree_roots(layout), task)
+            if not hive.tasks.is_open(task) and left_reason(layout, task) is None:
+                put_away(layout, task)
         except (HivemindError, OSError) as error:
             _log.warning("task %s: its worktrees are left: %s", task, error)
 
 
-def _put_away(repository: Repository, path: Path) -> None:
+def _put_away_at(path: Path, hold: int) -> None:
     """A worktree without a note was never handed to an agent, so that nothing can have been done in it."""
-    folder = repository.folder_of(path)
-    assert folder is not None
-    branch, base = _note(folder)
-    if branch is not None and path.is_dir():
-        one = Worktree(repository.root, path, branch, base, None, folder)
-        _commit(repository, one, "What was left over at the end", in_the_name_of("hivemind", "hivemind@localhost"))
-    _remove(path, folder)
-    if branch is not None and repository.commit_of(f"refs/heads/{branch}") == base:
-        repository.git("update-ref", "-d", f"refs/heads/{branch}", base)
+    worktree = _noted(path)
+    if worktree is not None:
+        _put_away(replace(worktree.repository, hold=hold), worktree)
+    elif any(path.iterdir()) and not has_git(path):
+        raise UserError("is no worktree that this hive has made", location=path, remedy="take what you want, and delete it")
+    fs.remove_tree(path)
 
 
-def _note(folder: Path) -> tuple[str | None, str]:
-    """The branch that a worktree is for, and where it began."""
-    with contextlib.suppress(FileNotFoundError), boundary("note of a worktree", folder / _NOTE):
-        told = json.loads((folder / _NOTE).read_text())
-        return told["branch"], told["base"]
-    return None, ""
+def _put_away(repository: Repository, worktree: Worktree) -> None:
+    if worktree.branch is not None:
+        if worktree.path.is_dir():
+            who = in_the_name_of("hivemind", "hivemind@localhost")
+            _commit(worktree, repository, "What was left over at the end", who, over=True)
+        repository.let_go(worktree.branch, worktree.base)
+    fs.remove_tree(worktree.path)
+    fs.remove_tree(f"{worktree.path}{_NOTE}")
 
 
-def _clear(repository: Repository, one: Worktree) -> None:
-    """Make room for a worktree: what a killed git left goes, an earlier attempt's is put away, and files that git knows nothing
-    of any more are set aside."""
-    folder = repository.folder_of(one.path)
-    if folder is not None and _note(folder)[0] not in (None, one.branch):
-        _put_away(repository, one.path)
-    elif folder is None and one.git is not None and one.path.exists():
-        names = (one.path.with_name(name) for name in _numbered(f"{one.path.name}.aside"))
-        aside = one.path.rename(next(name for name in names if not name.exists()))
-        _log.warning("%s: git knows nothing of it any more; it is %s now", one.path, aside)
-    _remove(one.path, folder)
-
-
-def _remove(*folders: Path | None) -> None:
-    for one in folders:
-        if one is not None and one.exists():
-            shutil.rmtree(one)
-
-
-def _commit(repository: Repository, one: Worktree, why: str, who: Mapping[str, str]) -> None:
-    """Commit all that the worktree has, onto its branch; one that was deleted begins anew where it began."""
-    assert one.branch is not None
-    before = repository.commit_of(f"refs/heads/{one.branch}")
-    repository.git("add", "--all", ".", of=one)
-    tree = repository.git("write-tree", of=one)
-    if before is None or tree != repository.git("rev-parse", f"{before}^{{tree}}"):
-        made = repository.git("commit-tree", tree, "-p", before or one.base, "-m", mask(why), who=who)
-        fs.reached("worktree.committing")
-        repository.move(one.branch, made, before, "what was left over")
+def _commit(
+    worktree: Worktree, repository: Repository, why: str, who: Mapping[str, str], *, over: bool = False
+) -> None:
+    """Commit what a worktree has, and take it over. Where the agent's git is broken, or fails when the task is `over`, it is made
+    anew: the files are there, and what was taken over before."""
+    try:
+        if not has_git(worktree.path):
+            raise BrokenGit("has no git any more", location=worktree.path)
+        worktree.commit(repository, mask(why), who, over=over)
+    except GitProblem as problem:
+        if not over and not isinstance(problem, BrokenGit):
+            raise
+        worktree.make_git(repository, worktree.tip or worktree.base, who)
+        worktree.commit(repository, mask(why), who, over=over)
 
 
 def _numbered(name: str, mark: str = "-", first: int = 1) -> Iterator[str]:

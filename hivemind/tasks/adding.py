@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import shutil
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from datetime import datetime
@@ -14,7 +13,7 @@ from typing import Any, TypeAlias, TypedDict, Unpack
 import yaml
 
 from hivemind.frontmatter import parse, split
-from hivemind.fs import Lock, create, fsync_folder, make_folder, move, reached, write
+from hivemind.fs import Lock, copy_tree, create, fsync_folder, make_folder, move, reached, remove_tree, write
 from hivemind.fs.atomic import TEMPORARY_PREFIX
 from hivemind.layout import HUMAN
 from hivemind.names import check_maker, check_name, slug
@@ -146,7 +145,7 @@ class Adding:
             reached("tasks.add.dropped")
             return
         folder = self.layout.inbox / f"{TEMPORARY_PREFIX}{task_id}"
-        shutil.rmtree(folder, ignore_errors=True)  # what a crash left; the lock is ours
+        remove_tree(folder)  # what a crash left; the lock is ours
         folder.mkdir()
         try:
             for name, inside in files.items():
@@ -160,7 +159,7 @@ class Adding:
             move(folder, self.layout.inbox / task_id, durable=self._durable)
             reached("tasks.add.dropped")
         except BaseException:
-            shutil.rmtree(folder, ignore_errors=True)
+            remove_tree(folder)
             raise
 
 
@@ -187,7 +186,7 @@ def _attach(folder: Path, files: list[Attached], *, durable: bool) -> None:
         if isinstance(one, tuple):
             write(target, one[1], durable=durable)
         elif path.is_dir():
-            shutil.copytree(path, target, symlinks=True)
+            copy_tree(path, target)
         else:
             write(target, path.read_bytes(), durable=durable)
     if durable:

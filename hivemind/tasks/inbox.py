@@ -21,6 +21,7 @@ from hivemind.errors import UserError
 from hivemind.frozen import frozen
 from hivemind.fs import time_tells
 from hivemind.fs.paths import OutsideError, inside
+from hivemind.fs.trees import is_too_deep
 from hivemind.layout import Layout
 from hivemind.names import slug
 from hivemind.tasks.form import DEFAULT_PRIORITY, TextReader, has_front_matter
@@ -212,7 +213,7 @@ def _walk(folder: Path, skip: Collection[str] = ()) -> Iterator[os.DirEntry[str]
             for entry in entries:
                 if _DROPPINGS.fullmatch(entry.name) or (entry.name in skip and here == os.fspath(folder)):
                     continue
-                if entry.is_dir(follow_symlinks=False):
+                if entry.is_dir(follow_symlinks=False) and not is_too_deep(entry.path, folder):
                     todo.append(entry.path)
                 yield entry
 

@@ -29,12 +29,13 @@ from hivemind.fs import fsync_folder, open_own, sockets
 from hivemind.guarded import GuardedCommand
 from hivemind.layout import HUMAN
 from hivemind.masking import Masker, is_secret_name
+from hivemind.sandbox import sandboxed
+from hivemind.taskrun.git import as_environment
 from hivemind.taskrun.planned_step import PlannedStep
 from hivemind.taskrun.report import printed
 from hivemind.tasks import TaskMoved
 from hivemind.tools.excerpt import Call, result_limit, shortened_file
 from hivemind.tools.path_access import readable
-from hivemind.tools.sandbox import sandboxed
 from hivemind.tools.session import Session
 from hivemind.tools.tool import Arguments, Interrupted, ToolProblem, as_call, tool
 
@@ -48,11 +49,7 @@ _TIMED_OUT = 124  # as timeout(1) says it
 _KEPT = re.compile(r"PATH|HOME|LANG|LANGUAGE|LC_\w+|TZ|TMPDIR|USER|LOGNAME|SHELL|VIRTUAL_ENV|PYTHON\w*")
 _SEARCHED = frozenset({"PATH", "PYTHONPATH"})
 _GIT = {"safe.bareRepository": "explicit", "core.fsmonitor": "false", "core.hooksPath": os.devnull, "gc.auto": "0"}
-_NO_REPOSITORY = {
-    "GIT_CONFIG_COUNT": str(len(_GIT)),
-    **{f"GIT_CONFIG_KEY_{at}": key for at, key in enumerate(_GIT)},
-    **{f"GIT_CONFIG_VALUE_{at}": value for at, value in enumerate(_GIT.values())},
-}
+_NO_REPOSITORY = as_environment(_GIT)
 _OUTPUT = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW
 
 

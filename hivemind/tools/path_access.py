@@ -24,6 +24,7 @@ from hivemind.coordination import Reservations
 from hivemind.coordination.reservations import escape
 from hivemind.errors import UserError
 from hivemind.frozen import frozen
+from hivemind.fs.trees import MAX_NAME, MAX_PATH
 from hivemind.layout import Layout
 from hivemind.tasks import FILES
 from hivemind.tasks.folder import ended_place, text_file
@@ -34,8 +35,6 @@ from hivemind.tools.tool import Arguments, ToolProblem, tool
 __all__ = ["PATH_TOOLS", "ToolPath", "WritableFile", "is_readable", "open_place", "read_bytes", "readable", "writable"]
 
 MAX_READ_BYTES = 262_144
-_MAX_PATH = 4096
-_MAX_NAME = 255
 _NEW = 0o666
 _FOR_PEOPLE = frozenset({FILES, "artifacts", "attempts", "error.md", "result.md", "task.md", "task.yaml"})
 _GITS = frozenset({".git", "git~1", "head"})
@@ -305,11 +304,11 @@ def _checked(path: str) -> str:
     if not path or any(not char.isprintable() for char in path):
         raise ToolProblem("a path has no control characters in it, and is not empty", location=shown)
     try:
-        long = len(os.fsencode(path)) > _MAX_PATH or any(len(os.fsencode(part)) > _MAX_NAME for part in path.split("/"))
+        long = len(os.fsencode(path)) > MAX_PATH or any(len(os.fsencode(part)) > MAX_NAME for part in path.split("/"))
     except UnicodeEncodeError:
         raise ToolProblem("is no text that a file can be named with", location=shown) from None
     if long:
-        raise ToolProblem(f"is too long: {_MAX_NAME} bytes a name, {_MAX_PATH} a path", location=shown)
+        raise ToolProblem(f"is too long: {MAX_NAME} bytes a name, {MAX_PATH} a path", location=shown)
     return path
 
 

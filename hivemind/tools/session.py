@@ -15,8 +15,8 @@ from hivemind.frozen import frozen
 from hivemind.mail import Message
 from hivemind.presence.heartbeat import Heartbeat
 from hivemind.presence.parts import Parts
+from hivemind.taskrun.agent_git import Worktree
 from hivemind.taskrun.focus import Focus
-from hivemind.taskrun.git import Worktree
 from hivemind.taskrun.planned_step import PlannedStep
 from hivemind.taskrun.task_run import TaskRun
 from hivemind.tasks import TaskStep

@@ -37,7 +37,7 @@ def ask_person(
     report = session.hive.mail.send(
         session.agent, [HUMAN], f"{subject}: {work.task.title}",
         f"{question}\n\n(Task {work.task.id}{about}. Answer this message, and the task goes on.)\n",
-        message_id=question_id(name, work.attempt, session.hive.config.workspace), task=work.task.id,
+        message_id=question_id(name, work.attempt, session.hive.config.workspace, question), task=work.task.id,
         step=None if step is None else step.id,
     )  # fmt: skip
     if report.failed:

@@ -25,10 +25,10 @@ from hivemind import Hive
 from hivemind.agent.act import make_calls
 from hivemind.agent.agent import Agent
 from hivemind.errors import UserError
-from hivemind.minds import Thought, ToolCall, ToolResult, Turn
+from hivemind.minds import ToolCall, ToolResult, Thought, Turn
+from hivemind.sandbox import check_sandbox
 from hivemind.tasks import Task, TaskState
 from hivemind.tools import MEMBER_TOOLS, TOOLS
-from hivemind.tools.sandbox import check_sandbox
 from tests.agent.conftest import Crew, doing, using_tools
 from tests.messages import turns_of
 

@@ -13,9 +13,9 @@ import pytest
 from hivemind import Hive
 from hivemind.errors import UserError
 from hivemind.minds.extractive import ExtractiveMind
+from hivemind.sandbox import check_sandbox
 from hivemind.tasks.folder import why_failed
 from hivemind.tools import TOOLS
-from hivemind.tools.sandbox import check_sandbox
 from tests.agent.conftest import Crew, doing, hands, until_idle, using_tools
 from tests.messages import calls_of
 

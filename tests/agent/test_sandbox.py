@@ -13,8 +13,8 @@ import pytest
 
 from hivemind.config import LimitsConfig
 from hivemind.errors import UserError
+from hivemind.sandbox import check_sandbox
 from hivemind.tools.command import run_program
-from hivemind.tools.sandbox import check_sandbox
 
 
 @pytest.fixture

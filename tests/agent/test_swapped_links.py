@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 from hivemind.errors import UserError
-from hivemind.tools.sandbox import check_sandbox
+from hivemind.sandbox import check_sandbox
 from tests.agent.conftest import Crew, hands, until_idle, using_tools
 
 SECRET = "nobody's business"

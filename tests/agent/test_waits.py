@@ -5,7 +5,7 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from hivemind.taskrun.waits import Parking, StepWaits
+from hivemind.taskrun.waits import Parking, StepWaits, question_id
 
 NOW = datetime(2026, 11, 21, 12, tzinfo=UTC)
 
@@ -44,6 +44,19 @@ def test_a_question_is_over_when_its_own_message_is_answered(kept):
         waits.check("s", NOW, never)
     assert waits.heard("human", "a@hive", "q@hive", about=True)
     assert opened(kept).check("s", NOW, never).answer == "a@hive"
+
+
+def test_a_second_question_about_a_step_waits_for_an_answer_of_its_own(kept):
+    waits = opened(kept)
+    waits.begin("s", {"human": "Which one?"}, NOW)
+    waits.asked("s", "q@hive")
+    assert waits.heard("human", "a@hive", "q@hive", about=True)
+    assert opened(kept).begin("s", {"human": "Which one?"}, NOW).answer == "a@hive", (
+        "the call is made again after a crash"
+    )
+    assert waits.begin("s", {"human": "Which colour?"}, NOW).answer is None
+    assert question_id("s", 1, "hive", "Which one?") != question_id("s", 1, "hive", "Which colour?")
+    assert opened(kept).begin("s", {"seconds": 5}, NOW).kind == "until"
 
 
 def test_mail_about_the_task_that_comes_before_its_step_waits_is_remembered_once(kept):

@@ -20,8 +20,8 @@ from hivemind.cli.main import main
 from hivemind.doctor import examine, treat
 from hivemind.doctor.patient import CheckContext
 from hivemind.errors import UserError
-from hivemind.minds import Thought, ToolCall
-from hivemind.tools.sandbox import check_sandbox
+from hivemind.minds import ToolCall, Thought
+from hivemind.sandbox import check_sandbox
 from tests.agent.conftest import Crew, Mind, until_idle, using_tools
 from tests.agent.test_replays import again
 from tests.messages import calls_of
@@ -284,6 +284,43 @@ def test_a_task_that_is_handed_over_keeps_its_worktree(crew, repo):
     assert repo.git("log", "--format=%an", "main..hive/t").splitlines() == ["bob", "ada"]
 
 
+def test_caches_are_in_no_commit_where_no_ignore_file_names_them_and_the_result_lists_them(crew, repo):
+    (repo.path / ".git/info/exclude").write_text("*.log\n")
+    ada = at_work(crew)
+    make = "mkdir -p src/__pycache__ node_modules/x; touch src/__pycache__/a.pyc node_modules/x/y.js own.log"
+    does(ada, ("run_command", {"command": f"{make}; git add -A; git status --short"}))
+    assert "(it printed nothing)" in said(crew)["text"], "its own commits have none of them either"
+    does(ada, write("boat", "a red boat\n"), *FINISH)
+    assert repo.git("diff", "--name-only", "main..hive/t") == "boat"
+    result = (crew.root / "tasks/done/t/result.md").read_text()
+    assert "Not in it, as caches or repositories of their own: `node_modules/`, `src/__pycache__/`." in result
+
+
+def test_an_ignore_file_that_says_otherwise_holds(crew, repo):
+    repo.commit(**{".gitignore": "!target/\n"})
+    ada = at_work(crew)
+    does(ada, write("target/app", "built\n"), *FINISH)
+    assert repo.show("hive/t", "target/app") == "built"
+
+
+def test_a_repository_within_the_worktree_is_left_out_and_said_and_the_rest_is_taken_over(crew, repo):
+    ada = at_work(crew)
+    make = "git init -q lib && cd lib && echo x > f && git add f && git commit -qm x; cd ..; echo red > boat"
+    does(ada, ("run_command", {"command": make}), *FINISH)
+    assert repo.git("diff", "--name-only", "main..hive/t") == "boat"
+    assert "repositories of their own: `lib/`" in (crew.root / "tasks/done/t/result.md").read_text()
+
+
+def test_an_agent_that_works_on_a_branch_of_its_own_choice_has_its_commits_taken_over(crew, repo):
+    ada = at_work(crew)
+    work = "git checkout -q -b fix && echo red > boat && git commit -qam Fix && git log --oneline main..fix"
+    does(ada, ("run_command", {"command": work}))
+    assert "Fix" in said(crew)["text"]
+    does(ada, ("run_command", {"command": "git checkout -q main && echo tar > tar"}), *FINISH)
+    assert repo.git("log", "--format=%s", "main..hive/t").splitlines() == ["Mend it.", "Fix"]
+    assert "refs/heads/fix" not in repo.git("for-each-ref")
+
+
 # dividing work, and its review
 
 
@@ -479,7 +516,7 @@ def spoilt(crew: Crew, repo: Repo, how: str) -> Agent:
     ada = at_work(crew)
     does(ada, write("boat", "a red boat\n"))
     tree = crew.root / "worktrees/t/app"
-    folder = Path(repo.git("rev-parse", "--path-format=absolute", "--git-common-dir"), "worktrees/app")
+    folder = tree / ".git"
     match how:
         case "worktree":
             shutil.rmtree(tree)
@@ -495,13 +532,13 @@ def spoilt(crew: Crew, repo: Repo, how: str) -> Agent:
             (repo.path / ".git/refs/heads/hive/t.lock").touch()
         case "index":
             (folder / "index").unlink()
-        case ".git":
-            (tree / ".git").unlink()
+        case "HEAD":
+            (folder / "HEAD").unlink()
     return ada
 
 
 @pytest.mark.parametrize(
-    "how", ["worktree", "all worktrees", "branch", "git's folder", "index.lock", "branch.lock", "index", ".git"]
+    "how", ["worktree", "all worktrees", "branch", "git's folder", "index.lock", "branch.lock", "index", "HEAD"]
 )
 def test_what_was_spoilt_by_hand_is_made_anew_and_the_work_goes_on(crew, repo, how):
     ada = spoilt(crew, repo, how)
@@ -512,11 +549,24 @@ def test_what_was_spoilt_by_hand_is_made_anew_and_the_work_goes_on(crew, repo, h
     assert repo.git("status", "--porcelain") == ""
 
 
-def test_files_that_git_knows_nothing_of_any_more_are_set_aside(crew, repo):
+def test_files_that_git_knows_nothing_of_any_more_are_committed_all_the_same(crew, repo):
     ada = spoilt(crew, repo, "git's folder")
     (crew.root / "worktrees/t/app/tar").write_text("in no commit\n")
-    does(ada, ("read_file", {"path": "boat"}))
-    assert (crew.root / "worktrees/t/app.aside/tar").read_text() == "in no commit\n"
+    does(ada, write("mast", "a mast\n"))
+    assert repo.show("hive/t", "tar") == "in no commit"
+    assert repo.git("diff", "--name-only", "main..hive/t").splitlines() == ["boat", "mast", "tar"]
+
+
+def test_a_worktree_of_an_earlier_version_keeps_its_files_and_gets_a_git_of_its_own(crew, repo):
+    ada = spoilt(crew, repo, "git's folder")
+    tree = crew.root / "worktrees/t/app"
+    (tree / ".git").write_text(f"gitdir: {repo.path}/.git/worktrees/app\n")
+    (tree / "tar").write_text("in no commit\n")
+    [work] = ada.scheduler.holding.works
+    [row] = work.task.kept["worktrees"]
+    work.keep("worktrees", [{key: row[key] for key in row if key != "agent"} | {"git": f"{row['git']}/worktrees/app"}])
+    does(ada, write("mast", "a mast\n"), *FINISH)
+    assert repo.git("diff", "--name-only", "main..hive/t").splitlines() == ["boat", "mast", "tar"]
 
 
 def test_submodules_are_not_filled_which_the_opening_says(crew, repo, tmp_path):
@@ -558,9 +608,8 @@ def test_in_a_sandbox_the_worktree_is_there_and_git_works_but_not_its_hooks_and_
     crew.agent_file("shell: true\nsandbox: bwrap\n")
     ada = at_work(crew)
     git = repo.path / ".git"
-    own = f"{git}/worktrees/app"
     closed = [f"{git}/config", f"{git}/hooks/pre-commit", f"{git}/HEAD", f"{git}/refs/heads/main", f"{repo.path}/boat",
-              ".git", f"{own}/commondir", f"{own}/config.worktree"]  # fmt: skip
+              f"{git}/objects/new", f"{git}/refs/heads/hive/t", f"{git}/index"]  # fmt: skip
     told = "; ".join(f"(echo x > {path}) 2>/dev/null && echo 'wrote {path}'" for path in closed)
     does(
         ada, ("run_command", {"command": f"{told}; echo mast > mast; git add -A && git commit -qm Mast && git log -1"})
@@ -583,7 +632,7 @@ LIFE = """
 import json, os, sys
 from hivemind import Hive
 from hivemind.agent.agent import Agent
-from hivemind.minds import Action, Thought
+from hivemind.minds import ToolCall, Thought
 from hivemind.presence.identity import announce
 
 class Mind:
@@ -591,7 +640,7 @@ class Mind:
         calls = sum(one.role == "assistant" for one in turn.messages)
         turns = json.loads(sys.argv[2])
         wanted = turns[min(calls, len(turns) - 1)]
-        return Thought("", tuple(Action(tool, told) for tool, told in wanted))
+        return Thought("", tuple(ToolCall(tool, told) for tool, told in wanted))
 
 hive = Hive.open(sys.argv[1])
 agent = Agent(hive, "ada", announce(hive.journal, "ada", os.getpid()))

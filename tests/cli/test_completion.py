@@ -18,7 +18,7 @@ from tests.cli.conftest import Command
     [
         ("sta", ["status"]),
         ("graph b", ["branch"]),
-        ("graph branch ", ["create", "delete", "diff", "list", "merge"]),
+        ("graph branch ", ["create", "list", "merge"]),
         ("--debug task sh", ["show"]),
         ("task show ", ["which-boats"]),
         ("task list --state ", ["active", "done", "failed", "inbox"]),

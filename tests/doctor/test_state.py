@@ -25,7 +25,7 @@ from hivemind.fs.backup import back_up
 from hivemind.presence.identity import announce, take_name
 from hivemind.presence.watching import supervisor_lock
 from hivemind.reasoning import TaskGraph
-from hivemind.tools.sandbox import check_sandbox
+from hivemind.sandbox import check_sandbox
 from tests.fs.small_disk import fill, small_disk
 from tests.rights import as_anyone
 from tests.tasks.conftest import in_process

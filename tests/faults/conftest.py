@@ -6,6 +6,8 @@ import os
 
 import pytest
 
+from hivemind.errors import UserError
+from hivemind.sandbox import check_sandbox
 from tests import program
 from tests.faults.faults import FAULTS, missing
 from tests.program import Warm
@@ -16,6 +18,14 @@ def needs(fault: str) -> None:
     if why := missing(FAULTS[fault]):
         assert why.kernel or os.environ.get("HIVEMIND_FAULTS") != "all", why.reason
         pytest.skip(why.reason)
+
+
+def needs_a_sandbox() -> None:
+    """Skip the test if no sandbox can be made."""
+    try:
+        check_sandbox()
+    except UserError as error:
+        pytest.skip(str(error))
 
 
 @pytest.fixture(scope="session")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from .budgets import BUDGETS, HAND_OVER
 from .coordination import LEASES, RESERVATIONS
+from .hostile import HOSTILE
 from .letters import LETTERS, POST
 from .member import MEMBER
 from .scenario import Scenario
@@ -15,5 +16,18 @@ __all__ = ["SCENARIOS"]
 
 SCENARIOS: dict[str, Scenario] = {
     scenario.name: scenario
-    for scenario in (TASKS, LETTERS, POST, LEASES, RESERVATIONS, MEMORY, DOCUMENTS, MEMBER, BUDGETS, HAND_OVER, TURN)
+    for scenario in (
+        TASKS,
+        LETTERS,
+        POST,
+        LEASES,
+        RESERVATIONS,
+        MEMORY,
+        DOCUMENTS,
+        MEMBER,
+        BUDGETS,
+        HAND_OVER,
+        TURN,
+        HOSTILE,
+    )
 }

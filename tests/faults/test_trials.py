@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.faults.conftest import needs
+from tests.faults.conftest import needs, needs_a_sandbox
 from tests.faults.faults import FAULTS, crash_points
 from tests.faults.report import BEGIN, PROMISES, numbers
 from tests.faults.scenarios import SCENARIOS
@@ -31,6 +31,7 @@ PAIRS = [
     ("reservations", "none", 1),
     ("hand-over", "none", 1),
     ("turn", "crash-point", 1),
+    ("hostile", "crash-point", 1),
 ]
 
 
@@ -40,6 +41,8 @@ def test_every_promise_holds_in_a_scenario_under_a_fault(
     scenario: str, fault: str, seed: int, warm: Warm, tmp_path: Path
 ) -> None:
     needs(fault)
+    if scenario == "hostile":
+        needs_a_sandbox()
     trial = try_once(SCENARIOS[scenario], FAULTS[fault], seed, warm=warm, keep=tmp_path)
     assert not trial.violations, (trial.command, trial.kept, *(sentence for _, _, sentence in trial.violations))
 

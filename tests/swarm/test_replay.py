@@ -23,11 +23,13 @@ Do it
 
 
 def contents(root: Path) -> dict[str, str]:
-    """Every file of a hive with its digest, but for SQLite's list of who reads."""
+    """Every file of a hive with its digest, but for SQLite's list of readers and a log of writes that is empty."""
     return {
         str(path.relative_to(root)): hashlib.sha256(path.read_bytes()).hexdigest()
         for path in sorted(root.rglob("*"))
-        if path.is_file() and not path.name.endswith("-shm")
+        if path.is_file()
+        and not path.name.endswith("-shm")
+        and not (path.name.endswith("-wal") and not path.stat().st_size)
     }
 
 

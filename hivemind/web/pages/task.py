@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from contextlib import suppress
+from pathlib import Path
 from typing import Any
 
 from hivemind.coordination import Commits, JournalState, Step
 from hivemind.errors import HivemindError, UserError
+from hivemind.fs import walk
 from hivemind.hive import Hive
 from hivemind.layout import HUMAN
 from hivemind.minds import Usage
@@ -165,8 +167,8 @@ def _files(hive: Hive, found: Task) -> list[str]:
     """What lies with it for people to read, as paths within the hive."""
     if not found.path.is_dir() or not found.files.is_dir():
         return []
-    names = (path for path in sorted(found.files.rglob("*"))[:200] if path.is_file() and not path.is_symlink())
-    return [hive.layout.relative(path) for path in names][:50]
+    paths = (Path(folder, name) for folder, _, names in walk(found.files) for name in names)
+    return [hive.layout.relative(path) for path in sorted(path for path in paths if not path.is_symlink())[:50]]
 
 
 def _diffs(hive: Hive, found: Task) -> list[tuple[str, list[str]]]:

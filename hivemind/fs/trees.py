@@ -1,0 +1,109 @@
+"""Folders that others have filled, however deep: nothing here recurses, and a path may be longer than the system takes."""
+
+from __future__ import annotations
+
+import os
+import secrets
+import shutil
+import stat
+from collections.abc import Callable, Iterator
+from functools import partial
+
+__all__ = ["MAX_NAME", "MAX_PATH", "copy_tree", "is_too_deep", "remove_tree", "walk"]
+
+MAX_PATH, MAX_NAME = 1024, 255
+"""Bytes of a path that an agent may make, below the folder that it begins at, and of one name in it."""
+_MAX_DEPTH = 3 * MAX_PATH
+_FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
+
+
+def is_too_deep(path: str | os.PathLike[str], top: str | os.PathLike[str] = "") -> bool:
+    """Say whether nobody looks so far below `top`. Linux takes 4,096 bytes for a whole path; commands can make longer ones step
+    by step, which few programs can open then."""
+    return len(os.fsencode(path)) - len(os.fsencode(top)) > _MAX_DEPTH
+
+
+def remove_tree(path: str | os.PathLike[str]) -> None:
+    """Remove a folder with all that it holds, a file or a link, if there is one. Raises OSError.
+
+    A folder within a folder is moved up to the top before its turn comes, so that two folders are open at most.
+    """
+    try:
+        top = _open_folder(path)
+    except FileNotFoundError:
+        return
+    except NotADirectoryError:
+        os.unlink(path)
+        return
+    try:
+        while folders := _remove_files(top):
+            for name in folders:
+                folder = _open_folder(name, top)
+                try:
+                    for below in _remove_files(folder):
+                        os.rename(below, secrets.token_hex(), src_dir_fd=folder, dst_dir_fd=top)
+                finally:
+                    os.close(folder)
+                os.rmdir(name, dir_fd=top)
+    finally:
+        os.close(top)
+    os.rmdir(path)
+
+
+def _open_folder(path: str | os.PathLike[str], parent: int | None = None) -> int:
+    """Open a folder, which its owner may write from now on."""
+    try:
+        folder = os.open(path, _FOLDER, dir_fd=parent)
+    except PermissionError:
+        os.chmod(path, 0o700, dir_fd=parent)
+        folder = os.open(path, _FOLDER, dir_fd=parent)
+    if os.fstat(folder).st_mode & 0o700 != 0o700:
+        os.fchmod(folder, 0o700)
+    return folder
+
+
+def _remove_files(folder: int) -> list[str]:
+    """Remove all but the folders in a folder; return their names."""
+    with os.scandir(folder) as entries:
+        is_folder = {entry.name: entry.is_dir(follow_symlinks=False) for entry in entries}
+    for name, keep in is_folder.items():
+        if not keep:
+            os.unlink(name, dir_fd=folder)
+    return [name for name, keep in is_folder.items() if keep]
+
+
+def walk(top: str | os.PathLike[str]) -> Iterator[tuple[str, list[str], list[str]]]:
+    """Yield each folder at or below `top` with the names of its folders, which may be changed, and of all else, as `os.walk`.
+    What cannot be read is passed over, and what is too deep."""
+    paths = [os.fspath(top)]
+    while paths:
+        path, folders, names = paths.pop(), list[str](), list[str]()
+        try:
+            with os.scandir(path) as entries:
+                for entry in entries:
+                    (folders if entry.is_dir(follow_symlinks=False) else names).append(entry.name)
+        except OSError:
+            continue
+        yield path, folders, names
+        below = (os.path.join(path, name) for name in reversed(folders))
+        paths += [folder for folder in below if not is_too_deep(folder, top)]
+
+
+_copy_file = partial(shutil.copy2, follow_symlinks=False)
+
+
+def copy_tree(
+    source: str | os.PathLike[str], target: str | os.PathLike[str], copy: Callable[[str, str], object] = _copy_file
+) -> None:
+    """Copy a folder, to one that may be there; `copy` takes each file and link. Sockets and the like are left out, and so is
+    what is too deep. Raises OSError."""
+    copied: list[tuple[str, str]] = []
+    for path, _, names in walk(source):
+        below = os.path.normpath(os.path.join(target, os.path.relpath(path, source)))
+        os.makedirs(below, exist_ok=True)
+        copied.append((path, below))
+        for file in (os.path.join(path, name) for name in names):
+            if stat.S_IFMT(os.lstat(file).st_mode) in (stat.S_IFREG, stat.S_IFLNK):
+                copy(file, os.path.join(below, os.path.basename(file)))
+    for path, below in reversed(copied):  # a folder that may not be written is filled first
+        shutil.copystat(path, below)
