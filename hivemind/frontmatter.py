@@ -156,7 +156,9 @@ def _refusal(model: type[BaseModel], parsed: ParsedText, first: ErrorDetails) ->
     key = ".".join(str(part) for part in path) or "the file"
     if first["type"] == "extra_forbidden":
         mend = instead_of(path, model)
-        return UserError(f"unknown key {key!r}", location=f"{parsed.where}:{parsed.line((*path, '<key>'))}", remedy=mend)
+        return UserError(
+            f"unknown key {key!r}", location=f"{parsed.where}:{parsed.line((*path, '<key>'))}", remedy=mend
+        )
     problem = first["msg"].removeprefix("Value error, ")
     return UserError(f"{key}: {problem}", location=f"{parsed.where}:{parsed.line(path)}")
 

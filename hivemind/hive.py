@@ -59,7 +59,9 @@ class Hive:
                     folder.chmod(SHARED)
             except (FileExistsError, NotADirectoryError):
                 raise UserError(
-                    "a file lies where a folder should be", location=folder, remedy="hivemind doctor --fix sets it aside"
+                    "a file lies where a folder should be",
+                    location=folder,
+                    remedy="hivemind doctor --fix sets it aside",
                 ) from None
         wall = (layout.workspace_record, hive.config.workspace, layout.root, hive.config.guard)
         try:

@@ -154,7 +154,9 @@ def find_hive(
     if named:
         layout = Layout.at(named)
         if not layout.config.is_file():
-            raise UserError(f"no {CONFIG_NAME} there", location=layout.root, remedy=f"make one with: hivemind init {named}")
+            raise UserError(
+                f"no {CONFIG_NAME} there", location=layout.root, remedy=f"make one with: hivemind init {named}"
+            )
         return layout
     here = Path(os.path.realpath(start))
     found: Layout | None = None

@@ -197,7 +197,9 @@ def test_it_gets_no_descriptor_of_ours_and_none_of_its_guards(tmp_path: Path) ->
 
 def test_the_limits_hold_for_the_program(tmp_path: Path) -> None:
     tells = "import resource as r; print(r.getrlimit(r.RLIMIT_CPU), r.getrlimit(r.RLIMIT_AS)); bytes(400_000_000)"
-    with GuardedCommand([sys.executable, "-u", "-c", tells], folder=tmp_path, cpu_s=7, memory_bytes=200_000_000) as process:
+    with GuardedCommand(
+        [sys.executable, "-u", "-c", tells], folder=tmp_path, cpu_s=7, memory_bytes=200_000_000
+    ) as process:
         printed = process.output.read()
     assert printed.startswith(b"(7, 7) (200000000, 200000000)\n")
     assert b"MemoryError" in printed

@@ -126,7 +126,9 @@ def _make(session: Session, tools: Mapping[str, Tool], call: ToolCall, limit_cha
     """Make one call. Raises Parking."""
     work = session.focus.work
     if work is not None and (work.ended or work.handed):
-        return ToolResult.failed(call, "skipped: the task is over" if work.ended else "skipped: the task was handed over")
+        return ToolResult.failed(
+            call, "skipped: the task is over" if work.ended else "skipped: the task was handed over"
+        )
     if call.raw is not None:
         return ToolResult.failed(call, f"the arguments cannot be read as a JSON object: {call.raw[:200]!r}")
     if call.tool not in tools:

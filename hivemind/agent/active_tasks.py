@@ -27,7 +27,9 @@ class ActiveTasks:
         self._works: dict[str, TaskRun] = {}
         self._parked: dict[str, ParkedRest] = {}
         self._trouble: dict[str, int] = {}
-        self._closed: dict[str, tuple[Task, ParkedRest]] = {}  # could not be opened, and not be failed either: tried again
+        self._closed: dict[
+            str, tuple[Task, ParkedRest]
+        ] = {}  # could not be opened, and not be failed either: tried again
 
     @property
     def works(self) -> Collection[TaskRun]:

@@ -289,7 +289,9 @@ class Agent:
         log = open_thread(self.hive.layout, self.name, about, durable=self.hive.config.durable)
         make_folder(os.path.dirname(log.path), durable=self.hive.config.durable)
         return Conversation(
-            log.records(), lambda records, durable: log.append(*records, sync_now=durable, separate_lines=True), self.name
+            log.records(),
+            lambda records, durable: log.append(*records, sync_now=durable, separate_lines=True),
+            self.name,
         )
 
     def let_go(self, message: Message) -> None:

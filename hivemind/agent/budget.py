@@ -173,7 +173,9 @@ def _checked(record: dict[str, Any], path: Path) -> _TokenUse:
         return checked(
             _TokenUse, {key: record[key] for key in ("day", "tokens", "money") if key in record}, "account", path
         )
-    raise DamagedRecord("is no account of what was used up", location=path, remedy="hivemind doctor --fix sets it aside")
+    raise DamagedRecord(
+        "is no account of what was used up", location=path, remedy="hivemind doctor --fix sets it aside"
+    )
 
 
 def _tomorrow(now: datetime) -> datetime:
@@ -323,7 +325,9 @@ class Usages:
     # of requests to a language model
 
     @contextmanager
-    def _metered(self, work: TaskRun | None, talk: Conversation | None, asked: MeteredRequest) -> Iterator[MeteredExchange]:
+    def _metered(
+        self, work: TaskRun | None, talk: Conversation | None, asked: MeteredRequest
+    ) -> Iterator[MeteredExchange]:
         """Reserve what a request may use, note that it is about to be sent, and book what it came to. Raises Parking where a
         budget has no room for a thought, MindUnavailable where it has none for a fold."""
         counted = sum(map(self.count, asked.parts)) + asked.pictures * PICTURE_TOKENS

@@ -355,7 +355,11 @@ class Journal:
     def _refresh(self) -> JournalState:
         """Apply the new events, and return the state."""
         try:
-            if self._log.transferred_bytes >= self._snapshot_due and not self._log.is_locked and self._is_snapshot_superseded():
+            if (
+                self._log.transferred_bytes >= self._snapshot_due
+                and not self._log.is_locked
+                and self._is_snapshot_superseded()
+            ):
                 self._state = None
             if self._state is None:
                 self._log.rewind()

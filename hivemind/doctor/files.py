@@ -58,7 +58,9 @@ def check_mailbox_folders(patient: CheckContext) -> Iterator[CheckFinding]:
         missing = [str(part) for part in parts if not os.path.lexists(box / part)]
         if missing:
             what = f"lacks {', '.join(missing)}: mail of {name} cannot be delivered, read or put away there"
-            yield CheckFinding(box, what, "hivemind doctor --fix makes what is missing", partial(_ensure, patient, name))
+            yield CheckFinding(
+                box, what, "hivemind doctor --fix makes what is missing", partial(_ensure, patient, name)
+            )
         for part in parts:
             if os.path.lexists(box / part):
                 yield from _look(patient, box / part, f"mail of {name} passes through it")
@@ -124,7 +126,9 @@ def _look(patient: CheckContext, folder: Path, use: str) -> Iterator[CheckFindin
         yield from _permissions(patient, folder, found, use)
         return
     mend = "hivemind doctor --fix sets the file aside and makes the folder"
-    yield CheckFinding(folder, f"is not a folder, and {use}", mend, lambda: f"{patient.aside.take(folder)}; {_make(folder)}")
+    yield CheckFinding(
+        folder, f"is not a folder, and {use}", mend, lambda: f"{patient.aside.take(folder)}; {_make(folder)}"
+    )
 
 
 def _make(folder: Path) -> str:

@@ -46,7 +46,9 @@ def check_settings(patient: CheckContext) -> Iterator[CheckFinding]:
         yield CheckFinding(patient.layout.agents, what, "hivemind agent add NAME", note=True)
 
 
-def _misread(error: UserError, follows: str = "nothing starts until it is mended", where: object = None) -> CheckFinding:
+def _misread(
+    error: UserError, follows: str = "nothing starts until it is mended", where: object = None
+) -> CheckFinding:
     return CheckFinding(error.location or str(where), f"{error.message}; {follows}", error.remedy or "mend the file")
 
 
@@ -59,7 +61,9 @@ def check_sandbox(patient: CheckContext) -> Iterator[CheckFinding]:
             try_sandbox()
     except UserError as error:
         whose = asking[0] if len(asking) == 1 else f"{asking[0]} and {len(asking) - 1} more"
-        yield CheckFinding(patient.layout.agents, f"{error.message}: every command of {whose} is refused", error.remedy or "")
+        yield CheckFinding(
+            patient.layout.agents, f"{error.message}: every command of {whose} is refused", error.remedy or ""
+        )
 
 
 def check_file_system(patient: CheckContext) -> Iterator[CheckFinding]:

@@ -29,7 +29,9 @@ class _Looked(Schema):
 
 def progress_of(path: str | os.PathLike[str], embedder: Embedder) -> tuple[int, int]:
     """Count as `count_embedded` does in an existing database file. Raises UserError if it cannot be read."""
-    schema = _Looked(name="document database", crash_prefix="documents", version=VERSION, error=UserError, statements=())
+    schema = _Looked(
+        name="document database", crash_prefix="documents", version=VERSION, error=UserError, statements=()
+    )
     with closing(Database(path, schema)) as database, database.read() as sql:
         return known_by_meaning(sql, embedder)
 

@@ -26,7 +26,8 @@ def open_embedder(spec: str | Mapping[str, Any] = "auto", *, use_service: bool =
         return HashingEmbedder()
     if spec not in ("auto", "minilm"):
         raise UserError(
-            f"unknown embedder {spec!r}", remedy="known: auto, none, minilm, hashing, or {url, model, dimension, key_env}"
+            f"unknown embedder {spec!r}",
+            remedy="known: auto, none, minilm, hashing, or {url, model, dimension, key_env}",
         )
     if not use_service or not is_installed():
         return MiniLM()

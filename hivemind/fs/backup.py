@@ -207,7 +207,9 @@ def _replacement(store: Restorable, path: Path, aside_path: Path, draft: Path, b
         origin = _begin(store, path, draft, backups)
         for suffix in ("", "-wal"):
             if aside_path.with_name(aside_path.name + suffix).exists():
-                shutil.copyfile(aside_path.with_name(aside_path.name + suffix), damaged_copy.with_name(damaged_copy.name + suffix))
+                shutil.copyfile(
+                    aside_path.with_name(aside_path.name + suffix), damaged_copy.with_name(damaged_copy.name + suffix)
+                )
         shutil.copyfile(draft, backup_copy)
         newer_count = _with_newer(store, draft, damaged_copy) if damaged_copy.exists() else 0
         if newer_count is None:

@@ -259,7 +259,11 @@ def integrity_errors(sql: sqlite3.Connection, content_name: str) -> Iterator[str
 
 
 def select_by_keys(
-    sql: Sql, statement: str, keys: Iterable[object], leading_parameters: Sequence[object] = (), trailing_parameters: Sequence[object] = ()
+    sql: Sql,
+    statement: str,
+    keys: Iterable[object],
+    leading_parameters: Sequence[object] = (),
+    trailing_parameters: Sequence[object] = (),
 ) -> Iterator[Any]:
     """Run a statement for many keys, some hundred at a time. KEYS in it is replaced by the list of `?` for a batch.
 
@@ -268,7 +272,10 @@ def select_by_keys(
     key_list = list(keys)
     for start in range(0, len(key_list), _MARKS):
         batch = key_list[start : start + _MARKS]
-        yield from sql.execute(statement.replace("KEYS", f"({','.join('?' * len(batch))})"), (*leading_parameters, *batch, *trailing_parameters))
+        yield from sql.execute(
+            statement.replace("KEYS", f"({','.join('?' * len(batch))})"),
+            (*leading_parameters, *batch, *trailing_parameters),
+        )
 
 
 _BUSY_S = 60.0  # how long to wait for another program (an SQLite shell) that has locked the database
@@ -358,7 +365,9 @@ class Database:
         # machine may still change it, so an immutable connection is reopened for each transaction.
         self._unchanging = self._writers is not None and self._is_in_unwritable_folder()
         connection = sqlite3.connect(
-            self.path if self._writers is None else Path(self.path).absolute().as_uri() + self._uri_query(self._writers),
+            self.path
+            if self._writers is None
+            else Path(self.path).absolute().as_uri() + self._uri_query(self._writers),
             uri=self._writers is not None,
             timeout=_BUSY_S,
             isolation_level=None,

@@ -233,7 +233,13 @@ class Log:
             header_bytes = self._header_of(first_line, path)
         next_seq = self.seq + 1 if self.numbered else None
         for batch, end in read_records(
-            path, file, self.position.end, next_seq, skip_bytes=header_bytes, is_last_file=is_last, may_have_holes=self._holes
+            path,
+            file,
+            self.position.end,
+            next_seq,
+            skip_bytes=header_bytes,
+            is_last_file=is_last,
+            may_have_holes=self._holes,
         ):
             self.transferred_bytes += end - self.position.end
             self.position = self.position._replace(end=end)
@@ -365,7 +371,9 @@ class Log:
                 self._wait(file)
                 if self._is_found():
                     self._mend(file)
-                    self.is_locked = self.segment_bytes is None or self.size < self.segment_bytes or not self._rotate(file)
+                    self.is_locked = (
+                        self.segment_bytes is None or self.size < self.segment_bytes or not self._rotate(file)
+                    )
             except OSError as error:
                 self._refuse("cannot be written", error)
             finally:
@@ -530,7 +538,9 @@ class Log:
         )
         return as_line(numbered_records[0] if len(numbered_records) == 1 else numbered_records)
 
-    def _put(self, file: int, line: bytes, offset: int, guard: AbstractContextManager[object] | None, sync: bool) -> None:
+    def _put(
+        self, file: int, line: bytes, offset: int, guard: AbstractContextManager[object] | None, sync: bool
+    ) -> None:
         """Write a whole line, or none of it."""
         try:
             with guard or nullcontext():

@@ -108,7 +108,9 @@ def restore_hive(backup: Path, target: Path) -> Path:
 def _partial(target: Path, *, durable: bool) -> Iterator[Path]:
     """A folder to copy to, this process's alone, which gets the name `target` at the end, once it is on the disk."""
     if os.path.lexists(target) and (not target.is_dir() or os.listdir(target)):
-        raise UserError("is there already, and not empty", location=target, remedy="name another folder, or move it away")
+        raise UserError(
+            "is there already, and not empty", location=target, remedy="name another folder, or move it away"
+        )
     part = target.with_name(f".{target.name}.partial")
     part.mkdir(parents=True, exist_ok=True)
     lock = os.open(part, os.O_RDONLY | os.O_DIRECTORY)

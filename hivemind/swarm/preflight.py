@@ -59,7 +59,9 @@ def root_problems(hive: Parts) -> list[UserError]:
             try:
                 check_repository(path)
             except UserError as error:
-                found.append(UserError(f"roots: {error.location}: {error.message}", location=config, remedy=error.remedy))
+                found.append(
+                    UserError(f"roots: {error.location}: {error.message}", location=config, remedy=error.remedy)
+                )
     return found
 
 
@@ -73,4 +75,6 @@ def _check(hive: Parts, name: str, config: AgentConfig) -> None:
             check()
         except UserError as error:
             what = error.message if error.location is None else f"{error.location}: {error.message}"
-            raise UserError(f"{key}: {what}", location=place_of_key(hive.layout, name, key), remedy=error.remedy) from None
+            raise UserError(
+                f"{key}: {what}", location=place_of_key(hive.layout, name, key), remedy=error.remedy
+            ) from None

@@ -248,7 +248,9 @@ def merge_task(hive: Parts, task_id: str) -> list[str]:
         raise UserError("is not over yet", location=task_id, remedy="its branch can be merged when it is")
     found = [one for one in _recorded(hive.layout, hive.tasks.kept(task_id)) if one.branch is not None]
     if not found:
-        raise UserError("has no branch", location=task_id, remedy="roots with worktree: true in hive.yaml give tasks one")
+        raise UserError(
+            "has no branch", location=task_id, remedy="roots with worktree: true in hive.yaml give tasks one"
+        )
     parent = hive.tasks.get(task_id).parent
     if parent is not None and hive.tasks.is_open(parent):
         raise UserError(f"is a part of {parent}, which is not over yet", location=task_id, remedy="its agent merges it")
@@ -261,7 +263,9 @@ def _merged_by_hand(one: Worktree, branch: str) -> str:
         raise UserError("began on no branch that it could be merged into", location=branch, remedy=by_hand)
     into = Path(repository.git("for-each-ref", "--format=%(worktreepath)", f"refs/heads/{one.into}") or "/")
     if into != Path("/") and run_git(["-C", into, "status", "--porcelain", "--untracked-files=no"], {}, None):
-        raise UserError("has changes that are not committed", location=into, remedy=f"commit or stash them, or: {by_hand}")
+        raise UserError(
+            "has changes that are not committed", location=into, remedy=f"commit or stash them, or: {by_hand}"
+        )
     before, after, _ = repository.merged(branch, one.into, {})
     if after != before and into != Path("/"):
         run_git(["-C", into, "merge", "--quiet", "--ff-only", after], {}, None)
@@ -322,7 +326,9 @@ def _put_away_at(path: Path, hold: int) -> None:
     if worktree is not None:
         _put_away(replace(worktree.repository, hold=hold), worktree)
     elif any(path.iterdir()) and not has_git(path):
-        raise UserError("is no worktree that this hive has made", location=path, remedy="take what you want, and delete it")
+        raise UserError(
+            "is no worktree that this hive has made", location=path, remedy="take what you want, and delete it"
+        )
     fs.remove_tree(path)
 
 

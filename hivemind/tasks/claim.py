@@ -151,7 +151,9 @@ class Claims:
         finally:
             os.close(file)
 
-    def _read(self, file: int, taken: ClaimedDrop, entry: QueuedDrop, lanes: Container[str] | None) -> ClaimedDrop | None:
+    def _read(
+        self, file: int, taken: ClaimedDrop, entry: QueuedDrop, lanes: Container[str] | None
+    ) -> ClaimedDrop | None:
         """What was taken, with its bytes; put back if someone writes it, or has changed who may have it."""
         found: os.stat_result | None = os.fstat(file)
         same = found is not None and entry.of(found)  # as it was at rest, and any change since would show

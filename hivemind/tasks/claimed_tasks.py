@@ -205,7 +205,9 @@ class ClaimedTasks:
         try:
             if task.id not in self._left or self._left[task.id] == _stamp(task.path / LOG):
                 return self._records.load(task.path, task.id)
-            problem: UserError = RecordTampered(f"{LOG} was changed by something other than hivemind", location=task.path)
+            problem: UserError = RecordTampered(
+                f"{LOG} was changed by something other than hivemind", location=task.path
+            )
         except RecordTampered as error:
             problem = error
         self._forget(task.id)

@@ -212,7 +212,9 @@ def _decode(raw: bytes, name: str) -> str:
         raise NoText(f"is {kind} and no text", location=name, remedy=_HOW_TO_ATTACH)
     if b"\0" in raw:
         raise NoText(
-            f"is no text (a NUL at byte {raw.index(0)})", location=name, remedy=f"save it as UTF-8 text, or {_HOW_TO_ATTACH}"
+            f"is no text (a NUL at byte {raw.index(0)})",
+            location=name,
+            remedy=f"save it as UTF-8 text, or {_HOW_TO_ATTACH}",
         )
     try:
         return raw.decode("utf-8").removeprefix("\ufeff")
@@ -229,6 +231,8 @@ def _written(form: TaskForm, text: str, parsed: ParsedText | None, name: str) ->
     title = (form.title or "").strip() or first_line(text)
     if not title:
         if not form.steps:
-            raise TaskProblem("says nothing: no title, no text, no steps", location=name, remedy="write what is to be done")
+            raise TaskProblem(
+                "says nothing: no title, no text, no steps", location=name, remedy="write what is to be done"
+            )
         title = form.steps[0].step().title
     return ParsedTask(form, title, text, parsed, name)

@@ -144,9 +144,13 @@ def read_open(file: int, found: os.stat_result, shown: str, max_bytes: int) -> b
 
 def _check_regular(found: os.stat_result, shown: str) -> None:
     if stat.S_ISLNK(found.st_mode):
-        raise TaskProblem("is a symbolic link, and none is followed here", location=shown, remedy="copy the file itself")
+        raise TaskProblem(
+            "is a symbolic link, and none is followed here", location=shown, remedy="copy the file itself"
+        )
     if not stat.S_ISREG(found.st_mode):
-        raise TaskProblem("is no regular file", location=shown, remedy="a task is a text file, or a folder with one in it")
+        raise TaskProblem(
+            "is no regular file", location=shown, remedy="a task is a text file, or a folder with one in it"
+        )
 
 
 def dropped_text(folder: Path, record: TaskRecord | None, max_bytes: int) -> tuple[bytes, str, os.stat_result]:

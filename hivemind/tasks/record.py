@@ -214,7 +214,9 @@ class Records:
             return known[1]
         if not raw:
             os.stat(folder)
-            raise TaskProblem(f"has no {RECORD}", location=folder, remedy="move it to tasks/inbox/ to have it claimed anew")
+            raise TaskProblem(
+                f"has no {RECORD}", location=folder, remedy="move it to tasks/inbox/ to have it claimed anew"
+            )
         found = _parsed(folder, raw)
         self._known[task_id] = now, found
         return found

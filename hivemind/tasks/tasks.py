@@ -222,7 +222,9 @@ class Tasks(Adding, ClaimedTasks, Listing):
             return folder
         state = self.get(task_id).state
         mend = "change its text itself" if state is TaskState.INBOX else "change its task.md, then: hivemind task retry"
-        raise UserError(f"is {'not claimed yet' if state is TaskState.INBOX else 'over'}", location=task_id, remedy=mend)
+        raise UserError(
+            f"is {'not claimed yet' if state is TaskState.INBOX else 'over'}", location=task_id, remedy=mend
+        )
 
     # dividing
 
@@ -247,7 +249,9 @@ class Tasks(Adding, ClaimedTasks, Listing):
         """Move a failed or done task back into the inbox, as a person may by hand. Raises UserError."""
         place = ended_place(self.layout, check_name(task_id, "task id"))
         if place is None:
-            raise UserError("no failed or finished task has that id", location=task_id, remedy="see: hivemind task list")
+            raise UserError(
+                "no failed or finished task has that id", location=task_id, remedy="see: hivemind task list"
+            )
         try:
             move(place, self.layout.inbox / task_id, durable=self._durable)
         except FileExistsError:

@@ -316,7 +316,9 @@ def _opened(output: Path) -> int:
     try:
         return open_own(output, _OUTPUT)
     except UserError as error:
-        raise UserError(error.message, location=f"{output.name} of the task's artifacts", remedy="take it away") from None
+        raise UserError(
+            error.message, location=f"{output.name} of the task's artifacts", remedy="take it away"
+        ) from None
 
 
 class _Reading:

@@ -127,7 +127,9 @@ def _printed_lines(words: list[str], folder: Path, pattern: str) -> Iterator[tup
         finally:
             timer.cancel()
     if late.is_set():
-        raise ToolProblem(f"the search took more than {LIMIT_S:g} s", location=repr(pattern), remedy="search fewer files")
+        raise ToolProblem(
+            f"the search took more than {LIMIT_S:g} s", location=repr(pattern), remedy="search fewer files"
+        )
     if status not in (0, 1) and not is_any:
         raise _NotByRipgrep
 
@@ -200,7 +202,9 @@ def _find_elsewhere(pattern: str, texts: list[tuple[str, str]], most: int) -> Fo
     except OSError as error:
         raise ToolProblem(f"the search can't be started ({error.strerror})") from None
     if done.returncode != 0:
-        raise ToolProblem("the search took too much time or memory", location=repr(pattern), remedy="a simpler expression")
+        raise ToolProblem(
+            "the search took too much time or memory", location=repr(pattern), remedy="a simpler expression"
+        )
     answer: Found | str = marshal.loads(done.stdout)  # noqa: S302 - from the script beside us
     if isinstance(answer, str):
         raise ToolProblem(f"{pattern!r} is no regular expression: {answer}")

@@ -224,7 +224,9 @@ def writable(session: Session, path: str) -> WritableFile:
         found = tree
         if any(one.path == tree.base and one.branch is None for one in session.trees):
             raise ToolProblem(
-                "is the work that you review, which you only read", location=path, remedy="tasks/active/ID/files is yours"
+                "is the work that you review, which you only read",
+                location=path,
+                remedy="tasks/active/ID/files is yours",
             )
     elif not is_named and task is not None and layout.worktrees not in _up(found.path):
         above = _up(found.path)

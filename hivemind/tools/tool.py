@@ -162,7 +162,9 @@ def for_mind(error: HivemindError, tools: Container[str]) -> HivemindError:
         mend = ", or ".join(as_call(one["tool"], **one["arguments"]) for one in calls if one["tool"] in tools)
     for command, tool in _BY_TOOL.items():
         mend = re.sub(command, tool, mend) if tool in tools else mend
-    return UserError(error.message, location=error.location, remedy=f"for a person: {mend}" if "hivemind " in mend else mend)
+    return UserError(
+        error.message, location=error.location, remedy=f"for a person: {mend}" if "hivemind " in mend else mend
+    )
 
 
 def _wants_list(kind: Any, value: Any) -> bool:

@@ -100,7 +100,9 @@ def reply(hive: Hive, form: Form, _: Sequence[Upload]) -> ActionOutcome:
     report = hive.mail.reply(HUMAN, form["id"], body + "\n")
     _check(report.failed)
     said = {"approved": "The result is approved.", "rejected": "The result is rejected."}.get(verdict, "Answered.")
-    return ActionOutcome(said, form.get("from", "/"), {"act": "mail reply", "id": form["id"], "answer": report.message_id})
+    return ActionOutcome(
+        said, form.get("from", "/"), {"act": "mail reply", "id": form["id"], "answer": report.message_id}
+    )
 
 
 def send(hive: Hive, form: Form, _: Sequence[Upload]) -> ActionOutcome:
@@ -111,7 +113,9 @@ def send(hive: Hive, form: Form, _: Sequence[Upload]) -> ActionOutcome:
     report = hive.mail.send(HUMAN, receivers, form.get("subject", ""), form.get("text", "").replace("\r\n", "\n"))
     _check(report.failed)
     place = f"/mail/{HUMAN}?folder=sent"
-    return ActionOutcome(f"Sent to {', '.join(report.delivered)}.", place, {"act": "mail send", "id": report.message_id})
+    return ActionOutcome(
+        f"Sent to {', '.join(report.delivered)}.", place, {"act": "mail send", "id": report.message_id}
+    )
 
 
 def _check(failed: Mapping[str, str]) -> None:
@@ -128,7 +132,9 @@ def remember(hive: Hive, form: Form, _: Sequence[Upload]) -> ActionOutcome:
         raise UserError("there is nothing to be remembered", remedy="write it down")
     said = provenance(text, "", known=HUMAN, session=None, time=None)
     made = hive.memory.upsert_memory(namespace, text, None, form.get("key") or None, provenance=said)
-    return ActionOutcome(made.message, "/memory", {"act": "memory remember", "namespace": format_namespace(namespace), "entry": made.key})
+    return ActionOutcome(
+        made.message, "/memory", {"act": "memory remember", "namespace": format_namespace(namespace), "entry": made.key}
+    )
 
 
 def forget(hive: Hive, form: Form, _: Sequence[Upload]) -> ActionOutcome:
@@ -138,7 +144,9 @@ def forget(hive: Hive, form: Form, _: Sequence[Upload]) -> ActionOutcome:
     if not hive.memory.delete(namespace, key):
         raise UserError(f"nothing is remembered as {key!r}", location=format_namespace(namespace))
     return ActionOutcome(
-        f"{key} is forgotten.", "/memory", {"act": "memory forget", "namespace": format_namespace(namespace), "entry": key}
+        f"{key} is forgotten.",
+        "/memory",
+        {"act": "memory forget", "namespace": format_namespace(namespace), "entry": key},
     )
 
 
@@ -154,7 +162,9 @@ def _namespace(hive: Hive, form: Form) -> tuple[str, ...]:
 def mark_read(hive: Hive, form: Form, _: Sequence[Upload]) -> ActionOutcome:
     box = check_name(form["box"], "mailbox")
     message = hive.mail.read(box, form["id"], mark=True)
-    return ActionOutcome("Marked as read.", form.get("from", f"/mail/{box}"), {"act": "mail read", "box": box, "id": message.id})
+    return ActionOutcome(
+        "Marked as read.", form.get("from", f"/mail/{box}"), {"act": "mail read", "box": box, "id": message.id}
+    )
 
 
 def stop_one(hive: Hive, form: Form, _: Sequence[Upload]) -> ActionOutcome:

@@ -25,7 +25,7 @@ from hivemind import Hive
 from hivemind.agent.act import make_calls
 from hivemind.agent.agent import Agent
 from hivemind.errors import UserError
-from hivemind.minds import ToolCall, ToolResult, Thought, Turn
+from hivemind.minds import Thought, ToolCall, ToolResult, Turn
 from hivemind.sandbox import check_sandbox
 from hivemind.tasks import Task, TaskState
 from hivemind.tools import MEMBER_TOOLS, TOOLS

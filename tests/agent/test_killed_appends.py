@@ -100,7 +100,9 @@ def working(agent_of: list[Agent]) -> Callable[[Any], Thought]:
         focus = agent_of[0].scheduler.focus
         if focus is None or focus.step is None:
             return Thought("", (ToolCall("finish_task", {}),))
-        wrote = ToolCall("write_file", {"path": f"{focus.step.step.position}.txt", "text": "done", "step": focus.step.id})
+        wrote = ToolCall(
+            "write_file", {"path": f"{focus.step.step.position}.txt", "text": "done", "step": focus.step.id}
+        )
         return Thought("", (wrote, ToolCall("finish_step", {})))
 
     return think

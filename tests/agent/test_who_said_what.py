@@ -10,7 +10,7 @@ import pytest
 
 from hivemind import Hive
 from hivemind.errors import UserError
-from hivemind.minds import ToolCall, Thought, Turn
+from hivemind.minds import Thought, ToolCall, Turn
 from hivemind.sandbox import check_sandbox
 from tests.agent.conftest import Crew, doing, until_idle
 

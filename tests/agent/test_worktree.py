@@ -20,7 +20,7 @@ from hivemind.cli.main import main
 from hivemind.doctor import examine, treat
 from hivemind.doctor.patient import CheckContext
 from hivemind.errors import UserError
-from hivemind.minds import ToolCall, Thought
+from hivemind.minds import Thought, ToolCall
 from hivemind.sandbox import check_sandbox
 from tests.agent.conftest import Crew, Mind, until_idle, using_tools
 from tests.agent.test_replays import again

@@ -221,7 +221,12 @@ def test_every_command_answers_in_json_and_shows_an_example(run: Command) -> Non
     }  # or no answer at all
     assert {name for name, text in helps.items() if "--json" not in text} <= own_format
     assert [name for name, text in helps.items() if "example" not in text] == []
-    silent = [f"{' '.join(one.words)} {said.name}" for one in declared_commands() for said in one.parameters() if not said.help]
+    silent = [
+        f"{' '.join(one.words)} {said.name}"
+        for one in declared_commands()
+        for said in one.parameters()
+        if not said.help
+    ]
     assert silent == []
 
 
