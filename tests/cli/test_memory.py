@@ -123,7 +123,7 @@ def test_status_says_when_only_words_are_searched_also_where_nothing_is_remember
     run("memory", "remember", "x")
     for said in (empty, run("memory", "status").out):
         assert "by words only" in said
-        assert "full-text search only: pip install 'hivemind-swarm[embed]', and say embedder: auto in hive.yaml" in said
+        assert "full-text search only: pip install 'hivemind-swarm[embed]', and set embedder: auto in hive.yaml" in said
 
 
 def test_what_has_expired_is_shown_nowhere_and_forgotten(run: Command, hive: Path) -> None:
