@@ -181,7 +181,7 @@ class Lock:
             f"is, or was, held by {describe_holder(last_holder)}; on this file system the lock cannot be trusted",
             location=self.path,
             holder=last_holder,
-            remedy="stop it there, or run hivemind up --take-over if that machine is gone",
+            remedy="stop it there; if that machine is gone: hivemind up --take-over",
         )
 
     def clear_foreign_holder(self) -> None:
