@@ -21,7 +21,7 @@ from typing import Any
 from benchmarks.longterm import seconds, sqlite_vec
 from benchmarks.processes import share_mb
 from benchmarks.table import Row, show
-from hivemind.embedding import VECTORS, Vectors, put_vectors
+from hivemind.embedding import VECTORS, VectorTable, put_vectors
 from hivemind.embedding.local import is_installed
 
 DIMENSION, TOP, QUERIES = 384, 10, 24
@@ -80,7 +80,7 @@ def usearch(points: Points) -> Callable[[Any], object] | None:
 def searching(folder: Path, kind: str, count: int) -> list[Row]:
     """How long a search takes, and how much of what an exact one finds it finds."""
     points = Points(kind, count)
-    sql, index = filled(folder / "index.db", points), Vectors()
+    sql, index = filled(folder / "index.db", points), VectorTable()
     load = seconds(lambda: index.nearest(sql, MODEL, points.queries[0].tobytes(), TOP))
     searches: dict[str, Callable[[Any], Any]] = {
         "ours": lambda query: index.nearest(sql, MODEL, query.tobytes(), TOP, [GROUP]),
@@ -145,7 +145,7 @@ def memory(folder: Path, count: int, agents: int) -> list[Row]:
 def _search_and_wait(path: Path, query: bytes, telling: int, waiting: int) -> None:
     """The life of a forked process: it searches, says so, and stays until it has been looked at."""
     try:
-        found = Vectors().nearest(sqlite3.connect(path), MODEL, query, TOP)
+        found = VectorTable().nearest(sqlite3.connect(path), MODEL, query, TOP)
         os.write(telling, b"1" if len(found) == TOP else b"0")
         os.read(waiting, 1)
     finally:

@@ -16,7 +16,7 @@ from benchmarks.hives import new_hive
 from benchmarks.processes import at_once, share_mb
 from benchmarks.table import Row, show
 from hivemind.doctor.checkup import examine
-from hivemind.doctor.patient import Patient
+from hivemind.doctor.patient import CheckContext
 from hivemind.hive import Hive
 from hivemind.mail import Intake
 from hivemind.swarm.overview import overview
@@ -68,7 +68,7 @@ def _done(number: int) -> _Figures:
         step = hive.steps.plan(task.id, [{"title": "a"}], agent_id="w", leased_to="w")[0]
         hive.steps.done(step.id, "w", 1, evidence={"kind": "CMD", "text": "true"}, confirm=("criteria", "tests"))
         hive.tasks.finish(task, "done")
-        hive.steps.end_task(task.id, agent_id="w", ended=True)
+        hive.steps.end_task(task.id, agent_id="w", has_left_active=True)
 
     _drop(hive, number + _MANY)
     for _ in range(number):
@@ -87,7 +87,7 @@ def _done(number: int) -> _Figures:
         "status, tasks over": (_ms(lambda: overview(again)), "ms"),
         "task list, a task that is over": (_ms(again.tasks.list) * 1000 / number, "µs"),
         "the latest 50 of them, a task that is over": (_ms(lambda: again.tasks.list(most=50)) * 1000 / number, "µs"),
-        "doctor, a task that is over": (_ms(lambda: examine(Patient(again.layout))) * 1000 / number, "µs"),
+        "doctor, a task that is over": (_ms(lambda: examine(CheckContext(again.layout))) * 1000 / number, "µs"),
     }
 
 

@@ -22,7 +22,7 @@ from benchmarks.processes import at_once
 from benchmarks.rivals import redis_server, redis_set_nx, sqlite_table
 from benchmarks.table import Row, show
 from hivemind.coordination import Journal, StepLeases, Steps
-from hivemind.coordination.journal import SEGMENT_BYTES, encode
+from hivemind.coordination.journal import SEGMENT_BYTES, encode_line
 from hivemind.fs import Log
 from hivemind.layout import Layout
 from hivemind.reasoning import TaskGraph
@@ -221,7 +221,7 @@ def _long_log(folder: Path, events: int) -> None:
         if seq % 40 == 39:
             kinds = (("task.done", {"task_id": task, "agent_id": agent}),) * 8
         with log.locked():
-            log.append_line(encode(seq, [kinds[seq % 8]])[0], 1)
+            log.append_line(encode_line(seq, [kinds[seq % 8]])[0], 1)
 
 
 def _timed(action: Callable[[], object], times: int) -> float:

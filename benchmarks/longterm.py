@@ -126,10 +126,10 @@ def hivemind_store(place: str | Path, made: Texts, others: Others = nobody) -> t
 
 def _ready(store: MemoryStore, made: Texts) -> Callable[..., Any]:
     """Vectors are there already, packed: what is measured is the store."""
-    from hivemind.longterm.rows import Meaning
+    from hivemind.longterm.rows import EntryVectors
 
     packed = dict(zip(made.texts, (row.tobytes() for row in made.vectors), strict=True))
-    return lambda _, drafts: [Meaning(made.name, packed[draft.content]) for draft in drafts]
+    return lambda _, drafts: [EntryVectors(made.name, packed[draft.content]) for draft in drafts]
 
 
 def langgraph_store(kind: str, place: str, made: Texts, others: Others = nobody) -> tuple[Any, Took] | None:

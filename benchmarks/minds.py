@@ -25,7 +25,7 @@ from urllib.parse import urlsplit
 from benchmarks.table import Row, show
 from hivemind import Hive
 from hivemind.agent.agent import Agent
-from hivemind.minds import Action, ChatMessage, Mind
+from hivemind.minds import ChatMessage, Mind, ToolCall
 from hivemind.minds.language import LanguageMind, model_config
 from hivemind.presence.identity import announce
 from hivemind.testing.mind import a_turn
@@ -89,7 +89,7 @@ def _asking(mind: Mind, body: Mapping[str, Any]) -> Callable[[], Any]:
 
 def _message(sent: Mapping[str, Any]) -> ChatMessage:
     calls = [
-        Action(call["function"]["name"], json.loads(call["function"]["arguments"]), call["id"])
+        ToolCall(call["function"]["name"], json.loads(call["function"]["arguments"]), call["id"])
         for call in sent.get("tool_calls", ())
     ]
     return ChatMessage(sent["role"], sent["content"] or "", tuple(calls), call_id=sent.get("tool_call_id"))

@@ -63,7 +63,7 @@ class boundary:  # noqa: N801 - a word where it stands; as a generator it cost f
         said = (error.strerror if isinstance(error, OSError) else None) or str(error)
         reason = f"{type(error).__name__}: {said}"[:500] if said else type(error).__name__
         raise Unreadable(
-            f"is a {self._kind} that cannot be read ({reason})", where=self._where, mend=self._mend
+            f"is a {self._kind} that cannot be read ({reason})", location=self._where, remedy=self._mend
         ) from error
 
 
@@ -103,9 +103,9 @@ def read_input(path: str | os.PathLike[str], most: int | None = None) -> bytes:
     Raises Unreadable for anything else and for a file of over `most` bytes, and OSError.
     """
     if not stat.S_ISREG(os.stat(path).st_mode):
-        raise Unreadable("is no regular file", where=path)
+        raise Unreadable("is no regular file", location=path)
     with open(os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC), "rb") as file:
         raw = file.read(-1 if most is None else most + 1)
     if most is not None and len(raw) > most:
-        raise Unreadable(f"has more than {most} bytes", where=path)
+        raise Unreadable(f"has more than {most} bytes", location=path)
     return raw

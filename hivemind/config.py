@@ -315,9 +315,9 @@ def _read(path: Path) -> str:
     try:
         return read_input(path, MAX_BYTES).decode("utf-8")
     except UnicodeDecodeError as error:
-        raise UserError(f"is not UTF-8 (byte {error.start})", where=path) from None
+        raise UserError(f"is not UTF-8 (byte {error.start})", location=path) from None
     except OSError as error:
-        raise UserError(f"cannot be read ({error.strerror})", where=path) from None
+        raise UserError(f"cannot be read ({error.strerror})", location=path) from None
 
 
 def load_hive(layout: Layout) -> HiveConfig:
@@ -371,7 +371,7 @@ class Agents(Collection[str]):
         names = list(self.known)
         there = ", ".join(names[:12]) + (f", … ({len(names)} in all)" if len(names) > 12 else "")
         mend = f"its agents: {there or 'none'}; hivemind agent add {name}{options} makes it one"
-        raise UserError(f"there is no agent {name!r} in this hive", mend=mend)
+        raise UserError(f"there is no agent {name!r} in this hive", remedy=mend)
 
 
 def load_agents(layout: Layout, hive: HiveConfig) -> Agents:
@@ -392,7 +392,7 @@ def check_agent_name(text: object) -> str:
     """The name that an agent may have, as `check_name`. Raises UserError for those of others, too."""
     name = check_name(text, "agent name")
     if name in TAKEN:
-        raise UserError(f"{name!r} is {TAKEN[name]}", mend="choose another")
+        raise UserError(f"{name!r} is {TAKEN[name]}", remedy="choose another")
     return name
 
 
@@ -400,13 +400,13 @@ def _load_agent(path: Path, hive: HiveConfig, others: Collection[str]) -> dict[s
     try:
         name = check_agent_name(path.stem)
     except UserError as error:
-        raise UserError(error.what, where=path, mend=error.mend) from None
+        raise UserError(error.message, location=path, remedy=error.remedy) from None
     parsed = parse(_read(path), path)
     own = validate(AgentConfig, parsed)
     config = AgentConfig.model_validate({**hive.agents, **parsed.values}) if hive.agents else own
     names = [name] if config.replicas == 1 else [f"{name}-{number}" for number in range(1, config.replicas + 1)]
     if taken := next((one for one in names if one in others), None):
-        raise UserError(f"a second agent named {taken!r}", where=path, mend="rename one of them")
+        raise UserError(f"a second agent named {taken!r}", location=path, remedy="rename one of them")
     return {check_name(one, "agent name"): config for one in names}
 
 

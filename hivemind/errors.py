@@ -7,7 +7,7 @@ import errno
 FAILED, WRONG_USE = 1, 2
 """Exit statuses: the work failed; a person has to mend something first."""
 
-_MENDS = {
+_REMEDIES = {
     errno.EROFS: "mount it for writing, or work in a copy",
     errno.ENOSPC: "make room, then try again",
     errno.EDQUOT: "make room, then try again",
@@ -26,13 +26,13 @@ class UserError(HivemindError):
     `what` says what is wrong, `where` the file (and line, and field), `mend` how to put it right.
     """
 
-    def __init__(self, what: str, *, where: object = None, mend: str | None = None) -> None:
-        self.what = what
-        self.where = None if where is None else str(where)
-        self.mend = mend
-        line = what if self.where is None else f"{self.where}: {what}"
-        if mend:
-            line = f"{line}; {mend}"
+    def __init__(self, message: str, *, location: object = None, remedy: str | None = None) -> None:
+        self.message = message
+        self.location = None if location is None else str(location)
+        self.remedy = remedy
+        line = message if self.location is None else f"{self.location}: {message}"
+        if remedy:
+            line = f"{line}; {remedy}"
         super().__init__(" ".join(line.split()))
 
     def __reduce__(self) -> tuple[object, ...]:
@@ -55,8 +55,8 @@ def exit_line(error: Exception) -> tuple[str, int]:
 def system_error(error: OSError) -> str:
     """The line that tells a person of what the operating system refused: `where: what; mend`."""
     line = f"{error.filename or 'the operating system'}: {error.strerror or error}"
-    mend = mend_of(error)
-    return line if mend is None else f"{line}; {mend}"
+    remedy = remedy_of(error)
+    return line if remedy is None else f"{line}; {remedy}"
 
 
 def is_disk_full(error: BaseException | None) -> bool:
@@ -76,9 +76,9 @@ def is_disk_full(error: BaseException | None) -> bool:
     return False
 
 
-def mend_of(error: OSError) -> str | None:
+def remedy_of(error: OSError) -> str | None:
     """What a person can do about what the operating system refused; None where nothing is known."""
-    return _MENDS.get(error.errno or 0)
+    return _REMEDIES.get(error.errno or 0)
 
 
 def _rebuild(kind: type[UserError], state: dict[str, object], args: tuple[object, ...]) -> UserError:

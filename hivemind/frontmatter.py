@@ -34,7 +34,7 @@ class StrictModel(BaseModel):
 
 
 @frozen
-class Parsed:
+class ParsedText:
     """A YAML mapping and the 1-based line, in its file, at which each of its values stands."""
 
     values: dict[str, Any]
@@ -61,7 +61,7 @@ def split(text: str) -> tuple[str | None, str, int]:
     return text[start.end() : end.start()], text[end.end() :], text.count("\n", 0, end.end()) + 1
 
 
-def parse(text: str, where: object, first_line: int = 1) -> Parsed:
+def parse(text: str, where: object, first_line: int = 1) -> ParsedText:
     """A YAML mapping with the lines of its values. Raises UserError naming file and line.
 
     `first_line` is the line of the file at which `text` begins (2 for front matter). Refused: what is no mapping, a key
@@ -70,7 +70,7 @@ def parse(text: str, where: object, first_line: int = 1) -> Parsed:
     place = str(where)
     if len(text) > MAX_BYTES:
         mend = "put long texts into files of their own; divide many steps among several tasks"
-        raise UserError(f"more than {MAX_BYTES // 1024} KiB of YAML", where=place, mend=mend)
+        raise UserError(f"more than {MAX_BYTES // 1024} KiB of YAML", location=place, remedy=mend)
     with boundary("YAML text", place):
         try:
             return _parsed(text, place, first_line)
@@ -78,35 +78,35 @@ def parse(text: str, where: object, first_line: int = 1) -> Parsed:
             mark = error.problem_mark or error.context_mark
             what = " ".join(filter(None, (error.context, error.problem)))
             raise UserError(
-                f"is no YAML ({what})", where=f"{place}:{mark.line + first_line}" if mark else place
+                f"is no YAML ({what})", location=f"{place}:{mark.line + first_line}" if mark else place
             ) from None
 
 
-def _parsed(text: str, place: str, first_line: int) -> Parsed:
+def _parsed(text: str, place: str, first_line: int) -> ParsedText:
     def at(line: int) -> str:
         return f"{place}:{line + first_line}"
 
     depth = 0
     for event in yaml.parse(text, Loader=_Loader):
         if isinstance(event, yaml.AliasEvent):
-            raise UserError("YAML aliases are not read here", where=at(_row(event)), mend="write it out")
+            raise UserError("YAML aliases are not read here", location=at(_row(event)), remedy="write it out")
         depth += isinstance(event, yaml.CollectionStartEvent) - isinstance(event, yaml.CollectionEndEvent)
         if depth > _MAX_DEPTH:
-            raise UserError(f"nested more than {_MAX_DEPTH} deep", where=at(_row(event)))
+            raise UserError(f"nested more than {_MAX_DEPTH} deep", location=at(_row(event)))
     loader = _Loader(text)
     try:
         node = loader.get_single_node()
         if node is None:
-            return Parsed({}, {(): first_line}, place)
+            return ParsedText({}, {(): first_line}, place)
         if not isinstance(node, yaml.MappingNode):
-            raise UserError("is no mapping of keys to values", where=at(_row(node)))
+            raise UserError("is no mapping of keys to values", location=at(_row(node)))
         lines = dict(_lines(node, first_line))
         for line, key in _repeated(node):
-            raise UserError(f"the key {key!r} stands there twice", where=at(line), mend="remove one")
+            raise UserError(f"the key {key!r} stands there twice", location=at(line), remedy="remove one")
         values = loader.construct_document(node)
     finally:
         loader.dispose()
-    return Parsed({str(key): value for key, value in values.items()}, lines, place)
+    return ParsedText({str(key): value for key, value in values.items()}, lines, place)
 
 
 def _row(event: yaml.Event | yaml.Node) -> int:
@@ -142,7 +142,7 @@ def _repeated(node: yaml.Node) -> Iterator[tuple[int, str]]:
                 seen.add(str(key.value))
 
 
-def validate(model: type[_M], parsed: Parsed) -> _M:
+def validate(model: type[_M], parsed: ParsedText) -> _M:
     """The values as a pydantic model. Raises UserError naming file, line, key and the nearest key to an unknown one."""
     with boundary("mapping", parsed.where):
         try:
@@ -151,14 +151,16 @@ def validate(model: type[_M], parsed: Parsed) -> _M:
             raise _refusal(model, parsed, error.errors()[0]) from None
 
 
-def _refusal(model: type[BaseModel], parsed: Parsed, first: ErrorDetails) -> UserError:
+def _refusal(model: type[BaseModel], parsed: ParsedText, first: ErrorDetails) -> UserError:
     path: Path = tuple(first["loc"])
     key = ".".join(str(part) for part in path) or "the file"
     if first["type"] == "extra_forbidden":
         mend = instead_of(path, model)
-        return UserError(f"unknown key {key!r}", where=f"{parsed.where}:{parsed.line((*path, '<key>'))}", mend=mend)
+        return UserError(
+            f"unknown key {key!r}", location=f"{parsed.where}:{parsed.line((*path, '<key>'))}", remedy=mend
+        )
     problem = first["msg"].removeprefix("Value error, ")
-    return UserError(f"{key}: {problem}", where=f"{parsed.where}:{parsed.line(path)}")
+    return UserError(f"{key}: {problem}", location=f"{parsed.where}:{parsed.line(path)}")
 
 
 def instead_of(path: Path, model: type[BaseModel], what: str = "keys") -> str:

@@ -65,7 +65,7 @@ def _send(host: int, descriptors: Sequence[int]) -> None:
         socket.send_fds(orders, [_ENDING], descriptors)
 
 
-class Guarded:
+class GuardedCommand:
     """A running program; leaving the block ends it with all that it started: SIGTERM, a second of grace, SIGKILL.
 
     A guard (`hivemind.guard`) does the same at once when this process dies, by kill -9 too.
@@ -127,7 +127,7 @@ class Guarded:
         with contextlib.suppress(ConnectionError):
             self._line.sendall(_ENDING)
 
-    def __enter__(self) -> Guarded:
+    def __enter__(self) -> GuardedCommand:
         return self
 
     def __exit__(

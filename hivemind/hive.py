@@ -59,7 +59,9 @@ class Hive:
                     folder.chmod(SHARED)
             except (FileExistsError, NotADirectoryError):
                 raise UserError(
-                    "a file lies where a folder should be", where=folder, mend="hivemind doctor --fix sets it aside"
+                    "a file lies where a folder should be",
+                    location=folder,
+                    remedy="hivemind doctor --fix sets it aside",
                 ) from None
         wall = (layout.workspace_record, hive.config.workspace, layout.root, hive.config.guard)
         try:
@@ -198,7 +200,7 @@ class Hive:
 
         said = self.config.embedder
         spec = said if isinstance(said, str) else said.model_dump()
-        return open_embedder(os.environ.get("HIVEMIND_EMBEDDER") or spec, shared=True)
+        return open_embedder(os.environ.get("HIVEMIND_EMBEDDER") or spec, use_service=True)
 
     @cached_property
     def documents(self) -> Docmem:

@@ -154,7 +154,9 @@ def find_hive(
     if named:
         layout = Layout.at(named)
         if not layout.config.is_file():
-            raise UserError(f"no {CONFIG_NAME} there", where=layout.root, mend=f"make one with: hivemind init {named}")
+            raise UserError(
+                f"no {CONFIG_NAME} there", location=layout.root, remedy=f"make one with: hivemind init {named}"
+            )
         return layout
     here = Path(os.path.realpath(start))
     found: Layout | None = None
@@ -163,6 +165,6 @@ def find_hive(
             found = Layout(folder)
     if found is None:
         raise UserError(
-            f"no {CONFIG_NAME} here or in any folder above", where=here, mend="make a hive with: hivemind init"
+            f"no {CONFIG_NAME} here or in any folder above", location=here, remedy="make a hive with: hivemind init"
         )
     return found

@@ -41,7 +41,7 @@ def listen_on(port: int) -> socket.socket:
     except OSError as error:
         bound.close()
         mend = "--port 0 takes any that is free"
-        raise UserError(f"can't listen ({error.strerror})", where=f"{LOOPBACK}:{port}", mend=mend) from None
+        raise UserError(f"can't listen ({error.strerror})", location=f"{LOOPBACK}:{port}", remedy=mend) from None
     bound.listen(_AT_ONCE)  # from now on who knocks is heard, if a little later
     return bound
 

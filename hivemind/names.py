@@ -28,7 +28,7 @@ def check_name(text: object, what: str = "name") -> str:
         shown = repr(text) if len(repr(text)) <= 80 else repr(text)[:77] + "..."
         raise UserError(
             f"{shown} is no {what}",
-            mend="1 to 64 characters: first a letter or digit, then letters, digits, '.', '_', '-', never '..'",
+            remedy="1 to 64 characters: first a letter or digit, then letters, digits, '.', '_', '-', never '..'",
         )
     return name
 

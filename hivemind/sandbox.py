@@ -60,17 +60,17 @@ def check_sandbox() -> None:
     """Try it once in a process. Raises UserError that says what is missing: the program, or the right to use it."""
     mend = "install bubblewrap, or say sandbox: none in the agent's file"
     if shutil.which("bwrap") is None:
-        raise UserError("sandbox: bwrap is not installed here", mend=mend)
+        raise UserError("sandbox: bwrap is not installed here", remedy=mend)
     trial = [*_FIRST, *_read_only("true"), "--", "true"]
     try:
         done = subprocess.run(trial, capture_output=True, text=True, timeout=_TRIAL_S, check=False)
     except subprocess.TimeoutExpired:
-        raise UserError(f"sandbox: bwrap did not start in {_TRIAL_S} s", mend=mend) from None
+        raise UserError(f"sandbox: bwrap did not start in {_TRIAL_S} s", remedy=mend) from None
     if done.returncode != 0:
         why = done.stderr.strip().splitlines()[-1:] or [f"status {done.returncode}"]
         raise UserError(
             f"sandbox: bwrap can't run here ({why[0]})",
-            mend="let users make namespaces (kernel.unprivileged_userns_clone=1), or say sandbox: none in the agent's file",
+            remedy="let users make namespaces (kernel.unprivileged_userns_clone=1), or say sandbox: none in the agent's file",
         )
 
 

@@ -23,7 +23,7 @@ import yaml
 from pydantic import BaseModel
 
 import hivemind
-from hivemind.cli.main import declared
+from hivemind.cli.main import declared_commands
 from hivemind.config import AgentConfig, HiveConfig
 from hivemind.layout import Layout
 from hivemind.tasks.form import TaskForm
@@ -82,10 +82,10 @@ def _promises() -> Iterator[Item]:
 
 def _commands() -> Iterator[Item]:
     yield Item("option", "--version", ("$ --version",))
-    for command in declared():
+    for command in declared_commands():
         said = " ".join(command.words)
         yield Item("command", said, (f"$ {said}",))
-        options = [one.option for one in command.parameters() if one.named]
+        options = [one.option for one in command.parameters() if one.is_option]
         yield from (Item("option", f"{said} {option}", (f"$ {said} {option}",)) for option in options)
 
 
@@ -232,7 +232,7 @@ _CALLERS = {
     "call",
     "use",
     "tool",
-    "Action",
+    "ToolCall",
     "call_tool",
     "called",
     "ask",

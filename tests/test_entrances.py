@@ -52,7 +52,7 @@ OWN_INPUT = {
         "a time with a zone, whose seconds no year makes too many",
     ),
     **dict.fromkeys(
-        ("fs/locks.py _is_marked", "fs/watch.py read", "fs/filesystem.py mounts"),
+        ("fs/locks.py _has_marker_lock", "fs/watch.py read", "fs/filesystem.py mounts"),
         "what the kernel writes",
     ),
     **dict.fromkeys(("web/site.py number", "web/pages/task.py _parts"), "a few digits, after a look"),
@@ -73,7 +73,7 @@ OWN_INPUT = {
     "documents/tree.py split_reference": "at most nine digits, by its pattern",
     "embedding/vectors.py take": "`_columns_of` calls it, inside its boundary",
     "embedding/vectors.py nearest": "a question's vector, which the table packed itself",
-    "tasks/dependencies.py _rested": "the program's own clock",
+    **dict.fromkeys(("tasks/dependencies.py _rested", "mail/compose.py _format_date"), "the program's own clock"),
     "tools/delegation.py _needed": "at most three digits, after a look",
     "tools/files.py read": "the masker's feed, which parses nothing",
     "masking.py _forms_in": "letters and digits of ASCII, by its pattern",

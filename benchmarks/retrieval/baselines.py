@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 from benchmarks.retrieval.hivemind_system import NAMESPACE, Item, System
 from hivemind.longterm import MemoryEntry
-from hivemind.search.words import Stems, bm25_of_tallies, matching, rarity, words_of
+from hivemind.search.words import Stemmer, bm25_scores, rarity, significant_words, words_of
 
 _K = 60  # of reciprocal rank fusion, as is usual
 
@@ -19,13 +19,13 @@ class _Labelled(System):
         return MemoryEntry(content=f"{rows[at][2]}: {rows[at][1]}")
 
     def by_words(self, query: str) -> list[str]:
-        stems = Stems()
+        stems = Stemmer()
         with self.store.database.read() as sql:
             rows = sql.execute("SELECT key, content FROM entries ORDER BY seq").fetchall()
         texts = [stems(words_of(content)) for _, content in rows]
         often = Counter(stem for text in texts for stem in set(text))
-        weights = {stem: rarity(often[stem], len(texts)) for stem in stems(matching(query)) if often[stem]}
-        scored = zip(bm25_of_tallies(weights, [Counter(one) for one in texts], [*map(len, texts)]), rows, strict=True)
+        weights = {stem: rarity(often[stem], len(texts)) for stem in stems(significant_words(query)) if often[stem]}
+        scored = zip(bm25_scores(weights, [Counter(one) for one in texts], [*map(len, texts)]), rows, strict=True)
         return [key for _, key in sorted((-score, key) for score, (key, _) in scored)][:400]
 
     def by_meaning(self, query: str) -> list[str]:

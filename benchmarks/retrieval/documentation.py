@@ -20,11 +20,11 @@ from typing import Any
 
 from benchmarks.retrieval.kept import Kept
 from hivemind.documents import Docmem, Knowledge
-from hivemind.documents.passages import Part, read_parts
+from hivemind.documents.passages import PassagePart, read_parts
 from hivemind.embedding import Embedder, FineEmbedder, embed_packed, open_embedder
 from hivemind.layout import Layout
-from hivemind.search import best_of
-from hivemind.search.words import Stems, bm25_of_tallies, matching, rarity, words_of
+from hivemind.search import merge_hits
+from hivemind.search.words import Stemmer, bm25_scores, rarity, significant_words, words_of
 
 __all__ = ["SYSTEMS", "Question", "Tree", "build", "main", "questions", "show"]
 
@@ -94,12 +94,12 @@ class Tree:
                 seq
                 for (seq,) in sql.execute("SELECT n.seq FROM nodes n JOIN places p ON p.node_id = n.id WHERE p.leads")
             ]
-            self.parts: list[Part] = list(read_parts(sql, leads).values())
+            self.parts: list[PassagePart] = list(read_parts(sql, leads).values())
             rows = dict(sql.execute("SELECT key, vector FROM vectors").fetchall())
         import numpy
 
         self.vectors = numpy.array([numpy.frombuffer(rows[part.lead], dtype="<f4") for part in self.parts])
-        self._stems = Stems()
+        self._stems = Stemmer()
         words = [self._stems(words_of(" ".join((*part.titles, part.text)))) for part in self.parts]
         self._tallies, self._lengths = [Counter(own) for own in words], [len(own) for own in words]
         self._often = Counter(stem for own in self._tallies for stem in own)
@@ -112,10 +112,10 @@ class Tree:
         """BM25 over the same passages with their titles, for each."""
         weights = {
             stem: rarity(self._often[stem], len(self.parts))
-            for stem in self._stems(matching(question))
+            for stem in self._stems(significant_words(question))
             if self._often[stem]
         }
-        return bm25_of_tallies(weights, self._tallies, self._lengths)
+        return bm25_scores(weights, self._tallies, self._lengths)
 
     def by_meaning(self, question: str) -> Any:
         """MiniLM's cosine for each passage."""
@@ -158,7 +158,7 @@ def _passages(tree: Tree, question: str) -> list[tuple[str, str]]:
 
 
 def _quotes(tree: Tree, question: str) -> list[tuple[str, str]]:
-    passages = best_of(
+    passages = merge_hits(
         [tree.knowledge.search(question, limit=_DEPTH)],
         _DEPTH,
         confidence=lambda passage: passage.confidence,

@@ -6,7 +6,7 @@ import hashlib
 import sqlite3
 from collections.abc import Sequence
 
-from hivemind.embedding import FineEmbedder, Meaning, embed_finely, unpack
+from hivemind.embedding import FineEmbedder, TextVectors, embed_finely, unpack
 
 
 class Kept:
@@ -22,7 +22,7 @@ class Kept:
         """The vectors, from the file where they are there."""
         return [unpack(one.vector) for one in self.embed_finely(texts)]
 
-    def embed_finely(self, texts: list[str], *, asked: bool = False) -> Sequence[Meaning]:
+    def embed_finely(self, texts: list[str], *, asked: bool = False) -> Sequence[TextVectors]:
         """The vectors with the parts, likewise."""
         digests = [
             hashlib.sha256(f"{self.name}\0{asked}\0{text}".encode("utf-8", "replace")).digest() for text in texts
@@ -31,9 +31,9 @@ class Kept:
         for digest in digests:
             row = self._sql.execute("SELECT vector, parts FROM meanings WHERE text = ?", (digest,)).fetchone()
             if row is not None:
-                known[digest] = Meaning(*row)
+                known[digest] = TextVectors(*row)
         missing = {digest: text for digest, text in zip(digests, texts, strict=True) if digest not in known}
-        fresh = embed_finely(self._embedder, list(missing.values()), asked=asked)
+        fresh = embed_finely(self._embedder, list(missing.values()), is_query=asked)
         rows = [(digest, *one) for digest, one in zip(missing, fresh, strict=True)]
         self._sql.executemany("INSERT OR IGNORE INTO meanings VALUES (?, ?, ?)", rows)
         known |= dict(zip(missing, fresh, strict=True))

@@ -11,7 +11,7 @@ from itertools import groupby
 from typing import TYPE_CHECKING, Any
 
 from hivemind.errors import HivemindError, is_disk_full
-from hivemind.minds import Action, Result, Thought, Turn
+from hivemind.minds import Thought, ToolCall, ToolResult, Turn
 from hivemind.taskrun.conversation import INTERRUPTED
 from hivemind.taskrun.waits import Parking, until_there_is_room
 from hivemind.tools import Session, Tool
@@ -48,7 +48,7 @@ def act(agent: Agent, turn: Turn) -> None:
         return
     talk = agent.conversation(turn)
 
-    def tell(result: Result) -> None:
+    def tell(result: ToolResult) -> None:
         results.append(result)
         talk.result(result)
         if result.value.get("shown"):
@@ -62,19 +62,19 @@ def act(agent: Agent, turn: Turn) -> None:
     talk.saw({name: now for name, now in agent.read_files.changed(talk, session).items() if name not in by_others})
 
 
-def _exit(results: Sequence[Result]) -> str | None:
+def _exit(results: Sequence[ToolResult]) -> str | None:
     """Why the last command of a turn by rule is no success."""
     status = results[-1].value.get("exit_status") if results else None
     return None if status in (None, 0) else f"the command ended with status {status}"
 
 
-def _without_interrupted(agent: Agent, turn: Turn, thought: Thought, tell: Callable[[Result], object]) -> Thought:
+def _without_interrupted(agent: Agent, turn: Turn, thought: Thought, tell: Callable[[ToolResult], object]) -> Thought:
     """Calls are made in order, so of those that an earlier process left the first may have taken effect: where it must not
     be made twice, it is answered with that."""
     first = thought.actions[0] if thought.actions else None
     if first is None or not turn.taken_up or first.id in agent.asked or first.tool not in _NOT_TWICE:
         return thought
-    tell(Result.failed(first, INTERRUPTED))
+    tell(ToolResult.failed(first, INTERRUPTED))
     return replace(thought, actions=thought.actions[1:])
 
 
@@ -83,7 +83,7 @@ def make_calls(
     tools: Mapping[str, Tool],
     thought: Thought,
     limit_chars: int,
-    tell: Callable[[Result], object],
+    tell: Callable[[ToolResult], object],
 ) -> Parking | None:
     """Make the calls of a thought; `tell` gets each result as soon as it is there. Adjacent reads run side by side.
 
@@ -103,8 +103,8 @@ def make_calls(
 
 
 def _made(
-    session: Session, tools: Mapping[str, Tool], calls: Sequence[Action], limit: int, *, reads: bool
-) -> Iterator[Result]:
+    session: Session, tools: Mapping[str, Tool], calls: Sequence[ToolCall], limit: int, *, reads: bool
+) -> Iterator[ToolResult]:
     if reads and len(calls) > 1 and session.focus.work is not None and all(call.tool in _FILES for call in calls):
         with ThreadPoolExecutor(min(len(calls), _AT_ONCE)) as pool:
             yield from pool.map(lambda call: _timed(session, tools, call, limit), calls)
@@ -117,23 +117,25 @@ _FILES = frozenset({"read_file", "list_files", "search_files"})
 """Reads that touch nothing but files, which threads may do at the same time."""
 
 
-def _timed(session: Session, tools: Mapping[str, Tool], call: Action, limit: int) -> Result:
+def _timed(session: Session, tools: Mapping[str, Tool], call: ToolCall, limit: int) -> ToolResult:
     began = time.monotonic()
     return replace(_make(session, tools, call, limit), seconds=time.monotonic() - began)
 
 
-def _make(session: Session, tools: Mapping[str, Tool], call: Action, limit_chars: int) -> Result:
+def _make(session: Session, tools: Mapping[str, Tool], call: ToolCall, limit_chars: int) -> ToolResult:
     """Make one call. Raises Parking."""
     work = session.focus.work
     if work is not None and (work.ended or work.handed):
-        return Result.failed(call, "skipped: the task is over" if work.ended else "skipped: the task was handed over")
+        return ToolResult.failed(
+            call, "skipped: the task is over" if work.ended else "skipped: the task was handed over"
+        )
     if call.raw is not None:
-        return Result.failed(call, f"the arguments cannot be read as a JSON object: {call.raw[:200]!r}")
+        return ToolResult.failed(call, f"the arguments cannot be read as a JSON object: {call.raw[:200]!r}")
     if call.tool not in tools:
-        return Result.failed(call, f"there is no tool {call.tool!r}; tools: {', '.join(sorted(tools))}")
+        return ToolResult.failed(call, f"there is no tool {call.tool!r}; tools: {', '.join(sorted(tools))}")
     tool = tools[call.tool]
     if work is not None and not tool.reads and (lost := work.lost_lease()) is not None:
-        return Result.failed(call, f"refused: {lost}")
+        return ToolResult.failed(call, f"refused: {lost}")
     try:
         value = tool.call(session.for_call(call.id), call.arguments)
     except Parking:
@@ -142,10 +144,10 @@ def _make(session: Session, tools: Mapping[str, Tool], call: Action, limit_chars
         if is_disk_full(error):
             raise until_there_is_room() from None
         if isinstance(error, HivemindError):
-            return Result.failed(call, str(for_mind(error, tools)), short(getattr(error, "result", {})))
+            return ToolResult.failed(call, str(for_mind(error, tools)), short(getattr(error, "result", {})))
         _log.exception("%s: the tool %s broke on %s", session.agent, call.tool, session.focus.id)
-        return Result.failed(call, f"the tool broke: {type(error).__name__}: {error}")
-    return Result(call, tool.shown(value, limit_chars), short(value))
+        return ToolResult.failed(call, f"the tool broke: {type(error).__name__}: {error}")
+    return ToolResult(call, tool.shown(value, limit_chars), short(value))
 
 
 def short(result: Mapping[str, Any]) -> dict[str, Any]:

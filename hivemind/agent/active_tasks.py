@@ -5,11 +5,11 @@ from __future__ import annotations
 import logging
 from collections.abc import Collection
 
-from hivemind.coordination import State, StepLeaseHeld
+from hivemind.coordination import JournalState, StepLeaseHeld
 from hivemind.errors import HivemindError, is_disk_full
 from hivemind.presence.parts import Parts
 from hivemind.taskrun.task_run import TaskRun
-from hivemind.taskrun.waits import DISK_FULL, Parking, Rest, until_there_is_room
+from hivemind.taskrun.waits import DISK_FULL, ParkedRest, Parking, until_there_is_room
 from hivemind.taskrun.worktree import put_away_ended
 from hivemind.tasks import Task, TaskMoved
 
@@ -25,9 +25,11 @@ class ActiveTasks:
         self._hive, self._name, self._incarnation = hive, name, incarnation
         self._role = hive.agents[name].role
         self._works: dict[str, TaskRun] = {}
-        self._parked: dict[str, Rest] = {}
+        self._parked: dict[str, ParkedRest] = {}
         self._trouble: dict[str, int] = {}
-        self._closed: dict[str, tuple[Task, Rest]] = {}  # could not be opened, and not be failed either: tried again
+        self._closed: dict[
+            str, tuple[Task, ParkedRest]
+        ] = {}  # could not be opened, and not be failed either: tried again
 
     @property
     def works(self) -> Collection[TaskRun]:
@@ -41,7 +43,7 @@ class ActiveTasks:
         Raises HivemindError or OSError if the hive itself cannot be read or written.
         """
 
-        def look(state: State) -> set[str]:
+        def look(state: JournalState) -> set[str]:
             return {entry.task for entry in state.open_tasks() if entry.agent_id == self._name}
 
         mine = self._hive.tasks.mine(self._name, self._incarnation)
@@ -53,7 +55,7 @@ class ActiveTasks:
         ):  # closed, and its process died before it could tell
             for outcome, folder in (("done", self._hive.layout.done), ("failed", self._hive.layout.failed)):
                 if (folder / task_id).is_dir():
-                    self._hive.steps.end_task(task_id, outcome, agent_id=self._name, ended=True)
+                    self._hive.steps.end_task(task_id, outcome, agent_id=self._name, has_left_active=True)
 
     def claim(self, task_id: str | None = None) -> TaskRun | None:
         """The next task for this agent from the inbox, or a certain one; None if there is nothing for it.
@@ -90,7 +92,7 @@ class ActiveTasks:
                 if is_disk_full(error)
                 else Parking(f"cannot be opened: {error}", again_s=_AGAIN_S)
             )
-            rest = Rest.of(why, before[1] if before else None)
+            rest = ParkedRest.of(why, before[1] if before else None)
             if not is_disk_full(error) and isinstance(error, OSError) and rest.looks >= MAX_TROUBLE:
                 self._give_up(task, rest.reason)
             else:
@@ -100,7 +102,7 @@ class ActiveTasks:
         if before is not None:
             self._hive.tasks.unpark(task)
         elif task.parked is not None:  # looked at once: only what rests for another reason than then is news
-            self._parked[task.id] = Rest(task.parked.reason, task.parked.since, float("-inf"), looks=0)
+            self._parked[task.id] = ParkedRest(task.parked.reason, task.parked.since, float("-inf"), looks=0)
         return work
 
     def _give_up(self, task: Task, reason: str) -> None:
@@ -108,16 +110,16 @@ class ActiveTasks:
         try:
             self._hive.steps.check_end(task.id, agent_id=self._name)
             self._hive.tasks.fail(task, reason)
-            self._hive.steps.end_task(task.id, "failed", agent_id=self._name, ended=True, reason=reason)
+            self._hive.steps.end_task(task.id, "failed", agent_id=self._name, has_left_active=True, reason=reason)
         except TaskMoved:
             return
         except (HivemindError, OSError) as error:
             self._cannot_be_failed(task, reason, error)
 
     def _cannot_be_failed(self, task: Task, reason: str, error: Exception) -> None:
-        self._wait(task, Rest.of(Parking(f"cannot be failed ({reason}): {error}", again_s=_AGAIN_S)))
+        self._wait(task, ParkedRest.of(Parking(f"cannot be failed ({reason}): {error}", again_s=_AGAIN_S)))
 
-    def _wait(self, task: Task, rest: Rest) -> None:
+    def _wait(self, task: Task, rest: ParkedRest) -> None:
         self._closed[task.id] = (task, rest)
         try:
             self._hive.tasks.park(task, rest.reason, rest.until)  # for who looks, and for `--until-idle`
@@ -186,7 +188,7 @@ class ActiveTasks:
     def park(self, work: TaskRun, parking: Parking) -> None:
         """The task rests, and the journal is told why, once for each reason."""
         key, told = work.task.id, self.rests_for(work, parking)
-        rest = self._parked[key] = Rest.of(parking, self._parked.get(key))
+        rest = self._parked[key] = ParkedRest.of(parking, self._parked.get(key))
         if (
             parking.reason == DISK_FULL
         ):  # nothing of it can be written, and the leases are kept: others have no room either

@@ -26,7 +26,7 @@ from hivemind.agent.sense import sense
 from hivemind.agent.think import think
 from hivemind.agent.tidy import tidy
 from hivemind.agent.upkeep import Upkeep
-from hivemind.agent.working_memory import Selected, WorkingMemory
+from hivemind.agent.working_memory import SelectedMemory, WorkingMemory
 from hivemind.boundary import Unreadable, boundary
 from hivemind.config import BudgetConfig, DayTokenBudget, TaskTokenBudget
 from hivemind.errors import HivemindError
@@ -89,7 +89,7 @@ class Agent:
         mind = mind or open_agents_mind(self.config, hive.config, hive.layout, patience)
         self.usages = Usages(mind, budget, hive.count_tokens)
         self.log = AgentLog(folder)
-        self.selected: Selected | None = None
+        self.selected: SelectedMemory | None = None
         self.failed_starts = 0
         """How often in a row its program has ended with an error before it did anything."""
         self.begins: str | None = None
@@ -289,7 +289,9 @@ class Agent:
         log = open_thread(self.hive.layout, self.name, about, durable=self.hive.config.durable)
         make_folder(os.path.dirname(log.path), durable=self.hive.config.durable)
         return Conversation(
-            log.records(), lambda records, durable: log.append(*records, now=durable, apart=True), self.name
+            log.records(),
+            lambda records, durable: log.append(*records, sync_now=durable, separate_lines=True),
+            self.name,
         )
 
     def let_go(self, message: Message) -> None:

@@ -29,8 +29,8 @@ from hivemind.errors import HivemindError, UserError
 from hivemind.fs import DamagedRecord, Lock, load_record, save_record, set_aside
 from hivemind.layout import Layout
 from hivemind.minds import (
-    Asked,
-    Exchange,
+    MeteredExchange,
+    MeteredRequest,
     Mind,
     MindError,
     MindUnavailable,
@@ -69,7 +69,7 @@ _FRAME = 64  # tokens that a provider puts around a request
 
 
 @dataclass(slots=True)
-class _Used:
+class _TokenUse:
     """The account as it stands in the record; `day` is empty in one that is not of a day."""
 
     day: str
@@ -132,23 +132,23 @@ class SharedAccount:
             _log.warning("%s: %d tokens are not booked: %s", self._path, tokens, error)
 
     @contextmanager
-    def _known(self, now: datetime) -> Iterator[_Used]:
+    def _known(self, now: datetime) -> Iterator[_TokenUse]:
         """The account as it is today, under the lock. Raises Parking if it can't be read."""
         with self._lock:
             try:
                 record = load_record(self._path, "budget", VERSION)
-                account = _Used("", 0, 0.0) if record is None else _checked(record, self._path)
+                account = _TokenUse("", 0, 0.0) if record is None else _checked(record, self._path)
             except DamagedRecord as error:
                 kept = set_aside(self._path).name
                 _log.warning("%s; a new account is begun, this one is kept as %s", error, kept)
-                account = _Used("", 0, 0.0)
+                account = _TokenUse("", 0, 0.0)
             except UserError as error:
                 raise Parking(f"its budget is not known: {error}", again_s=_AGAIN_S) from None
             if self._daily:
                 account.turn_over(now)
             yield account
 
-    def _has_room(self, account: _Used, tokens: int, money: float, now: datetime) -> None:
+    def _has_room(self, account: _TokenUse, tokens: int, money: float, now: datetime) -> None:
         most, dearest = self._limit.tokens, self._limit.money
         until = _tomorrow(now) if self._daily else None
         if most is not None and account.tokens + tokens > most:
@@ -158,7 +158,7 @@ class SharedAccount:
         if dearest is not None and account.money + money > dearest:
             raise Parking(f"{self._whose} budget of {dearest:g} has no room for another question", until)
 
-    def _add(self, account: _Used, tokens: int, money: float) -> None:
+    def _add(self, account: _TokenUse, tokens: int, money: float) -> None:
         used = (
             max(0, account.tokens + tokens),
             max(0.0, account.money + money),
@@ -167,13 +167,15 @@ class SharedAccount:
         save_record(self._path, "budget", VERSION, fields, durable=self._durable)
 
 
-def _checked(record: dict[str, Any], path: Path) -> _Used:
+def _checked(record: dict[str, Any], path: Path) -> _TokenUse:
     """The account of a record. Raises DamagedRecord if it is none: edited by hand, or half of one."""
     with suppress(Unreadable):
         return checked(
-            _Used, {key: record[key] for key in ("day", "tokens", "money") if key in record}, "account", path
+            _TokenUse, {key: record[key] for key in ("day", "tokens", "money") if key in record}, "account", path
         )
-    raise DamagedRecord("is no account of what was used up", where=path, mend="hivemind doctor --fix sets it aside")
+    raise DamagedRecord(
+        "is no account of what was used up", location=path, remedy="hivemind doctor --fix sets it aside"
+    )
 
 
 def _tomorrow(now: datetime) -> datetime:
@@ -264,7 +266,7 @@ def open_agents_mind(config: AgentConfig, hive: HiveConfig, layout: Layout, pati
         if any(one is not None and one.money is not None for one in bounds) and mind.prices is None:
             raise UserError(
                 f"there is a budget of money, and what {mind.name} costs is not known",
-                mend="say it with prices: {in: …, out: …}, for a million tokens",
+                remedy="say it with prices: {in: …, out: …}, for a million tokens",
             )
     return mind
 
@@ -323,7 +325,9 @@ class Usages:
     # of requests to a language model
 
     @contextmanager
-    def _metered(self, work: TaskRun | None, talk: Conversation | None, asked: Asked) -> Iterator[Exchange]:
+    def _metered(
+        self, work: TaskRun | None, talk: Conversation | None, asked: MeteredRequest
+    ) -> Iterator[MeteredExchange]:
         """Reserve what a request may use, note that it is about to be sent, and book what it came to. Raises Parking where a
         budget has no room for a thought, MindUnavailable where it has none for a fold."""
         counted = sum(map(self.count, asked.parts)) + asked.pictures * PICTURE_TOKENS
@@ -343,7 +347,7 @@ class Usages:
             except (HivemindError, OSError):  # not sent, so not used
                 settle(0, 0.0, datetime.now(UTC))
                 raise
-        exchange = Exchange()
+        exchange = MeteredExchange()
         try:
             yield exchange
         finally:
@@ -352,7 +356,7 @@ class Usages:
                 settle(used.tokens, used.money, datetime.now(UTC))
                 self._book(asked, exchange, used, talk)
 
-    def _came_to(self, asked: Asked, counted: int, exchange: Exchange) -> Usage:
+    def _came_to(self, asked: MeteredRequest, counted: int, exchange: MeteredExchange) -> Usage:
         """What a request has used: an answer that was lost has cost what was sent. A provider that counts more than was held
         for it does so once: from now on as much is held."""
         used = exchange.usage or Usage()
@@ -366,7 +370,7 @@ class Usages:
             self._excess = used.tokens_out / asked.max_output
         return used
 
-    def _book(self, asked: Asked, exchange: Exchange, used: Usage, talk: Conversation | None) -> None:
+    def _book(self, asked: MeteredRequest, exchange: MeteredExchange, used: Usage, talk: Conversation | None) -> None:
         """The answer of a turn stands in the conversation as a message; of any other request it is noted."""
         self.total += used
         if exchange.answer is not None and asked.cause in _MESSAGES:

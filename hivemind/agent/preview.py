@@ -10,7 +10,7 @@ from hivemind.agent.opening import material, system_message, task_opening
 from hivemind.agent.recall import subjects_of
 from hivemind.agent.scope import focus_on
 from hivemind.agent.select import room_of, share_of
-from hivemind.agent.working_memory import Selected, WorkingMemory
+from hivemind.agent.working_memory import SelectedMemory, WorkingMemory
 from hivemind.frozen import frozen
 from hivemind.minds import ChatMessage
 from hivemind.presence.parts import Parts
@@ -25,7 +25,7 @@ class Preview:
     """An opening with its selection, and what it is about (None: the agent has nothing in hand)."""
 
     messages: Sequence[ChatMessage]
-    selected: Selected
+    selected: SelectedMemory
     target: dict[str, str] | None
     tokens: int
     budget: int

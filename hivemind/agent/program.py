@@ -29,8 +29,8 @@ from hivemind.boundary import Unreadable, boundary
 from hivemind.errors import HivemindError
 from hivemind.fs import make_folder
 from hivemind.fs.sockets import make_socket_folder, readable, socket_places
-from hivemind.guarded import Guarded
-from hivemind.minds import Action, ChatMessage, MindError, MindUnavailable, Result, Thought, Turn, Usage
+from hivemind.guarded import GuardedCommand
+from hivemind.minds import ChatMessage, MindError, MindUnavailable, Thought, ToolCall, ToolResult, Turn, Usage
 from hivemind.minds.agents import AgentMind, Line, last_line
 from hivemind.taskrun.conversation import Conversation
 from hivemind.taskrun.waits import Parking, ProgramAtWork
@@ -66,7 +66,7 @@ def run_program(agent: Agent, turn: Turn, mind: AgentMind) -> None:
     talk = agent.conversation(turn)
     turn.results = []
     agent.take_lease(turn.focus)
-    run = _Run(agent, turn, talk, mind)
+    run = _ProgramRun(agent, turn, talk, mind)
     try:
         run.run()
     except MindUnavailable:
@@ -76,16 +76,16 @@ def run_program(agent: Agent, turn: Turn, mind: AgentMind) -> None:
         agent.begins = "session lost"
         select_blocks(agent, turn)
         build(agent, turn)
-        _Run(agent, turn, talk, mind).run()
+        _ProgramRun(agent, turn, talk, mind).run()
 
 
-class _Run:
+class _ProgramRun:
     """One run of the program. `session` is the one that it goes on with; `heard` says that it has said or done something."""
 
     def __init__(self, agent: Agent, turn: Turn, talk: Conversation, mind: AgentMind) -> None:
         self._agent, self._turn, self._talk, self._mind = agent, turn, talk, mind
         self._work, self._step = turn.focus.work, turn.focus.step
-        self._results: list[Result] = turn.results  # type: ignore[assignment]
+        self._results: list[ToolResult] = turn.results  # type: ignore[assignment]
         self._folder = agent.hive.layout.agent_state(agent.name) / "program"
         self._token = secrets.token_hex(16)
         self.session = _session_of(talk, mind)
@@ -135,7 +135,7 @@ class _Run:
         place.mkdir(parents=True, exist_ok=True)
         return place
 
-    def _watch(self, program: Guarded, listener: socket.socket) -> int:
+    def _watch(self, program: GuardedCommand, listener: socket.socket) -> int:
         """Hear what it prints and make its calls until it has ended; how it ended."""
         agent, config = self._agent, self._mind.config
         output, rest, size = program.output.fileno(), b"", 0
@@ -206,7 +206,7 @@ class _Run:
             said = (one.text for one in reversed(self._talk.messages) if one.role == "assistant" and one.text)
             last = next(said, "nothing")
             if work.task.finish == "implicit":
-                self._make(Action("finish_task", {"result": last}))
+                self._make(ToolCall("finish_task", {"result": last}))
                 self._turn.parking = self._parking
             else:
                 agent.ask_person(
@@ -267,16 +267,16 @@ class _Run:
         self.heard = True
         if self._is_over:
             return
-        call = Action(str(begun.tool), begun.arguments or {}, begun.id or "")
+        call = ToolCall(str(begun.tool), begun.arguments or {}, begun.id or "")
         said = self._talk.answer(self._thought("", call), step=self._step_id, durable=False)
         text = shortened(ended.result or "", LONGEST)
-        result = Result(said.calls[0], text, problem=text[:200] or "it failed" if ended.failed else None)
+        result = ToolResult(said.calls[0], text, problem=text[:200] or "it failed" if ended.failed else None)
         self._talk.result(result, durable=False)
         self._results.append(result)
         self._agent.status.update(last_action=call.tool)
         self._count_turn()
 
-    def _thought(self, text: str, *calls: Action) -> Thought:
+    def _thought(self, text: str, *calls: ToolCall) -> Thought:
         """Its session is kept with what it says: the next run goes on with that."""
         began, self._at = self._at, time.monotonic()
         told = {"agent": self._mind.config.agent, "session": self.session}
@@ -344,7 +344,7 @@ class _Run:
         if self._parking is not None or self._is_over:
             self._end(None)
             return {"text": self._farewell(), "failed": False}
-        result = self._make(Action(tool, arguments))
+        result = self._make(ToolCall(tool, arguments))
         if self._parking is not None or self._is_over:
             self._end(None)
             return {"text": self._farewell(result), "failed": False}
@@ -354,19 +354,19 @@ class _Run:
             "failed": not (result and result.ok),
         }
 
-    def _farewell(self, result: Result | None = None) -> str:
+    def _farewell(self, result: ToolResult | None = None) -> str:
         told = _OVER if self._is_over or self._parking is None else _RESTS.format(reason=self._parking.reason)
         return told if result is None else f"{result.text}\n\n{told}"
 
-    def _make(self, call: Action) -> Result | None:
+    def _make(self, call: ToolCall) -> ToolResult | None:
         """Make one call under the lease of the step in focus; None if the task rests because of it."""
-        agent, turn, made = self._agent, self._turn, list[Result]()
+        agent, turn, made = self._agent, self._turn, list[ToolResult]()
         self.heard = True
         focus = turn.focus if self._work is None else focus_on(self._work, reads=True)
         self._step = focus.step
         said = self._talk.answer(self._thought("", call), step=self._step_id)
 
-        def tell(result: Result) -> None:
+        def tell(result: ToolResult) -> None:
             made.append(result)
             self._talk.result(result)
             self._at = time.monotonic()
@@ -378,7 +378,7 @@ class _Run:
         except HivemindError as error:
             if isinstance(error, Parking):
                 self._parking = error
-            tell(Result.failed(said.calls[0], str(for_mind(error, agent.tools))))
+            tell(ToolResult.failed(said.calls[0], str(for_mind(error, agent.tools))))
         self._results += made
         agent.status.update(last_action=call.tool)
         return made[0] if made else None

@@ -17,11 +17,11 @@ from hivemind.layout import HUMAN
 from hivemind.longterm import (
     MemorySearchResult,
     MemoryStore,
-    named,
+    format_namespace,
+    parse_namespace,
     shortened,
-    shown,
 )
-from hivemind.memory import ContextMemoryBlock, Given, KnowledgeMemoryBlock, Priority
+from hivemind.memory import ContextMemoryBlock, KnowledgeMemoryBlock, Priority, SourceContent
 from hivemind.memory.loading import Source
 from hivemind.minds import Turn
 from hivemind.minds.extractive import plan_steps, questions_in
@@ -73,7 +73,7 @@ def remembered(hive: Parts, agent: str, questions: Sequence[str]) -> list[Knowle
     now, left = datetime.now(UTC), _MAX_TOKENS
     blocks: dict[str, KnowledgeMemoryBlock] = {}
     for _, question, hit in found:
-        where = f"{SOURCE}:{shown((*hit.namespace, hit.key))}"
+        where = f"{SOURCE}:{format_namespace((*hit.namespace, hit.key))}"
         if where not in blocks:
             told: dict[str, Any] = {
                 "remembered": hit.updated_at.isoformat(timespec="seconds"),
@@ -104,7 +104,7 @@ def memory_source(memory: Callable[[], MemoryStore], count: Callable[[str], int]
     """Returns what loads the content of `memory:` blocks, cut to a number of tokens where one is given."""
 
     def content_of(reference: str, max_tokens: int | None) -> str:
-        *namespace, key = named(reference)
+        *namespace, key = parse_namespace(reference)
         entry = memory().get(namespace, key)
         if entry is None:
             raise UserError("it was forgotten meanwhile")
@@ -132,16 +132,16 @@ def answer(
 def document_sources(hive: Parts) -> dict[str, Source]:
     """Returns what loads the content of blocks that name a node, expanded to the length that is left (spec 5)."""
 
-    def part(node_id: str, max_tokens: int | None) -> Given:
+    def part(node_id: str, max_tokens: int | None) -> SourceContent:
         room = _PART_TOKENS if max_tokens is None else min(max_tokens, _PART_TOKENS)
         shown = hive.documents.shown(node_id, room)
-        return Given(shown.text, shown.form)
+        return SourceContent(shown.text, shown.form)
 
-    def passage(reference: str, max_tokens: int | None) -> Given:
+    def passage(reference: str, max_tokens: int | None) -> SourceContent:
         node_id, _, span = reference.rpartition(":")
         text = hive.knowledge.passage_at(node_id)[slice(*map(int, span.split("-")))]
         if max_tokens is None or hive.count_tokens(text) <= max_tokens:
-            return Given(text, "full")
+            return SourceContent(text, "full")
         return part(node_id, max_tokens)
 
     return {DOCUMENTS: part, PASSAGE: passage}

@@ -18,7 +18,7 @@ from hivemind.tasks import Task
 
 if TYPE_CHECKING:
     from hivemind.agent.agent import Agent
-    from hivemind.agent.working_memory import Selected
+    from hivemind.agent.working_memory import SelectedMemory
 
 SHARE, MOST = 0.3, 2_000
 """Of an opening's room, at most; and tokens: what is not there can be recalled."""
@@ -39,7 +39,7 @@ def select(agent: Agent, turn: Turn) -> None:
         agent.selected = selected_for(agent, turn)
 
 
-def selected_for(agent: Agent, turn: Turn, stands: Callable[[str], bool] = lambda _: False) -> Selected:
+def selected_for(agent: Agent, turn: Turn, stands: Callable[[str], bool] = lambda _: False) -> SelectedMemory:
     """What an opening of the turn's conversation would show, but for what `stands` there already."""
     tokens = share_of(opening_room(agent, turn))
     return agent.memory.select(turn.focus, subjects_of(turn.focus), tokens, stands)
@@ -78,7 +78,7 @@ def room_of(hive: Parts, name: str, task: Task | None, most: int, fixed: int) ->
         where = place_of_key(hive.layout, name, "max_tokens")
     raise UserError(
         f"max_tokens: {most} leaves no room for a turn: tools and rules alone have {fixed} tokens",
-        where=where, mend=f"at least {fixed + LEAST_ROOM}, or fewer tools in the agent's file",
+        location=where, remedy=f"at least {fixed + LEAST_ROOM}, or fewer tools in the agent's file",
     )  # fmt: skip
 
 

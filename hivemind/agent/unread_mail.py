@@ -11,7 +11,7 @@ from hivemind.errors import UserError, is_disk_full
 from hivemind.mail import Intake, Message
 from hivemind.minds import Turn
 from hivemind.presence.parts import Parts
-from hivemind.taskrun.waits import Rest, until_there_is_room
+from hivemind.taskrun.waits import ParkedRest, until_there_is_room
 
 MAX_TURNS = 20
 """Turns that one message may take: a mind that has not answered it by then never will."""
@@ -22,7 +22,7 @@ _DEATHS = 5  # processes that may die in turns about one message; a kill while i
 
 
 @dataclass(slots=True)
-class _Waiting:
+class _WaitingMail:
     """A message that is not over: which task waited for it, if one did (`Scheduler.hear`), whether it was found to need turns,
     how many it has had."""
 
@@ -41,12 +41,12 @@ class UnreadMail:
 
     def __init__(self, hive: Parts, name: str) -> None:
         self._intake = Intake(hive.mail, name, hive.layout.agent_state(name))
-        self._waiting: dict[str, _Waiting] = {}
+        self._waiting: dict[str, _WaitingMail] = {}
         self._turns_of = f"turn of {name} about a letter"
         self._mail, self._policy = hive.mail, hive.config.mail.unknown_sender
         self._crashes = hive.mail.reader.crashes
         self._turn = ExitStack()
-        self.rest: Rest | None = None
+        self.rest: ParkedRest | None = None
 
     def __contains__(self, message: Message) -> bool:
         """Whether it is not over."""
@@ -66,7 +66,7 @@ class UnreadMail:
             if self._policy != "answer" and not self._mail.knows(message.sender):
                 self._set_apart(message)
                 continue
-            self._waiting[message.key] = _Waiting(message)
+            self._waiting[message.key] = _WaitingMail(message)
             self._waiting[message.key].awaited_by = heard(message)
 
     def _set_apart(self, message: Message) -> None:
@@ -82,7 +82,7 @@ class UnreadMail:
         except (OSError, UserError) as error:
             if not is_disk_full(error):
                 raise
-            self.rest = Rest.of(until_there_is_room(), self.rest)
+            self.rest = ParkedRest.of(until_there_is_room(), self.rest)
 
     def first(self, *, needs_turn: bool) -> Message | None:
         """The message that is next, of those that need turns or of those that were not looked at yet. None: there is none, or
@@ -97,7 +97,7 @@ class UnreadMail:
             if message is None:
                 break
             try:
-                self._turn.enter_context(self._crashes.reading(self._turns_of, message.key, deaths=_DEATHS))
+                self._turn.enter_context(self._crashes.reading(self._turns_of, message.key, max_deaths=_DEATHS))
             except Unreadable:
                 self._give_up(message, f"{_DEATHS} processes died in a turn about it")
             else:
@@ -124,7 +124,7 @@ class UnreadMail:
         """Draw the consequences of a turn about a message."""
         self._turn.close()
         if turn.parking is not None:
-            self.rest = Rest.of(turn.parking, self.rest)
+            self.rest = ParkedRest.of(turn.parking, self.rest)
             return
         self.rest = None
         if turn.problem is None and not turn.results:
@@ -142,7 +142,7 @@ class UnreadMail:
         dead = self._intake.failed(message, reason)
         waiting = self._waiting.pop(message.key, None)
         if not dead:
-            self._waiting[message.key] = waiting or _Waiting(message)
+            self._waiting[message.key] = waiting or _WaitingMail(message)
 
     def close(self) -> None:
         self._turn.close()

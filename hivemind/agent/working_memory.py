@@ -33,7 +33,7 @@ from hivemind.memory import (
     Selection,
     WorkingMemoryManager,
 )
-from hivemind.memory.blocks import entry_of
+from hivemind.memory.blocks import context_entry
 from hivemind.memory.loading import Source
 from hivemind.names import is_name
 from hivemind.presence.parts import Parts
@@ -47,7 +47,7 @@ _LETTERS = 100  # the newest are candidates for an opening; older ones are in th
 
 
 @frozen
-class Selected:
+class SelectedMemory:
     """What was selected for a question: its entries (id, content, metadata), and why each block is in or not."""
 
     entries: Sequence[Entry]
@@ -86,8 +86,8 @@ class WorkingMemory:
             **document_sources(hive),
         }
         self._loader = ContentLoader(hive.layout.root, roots=hive.config.read_roots(hive.layout), sources=sources)
-        self._selector = MemorySelector(hive.count_tokens, self.scorer, locate=self._loader.path_of, shown=materials)
-        self._builder = ContextBuilder(self._loader, token_counter=hive.count_tokens, shown=materials)
+        self._selector = MemorySelector(hive.count_tokens, self.scorer, locate=self._loader.path_of, render=materials)
+        self._builder = ContextBuilder(self._loader, token_counter=hive.count_tokens, render=materials)
         self._janitor = MemoryJanitor(
             task_ended=lambda task: not (hive.layout.active / task).is_dir(),
             file_exists=lambda location: os.path.exists(self._loader.path_of(location)),
@@ -119,14 +119,14 @@ class WorkingMemory:
         others = [node for node in nodes if focus.work is None or node.metadata["task"] != focus.id]
         blocks = [*self._recalled(focus, questions), *others]
         return [
-            entry_of(block, loaded.content, form=loaded.form or "full", outside=loaded.outside)
+            context_entry(block, loaded.content, form=loaded.form or "full", is_external=loaded.is_external)
             | ({} if loaded.error is None else {"content": ""})
             for block, loaded in zip(blocks, self._loader.load_many(blocks), strict=True)
         ]
 
     def select(
         self, focus: Focus, questions: Sequence[str], tokens: int, stands: Callable[[str], bool] = lambda _: False
-    ) -> Selected:
+    ) -> SelectedMemory:
         """Score, select and build: what of all blocks, but for what `stands` elsewhere, is worth its place in `tokens` tokens."""
         self.has_news(focus)
         blocks = [*self._recalled(focus, questions, weak=False), *_attachments(focus), *self.blocks]
@@ -152,7 +152,7 @@ class WorkingMemory:
         questions: Sequence[str],
         tokens: int,
         stands: Callable[[str], bool] = lambda _: False,
-    ) -> Selected:
+    ) -> SelectedMemory:
         """Score, select and build, again without what `stands` elsewhere. Of two blocks with one id the later counts."""
         left = {block.id: block for block in blocks}
         self.scorer.task_keywords = set(" ".join(questions).lower().split())
@@ -161,7 +161,7 @@ class WorkingMemory:
             entries = self._builder.build_context(selection, tokens)
             known = [str(entry["id"]) for entry in entries if entry["id"] in left and stands(str(entry["content"]))]
             if not known:
-                return Selected(entries, selection, self.scorer.explain)
+                return SelectedMemory(entries, selection, self.scorer.explain)
             for one in known:
                 del left[one]
 

@@ -1,4 +1,4 @@
-"""The command line: parse, call, render; no rules of its own."""
+"""The command line: parse arguments, call other packages, print the output."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""List agents, add one, stop and start one, run one by itself.
+"""List, add, stop and start agents, run one without a supervisor, try one out.
 
 examples:
   hivemind agent list
@@ -14,10 +14,10 @@ from collections.abc import Iterator
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
-from hivemind.cli.command import Answer, Arg, command
-from hivemind.cli.opening import known_agent, look_at, open_hive
-from hivemind.cli.output import progress, put_out, table, table_lines
-from hivemind.cli.text import natural, one_line
+from hivemind.cli.command import Arg, CommandOutput, command
+from hivemind.cli.opening import known_agent, open_hive, open_read_only
+from hivemind.cli.output import progress, table, table_lines, write_output
+from hivemind.cli.text import natural_key, one_line
 from hivemind.errors import UserError
 
 if TYPE_CHECKING:
@@ -28,8 +28,8 @@ if TYPE_CHECKING:
 _COLUMNS = ("name", "role", "mind", "state", "pid", "task", "unread")
 
 
-@command("agent list", look_at, agents=True)
-def agents(hive: Hive) -> Answer:
+@command("agent list", open_read_only, for_agents=True)
+def agents(hive: Hive) -> CommandOutput:
     """List the agents of the hive.
 
     examples:
@@ -37,18 +37,18 @@ def agents(hive: Hive) -> Answer:
     """
     from hivemind.swarm.overview import agents_now
 
-    found = [asdict(agent) for agent in agents_now(hive)]
-    rows = sorted(found, key=lambda agent: natural(agent["name"]))
+    agent_fields = [asdict(agent) for agent in agents_now(hive)]
+    rows = sorted(agent_fields, key=lambda agent: natural_key(agent["name"]))
     problems = (f"{agent['name']}: {one_line(agent['problem'])}" for agent in rows if agent["problem"])
-    empty = "There are no agents: hivemind agent add NAME makes one."
-    return Answer(found, [*table_lines(rows, _COLUMNS, empty=empty), *problems])
+    empty = "There are no agents: hivemind agent add NAME adds one."
+    return CommandOutput(agent_fields, [*table_lines(rows, _COLUMNS, empty=empty), *problems])
 
 
-@command("agent run", open_hive, own_form=True)
+@command("agent run", open_hive, fixed_format=True)
 def run(hive: Hive, name: str) -> int:
     """Run one agent in this process, without a supervisor.
 
-    Ends on Ctrl-C or SIGTERM: the current action is finished or dropped, and leases are released.
+    Ends on Ctrl-C or SIGTERM: the agent finishes or drops its current action and releases its leases.
 
     arguments:
       AGENT  the agent
@@ -62,13 +62,13 @@ def run(hive: Hive, name: str) -> int:
 
 
 @command("agent add", open_hive)
-def add(hive: Hive, name: str, *, role: str | None = None, mind: str | None = None) -> Answer:
+def add(hive: Hive, name: str, *, role: str | None = None, mind: str | None = None) -> CommandOutput:
     """Add an agent: agents/NAME.yaml and its mailbox.
 
     arguments:
       NAME  its name
       --role ROLE  the role that tasks may ask for
-      --mind MIND  what it thinks with (default: extractive)
+      --mind MIND  its mind (default: extractive)
 
     examples:
       hivemind agent add writer --role writer
@@ -80,57 +80,57 @@ def add(hive: Hive, name: str, *, role: str | None = None, mind: str | None = No
 
     layout, name = hive.layout, add_agent(hive, name, role=role, mind=mind)
     config = layout.agent_config(name)
-    lines = [f"{layout.relative(config)} says what {name} is; its mailbox is mailboxes/{name}/."]
+    lines = [f"{layout.relative(config)} describes {name}; its mailbox is mailboxes/{name}/."]
     if hive.agent_files.get(name).runs_program:
-        program = _program(hive, name)
+        program = _coding_agent(hive, name)
         lines.append(f"It runs {program.path} ({program.version()}): hivemind agent try {name} 'Say hello.'")
     if supervisor_lock(layout.locks).holder() is not None and mind != "mcp":
         lines.append("The swarm that is up starts it now.")
-    return Answer({"name": name, "config": config, "mailbox": layout.mailbox(name)}, lines)
+    return CommandOutput({"name": name, "config": config, "mailbox": layout.mailbox(name)}, lines)
 
 
 @command("agent try", open_hive)
-def try_out(hive: Hive, name: str, prompt: str) -> Answer:
-    """Run one prompt with the coding agent that an agent's file names, and show what it answers.
+def try_out(hive: Hive, name: str, prompt: str) -> CommandOutput:
+    """Run one prompt with an agent's coding agent, and show the answer.
 
-    It runs in an empty folder, with the agent's own settings and without the hive's tools.
+    The coding agent runs in an empty folder, with the settings of the agent's file and without the hive's tools.
 
     arguments:
       AGENT  an agent with mind: {agent: ...}
-      PROMPT  what it is asked
+      PROMPT  the prompt
 
     examples:
       hivemind agent try coder 'Say hello.'
     """
-    program = _program(hive, known_agent(hive, name))
-    signal.signal(signal.SIGTERM, signal.default_int_handler)  # an end in order removes the folder that it runs in
-    with progress() as tell:
-        tell(f"waits for {program.path}, at most {program.config.timeout_s:g} s")
+    program = _coding_agent(hive, known_agent(hive, name))
+    signal.signal(signal.SIGTERM, signal.default_int_handler)  # KeyboardInterrupt removes the folder that it runs in
+    with progress() as report:
+        report(f"waits for {program.path}, at most {program.config.timeout_s:g} s")
         text = program.complete(prompt)
-    record = {"program": program.path, "version": program.version(), "text": text}
-    return Answer(record, [text.rstrip() or "(It said nothing.)"])
+    fields = {"program": program.path, "version": program.version(), "text": text}
+    return CommandOutput(fields, [text.rstrip() or "(The answer is empty.)"])
 
 
-def _program(hive: Hive, name: str) -> AgentMind:
+def _coding_agent(hive: Hive, name: str) -> AgentMind:
     from hivemind.minds import open_mind
     from hivemind.minds.agents import AgentMind
 
-    found = open_mind(hive.agents[name].mind, root=hive.layout.root)
-    if not isinstance(found, AgentMind):
-        raise UserError(f"{name} is no coding agent", mend="mind: {agent: codex} makes it one")
-    return found
+    mind = open_mind(hive.agents[name].mind, root=hive.layout.root)
+    if not isinstance(mind, AgentMind):
+        raise UserError(f"{name} is not a coding agent", remedy="set mind: {agent: codex} in its file")
+    return mind
 
 
 @command("agent stop", open_hive)
-def stop(hive: Hive, name: str, *, timeout: Annotated[float, Arg(most=1000000.0)] = 15.0) -> Answer:
-    """Have one agent end, and not be started again until `hivemind agent start`.
+def stop(hive: Hive, name: str, *, timeout: Annotated[float, Arg(maximum=1000000.0)] = 15.0) -> CommandOutput:
+    """Stop one agent until `hivemind agent start`.
 
-    It finishes or leaves its current action, as with `hivemind down`; its tasks stay its own and go on when it
-    is started. It stays stopped while the swarm is down and up again.
+    It finishes or drops its current action, as with `hivemind down`. It keeps its tasks and continues them when it is
+    started. It stays stopped if the swarm is restarted.
 
     arguments:
       AGENT  the agent
-      --timeout S  how long to wait for its end, in seconds (default: 15)
+      --timeout S  how long to wait until its process has ended, in seconds (default: 15)
 
     examples:
       hivemind agent stop researcher
@@ -138,15 +138,15 @@ def stop(hive: Hive, name: str, *, timeout: Annotated[float, Arg(most=1000000.0)
     from hivemind.cli.swarm import told_end
     from hivemind.swarm.shutdown import stop_agent
 
-    ended = stop_agent(hive, known_agent(hive, name), timeout_s=timeout)
-    pid = "" if ended.pid is None else f" (process {ended.pid})"
+    shutdown = stop_agent(hive, known_agent(hive, name), timeout_s=timeout)
+    pid = "" if shutdown.pid is None else f" (process {shutdown.pid})"
     line = f"{name} is stopped{pid}: hivemind agent start {name}"
-    return told_end(ended, timeout, line, name=name)
+    return told_end(shutdown, timeout, line, name=name)
 
 
 @command("agent start", open_hive)
-def start(hive: Hive, name: str) -> Answer:
-    """Have an agent started again that `hivemind agent stop` has stopped.
+def start(hive: Hive, name: str) -> CommandOutput:
+    """Start an agent that was stopped by `hivemind agent stop`.
 
     arguments:
       AGENT  the agent
@@ -157,31 +157,34 @@ def start(hive: Hive, name: str) -> Answer:
     from hivemind.presence.watching import supervisor_lock
     from hivemind.swarm.shutdown import start_agent
 
-    was = start_agent(hive, known_agent(hive, name))
-    up = supervisor_lock(hive.layout.locks).holder() is not None
-    then = "the swarm that is up starts it now" if up else "hivemind up starts it"
-    return Answer({"name": name, "was_stopped": was}, [f"{name}: {then}." if was else f"{name} was not stopped."])
+    was_stopped = start_agent(hive, known_agent(hive, name))
+    is_up = supervisor_lock(hive.layout.locks).holder() is not None
+    next_start = "the swarm that is up starts it now" if is_up else "hivemind up starts it"
+    return CommandOutput(
+        {"name": name, "was_stopped": was_stopped},
+        [f"{name}: {next_start}." if was_stopped else f"{name} was not stopped."],
+    )
 
 
-@command("context", look_at)
+@command("context", open_read_only)
 def context(
     hive: Hive,
     agent: str,
     *,
-    why: Annotated[bool, Arg(apart="form")] = False,
-    format_: Annotated[Literal["text", "svg"], Arg(apart="form")] = "text",
+    why: Annotated[bool, Arg(exclusive_group="form")] = False,
+    format_: Annotated[Literal["text", "svg"], Arg(exclusive_group="form")] = "text",
     output: str | None = None,
-) -> Answer | None:
-    """Show the opening that an agent would begin a conversation with now.
+) -> CommandOutput | None:
+    """Show the opening with which an agent would begin a conversation now.
 
-    With --why: every block that could be chosen, its score and the factors of the score, its tokens, whether it is
-    included, and why.
+    With --why: every candidate block with its score, the factors of the score, its tokens, and the reason why it is
+    included or not.
 
     arguments:
       AGENT  the agent
-      --why  explain the choice, block by block
-      --format  text (default), or svg: a picture of what fills its budget
-      --output FILE  write the picture there, whatever was there before
+      --why  explain the selection, block by block
+      --format  text (default), or svg: a picture of how the budget is used
+      --output FILE  write the picture to this file, replacing it
 
     examples:
       hivemind context researcher
@@ -194,31 +197,33 @@ def context(
     if format_ == "svg":
         from hivemind.web.drawing.bars import budget_parts, draw_budget
 
-        put_out(draw_budget(budget_parts(preview), preview.budget, alone=True), output)
+        write_output(draw_budget(budget_parts(preview), preview.budget, alone=True), output)
         return None
     if not why:
-        messages = (f"--- {one.role}\n{one.text.rstrip(chr(10))}\n" for one in preview.messages)
-        return Answer([message.as_record() for message in preview.messages], [*messages, _summary(preview)])
+        messages = (f"--- {message.role}\n{message.text.rstrip(chr(10))}\n" for message in preview.messages)
+        return CommandOutput(
+            [message.as_record() for message in preview.messages], [*messages, _selection_summary(preview)]
+        )
     blocks = preview.choices()
-    record = {"target": preview.target, "budget": preview.budget, "tokens": preview.tokens, "blocks": blocks}
-    return Answer(record, [*_why_lines(blocks), _summary(preview)])
+    fields = {"target": preview.target, "budget": preview.budget, "tokens": preview.tokens, "blocks": blocks}
+    return CommandOutput(fields, [*_block_lines(blocks), _selection_summary(preview)])
 
 
-def _summary(preview: Preview) -> str:
+def _selection_summary(preview: Preview) -> str:
     target = preview.target
-    about = f"for {target['kind']} {target['id']}" if target and target["id"] else "with nothing in hand"
-    used = f"{preview.tokens:,} of {preview.budget:,} tokens (the tools' descriptions among them)"
-    return f"{len(preview.selected.entries)} blocks selected, {used}, {about}."
+    subject = f"for {target['kind']} {target['id']}" if target and target["id"] else "without a task or letter"
+    usage = f"{preview.tokens:,} of {preview.budget:,} tokens (including the tools' descriptions)"
+    return f"{len(preview.selected.entries)} blocks selected, {usage}, {subject}."
 
 
-def _why_lines(blocks: list[dict[str, Any]]) -> Iterator[str]:
+def _block_lines(blocks: list[dict[str, Any]]) -> Iterator[str]:
     rows = [
-        [one_line(one["block"]), "yes" if one["in"] else "no", f"{one['score']:.3f}", f"{one['tokens']:,}"]
-        for one in blocks
+        [one_line(block["block"]), "yes" if block["in"] else "no", f"{block['score']:.3f}", f"{block['tokens']:,}"]
+        for block in blocks
     ]
     head, *lines = table([["BLOCK", "IN", "SCORE", "TOKENS"], *rows], None)
     yield head
     for line, one in zip(lines, blocks, strict=True):
-        parts = " × ".join(f"{name} {value:.3g}" for name, value in one["parts"].items())
+        parts = " × ".join(f"{name} {factor:.3g}" for name, factor in one["parts"].items())
         yield line
         yield f"    {one_line(one['because'])}; score: {parts}"

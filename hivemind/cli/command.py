@@ -1,7 +1,8 @@
-"""A command is a function: its signature declares the arguments, its docstring is the help, what it returns is shown.
+"""Build the command line from functions: one function per command.
 
-Parameters before the `*` are arguments, those after it options; the docstring says below `arguments:` what each is for. The
-parser, `--json` and shell completion are made from that.
+The signature declares the arguments: parameters before the `*` are positional, those after it are options. The docstring
+is the help text; its section `arguments:` describes each argument. The returned CommandOutput is printed. The parser,
+`--json` and shell completion are derived from these declarations.
 """
 
 from __future__ import annotations
@@ -19,34 +20,37 @@ from functools import partial
 from types import ModuleType, UnionType
 from typing import Annotated, Any, Concatenate, Literal, NoReturn, ParamSpec, TypeVar
 
-from hivemind.cli.output import as_document, say
-from hivemind.cli.streams import reader_may_go, standard_input
+from hivemind.cli.output import as_document, print_line
+from hivemind.cli.streams import standard_input, tolerate_closed_output
 from hivemind.cli.text import one_line
 from hivemind.errors import WRONG_USE, UserError
 from hivemind.frozen import frozen
 from hivemind.layout import HUMAN
 
 INTERRUPTED = 130
-_DIGITS = 18  # more fit into no counter
-_ARGUMENT = re.compile(r"^ +(--[\w-]+)?(?: (?=\S))?(\S*)  (\S.*(?:\n {6}.*)*)", re.MULTILINE)
+_MAX_DIGITS = 18  # longer numbers overflow a 64-bit integer
+_HELP_ENTRY = re.compile(r"^ +(--[\w-]+)?(?: (?=\S))?(\S*)  (\S.*(?:\n {6}.*)*)", re.MULTILINE)
 P = ParamSpec("P")
 T = TypeVar("T")
 
 
 @frozen
-class Answer:
-    """What a command found: `record` for `--json`, `lines` for people, its exit status; or the error that ended it."""
+class CommandOutput:
+    """The output of a command: `json_content` for `--json`, `lines` for people, and the exit status.
 
-    record: Any
+    A command that failed halfway also sets `error`, which is raised after the output has been printed.
+    """
+
+    json_content: Any
     lines: Iterable[str] = ()
     status: int = 0
     error: Exception | None = None
-    form: Callable[[Any], str] = as_document
+    to_json: Callable[[Any], str] = as_document
 
-    def tell(self, as_json: bool) -> int:
-        with reader_may_go():
-            for line in [self.form(self.record)] if as_json else self.lines:
-                say(line)
+    def show(self, as_json: bool) -> int:
+        with tolerate_closed_output():
+            for line in [self.to_json(self.json_content)] if as_json else self.lines:
+                print_line(line)
         if self.error is not None:
             raise self.error
         return self.status
@@ -54,80 +58,87 @@ class Answer:
 
 @frozen
 class Arg:
-    """What a parameter's type does not say, in `Annotated[int, Arg(least=1)]`."""
+    """Rules for a parameter that its type cannot express: `Annotated[int, Arg(minimum=1)]`."""
 
-    least: float = 0
-    most: float = float("inf")
-    read: Callable[[str], Any] | None = None  # makes the value of the text; raises argparse.ArgumentTypeError
-    stdin: bool = False  # `-` stands for what standard input says
-    default: Any = None  # of an argument before others that must be given
-    bare: str | None = None  # what the option means without a value
-    apart: str | None = None  # options that name the same group exclude each other
-    file: bool = False  # names a file anywhere: only a person may say it
+    minimum: float = 0
+    maximum: float = float("inf")
+    parse: Callable[[str], Any] | None = None  # converts the text; raises argparse.ArgumentTypeError
+    reads_stdin: bool = False  # `-` reads the value from standard input
+    default: Any = None  # makes an argument optional although required ones follow it
+    flag_value: str | None = None  # the value if the option is written without one
+    exclusive_group: str | None = None  # options of the same group exclude each other
+    is_file: bool = False  # a path outside the hive is allowed, so agents may not use this option
 
 
-Attached = Annotated[list[str] | None, Arg(file=True)]
-Box = Annotated[str, Arg(default="human")]  # whose mailbox; may be left out before the arguments that must be given
-Positive = Annotated[int, Arg(least=1)]
-Share = Annotated[float, Arg(most=1)]
-Text = Annotated[str, Arg(stdin=True)]
+Attached = Annotated[list[str] | None, Arg(is_file=True)]
+Box = Annotated[str, Arg(default="human")]  # a mailbox; optional although required arguments follow it
+Positive = Annotated[int, Arg(minimum=1)]
+Share = Annotated[float, Arg(maximum=1)]
+Text = Annotated[str, Arg(reads_stdin=True)]
 
 
 @frozen
 class Command:
-    """`words` as they are typed, the function behind them, and what opens its first argument from `--hive`."""
+    """A command: the words to type, its function, and the `opener` that turns `--hive` into its first argument."""
 
     words: tuple[str, ...]
-    function: Callable[..., Answer | int | None]
-    opens: Callable[[str | None], Any]
-    own_form: bool
-    agents: bool
-    """Whether an agent may run it of its own accord, in its own hive: it shows what all of them may see, or acts in its name."""
+    function: Callable[..., CommandOutput | int | None]
+    opener: Callable[[str | None], Any]
+    fixed_format: bool
+    for_agents: bool
+    """True if an agent may run it in its own hive: it shows only what every agent may see, or acts in the agent's name."""
 
     def parameters(self) -> Iterator[Parameter]:
-        """Its arguments and options, in their order."""
+        """Yield the arguments and options in declaration order."""
         return _parameters(self.function, list(inspect.signature(self.function).parameters.values())[1:])
 
-    def run(self, asked: argparse.Namespace) -> int:
-        """Open what it works on, call it, show its answer; the exit status. Raises UserError for what only a person may run."""
+    def run(self, namespace: argparse.Namespace) -> int:
+        """Call the opener and the function, print the output and return the exit status.
+
+        Raises UserError if an agent runs a command that is reserved for people.
+        """
         if (author := os.environ.get("HIVEMIND_AUTHOR", HUMAN)) != HUMAN:
-            self._check_agent(author, asked)
-        as_json = getattr(asked, "json", False)
-        opened = self.opens(getattr(asked, "hive", None))
+            self._check_agent(author, namespace)
+        as_json = getattr(namespace, "json", False)
+        opened = self.opener(getattr(namespace, "hive", None))
         if not gc.isenabled():
             gc.freeze()
             gc.enable()
-        told = {"json": as_json}
-        for one in self.parameters():
-            value = getattr(asked, one.name)
-            told[one.name] = standard_input() if one.rule.stdin and value == "-" else value
-        answer = _call(partial(self.function, opened), told)
-        return answer.tell(as_json or self.own_form) if isinstance(answer, Answer) else answer or 0
+        arguments = {"json": as_json}
+        for parameter in self.parameters():
+            value = getattr(namespace, parameter.name)
+            arguments[parameter.name] = standard_input() if parameter.rule.reads_stdin and value == "-" else value
+        output = _call(partial(self.function, opened), arguments)
+        return output.show(as_json or self.fixed_format) if isinstance(output, CommandOutput) else output or 0
 
-    def _check_agent(self, agent: str, asked: argparse.Namespace) -> None:
-        files = (one.option for one in self.parameters() if one.rule.file and getattr(asked, one.name))
-        option = "--hive" if hasattr(asked, "hive") else next(files, "") if self.agents else ""
-        if option or not self.agents:
-            words = " ".join(("hivemind", *self.words, option)).rstrip()
+    def _check_agent(self, agent: str, namespace: argparse.Namespace) -> None:
+        files = (
+            parameter.option
+            for parameter in self.parameters()
+            if parameter.rule.is_file and getattr(namespace, parameter.name)
+        )
+        option = "--hive" if hasattr(namespace, "hive") else next(files, "") if self.for_agents else ""
+        if option or not self.for_agents:
+            command_line = " ".join(("hivemind", *self.words, option)).rstrip()
             mend = "its tools do what an agent may do; a person can write it as a `run:` step"
-            raise UserError(f"{words} is not for a command that an agent ({agent}) wrote", mend=mend)
+            raise UserError(f"{command_line} is not for a command that an agent ({agent}) wrote", remedy=mend)
 
 
 @frozen
 class Parameter:
-    """An argument or, if it is `named`, an option: its type without None, whether there may be `many`, its default."""
+    """An argument, or an option if `is_option`; `kind` is its type without None, or the element type if `is_list`."""
 
     name: str
     kind: Any
     rule: Arg
-    many: bool
-    named: bool
+    is_list: bool
+    is_option: bool
     default: Any
     metavar: str
     help: str | None
 
     @property
-    def required(self) -> bool:
+    def is_required(self) -> bool:
         return self.default is inspect.Parameter.empty
 
     @property
@@ -139,27 +150,31 @@ def _option(name: str) -> str:
     return "--" + name.rstrip("_").replace("_", "-")
 
 
-def _parameters(function: Any, taken: Iterable[inspect.Parameter]) -> Iterator[Parameter]:
-    """What is declared by `taken` parameters; those of a dataclass stand for its fields."""
-    hints = _hints(function)
-    docstrings = (one.__doc__ for one in getattr(function, "__mro__", [function]))
-    told = [entry for one in docstrings for entry in _ARGUMENT.findall(_sections(one).get("arguments", ""))]
-    options = {option: (metavar, text) for option, metavar, text in told if option}
-    arguments = iter([(metavar, text) for option, metavar, text in told if not option])
-    for one in taken:
-        hint: Any = hints[one.name]
+def _parameters(function: Any, declarations: Iterable[inspect.Parameter]) -> Iterator[Parameter]:
+    """Yield the declared parameters, and in place of a dataclass parameter its fields."""
+    hints = _type_hints(function)
+    docstrings = (owner.__doc__ for owner in getattr(function, "__mro__", [function]))
+    help_entries = [
+        help_entry
+        for docstring in docstrings
+        for help_entry in _HELP_ENTRY.findall(_sections(docstring).get("arguments", ""))
+    ]
+    options = {option: (metavar, text) for option, metavar, text in help_entries if option}
+    arguments = iter([(metavar, text) for option, metavar, text in help_entries if not option])
+    for declaration in declarations:
+        hint: Any = hints[declaration.name]
         if is_dataclass(hint):
             yield from _parameters(hint, inspect.signature(typing.cast(type, hint)).parameters.values())
-        elif one.name != "json":
+        elif declaration.name != "json":
             kind, rule = _without_none(hint), Arg()
             if typing.get_origin(kind) is Annotated:
                 kind, rule = typing.get_args(kind)
             kind = _without_none(kind)
-            many, named = typing.get_origin(kind) is list, one.kind is one.KEYWORD_ONLY
-            metavar, text = options.get(_option(one.name), ("", "")) if named else next(arguments, ("", ""))
+            is_list, is_option = typing.get_origin(kind) is list, declaration.kind is declaration.KEYWORD_ONLY
+            metavar, text = options.get(_option(declaration.name), ("", "")) if is_option else next(arguments, ("", ""))
             yield Parameter(
-                one.name, typing.get_args(kind)[0] if many else kind, rule, many, named,
-                one.default if rule.default is None else rule.default, metavar, " ".join(text.split()) or None,
+                declaration.name, typing.get_args(kind)[0] if is_list else kind, rule, is_list, is_option,
+                declaration.default if rule.default is None else rule.default, metavar, " ".join(text.split()) or None,
             )  # fmt: skip
 
 
@@ -169,61 +184,68 @@ def _without_none(kind: Any) -> Any:
     return kind
 
 
-def _hints(function: Any) -> dict[str, Any]:
-    """The types of parameters; those of the first ones would cost an import."""
+def _type_hints(function: Any) -> dict[str, Any]:
+    """Return the parameters' types. Hive and Layout, the types of first parameters, are not imported: it takes long."""
     return typing.get_type_hints(function, localns={"Hive": Any, "Layout": Any}, include_extras=True)
 
 
-def _call(function: Callable[..., Any], told: dict[str, Any]) -> Any:
-    """Call with what its parameters name of what was told."""
-    taken = inspect.signature(function).parameters
-    hints = _hints(getattr(function, "func", function))
-    more = {name: _call(hints[name], told) if is_dataclass(hints[name]) else told[name] for name in taken}
-    return function(**more)
+def _call(function: Callable[..., Any], arguments: dict[str, Any]) -> Any:
+    """Call the function with those arguments that its parameters name; build dataclass parameters from their fields."""
+    parameters = inspect.signature(function).parameters
+    hints = _type_hints(getattr(function, "func", function))
+    keywords = {
+        name: _call(hints[name], arguments) if is_dataclass(hints[name]) else arguments[name] for name in parameters
+    }
+    return function(**keywords)
 
 
 def command(
-    words: str, opens: Callable[[str | None], T], *, own_form: bool = False, agents: bool = False
-) -> Callable[[Callable[Concatenate[T, P], Answer | int | None]], Command]:
-    """Make a command of a function; one of its `own_form` has no `--json`, one for `agents` they may run themselves."""
+    words: str, opener: Callable[[str | None], T], *, fixed_format: bool = False, for_agents: bool = False
+) -> Callable[[Callable[Concatenate[T, P], CommandOutput | int | None]], Command]:
+    """Declare a function as a command.
 
-    def made(function: Callable[Concatenate[T, P], Answer | int | None]) -> Command:
-        return Command(tuple(words.split()), function, opens, own_form, agents)
+    `fixed_format` omits the option `--json`. `for_agents` allows agents to run it.
+    """
 
-    return made
+    def decorate(function: Callable[Concatenate[T, P], CommandOutput | int | None]) -> Command:
+        return Command(tuple(words.split()), function, opener, fixed_format, for_agents)
+
+    return decorate
 
 
 def commands_of(module: ModuleType) -> list[Command]:
-    """The commands that a module declares, in their order."""
-    return [one for one in vars(module).values() if isinstance(one, Command)]
+    """Return the commands of a module in declaration order."""
+    return [member for member in vars(module).values() if isinstance(member, Command)]
 
 
 class Parser(argparse.ArgumentParser):
-    """An ArgumentParser whose complaint is one line that says how to find out more (spec 1, *Command line*)."""
+    """An ArgumentParser that reports wrong use in one line, which ends with the command that shows the help."""
 
     def __init__(self, **settings: Any) -> None:
         settings.setdefault("formatter_class", argparse.RawDescriptionHelpFormatter)
         # `--fol` must not mean --follow: a later option --folder would change what a script does.
         super().__init__(allow_abbrev=False, **settings)
-        self._mixing = False
+        self._is_intermixing = False
 
     def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:
-        """As usual, but a command's options may stand anywhere among its arguments, if none of them follow `--`."""
-        if self._mixing or self._subparsers is not None or "--" in (args or ()):
+        """Parse like argparse, but allow options anywhere among the arguments unless `--` is used."""
+        if self._is_intermixing or self._subparsers is not None or "--" in (args or ()):
             return super().parse_known_args(args, namespace)
-        self._mixing = True
+        self._is_intermixing = True
         try:
             return self.parse_known_intermixed_args(args, namespace)
         finally:
-            self._mixing = False
+            self._is_intermixing = False
 
-    def parse_whole(self, argv: Sequence[str] | None) -> argparse.Namespace:
-        """The arguments. Unknown ones are reported by the command they were given to, with the nearest option."""
+    def parse_command_line(self, argv: Sequence[str] | None) -> argparse.Namespace:
+        """Parse all arguments. An unknown one is reported by the parser of its command, with the most similar option."""
         arguments, unknown = self.parse_known_args(argv)
         if unknown:
             parser: Parser = getattr(arguments, "parser", self)
             options = [option for action in parser._actions for option in action.option_strings]
-            parser.error(f"unrecognized arguments: {' '.join(unknown)}{_meant(unknown[0].partition('=')[0], options)}")
+            parser.error(
+                f"unrecognized arguments: {' '.join(unknown)}{_suggestion(unknown[0].partition('=')[0], options)}"
+            )
         return typing.cast(argparse.Namespace, arguments)
 
     def error(self, message: str) -> NoReturn:
@@ -233,86 +255,98 @@ class Parser(argparse.ArgumentParser):
     def _check_value(self, action: argparse.Action, value: Any) -> None:
         if action.choices is None or value in action.choices:
             return
-        known = [str(choice) for choice in action.choices]
-        hint = _meant(str(value), known) or f", there are {', '.join(known)}"
+        choices = [str(choice) for choice in action.choices]
+        hint = _suggestion(str(value), choices) or f", there are {', '.join(choices)}"
         if isinstance(action, argparse._SubParsersAction):  # noqa: SLF001 - it has no other name
             raise argparse.ArgumentError(None, f"there is no command {value!r}{hint}")
         raise argparse.ArgumentError(action, f"there is no {value!r}{hint}")
 
 
-def _meant(text: str, known: Iterable[str]) -> str:
+def _suggestion(text: str, candidates: Iterable[str]) -> str:
     import difflib
 
-    near = difflib.get_close_matches(text, known, 1)
-    return f", did you mean {near[0]!r}?" if near else ""
+    matches = difflib.get_close_matches(text, candidates, 1)
+    return f", did you mean {matches[0]!r}?" if matches else ""
 
 
 def add_commands(parser: Parser, commands: Iterable[Command], common: Parser) -> None:
-    """Add the parsers of commands. A group's help is the docstring of the module that declares its first command."""
-    below: dict[tuple[str, ...], Any] = {(): parser.add_subparsers(title="commands", metavar="COMMAND", required=True)}
-    for one in commands:
-        for end in range(1, len(one.words)):
-            path = one.words[:end]
-            if path not in below:
-                group = below[path[:-1]].add_parser(
-                    path[-1], parents=[common], **_help(one.function.__globals__["__doc__"])
+    """Add a parser per command and group. A group's help is the docstring of the module with its first command."""
+    subparsers: dict[tuple[str, ...], Any] = {
+        (): parser.add_subparsers(title="commands", metavar="COMMAND", required=True)
+    }
+    for leaf_command in commands:
+        for end in range(1, len(leaf_command.words)):
+            path = leaf_command.words[:end]
+            if path not in subparsers:
+                group = subparsers[path[:-1]].add_parser(
+                    path[-1], parents=[common], **_help(leaf_command.function.__globals__["__doc__"])
                 )
-                below[path] = group.add_subparsers(title="commands", metavar="COMMAND", required=True)
-        leaf = below[one.words[:-1]].add_parser(one.words[-1], parents=[common], **_help(one.function.__doc__))
-        leaf.set_defaults(command=one, parser=leaf)
-        apart: dict[str, Any] = {}
-        for parameter in one.parameters():
-            name = parameter.rule.apart
-            if name is not None and name not in apart:
-                apart[name] = leaf.add_mutually_exclusive_group()
-            _add(leaf if name is None else apart[name], parameter)
-        if not one.own_form:
-            leaf.add_argument("--json", action="store_true", help="answer with JSON, for programs")
+                subparsers[path] = group.add_subparsers(title="commands", metavar="COMMAND", required=True)
+        leaf_parser = subparsers[leaf_command.words[:-1]].add_parser(
+            leaf_command.words[-1], parents=[common], **_help(leaf_command.function.__doc__)
+        )
+        leaf_parser.set_defaults(command=leaf_command, parser=leaf_parser)
+        exclusive_groups: dict[str, Any] = {}
+        for parameter in leaf_command.parameters():
+            group_name = parameter.rule.exclusive_group
+            if group_name is not None and group_name not in exclusive_groups:
+                exclusive_groups[group_name] = leaf_parser.add_mutually_exclusive_group()
+            _add_parameter(leaf_parser if group_name is None else exclusive_groups[group_name], parameter)
+        if not leaf_command.fixed_format:
+            leaf_parser.add_argument("--json", action="store_true", help="answer with JSON, for programs")
 
 
 def _sections(docstring: str | None) -> dict[str, str]:
-    """A docstring, and what it says below `arguments:` and `examples:`."""
+    """Split a docstring into its `text` and its sections `arguments` and `examples`."""
     text, *parts = re.split(r"^(arguments|examples):\n", inspect.cleandoc(docstring or ""), flags=re.MULTILINE)
     return {"text": text.strip(), **dict(zip(parts[::2], parts[1::2], strict=True))}
 
 
 def _help(docstring: str | None) -> dict[str, Any]:
-    """A docstring as argparse takes it: its first sentence, what it says beyond that, its examples."""
-    found = _sections(docstring)
-    line = found["text"].partition("\n\n")[0].rstrip(".")
-    epilog = f"examples:\n{found['examples']}" if "examples" in found else None
-    return {"help": line[:1].lower() + line[1:], "description": found["text"], "epilog": epilog}
+    """Convert a docstring to argparse's `help` (its first paragraph), `description` and `epilog` (its examples)."""
+    sections = _sections(docstring)
+    summary = sections["text"].partition("\n\n")[0].rstrip(".")
+    epilog = f"examples:\n{sections['examples']}" if "examples" in sections else None
+    return {"help": summary[:1].lower() + summary[1:], "description": sections["text"], "epilog": epilog}
 
 
-def _add(place: Any, one: Parameter) -> None:
-    settings: dict[str, Any] = {"help": one.help, "default": None if one.required else one.default}
-    if one.kind is bool:
+def _add_parameter(parser: Any, parameter: Parameter) -> None:
+    settings: dict[str, Any] = {"help": parameter.help, "default": None if parameter.is_required else parameter.default}
+    if parameter.kind is bool:
         settings["action"] = "store_true"
-    elif typing.get_origin(one.kind) is Literal:
-        settings |= {"choices": typing.get_args(one.kind), "metavar": one.metavar or None}
+    elif typing.get_origin(parameter.kind) is Literal:
+        settings |= {"choices": typing.get_args(parameter.kind), "metavar": parameter.metavar or None}
     else:
-        settings["metavar"] = one.metavar or one.name.rstrip("_").upper()
-        settings["type"] = one.rule.read or (_number(one.kind, one.rule) if one.kind in (int, float) else None)
-    if one.rule.bare is not None:
-        settings |= {"nargs": "?", "const": one.rule.bare}
-    if one.named:
-        repeated = {"action": "append"} if one.many else {}
-        place.add_argument(one.option, dest=one.name, required=one.required, **settings, **repeated)
+        settings["metavar"] = parameter.metavar or parameter.name.rstrip("_").upper()
+        settings["type"] = parameter.rule.parse or (
+            _number_parser(parameter.kind, parameter.rule) if parameter.kind in (int, float) else None
+        )
+    if parameter.rule.flag_value is not None:
+        settings |= {"nargs": "?", "const": parameter.rule.flag_value}
+    if parameter.is_option:
+        append_action = {"action": "append"} if parameter.is_list else {}
+        parser.add_argument(
+            parameter.option, dest=parameter.name, required=parameter.is_required, **settings, **append_action
+        )
         return
-    if one.many or not one.required:
-        settings["nargs"] = ("+" if one.required else "*") if one.many else "?"
-    place.add_argument(one.name, **settings)
+    if parameter.is_list or not parameter.is_required:
+        settings["nargs"] = ("+" if parameter.is_required else "*") if parameter.is_list else "?"
+    parser.add_argument(parameter.name, **settings)
 
 
-def _number(kind: type[int | float], rule: Arg) -> Callable[[str], float]:
-    bounds = f"of at least {rule.least:g}" if rule.most == float("inf") else f"from {rule.least:g} to {rule.most:g}"
+def _number_parser(kind: type[int | float], rule: Arg) -> Callable[[str], float]:
+    bounds = (
+        f"of at least {rule.minimum:g}"
+        if rule.maximum == float("inf")
+        else f"from {rule.minimum:g} to {rule.maximum:g}"
+    )
 
-    def read(text: str) -> float:
+    def parse(text: str) -> float:
         with suppress(ValueError):
-            if kind is float or (text.isdecimal() and len(text) <= _DIGITS):
-                value = kind(text)
-                if rule.least <= value <= rule.most:
-                    return value
+            if kind is float or (text.isdecimal() and len(text) <= _MAX_DIGITS):
+                number = kind(text)
+                if rule.minimum <= number <= rule.maximum:
+                    return number
         raise argparse.ArgumentTypeError(f"{text!r} is not a {'whole ' if kind is int else ''}number {bounds}")
 
-    return read
+    return parse

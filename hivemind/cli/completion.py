@@ -1,4 +1,4 @@
-"""Completion in bash, zsh and fish: a shell asks `hivemind completion SHELL WORD…` what the last word may become."""
+"""Completion for bash, zsh and fish: the shell calls `hivemind completion SHELL WORD…` to complete the last word."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from contextlib import suppress
 from typing import Literal
 
 from hivemind.cli.command import Command, Parameter, command
-from hivemind.cli.opening import anywhere, layout_of
-from hivemind.cli.output import say
+from hivemind.cli.opening import find_layout, without_hive
+from hivemind.cli.output import print_line
 from hivemind.errors import UserError
 from hivemind.layout import HUMAN, Layout
 
@@ -33,81 +33,95 @@ complete -c hivemind -a '(__hivemind)'""",
 }
 
 
-@command("completion", anywhere, own_form=True)
-def completion(at: str | None, shell: Literal["bash", "zsh", "fish"], words: list[str] | None = None) -> None:
+@command("completion", without_hive, fixed_format=True)
+def completion(hive_path: str | None, shell: Literal["bash", "zsh", "fish"], words: list[str] | None = None) -> None:
     """Print a script that completes commands, options, agents, tasks and mailboxes in your shell.
 
     arguments:
       SHELL  bash, zsh or fish
-      WORD  what was typed so far: prints what the last word may become
+      WORD  the words typed so far: prints the completions of the last one
 
     examples:
       source <(hivemind completion bash)
       hivemind completion zsh > ~/.zfunc/_hivemind
       hivemind completion fish > ~/.config/fish/completions/hivemind.fish
     """
-    for line in _candidates(words, at) if words else [_SCRIPTS[shell]]:
-        say(line)
+    for line in _complete(words, hive_path) if words else [_SCRIPTS[shell]]:
+        print_line(line)
 
 
-def _candidates(typed: list[str], at: str | None) -> list[str]:
-    """What the last of the typed words may become, sorted."""
-    from hivemind.cli.main import MODULES, declared
+def _complete(typed_words: list[str], hive_path: str | None) -> list[str]:
+    """Return the possible completions of the last typed word, sorted."""
+    from hivemind.cli.main import MODULES, declared_commands
 
-    *before, begun = typed
-    words: list[str] = []
-    rest = iter(before)
-    for word in rest:
+    *finished_words, prefix = typed_words
+    command_words: list[str] = []
+    remaining_words = iter(finished_words)
+    for word in remaining_words:
         if word == "--hive":
-            at = next(rest, at)
+            hive_path = next(remaining_words, hive_path)
         elif word != "--debug":
-            words.append(word)
-    known = [*declared([words[0]] if words and words[0] in MODULES else MODULES)]
-    one = next((one for one in known if tuple(words[: len(one.words)]) == one.words), None)
-    if begun.startswith("-") or one is not None:
-        found = _of_command(one, words, begun, at)
+            command_words.append(word)
+    commands = [*declared_commands([command_words[0]] if command_words and command_words[0] in MODULES else MODULES)]
+    typed_command = next(
+        (candidate for candidate in commands if tuple(command_words[: len(candidate.words)]) == candidate.words), None
+    )
+    if prefix.startswith("-") or typed_command is not None:
+        candidates = _complete_parameter(typed_command, command_words, prefix, hive_path)
     else:
-        found = (one.words[len(words)] for one in known if one.words[: len(words)] == tuple(words))
-    return sorted({word for word in found if word.startswith(begun)})
+        candidates = (
+            candidate.words[len(command_words)]
+            for candidate in commands
+            if candidate.words[: len(command_words)] == tuple(command_words)
+        )
+    return sorted({word for word in candidates if word.startswith(prefix)})
 
 
-def _of_command(one: Command | None, words: list[str], begun: str, at: str | None) -> Iterable[str]:
-    """Values of the option before, options, or values of the next argument."""
-    parameters = [] if one is None else list(one.parameters())
-    options = {parameter.option: parameter for parameter in parameters if parameter.named}
-    arguments = [parameter for parameter in parameters if not parameter.named]
-    given = 0
-    awaits: Parameter | None = None  # the option whose value comes next
-    for word in words[len(one.words) if one is not None else 0 :]:
-        if awaits is None and not word.startswith("-"):
-            given += 1
-        option = options.get(word) if awaits is None else None
-        awaits = option if option is not None and option.kind is not bool else None
-    if awaits is not None:
-        return _values(awaits, at)
-    if begun.startswith("-"):
-        return [*options, "--hive", "--debug", "--help", *(["--json"] if one is not None and not one.own_form else [])]
-    if arguments and (given < len(arguments) or arguments[-1].many):
-        return _values(arguments[min(given, len(arguments) - 1)], at)
+def _complete_parameter(
+    typed_command: Command | None, command_words: list[str], prefix: str, hive_path: str | None
+) -> Iterable[str]:
+    """Return values for the preceding option, option names, or values for the next argument."""
+    parameters = [] if typed_command is None else list(typed_command.parameters())
+    options = {parameter.option: parameter for parameter in parameters if parameter.is_option}
+    arguments = [parameter for parameter in parameters if not parameter.is_option]
+    argument_count = 0
+    pending_option: Parameter | None = None  # the option that the next word is the value of
+    for word in command_words[len(typed_command.words) if typed_command is not None else 0 :]:
+        if pending_option is None and not word.startswith("-"):
+            argument_count += 1
+        option = options.get(word) if pending_option is None else None
+        pending_option = option if option is not None and option.kind is not bool else None
+    if pending_option is not None:
+        return _parameter_values(pending_option, hive_path)
+    if prefix.startswith("-"):
+        return [
+            *options,
+            "--hive",
+            "--debug",
+            "--help",
+            *(["--json"] if typed_command is not None and not typed_command.fixed_format else []),
+        ]
+    if arguments and (argument_count < len(arguments) or arguments[-1].is_list):
+        return _parameter_values(arguments[min(argument_count, len(arguments) - 1)], hive_path)
     return []
 
 
-def _values(parameter: Parameter, at: str | None) -> Iterator[str]:
-    """What an argument may be: its choices, or, by its metavar, names that the hive has; files are the shell's."""
+def _parameter_values(parameter: Parameter, hive_path: str | None) -> Iterator[str]:
+    """Yield an argument's choices, or the hive's names that its metavar asks for. The shell itself completes files."""
     if typing.get_origin(parameter.kind) is Literal:
         yield from typing.get_args(parameter.kind)
-    word = parameter.metavar.partition("[")[0]
+    metavar = parameter.metavar.partition("[")[0]
     with suppress(UserError, OSError):
-        layout = layout_of(at)
-        if word in ("AGENT", "WHO", "BOX"):
+        layout = find_layout(hive_path)
+        if metavar in ("AGENT", "WHO", "BOX"):
             yield from (path.stem for path in layout.agents.glob("*.yaml"))
-        if word in ("WHO", "BOX"):
+        if metavar in ("WHO", "BOX"):
             yield HUMAN
-        if word == "TASK":
-            yield from _tasks(layout)
+        if metavar == "TASK":
+            yield from _task_ids(layout)
 
 
-def _tasks(layout: Layout) -> Iterator[str]:
+def _task_ids(layout: Layout) -> Iterator[str]:
     for folder in (layout.inbox, layout.active, layout.done, layout.failed):
         for path in folder.glob("[!.]*"):
             if path.name != "README.md":

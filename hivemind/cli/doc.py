@@ -1,7 +1,7 @@
 """Import, read, search, note and summarise documents.
 
-A document is a tree of nodes whose reading order is the document. A node is named by its id, or by where it
-stands in its file: PATH or PATH:LINE. Files in knowledge/ are documents by themselves.
+A document is a tree of nodes in reading order. Name a node by its id, or by its place in a file: PATH or PATH:LINE.
+Files in knowledge/ are documents without being imported.
 
 examples:
   hivemind doc import ~/notes
@@ -18,26 +18,26 @@ from collections.abc import Iterable, Iterator
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
-from hivemind.cli.command import Answer, Arg, Positive, Text, command
-from hivemind.cli.opening import acting, open_hive
-from hivemind.cli.output import as_document, cut, progress, put_out, sheet, table_lines, warn
+from hivemind.cli.command import Arg, CommandOutput, Positive, Text, command
+from hivemind.cli.opening import acting_name, open_hive
+from hivemind.cli.output import as_document, cut_lines, headed_text, progress, table_lines, warn, write_output
 from hivemind.cli.streams import standard_input
 from hivemind.cli.text import one_line
 from hivemind.errors import UserError
 from hivemind.layout import HUMAN
 
 if TYPE_CHECKING:
-    from hivemind.documents import Docmem, Hit, Node
+    from hivemind.documents import Docmem, DocumentHit, Node
     from hivemind.hive import Hive
 
 
 @command("doc import", open_hive)
-def import_(hive: Hive, path: list[str]) -> Answer:
+def import_(hive: Hive, path: list[str]) -> CommandOutput:
     """Import files, or all files in folders, as documents.
 
-    Markdown, reStructuredText, source code, HTML, PDF and any other text; their nodes are readonly. A .toml file is
-    read as a tree, as `doc export` writes it. A file that was imported before is brought up to date. Exit status 1 if
-    a file could not be imported; the others are imported all the same.
+    Reads Markdown, reStructuredText, source code, HTML, PDF and any other text; their nodes are readonly. A .toml file
+    is read as a tree in the format of `doc export`. A file that was imported before is updated. Exit status 1 if a file
+    could not be imported; the others are imported.
 
     arguments:
       PATH  a file, or a folder; - reads TOML from standard input
@@ -46,110 +46,114 @@ def import_(hive: Hive, path: list[str]) -> Answer:
       hivemind doc import ~/notes report.md
       hivemind doc import tree.toml --json
     """
-    made: list[dict[str, Any]] = []
-    failed: list[str] = []
-    with progress() as tell:
-        for one in _files(path, failed):
-            tell(f"importing {one_line(one)}")
+    imported_documents: list[dict[str, Any]] = []
+    failures: list[str] = []
+    with progress() as report:
+        for file_path in _files(path, failures):
+            report(f"importing {one_line(file_path)}")
             try:
-                made.append(_imported(hive, one))
+                imported_documents.append(_imported(hive, file_path))
             except UserError as error:
-                failed.append(str(error))
-    for why in failed:
-        warn(why)
-    if not made and not failed:
-        raise UserError("there are no files to import", where=path[0])
+                failures.append(str(error))
+    for message in failures:
+        warn(message)
+    if not imported_documents and not failures:
+        raise UserError("there are no files to import", location=path[0])
     lines = (
-        f"{one['node']}  {one['nodes']} nodes  {one_line(one['title'])}  {one_line(one['path'])}".rstrip()
-        for one in made
+        f"{document['node']}  {document['nodes']} nodes  {one_line(document['title'])}  {one_line(document['path'])}".rstrip()
+        for document in imported_documents
     )
-    return Answer({"imported": made, "failed": failed}, lines, 1 if failed else 0)
+    return CommandOutput({"imported": imported_documents, "failed": failures}, lines, 1 if failures else 0)
 
 
 def _files(paths: Iterable[str], failed: list[str]) -> Iterator[str]:
-    """The files named, and those of the folders named."""
+    """Yield the files, and all files below the folders. Append messages about missing paths to `failures`."""
     from hivemind.documents import files_below
 
     for path in paths:
         if path == "-":
             yield path
         elif not os.path.lexists(path):
-            failed.append(str(UserError("is not there", where=path)))
+            failed.append(str(UserError("does not exist", location=path)))
         elif os.path.isdir(path):
-            yield from (found for found, _ in files_below(os.path.realpath(path)))
+            yield from (file_path for file_path, _ in files_below(os.path.realpath(path)))
         else:
             yield path
 
 
 def _imported(hive: Hive, path: str) -> dict[str, Any]:
-    """Import one file. Those within the hive get the names that they are cited by, and are kept up to date."""
+    """Import one file. A file within the hive is cited by its path in the hive, and is kept up to date."""
     if path == "-":
         root = hive.documents.import_toml(standard_input())[0]
-    elif (real := os.path.realpath(path)) != hive.layout.relative(real) and not real.lower().endswith(".toml"):
-        report = hive.knowledge.sync(extra=[real])
-        name = hive.layout.relative(real)
+    elif (real_path := os.path.realpath(path)) != hive.layout.relative(real_path) and not real_path.lower().endswith(
+        ".toml"
+    ):
+        report = hive.knowledge.sync(extra=[real_path])
+        name = hive.layout.relative(real_path)
         if name in report.skipped:
-            raise UserError(report.skipped[name], where=path)
+            raise UserError(report.skipped[name], location=path)
         root = hive.knowledge.locate(name)
     else:
         root = hive.documents.import_file(path)
-    below, tokens = hive.documents.size(root.id)
+    descendant_count, tokens = hive.documents.size(root.id)
     return {
         "node": root.id,
         "title": root.text,
         "path": "" if path == "-" else path,
-        "nodes": below + 1,
+        "nodes": descendant_count + 1,
         "tokens": tokens,
     }
 
 
-@command("doc export", open_hive, own_form=True)
+@command("doc export", open_hive, fixed_format=True)
 def export(
     hive: Hive, node: str, *, format_: Literal["toml", "text", "json"] = "toml", output: str | None = None
 ) -> None:
     """Export a document, or a part of one.
 
-    `doc import` reads toml back as the same tree. Without --output it is written to standard output.
+    `doc import` reads toml back as the same tree. Without --output the text goes to standard output.
 
     arguments:
       NODE  a node's id, or PATH or PATH:LINE of a file
       --format  toml (default), text or json
-      --output FILE  write it there, whatever was there before
+      --output FILE  write to this file, replacing it
 
     examples:
       hivemind doc export k3m9x2pa --output tree.toml
       hivemind doc export knowledge/manual/03-steps.md --format text
     """
-    documents, top = hive.documents, node_of(hive, node)
+    documents, top_node = hive.documents, node_of(hive, node)
     if format_ == "toml":
-        made = documents.export_toml(top.id)
+        exported_text = documents.export_toml(top_node.id)
     elif format_ == "text":
-        made = documents.shown(top.id).text
+        exported_text = documents.shown(top_node.id).text
     else:
-        made = as_document([record_of(documents, one, brief=True) for one in documents.serialize(top.id)])
-    put_out(made, output)
+        exported_text = as_document(
+            [record_of(documents, descendant, brief=True) for descendant in documents.serialize(top_node.id)]
+        )
+    write_output(exported_text, output)
 
 
-@command("doc note", open_hive, agents=True)
-def note(hive: Hive, node: str, text: Text, *, author: str = HUMAN) -> Answer:
+@command("doc note", open_hive, for_agents=True)
+def note(hive: Hive, node: str, text: Text, *, author: str = HUMAN) -> CommandOutput:
     """Add a note after a node, even after a readonly one.
 
     arguments:
       NODE  a node's id, or PATH or PATH:LINE of a file
       TEXT  the note; - reads standard input
-      --author WHO  whose note it is (default: human)
+      --author WHO  the author (default: human)
 
     examples:
       hivemind doc note knowledge/manual/03-steps.md:20 "Not so for us: see @deploy"
     """
     if not text.strip():
-        raise UserError("the note is empty", mend="say what is to be noted")
-    return _written(hive, hive.documents.add_note(node_of(hive, node).id, text, acting(hive, author)))
+        raise UserError("the note is empty", remedy="write a text")
+    return _written(hive, hive.documents.add_note(node_of(hive, node).id, text, acting_name(hive, author)))
 
 
-def _written(hive: Hive, node: Node, *before: str) -> Answer:
-    """Which node it is that was written."""
-    return Answer(record_of(hive.documents, node), [*before, node.id])
+def _written(hive: Hive, node: Node, *before: str) -> CommandOutput:
+    """Return a written node's record and id."""
+    return CommandOutput(record_of(hive.documents, node), [*before, node.id])
 
 
 @command("doc summarize", open_hive)
@@ -157,21 +161,21 @@ def summarize(
     hive: Hive,
     node: str | None = None,
     *,
-    text: Annotated[str | None, Arg(stdin=True, apart="given")] = None,
-    remove: Annotated[bool, Arg(apart="given")] = False,
-    stale: Annotated[bool, Arg(apart="given")] = False,
+    text: Annotated[str | None, Arg(reads_stdin=True, exclusive_group="given")] = None,
+    remove: Annotated[bool, Arg(exclusive_group="given")] = False,
+    stale: Annotated[bool, Arg(exclusive_group="given")] = False,
     max_tokens: Positive = 120,
-) -> Answer:
+) -> CommandOutput:
     """Summarise the first leaves below a node, or rewrite a summary.
 
-    Without --text it is an extract: the sentences that say most of the whole. The summarised nodes stay below it.
+    Without --text the summary consists of the most central sentences. The summarised nodes stay below it.
 
     arguments:
       NODE  a node's id, or PATH or PATH:LINE of a file
-      --text TEXT  the summary itself; - reads standard input
-      --remove  remove the summary: its nodes take its place again
-      --stale  rewrite every summary whose nodes have changed since
-      --max-tokens N  how long it may be (default: 120 tokens)
+      --text TEXT  the summary; - reads standard input
+      --remove  remove the summary; its nodes take its place
+      --stale  rewrite every summary of nodes that have changed since
+      --max-tokens N  maximal length (default: 120 tokens)
 
     examples:
       hivemind doc summarize k3m9x2pa
@@ -181,30 +185,36 @@ def summarize(
     documents = hive.documents
     if stale:
         if node is not None:
-            raise UserError("--stale means all of them", mend="leave NODE out, or --stale")
-        made = [documents.summarize(one.id, None, max_tokens) for one in documents.stale_summaries()]
-        line = f"{_counted(len(made), 'summary', 'summaries')} rewritten." if made else "No summary is out of date."
-        return Answer([record_of(documents, one, brief=True) for one in made], [line])
+            raise UserError("--stale rewrites all summaries", remedy="leave out NODE or --stale")
+        summaries = [
+            documents.summarize(stale_summary.id, None, max_tokens) for stale_summary in documents.stale_summaries()
+        ]
+        line = (
+            f"{_counted(len(summaries), 'summary', 'summaries')} rewritten."
+            if summaries
+            else "No summary is out of date."
+        )
+        return CommandOutput([record_of(documents, new_summary, brief=True) for new_summary in summaries], [line])
     if node is None:
-        raise UserError("no node is named", mend="give NODE, or --stale for all that are out of date")
-    found = node_of(hive, node)
+        raise UserError("no node is named", remedy="give NODE, or --stale for all outdated summaries")
+    target_node = node_of(hive, node)
     if remove:
-        children = documents.remove_summary(found.id)
-        record = [record_of(documents, one, brief=True) for one in children]
-        return Answer(record, [f"{_counted(len(children), 'node', 'nodes')} took its place."])
-    summary = documents.summarize(found.id, None if text is None else lambda *_: text, max_tokens)
+        children = documents.remove_summary(target_node.id)
+        record = [record_of(documents, child, brief=True) for child in children]
+        return CommandOutput(record, [f"{_counted(len(children), 'node', 'nodes')} took its place."])
+    summary = documents.summarize(target_node.id, None if text is None else lambda *_: text, max_tokens)
     return _written(hive, summary, summary.text)
 
 
 @command("doc restore", open_hive)
-def restore(hive: Hive, node: str, version: Positive) -> Answer:
+def restore(hive: Hive, node: str, version: Positive) -> CommandOutput:
     """Bring back an earlier version of a node.
 
-    The present text is kept as a version. A readonly node cannot be restored: its text is that of its file.
+    The present text becomes a version, too. A readonly node cannot be restored: its text comes from its file.
 
     arguments:
       NODE  a node's id, or PATH or PATH:LINE of a file
-      VERSION  as `doc show` has it
+      VERSION  its number, as shown by `doc show`
 
     examples:
       hivemind doc show k3m9x2pa
@@ -214,10 +224,10 @@ def restore(hive: Hive, node: str, version: Positive) -> Answer:
 
 
 @command("doc delete", open_hive)
-def delete(hive: Hive, node: str) -> Answer:
-    """Delete a node and all below it.
+def delete(hive: Hive, node: str) -> CommandOutput:
+    """Delete a node and all nodes below it.
 
-    Nodes of a file in knowledge/ are deleted with the file.
+    Nodes of a file in knowledge/ can only be deleted with the file.
 
     arguments:
       NODE  a node's id, or PATH or PATH:LINE of a file
@@ -225,50 +235,53 @@ def delete(hive: Hive, node: str) -> Answer:
     examples:
       hivemind doc delete k3m9x2pa
     """
-    found = node_of(hive, node)
-    source = hive.documents.source(found.id)
+    target_node = node_of(hive, node)
+    source = hive.documents.source(target_node.id)
     if source is not None and not os.path.isabs(source.path):
         raise UserError(
-            f"node {found.id!r} is a part of {source.path}", mend="change or delete the file: its nodes follow"
+            f"node {target_node.id!r} is a part of {source.path}", remedy="change or delete the file: its nodes follow"
         )
-    below = hive.documents.size(found.id)[0]
-    hive.documents.delete(found.id)
-    return Answer({"node": found.id, "deleted": below + 1}, [f"{_counted(below + 1, 'node', 'nodes')} deleted."])
+    descendant_count = hive.documents.size(target_node.id)[0]
+    hive.documents.delete(target_node.id)
+    return CommandOutput(
+        {"node": target_node.id, "deleted": descendant_count + 1},
+        [f"{_counted(descendant_count + 1, 'node', 'nodes')} deleted."],
+    )
 
 
-_EMBEDDED_AT_ONCE = 64  # passages between two words of how far it is
-_DEEPEST = 16  # levels that are indented
+_EMBEDDED_AT_ONCE = 64  # passages between two progress reports
+_DEEPEST = 16  # deeper levels are not indented further
 _ROOTS = ("id", "class", "tokens", "title", "path")
 _VERSIONS = ("version", "updated_at", "context", "text")
 
 
 def node_of(hive: Hive, reference: str) -> Node:
-    """The node that a reference means, in documents as knowledge/ is now. Raises UserError."""
+    """Return the node with this id or path, after updating the documents from knowledge/. Raises UserError."""
     from hivemind.documents import NodeNotFoundError
 
     brought_in(hive)
     try:
         return hive.knowledge.locate(reference)
     except NodeNotFoundError:
-        raise UserError(f"there is no node {reference!r}", mend="`hivemind doc tree` lists the documents") from None
+        raise UserError(f"there is no node {reference!r}", remedy="`hivemind doc tree` lists the documents") from None
 
 
 def brought_in(hive: Hive) -> None:
-    """Bring the documents in line with knowledge/, showing how far it is where that takes long.
+    """Update the documents from knowledge/, showing progress.
 
-    Where nothing can be written it is said, and the documents are as they were.
+    If the database cannot be written, print a warning and leave the documents as they are.
     """
     from hivemind.documents import UnwritableError
 
     try:
-        with progress() as tell:
-            hive.knowledge.sync(tell=tell)
+        with progress() as report:
+            hive.knowledge.sync(tell=report)
     except UnwritableError as error:
-        warn(f"{error.where}: {error.what}: files look changed since, and what was read in last is shown")
+        warn(f"{error.location}: {error.message}: files seem to have changed, and their last imported state is shown")
 
 
 def record_of(documents: Docmem, node: Node, *, brief: bool = False) -> dict[str, Any]:
-    """A node for programs; `brief` leaves out what has to be looked up beside it."""
+    """Return a node as JSON fields; `brief` leaves out fields that need further queries."""
     source = documents.source(node.id)
     record = asdict(node) | {"source": None if source is None else asdict(source) | {"citation": source.citation}}
     if not brief:
@@ -286,21 +299,21 @@ def _counted(number: int, one: str, more: str) -> str:
 
 
 def title_line(node: Node) -> str:
-    """What a node is called, on one line."""
+    """Return a node's title on one line."""
     from hivemind.documents import title_of
 
     return one_line(title_of(node))
 
 
-@command("doc tree", open_hive, agents=True)
-def tree(hive: Hive, node: str | None = None, *, depth: int | None = None) -> Answer:
+@command("doc tree", open_hive, for_agents=True)
+def tree(hive: Hive, node: str | None = None, *, depth: int | None = None) -> CommandOutput:
     """List all documents, or show one as a tree.
 
-    Each node with its id, its kind, its tokens and how it begins.
+    A line per node: its id, its kind, its tokens and its title.
 
     arguments:
       NODE  a node's id, or PATH or PATH:LINE of a file; left out: all documents
-      --depth N  so many levels below it (default: all)
+      --depth N  number of levels below NODE (default: all)
 
     examples:
       hivemind doc tree
@@ -309,12 +322,15 @@ def tree(hive: Hive, node: str | None = None, *, depth: int | None = None) -> An
     if node is None:
         brought_in(hive)
         rows = [_root(hive.documents, root) for root in hive.documents.roots()]
-        empty = "No documents yet; `hivemind doc import PATH` makes one of a file."
-        return Answer(rows, table_lines(rows, _ROOTS, empty=empty))
+        empty = "No documents yet; `hivemind doc import PATH` imports a file."
+        return CommandOutput(rows, table_lines(rows, _ROOTS, empty=empty))
     top = node_of(hive, node)
-    kept = list(_down_to(hive.documents.serialize(top.id), depth))
-    lines = (f"{'  ' * min(deep, _DEEPEST)}{one.id} [{_marks(one)}] {title_line(one)}" for one, deep in kept)
-    return Answer([one.outline() for one, _ in kept], cut(lines))
+    visible_nodes = list(_down_to(hive.documents.serialize(top.id), depth))
+    lines = (
+        f"{'  ' * min(level, _DEEPEST)}{visible_node.id} [{_marks(visible_node)}] {title_line(visible_node)}"
+        for visible_node, level in visible_nodes
+    )
+    return CommandOutput([visible_node.outline() for visible_node, _ in visible_nodes], cut_lines(lines))
 
 
 def _root(documents: Docmem, root: Node) -> dict[str, Any]:
@@ -326,10 +342,10 @@ def _root(documents: Docmem, root: Node) -> dict[str, Any]:
 
 
 def _down_to(nodes: list[Node], most: int | None) -> Iterator[tuple[Node, int]]:
-    """Each node, given in reading order, with how far below the first one it is."""
+    """Yield each node down to `max_depth` with its depth below the first. The nodes are in reading order."""
     depths = {nodes[0].parent_id: -1}
-    for at, node in enumerate(nodes):
-        depths[node.id] = depth = depths[node.parent_id] + 1 if at else 0
+    for position, node in enumerate(nodes):
+        depths[node.id] = depth = depths[node.parent_id] + 1 if position else 0
         if most is None or depth <= most:
             yield node, depth
 
@@ -343,11 +359,11 @@ def _marks(node: Node) -> str:
     return ", ".join(marks)
 
 
-@command("doc show", open_hive, agents=True)
-def show(hive: Hive, node: str) -> Answer:
-    """Show one node: its text, where it stands, what it is, and its versions if there are several.
+@command("doc show", open_hive, for_agents=True)
+def show(hive: Hive, node: str) -> CommandOutput:
+    """Show one node: its text, its place, its kind, and its versions if there are several.
 
-    Versions count from 1; the last one is how it stands. `doc restore` brings one back.
+    Versions are numbered from 1; the last one is the present text. `doc restore` brings one back.
 
     arguments:
       NODE  a node's id, or PATH or PATH:LINE of a file
@@ -356,14 +372,14 @@ def show(hive: Hive, node: str) -> Answer:
       hivemind doc show knowledge/manual/03-steps.md:20
       hivemind doc show k3m9x2pa --json
     """
-    found = node_of(hive, node)
-    record = record_of(hive.documents, found)
+    target_node = node_of(hive, node)
+    record = record_of(hive.documents, target_node)
     rows = [
-        {**one, "context": "{context_type}, {context_name}: {context_value}".format_map(one)}
-        for one in record["versions"]
+        {**version, "context": "{context_type}, {context_name}: {context_value}".format_map(version)}
+        for version in record["versions"]
     ]
-    earlier = ["", *table_lines(rows, _VERSIONS, empty="")] if len(rows) > 1 else []
-    return Answer(record, [*sheet(_heads(found, record), found.text), *earlier])
+    version_lines = ["", *table_lines(rows, _VERSIONS, empty="")] if len(rows) > 1 else []
+    return CommandOutput(record, [*headed_text(_heads(target_node, record), target_node.text), *version_lines])
 
 
 def _heads(node: Node, record: dict[str, Any]) -> Iterator[tuple[str, str]]:
@@ -380,39 +396,41 @@ def _heads(node: Node, record: dict[str, Any]) -> Iterator[tuple[str, str]]:
     yield "Below", f"{record['below']} nodes"
 
 
-@command("doc expand", open_hive, agents=True)
-def expand(hive: Hive, node: str, *, max_tokens: Positive = 2000, query: str | None = None) -> Answer:
-    """Read a part of a document, as much of it as fits.
+@command("doc expand", open_hive, for_agents=True)
+def expand(hive: Hive, node: str, *, max_tokens: Positive = 2000, query: str | None = None) -> CommandOutput:
+    """Read a part of a document within a token budget.
 
-    The node first, then what is below it, level by level; summaries stand for what does not fit.
+    Shows the node, then the nodes below it, level by level; summaries replace nodes that do not fit.
 
     arguments:
       NODE  a node's id, or PATH or PATH:LINE of a file
-      --max-tokens N  how much (default: 2000 tokens)
-      --query TEXT  what matters: this goes in first
+      --max-tokens N  the budget (default: 2000 tokens)
+      --query TEXT  include nodes that match this first
 
     examples:
       hivemind doc expand knowledge/manual/03-steps.md --max-tokens 500
       hivemind doc expand k3m9x2pa --max-tokens 800 --query "renewing a lease"
     """
-    documents, top = hive.documents, node_of(hive, node).id
-    shown = documents.shown(top, max_tokens, by="relevance" if query else "order", query=query or None)
-    nodes = [record_of(documents, one, brief=True) for one in shown.nodes]
-    lines = [shown.text.rstrip("\n")]
-    if shown.form != "full":
-        below, tokens = documents.size(top)
-        lines.append(f"\n({shown.form}: {len(shown.nodes)} of {below + 1} nodes; all of it has {tokens} tokens)")
-    return Answer({"node": top, "form": shown.form, "text": shown.text, "nodes": nodes}, lines)
+    documents, top_id = hive.documents, node_of(hive, node).id
+    excerpt = documents.shown(top_id, max_tokens, by="relevance" if query else "order", query=query or None)
+    nodes = [record_of(documents, included_node, brief=True) for included_node in excerpt.nodes]
+    lines = [excerpt.text.rstrip("\n")]
+    if excerpt.form != "full":
+        descendant_count, tokens = documents.size(top_id)
+        lines.append(
+            f"\n({excerpt.form}: {len(excerpt.nodes)} of {descendant_count + 1} nodes; the whole part has {tokens} tokens)"
+        )
+    return CommandOutput({"node": top_id, "form": excerpt.form, "text": excerpt.text, "nodes": nodes}, lines)
 
 
 @command("doc index", open_hive)
-def index(hive: Hive, *, wait: bool = False) -> Answer:
+def index(hive: Hive, *, wait: bool = False) -> CommandOutput:
     """Update the documents' index, and show how much of it is embedded.
 
-    Idle agents go on embedding, and a search first embeds what it is about. Interruptible: the next call resumes.
+    Idle agents embed the rest, and a search embeds the passages that it needs. Interruptible: the next call resumes.
 
     arguments:
-      --wait  embed everything that is left, and show the progress
+      --wait  embed all remaining passages, and show the progress
 
     examples:
       hivemind doc index
@@ -424,57 +442,59 @@ def index(hive: Hive, *, wait: bool = False) -> Answer:
     brought_in(hive)
     if wait:
         _embed_all(hive)
-    known, total = hive.documents.meaning()
-    by_words = f"{total:,} passages, found by their words: {search_now(hive)}"
-    line = by_words if hive.embedder is None else how_far(known, total)
-    return Answer({"passages": total, "by_meaning": known}, [line])
+    embedded_count, total = hive.documents.meaning()
+    word_search = f"{total:,} passages, found by their words: {search_now(hive)}"
+    line = word_search if hive.embedder is None else how_far(embedded_count, total)
+    return CommandOutput({"passages": total, "by_meaning": embedded_count}, [line])
 
 
 def _embed_all(hive: Hive) -> None:
     from hivemind.documents import how_far
 
-    documents, began = hive.documents, time.monotonic()
-    first, total = documents.meaning()
-    done = 0
-    with progress() as tell:
-        while some := documents.embed_pending(_EMBEDDED_AT_ONCE):
-            done += some
-            tell(how_far(first + done, total, done / max(time.monotonic() - began, 1e-3)))
+    documents, start_time = hive.documents, time.monotonic()
+    embedded_before, total = documents.meaning()
+    embedded_now = 0
+    with progress() as report:
+        while batch_size := documents.embed_pending(_EMBEDDED_AT_ONCE):
+            embedded_now += batch_size
+            report(
+                how_far(embedded_before + embedded_now, total, embedded_now / max(time.monotonic() - start_time, 1e-3))
+            )
 
 
-@command("doc find", open_hive, agents=True)
-def find(hive: Hive, query: str, *, limit: Positive = 10, below: str | None = None) -> Answer:
+@command("doc find", open_hive, for_agents=True)
+def find(hive: Hive, query: str, *, limit: Positive = 10, below: str | None = None) -> CommandOutput:
     """Search all documents.
 
-    A summary represents the nodes below it; @tag in the query finds what has that tag.
+    A summary represents the nodes below it; @tag in the query finds nodes with that tag.
 
     arguments:
       QUERY  words, a question, or @tags
-      --limit N  at most so many (default: 10)
-      --below NODE  only below this one: a node's id, or PATH or PATH:LINE of a file
+      --limit N  at most N hits (default: 10)
+      --below NODE  only below this node: its id, or PATH or PATH:LINE of a file
 
     examples:
       hivemind doc find "who may renew a lease"
       hivemind doc find @billing --limit 3 --json
     """
     if not query.strip():
-        raise UserError("there is nothing to look for", mend="give words, a question, or @tags")
+        raise UserError("the query is empty", remedy="give words, a question, or @tags")
     brought_in(hive)
     hits = hive.documents.query(query, limit, node_id=None if below is None else node_of(hive, below).id)
     lines = (line for hit in hits for line in _hit_lines(hive.documents, hit))
-    return Answer([_hit(hive.documents, hit) for hit in hits], lines if hits else ["Nothing was found."])
+    return CommandOutput([_hit(hive.documents, hit) for hit in hits], lines if hits else ["Nothing was found."])
 
 
-def _hit(documents: Docmem, hit: Hit) -> dict[str, Any]:
+def _hit(documents: Docmem, hit: DocumentHit) -> dict[str, Any]:
     return {
         **record_of(documents, hit.node, brief=True), "score": hit.score, "titles": list(hit.titles),
         "document": hit.document, "covers": list(hit.covers), "linked": list(hit.linked), "why": hit.why,
     }  # fmt: skip
 
 
-def _hit_lines(documents: Docmem, hit: Hit) -> Iterator[str]:
+def _hit_lines(documents: Docmem, hit: DocumentHit) -> Iterator[str]:
     source = documents.source(hit.node.id)
-    where = "" if source is None else f"  {source.citation}"
-    yield f"{hit.node.id}{one_line(where) and where}  ({' / '.join(map(one_line, hit.titles))})"
+    location = "" if source is None else f"  {source.citation}"
+    yield f"{hit.node.id}{one_line(location) and location}  ({' / '.join(map(one_line, hit.titles))})"
     yield f"    {title_line(hit.node)}"
     yield f"    {one_line(hit.why)}"

@@ -1,64 +1,67 @@
-"""Check a hive, and mend it."""
+"""Check a hive, and repair it."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
-from hivemind.cli.command import Answer, command
-from hivemind.cli.opening import layout_of
+from hivemind.cli.command import CommandOutput, command
+from hivemind.cli.opening import find_layout
 from hivemind.cli.output import progress
 from hivemind.cli.text import one_line
 
 if TYPE_CHECKING:
-    from hivemind.doctor import Treated
+    from hivemind.doctor import FixReport
     from hivemind.layout import Layout
 
 
-@command("doctor", layout_of)
-def doctor(layout: Layout, *, fix: bool = False) -> Answer:
-    """Check the hive, say what is wrong and what it means, mend it with --fix.
+@command("doctor", find_layout)
+def doctor(layout: Layout, *, fix: bool = False) -> CommandOutput:
+    """Check the hive and explain its problems; repair them with --fix.
 
-    Looks at settings, permissions, mail, claims, locks, the journal and logs, records, databases, the file system
-    and inotify's limits. Exit status 0 if the hive is healthy (notes do not count), 1 if anything is left to mend.
-    --fix deletes nothing that you may want: it sets files aside into .hive/aside/<date>/.
+    Checks settings, permissions, mail, claims, locks, the journal and logs, records, databases, the file system
+    and inotify's limits. Exit status 0 if the hive is healthy (notes do not count), 1 if problems remain.
+    --fix moves files to .hive/aside/<date>/ instead of deleting them.
 
     arguments:
-      --fix  mend what can be mended
+      --fix  repair the problems that can be repaired
 
     examples:
       hivemind doctor
       hivemind doctor --fix
     """
-    from hivemind.doctor import Patient, Treated, examine, treat
+    from hivemind.doctor import CheckContext, FixReport, examine, treat
 
-    patient = Patient(layout)
-    with progress() as began:
-        findings = examine(patient, began)
+    context = CheckContext(layout)
+    with progress() as report_progress:
+        findings = examine(context, report_progress)
     if fix:
-        treated = treat(patient, findings)
+        reports = treat(context, findings)
     else:
-        treated = [Treated(finding, left=None if finding.note else "not mended yet") for finding in findings]
-    left = [one for one in treated if one.left is not None]
-    record = {"healthy": not left, "findings": [one.as_dict() for one in treated]}
-    return Answer(record, _lines(treated, left, fix), 1 if left else 0)
+        reports = [FixReport(finding, left=None if finding.note else "not mended yet") for finding in findings]
+    unmended = [report for report in reports if report.left is not None]
+    fields = {"healthy": not unmended, "findings": [report.as_dict() for report in reports]}
+    return CommandOutput(fields, _lines(reports, unmended, fix), 1 if unmended else 0)
 
 
-def _lines(treated: Sequence[Treated], left: Sequence[Treated], fix: bool) -> Iterator[str]:
-    for one in treated:
-        found = one.finding
-        mark = "mended" if one.done is not None else "note" if found.note else "problem"
-        yield f"{mark + ':':9}{one_line(str(found.where))}: {one_line(found.what)}"
-        mend = one_line(found.mend)
-        if one.done is not None:
-            mend = one_line(one.done)
-        elif fix and one.left is not None:
-            mend = f"left: {one_line(one.left)}; {mend}"
-        yield f"         {mend}"
+def _lines(treated: Sequence[FixReport], left: Sequence[FixReport], fix: bool) -> Iterator[str]:
+    for report in treated:
+        finding = report.finding
+        mark = "mended" if report.done is not None else "note" if finding.note else "problem"
+        yield f"{mark + ':':9}{one_line(str(finding.where))}: {one_line(finding.what)}"
+        remedy = one_line(finding.mend)
+        if report.done is not None:
+            remedy = one_line(report.done)
+        elif fix and report.left is not None:
+            remedy = f"left: {one_line(report.left)}; {remedy}"
+        yield f"         {remedy}"
     if not left:
-        litter = sum(one.finding.note and one.finding.fix is not None and one.done is None for one in treated)
-        yield f"The hive is healthy.{f' hivemind doctor --fix sees to {litter} of the notes.' if litter else ''}"
+        fixable_notes = sum(
+            fix_report.finding.note and fix_report.finding.fix is not None and fix_report.done is None
+            for fix_report in treated
+        )
+        yield f"The hive is healthy.{f' hivemind doctor --fix sees to {fixable_notes} of the notes.' if fixable_notes else ''}"
         return
-    fixable = sum(one.finding.fix is not None for one in left)
+    fixable = sum(fix_report.finding.fix is not None for fix_report in left)
     hint = f"; hivemind doctor --fix mends {fixable} of them" if fixable and not fix else ""
     yield f"{len(left)} problem{'s' if len(left) > 1 else ''}{hint}."

@@ -1,4 +1,4 @@
-"""See a task's reasoning graph, find nodes in all of them, publish cards, work with branches.
+"""Show a task's reasoning graph, find nodes in all graphs, publish cards, work with branches.
 
 examples:
   hivemind graph show what-is-a-lease
@@ -13,9 +13,9 @@ from collections.abc import Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING
 
-from hivemind.cli.command import Answer, Positive, command
-from hivemind.cli.opening import look_at, open_hive
-from hivemind.cli.output import cut, progress, warn
+from hivemind.cli.command import CommandOutput, Positive, command
+from hivemind.cli.opening import open_hive, open_read_only
+from hivemind.cli.output import cut_lines, progress, warn
 from hivemind.cli.text import card_line, one_line
 from hivemind.errors import UserError
 from hivemind.frozen import frozen
@@ -26,9 +26,9 @@ if TYPE_CHECKING:
 
 
 def tree_lines(graph: ReasoningGraph, *, every: bool) -> Iterator[str]:
-    """One line a node, below its oldest parent. `every` shows what is folded below its summary, and what is flushed."""
+    """Yield one line per node, below its oldest parent. `every` adds folded nodes, below their summary, and flushed."""
     for depth, node in graph.outline(every=every):
-        yield "Hanging on nothing:" if node is None else "  " * depth + _line(graph, node)
+        yield "Without a parent:" if node is None else "  " * depth + _line(graph, node)
 
 
 def _line(graph: ReasoningGraph, node: ReasoningNode) -> str:
@@ -36,7 +36,7 @@ def _line(graph: ReasoningGraph, node: ReasoningNode) -> str:
 
 
 def _marks(graph: ReasoningGraph, node: ReasoningNode) -> Iterator[str]:
-    """What is not as usual: open, active, shared, below one parent and said of nothing."""
+    """Yield what differs from the usual node: open, active, in the shared lane, with one parent and without links."""
     if node.status != "open":
         yield node.status
     if node.active is not True:
@@ -56,7 +56,7 @@ def _marks(graph: ReasoningGraph, node: ReasoningNode) -> Iterator[str]:
 
 
 def ranges(numbers: Iterable[int]) -> str:
-    """`3–5 9`: numbers in their order, runs of three and more by their ends."""
+    """Format sorted numbers as `3–5 9`: a run of three or more by its ends."""
     runs: list[list[int]] = []
     for number in sorted(numbers):
         if runs and runs[-1][-1] == number - 1:
@@ -67,13 +67,13 @@ def ranges(numbers: Iterable[int]) -> str:
 
 
 @frozen(kw_only=True)
-class Which:
-    """Which state of a graph is shown.
+class GraphSelection:
+    """Options that select a state of a graph.
 
     arguments:
-      --at SEQ  as it was after this line of its log (default: now)
-      --branch NAME  a branch of it (default: main)
-      --all  with what is folded and flushed
+      --at SEQ  its state after this line of its log (default: now)
+      --branch NAME  the branch (default: main)
+      --all  include folded and flushed nodes
     """
 
     at: int | None = None
@@ -82,9 +82,9 @@ class Which:
 
 
 def graph_of(hive: Hive, task_id: str, agent: str | None = None) -> TaskGraph:
-    """The graph of a task, wherever it lies, open for `agent` to change. Raises UserError if it has none.
+    """Open the graph of a task in any state for changes by `agent`. Raises UserError if the task has no graph.
 
-    A change of what belongs to a step is refused while another holds it (StepLeaseHeld).
+    Changes to cards of a step raise StepLeaseHeld while another agent has the step's lease.
     """
     from hivemind.coordination import Commits
     from hivemind.reasoning import LOG_NAME, TaskGraph
@@ -92,25 +92,27 @@ def graph_of(hive: Hive, task_id: str, agent: str | None = None) -> TaskGraph:
 
     task = hive.tasks.get(task_id)
     log = task.path / LOG_NAME
-    if not log.is_file() or not log.stat().st_size:  # it is made when it is first locked, before anything is written
+    if not log.is_file() or not log.stat().st_size:  # locking creates the file before the first write
         shown = f"hivemind task show {task.id}"
         if task.state in (TaskState.DONE, TaskState.FAILED):
-            raise UserError("the task has ended without a graph", where=task.id, mend=f"see what it has: {shown}")
-        raise UserError("the task has no graph yet", where=task.id, mend=f"it gets one with its first step: {shown}")
+            raise UserError("the task has ended without a graph", location=task.id, remedy=f"see {shown}")
+        raise UserError(
+            "the task has no graph yet", location=task.id, remedy=f"it gets one with its first step: {shown}"
+        )
 
     def guard(steps: Sequence[str]) -> AbstractContextManager[None]:
-        return hive.steps.guard_all(dict.fromkeys(steps), agent)
+        return hive.steps.freeze_leases(dict.fromkeys(steps), agent)
 
     return TaskGraph(task.path, durable=hive.config.durable, committed=Commits(hive.journal, task.id).has, guard=guard)
 
 
 def graph_at(store: TaskGraph, branch: str | None, seq: int | None = None) -> ReasoningGraph:
-    """The graph of a branch as it is, or as it was after line `seq` of its log. Raises GraphError."""
+    """Return the graph of a branch as it is, or as it was after line `seq` of its log. Raises GraphError."""
     return store.at(store.seq if seq is None else seq, branch)
 
 
-@command("graph show", look_at)
-def show(hive: Hive, task: str, *, which: Which) -> Answer:
+@command("graph show", open_read_only)
+def show(hive: Hive, task: str, *, which: GraphSelection) -> CommandOutput:
     """Show the graph as a tree.
 
     Unless its brackets say otherwise, a node is open, active and in the shared lane.
@@ -122,96 +124,106 @@ def show(hive: Hive, task: str, *, which: Which) -> Answer:
       hivemind graph show what-is-a-lease --all
       hivemind graph show what-is-a-lease --at 12
     """
-    store = graph_of(hive, task)
-    graph = graph_at(store, which.branch, which.at)
-    found, branch = hive.tasks.get(task), which.branch or "main"
+    task_graph = graph_of(hive, task)
+    graph = graph_at(task_graph, which.branch, which.at)
+    current_task, branch = hive.tasks.get(task), which.branch or "main"
     hidden = Counter(
-        "folded" if one.active is False else "flushed" for one in graph.nodes.values() if one.active is not True
+        "folded" if node.active is False else "flushed" for node in graph.nodes.values() if node.active is not True
     )
     counts = ", ".join([f"{len(graph.nodes)} nodes", *(f"{number} {word}" for word, number in sorted(hidden.items()))])
 
     def lines() -> Iterator[str]:
-        yield f"{found.id} ({found.state.value}), branch {branch}, line {graph.seq} of {store.seq}: {counts}"
+        yield f"{current_task.id} ({current_task.state.value}), branch {branch}, line {graph.seq} of {task_graph.seq}: {counts}"
         yield from tree_lines(graph, every=which.all_)
-        for one in graph.conflicts():
-            yield f"Conflict: {one.kind.value} {ranges(one.node_ids)} of tag {one_line(one.tag)} disagree."
+        for conflict in graph.conflicts():
+            yield f"Conflict: {conflict.kind.value} {ranges(conflict.node_ids)} of tag {one_line(conflict.tag)} disagree."
         if hidden and not which.all_:
-            yield "--all shows what is folded and flushed."
+            yield "--all shows folded and flushed nodes, too."
 
-    record = {"task": found.id, "state": found.state.value, "branch": branch, "of_seq": store.seq, **graph.to_dict()}
-    return Answer(record, cut(lines()))
+    record = {
+        "task": current_task.id,
+        "state": current_task.state.value,
+        "branch": branch,
+        "of_seq": task_graph.seq,
+        **graph.to_dict(),
+    }
+    return CommandOutput(record, cut_lines(lines()))
 
 
 @command("graph publish", open_hive)
-def publish(hive: Hive, task: str, node: int, *, agent: str) -> Answer:
+def publish(hive: Hive, task: str, node: int, *, agent: str) -> CommandOutput:
     """Copy a draft from an agent's lane to the shared one.
 
-    Publishing it again changes nothing, unless the draft has changed: then its copy gets a new revision.
+    Publishing the same draft again has no effect. If the draft has changed, its copy becomes a new revision.
 
     arguments:
       TASK  the task's id
-      NODE  its number, as `graph show` has it
-      --agent AGENT  whose draft it is
+      NODE  the draft's number, as shown by `graph show`
+      --agent AGENT  the agent that wrote the draft
 
     examples:
       hivemind graph publish what-is-a-lease 7 --agent researcher
     """
-    from hivemind.coordination import Commits, check_agent, lane_visible
+    from hivemind.coordination import Commits, check_agent, is_lane_visible
 
     check_agent(agent)
     task_id = hive.tasks.get(task).id
-    store = graph_of(hive, task_id, agent)
-    draft = store.graph.node(node)
-    lane = hive.agents[agent].lane if agent in hive.agents else None  # the one that its file names for its drafts
-    if not lane_visible(draft.lane, agent, drafts=lane):
-        named = [name for name, one in hive.agents.items() if one.lane == draft.lane]
-        owner = named[0] if named else draft.lane.partition("/")[2]
-        raise UserError(f"node {draft.node_id} is a draft of {draft.lane}", mend=f"--agent {owner}")
+    task_graph = graph_of(hive, task_id, agent)
+    draft = task_graph.graph.node(node)
+    lane = hive.agents[agent].lane if agent in hive.agents else None  # the lane for drafts that the agent's file names
+    if not is_lane_visible(draft.lane, agent, draft_lane=lane):
+        owners = [name for name, other_agent in hive.agents.items() if other_agent.lane == draft.lane]
+        owner = owners[0] if owners else draft.lane.partition("/")[2]
+        raise UserError(f"node {draft.node_id} is a draft of {draft.lane}", remedy=f"--agent {owner}")
     commits = Commits(hive.journal, task_id)
-    copy = store.publish(
+    copy = task_graph.publish(
         draft.node_id,
         agent_id=agent,
-        commit=lambda name: commits.publish(name, card=draft.node_id, agent_id=agent, step_id=draft.step, lane=lane),
+        commit=lambda commit_id: commits.publish(
+            commit_id, card=draft.node_id, agent_id=agent, step_id=draft.step, lane=lane
+        ),
     )
-    hive.graph_index.refresh(task_id)  # of a finished task no search looks whether its graph has changed
+    hive.graph_index.refresh(task_id)  # searches do not check the graphs of finished tasks for changes
     origin = copy.meta["origin"]
-    line = f"Node {draft.node_id} stands in the shared lane as node {copy.node_id}, revision {origin['revision']}."
-    return Answer({"node": copy.node_id, "origin": origin}, [line])
+    line = f"Node {draft.node_id} is in the shared lane as node {copy.node_id}, revision {origin['revision']}."
+    return CommandOutput({"node": copy.node_id, "origin": origin}, [line])
 
 
-@command("graph find", look_at)
-def find(hive: Hive, query: str, *, task: str | None = None, limit: Positive = 10) -> Answer:
+@command("graph find", open_read_only)
+def find(hive: Hive, query: str, *, task: str | None = None, limit: Positive = 10) -> CommandOutput:
     """Find nodes in the graphs of all tasks, by words and by meaning.
 
-    Nodes of every status and every lane, of tasks in any state. The index, .hive/graphs.db, is built from the graphs'
-    own files, and brought up to date first.
+    Searches nodes of every status and lane, of tasks in every state. First updates the index, .hive/graphs.db, from the
+    graphs' files.
 
     arguments:
       QUERY  words or a question; any characters
       --task TASK  only in the graph of this task
-      --limit N  at most so many (default: 10)
+      --limit N  at most N nodes (default: 10)
 
     examples:
       hivemind graph find "why did we take a lease?"
       hivemind graph find lease --task what-is-a-lease --limit 3 --json
     """
     if not query.strip():
-        raise UserError("there is nothing to look for", mend="give words, or a question")
-    with progress() as tell:
-        found = hive.graph_index.find(
+        raise UserError("the query is empty", remedy="give words, or a question")
+    with progress() as report:
+        search_report = hive.graph_index.find(
             query,
             task=None if task is None else hive.tasks.get(task).path.name,
             limit=limit,
-            progress=lambda done, total: tell(f"reading graph {done:,} of {total:,}"),
+            progress=lambda done, total: report(f"reading graph {done:,} of {total:,}"),
         )
-    for remark in found.remarks:
+    for remark in search_report.remarks:
         warn(remark)
-    lines = cut(line for hit in found.hits for line in _hit_lines(hit))
-    return Answer([hit.as_dict() for hit in found.hits], lines if found.hits else ["Nothing was found."])
+    lines = cut_lines(line for hit in search_report.hits for line in _hit_lines(hit))
+    return CommandOutput(
+        [hit.as_dict() for hit in search_report.hits], lines if search_report.hits else ["Nothing was found."]
+    )
 
 
 def _hit_lines(hit: NodeHit) -> Iterator[str]:
-    said = hit.text if hit.text.startswith(hit.title) else f"{hit.title}: {hit.text}"
+    text = hit.text if hit.text.startswith(hit.title) else f"{hit.title}: {hit.text}"
     yield f"{one_line(hit.task)} {hit.node_id} [{hit.kind}, {hit.state}, {hit.lane}]  {one_line(hit.path)}"
-    yield f"    {one_line(said)}"
+    yield f"    {one_line(text)}"
     yield f"    score {hit.score:.2f}, similarity {hit.similarity:.2f}: {one_line(hit.why)}"

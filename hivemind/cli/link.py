@@ -1,10 +1,10 @@
-"""Hives that work together: linked through PostgreSQL, each in its own folder."""
+"""Link hives in different folders or on different machines through PostgreSQL."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from hivemind.cli.command import Answer, command
+from hivemind.cli.command import CommandOutput, command
 from hivemind.cli.opening import open_hive
 
 if TYPE_CHECKING:
@@ -12,12 +12,12 @@ if TYPE_CHECKING:
 
 
 @command("link", open_hive)
-def link(hive: Hive, url: str) -> Answer:
+def link(hive: Hive, url: str) -> CommandOutput:
     """Link this hive with others through a PostgreSQL database.
 
-    Its name there is its workspace (hive.yaml), which no other hive may have. The tables are made where there are
-    none. A password is never kept in the hive: set PGPASSWORD where `hivemind up` runs, or use ~/.pgpass or a
-    service file. A swarm that is up takes the link up by itself.
+    The hive's name there is its workspace (hive.yaml), which no other linked hive may have. Missing tables are created.
+    The hive never stores a password: set PGPASSWORD where `hivemind up` runs, or use ~/.pgpass or a service file.
+    A running swarm starts to use the link at once.
 
     arguments:
       URL  the database: postgresql://USER@HOST/DATABASE, or postgresql://?service=NAME
@@ -27,27 +27,30 @@ def link(hive: Hive, url: str) -> Answer:
     """
     from hivemind.exchange.link import link as make_link
 
-    made = make_link(hive, url)
+    new_link = make_link(hive, url)
     lines = [
-        f"This hive is linked as {made.name}.",
-        f"Agents of other hives write to its own at NAME@{made.name}, and to you at human@{made.name}.",
+        f"This hive is linked as {new_link.name}.",
+        f"Agents of other hives write to this hive's agents at NAME@{new_link.name}, and to you at human@{new_link.name}.",
     ]
-    return Answer({"name": made.name, "url": made.url}, lines)
+    return CommandOutput({"name": new_link.name, "url": new_link.url}, lines)
 
 
 @command("unlink", open_hive)
-def unlink(hive: Hive, *, force: bool = False) -> Answer:
-    """End this hive's link with others; its name is free then.
+def unlink(hive: Hive, *, force: bool = False) -> CommandOutput:
+    """End this hive's link with others, and free its name.
 
-    Letters to it that have not arrived go back to who sent them.
+    Undelivered letters to this hive are returned to their senders.
 
     arguments:
-      --force  also if the database cannot be reached; its name there stays taken
+      --force  unlink even if the database cannot be reached; the name is not freed there
 
     examples:
       hivemind unlink
     """
     from hivemind.exchange.link import unlink as end_link
 
-    ended = end_link(hive, force=force)
-    return Answer({"name": ended.name, "url": ended.url}, [f"This hive is not linked any more; it was {ended.name}."])
+    former_link = end_link(hive, force=force)
+    return CommandOutput(
+        {"name": former_link.name, "url": former_link.url},
+        [f"This hive is not linked any more; it was {former_link.name}."],
+    )

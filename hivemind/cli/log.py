@@ -1,4 +1,4 @@
-"""What happened, from the journal or from one agent's own log."""
+"""Print events of the journal, or one agent's own log."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING, Any
 
 from hivemind.boundary import Unreadable, boundary
 from hivemind.cli.command import command
-from hivemind.cli.opening import known_agent, look_at
-from hivemind.cli.output import as_json, cut, print_array, say
-from hivemind.cli.streams import Bell
+from hivemind.cli.opening import known_agent, open_read_only
+from hivemind.cli.output import as_json, cut_lines, print_array, print_line
+from hivemind.cli.streams import OutputWaiter
 from hivemind.cli.text import one_line
 from hivemind.errors import UserError
 
@@ -23,20 +23,20 @@ if TYPE_CHECKING:
 
 
 def story(record: Mapping[str, Any]) -> str:
-    """One record of an agent's own log: a line of what it is with its fields, and one for each call."""
+    """Format a record of an agent's own log: a line with its kind and fields, and a line per call."""
     calls = record.get("calls")
     fields = {key: value for key, value in record.items() if key not in ("kind", "event", "time", "at", "calls")}
     kind = one_line(str(record.get("kind") or record.get("event") or ""))
     lines = [f"{time_of(record)}{kind}  {said(fields)}".rstrip()]
     lines += [
-        f"    {said(one) if isinstance(one, dict) else _value(one)}"
-        for one in (calls if isinstance(calls, list) else [])
+        f"    {said(call) if isinstance(call, dict) else _value(call)}"
+        for call in (calls if isinstance(calls, list) else [])
     ]
-    return "\n".join(cut(lines))
+    return "\n".join(cut_lines(lines))
 
 
 def event_line(event: Mapping[str, Any]) -> str:
-    """One event of the journal: its number, its kind, what it says."""
+    """Format an event of the journal: its number, kind and payload."""
     payload = {key: value for key, value in event.items() if key not in ("seq", "kind")}
     if "time" in payload:
         payload["time"] = time_of({"time": payload["time"]}).strip() or payload["time"]
@@ -44,7 +44,7 @@ def event_line(event: Mapping[str, Any]) -> str:
 
 
 def said(fields: Mapping[str, Any]) -> str:
-    """`key=value …`, a value in quotes where it could be taken for more than one."""
+    """Format fields as `key=value …`. A value is quoted if it could be read as several."""
     return "  ".join(f"{one_line(str(key))}={_value(value)}" for key, value in fields.items() if value is not None)
 
 
@@ -55,7 +55,7 @@ def _value(value: object) -> str:
 
 
 def time_of(record: Mapping[str, Any]) -> str:
-    """The record's time of day in this machine's zone, if it has one."""
+    """Return the record's time of day in this machine's zone and two spaces; empty without a time."""
     with suppress(Unreadable), boundary("time"):
         if "at" in record:
             return f"{datetime.fromisoformat(str(record['at'])).astimezone():%H:%M:%S}  "
@@ -63,10 +63,10 @@ def time_of(record: Mapping[str, Any]) -> str:
     return ""
 
 
-_NET_S = 5.0  # how often a follower looks although nothing was reported
+_NET_S = 5.0  # --follow reads the journal at least this often, in case a change was not reported
 
 
-@command("log", look_at)
+@command("log", open_read_only)
 def log(
     hive: Hive,
     *,
@@ -79,15 +79,15 @@ def log(
 ) -> None:
     """Show the journal of the hive, or the log of one agent.
 
-    Each line is an event: its number, its kind and its fields. Events are ordered by their number; those of agents
-    and tasks have a clock time, for people alone. --json prints an array; with --follow, one JSON object per line.
+    Each line is an event: its number, its kind and its fields. Events are ordered by number. Events of agents and tasks
+    also have a clock time, for information only. --json prints an array; with --follow, one JSON object per line.
 
     arguments:
       --follow  keep printing new events; Ctrl-C ends it
       --since SEQ  only events after this number
-      --kind KIND  only this kind (step.done), or a family of them (step)
-      --all  the journals of all linked hives, as far as they were shipped: each hive's events in their order
-      --agent AGENT  show instead what this agent did outside of tasks, mostly mail
+      --kind KIND  only this kind (step.done), or a family of kinds (step)
+      --all  the journals of all linked hives, as far as the exchange has sent them: each hive's events in their order
+      --agent AGENT  the log of this agent instead: its work outside of tasks, mostly mail
 
     examples:
       hivemind log --kind lease --kind agent
@@ -96,46 +96,48 @@ def log(
     """
 
     def wanted(found: str) -> bool:
-        return kind is None or any(found == one or found.startswith(f"{one}.") for one in kind)
+        return kind is None or any(found == kind_prefix or found.startswith(f"{kind_prefix}.") for kind_prefix in kind)
 
     if all_ and (agent is not None or since is not None):
-        raise UserError("--all does not go with --agent or --since", mend="leave them out")
+        raise UserError("--all cannot be combined with --agent or --since", remedy="leave them out")
     if agent is not None and (follow or since is not None):
-        raise UserError("--agent does not go with --follow or --since", mend="leave them out")
-    with ExitStack() as opened:
+        raise UserError("--agent cannot be combined with --follow or --since", remedy="leave them out")
+    with ExitStack() as resources:
         records: Iterator[dict[str, Any]]
-        tell: Callable[[dict[str, Any]], str] = event_line
+        format_record: Callable[[dict[str, Any]], str] = event_line
         if all_:
             from hivemind.exchange.events import events_of_all
             from hivemind.exchange.link import open_exchange
 
-            records, tell = (
-                events_of_all(opened.enter_context(open_exchange(hive.layout)), follow=follow),
+            records, format_record = (
+                events_of_all(resources.enter_context(open_exchange(hive.layout)), follow=follow),
                 lambda record: f"{one_line(record.pop('hive')):12} {event_line(record)}",
             )
         elif agent is not None:
             from hivemind.presence.agent_log import AgentLog
 
-            records, tell = AgentLog(hive.layout.agent_state(known_agent(hive, agent))).records(), story
+            records, format_record = AgentLog(hive.layout.agent_state(known_agent(hive, agent))).records(), story
         else:
-            found = _events_as_they_come(hive, since or 0) if follow else hive.journal.events(since or 0)
-            records = (event.as_dict() for event in found)
+            events = _events_as_they_come(hive, since or 0) if follow else hive.journal.events(since or 0)
+            records = (event.as_dict() for event in events)
         records = (record for record in records if wanted(str(record.get("kind", ""))))
         if json and not follow:
             print_array(records)
             return
         for record in records:
-            say(as_json(record) if json else tell(record))
+            print_line(as_json(record) if json else format_record(record))
             if follow:
                 sys.stdout.flush()
 
 
 def _events_as_they_come(hive: Hive, since: int) -> Iterator[Event]:
-    """Events until the reader has gone (BrokenPipeError): read again when the journal's folder changed, and every few
-    seconds in case that went unsaid."""
+    """Yield events as they are appended, until the reader closes the output (BrokenPipeError).
+
+    Reads the journal when its folder changes, and every few seconds in case a change is not reported.
+    """
     from hivemind.fs.watch import open_watcher
 
-    with Bell() as bell, open_watcher(hive.config.watch, [], [hive.layout.journal], bell.ring):
+    with OutputWaiter() as bell, open_watcher(hive.config.watch, [], [hive.layout.journal], bell.wake):
         while True:
             for event in hive.journal.read(since):
                 since = event.seq

@@ -1,6 +1,6 @@
 """List, read, send and answer mail.
 
-Mailboxes are Maildirs: mutt -f mailboxes/human reads them as well.
+Mailboxes are Maildirs: `mutt -f mailboxes/human` reads them, too.
 
 examples:
   hivemind mail list
@@ -16,9 +16,9 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
-from hivemind.cli.command import Answer, Attached, Box, Positive, Text, command
-from hivemind.cli.opening import acting, known_agent, known_name, known_names, look_at, open_hive
-from hivemind.cli.output import sheet, table_lines, warn
+from hivemind.cli.command import Attached, Box, CommandOutput, Positive, Text, command
+from hivemind.cli.opening import acting_name, known_agent, open_hive, open_read_only, resolve_name, resolve_names
+from hivemind.cli.output import headed_text, table_lines, warn
 from hivemind.cli.text import clock_time, one_line
 from hivemind.errors import UserError
 from hivemind.layout import HUMAN
@@ -32,7 +32,7 @@ _RECEIVED = ("id", "from", "date", "flags", "subject", "preview")
 _SENT = ("id", "to", "date", "subject", "preview")
 
 
-@command("mail list", look_at)
+@command("mail list", open_read_only)
 def messages(
     hive: Hive,
     box: Box,
@@ -40,51 +40,51 @@ def messages(
     folder: Literal["inbox", "sent", "archive", "dead"] = "inbox",
     unread: bool = False,
     limit: Positive | None = None,
-) -> Answer:
+) -> CommandOutput:
     """List a mailbox, newest last.
 
     arguments:
-      BOX  whose mailbox (default: human, yours)
+      BOX  the mailbox (default: human, yours)
       --folder  inbox (default), sent, archive or dead
-      --unread  only what has not been read
+      --unread  only unread messages
       --limit N  only the N newest
 
     examples:
       hivemind mail list
       hivemind mail list researcher --folder dead --json
     """
-    name = known_name(hive, box)
-    found = hive.mail.list(name, folder, limit=None if unread else limit)
+    name = resolve_name(hive, box)
+    letters = hive.mail.list(name, folder, limit=None if unread else limit)
     if unread:
-        found = [message for message in found if message.unread][-(limit or 0) :]
+        letters = [message for message in letters if message.unread][-(limit or 0) :]
     rows = [
-        {  # the Maildir's flags as a person reads them: `new` as long as nobody has read it
+        {  # the Maildir's flags, and `new` for an unread message
             **message.as_record(),
             "date": clock_time(message.date),
             "flags": f"new {message.flags}".strip() if message.unread else message.flags,
         }
-        for message in found
+        for message in letters
     ]
     lines = table_lines(rows, _SENT if folder == "sent" else _RECEIVED, empty=f"No mail in {name}/{folder}.")
-    return Answer([message.as_record() for message in found], lines)
+    return CommandOutput([message.as_record() for message in letters], lines)
 
 
-@command("mail read", look_at)
-def read(hive: Hive, box: Box, id_: str, *, keep_unread: bool = False, save: str | None = None) -> Answer:
+@command("mail read", open_read_only)
+def read(hive: Hive, box: Box, id_: str, *, keep_unread: bool = False, save: str | None = None) -> CommandOutput:
     """Show a message and mark it read.
 
     arguments:
-      BOX  whose mailbox (default: human, yours)
+      BOX  the mailbox (default: human, yours)
       ID  the message's id, as `mail list` shows it
       --keep-unread  leave it unread
-      --save FOLDER  write its attachments there; existing files stay as they are
+      --save FOLDER  write its attachments to this folder; existing files are not replaced
 
     examples:
       hivemind mail read human ID
       hivemind mail read ID --keep-unread
       hivemind mail read ID --save .
     """
-    name = known_name(hive, box)
+    name = resolve_name(hive, box)
     try:
         message = hive.mail.read(name, id_, mark=not keep_unread)
     except OSError as error:
@@ -94,7 +94,7 @@ def read(hive: Hive, box: Box, id_: str, *, keep_unread: bool = False, save: str
         warn(f"{one_line(message.path)}: it stays unread ({error.strerror})")
     if save:
         _save(message, Path(save))
-    return Answer(_record(message), _message_lines(message))
+    return CommandOutput(_record(message), _message_lines(message))
 
 
 def _save(message: Message, folder: Path) -> None:
@@ -104,28 +104,29 @@ def _save(message: Message, folder: Path) -> None:
         try:
             fs.create(folder / name, attachment.content)
         except FileExistsError:
-            raise UserError("is there already", where=folder / name, mend="name another folder") from None
+            raise UserError("already exists", location=folder / name, remedy="name another folder") from None
 
 
 def _record(message: Message) -> dict[str, Any]:
-    same = (
+    attribute_names = (
         "id", "subject", "date", "flags", "path", "trusted", "in_reply_to", "task", "step", "lane", "importance", "body",
     )  # fmt: skip
     return {
-        **{name: getattr(message, name) for name in same},
+        **{name: getattr(message, name) for name in attribute_names},
         "from": message.sender,
         "to": message.to,
         "cc": message.cc,
         "references": message.references,
         "attachments": [
-            {"name": one.name, "type": one.content_type, "bytes": len(one.content)} for one in message.attachments
+            {"name": attachment.name, "type": attachment.content_type, "bytes": len(attachment.content)}
+            for attachment in message.attachments
         ],
     }
 
 
 def _message_lines(message: Message) -> Iterator[str]:
-    heads = (
-        ("From", message.sender if message.trusted else f"{message.sender} (as the file says of itself)"),
+    headers = (
+        ("From", message.sender if message.trusted else f"{message.sender} (unverified, taken from the file)"),
         ("To", ", ".join(message.to)),
         ("Cc", ", ".join(message.cc)),
         ("Subject", message.subject),
@@ -133,13 +134,16 @@ def _message_lines(message: Message) -> Iterator[str]:
         ("Id", message.id),
         ("Answers", message.in_reply_to),
         ("Task", message.task),
-        ("Attached", ", ".join(f"{one.name} ({len(one.content)} bytes)" for one in message.attachments)),
+        (
+            "Attached",
+            ", ".join(f"{attachment.name} ({len(attachment.content)} bytes)" for attachment in message.attachments),
+        ),
         ("File", message.path),
     )
-    return sheet(heads, message.body)
+    return headed_text(headers, message.body)
 
 
-@command("mail send", open_hive, agents=True)
+@command("mail send", open_hive, for_agents=True)
 def send(
     hive: Hive,
     body: Text,
@@ -153,38 +157,38 @@ def send(
     reply_to: str | None = None,
     importance: Literal["low", "normal", "high"] | None = None,
     attach: Attached = None,
-) -> Answer:
+) -> CommandOutput:
     """Send a message.
 
-    Prints the Message-ID. Exit status 1 if not everyone has it: sending again with --id ID delivers only
-    what is missing.
+    Prints the Message-ID. Exit status 1 if it could not be delivered to every recipient: send it again with --id ID to
+    deliver it to the others.
 
     arguments:
       BODY  the text, Markdown; - reads standard input
-      --from WHO  who sends it (default: human)
-      --to WHO[,WHO]  who gets it
-      --cc WHO[,WHO]  who gets a copy
+      --from WHO  the sender (default: human)
+      --to WHO[,WHO]  the recipients
+      --cc WHO[,WHO]  recipients of a copy
       --subject TEXT  one line
-      --id ID  its Message-ID: a second send with it delivers only what is missing
+      --id ID  its Message-ID: sending it again delivers only to those who do not have it
       --task TASK  the task that it is about
-      --reply-to ID  the Message-ID that it answers
+      --reply-to ID  the Message-ID of the message that it answers
       --importance  low, normal or high
-      --attach FILE  a file to go with it
+      --attach FILE  a file to attach
 
     examples:
       hivemind mail send --to researcher --subject "A question" "What is a lease?"
       git diff | hivemind mail send --to reviewer,analyst --subject Diff -
     """
-    sender, receivers = acting(hive, from_), known_names(hive, to)
+    sender, receivers = acting_name(hive, from_), resolve_names(hive, to)
     if not receivers:
-        raise UserError("nobody is named to send it to", mend="--to NAME")
+        raise UserError("there is no recipient", remedy="--to NAME")
     return _sent(
         hive.mail.send(
             sender,
             receivers,
             subject,
             body,
-            cc=known_names(hive, cc),
+            cc=resolve_names(hive, cc),
             message_id=id_,
             in_reply_to=reply_to,
             task=task,
@@ -194,12 +198,12 @@ def send(
     )
 
 
-@command("mail reply", open_hive, agents=True)
-def reply(hive: Hive, box: Box, id_: str, body: Text) -> Answer:
+@command("mail reply", open_hive, for_agents=True)
+def reply(hive: Hive, box: Box, id_: str, body: Text) -> CommandOutput:
     """Answer a message in a mailbox.
 
     arguments:
-      BOX  whose mailbox (default: human, yours)
+      BOX  the mailbox (default: human, yours)
       ID  the message's id, as `mail list` shows it
       BODY  the text, Markdown; - reads standard input
 
@@ -208,52 +212,61 @@ def reply(hive: Hive, box: Box, id_: str, body: Text) -> Answer:
     """
     from hivemind.taskrun.waits import is_question
 
-    name = acting(hive, box)
-    before = hive.mail.read(name, id_, mark=False)
+    name = acting_name(hive, box)
+    original = hive.mail.read(name, id_, mark=False)
     report = hive.mail.reply(name, id_, body)
-    if before.task is not None:
-        if is_question(before.id, hive.config.workspace) and not hive.tasks.is_open(before.task):
-            warn(f"the task {before.task} that asked is over, and does not go on: hivemind task show {before.task}")
-        elif "R" in before.flags:
-            warn("it was answered before: a step that asked goes on with the first answer, this is mail like any other")
+    if original.task is not None:
+        if is_question(original.id, hive.config.workspace) and not hive.tasks.is_open(original.task):
+            warn(
+                f"the task {original.task} that asked has ended and will not use the answer: hivemind task show {original.task}"
+            )
+        elif "R" in original.flags:
+            warn("it was answered before: the step that asked uses the first answer, this one is ordinary mail")
     return _sent(report)
 
 
-def _sent(report: SendReport) -> Answer:
-    """Who has the message and who has not; exit status 1 if anyone has not."""
+def _sent(report: SendReport) -> CommandOutput:
+    """Return the Message-ID and the deliveries. Warn about failed ones, with exit status 1."""
     if report.failed:
-        have = ", ".join(report.delivered) or "nobody"
-        lack = "; ".join(f"{name} has it not: {why}" for name, why in report.failed.items())
-        warn(f"{have} has it; {lack}; sending it again with --id {report.message_id} delivers only what is missing")
+        delivered_names = ", ".join(report.delivered) or "nobody"
+        failure_text = "; ".join(f"not delivered to {name}: {reason}" for name, reason in report.failed.items())
+        warn(
+            f"delivered to {delivered_names}; {failure_text}; "
+            f"sending it again with --id {report.message_id} delivers only the missing copies"
+        )
     record = {"id": report.message_id, "delivered": list(report.delivered), "failed": dict(report.failed)}
-    return Answer(record, [report.message_id], 1 if report.failed else 0)
+    return CommandOutput(record, [report.message_id], 1 if report.failed else 0)
 
 
-@command("mail thread", look_at)
-def thread(hive: Hive, box: Box, id_: str) -> Answer:
-    """Show the messages of one conversation, oldest first.
+@command("mail thread", open_read_only)
+def thread(hive: Hive, box: Box, id_: str) -> CommandOutput:
+    """Show the messages of one thread, oldest first.
 
     arguments:
-      BOX  whose mailbox (default: human, yours)
+      BOX  the mailbox (default: human, yours)
       ID  the message's id, as `mail list` shows it
 
     examples:
       hivemind mail thread human ID
     """
-    found = hive.mail.thread(known_name(hive, box), id_)
-    rule = "\n" + "-" * 72
-    lines = (line for at, one in enumerate(found) for line in [*([rule] if at else ()), *_message_lines(one)])
-    return Answer([_record(message) for message in found], lines)
+    letters = hive.mail.thread(resolve_name(hive, box), id_)
+    separator = "\n" + "-" * 72
+    lines = (
+        line
+        for position, letter in enumerate(letters)
+        for line in [*([separator] if position else ()), *_message_lines(letter)]
+    )
+    return CommandOutput([_record(message) for message in letters], lines)
 
 
 @command("mail keep", open_hive)
-def keep(hive: Hive, box: Box, id_: str) -> Answer:
-    """Keep a conversation as a document, which `doc find` and agents find by what its letters say.
+def keep(hive: Hive, box: Box, id_: str) -> CommandOutput:
+    """Keep a mail thread as a document that `doc find` and agents can search.
 
-    Each letter is kept with who wrote it and when. Called again, it adds what was written since.
+    Each letter is kept with its author and time. A second call adds the letters written since.
 
     arguments:
-      BOX  whose mailbox (default: human, yours)
+      BOX  the mailbox (default: human, yours)
       ID  the id of one of its messages, as `mail list` shows it
 
     examples:
@@ -261,37 +274,40 @@ def keep(hive: Hive, box: Box, id_: str) -> Answer:
     """
     from hivemind.documents import Letter
 
-    found = hive.mail.thread(known_name(hive, box), id_)
-    letters = [Letter(one.id, one.sender, one.date.isoformat(timespec="seconds"), one.body) for one in found]
-    root = hive.documents.keep_thread(found[0].subject, letters, found[0].thread)
+    thread_messages = hive.mail.thread(resolve_name(hive, box), id_)
+    letters = [
+        Letter(message.id, message.sender, message.date.isoformat(timespec="seconds"), message.body)
+        for message in thread_messages
+    ]
+    root = hive.documents.keep_thread(thread_messages[0].subject, letters, thread_messages[0].thread)
     record = {"node": root.id, "class": root.context_value, "letters": len(letters)}
-    return Answer(record, [f"{root.id}  {one_line(root.text)}  ({root.context_value}, {len(letters)} letters)"])
+    return CommandOutput(record, [f"{root.id}  {one_line(root.text)}  ({root.context_value}, {len(letters)} letters)"])
 
 
-@command("mail status", look_at)
-def status(hive: Hive, box: Box, id_: str) -> Answer:
+@command("mail status", open_read_only)
+def status(hive: Hive, box: Box, id_: str) -> CommandOutput:
     """Show who has received, read and answered a message that BOX sent.
 
     arguments:
-      BOX  whose mailbox (default: human, yours)
+      BOX  the mailbox (default: human, yours)
       ID  the message's id, as `mail list` shows it
 
     examples:
       hivemind mail status human ID
     """
-    found = hive.mail.status(known_name(hive, box), id_)
-    rows = [{"recipient": name, "state": state} for name, state in found.items()]
-    return Answer(dict(found), table_lines(rows, ("recipient", "state"), empty="It was sent to nobody."))
+    states = hive.mail.status(resolve_name(hive, box), id_)
+    rows = [{"recipient": name, "state": state} for name, state in states.items()]
+    return CommandOutput(dict(states), table_lines(rows, ("recipient", "state"), empty="It was sent to nobody."))
 
 
-@command("mail transcript", look_at)
-def transcript(hive: Hive, agent: str, id_: str) -> Answer:
-    """Show what an agent's mind was told, and did, about a message and the others of its thread, turn by turn.
+@command("mail transcript", open_read_only)
+def transcript(hive: Hive, agent: str, id_: str) -> CommandOutput:
+    """Show an agent's conversation about the messages of a thread, turn by turn.
 
-    Of messages that belong to a task `task transcript` tells; an agent that works by rule has no such conversation.
+    For messages that belong to a task, use `task transcript`. A rule-based agent has no conversations.
 
     arguments:
-      AGENT  whose mailbox it is in
+      AGENT  the agent whose mailbox the message is in
       ID  the message's id, as `mail list` shows it
 
     examples:
@@ -303,10 +319,14 @@ def transcript(hive: Hive, agent: str, id_: str) -> Answer:
 
     name = known_agent(hive, agent)
     message = hive.mail.read(name, id_, mark=False)
-    found = Transcript(open_thread(hive.layout, name, message.thread, durable=False).records())
-    if not found.entries:
-        raise UserError("its mind took no turn about it", where=id_, mend="hivemind mail thread shows the messages")
-    head = one_line(f"{message.thread}: {message.subject}, {found.in_words}")
-    lines = (line for one in found.entries for line in entry_lines(one, None))
-    record = {"thread": message.thread, "totals": asdict(found.account.spent())}
-    return Answer({**record, "entries": [one.as_record() for one in found.entries]}, [head, *lines])
+    thread_transcript = Transcript(open_thread(hive.layout, name, message.thread, durable=False).records())
+    if not thread_transcript.entries:
+        raise UserError(
+            "the agent's mind took no turn about it", location=id_, remedy="hivemind mail thread shows the messages"
+        )
+    head = one_line(f"{message.thread}: {message.subject}, {thread_transcript.in_words}")
+    lines = (line for entry in thread_transcript.entries for line in entry_lines(entry, None))
+    fields = {"thread": message.thread, "totals": asdict(thread_transcript.account.spent())}
+    return CommandOutput(
+        {**fields, "entries": [entry.as_record() for entry in thread_transcript.entries]}, [head, *lines]
+    )

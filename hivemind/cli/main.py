@@ -1,4 +1,4 @@
-"""`hivemind …`: one parser; each command's module opens the rooms that it needs only when it runs."""
+"""The entry point of `hivemind`. Commands import other packages only when they run, to keep the start fast."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from hivemind import __version__
 from hivemind.cli.command import INTERRUPTED, Command, Parser, add_commands, commands_of
 from hivemind.cli.output import warn
-from hivemind.cli.streams import hush, reader_may_go, take_streams
+from hivemind.cli.streams import discard_output, ensure_standard_streams, tolerate_closed_output
 from hivemind.errors import HivemindError, UserError, exit_line
 
 MODULES = {
@@ -44,7 +44,7 @@ MODULES = {
     "tool": "tool",
     "completion": "completion",
 }
-"""The modules that declare a command or a group of them, the first with the group's help. Only those asked for are imported."""
+"""Modules by the first word of their commands; the first module's docstring is the group's help. Imported on demand."""
 
 _DESCRIPTION = """A swarm of agents that share a folder. Make one with `hivemind init`, start it with `hivemind up`,
 drop tasks into tasks/inbox/, find the results in tasks/done/."""
@@ -58,79 +58,81 @@ _EPILOG = """examples:
 Exit status: 0 done, 1 the work failed, 2 wrong use. The manual: knowledge/manual/ in every hive."""
 
 
-def declared(words: Iterable[str] = MODULES) -> Iterator[Command]:
-    """The commands that begin with one of these words; all by default. A module is imported when one of its is asked for."""
+def declared_commands(words: Iterable[str] = MODULES) -> Iterator[Command]:
+    """Yield the commands that begin with one of these words, by default all. Import only their modules."""
     for word in words:
         for module in MODULES[word].split():
-            for one in commands_of(importlib.import_module(f"hivemind.cli.{module}")):
-                if one.words[0] == word:
-                    yield one
+            for command in commands_of(importlib.import_module(f"hivemind.cli.{module}")):
+                if command.words[0] == word:
+                    yield command
 
 
-def build_parser(typed: Sequence[str] | None = None) -> Parser:
-    """The command line, or as much of it as the typed words need: their command, or its group where it needs help itself."""
-    common = Parser(
+def build_parser(words: Sequence[str] | None = None) -> Parser:
+    """Build the parser for the typed command only, for its group if the command is incomplete, or for all commands."""
+    common_options = Parser(
         add_help=False, argument_default=argparse.SUPPRESS
     )  # before or after the command; the last one counts
-    common.add_argument(
+    common_options.add_argument(
         "--hive", metavar="PATH", help="the hive's folder (default: $HIVEMIND_HIVE, or the nearest above)"
     )
-    common.add_argument("--debug", action="store_true", help="show tracebacks of errors")
-    parser = Parser(prog="hivemind", description=_DESCRIPTION, parents=[common], epilog=_EPILOG)
+    common_options.add_argument("--debug", action="store_true", help="show tracebacks of errors")
+    parser = Parser(prog="hivemind", description=_DESCRIPTION, parents=[common_options], epilog=_EPILOG)
     parser.add_argument("--version", action="version", version=f"hivemind {__version__}")
-    add_commands(parser, _needed(typed or ()), common)
+    add_commands(parser, _needed_commands(words or ()), common_options)
     return parser
 
 
-def _needed(typed: Sequence[str]) -> Iterable[Command]:
-    while typed and typed[0].partition("=")[0] in ("--hive", "--debug"):
-        typed = typed[2 if typed[0] == "--hive" else 1 :]
-    first = typed[0] if typed else ""
+def _needed_commands(words: Sequence[str]) -> Iterable[Command]:
+    while words and words[0].partition("=")[0] in ("--hive", "--debug"):
+        words = words[2 if words[0] == "--hive" else 1 :]
+    first = words[0] if words else ""
     if first not in MODULES:
-        return () if first == "--version" else declared()
-    whole = next((one for one in declared([first]) if tuple(typed[: len(one.words)]) == one.words), None)
-    return declared([first]) if whole is None else [whole]
+        return () if first == "--version" else declared_commands()
+    matching_command = next(
+        (command for command in declared_commands([first]) if tuple(words[: len(command.words)]) == command.words), None
+    )
+    return declared_commands([first]) if matching_command is None else [matching_command]
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run one command; returns its exit status: 0 done, 1 the work failed, 2 wrong use."""
-    take_streams()
+    """Run one command and return its exit status: 0 done, 1 the work failed, 2 wrong use."""
+    ensure_standard_streams()
     for stream in (sys.stdout, sys.stderr):
-        if isinstance(stream, io.TextIOWrapper):  # a character that the terminal has no code for must not end a listing
+        if isinstance(stream, io.TextIOWrapper):  # a character that cannot be encoded must not end a listing
             stream.reconfigure(errors="backslashreplace")
-    typed = sys.argv[1:] if argv is None else argv
-    arguments = build_parser(typed).parse_whole(typed)
+    words = sys.argv[1:] if argv is None else argv
+    arguments = build_parser(words).parse_command_line(words)
     try:
-        return _run(arguments)
-    except BrokenPipeError:  # the reader of our output has gone: nobody to tell
-        hush()
+        return _run_command(arguments)
+    except BrokenPipeError:  # the reader has closed the output
+        discard_output()
         return 0
     except KeyboardInterrupt:
         return INTERRUPTED
 
 
-def _run(arguments: argparse.Namespace) -> int:
+def _run_command(arguments: argparse.Namespace) -> int:
     try:
         status: int = arguments.command.run(arguments)
-        with reader_may_go():
+        with tolerate_closed_output():
             return status
     except BrokenPipeError:
         raise
     except Exception as error:  # the boundary of the process: one line for a person, the rest on request
         if getattr(arguments, "debug", False):
             warn(traceback.format_exc().rstrip())
-        line, status = _told(error, arguments)
+        line, status = _error_line(error, arguments)
         warn(line)
         return status
 
 
-def _told(error: Exception, arguments: argparse.Namespace) -> tuple[str, int]:
-    """What a person is told of an error, and the exit status it makes."""
+def _error_line(error: Exception, arguments: argparse.Namespace) -> tuple[str, int]:
+    """Return the line for standard error and the exit status of an error."""
     if isinstance(error, UserError):
-        from hivemind.cli.refusal import tell_refusal
+        from hivemind.cli.refusal import report_refusal
         from hivemind.coordination import CoordinationError
 
         if isinstance(error, CoordinationError):
-            return tell_refusal(error, arguments)
+            return report_refusal(error, arguments)
     line, status = exit_line(error)
     return line if isinstance(error, HivemindError | OSError) else f"{line}; --debug shows where", status

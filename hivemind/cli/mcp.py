@@ -1,4 +1,4 @@
-"""A coding agent, or any MCP client, joins the hive as one of its agents."""
+"""Let a coding agent, or any MCP client, join the hive as one of its agents."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ import sys
 from typing import TYPE_CHECKING, Annotated, Literal
 
 from hivemind.cli.command import Arg, command
-from hivemind.cli.opening import layout_of, look_at
-from hivemind.cli.output import say, warn
+from hivemind.cli.opening import find_layout, open_read_only
+from hivemind.cli.output import print_line, warn
 from hivemind.errors import UserError
 from hivemind.names import check_name
 
@@ -19,28 +19,28 @@ Profile = Literal["core", "daily", "full"]
 Form = Literal["claude", "codex", "cursor", "gemini", "json", "vscode"]
 
 
-@command("mcp", layout_of, own_form=True)
+@command("mcp", find_layout, fixed_format=True)
 def mcp(
     layout: Layout,
     *,
     agent: str,
     profile: Profile = "core",
     http: bool = False,
-    port: Annotated[int, Arg(most=65535)] = 8765,
+    port: Annotated[int, Arg(maximum=65535)] = 8765,
     config: Form | None = None,
 ) -> None:
     """Let an MCP client join the hive as one of its agents.
 
-    Speaks the protocol on standard input and output, for a client that starts this command; with --http, on
-    loopback, for clients that show the token in .hive/agents/NAME/mcp.token. The agent lives as long as the server.
+    Serves a client that starts this command on standard input and output; with --http, on loopback, clients that
+    send the token in .hive/agents/NAME/mcp.token. The agent is up as long as the server runs.
 
     arguments:
-      --agent AGENT  which agent of the hive the client is
-      --profile  how many tools it is shown: core (default), daily, full
+      --agent AGENT  the agent that the client joins as
+      --profile  which tools the client sees: core (default), daily, full
       --http  serve on 127.0.0.1 instead
       --port N  with --http (default: 8765; 0: any)
-      --config FORM  print the configuration that a coding agent needs for this, and serve nothing: claude, codex,
-          cursor, gemini, json, vscode
+      --config FORM  print the configuration for a coding agent instead of serving: claude, codex, cursor, gemini,
+          json, vscode
 
     examples:
       hivemind agent add claude --mind mcp
@@ -63,26 +63,32 @@ def mcp(
 def _print_config(root: str, name: str, form: Form, profile: Profile, port: int | None) -> None:
     from hivemind.mcp_server.forms import configuration
 
-    hive = look_at(root)
+    hive = open_read_only(root)
     hive.agent_files.get(name, " --mind mcp")
     if port == 0:
-        raise UserError("--port 0 is another port each time", mend="choose one, for the server and here")
+        raise UserError("--port 0 is a different port at each start", remedy="choose one, for the server and here")
     words = ["mcp", "--agent", name, *(() if profile == "core" else ("--profile", profile))]
     address = None if port is None else f"http://127.0.0.1:{port}/mcp"
-    found = configuration(form, [*_this_program(), *words], {"HIVEMIND_HIVE": root}, address)
-    say(found.text)
-    warn(f"this goes into {found.place}")
-    if found.secret is not None:
-        warn(f"give it {found.secret}; it is in {hive.layout.agent_state(name) / 'mcp.token'} once the server has run")
+    client_config = configuration(form, [*_this_program(), *words], {"HIVEMIND_HIVE": root}, address)
+    print_line(client_config.text)
+    warn(f"this goes into {client_config.place}")
+    if client_config.secret is not None:
+        warn(
+            f"give it {client_config.secret}; it is in {hive.layout.agent_state(name) / 'mcp.token'} once the server has run"
+        )
 
 
 def _this_program() -> list[str]:
-    """How this very program is started from anywhere: who starts it knows nothing of a shell's PATH."""
-    started = os.path.abspath(sys.argv[0])
-    runs = os.path.basename(started) == "hivemind" and os.access(started, os.X_OK) and not os.path.isdir(started)
-    return [started] if runs else [sys.executable, "-m", "hivemind"]
+    """Return the command that starts this program by its absolute path, because clients may not have the shell's PATH."""
+    program_path = os.path.abspath(sys.argv[0])
+    is_runnable = (
+        os.path.basename(program_path) == "hivemind"
+        and os.access(program_path, os.X_OK)
+        and not os.path.isdir(program_path)
+    )
+    return [program_path] if is_runnable else [sys.executable, "-m", "hivemind"]
 
 
 def _tell(address: str, token: str) -> None:
-    say(f"{address}  (Authorization: Bearer, with the token in {token})")
+    print_line(f"{address}  (Authorization: Bearer, with the token in {token})")
     sys.stdout.flush()

@@ -1,8 +1,8 @@
-"""Remember, search, list and forget what lasts beyond a task.
+"""Remember, search, list and forget long-term memories.
 
-A memory lies in a namespace: shared/WORKSPACE for all agents, memories/NAME for one agent or user (an agent's in
-PostgreSQL: memories/NAME@WORKSPACE). Without --agent and --namespace, `search` and `list` look at all of them, the
-others at the shared one.
+A memory has a namespace: shared/WORKSPACE for all agents, memories/NAME for one agent or user (for an agent in
+PostgreSQL: memories/NAME@WORKSPACE). Without --agent and --namespace, `search` and `list` use all namespaces, the
+other commands the shared one.
 
 examples:
   hivemind memory remember "The customer wants invoices as PDF" --key invoices
@@ -21,8 +21,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from hivemind.boundary import Unreadable, boundary
-from hivemind.cli.command import Answer, Arg, Positive, Share, command
-from hivemind.cli.opening import anywhere, known_name, look_at, open_hive
+from hivemind.cli.command import Arg, CommandOutput, Positive, Share, command
+from hivemind.cli.opening import open_hive, open_read_only, resolve_name, without_hive
 from hivemind.cli.output import progress, table_lines
 from hivemind.cli.text import one_line
 from hivemind.errors import UserError
@@ -44,12 +44,12 @@ _VERSIONS = ("version", "updated", "content")
 def _object(text: str) -> dict[str, Any]:
     try:
         with boundary("text of JSON"):
-            found = json.loads(text)
+            metadata = json.loads(text)
     except Unreadable as error:
-        raise argparse.ArgumentTypeError(f"that is no JSON ({error.__cause__})") from None
-    if not isinstance(found, dict):
-        raise argparse.ArgumentTypeError('that is no JSON object, such as {"customer": "Acme"}')
-    return found
+        raise argparse.ArgumentTypeError(f"not JSON ({error.__cause__})") from None
+    if not isinstance(metadata, dict):
+        raise argparse.ArgumentTypeError('not a JSON object like {"customer": "Acme"}')
+    return metadata
 
 
 def _date(text: str) -> str:
@@ -57,7 +57,7 @@ def _date(text: str) -> str:
         with boundary("date"):
             return datetime.fromisoformat(text).isoformat()
     except Unreadable:
-        raise argparse.ArgumentTypeError("that is no date, such as 2026-05-31 or 2026-05-31T18:30") from None
+        raise argparse.ArgumentTypeError("not a date like 2026-05-31 or 2026-05-31T18:30") from None
 
 
 def _duration(text: str) -> timedelta:
@@ -71,38 +71,40 @@ def _duration(text: str) -> timedelta:
 
 @frozen(kw_only=True)
 class Namespace:
-    r"""Where a memory lies.
+    r"""Options that select a namespace.
 
     arguments:
       --agent AGENT  the memory of one agent
       --namespace A/B  another namespace; a slash within a part is written \/
     """
 
-    agent: Annotated[str | None, Arg(apart="whose")] = None
-    namespace: Annotated[str | None, Arg(apart="whose")] = None
+    agent: Annotated[str | None, Arg(exclusive_group="whose")] = None
+    namespace: Annotated[str | None, Arg(exclusive_group="whose")] = None
 
     def chosen(self, hive: Hive) -> tuple[str, ...] | None:
-        """The namespace that the options name, or None."""
-        from hivemind.longterm import check_namespace, named
+        """Return the namespace that the options select, or None."""
+        from hivemind.longterm import check_namespace, parse_namespace
         from hivemind.tools.memory import namespaces_of
 
         if self.agent is not None:
             return namespaces_of(hive, self.agent)[0]
         if self.namespace is None:
             return None
-        parts = named(self.namespace)
+        parts = parse_namespace(self.namespace)
         if len(parts) < 2:
-            raise UserError(f"--namespace {self.namespace} has one part", mend="say whose, too, as in memories/ann")
+            raise UserError(
+                f"--namespace {self.namespace} has only one part", remedy="add the owner, as in memories/ann"
+            )
         return check_namespace(parts)
 
     def one(self, hive: Hive) -> tuple[str, ...]:
-        """The namespace that the options name, or the one that the workspace shares."""
+        """Return the namespace that the options select, by default the shared one of the workspace."""
         from hivemind.tools.memory import namespaces_of
 
         return self.chosen(hive) or namespaces_of(hive, HUMAN)[1]
 
     def entry(self, hive: Hive, key: str) -> MemoryEntry:
-        """The entry of that key. Raises UserError if there is none."""
+        """Return the entry with this key. Raises UserError if there is none."""
         namespace = self.one(hive)
         entry = hive.memory.get(namespace, key) if hive.memory.database.was_made else None
         if entry is None:
@@ -111,9 +113,11 @@ class Namespace:
 
 
 def _unknown(key: str, namespace: tuple[str, ...]) -> UserError:
-    from hivemind.longterm import shown
+    from hivemind.longterm import format_namespace
 
-    return UserError(f"there is no entry {key!r} in {shown(namespace)}", mend="`hivemind memory list` shows them all")
+    return UserError(
+        f"there is no entry {key!r} in {format_namespace(namespace)}", remedy="`hivemind memory list` shows all entries"
+    )
 
 
 JsonObject = dict[str, Any]
@@ -128,29 +132,29 @@ def remember(
     key: str | None = None,
     category: str | None = None,
     importance: Share | None = None,
-    metadata: Annotated[JsonObject | None, Arg(read=_object)] = None,
+    metadata: Annotated[JsonObject | None, Arg(parse=_object)] = None,
     speaker: str | None = None,
     session: str | None = None,
-    time: Annotated[str | None, Arg(read=_date)] = None,
-    expires_in: Annotated[timedelta | None, Arg(read=_duration)] = None,
+    time: Annotated[str | None, Arg(parse=_date)] = None,
+    expires_in: Annotated[timedelta | None, Arg(parse=_duration)] = None,
     allow_duplicate: bool = False,
-) -> Answer:
-    """Remember something.
+) -> CommandOutput:
+    """Remember a text.
 
-    Without --key, what is already there is not stored again. With --key, the entry of that name is changed: options
-    that are left out stay as they are, and its earlier versions are kept (`memory show`).
+    Without --key, a text that is already stored is not stored again. With --key, an existing entry with this key is
+    updated: omitted options keep their values, and earlier versions are kept (`memory show`).
 
     arguments:
-      TEXT  what is to be remembered, at most 2048 tokens
-      --key KEY  its name, 1 to 256 characters (default: one is made)
-      --category WORD  such as preference, fact, goal, context
-      --importance N  0 to 1: how much it counts in a search
-      --metadata JSON  anything else, as a JSON object
-      --speaker NAME  whose words it is
-      --session NAME  the talk it belongs to; its memories are linked in their order
+      TEXT  the text, at most 2048 tokens
+      --key KEY  its key, 1 to 256 characters (default: generated)
+      --category WORD  for example preference, fact, goal, context
+      --importance N  0 to 1: its weight in a search
+      --metadata JSON  further fields, as a JSON object
+      --speaker NAME  who said it
+      --session NAME  the conversation it belongs to; memories of a session are linked in order
       --time DATE  when it was said, as 2026-05-31 (default: now)
       --expires-in TIME  forget it after 2h, 3d, 4w
-      --allow-duplicate  store it even if it is there already
+      --allow-duplicate  store it even if the same text is stored already
 
     examples:
       hivemind memory remember "Ann prefers tea" --agent researcher --category preference
@@ -160,9 +164,9 @@ def remember(
     from hivemind.longterm import provenance
 
     if whose.agent is not None:
-        known_name(hive, whose.agent)
+        resolve_name(hive, whose.agent)
     namespace = whose.one(hive)
-    result = hive.memory.upsert_memory(
+    upsert = hive.memory.upsert_memory(
         namespace,
         content,
         metadata,
@@ -173,11 +177,11 @@ def remember(
         allow_duplicate=allow_duplicate,
         provenance=provenance(content, "", known=speaker, session=session, time=time),
     )
-    line = f"{'/'.join(namespace)}: {one_line(result.message)}"
-    return Answer({**asdict(result), "namespace": list(namespace)}, [line], 0 if result.success else 1)
+    line = f"{'/'.join(namespace)}: {one_line(upsert.message)}"
+    return CommandOutput({**asdict(upsert), "namespace": list(namespace)}, [line], 0 if upsert.success else 1)
 
 
-@command("memory search", look_at)
+@command("memory search", open_read_only)
 def search(
     hive: Hive,
     query: str,
@@ -186,18 +190,18 @@ def search(
     mode: Literal["hybrid", "vector", "text"] = "hybrid",
     threshold: Share | None = None,
     category: str | None = None,
-    metadata: Annotated[JsonObject | None, Arg(read=_object)] = None,
+    metadata: Annotated[JsonObject | None, Arg(parse=_object)] = None,
     limit: Positive = 10,
-) -> Answer:
-    """Find what is remembered, by words and by meaning.
+) -> CommandOutput:
+    """Search memories by words and by meaning.
 
     arguments:
       QUERY  words or a question; any characters
       --mode  default: hybrid
-      --threshold N  only what is at least so similar, 0 to 1
+      --threshold N  minimal similarity, 0 to 1
       --category WORD  only this category
-      --metadata JSON  only where these fields are so
-      --limit N  at most so many (default: 10)
+      --metadata JSON  only entries whose metadata contain these fields
+      --limit N  at most N entries (default: 10)
 
     examples:
       hivemind memory search "who likes tea?" --limit 3
@@ -213,34 +217,38 @@ def search(
     rows = [
         _row(hit) | {"score": f"{hit.score:.2f}", "similarity": f"{hit.similarity:.2f}", "why": hit.why} for hit in hits
     ]
-    return Answer([hit.as_dict() for hit in hits], table_lines(rows, _FOUND, empty="Nothing is remembered about that."))
+    return CommandOutput(
+        [hit.as_dict() for hit in hits], table_lines(rows, _FOUND, empty="No memories match the query.")
+    )
 
 
-@command("memory list", look_at)
-def entries(hive: Hive, *, whose: Namespace, limit: Positive = 50) -> Answer:
-    """List what is remembered, newest first.
+@command("memory list", open_read_only)
+def entries(hive: Hive, *, whose: Namespace, limit: Positive = 50) -> CommandOutput:
+    """List memories, newest first.
 
     arguments:
-      --limit N  at most so many (default: 50)
+      --limit N  at most N entries (default: 50)
 
     examples:
       hivemind memory list
       hivemind memory list --agent researcher --limit 100
     """
     namespace = whose.chosen(hive)
-    found: Sequence[MemoryEntry] = []
+    memories: Sequence[MemoryEntry] = []
     if hive.memory.database.was_made:
-        found = hive.memory.search(namespace or (), "", limit=limit, prefix=namespace is None)
-    record = [{name: value for name, value in entry.as_dict().items() if name not in _OF_A_SEARCH} for entry in found]
-    empty = "Nothing is remembered yet; `hivemind memory remember TEXT` keeps something."
-    return Answer(record, table_lines(map(_row, found), _LISTED, empty=empty))
+        memories = hive.memory.search(namespace or (), "", limit=limit, prefix=namespace is None)
+    record = [
+        {name: value for name, value in entry.as_dict().items() if name not in _OF_A_SEARCH} for entry in memories
+    ]
+    empty = "No memories yet; `hivemind memory remember TEXT` adds one."
+    return CommandOutput(record, table_lines(map(_row, memories), _LISTED, empty=empty))
 
 
 def _row(entry: MemoryEntry) -> dict[str, Any]:
-    from hivemind.longterm import shown
+    from hivemind.longterm import format_namespace
 
     return {
-        "namespace": one_line(shown(entry.namespace)),
+        "namespace": one_line(format_namespace(entry.namespace)),
         "key": one_line(entry.key),
         "version": entry.version,
         "updated": entry.updated_at.isoformat(" ", "minutes")[:16],
@@ -248,9 +256,9 @@ def _row(entry: MemoryEntry) -> dict[str, Any]:
     }
 
 
-@command("memory show", look_at)
-def show(hive: Hive, key: str, *, whose: Namespace) -> Answer:
-    """Show one entry, and its versions if there are several: they count from 1, the last one is how it stands.
+@command("memory show", open_read_only)
+def show(hive: Hive, key: str, *, whose: Namespace) -> CommandOutput:
+    """Show one entry, and its versions if there are several: numbered from 1, the last one is the present one.
 
     arguments:
       KEY  the entry's key
@@ -261,84 +269,87 @@ def show(hive: Hive, key: str, *, whose: Namespace) -> Answer:
     entry = whose.entry(hive, key)
     versions = hive.memory.history(entry.namespace, entry.key)
     record = entry.as_dict()
-    told = {name: value for name, value in record.items() if name != "content" and value not in (None, {}, False)}
+    fields = {name: value for name, value in record.items() if name != "content" and value not in (None, {}, False)}
     lines = [
         f"{name:<12}{one_line('/'.join(value) if isinstance(value, list) else str(value))}"
-        for name, value in told.items()
+        for name, value in fields.items()
     ]
     if len(versions) > 1:
         lines += ["", *table_lines(map(_row, versions), _VERSIONS, empty="")]
-    return Answer({**record, "versions": [one.as_dict() for one in versions]}, [*lines, f"\n{entry.content}"])
+    return CommandOutput(
+        {**record, "versions": [version.as_dict() for version in versions]}, [*lines, f"\n{entry.content}"]
+    )
 
 
 @command("memory forget", open_hive)
-def forget(hive: Hive, key: str | None = None, *, whose: Namespace, expired: bool = False) -> Answer:
-    """Forget an entry for good, with its history.
+def forget(hive: Hive, key: str | None = None, *, whose: Namespace, expired: bool = False) -> CommandOutput:
+    """Delete an entry permanently, with its history.
 
     arguments:
       KEY  the entry's key
-      --expired  instead: every expired entry, in all namespaces
+      --expired  delete every expired entry instead, in all namespaces
 
     examples:
       hivemind memory forget invoices
       hivemind memory forget --expired
     """
     if expired == (key is not None):
-        raise UserError("say which entry: a KEY, or --expired for all whose time is over")
+        raise UserError("no entry is named: give a KEY, or --expired for all expired entries")
     if key is None:
         count = hive.memory.purge() if hive.memory.database.was_made else 0
-        said = "1 expired entry is forgotten" if count == 1 else f"{count:,} expired entries are forgotten"
-        return Answer({"forgotten": count}, [said])
+        summary = "1 expired entry is forgotten" if count == 1 else f"{count:,} expired entries are forgotten"
+        return CommandOutput({"forgotten": count}, [summary])
     namespace = whose.one(hive)
     if not hive.memory.delete(namespace, key):
         raise _unknown(key, namespace)
-    return Answer({"forgotten": 1}, [f"{key!r} is forgotten"])
+    return CommandOutput({"forgotten": 1}, [f"{key!r} is forgotten"])
 
 
-@command("memory status", look_at)
-def status(hive: Hive) -> Answer:
-    """Show how much is remembered, and how it is searched.
+@command("memory status", open_read_only)
+def status(hive: Hive) -> CommandOutput:
+    """Show the number of entries, and how they are searched.
 
     examples:
       hivemind memory status --json
     """
-    now = hive.memory.status()
-    spaces = "namespace" if now.namespaces == 1 else "namespaces"
+    memory_status = hive.memory.status()
+    noun = "namespace" if memory_status.namespaces == 1 else "namespaces"
     lines = [
-        f"Entries     {f'{now.entries:,} in {now.namespaces:,} {spaces}' if now.entries else 'none yet'}",
-        f"Searched    {'by words only' if now.model is None else f'by words and by meaning ({now.model})'}",
-        *([] if now.note is None else [f"Note        {now.note}"]),
+        "Entries     "
+        f"{f'{memory_status.entries:,} in {memory_status.namespaces:,} {noun}' if memory_status.entries else 'none yet'}",
+        f"Searched    {'by words only' if memory_status.model is None else f'by words and by meaning ({memory_status.model})'}",
+        *([] if memory_status.note is None else [f"Note        {memory_status.note}"]),
     ]
-    return Answer(now.as_dict(), lines)
+    return CommandOutput(memory_status.as_dict(), lines)
 
 
 @command("memory reindex", open_hive)
-def reindex(hive: Hive) -> Answer:
+def reindex(hive: Hive) -> CommandOutput:
     """Embed every entry that has no vector of the current model.
 
-    Needed after a change of the embedder, or where embedding failed. Interruptible: the next call resumes.
+    Needed after a change of the embedder, or if embedding has failed. Interruptible: the next call resumes.
 
     examples:
       hivemind memory reindex
     """
-    with progress() as tell:
-        count = hive.memory.reindex(lambda done, total: tell(f"{done:,} of {total:,} entries are embedded"))
+    with progress() as report:
+        count = hive.memory.reindex(lambda done, total: report(f"{done:,} of {total:,} entries are embedded"))
     line = f"{'1 entry was' if count == 1 else f'{count:,} entries were'} embedded by {hive.memory.embeddings.model}"
-    return Answer({"embedded": count, **hive.memory.status().as_dict()}, [line])
+    return CommandOutput({"embedded": count, **hive.memory.status().as_dict()}, [line])
 
 
-@command("memory copy", anywhere)
-def copy(_: str | None, source: str, target: str) -> Answer:
-    """Copy all memories from one place to another: the file of a hive, or a PostgreSQL database.
+@command("memory copy", without_hive)
+def copy(_: str | None, source: str, target: str) -> CommandOutput:
+    """Copy all memories from one store to another: the file of a hive, or a PostgreSQL database.
 
-    Every entry is copied with its versions, times, links and embeddings, or nothing is. A namespace that has entries
-    in the target is refused, so several hives can be copied into one database. What agents remember meanwhile is not
-    copied: `hivemind down` first. Of a hive's agents the own memory is memories/NAME in a file, memories/NAME@WORKSPACE
-    in a database, and is found in either.
+    Copies all entries with their versions, times, links and embeddings, or none. A namespace that already has entries in
+    the target is refused, so several hives can be copied into one database. Memories added during the copy are not
+    copied: run `hivemind down` first. An agent's namespace is renamed as needed: it is memories/NAME in a file and
+    memories/NAME@WORKSPACE in a database.
 
     arguments:
       FROM  a hive's folder, a database file, or postgresql://USER@HOST/DATABASE
-      TO  the same; a file is made
+      TO  the same; a missing file is created
 
     examples:
       hivemind memory copy . postgresql://hive@db.example/hives
@@ -348,23 +359,23 @@ def copy(_: str | None, source: str, target: str) -> Answer:
     from hivemind.longterm import copy_memories, open_store
     from hivemind.tools.memory import namespaces_in
 
-    one = Hive.look(source) if Path(source).is_dir() else None
-    other = Hive.open(target) if Path(target).is_dir() else None
-    store = open_store(source, None) if one is None else one.memory
-    into = open_store(target, None) if other is None else other.memory
-    names: dict[tuple[str, ...], tuple[str, ...]] = {}
-    first, second = one or other, other or one
-    if first is not None and second is not None:
-        for name in (HUMAN, *first.agents):
-            before = namespaces_in(store.database.path, first.config.workspace, name)
-            after = namespaces_in(into.database.path, second.config.workspace, name)
-            names.update(zip(before, after, strict=True))
-    with store, into, progress() as tell:
-        copied = copy_memories(
-            store,
-            into,
-            lambda namespace: names.get(namespace, namespace),
-            lambda done, total: tell(f"{done:,} of {total:,} entries are copied"),
+    source_hive = Hive.look(source) if Path(source).is_dir() else None
+    target_hive = Hive.open(target) if Path(target).is_dir() else None
+    source_store = open_store(source, None) if source_hive is None else source_hive.memory
+    target_store = open_store(target, None) if target_hive is None else target_hive.memory
+    namespace_map: dict[tuple[str, ...], tuple[str, ...]] = {}
+    source_side, target_side = source_hive or target_hive, target_hive or source_hive
+    if source_side is not None and target_side is not None:
+        for name in (HUMAN, *source_side.agents):
+            source_namespaces = namespaces_in(source_store.database.path, source_side.config.workspace, name)
+            target_namespaces = namespaces_in(target_store.database.path, target_side.config.workspace, name)
+            namespace_map.update(zip(source_namespaces, target_namespaces, strict=True))
+    with source_store, target_store, progress() as report:
+        counts = copy_memories(
+            source_store,
+            target_store,
+            lambda namespace: namespace_map.get(namespace, namespace),
+            lambda done, total: report(f"{done:,} of {total:,} entries are copied"),
         )
-    record = {name: copied[name] for name in ("entries", "namespaces", "versions", "embeddings", "users")}
-    return Answer(record, [f"{name:<12}{count:,}" for name, count in record.items()])
+    record = {name: counts[name] for name in ("entries", "namespaces", "versions", "embeddings", "users")}
+    return CommandOutput(record, [f"{name:<12}{count:,}" for name, count in record.items()])

@@ -1,4 +1,4 @@
-"""The hive that a command works in, and the names that it may use there."""
+"""Open the hive that a command works in, and check names of agents and mailboxes."""
 
 from __future__ import annotations
 
@@ -16,34 +16,34 @@ if TYPE_CHECKING:
     from hivemind.hive import Hive
 
 
-def anywhere(path: str | None) -> str | None:
-    """--hive as it was given, for a command that needs no hive or opens it itself."""
+def without_hive(path: str | None) -> str | None:
+    """Return the path of --hive unchanged, for a command that needs no hive or opens one itself."""
     return path
 
 
-def layout_of(path: str | None) -> Layout:
-    """Where the hive lies (--hive, $HIVEMIND_HIVE, the nearest above). Raises UserError if there is none."""
+def find_layout(path: str | None) -> Layout:
+    """Find the hive by --hive, by $HIVEMIND_HIVE or in the nearest parent folder. Raises UserError if there is none."""
     try:
         return find_hive(path)
     except FileNotFoundError:  # the current folder was deleted under the shell
-        raise UserError("the folder that you are in is gone", mend="cd into the hive, or say --hive PATH") from None
+        raise UserError("the current folder has been deleted", remedy="cd into the hive, or use --hive PATH") from None
 
 
 def open_hive(path: str | None) -> Hive:
-    """The hive, opened to be changed. Raises UserError."""
+    """Open the hive for reading and writing. Raises UserError."""
     from hivemind.hive import Hive
 
-    return Hive.open(layout_of(path).root)
+    return Hive.open(find_layout(path).root)
 
 
-def look_at(path: str | None) -> Hive:
-    """The hive, opened to be looked at: nothing is written. Raises UserError.
+def open_read_only(path: str | None) -> Hive:
+    """Open the hive for reading; nothing is written. Raises UserError.
 
-    State that belongs to another workspace or project (a backup, a copy) is shown all the same, with a warning.
+    State that belongs to another workspace or project (a backup, a copy) is shown, too, with a warning.
     """
     from hivemind.hive import Hive
 
-    hive = Hive.look(layout_of(path).root)
+    hive = Hive.look(find_layout(path).root)
     layout, config = hive.layout, hive.config
     if layout.workspace_record.exists():
         from hivemind.coordination import CoordinationError, check_workspace
@@ -52,58 +52,60 @@ def look_at(path: str | None) -> Hive:
             check_workspace(layout.workspace_record, config.workspace, layout.root, config.guard)
         except UserError as error:
             code = f"{error.code}: " if isinstance(error, CoordinationError) else ""
-            warn(f"shown all the same, for looking only: {code}{error}")
+            warn(f"shown for reading only: {code}{error}")
     return hive
 
 
 def caller(layout: Layout) -> str:
-    """Who calls: a person, or the agent of this hive in one of whose commands this process runs."""
+    """Return the agent of this hive that started this process in one of its commands, or `human`."""
     agent, root = os.environ.get("HIVEMIND_AGENT"), os.environ.get("HIVEMIND_HIVE")
     return agent if agent and root == str(layout.root) else HUMAN
 
 
-def acting(hive: Hive, text: str) -> str:
-    """The one that a command acts for; an agent's command acts for that agent, where it names nobody else.
-    Raises UserError."""
-    name, who = known_name(hive, text), caller(hive.layout)
-    if who == HUMAN:
+def acting_name(hive: Hive, text: str) -> str:
+    """Resolve the name that a command acts for. A command that an agent runs always acts for this agent.
+
+    Raises UserError if an agent's command names another agent.
+    """
+    name, caller_name = resolve_name(hive, text), caller(hive.layout)
+    if caller_name == HUMAN:
         return name
-    if name not in (HUMAN, who):
-        raise UserError(f"a command of the agent {who} cannot act for {name}", mend="leave the name out")
-    return who
+    if name not in (HUMAN, caller_name):
+        raise UserError(f"a command of the agent {caller_name} cannot act for {name}", remedy="leave the name out")
+    return caller_name
 
 
-def known_names(hive: Hive, texts: Iterable[str] | None) -> list[str]:
-    """The mailboxes that names or addresses mean, each once. Raises UserError naming those that there are."""
+def resolve_names(hive: Hive, addresses: Iterable[str] | None) -> list[str]:
+    """Resolve names or addresses to mailboxes without duplicates. Raises UserError with the existing mailboxes."""
     try:
-        return list(dict.fromkeys(hive.mail.recipients(listed(texts))))
+        return list(dict.fromkeys(hive.mail.recipients(split_lists(addresses))))
     except UserError as error:
-        raise UserError(error.what, where=error.where, mend=_boxes(hive)) from None
+        raise UserError(error.message, location=error.location, remedy=_mailbox_hint(hive)) from None
 
 
-def known_name(hive: Hive, text: str) -> str:
-    """The one mailbox that a name or address means. Raises UserError naming those that there are."""
-    found = known_names(hive, [text])
-    if len(found) != 1:
-        raise UserError(f"{text!r} is not one name", mend=_boxes(hive))
-    return found[0]
+def resolve_name(hive: Hive, address: str) -> str:
+    """Resolve one name or address to its mailbox. Raises UserError with the existing mailboxes."""
+    names = resolve_names(hive, [address])
+    if len(names) != 1:
+        raise UserError(f"{address!r} is not a single name", remedy=_mailbox_hint(hive))
+    return names[0]
 
 
 def known_agent(hive: Hive, text: str) -> str:
-    """The agent of this hive that has that name. Raises UserError naming those that there are."""
+    """Check that the hive has an agent of this name, and return the name. Raises UserError with the existing agents."""
     name = check_name(text, "agent name")
     hive.agent_files.get(name)
     return name
 
 
-def listed(texts: Iterable[str] | None) -> list[str]:
-    """What stands in `a,b` and in repeated options, each once, in that order."""
+def split_lists(texts: Iterable[str] | None) -> list[str]:
+    """Split repeated and comma-separated values (`a,b`) into one list without duplicates, in order."""
     return list(dict.fromkeys(part.strip() for text in texts or () for part in text.split(",") if part.strip()))
 
 
-def _boxes(hive: Hive) -> str:
-    """The names that mail can be for, in a sentence; a swarm's hundreds are cut short."""
+def _mailbox_hint(hive: Hive) -> str:
+    """Return a sentence with the names of all mailboxes, at most twelve of them."""
     if not (names := list(hive.agents)):
-        return f"there is {HUMAN} alone"
-    more = f", … ({len(names)} in all)" if len(names) > 12 else ""
-    return f"there are {', '.join(names[:12])}{more} and {HUMAN}"
+        return f"there is only {HUMAN}"
+    remainder = f", … ({len(names)} in all)" if len(names) > 12 else ""
+    return f"there are {', '.join(names[:12])}{remainder} and {HUMAN}"

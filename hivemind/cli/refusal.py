@@ -1,4 +1,4 @@
-"""What the rules of working together refuse: its line, JSON and exit status, and what is proposed as commands (spec 3)."""
+"""Report a CoordinationError: one line, JSON, the exit status, and its suggestions as commands to type."""
 
 from __future__ import annotations
 
@@ -8,64 +8,69 @@ import sys
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from hivemind.cli.output import as_document, say
+from hivemind.cli.output import as_document, print_line
 from hivemind.cli.text import one_line
 from hivemind.errors import FAILED, WRONG_USE
 
 if TYPE_CHECKING:
     from hivemind.coordination import CoordinationError
 
-_LOOK_AT_LEASE = "hive.leases.get("
-_NOT_NOW = frozenset(
+_LEASE_LOOKUP = "hive.leases.get("
+_TEMPORARY_CODES = frozenset(
     {
         "STEP_LEASE_HELD", "STEP_LEASE_NOT_HELD", "STALE_GENERATION", "REVISION_MISMATCH", "CHECKPOINTS_NOT_CONFIRMED",
         "PROOF_REQUIRED", "WRONG_STATUS", "RESERVATION_HELD",
     }
 )  # fmt: skip
-"""What is refused because its moment is not right; the others can never be granted as they stand."""
+"""Codes of refusals that may be granted later. The others can never be granted without a change of the call."""
 
 
-def tell_refusal(error: CoordinationError, arguments: argparse.Namespace) -> tuple[str, int]:
-    """(the line for standard error, the exit status); with --json the error goes to standard output as well.
+def report_refusal(error: CoordinationError, arguments: argparse.Namespace) -> tuple[str, int]:
+    """Return the line for standard error and the exit status. With --json, print the error to standard output, too.
 
-    The status is 1 where the call was right but its moment was not (held, not held, stale, not confirmed), and 2 where
-    it can never be granted as it stands.
+    The status is 1 if the same call may succeed later (held, not held, stale, not confirmed), otherwise 2.
     """
     if getattr(arguments, "json", False):
-        say(as_document(error.as_dict()))
+        print_line(as_document(error.as_dict()))
         sys.stdout.flush()
-    return _line(error, arguments), FAILED if error.code in _NOT_NOW else WRONG_USE
+    return _line(error, arguments), FAILED if error.code in _TEMPORARY_CODES else WRONG_USE
 
 
 def _line(error: CoordinationError, arguments: argparse.Namespace) -> str:
-    """`CODE: where: what; mend; command, or command` on one line."""
-    as_python = ", or ".join(str(one["call"]) for one in error.suggestions)
-    asked = {"agent": getattr(arguments, "agent", None), "hive": getattr(arguments, "hive", None)}
-    parts = [error.what if error.where is None else f"{error.where}: {error.what}"]
-    if error.mend and error.mend != as_python:
-        parts.append(error.mend)
+    """Return `CODE: where: what; mend; command, or command` on one line."""
+    as_python = ", or ".join(str(suggestion["call"]) for suggestion in error.suggestions)
+    options = {"agent": getattr(arguments, "agent", None), "hive": getattr(arguments, "hive", None)}
+    parts = [error.message if error.location is None else f"{error.location}: {error.message}"]
+    if error.remedy and error.remedy != as_python:
+        parts.append(error.remedy)
     if error.suggestions:
-        parts.append(", or ".join(_as_command(one, **asked) for one in error.suggestions))
+        parts.append(", or ".join(_as_command(suggestion, **options) for suggestion in error.suggestions))
     return " ".join(f"{error.code}: {'; '.join(parts)}".split())
 
 
 def _as_command(call: Mapping[str, Any], *, agent: str | None, hive: str | None) -> str:
-    """The command that does the same for `agent` in the hive at `hive`, its words quoted for a shell.
+    """Return the equivalent shell command of a suggested call, for `agent` in the hive at `hive`.
 
-    What has no command, because only an agent can do it, is said in words: `its agent calls finish_step: step t.s1`.
+    A call that only agents can make has no command and is described: `its agent calls finish_step: step t.s1`.
     """
-    tool, given = call.get("tool"), dict(call.get("arguments") or {})
-    by = [] if agent is None else ["--agent", agent]
-    if tool == "resume" and str(call.get("call", "")).startswith(_LOOK_AT_LEASE):
+    tool, arguments = call.get("tool"), dict(call.get("arguments") or {})
+    agent_option = [] if agent is None else ["--agent", agent]
+    if tool == "resume" and str(call.get("call", "")).startswith(_LEASE_LOOKUP):
         words = ["lease", "list"]
     elif tool == "resume":
-        words = ["view", "resume", *(word for name, value in given.items() for word in (f"--{name}", str(value))), *by]
+        words = [
+            "view",
+            "resume",
+            *(word for name, value in arguments.items() for word in (f"--{name}", str(value))),
+            *agent_option,
+        ]
     elif tool == "claim_step":
-        force = ["--force"] if given.get("force") else []
-        words = ["lease", "claim", str(given["step"]), *(by or ["--agent", "human"]), *force]
+        force = ["--force"] if arguments.get("force") else []
+        words = ["lease", "claim", str(arguments["step"]), *(agent_option or ["--agent", "human"]), *force]
     else:
-        shown = (
-            f"{name} {' and '.join(map(str, one)) if isinstance(one, list) else one}" for name, one in given.items()
+        argument_texts = (
+            f"{name} {' and '.join(map(str, argument)) if isinstance(argument, list) else argument}"
+            for name, argument in arguments.items()
         )
-        return one_line(f"{agent or 'its agent'} calls {tool}{': ' if given else ''}{', '.join(shown)}")
+        return one_line(f"{agent or 'its agent'} calls {tool}{': ' if arguments else ''}{', '.join(argument_texts)}")
     return shlex.join(["hivemind", *([] if hive is None else ["--hive", hive]), *words])

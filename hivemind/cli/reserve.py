@@ -1,6 +1,6 @@
-"""Keep agents' hands off files while you edit them.
+"""Reserve files, which keeps agents from changing them while you edit.
 
-Exit status 1: another holds what could be one of these paths.
+Exit status 1: another reservation may cover one of these paths.
 
 examples:
   hivemind reserve paths 'knowledge/boats/**' --reason 'new chapter'
@@ -13,8 +13,8 @@ from __future__ import annotations
 from dataclasses import asdict
 from typing import TYPE_CHECKING
 
-from hivemind.cli.command import Answer, command
-from hivemind.cli.opening import acting, known_name, look_at, open_hive
+from hivemind.cli.command import CommandOutput, command
+from hivemind.cli.opening import acting_name, open_hive, open_read_only, resolve_name
 from hivemind.cli.output import table_lines
 from hivemind.cli.text import one_line
 from hivemind.layout import HUMAN
@@ -25,18 +25,18 @@ if TYPE_CHECKING:
 _COLUMNS = ("reservation", "agent", "paths", "shared", "reason")
 
 
-@command("reserve paths", open_hive, agents=True)
-def paths(hive: Hive, paths: list[str], *, shared: bool = False, reason: str = "", agent: str = HUMAN) -> Answer:
-    """Reserve every path that the patterns match, or none of them.
+@command("reserve paths", open_hive, for_agents=True)
+def paths(hive: Hive, paths: list[str], *, shared: bool = False, reason: str = "", agent: str = HUMAN) -> CommandOutput:
+    """Reserve all paths that match the patterns, or none.
 
-    A person's reservation lasts until it is released, an agent's no longer than its process. The tools of agents and
-    MCP clients respect it; other programs are not held back.
+    A person's reservation lasts until it is released, an agent's at most until its process ends. The tools of agents and
+    MCP clients respect it; other programs are not prevented from writing.
 
     arguments:
-      PATTERN  from the hive's folder: *, ** and ? as in a shell, in quotes
-      --shared  others may hold a shared reservation of them, too
-      --reason TEXT  shown to whoever is refused
-      --agent WHO  for whom: an agent, or human (default)
+      PATTERN  relative to the hive's folder: *, ** and ? as in a shell, in quotes
+      --shared  allow others a shared reservation of the same paths
+      --reason TEXT  shown to those who are refused
+      --agent WHO  the holder: an agent, or human (default)
 
     examples:
       hivemind reserve paths 'knowledge/boats/**' knowledge/index.md
@@ -44,39 +44,45 @@ def paths(hive: Hive, paths: list[str], *, shared: bool = False, reason: str = "
     """
     from hivemind.tools.registry import use_by_hand
 
-    holder = acting(hive, agent)
-    made = use_by_hand(hive, holder, "reserve", {"paths": paths, "shared": shared, "reason": reason})
-    line = f"{holder} holds {one_line(', '.join(made['paths']))}: reservation {made['reservation']}."
-    return Answer(made, [line])
+    holder = acting_name(hive, agent)
+    reservation = use_by_hand(hive, holder, "reserve", {"paths": paths, "shared": shared, "reason": reason})
+    line = f"{holder} holds {one_line(', '.join(reservation['paths']))}: reservation {reservation['reservation']}."
+    return CommandOutput(reservation, [line])
 
 
-@command("reserve list", look_at, agents=True)
-def reservations(hive: Hive, *, agent: str | None = None) -> Answer:
-    """List what is reserved, oldest first.
+@command("reserve list", open_read_only, for_agents=True)
+def reservations(hive: Hive, *, agent: str | None = None) -> CommandOutput:
+    """List reservations, oldest first.
 
     arguments:
-      --agent WHO  only what this agent holds
+      --agent WHO  only reservations of this holder
 
     examples:
       hivemind reserve list --json
     """
     from hivemind.coordination import Reservations
 
-    found = Reservations(hive.journal).list(None if agent is None else known_name(hive, agent))
+    active_reservations = Reservations(hive.journal).list(None if agent is None else resolve_name(hive, agent))
     rows = [
-        {**asdict(one), "reservation": one.id, "agent": one.agent_id, "paths": " ".join(one.patterns)} for one in found
+        {
+            **asdict(reservation),
+            "reservation": reservation.id,
+            "agent": reservation.agent_id,
+            "paths": " ".join(reservation.patterns),
+        }
+        for reservation in active_reservations
     ]
-    record = [{**asdict(one), "patterns": list(one.patterns)} for one in found]
-    return Answer(record, table_lines(rows, _COLUMNS, empty="Nothing is reserved."))
+    fields = [{**asdict(reservation), "patterns": list(reservation.patterns)} for reservation in active_reservations]
+    return CommandOutput(fields, table_lines(rows, _COLUMNS, empty="Nothing is reserved."))
 
 
-@command("reserve release", open_hive, agents=True)
-def release(hive: Hive, reservation: int | None = None, *, agent: str = HUMAN) -> Answer:
+@command("reserve release", open_hive, for_agents=True)
+def release(hive: Hive, reservation: int | None = None, *, agent: str = HUMAN) -> CommandOutput:
     """Release reserved paths.
 
     arguments:
-      N  which (default: all of them)
-      --agent WHO  for whom: an agent, or human (default)
+      N  the reservation's number (default: all)
+      --agent WHO  the holder: an agent, or human (default)
 
     examples:
       hivemind reserve release 42
@@ -84,6 +90,6 @@ def release(hive: Hive, reservation: int | None = None, *, agent: str = HUMAN) -
     """
     from hivemind.tools.registry import use_by_hand
 
-    holder = acting(hive, agent)
-    ended = use_by_hand(hive, holder, "release", {} if reservation is None else {"reservation": reservation})
-    return Answer(ended, [f"{holder} has released {ended['released']}."])
+    holder = acting_name(hive, agent)
+    release_report = use_by_hand(hive, holder, "release", {} if reservation is None else {"reservation": reservation})
+    return CommandOutput(release_report, [f"{holder} has released {release_report['released']}."])

@@ -1,4 +1,4 @@
-"""Standard input, and whoever reads what a command prints: it may go early (`| head -1`) or never be there (`>&-`)."""
+"""Standard streams: read standard input, and survive an output that is closed early (`| head -1`) or at once (`>&-`)."""
 
 from __future__ import annotations
 
@@ -10,87 +10,87 @@ from contextlib import contextmanager
 
 from hivemind.errors import UserError
 
-_MAX_BYTES = 32 << 20  # as much as a message may have
-_GONE = select.POLLERR | select.POLLHUP | select.POLLNVAL
+_MAX_BYTES = 32 << 20  # the limit of a message
+_CLOSED_EVENTS = select.POLLERR | select.POLLHUP | select.POLLNVAL
 
 
-def take_streams() -> None:
-    """Make sure that descriptors 0, 1 and 2 are open: a file that got one of them would be taken for the terminal."""
-    for number, name in ((0, "stdin"), (1, "stdout"), (2, "stderr")):
+def ensure_standard_streams() -> None:
+    """Open descriptors 0, 1 and 2 if they are closed. Otherwise the next opened file would become a standard stream."""
+    for descriptor, name in ((0, "stdin"), (1, "stdout"), (2, "stderr")):
         try:
-            os.fstat(number)
+            os.fstat(descriptor)
         except OSError:
-            nothing = os.open(os.devnull, os.O_RDWR)
-            if nothing != number:
-                os.dup2(nothing, number)
-                os.close(nothing)
-            os.set_inheritable(number, True)
-            setattr(sys, name, open(number, "r" if number == 0 else "w", closefd=False))  # noqa: SIM115 - until the end
+            null_descriptor = os.open(os.devnull, os.O_RDWR)
+            if null_descriptor != descriptor:
+                os.dup2(null_descriptor, descriptor)
+                os.close(null_descriptor)
+            os.set_inheritable(descriptor, True)
+            setattr(sys, name, open(descriptor, "r" if descriptor == 0 else "w", closefd=False))  # noqa: SIM115 - open until exit
 
 
-def hush() -> None:
-    """Nobody reads standard output any more: what is still written goes nowhere, and raises nothing."""
-    nothing = os.open(os.devnull, os.O_WRONLY)
-    os.dup2(nothing, sys.stdout.fileno())
-    os.close(nothing)
+def discard_output() -> None:
+    """Redirect standard output to /dev/null after its reader has closed it: further writes raise no error."""
+    null_descriptor = os.open(os.devnull, os.O_WRONLY)
+    os.dup2(null_descriptor, sys.stdout.fileno())
+    os.close(null_descriptor)
 
 
 @contextmanager
-def reader_may_go() -> Iterator[None]:
-    """For what is printed beside an exit status that counts: a reader that has gone ends the printing alone."""
+def tolerate_closed_output() -> Iterator[None]:
+    """Stop printing if the reader closes the output, without an error: the exit status of the command stays."""
     try:
         yield
         sys.stdout.flush()
     except BrokenPipeError:
-        hush()
+        discard_output()
 
 
 def standard_input() -> str:
-    """The text on standard input, whole. Raises UserError if it is not UTF-8, or more than 32 MiB."""
+    """Read all of standard input. Raises UserError if it is not UTF-8 or larger than 32 MiB."""
     raw = sys.stdin.buffer.read(_MAX_BYTES + 1)
     if len(raw) > _MAX_BYTES:
-        raise UserError(f"more than {_MAX_BYTES >> 20} MiB", where="standard input", mend="--attach FILE")
+        raise UserError(f"more than {_MAX_BYTES >> 20} MiB", location="standard input", remedy="--attach FILE")
     try:
         return raw.decode("utf-8")
     except UnicodeDecodeError as error:
-        what = f"not UTF-8 text (byte {error.start})"
-        raise UserError(what, where="standard input", mend="--attach FILE") from None
+        message = f"not UTF-8 text (byte {error.start})"
+        raise UserError(message, location="standard input", remedy="--attach FILE") from None
 
 
-class Bell:
-    """What a command waits for that prints as things come: a ring, or that the reader of its output has gone."""
+class OutputWaiter:
+    """Let a command that prints events wait for the next one, and notice that the reader has closed the output."""
 
     def __init__(self) -> None:
-        self._heard, self._rung = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)
+        self._read_end, self._write_end = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)
         self._poll = select.poll()
-        self._poll.register(self._heard, select.POLLIN)
+        self._poll.register(self._read_end, select.POLLIN)
         try:
             self._poll.register(sys.stdout.fileno(), 0)
-        except (OSError, ValueError):  # no file of the system's: it cannot go
+        except (OSError, ValueError):  # not a real file: it cannot be closed by a reader
             pass
 
-    def ring(self, _: object = None) -> None:
-        """Wake who waits; from any thread."""
+    def wake(self, _: object = None) -> None:
+        """Make `wait` return. May be called from any thread."""
         try:
-            os.write(self._rung, b".")
-        except BlockingIOError:  # full of rings that nobody has heard yet
+            os.write(self._write_end, b".")
+        except BlockingIOError:  # the pipe is full, so a wake-up is pending already
             pass
 
     def fileno(self) -> int:
-        """What becomes readable with a ring, for who waits for something else as well."""
-        return self._heard
+        """Return a descriptor that becomes readable on `wake`, for callers that poll other files, too."""
+        return self._read_end
 
     def wait(self, seconds: float | None = None) -> None:
-        """Return at the next ring, or after so many seconds. Raises BrokenPipeError once the reader has gone."""
-        for file, events in self._poll.poll(None if seconds is None else seconds * 1000):
-            if file == self._heard:
-                os.read(self._heard, 4096)
-            elif events & _GONE:
+        """Return on the next `wake` or after the timeout. Raises BrokenPipeError if the reader has closed the output."""
+        for descriptor, events in self._poll.poll(None if seconds is None else seconds * 1000):
+            if descriptor == self._read_end:
+                os.read(self._read_end, 4096)
+            elif events & _CLOSED_EVENTS:
                 raise BrokenPipeError
 
-    def __enter__(self) -> Bell:
+    def __enter__(self) -> OutputWaiter:
         return self
 
     def __exit__(self, *_: object) -> None:
-        os.close(self._heard)
-        os.close(self._rung)
+        os.close(self._read_end)
+        os.close(self._write_end)

@@ -1,6 +1,6 @@
-"""Add, list, show, retry, cancel, merge and replay tasks, read what was said in one, and say more to it.
+"""Add, list, show, retry, cancel, merge and replay tasks, read their conversations, and add to them.
 
-A task is a file: dropping one into tasks/inbox/ does the same as `task add`.
+A task is a file: dropping one into tasks/inbox/ has the same effect as `task add`.
 
 examples:
   hivemind task add "What is a lease?"
@@ -21,9 +21,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from hivemind.boundary import boundary
-from hivemind.cli.command import Answer, Arg, Attached, Positive, Text, command
-from hivemind.cli.opening import caller, known_agent, listed, look_at, open_hive
-from hivemind.cli.output import say, sheet, table_lines
+from hivemind.cli.command import Arg, Attached, CommandOutput, Positive, Text, command
+from hivemind.cli.opening import caller, known_agent, open_hive, open_read_only, split_lists
+from hivemind.cli.output import headed_text, print_line, table_lines
 from hivemind.cli.text import age, fit, is_terminal, one_line
 from hivemind.errors import HivemindError, UserError
 from hivemind.layout import EXCHANGE
@@ -34,17 +34,17 @@ if TYPE_CHECKING:
     from hivemind.tasks import Task, TaskSummary
 
 _COLUMNS = ("id", "state", "owner", "hive", "since", "parent", "title", "note")
-_SELDOM = ("hive", "parent")  # shown where a task has one
+_SELDOM = ("hive", "parent")  # shown if at least one task has a value
 _DIFFERENCE_CHARS = 160
-_AT_ONCE = 50  # so many rows of each state a person is shown unasked
+_AT_ONCE = 50  # default limit per state on a terminal
 
 
-@command("task add", open_hive, agents=True)
+@command("task add", open_hive, for_agents=True)
 def add(
     hive: Hive,
     text: Text | None = None,
     *,
-    file: Annotated[str | None, Arg(file=True)] = None,
+    file: Annotated[str | None, Arg(is_file=True)] = None,
     title: str | None = None,
     assignee: str | None = None,
     role: str | None = None,
@@ -55,25 +55,25 @@ def add(
     deadline: str | None = None,
     id_: str | None = None,
     attach: Attached = None,
-) -> Answer:
-    """Give the swarm a task; prints its id.
+) -> CommandOutput:
+    """Add a task to the inbox, and print its id.
 
-    The text is Markdown, with or without front matter; options win over the front matter. tasks/README.md says
-    what it may hold (steps, success criteria, proof).
+    The text is Markdown, with or without front matter; options override the front matter. tasks/README.md describes
+    its fields (steps, success criteria, proof).
 
     arguments:
-      TEXT  what is to be done; - reads standard input
+      TEXT  the text of the task; - reads standard input
       --file FILE  take the text from a file (Markdown, or YAML with a text: key)
       --title TEXT  its title (default: the first line)
       --assignee AGENT  only this agent may claim it
       --role ROLE  only agents of this role may claim it
-      --where HIVE  this linked hive works on it; any: whichever has an idle agent
+      --where HIVE  the linked hive that works on it; any: one with an idle agent
       --priority P  critical, high, medium, low, or 0 (first) to 99 (last)
       --project NAME  the project that it belongs to
-      --depends TASK[,TASK]  tasks that must be done before
+      --depends TASK[,TASK]  tasks that must be done first
       --deadline WHEN  2026-11-21, or 2026-11-21T18:00Z
-      --id ID  its id (default: made from the title)
-      --attach FILE  a file or folder to go with it
+      --id ID  its id (default: derived from the title)
+      --attach FILE  a file or folder to attach
 
     examples:
       hivemind task add "What is a lease?"
@@ -81,16 +81,20 @@ def add(
       echo "Summarise the notes" | hivemind task add - --assignee researcher
     """
     if file is not None and text is not None:
-        raise UserError("a text and --file are two tasks", mend="give one of them")
+        raise UserError("TEXT and --file exclude each other", remedy="leave one of them out")
     if file is None and text is None and title is None:
-        raise UserError("a task needs a text", mend='hivemind task add "What is a lease?", or - for standard input')
+        raise UserError("a task needs a text", remedy='hivemind task add "What is a lease?", or - for standard input')
     if text is not None and os.path.isfile(text):
-        raise UserError("is a file, and --file was not said", where=text, mend=f"hivemind task add --file {text}")
-    told = text if file is None else _read(Path(file))
-    if assignee is not None and where is None and not any(assignee in one for one in hive.linked.agents.values()):
+        raise UserError("is a file, but --file is missing", location=text, remedy=f"hivemind task add --file {text}")
+    task_text = text if file is None else _read(Path(file))
+    if (
+        assignee is not None
+        and where is None
+        and not any(assignee in agent_roles for agent_roles in hive.linked.agents.values())
+    ):
         known_agent(hive, assignee)
     task_id = hive.tasks.add(
-        told,
+        task_text,
         by=caller(hive.layout),
         id=id_,
         title=title,
@@ -99,15 +103,15 @@ def add(
         assignee=assignee,
         role=role if role is None or where is not None else _known_role(hive, role),
         where=where,
-        dependencies=[hive.tasks.get(one).id for one in listed(depends)],
+        dependencies=[hive.tasks.get(dependency).id for dependency in split_lists(depends)],
         deadline=deadline,
         attachments=[_readable(path) for path in attach or ()],
     )
-    return Answer({"id": task_id}, [task_id])
+    return CommandOutput({"id": task_id}, [task_id])
 
 
 def _read(path: Path) -> str:
-    """The text of a task file; one that is YAML as a whole becomes front matter and text. Raises TaskProblem."""
+    """Return the text of a task file; convert a YAML file to front matter and text. Raises TaskProblem."""
     import yaml
 
     from hivemind.frontmatter import parse
@@ -116,7 +120,7 @@ def _read(path: Path) -> str:
     try:
         raw = path.read_bytes()
     except OSError as error:
-        raise UserError(f"cannot be read ({error.strerror})", where=path) from None
+        raise UserError(f"cannot be read ({error.strerror})", location=path) from None
     read_text(raw, str(path))
     with boundary("task file", path):
         text = raw.decode("utf-8")
@@ -129,95 +133,96 @@ def _read(path: Path) -> str:
 
 def _readable(path: str) -> str:
     if not Path(path).exists():
-        raise UserError("is not there to be attached", where=path)
+        raise UserError("does not exist and cannot be attached", location=path)
     return path
 
 
 def _known_role(hive: Hive, text: str) -> str:
-    linked = (role for agents in hive.linked.agents.values() for role in agents.values())
-    roles = sorted({role for role in (*(agent.role for agent in hive.agents.values()), *linked) if role})
+    linked_roles = (role for agents in hive.linked.agents.values() for role in agents.values())
+    roles = sorted({role for role in (*(agent.role for agent in hive.agents.values()), *linked_roles) if role})
     role = text.strip().lower()
     if role not in roles:
         raise UserError(
-            f"no agent of this hive has the role {text!r}", mend=f"their roles: {', '.join(roles) or 'none'}"
+            f"no agent of this hive has the role {text!r}", remedy=f"their roles: {', '.join(roles) or 'none'}"
         )
     return role
 
 
-@command("task list", look_at, agents=True)
+@command("task list", open_read_only, for_agents=True)
 def tasks(
     hive: Hive,
     *,
-    state: Annotated[Literal["inbox", "active", "done", "failed"] | None, Arg(apart="which")] = None,
-    ignored: Annotated[bool, Arg(apart="which")] = False,
+    state: Annotated[Literal["inbox", "active", "done", "failed"] | None, Arg(exclusive_group="which")] = None,
+    ignored: Annotated[bool, Arg(exclusive_group="which")] = False,
     archived: bool = False,
     limit: Positive | None = None,
     json: bool,
-) -> Answer:
+) -> CommandOutput:
     """List tasks: waiting ones in the order in which they will be claimed, others by time.
 
     arguments:
-      --state  only those
-      --ignored  names in tasks/inbox and tasks/active that are not tasks, and why
-      --archived  those in the archive, by the time of their end
-      --limit N  at most so many of each state: those that are claimed next, and the latest of the others (default: 50
-          on a terminal, else all)
+      --state  only tasks in this state
+      --ignored  files in tasks/inbox and tasks/active that are not tasks, with the reasons
+      --archived  archived tasks, by the time when they ended
+      --limit N  at most N tasks of each state: the next ones to be claimed, and the latest of the others (default: 50
+          on a terminal, otherwise all)
 
     examples:
       hivemind task list --state failed
     """
     from hivemind.swarm.idle import said_why
 
-    strange = hive.tasks.ignored()
+    ignored_files = hive.tasks.ignored()
     if ignored:
-        rows = [asdict(one) for one in strange]
-        return Answer(rows, table_lines(rows, ("name", "why"), empty="Nothing is ignored."))
+        rows = [asdict(ignored_file) for ignored_file in ignored_files]
+        return CommandOutput(rows, table_lines(rows, ("name", "why"), empty="Nothing is ignored."))
     if archived:
-        found = hive.tasks.archived(state)[-(limit or 0) :]
+        summaries = hive.tasks.archived(state)[-(limit or 0) :]
     else:
         limit = limit or (_AT_ONCE if is_terminal() and not json else None)
-        found = said_why(hive, hive.tasks.list(state, most=limit))
-    records = [_record(task) for task in found]
+        summaries = said_why(hive, hive.tasks.list(state, most=limit))
+    records = [_record(task) for task in summaries]
 
     def lines() -> Iterator[str]:
         rows = [
-            {**one, "since": age(task.since), "note": _note(task)} for one, task in zip(records, found, strict=True)
+            {**record, "since": age(task.since), "note": _note(task)}
+            for record, task in zip(records, summaries, strict=True)
         ]
-        shown = [name for name in _COLUMNS if name not in _SELDOM or any(row[name] for row in rows)]
-        yield from table_lines(rows, shown, empty=f"No tasks{f' in {state}' if state else ''}.")
+        visible_columns = [name for name in _COLUMNS if name not in _SELDOM or any(row[name] for row in rows)]
+        yield from table_lines(rows, visible_columns, empty=f"No tasks{f' in {state}' if state else ''}.")
         if limit is not None and not archived:
-            yield from _left_out(hive, found, limit)
-        passed_over = sum(one.name.lower() != "readme.md" for one in strange)
-        if passed_over and state not in ("done", "failed") and not archived:
-            yield f"ignored names in tasks/: {passed_over}; hivemind task list --ignored shows why"
+            yield from _left_out(hive, summaries, limit)
+        ignored_count = sum(ignored_file.name.lower() != "readme.md" for ignored_file in ignored_files)
+        if ignored_count and state not in ("done", "failed") and not archived:
+            yield f"ignored names in tasks/: {ignored_count}; hivemind task list --ignored shows why"
 
-    return Answer(records, lines())
+    return CommandOutput(records, lines())
 
 
 def _left_out(hive: Hive, shown: Iterable[TaskSummary], limit: int) -> Iterator[str]:
-    """Of which states more than the limit are there."""
+    """Yield a line for each state with more tasks than the limit."""
     rows = Counter(task.state.value for task in shown)
-    for state, there in hive.tasks.counts().items():
-        if rows[state] == limit < there:
-            which = "first" if state == "inbox" else "latest"
-            yield f"{there:,} are in {state}, the {which} {limit:,} are shown: --limit {there} shows all"
+    for state, total in hive.tasks.counts().items():
+        if rows[state] == limit < total:
+            position = "first" if state == "inbox" else "latest"
+            yield f"{total:,} are in {state}, the {position} {limit:,} are shown: --limit {total} shows all"
 
 
 def _record(task: TaskSummary) -> dict[str, Any]:
-    shown = {
-        one.name: getattr(task, one.name) for one in fields(task)
-    }  # asdict copies all that is in it: half of a listing
-    return {**shown, "state": task.state.value, "parked": None if task.parked is None else asdict(task.parked)}
+    attributes = {
+        attribute.name: getattr(task, attribute.name) for attribute in fields(task)
+    }  # asdict copies deeply, which takes half of the time of a listing
+    return {**attributes, "state": task.state.value, "parked": None if task.parked is None else asdict(task.parked)}
 
 
 def _note(task: TaskSummary) -> str | None:
-    """Why it does not go on, if it does not."""
+    """Return the reason why the task failed or is not being worked on, or None."""
     return task.error or task.problem or task.waiting or (f"parked: {task.parked.reason}" if task.parked else None)
 
 
-@command("task show", look_at)
-def show(hive: Hive, ids: list[str]) -> Answer:
-    """Show tasks: where each stands, and its result or why it failed.
+@command("task show", open_read_only)
+def show(hive: Hive, ids: list[str]) -> CommandOutput:
+    """Show tasks: the state of each, and its result or the reason why it failed.
 
     arguments:
       TASK  the task's id
@@ -225,16 +230,20 @@ def show(hive: Hive, ids: list[str]) -> Answer:
     examples:
       hivemind task show what-is-a-lease
     """
-    shown = [_whole(hive, task_id) for task_id in ids]
-    rule = "\n" + "=" * 72
-    lines = (line for at, one in enumerate(shown) for line in [*([rule] if at else ()), *_task_lines(one)])
-    return Answer(shown if len(shown) > 1 else shown[0], lines)
+    records = [_whole(hive, task_id) for task_id in ids]
+    separator = "\n" + "=" * 72
+    lines = (
+        line
+        for position, record in enumerate(records)
+        for line in [*([separator] if position else ()), *_task_lines(record)]
+    )
+    return CommandOutput(records if len(records) > 1 else records[0], lines)
 
 
 def _whole(hive: Hive, task_id: str) -> dict[str, Any]:
-    """A task with its outcome: the text of result.md or error.md, if it has one.
+    """Return a task's fields with the text of its result.md or error.md, if any.
 
-    Of a drop whose text cannot be read as a task: where it lies and why, which is what a person looks for.
+    A drop that cannot be parsed as a task has only its path and the reason.
     """
     from hivemind.tasks import TaskProblem
 
@@ -244,12 +253,12 @@ def _whole(hive: Hive, task_id: str) -> dict[str, Any]:
         unread = hive.tasks.unread(task_id)
         if unread is None:
             raise
-        told = _common(unread)
-        notes = [unread.problem] if unread.problem and not (unread.waiting or told["error"]) else []
-        nothing = dict.fromkeys(("subtasks", "dependencies", "said", "attachments"), ())
+        record = _common(unread)
+        notes = [unread.problem] if unread.problem and not (unread.waiting or record["error"]) else []
+        empty_fields = dict.fromkeys(("subtasks", "dependencies", "said", "attachments"), ())
         return (
-            told
-            | nothing
+            record
+            | empty_fields
             | {"waiting": unread.waiting, "notes": notes}
             | dict.fromkeys(("deadline", "parked", "text", "used", "hive"))
         )
@@ -259,7 +268,7 @@ def _whole(hive: Hive, task_id: str) -> dict[str, Any]:
         "deadline": task.deadline,
         "waiting": hive.tasks.waiting_for(task.id) if task.state.value == "inbox" else None,
         "parked": asdict(task.parked) if task.parked else None,
-        "said": [asdict(said) for said in task.said],
+        "said": [asdict(addition) for addition in task.said],
         "notes": task.notes,
         "attachments": [str(path) for path in task.attachments],
         "text": task.text,
@@ -269,21 +278,21 @@ def _whole(hive: Hive, task_id: str) -> dict[str, Any]:
 
 
 def _used(hive: Hive, task_id: str) -> dict[str, Any] | None:
-    """What its turns have used so far; None before the first, and for a record that cannot be read."""
+    """Return the usage of the task's turns so far; None before the first turn, or if its log cannot be read."""
     from hivemind.taskrun.report import Account
 
     with suppress(HivemindError, OSError):
-        spent = Account(hive.tasks.read_log(task_id)).spent()
-        return asdict(spent) if spent.cycles else None
+        usage = Account(hive.tasks.read_log(task_id)).spent()
+        return asdict(usage) if usage.cycles else None
     return None
 
 
 def _common(task: Task | TaskSummary) -> dict[str, Any]:
     from hivemind.tasks import read_outcome
 
-    same = ("id", "title", "owner", "maker", "parent", "priority", "project", "assignee", "role")
+    attribute_names = ("id", "title", "owner", "maker", "parent", "priority", "project", "assignee", "role")
     return {
-        **{name: getattr(task, name) for name in same},
+        **{name: getattr(task, name) for name in attribute_names},
         "state": task.state.value,
         "path": str(task.path),
         "result": read_outcome(task.path) if task.state.value == "done" else None,
@@ -295,8 +304,8 @@ def _task_lines(task: dict[str, Any]) -> Iterator[str]:
     from hivemind.taskrun.report import Spent
 
     parked = task["parked"]
-    until = f" (until {parked['until']})" if parked and parked["until"] and task["owner"] != EXCHANGE else ""
-    heads = (
+    until_text = f" (until {parked['until']})" if parked and parked["until"] and task["owner"] != EXCHANGE else ""
+    headers = (
         ("Task", f"{task['id']}: {task['title']}" if task["title"] != task["id"] else task["id"]),
         ("State", f"{task['state']}, in {task['path']}"),
         ("Agent", task["owner"]),
@@ -308,36 +317,36 @@ def _task_lines(task: dict[str, Any]) -> Iterator[str]:
         ("After", ", ".join(task["dependencies"])),
         ("Deadline", task["deadline"]),
         ("Waiting", task["waiting"]),
-        ("Parked", f"{parked['reason']}{until}" if parked else None),
+        ("Parked", f"{parked['reason']}{until_text}" if parked else None),
         ("Used", Spent(**task["used"]).in_words if task["used"] else None),
-        *(("Added", f"by {said['by']} at {said['at']}: {said['text']}") for said in task["said"]),
+        *(("Added", f"by {addition['by']} at {addition['at']}: {addition['text']}") for addition in task["said"]),
         *(("Note", note) for note in task["notes"]),
     )
-    return sheet(heads, task["result"] or task["error"] or None)
+    return headed_text(headers, task["result"] or task["error"] or None)
 
 
 @command("task say", open_hive)
-def say_more(hive: Hive, id_: str, text: Text) -> Answer:
-    """Say more about a task that an agent has already claimed.
+def say_more(hive: Hive, id_: str, text: Text) -> CommandOutput:
+    """Add a text to a task that an agent has already claimed.
 
     arguments:
       TASK  the task's id
-      TEXT  what is to be added; - reads standard input
+      TEXT  the text; - reads standard input
 
     examples:
       hivemind task say what-is-a-lease "And what is a lane?"
     """
-    where = hive.tasks.say(id_, text, by=caller(hive.layout))
-    return Answer({"id": id_, "path": str(where)}, [f"{id_} is told: {hive.layout.relative(where)}"])
+    path = hive.tasks.say(id_, text, by=caller(hive.layout))
+    return CommandOutput({"id": id_, "path": str(path)}, [f"added to {id_}: {hive.layout.relative(path)}"])
 
 
-@command("task replay", look_at)
-def replay(hive: Hive, id_: str, *, script: bool = False) -> Answer | None:
+@command("task replay", open_read_only)
+def replay(hive: Hive, id_: str, *, script: bool = False) -> CommandOutput | None:
     """Run a finished task again from its log, without its model.
 
-    Shows each turn that would differ now: another tool call, or another result. Everything happens in a copy that is
-    thrown away: no model is asked, no program is run, nothing is sent, and the hive stays as it is. Exit status: 0 if
-    no turn differs, 1 if any does.
+    Shows each turn that would differ now: another tool call, or another result. It works on a temporary copy: no model
+    is called, no program is run, no mail is sent, and the hive is not changed. Exit status: 0 if no turn differs, 1 if
+    any does.
 
     arguments:
       TASK  the task's id
@@ -352,24 +361,28 @@ def replay(hive: Hive, id_: str, *, script: bool = False) -> Answer | None:
 
     if script:
         for line in script_lines(hive.tasks.read_log(id_)):
-            say(line)
+            print_line(line)
         return None
-    found = replay(hive, id_, Hive)
-    return Answer({**asdict(found), "differs": found.differs}, _replay_lines(found), 1 if found.differs else 0)
+    replay_report = replay(hive, id_, Hive)
+    return CommandOutput(
+        {**asdict(replay_report), "differs": replay_report.differs},
+        _replay_lines(replay_report),
+        1 if replay_report.differs else 0,
+    )
 
 
 def _replay_lines(found: Replay) -> Iterator[str]:
-    other = sum(bool(turn.differences) for turn in found.turns)
-    ends = f"{other} of them another way" if other else "all of them as they went"
-    yield f"{found.task}: {len(found.turns)} turns of {', '.join(found.agents)} taken again, {ends}."
+    changed_count = sum(bool(turn.differences) for turn in found.turns)
+    summary = f"{changed_count} of them another way" if changed_count else "all of them as they went"
+    yield f"{found.task}: {len(found.turns)} turns of {', '.join(found.agents)} taken again, {summary}."
     for turn in found.turns:
         if turn.differences:
-            whose = f" of {turn.agent}" if len(found.agents) > 1 else ""
-            yield f"\nTurn {turn.number}{whose}{f', step {turn.step}' if turn.step else ''}:"
-        for one in turn.differences:
-            yield f"  {one.what} {one_line(one.where)}"
-            yield fit(f"    was  {_in_words(one.was)}", _DIFFERENCE_CHARS)
-            yield fit(f"    now  {_in_words(one.now)}", _DIFFERENCE_CHARS)
+            agent_suffix = f" of {turn.agent}" if len(found.agents) > 1 else ""
+            yield f"\nTurn {turn.number}{agent_suffix}{f', step {turn.step}' if turn.step else ''}:"
+        for difference in turn.differences:
+            yield f"  {difference.what} {one_line(difference.where)}"
+            yield fit(f"    was  {_in_words(difference.was)}", _DIFFERENCE_CHARS)
+            yield fit(f"    now  {_in_words(difference.now)}", _DIFFERENCE_CHARS)
 
 
 def _in_words(value: Any) -> str:
@@ -379,7 +392,7 @@ def _in_words(value: Any) -> str:
 
 
 @command("task retry", open_hive)
-def retry(hive: Hive, ids: list[str]) -> Answer:
+def retry(hive: Hive, ids: list[str]) -> CommandOutput:
     """Put failed or finished tasks back into the inbox.
 
     arguments:
@@ -392,7 +405,7 @@ def retry(hive: Hive, ids: list[str]) -> Answer:
 
 
 @command("task cancel", open_hive)
-def cancel(hive: Hive, ids: list[str]) -> Answer:
+def cancel(hive: Hive, ids: list[str]) -> CommandOutput:
     """End waiting or active tasks: they go to tasks/failed/.
 
     arguments:
@@ -404,24 +417,24 @@ def cancel(hive: Hive, ids: list[str]) -> Answer:
     return _moved(hive, ids, partial(hive.tasks.cancel, by=caller(hive.layout)), "is cancelled")
 
 
-def _moved(hive: Hive, ids: list[str], move: Callable[[str], Path], said: str) -> Answer:
-    """Move each task and say where it lies now, also of those that were moved before one could not be."""
-    moved: dict[str, Path] = {}
+def _moved(hive: Hive, ids: list[str], move: Callable[[str], Path], said: str) -> CommandOutput:
+    """Move each task and report its new path. The first failure ends the command, after reporting the moved tasks."""
+    new_paths: dict[str, Path] = {}
     error: Exception | None = None
     for task_id in ids:
         try:
-            moved[task_id] = move(task_id)
-        except (HivemindError, OSError) as refused:
-            error = refused
+            new_paths[task_id] = move(task_id)
+        except (HivemindError, OSError) as move_error:
+            error = move_error
             break
-    record = [{"id": task_id, "path": str(path)} for task_id, path in moved.items()]
-    lines = (f"{task_id} {said}: {hive.layout.relative(path)}" for task_id, path in moved.items())
-    return Answer(record, lines, error=error)
+    record = [{"id": task_id, "path": str(path)} for task_id, path in new_paths.items()]
+    lines = (f"{task_id} {said}: {hive.layout.relative(path)}" for task_id, path in new_paths.items())
+    return CommandOutput(record, lines, error=error)
 
 
 @command("task merge", open_hive)
 def merge(hive: Hive, ids: list[str], *, json: bool) -> None:
-    """Merge the branches of finished tasks into the branches that they were made from.
+    """Merge the branches of finished tasks into the branches that they started from.
 
     arguments:
       TASK  the task's id
@@ -431,6 +444,6 @@ def merge(hive: Hive, ids: list[str], *, json: bool) -> None:
     """
     from hivemind.taskrun.worktree import merge_task
 
-    for task_id in ids:  # each is said as soon as it is done: a later one may be refused
-        done = merge_task(hive, task_id)
-        Answer({"id": task_id, "merged": done}, done).tell(json)
+    for task_id in ids:  # report each merge at once: a later one may be refused
+        merge_lines = merge_task(hive, task_id)
+        CommandOutput({"id": task_id, "merged": merge_lines}, merge_lines).show(json)

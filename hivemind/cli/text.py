@@ -1,4 +1,4 @@
-"""Text as a terminal shows it: how wide it is, how it is cut, and nothing in it that steers the terminal."""
+"""Format text for a terminal: measure it, cut it, and mask control characters."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ from hivemind.words import duration
 
 
 def one_line(text: str) -> str:
-    """The text on one line, harmless."""
+    """Join the text into one line and mask control characters."""
     return harmless(" ".join(text.split()))
 
 
 def width(text: str) -> int:
-    """The columns that a line takes on a terminal."""
+    """Return the number of terminal columns that a line occupies."""
     if text.isascii():
         return len(text)
     return sum(_width(char) for char in text)
@@ -34,31 +34,31 @@ def _width(char: str) -> int:
 
 
 def fit(text: str, columns: int) -> str:
-    """The line cut to at most `columns`, its end marked by an ellipsis if something is missing."""
+    """Cut the line to at most `columns`; an ellipsis marks the cut."""
     if width(text) <= columns:
         return text
-    kept, used = [], 0
+    characters, used_width = [], 0
     for char in text:
-        used += _width(char)
-        if used > columns - 1:
+        used_width += _width(char)
+        if used_width > columns - 1:
             break
-        kept.append(char)
-    return "".join(kept).rstrip() + "…" if columns > 0 else ""
+        characters.append(char)
+    return "".join(characters).rstrip() + "…" if columns > 0 else ""
 
 
-def natural(name: str) -> tuple[tuple[int, str], ...]:
-    """Sorts names as people count: `worker-2` before `worker-10`."""
+def natural_key(name: str) -> tuple[tuple[int, str], ...]:
+    """Return a sort key that orders numbers within names by their value: `worker-2` before `worker-10`."""
     parts = (part.lstrip("0") if part.isdecimal() else part for part in re.split(r"(\d+)", name))
-    return tuple((-1 if at % 2 == 0 else len(part), part) for at, part in enumerate(parts))
+    return tuple((-1 if position % 2 == 0 else len(part), part) for position, part in enumerate(parts))
 
 
 def is_terminal() -> bool:
-    """Whether a person looks at standard output through a terminal that understands the usual sequences."""
+    """Check that standard output is a terminal that understands escape sequences."""
     return sys.stdout.isatty() and os.environ.get("TERM", "dumb") != "dumb"
 
 
 def terminal_size() -> tuple[int, int]:
-    """(columns, rows) of the terminal on standard output; 80 and 24 if it doesn't say."""
+    """Return (columns, rows) of the terminal on standard output; 80 and 24 if they are unknown."""
     try:
         size = os.get_terminal_size(sys.stdout.fileno())
     except (OSError, ValueError):
@@ -67,19 +67,19 @@ def terminal_size() -> tuple[int, int]:
 
 
 def clock_time(moment: datetime) -> str:
-    """Date and time in this machine's zone, to the minute; as they are where the calendar ends before that zone's time."""
+    """Format date and time to the minute in this machine's zone; unconverted if the local year would be out of range."""
     with suppress(Unreadable), boundary("time"):
         moment = moment.astimezone()
     return moment.strftime("%Y-%m-%d %H:%M")
 
 
 def age(moment: datetime, now: datetime | None = None) -> str:
-    """How long ago that was; a time to come counts as now."""
+    """Return the time since `moment` in words; a future time counts as now."""
     return duration(((now or datetime.now(UTC)) - moment).total_seconds())
 
 
 def card_line(number: object, kind: str, marks: Iterable[str], title: str, text: str) -> str:
-    """`7 [evidence, closed, agent/a] Title: text`; what is said twice is shown once."""
+    """Return `7 [evidence, closed, agent/a] Title: text`, without the text if it equals the title."""
     title, text = one_line(title), one_line(text)
-    told = ": ".join(part for part in (title, text if text != title else "") if part)
-    return f"{number} [{', '.join(one_line(word) for word in (kind, *marks))}] {told}".rstrip()
+    label = ": ".join(part for part in (title, text if text != title else "") if part)
+    return f"{number} [{', '.join(one_line(word) for word in (kind, *marks))}] {label}".rstrip()

@@ -12,8 +12,8 @@ import json
 from typing import TYPE_CHECKING, Any
 
 from hivemind.boundary import boundary
-from hivemind.cli.command import Answer, Text, command
-from hivemind.cli.opening import acting, anywhere, open_hive
+from hivemind.cli.command import CommandOutput, Text, command
+from hivemind.cli.opening import acting_name, open_hive, without_hive
 from hivemind.cli.output import table_lines
 from hivemind.errors import UserError
 from hivemind.layout import HUMAN
@@ -25,8 +25,8 @@ if TYPE_CHECKING:
     from hivemind.tools import Tool
 
 
-@command("tool list", anywhere, agents=True)
-def tools(_: str | None) -> Answer:
+@command("tool list", without_hive, for_agents=True)
+def tools(_: str | None) -> CommandOutput:
     """List the tools.
 
     examples:
@@ -34,40 +34,40 @@ def tools(_: str | None) -> Answer:
     """
     from hivemind.tools import MEMBER_TOOLS, TOOLS
 
-    found = [*TOOLS.values(), *MEMBER_TOOLS.values()]
-    rows = [{"tool": one.name, "description": one.description} for one in found]
-    return Answer([one.schema() for one in found], table_lines(rows, ("tool", "description"), empty=""))
+    all_tools = [*TOOLS.values(), *MEMBER_TOOLS.values()]
+    rows = [{"tool": tool.name, "description": tool.description} for tool in all_tools]
+    return CommandOutput([tool.schema() for tool in all_tools], table_lines(rows, ("tool", "description"), empty=""))
 
 
-@command("tool show", anywhere, own_form=True, agents=True)
-def show(_: str | None, name: str) -> Answer:
+@command("tool show", without_hive, fixed_format=True, for_agents=True)
+def show(_: str | None, name: str) -> CommandOutput:
     """Show a tool's name, description and parameters, as JSON.
 
     arguments:
-      TOOL  its name, as `tool list` has it
+      TOOL  the tool's name, as shown by `tool list`
 
     examples:
       hivemind tool show reserve
     """
     from hivemind.tools.registry import known_tool
 
-    return Answer(known_tool(name).schema())
+    return CommandOutput(known_tool(name).schema())
 
 
-@command("tool call", open_hive, own_form=True)
+@command("tool call", open_hive, fixed_format=True)
 def call(
     hive: Hive, name: str, given: list[str] | None = None, *, arguments: Text | None = None, agent: str = HUMAN
-) -> Answer:
-    """Call a tool; its result is JSON.
+) -> CommandOutput:
+    """Call a tool, and print its result as JSON.
 
-    Give a list by repeating its name; anything else that is not text, as JSON. No task is in focus: tools that work
-    on a claimed task are for its agent, or for `hivemind mcp`.
+    Repeat a name to pass a list; write other values that are not text as JSON. No task is in focus: tools for a claimed
+    task can only be called by its agent, or through `hivemind mcp`.
 
     arguments:
-      TOOL  its name, as `tool list` has it
-      NAME=VALUE  its arguments, as `tool show` has them
-      --arguments JSON  all of them as one JSON object; - reads standard input
-      --agent WHO  for whom: an agent, or human (default)
+      TOOL  the tool's name, as shown by `tool list`
+      NAME=VALUE  its arguments, as shown by `tool show`
+      --arguments JSON  all arguments as one JSON object; - reads standard input
+      --agent WHO  the caller: an agent, or human (default)
 
     examples:
       hivemind tool call search_files pattern='oa[kt]' path=knowledge
@@ -76,35 +76,35 @@ def call(
     """
     from hivemind.tools.registry import known_tool, use_by_hand
 
-    told = _whole(arguments) | _pairs(given or (), known_tool(name))
-    return Answer(use_by_hand(hive, acting(hive, agent), name, told))
+    tool_arguments = _whole(arguments) | _pairs(given or (), known_tool(name))
+    return CommandOutput(use_by_hand(hive, acting_name(hive, agent), name, tool_arguments))
 
 
 def _whole(text: str | None) -> dict[str, Any]:
     if text is None:
         return {}
     with boundary("text of JSON", "--arguments"):
-        found = json.loads(text)
-    if not isinstance(found, dict):
-        raise UserError("not a JSON object", where="--arguments", mend='--arguments \'{"name": "value"}\'')
-    return found
+        parsed_arguments = json.loads(text)
+    if not isinstance(parsed_arguments, dict):
+        raise UserError("not a JSON object", location="--arguments", remedy='--arguments \'{"name": "value"}\'')
+    return parsed_arguments
 
 
 def _pairs(given: Iterable[str], tool: Tool) -> dict[str, Any]:
-    """What `name=value` says, by the kind that the tool's schema has for each name."""
-    told: dict[str, Any] = {}
-    fields = tool.schema()["parameters"].get("properties", {})
+    """Parse `name=value` pairs by the types in the tool's schema. Raises UserError."""
+    arguments: dict[str, Any] = {}
+    properties = tool.schema()["parameters"].get("properties", {})
     for pair in given:
         name, sign, text = pair.partition("=")
         if not sign:
-            raise UserError("not of the form NAME=VALUE", where=pair)
+            raise UserError("not of the form NAME=VALUE", location=pair)
         name = tool.arguments.own_name(name)
-        kind = fields.get(name, {}).get("type")
+        kind = properties.get(name, {}).get("type")
         if kind == "array" and not text.startswith("["):
-            told.setdefault(name, []).append(text)
+            arguments.setdefault(name, []).append(text)
         elif kind in ("array", "object"):
             with boundary("text of JSON", name):
-                told[name] = json.loads(text)
+                arguments[name] = json.loads(text)
         else:
-            told[name] = text  # the tool makes a number of it
-    return told
+            arguments[name] = text  # the tool converts it to a number
+    return arguments

@@ -1,4 +1,4 @@
-"""The hive in a terminal, redrawn as it changes: who needs you, what each agent does, how the tasks stand."""
+"""Show the hive in a terminal, redrawn on changes: what needs attention, what the agents do, the state of the tasks."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ from functools import partial
 from typing import TYPE_CHECKING, Annotated, Any
 
 from hivemind.cli.command import Arg, command
-from hivemind.cli.opening import layout_of
-from hivemind.cli.output import headed, say, table
-from hivemind.cli.screen import Screen, keyboard_alone
-from hivemind.cli.streams import Bell
+from hivemind.cli.opening import find_layout
+from hivemind.cli.output import header_line, print_line, table
+from hivemind.cli.screen import Screen, raw_keyboard
+from hivemind.cli.streams import OutputWaiter
 from hivemind.cli.text import age, fit, is_terminal, one_line, width
 from hivemind.errors import HivemindError
 from hivemind.frozen import frozen
@@ -25,7 +25,7 @@ from hivemind.frozen import frozen
 if TYPE_CHECKING:
     from hivemind.hive import Hive
     from hivemind.layout import Layout
-    from hivemind.web.index import Index
+    from hivemind.web.index import PageIndex
     from hivemind.web.snapshot import Snapshot
 
 
@@ -33,20 +33,20 @@ _ORDER = (
     "failed", "stuck", "set aside", "parked", "working", "active", "starting", "stopping", "waiting", "idle", "down", "done",
 )  # fmt: skip
 _LETTERS = 100
-_ENDED = 50  # tasks that are over, the newest, are listed
+_ENDED = 50  # only the newest finished tasks are listed
 _KEYS = """j, k, arrows  move, or scroll
 Enter         open a task, an agent, a mailbox
 q             back; from the list: end
 s             sort by state, name, newest, tokens
-/             show what has these words; Enter ends them, empty shows all
-p             only what needs attention, and back
+/             filter by words; Enter ends typing, no words show all
+p             show only rows that need attention, or all
 ?             these keys"""
 _BOLD, _TURNED, _PLAIN = "\x1b[1m", "\x1b[7m", "\x1b[0m"
 
 
 @frozen
-class Row:
-    """A line of the list: what it is (`need`, `agent`, `task`), what Enter opens, its cells, whether it needs attention."""
+class ScreenRow:
+    """A row of the list. `kind` is `need`, `agent` or `task`; Enter opens the `target`, a kind and a name."""
 
     kind: str
     opens: tuple[str, str]
@@ -56,7 +56,7 @@ class Row:
     tokens: int = 0
 
 
-_SORTS: dict[str, Callable[[Row], Any]] = {
+_SORTS: dict[str, Callable[[ScreenRow], Any]] = {
     "state": lambda row: (_ORDER.index(row.cells[1]) if row.cells[1] in _ORDER else 99, -row.since),
     "name": lambda row: row.cells,
     "newest": lambda row: (-row.since, row.cells),
@@ -66,7 +66,7 @@ _SORTS: dict[str, Callable[[Row], Any]] = {
 
 @dataclass(slots=True)
 class View:
-    """What is shown of a snapshot: order, filter, where the cursor is, what is open."""
+    """The state of the screen: sort order, filter, cursor, and the opened page with its scroll position."""
 
     sort: str = "state"
     words: str = ""
@@ -79,50 +79,50 @@ class View:
     scroll: int = 0
 
 
-@command("top", layout_of, own_form=True)
+@command("top", find_layout, fixed_format=True)
 def top(
     layout: Layout,
     *,
-    once: Annotated[bool, Arg(apart="how")] = False,
-    plain: Annotated[bool, Arg(apart="how")] = False,
+    once: Annotated[bool, Arg(exclusive_group="how")] = False,
+    plain: Annotated[bool, Arg(exclusive_group="how")] = False,
 ) -> None:
-    """Watch the hive in this terminal: who needs you, what each agent does, how the tasks stand.
+    """Watch the hive in this terminal: what needs attention, what the agents do, the state of the tasks.
 
-    Redrawn when something changes; with nothing to be seen it rests. ? shows the keys. Marks stand beside what needs
-    attention: no colour is needed to see it.
+    Redraws only on changes. ? shows the keys. An exclamation mark marks rows that need attention; colours carry no
+    meaning.
 
     arguments:
       --once  print it once, for scripts
-      --plain  print it again whenever it changes, for pipes (default where there is no terminal)
+      --plain  print it again on each change, for pipes (default without a terminal)
 
     examples:
       hivemind top
       hivemind top --once | head -3
     """
     from hivemind.hive import Hive
-    from hivemind.web.index import Index
+    from hivemind.web.index import PageIndex
     from hivemind.web.snapshot import Watch
 
     with (
-        closing(Index(layout.root)) as index,
+        closing(PageIndex(layout.root)) as index,
         closing(Watch(layout.root, index)) as watch,
-        Bell() as bell,
-        nullcontext() if once else watch.onlooker(bell.ring),
+        OutputWaiter() as bell,
+        nullcontext() if once else watch.onlooker(bell.wake),
     ):
-        shown: list[str] = []
+        last_lines: list[str] = []
         while once or plain or not is_terminal() or not sys.stdin.isatty():
             lines = list(list_lines(watch.snapshot(), index, View(), None))
-            if lines != shown:
-                for line in [*([""] if shown else []), *lines]:
-                    say(line)
+            if lines != last_lines:
+                for line in [*([""] if last_lines else []), *lines]:
+                    print_line(line)
                 sys.stdout.flush()
-                shown = lines
+                last_lines = lines
             if once:
                 return
             bell.wait()
         hive, view = Hive.look(layout.root), View()
-        signal.signal(signal.SIGWINCH, lambda *_: bell.ring())
-        with keyboard_alone() as keyboard, Screen() as screen:
+        signal.signal(signal.SIGWINCH, lambda *_: bell.wake())
+        with raw_keyboard() as keyboard, Screen() as screen:
             while True:
                 snapshot = watch.snapshot()
                 if view.opened is not None:
@@ -135,8 +135,8 @@ def top(
                         return
 
 
-def press(view: View, key: str, rows: Sequence[Row]) -> bool:
-    """What a key does; False if it ends the program."""
+def press(view: View, key: str, rows: Sequence[ScreenRow]) -> bool:
+    """Change the state according to a key. Return False if the key ends the program."""
     step = {"j": 1, "\x1b[B": 1, "k": -1, "\x1b[A": -1}.get(key, 0)
     if view.typing:
         if key in ("\r", "\n", "\x1b"):
@@ -169,64 +169,64 @@ def press(view: View, key: str, rows: Sequence[Row]) -> bool:
     return key != "\x03"
 
 
-def rows_of(snapshot: Snapshot, index: Index | None, view: View) -> list[Row]:
-    """The list, filtered and sorted: who needs a person, then the agents, then (with an index) the tasks."""
+def rows_of(snapshot: Snapshot, index: PageIndex | None, view: View) -> list[ScreenRow]:
+    """Return the filtered and sorted rows: needs first, then agents, then (with an index) tasks."""
     key = _SORTS[view.sort]
-    found = [*_needs(snapshot), *sorted(_agents(snapshot), key=key)]
+    rows = [*_needs(snapshot), *sorted(_agents(snapshot), key=key)]
     if index is not None:
-        found += sorted(_tasks(snapshot, index), key=key)
+        rows += sorted(_tasks(snapshot, index), key=key)
     words = view.words.casefold().split()
     return [
         row
-        for row in found
+        for row in rows
         if (row.needs or not view.only_needs) and all(word in " ".join(row.cells).casefold() for word in words)
     ]
 
 
-def _needs(snapshot: Snapshot) -> Iterator[Row]:
+def _needs(snapshot: Snapshot) -> Iterator[ScreenRow]:
     for need in snapshot.needs:
         opens = {"agent": ("agent", need.about), "letter": ("box", "human"), "disk": ("box", "human")}
-        told = need.letter.body if need.letter is not None else need.what
+        text = need.letter.body if need.letter is not None else need.what
         when = age(need.since) if need.since is not None else ""
-        cells = (need.about if need.kind != "letter" else "a letter", need.kind, when, one_line(told))
-        yield Row("need", opens.get(need.kind, ("task", need.about)), cells, True)
+        cells = (need.about if need.kind != "letter" else "a letter", need.kind, when, one_line(text))
+        yield ScreenRow("need", opens.get(need.kind, ("task", need.about)), cells, True)
 
 
-def _agents(snapshot: Snapshot) -> Iterator[Row]:
-    for one in snapshot.agents:
-        about = " ".join(
-            filter(None, (one.task, f"step {one.step}" if one.step else None, one.last_action, one.problem))
+def _agents(snapshot: Snapshot) -> Iterator[ScreenRow]:
+    for agent in snapshot.agents:
+        activity = " ".join(
+            filter(None, (agent.task, f"step {agent.step}" if agent.step else None, agent.last_action, agent.problem))
         )
-        mail = f"{one.unread} unread" if one.unread else ""
-        yield Row(
+        mail = f"{agent.unread} unread" if agent.unread else ""
+        yield ScreenRow(
             "agent",
-            ("agent", one.name),
-            (one.name, one.state, mail, one_line(about)),
-            bool(one.problem),
+            ("agent", agent.name),
+            (agent.name, agent.state, mail, one_line(activity)),
+            bool(agent.problem),
             0.0,
-            one.tokens,
+            agent.tokens,
         )
 
 
-def _tasks(snapshot: Snapshot, index: Index) -> Iterator[Row]:
+def _tasks(snapshot: Snapshot, index: PageIndex) -> Iterator[ScreenRow]:
     from hivemind.web.pages.now import open_rows
 
-    waiting = {need.about for need in snapshot.needs}
-    ended, _ = index.ended(("done", "failed"), "", "newest", _ENDED, 0)
-    for one in (*open_rows(snapshot.open_tasks, index), *ended):
-        cells = (one.id, one.state, age(datetime.fromtimestamp(one.since, UTC)), one_line(one.note or one.title))
-        yield Row("task", ("task", one.id), cells, one.id in waiting, one.since, one.tokens)
+    need_ids = {need.about for need in snapshot.needs}
+    ended_tasks, _ = index.ended(("done", "failed"), "", "newest", _ENDED, 0)
+    for task in (*open_rows(snapshot.open_tasks, index), *ended_tasks):
+        cells = (task.id, task.state, age(datetime.fromtimestamp(task.since, UTC)), one_line(task.note or task.title))
+        yield ScreenRow("task", ("task", task.id), cells, task.id in need_ids, task.since, task.tokens)
 
 
-def list_lines(snapshot: Snapshot, index: Index | None, view: View, columns: int | None) -> Iterator[str]:
-    """The list as plain lines, each at most `columns` wide."""
+def list_lines(snapshot: Snapshot, index: PageIndex | None, view: View, columns: int | None) -> Iterator[str]:
+    """Yield the list as plain lines of at most `columns` columns."""
     yield fit(_head(snapshot), columns or 10_000)
     rows = rows_of(snapshot, index, view)
     yield from _table(rows, columns)
 
 
 def up_lines(snapshot: Snapshot, columns: int, height: int) -> list[str]:
-    """The screen of `hivemind up`: the list without tasks, as much of it as there is room for."""
+    """Return the screen of `hivemind up`: the list without tasks, cut to the height."""
     lines = list(list_lines(snapshot, None, View(), columns))
     if len(lines) >= height > 2:
         lines[height - 2 :] = [f"… and {len(lines) - height + 2} more: hivemind top"]
@@ -234,19 +234,20 @@ def up_lines(snapshot: Snapshot, columns: int, height: int) -> list[str]:
 
 
 def _head(snapshot: Snapshot) -> str:
-    now, counts = snapshot.overview, snapshot.overview.tasks
-    up = sum(agent.pid is not None for agent in now.agents)
-    needs = f"{len(snapshot.needs)} need you" if snapshot.needs else "nothing needs you"
+    overview, counts = snapshot.overview, snapshot.overview.tasks
+    up_count = sum(agent.pid is not None for agent in overview.agents)
+    need_text = f"{len(snapshot.needs)} need you" if snapshot.needs else "nothing needs you"
     return (
-        f"{now.hive.name}: {needs}; {up} of {len(now.agents)} agents up; {counts['inbox']} waiting, {counts['active']} active, "
-        f"{counts['done']} done, {counts['failed']} failed; {now.human_unread} letters for you"
+        f"{overview.hive.name}: {need_text}; {up_count} of {len(overview.agents)} agents up; "
+        f"{counts['inbox']} waiting, {counts['active']} active, {counts['done']} done, {counts['failed']} failed; "
+        f"{overview.human_unread} letters for you"
     )
 
 
-def _table(rows: Sequence[Row], columns: int | None) -> list[str]:
-    """A line for each row, marked where it needs attention."""
+def _table(rows: Sequence[ScreenRow], columns: int | None) -> list[str]:
+    """Return a line per row, with a `!` if it needs attention."""
     if not rows:
-        return ["  nothing of that kind"]
+        return ["  no such rows"]
     cells = [
         (
             f"{'!' if row.needs else ' '} {row.kind}",
@@ -259,59 +260,59 @@ def _table(rows: Sequence[Row], columns: int | None) -> list[str]:
     return table([("  WHAT", "NAME", "STATE", "", "TOKENS", "ABOUT"), *cells], columns)
 
 
-def _drawn(snapshot: Snapshot, rows: Sequence[Row], view: View, columns: int, height: int) -> list[str]:
-    """The whole screen: the head, as many rows as there is room for around the cursor, what the keys do."""
-    room = max(1, height - 4)
+def _drawn(snapshot: Snapshot, rows: Sequence[ScreenRow], view: View, columns: int, height: int) -> list[str]:
+    """Return the whole screen: the head, the rows around the cursor that fit, and a hint to the keys."""
+    body_height = max(1, height - 4)
     head = _BOLD + fit(_head(snapshot), columns) + _PLAIN
     if view.helps:
         return [
             head,
             "",
-            *(fit(line, columns) for line in _KEYS.splitlines()[: room + 1]),
+            *(fit(line, columns) for line in _KEYS.splitlines()[: body_height + 1]),
             fit("any key: back", columns),
         ]
     if view.opened is not None:
         kind, name = view.opened
-        shown = [fit(line, columns) for line in view.detail[view.scroll : view.scroll + room]]
-        return [head, "", *shown, fit(f"{kind} {name}   j k: scroll   q: back", columns)]
+        body = [fit(line, columns) for line in view.detail[view.scroll : view.scroll + body_height]]
+        return [head, "", *body, fit(f"{kind} {name}   j k: scroll   q: back", columns)]
     lines = _table(rows, columns)
-    first = max(0, min(view.at - room // 2, len(rows) - room))
-    shown = []
-    for at, line in enumerate(lines[1 : len(rows) + 1] if rows else lines):
-        if first <= at < first + room:
-            marked = at == view.at and rows
-            shown.append(f"{_TURNED}{line}{' ' * (columns - width(line))}{_PLAIN}" if marked else line)
-    what = f"/{view.words}{'_' if view.typing else ''}" if view.words or view.typing else "/: filter"
-    only = "p: all" if view.only_needs else "p: attention"
-    place = f"{view.at + 1} of {len(rows)}" if rows else "0"
-    hint = f"{place}  q: end  ?: keys  Enter: open  s: by {view.sort}  {only}  {what}"
-    return [head, "", _BOLD + lines[0] + _PLAIN if rows else "", *shown, fit(hint, columns)]
+    first_row = max(0, min(view.at - body_height // 2, len(rows) - body_height))
+    body = []
+    for row_number, line in enumerate(lines[1 : len(rows) + 1] if rows else lines):
+        if first_row <= row_number < first_row + body_height:
+            is_cursor = row_number == view.at and rows
+            body.append(f"{_TURNED}{line}{' ' * (columns - width(line))}{_PLAIN}" if is_cursor else line)
+    filter_hint = f"/{view.words}{'_' if view.typing else ''}" if view.words or view.typing else "/: filter"
+    attention_hint = "p: all" if view.only_needs else "p: attention"
+    position = f"{view.at + 1} of {len(rows)}" if rows else "0"
+    hint = f"{position}  q: end  ?: keys  Enter: open  s: by {view.sort}  {attention_hint}  {filter_hint}"
+    return [head, "", _BOLD + lines[0] + _PLAIN if rows else "", *body, fit(hint, columns)]
 
 
 def detail_lines(hive: Hive, snapshot: Snapshot, opened: tuple[str, str]) -> Iterator[str]:
-    """A task, an agent or a mailbox, as the commands show them."""
+    """Yield a task, an agent or a mailbox in the format of the commands."""
     from hivemind.cli.mail import messages
     from hivemind.cli.task import show
     from hivemind.cli.transcript import transcript
 
     kind, name = opened
-    asked: list[Callable[..., Any]] = [partial(messages.function, hive, name, limit=_LETTERS)]
+    sections: list[Callable[..., Any]] = [partial(messages.function, hive, name, limit=_LETTERS)]
     if kind == "task":
-        asked = [partial(show.function, hive, [name]), partial(transcript.function, hive, name, json=False)]
+        sections = [partial(show.function, hive, [name]), partial(transcript.function, hive, name, json=False)]
     elif kind == "agent":
-        agent = next(one for one in snapshot.agents if one.name == name)
-        yield from (headed(key, value) for key, value in asdict(agent).items() if value not in (None, 0))
+        agent = next(candidate for candidate in snapshot.agents if candidate.name == name)
+        yield from (header_line(key, value) for key, value in asdict(agent).items() if value not in (None, 0))
         yield ""
     try:
-        for one in asked:
-            yield from (one_line(line) for text in one().lines for line in text.splitlines() or [""])
+        for section in sections:
+            yield from (one_line(line) for text in section().lines for line in text.splitlines() or [""])
             yield ""
     except (HivemindError, OSError) as error:
         yield one_line(str(error))
 
 
-def _pressed(keyboard: int, bell: Bell) -> list[str]:
-    """The keys that were pressed; none if the hive or the window's size changed instead."""
+def _pressed(keyboard: int, bell: OutputWaiter) -> list[str]:
+    """Wait for keys and return them; return none if the hive or the window's size has changed."""
     poll = select.poll()
     poll.register(keyboard, select.POLLIN)
     poll.register(bell.fileno(), select.POLLIN)
@@ -323,9 +324,9 @@ def _pressed(keyboard: int, bell: Bell) -> list[str]:
     text = os.read(keyboard, 256).decode("utf-8", "ignore")
     if not text:  # the terminal is gone
         return ["\x03"]
-    found: list[str] = []
+    keys: list[str] = []
     while text:
-        size_of = 3 if text.startswith(("\x1b[", "\x1bO")) else 1
-        found.append(text[:size_of].replace("\x1bO", "\x1b["))
-        text = text[size_of:]
-    return found
+        key_length = 3 if text.startswith(("\x1b[", "\x1bO")) else 1
+        keys.append(text[:key_length].replace("\x1bO", "\x1b["))
+        text = text[key_length:]
+    return keys

@@ -1,6 +1,6 @@
-"""Show where a task stands for an agent, why, and what comes next.
+"""Show an agent's view of a task: its state, the reasons, and the next calls.
 
-Nothing is written by looking. What an agent has in its own lane is seen with --agent, --all-lanes or --view audit.
+Views are read-only. --agent, --all-lanes or --view audit show the drafts in an agent's lane.
 
 examples:
   hivemind view resume what-is-a-lease
@@ -14,8 +14,8 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from hivemind.boundary import boundary
-from hivemind.cli.command import Answer, Positive, command
-from hivemind.cli.opening import anywhere, look_at
+from hivemind.cli.command import CommandOutput, Positive, command
+from hivemind.cli.opening import open_read_only, without_hive
 from hivemind.frozen import frozen
 from hivemind.names import check_name
 
@@ -23,8 +23,8 @@ if TYPE_CHECKING:
     from hivemind.hive import Hive
 
 
-def _answer(found: Any) -> Answer:
-    """What a view found: as JSON in the form that its budget counts; for a person as YAML, which escapes what steers."""
+def _answer(found: Any) -> CommandOutput:
+    """Return a view as compact JSON, whose bytes its budget counts, or for people as escaped YAML."""
     import json
 
     import yaml
@@ -32,17 +32,17 @@ def _answer(found: Any) -> Answer:
     from hivemind.views import render
 
     with boundary("view"):
-        plain = json.loads(render(found))
-    text = yaml.safe_dump(plain, sort_keys=False, allow_unicode=True, width=100) if plain else "Nothing.\n"
-    return Answer(found, text.splitlines(), form=render)
+        plain_view = json.loads(render(found))
+    text = yaml.safe_dump(plain_view, sort_keys=False, allow_unicode=True, width=100) if plain_view else "Nothing.\n"
+    return CommandOutput(found, text.splitlines(), to_json=render)
 
 
 @frozen(kw_only=True)
-class Place:
-    """What a view is a view of.
+class ViewArguments:
+    """Options that select a view.
 
     arguments:
-      --step ID  only this step; focus: the first open one that is not blocked
+      --step ID  only this step; focus: the first open step that is not blocked
       --agent AGENT  as this agent sees it: with its focus and its lane
       --all-lanes  also drafts in other agents' lanes
       --limit N  at most N cards or signals
@@ -54,8 +54,8 @@ class Place:
     limit: Positive | None = None
 
     def look(self, at: str | None, task: str | None, views: Callable[..., Any], **more: Any) -> Any:
-        """What one of the `views` finds there."""
-        hive = look_at(at)
+        """Open the hive and return the result of a function of `hivemind.views`."""
+        hive = open_read_only(at)
         return views(
             hive, task=_known_task(hive, task), agent_id=self.agent, step=self.step, all_lanes=self.all_lanes,
             limit=self.limit, **more,
@@ -63,8 +63,8 @@ class Place:
 
 
 @frozen(kw_only=True)
-class Bounds(Place):
-    """And how much of it.
+class Bounds(ViewArguments):
+    """Options that select a view and limit its size.
 
     arguments:
       --view VIEW  smart (default), focus_only, explore, audit or full
@@ -74,14 +74,14 @@ class Bounds(Place):
     view: str = "smart"
     budget: int | None = None
 
-    def answer(self, at: str | None, task: str | None, views: Callable[..., Any], **more: Any) -> Answer:
-        """The same as an answer."""
+    def answer(self, at: str | None, task: str | None, views: Callable[..., Any], **more: Any) -> CommandOutput:
+        """Return the view as the output of a command."""
         return _answer(self.look(at, task, views, view=self.view, context_budget=self.budget, **more))
 
 
-@command("view resume", anywhere)
-def resume(at: str | None, task: str | None = None, *, bounds: Bounds) -> Answer:
-    """Show everything that is needed to continue a task.
+@command("view resume", without_hive)
+def resume(at: str | None, task: str | None = None, *, bounds: Bounds) -> CommandOutput:
+    """Show all information for continuing a task.
 
     arguments:
       TASK  the task's id (default: what the agent has in focus)
@@ -94,9 +94,9 @@ def resume(at: str | None, task: str | None = None, *, bounds: Bounds) -> Answer
     return bounds.answer(at, task, resume)
 
 
-@command("view snapshot", anywhere)
-def snapshot(at: str | None, task: str | None = None, *, bounds: Bounds) -> Answer:
-    """Show the same at a glance: without notes, actions and events.
+@command("view snapshot", without_hive)
+def snapshot(at: str | None, task: str | None = None, *, bounds: Bounds) -> CommandOutput:
+    """Show a task at a glance: without notes, actions and events.
 
     arguments:
       TASK  the task's id (default: what the agent has in focus)
@@ -109,13 +109,13 @@ def snapshot(at: str | None, task: str | None = None, *, bounds: Bounds) -> Answ
     return bounds.answer(at, task, snapshot)
 
 
-@command("view watch", anywhere)
+@command("view watch", without_hive)
 def watch(
     at: str | None, task: str | None = None, *, bounds: Bounds, since: int = 0, since_card: int | None = None
-) -> Answer:
-    """Show what is new since an earlier look.
+) -> CommandOutput:
+    """Show the changes since an earlier view.
 
-    Pass `seq` and `card_seq` of the previous answer (--json) as --since and --since-card.
+    Pass `seq` and `card_seq` of the previous view (--json) as --since and --since-card.
 
     arguments:
       TASK  the task's id (default: what the agent has in focus)
@@ -130,9 +130,9 @@ def watch(
     return bounds.answer(at, task, watch, since_seq=since, since_card_seq=since_card)
 
 
-@command("view signals", anywhere)
-def signals(at: str | None, task: str | None = None, *, place: Place) -> Answer:
-    """List what needs attention, the most serious first, and what would help.
+@command("view signals", without_hive)
+def signals(at: str | None, task: str | None = None, *, place: ViewArguments) -> CommandOutput:
+    """List the signals, the most serious first, with proposed calls.
 
     arguments:
       TASK  the task's id (default: what the agent has in focus)
@@ -146,9 +146,9 @@ def signals(at: str | None, task: str | None = None, *, place: Place) -> Answer:
 
 
 def _known_task(hive: Hive, text: str | None) -> str | None:
-    """The id of a task that lies in the hive, or that the journal tells of. Raises UserError for any other."""
+    """Return the id of a task in the hive or in the journal. Raises UserError if there is none."""
     if text is None:
         return None
     task = check_name(text, "task id")
-    told = hive.journal.view(lambda state: state.rows(task) is not None)
-    return task if told else hive.tasks.get(task).id
+    is_in_journal = hive.journal.view(lambda state: state.rows(task) is not None)
+    return task if is_in_journal else hive.tasks.get(task).id

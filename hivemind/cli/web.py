@@ -11,23 +11,23 @@ import sys
 from typing import TYPE_CHECKING, Annotated
 
 from hivemind.cli.command import Arg, command
-from hivemind.cli.opening import layout_of
-from hivemind.cli.output import say
+from hivemind.cli.opening import find_layout
+from hivemind.cli.output import print_line
 from hivemind.errors import UserError
 
 if TYPE_CHECKING:
     from hivemind.layout import Layout
 
 
-@command("web", layout_of, own_form=True)
-def web(layout: Layout, *, port: Annotated[int, Arg(most=65_535)] = 8764) -> None:
-    """Show the hive in a browser: who needs you, what each agent does, how an answer came about, what it costs.
+@command("web", find_layout, fixed_format=True)
+def web(layout: Layout, *, port: Annotated[int, Arg(maximum=65_535)] = 8764) -> None:
+    """Show the hive in a browser: what needs attention, what the agents do, how results came about, costs.
 
-    Serves this machine alone, until Ctrl-C. The link has a secret that is made at each start: who has the link
-    may see and do all that you may.
+    Serves only this machine, until Ctrl-C. The link contains a secret that is new at each start: anybody with the link
+    may see and do everything that you may.
 
     arguments:
-      --port N  where (default: 8764; 0: any that is free)
+      --port N  the port (default: 8764; 0: any free port)
 
     examples:
       hivemind web --port 0
@@ -37,10 +37,10 @@ def web(layout: Layout, *, port: Annotated[int, Arg(most=65_535)] = 8764) -> Non
     except ModuleNotFoundError as error:
         if error.name not in ("starlette", "uvicorn", "jinja2", "python_multipart"):
             raise
-        raise UserError(f"the page needs {error.name}", mend="pip install 'hivemind-swarm[web]'") from None
+        raise UserError(f"the page needs {error.name}", remedy="pip install 'hivemind-swarm[web]'") from None
     serve(layout.root, port, _tell)
 
 
 def _tell(link: str) -> None:
-    say(f"{link}")
+    print_line(f"{link}")
     sys.stdout.flush()

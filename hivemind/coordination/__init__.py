@@ -1,9 +1,9 @@
-"""Coordination: the journal and what folds out of it: steps, leases, lanes, reservations (spec 3)."""
+"""Coordination: the journal and its projection: steps, leases, lanes, reservations."""
 
 from __future__ import annotations
 
 from hivemind.coordination.commits import Commits
-from hivemind.coordination.coordinates import FOCUS, Coordinates, Place
+from hivemind.coordination.coordinates import FOCUS, CoordinateResolver, Coordinates
 from hivemind.coordination.entries import Reservation, StepLease
 from hivemind.coordination.errors import (
     Call,
@@ -25,25 +25,26 @@ from hivemind.coordination.errors import (
     tool_call,
 )
 from hivemind.coordination.journal import Event, Journal
-from hivemind.coordination.lanes import SHARED, check_agent, check_lane, lane_of, lane_visible
+from hivemind.coordination.lanes import SHARED_LANE, check_agent, check_lane, is_lane_visible, lane_of
 from hivemind.coordination.leases import StepLeases
 from hivemind.coordination.reservations import Reservations, escape, overlap
-from hivemind.coordination.state import State
+from hivemind.coordination.state import JournalState
 from hivemind.coordination.step import Receipt, Step, receipts_of
 from hivemind.coordination.steps import Steps
 from hivemind.coordination.workspace import check_workspace, fingerprint, load_workspace
 
 __all__ = [
     "FOCUS",
-    "SHARED",
+    "SHARED_LANE",
     "Call",
     "CheckpointsNotConfirmed",
     "Commits",
+    "CoordinateResolver",
     "Coordinates",
     "CoordinationError",
     "Event",
     "Journal",
-    "Place",
+    "JournalState",
     "ProjectGuardMismatch",
     "ProofRequired",
     "Receipt",
@@ -52,7 +53,6 @@ __all__ = [
     "Reservations",
     "RevisionMismatch",
     "StaleGeneration",
-    "State",
     "Step",
     "StepLease",
     "StepLeaseHeld",
@@ -69,8 +69,8 @@ __all__ = [
     "claim_call",
     "escape",
     "fingerprint",
+    "is_lane_visible",
     "lane_of",
-    "lane_visible",
     "load_workspace",
     "look_call",
     "overlap",

@@ -1,4 +1,4 @@
-"""What may be wrong with the journal: it is gone, a damaged middle, a torn end."""
+"""Check the journal for a missing file, damaged lines and an incomplete last line."""
 
 from __future__ import annotations
 
@@ -9,48 +9,48 @@ from pathlib import Path
 from hivemind.coordination.journal import Journal
 from hivemind.errors import UserError
 from hivemind.fs import LogDamaged
-from hivemind.fs.check import Aside, Finding
+from hivemind.fs.check import Aside, CheckFinding
 
 
-def check_journal(folder: Path, aside: Aside, *, durable: bool, running: bool) -> Iterator[Finding]:
-    """Every event read once; the end only while nothing of the hive is `running`."""
+def check_journal(folder: Path, aside: Aside, *, durable: bool, running: bool) -> Iterator[CheckFinding]:
+    """Read every event once. Check the last line only if no process of the hive is `running`."""
     files = [*folder.glob("*.jsonl")]
     if not any(path.stat().st_size for path in files):
-        # A journal that was only locked is an empty file with its lock beside; what was flushed of one is noted there.
-        beside = [*folder.glob("journal.jsonl.*")]
-        if (beside and not files) or any(path.stat().st_size for path in beside):
-            what = "is gone or empty, though there was one: what it told of tasks and steps is lost"
-            mend = "put it back from a copy, before the next event begins a new one"
-            yield Finding(folder / "journal.jsonl", what, mend)
+        # Locking alone leaves an empty journal with empty files next to it; flushing events writes to one of them.
+        sidecar_files = [*folder.glob("journal.jsonl.*")]
+        if (sidecar_files and not files) or any(path.stat().st_size for path in sidecar_files):
+            message = "is missing or empty, but events were written: the state of tasks and steps is lost"
+            remedy = "restore it from a backup before the next event begins a new one"
+            yield CheckFinding(folder / "journal.jsonl", message, remedy)
         return
     journal = Journal(folder, read_only=True)
     try:
         for _ in journal.events():
             pass
     except LogDamaged as error:
-        mend = (
-            "put it back from a copy, or hivemind doctor --fix goes on without what cannot be read, and keeps the file"
+        remedy = "restore it from a backup, or let hivemind doctor --fix remove the damaged lines (it keeps a copy)"
+        yield CheckFinding(
+            error.location or folder, error.message, remedy, partial(_repair_damage, folder, aside, durable), quiet=True
         )
-        yield Finding(error.where or folder, error.what, mend, partial(_repair, folder, aside, durable), quiet=True)
         return
     except UserError as error:
-        yield Finding(error.where or folder, error.what, error.mend or "put it back from a copy")
+        yield CheckFinding(error.location or folder, error.message, error.remedy or "restore it from a backup")
         return
-    torn = b"" if running else journal.torn()
+    torn = b"" if running else journal.torn_tail()
     if torn:
-        what = f"its last line is torn ({len(torn)} bytes): a crash cut it short; that event did not happen"
-        mend = "hivemind doctor --fix cuts it off and keeps it beside the file; so does the next event"
-        yield Finding(journal.path, what, mend, partial(_mend, folder, durable))
+        message = f"its last line is torn ({len(torn)} bytes), cut short by a crash; that event did not happen"
+        remedy = "hivemind doctor --fix moves it to a file next to the journal; so does the next event"
+        yield CheckFinding(journal.path, message, remedy, partial(_cut_torn_line, folder, durable))
 
 
-def _repair(folder: Path, aside: Aside, durable: bool) -> str:
-    """Requires that no agent runs: a lease whose event is lost would be given again under the same generation."""
-    said = list[str]()
-    lost = Journal(folder, durable=durable).repair(lambda path: said.append(aside.copy(Path(path))))
-    return f"{'; '.join(said)}; {lost} events are lost, and called journal.lost"
+def _repair_damage(folder: Path, aside: Aside, durable: bool) -> str:
+    """Remove damaged lines. No agent may run: if the event of a lease is lost, its generation is issued twice."""
+    copies = list[str]()
+    lost = Journal(folder, durable=durable).repair(lambda path: copies.append(aside.copy(Path(path))))
+    return f"{'; '.join(copies)}; {lost} events are lost and replaced by journal.lost"
 
 
-def _mend(folder: Path, durable: bool) -> str:
-    """The journal mends a torn end itself as soon as anyone holds its lock."""
-    with Journal(folder, durable=durable).guarding(lambda _: None):
-        return "cut off, and kept beside the file"
+def _cut_torn_line(folder: Path, durable: bool) -> str:
+    """Cut off the incomplete last line, which the journal does whenever its lock is taken."""
+    with Journal(folder, durable=durable).locked(lambda _: None):
+        return "moved to a file next to the journal"

@@ -1,22 +1,22 @@
-"""The journal's half of what touches two stores: a task's own log waits for the event that names its id (spec 3)."""
+"""Commit entries of a task's own log by events of the journal."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from hivemind.coordination.journal import Draft, Event, Journal
+from hivemind.coordination.journal import Event, EventDraft, Journal
 from hivemind.coordination.lanes import check_agent, check_lane, lane_of
-from hivemind.coordination.state import State
+from hivemind.coordination.state import JournalState
 from hivemind.coordination.step import check_task
 from hivemind.coordination.steps import check_lease
 
 
 class Commits:
-    """Publications and branches of one task, as the journal tells them.
+    """Commits publications and branches of one task.
 
-    `has` answers what the task's log asks about an id; `publish` commits one: what was written under an id that no event
-    names is not there, and opening the task's log tidies it away. (Evidence is committed by `Steps.capture`.)
+    An entry is first written to the task's log under an id. The journal's event that names the id commits the entry.
+    Opening the task's log removes entries for which `has` returns False. (`Steps.capture` commits evidence.)
     """
 
     def __init__(self, journal: Journal, task_id: str) -> None:
@@ -24,9 +24,9 @@ class Commits:
         self.task = check_task(task_id)
 
     def has(self, commit_id: str) -> bool:
-        """True if the journal has the event that commits this id."""
+        """Return True if the journal contains the event that commits this id."""
         rows = self._journal.view(lambda state: state.rows(self.task))
-        return rows is not None and commit_id in rows.commits
+        return rows is not None and commit_id in rows.commit_ids
 
     def publish(
         self,
@@ -38,18 +38,18 @@ class Commits:
         generation: int | None = None,
         lane: str | None = None,
     ) -> Event:
-        """Write `lane.published` for a card of the agent's lane, under the lease of the step that it is tagged to.
+        """Write `lane.published` for a card of the agent's lane. No other agent may hold the lease of `step_id`.
 
-        `lane` is where it drafts, if not in the lane of its name. Raises StepLeaseHeld, StaleGeneration; committing an id
-        again raises nothing and gives a second event.
+        `lane` is the lane of the draft; the default is the lane of the agent's name. Raises StepLeaseHeld,
+        StaleGeneration. Committing the same id again writes a second event.
         """
-        who = check_agent(agent_id)
-        payload: dict[str, Any] = {"task_id": self.task, "commit_id": commit_id, "card": card, "agent_id": who}
-        payload["lane"] = lane_of(who) if lane is None else check_lane(lane)
+        agent = check_agent(agent_id)
+        payload: dict[str, Any] = {"task_id": self.task, "commit_id": commit_id, "card": card, "agent_id": agent}
+        payload["lane"] = lane_of(agent) if lane is None else check_lane(lane)
 
-        def decide(state: State) -> Sequence[Draft]:
+        def decide(state: JournalState) -> Sequence[EventDraft]:
             if step_id is not None:
-                check_lease(state, step_id, who, generation)
+                check_lease(state, step_id, agent, generation)
                 payload["step_id"] = step_id
             return [("lane.published", payload)]
 
@@ -57,7 +57,7 @@ class Commits:
 
     def branch(
         self,
-        word: str,
+        action: str,
         name: str,
         *,
         agent_id: str | None = None,
@@ -65,14 +65,19 @@ class Commits:
         steps: Mapping[str, int | None] | None = None,
         **fields: Any,
     ) -> Event:
-        """Write `branch.<word>` (created, merged) for a branch of the task's graph; `commit_id` commits what its
-        log holds under that id. With `steps` (and the generation shown for each) under their leases: raises as `publish`."""
-        who = None if agent_id is None else check_agent(agent_id)
-        by = {name: value for name, value in (("agent_id", who), ("commit_id", commit_id)) if value is not None}
+        """Write `branch.<action>` (created, merged) for a branch of the task's graph.
 
-        def decide(state: State) -> Sequence[Draft]:
+        `commit_id` commits the entry with that id in the task's log. `steps` maps step ids to the generations of their
+        leases. Raises StepLeaseHeld, StaleGeneration.
+        """
+        agent = None if agent_id is None else check_agent(agent_id)
+        optional_fields = {
+            name: value for name, value in (("agent_id", agent), ("commit_id", commit_id)) if value is not None
+        }
+
+        def decide(state: JournalState) -> Sequence[EventDraft]:
             for step_id, generation in (steps or {}).items():
-                check_lease(state, step_id, who, generation)
-            return [(f"branch.{word}", {"task_id": self.task, "branch": name, **by, **fields})]
+                check_lease(state, step_id, agent, generation)
+            return [(f"branch.{action}", {"task_id": self.task, "branch": name, **optional_fields, **fields})]
 
         return self._journal.transact(decide)[0]

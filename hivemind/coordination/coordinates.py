@@ -1,21 +1,21 @@
-"""Where an agent is: workspace, task focus, step focus, lane (seed 002, *Coordinates*)."""
+"""Resolve the coordinates of a call: workspace, task focus, step focus, lane."""
 
 from __future__ import annotations
 
 from hivemind.coordination.errors import CoordinationError, UnknownStep
 from hivemind.coordination.journal import Journal
 from hivemind.coordination.lanes import check_agent, check_lane, lane_of
-from hivemind.coordination.state import State
+from hivemind.coordination.state import JournalState
 from hivemind.coordination.step import Step, check_task
 from hivemind.frozen import frozen
 
 FOCUS = "focus"
-"""Given as a step: the first open step of the task that is not blocked."""
+"""The step argument that selects the task's first open step that is not blocked."""
 
 
 @frozen
-class Place:
-    """An address of memory. `step` is None where the task has no open step, `task` where nothing is in focus."""
+class Coordinates:
+    """The resolved address of a call. `step` is None if the task has no open step, `task` if no task is in focus."""
 
     workspace: str
     task: str | None
@@ -23,8 +23,8 @@ class Place:
     lane: str
 
 
-class Coordinates:
-    """Where the agents of a workspace are. What an agent has in focus is the step that it leased last."""
+class CoordinateResolver:
+    """Resolves coordinates within a workspace. An agent's focus is the step that it leased last."""
 
     def __init__(self, journal: Journal, workspace: str) -> None:
         self._journal = journal
@@ -32,39 +32,41 @@ class Coordinates:
 
     def resolve(
         self, agent_id: str | None = None, task: str | None = None, step: str | None = None, lane: str | None = None
-    ) -> Place:
-        """Where a call with these arguments is: what is given explicitly wins over the agent's focus.
+    ) -> Coordinates:
+        """Return the coordinates of a call. An explicit argument wins over the agent's focus.
 
-        Without a task, that of the step in focus. Without a step, the one in focus if no task is named and it is open, else
-        the first open one; `"focus"` is always the first open one. A step alone names its task too. Raises UnknownStep,
-        CoordinationError.
+        Without `task`, the task of the focused step is used. Without `step`, the focused step is used if it is open and
+        `task` is None, otherwise the task's first open step. `"focus"` always means the first open step. A step alone
+        determines its task. Raises UnknownStep, CoordinationError.
         """
-        who = None if agent_id is None else check_agent(agent_id)
-        at = lane_of(who) if lane is None else check_lane(lane)
-        named = None if task is None else check_task(task)
+        agent = None if agent_id is None else check_agent(agent_id)
+        agent_lane = lane_of(agent) if lane is None else check_lane(lane)
+        task_id = None if task is None else check_task(task)
 
-        def look(state: State) -> Place:
+        def locate(state: JournalState) -> Coordinates:
             if step is not None and step != FOCUS:
-                return Place(self.workspace, *_own_step(state, named, step), at)
-            held = None if who is None or named is not None else _in_focus(state, who)
-            owner = named if held is None else held.task
-            if held is None or held.status != "open" or step == FOCUS:
-                steps = () if owner is None else state.steps_of(owner)
-                held = next((one for one in steps if one.status == "open"), None)
-            return Place(self.workspace, owner, None if held is None else held.id, at)
+                return Coordinates(self.workspace, *_task_and_step(state, task_id, step), agent_lane)
+            focused_step = None if agent is None or task_id is not None else _focused_step(state, agent)
+            owner_task = task_id if focused_step is None else focused_step.task
+            if focused_step is None or focused_step.status != "open" or step == FOCUS:
+                steps = () if owner_task is None else state.steps_of(owner_task)
+                focused_step = next((candidate for candidate in steps if candidate.status == "open"), None)
+            return Coordinates(
+                self.workspace, owner_task, None if focused_step is None else focused_step.id, agent_lane
+            )
 
-        return self._journal.view(look)
+        return self._journal.view(locate)
 
 
-def _in_focus(state: State, who: str) -> Step | None:
-    """The step that an agent leased last, of those that it holds."""
-    held = filter(None, map(state.lease, state.held.get(who, ())))
-    newest = max(held, key=lambda lease: lease.acquired_seq, default=None)
+def _focused_step(state: JournalState, agent: str) -> Step | None:
+    """Return the newest of the agent's leased steps."""
+    leases = filter(None, map(state.lease, state.leased_step_ids.get(agent, ())))
+    newest = max(leases, key=lambda lease: lease.acquired_seq, default=None)
     return None if newest is None else state.step(newest.step_id)
 
 
-def _own_step(state: State, task: str | None, step_id: str) -> tuple[str, str]:
-    """(task, step), the step being one of the task."""
+def _task_and_step(state: JournalState, task: str | None, step_id: str) -> tuple[str, str]:
+    """Return the step's task and id. Raises CoordinationError if `task` is another task."""
     step = state.step(step_id)
     if step is None:
         raise UnknownStep(step_id)
@@ -72,6 +74,6 @@ def _own_step(state: State, task: str | None, step_id: str) -> tuple[str, str]:
         raise CoordinationError(
             f"step {step_id} belongs to task {step.task}, not to {task}",
             code="STEP_OF_ANOTHER_TASK",
-            mend="name the step alone, or its own task",
+            remedy="pass the step alone, or the task to which it belongs",
         )
     return step.task, step.id

@@ -1,4 +1,4 @@
-"""What the journal tells of leases, reservations, agents, tasks and branches: the rows of the state's tables (spec 3)."""
+"""Rows of the state's tables: leases, reservations, agents and tasks."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ MAX_TTL_SEQ = 10_000
 
 @frozen
 class StepLease:
-    """Who holds a step. `acquired_seq` and `expires_seq` are numbers of journal events, never times.
+    """The right to change a step. `acquired_seq` and `expires_seq` are numbers of journal events, never times.
 
-    `generation` goes up by one each time the step gets a (new) holder and never comes down: a write that shows an older
-    one comes from a holder that was paused while its lease passed on. What a lease does not promise: that its holder is
-    alive, or that nobody takes it over by force. It only promises that a holder who lost it changes nothing.
+    `generation` rises by one with each new holder and never falls. A write with an older generation comes from a holder
+    that was paused while its lease passed on. A lease does not promise that its holder is alive, or that no one takes it
+    over by force. It only promises that writes of a former holder are refused.
     """
 
     step_id: str
@@ -30,7 +30,7 @@ class StepLease:
 
 @frozen
 class Reservation:
-    """Paths within the hive that `agent_id` works on, as globs. Ends with its holder; `id` is the seq of its event."""
+    """The right to write to paths in the hive (globs). It ends with its holder. `id` is the seq of its event."""
 
     id: int
     agent_id: str
@@ -41,7 +41,7 @@ class Reservation:
 
 @frozen
 class AgentEntry:
-    """An agent as its own events tell: `state` is started or exited, `incarnation` counts its lives."""
+    """An agent's newest event. `state` is started or exited, `incarnation` counts the agent's processes."""
 
     agent_id: str
     incarnation: int
@@ -51,10 +51,11 @@ class AgentEntry:
 
 @frozen
 class TaskEntry:
-    """The newest `task.*` event of a task; `state` is that event's last word (added, claimed, done, failed…).
+    """A task's newest `task.*` event. `state` is the last word of its kind (claimed, done, failed…).
 
-    `records` are the digests that the task's record may have, the one before the last write and that of the write; `end`
-    is the digest of the result or error that was about to be written; `said` counts what people added to its text.
+    `record_digests` are the two digests that the task's record may have: before and after its last write.
+    `outcome_digest` is the digest of the result or error that was about to be written. `addition_count` counts the
+    additions to the task's text.
     """
 
     task: str
@@ -62,10 +63,10 @@ class TaskEntry:
     agent_id: str | None
     seq: int
     title: str | None = None
-    records: tuple[str, ...] = ()
-    end: str | None = None
-    said: int = 0
+    record_digests: tuple[str, ...] = ()
+    outcome_digest: str | None = None
+    addition_count: int = 0
 
     @property
-    def over(self) -> bool:
+    def is_over(self) -> bool:
         return self.state in ("done", "failed", "cancelled")

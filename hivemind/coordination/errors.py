@@ -1,4 +1,4 @@
-"""What can be refused, each with a code, a one-line message and calls that help (spec 3, *Step lease*)."""
+"""Errors of coordination, each with a code, a one-line message and suggested calls."""
 
 from __future__ import annotations
 
@@ -10,111 +10,111 @@ from hivemind.errors import UserError
 from hivemind.layout import HUMAN
 
 Call = dict[str, Any]
-"""`{tool, arguments, call}`: the tool with its arguments for a mind, and the same as Python on an open hive."""
+"""`{tool, arguments, call}`: a tool with its arguments for a mind, and the same call as Python on an open hive."""
 
 
-def call(tool: str, arguments: dict[str, Any], method: str, *positional: object, **named: object) -> Call:
-    """One call in both of its forms; `method` is the attribute path on a hive (`leases.claim`)."""
-    shown = [repr(value) for value in positional] + [f"{name}={value!r}" for name, value in named.items()]
-    return {"tool": tool, "arguments": arguments, "call": f"hive.{method}({', '.join(shown)})"}
+def call(tool: str, arguments: dict[str, Any], method: str, *positional: object, **keywords: object) -> Call:
+    """Return a call in both forms. `method` is an attribute path on a hive (`leases.claim`)."""
+    argument_texts = [repr(value) for value in positional] + [f"{name}={value!r}" for name, value in keywords.items()]
+    return {"tool": tool, "arguments": arguments, "call": f"hive.{method}({', '.join(argument_texts)})"}
 
 
 def tool_call(tool: str, arguments: dict[str, Any]) -> Call:
-    """One call of a tool that only an agent can make: it works on what the agent has in focus."""
-    shown = ", ".join(f"{name}={value!r}" for name, value in arguments.items())
-    return {"tool": tool, "arguments": arguments, "call": f"{tool}({shown})"}
+    """Return a call that only an agent can make, because it works on the agent's focus."""
+    argument_text = ", ".join(f"{name}={value!r}" for name, value in arguments.items())
+    return {"tool": tool, "arguments": arguments, "call": f"{tool}({argument_text})"}
 
 
 def look_call(step_id: str) -> Call:
-    """Look at a step and at who holds it, changing nothing."""
+    """Return the call that shows a step and its lease."""
     return call("resume", {"step": step_id}, "leases.get", step_id)
 
 
 def claim_call(step_id: str, agent_id: str | None, holder: str | None = None) -> Call:
-    """Claim a step's lease. From another `holder` a person takes it by force; an agent asks for it."""
-    who, arguments = agent_id or HUMAN, {"step": step_id}
-    if holder in (None, who):
-        return call("claim_step", arguments, "leases.claim", step_id, who)
-    if who == HUMAN:
-        return call("claim_step", {**arguments, "force": True}, "leases.claim", step_id, who, force=True)
+    """Return the call that claims a step. If there is a `holder`, the operator uses force and an agent asks by mail."""
+    agent, arguments = agent_id or HUMAN, {"step": step_id}
+    if holder in (None, agent):
+        return call("claim_step", arguments, "leases.claim", step_id, agent)
+    if agent == HUMAN:
+        return call("claim_step", {**arguments, "force": True}, "leases.claim", step_id, agent, force=True)
     return tool_call("send_mail", {"to": [holder], "subject": f"When are you done with step {step_id}?"})
 
 
 class CoordinationError(UserError):
-    """Something that the rules of working together refuse. Nothing was written.
+    """A rule of coordination refuses a call. No event was written.
 
-    `code` names the rule, `suggestions` are calls that can be made as they stand: the first looks, the next one acts.
+    `code` names the rule. `suggestions` are complete calls: the first one looks, the next one acts.
     """
 
     code = "COORDINATION"
 
     def __init__(
         self,
-        what: str,
+        message: str,
         *,
         code: str | None = None,
-        where: object = None,
-        mend: str | None = None,
+        location: object = None,
+        remedy: str | None = None,
         suggestions: Iterable[Call] = (),
     ) -> None:
         self.code = code or type(self).code
         self.suggestions = tuple(suggestions)
-        if mend is None and self.suggestions:
-            mend = ", or ".join(str(one["call"]) for one in self.suggestions)
-        super().__init__(what, where=where, mend=mend)
+        if remedy is None and self.suggestions:
+            remedy = ", or ".join(str(suggestion["call"]) for suggestion in self.suggestions)
+        super().__init__(message, location=location, remedy=remedy)
 
     def as_dict(self) -> dict[str, object]:
-        """The error as JSON gives it: code, message, suggestions."""
+        """Return code, message and suggestions, for JSON."""
         return {"code": self.code, "message": str(self), "suggestions": list(self.suggestions)}
 
 
 class _LeaseRefusal(CoordinationError):
-    """Of one step's lease: look at it, then claim it."""
+    """An error about a step's lease. Suggests looking at the lease, then claiming it."""
 
-    def __init__(self, what: str, step_id: str, agent_id: str | None, lease: StepLease | None) -> None:
+    def __init__(self, message: str, step_id: str, agent_id: str | None, lease: StepLease | None) -> None:
         claim = claim_call(step_id, agent_id, None if lease is None else lease.holder_agent_id)
-        super().__init__(what, suggestions=(look_call(step_id), claim))
+        super().__init__(message, suggestions=(look_call(step_id), claim))
 
 
 class StepLeaseHeld(_LeaseRefusal):
-    """Another agent, the `holder`, holds the step. `lease` is its lease."""
+    """Another agent, `holder`, has the step's `lease`."""
 
     code = "STEP_LEASE_HELD"
 
     def __init__(self, lease: StepLease, agent_id: str | None) -> None:
         self.lease, self.holder = lease, lease.holder_agent_id
-        asked = "a call without an agent_id" if agent_id is None else agent_id
-        what = f"step {lease.step_id} is leased by {self.holder}, not by {asked}"
-        super().__init__(what, lease.step_id, agent_id, lease)
+        caller = "a call without an agent_id" if agent_id is None else agent_id
+        message = f"step {lease.step_id} is leased by {self.holder}, not by {caller}"
+        super().__init__(message, lease.step_id, agent_id, lease)
 
 
 class StepLeaseNotHeld(_LeaseRefusal):
-    """A renewal or a release of a lease that the agent does not hold (any more)."""
+    """An agent renews or releases a lease that it does not hold."""
 
     code = "STEP_LEASE_NOT_HELD"
 
     def __init__(self, step_id: str, agent_id: str, lease: StepLease | None) -> None:
-        held = "nobody holds it" if lease is None else f"{lease.holder_agent_id} holds it"
-        super().__init__(f"{agent_id} holds no active lease of step {step_id}: {held}", step_id, agent_id, lease)
+        holder_text = "nobody holds it" if lease is None else f"{lease.holder_agent_id} holds it"
+        super().__init__(f"{agent_id} holds no active lease of step {step_id}: {holder_text}", step_id, agent_id, lease)
 
 
 class StaleGeneration(_LeaseRefusal):
-    """A write shows a generation of the lease that has passed: its sender was paused while the lease moved on."""
+    """The generation of a write is out of date: its sender was paused while the lease passed on."""
 
     code = "STALE_GENERATION"
 
-    def __init__(self, step_id: str, agent_id: str | None, shown: int, lease: StepLease | None) -> None:
-        now = "has ended" if lease is None else f"is at generation {lease.generation} now"
-        what = f"generation {shown} of the lease of step {step_id} has passed: the lease {now}"
-        super().__init__(what, step_id, agent_id, lease)
+    def __init__(self, step_id: str, agent_id: str | None, generation: int, lease: StepLease | None) -> None:
+        lease_text = "has ended" if lease is None else f"is at generation {lease.generation} now"
+        message = f"generation {generation} of the lease of step {step_id} is out of date: the lease {lease_text}"
+        super().__init__(message, step_id, agent_id, lease)
 
 
 class _StepRefusal(CoordinationError):
-    """Of one step, said in words: look at it, then what else is proposed."""
+    """An error about a step. Suggests looking at the step, then `next_calls`."""
 
-    def __init__(self, step_id: str, what: str, *proposed: Call, mend: str | None = None) -> None:
-        look = call("resume", {"step": step_id}, "steps.get", step_id)
-        super().__init__(f"step {step_id} {what}", mend=mend, suggestions=(look, *proposed))
+    def __init__(self, step_id: str, problem: str, *next_calls: Call, remedy: str | None = None) -> None:
+        look_step = call("resume", {"step": step_id}, "steps.get", step_id)
+        super().__init__(f"step {step_id} {problem}", remedy=remedy, suggestions=(look_step, *next_calls))
 
 
 class RevisionMismatch(_StepRefusal):
@@ -124,43 +124,45 @@ class RevisionMismatch(_StepRefusal):
 
 
 class CheckpointsNotConfirmed(_StepRefusal):
-    """A step that still lacks confirmations cannot be closed."""
+    """The step cannot be closed yet: some checkpoints are not confirmed."""
 
     code = "CHECKPOINTS_NOT_CONFIRMED"
 
 
 class ProofRequired(_StepRefusal):
-    """The step's proof mode is `require` and no receipt counts as proof."""
+    """The step's proof mode is `require`, and the step has no valid receipt."""
 
     code = "PROOF_REQUIRED"
 
 
 class WrongStatus(_StepRefusal):
-    """A call that does not fit the step's status: closing a closed step, unblocking one that is not blocked."""
+    """The call does not fit the step's status: it closes a closed step, or unblocks an open one."""
 
     code = "WRONG_STATUS"
 
 
 class UnknownStep(CoordinationError):
-    """There is no such step (or it was deleted)."""
+    """The step does not exist, or was deleted."""
 
     code = "UNKNOWN_STEP"
 
     def __init__(self, step_id: object) -> None:
-        super().__init__(f"there is no step {step_id!r}", suggestions=(call("resume", {}, "steps.list"),))
+        super().__init__(f"step {step_id!r} does not exist", suggestions=(call("resume", {}, "steps.list"),))
 
 
 class ReservationHeld(CoordinationError):
-    """A path that is asked for could also match what another agent, the `holder`, has reserved."""
+    """A requested path overlaps a path that another agent, `holder`, has reserved."""
 
     code = "RESERVATION_HELD"
 
-    def __init__(self, pattern: str, other: str, holder: str) -> None:
+    def __init__(self, requested_pattern: str, reserved_pattern: str, holder: str) -> None:
         self.holder = holder
         super().__init__(
-            f"{pattern!r} meets {other!r}, which {holder} has reserved",
-            mend=f"wait until {holder} releases it, write somewhere else, or ask {holder} by mail",
-            suggestions=(tool_call("send_mail", {"to": [holder], "subject": f"When are you done with {other}?"}),),
+            f"{requested_pattern!r} overlaps {reserved_pattern!r}, which {holder} has reserved",
+            remedy=f"wait until {holder} releases it, write somewhere else, or ask {holder} by mail",
+            suggestions=(
+                tool_call("send_mail", {"to": [holder], "subject": f"When are you done with {reserved_pattern}?"}),
+            ),
         )
 
 

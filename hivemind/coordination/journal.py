@@ -1,4 +1,4 @@
-"""The journal: an append-only log of events with one sequence number for the whole workspace (spec 3, *Journal*)."""
+"""The journal: an append-only log of events, numbered in one sequence for the whole workspace."""
 
 from __future__ import annotations
 
@@ -13,84 +13,88 @@ from contextlib import contextmanager
 from typing import Any, TypeVar
 
 from hivemind.boundary import boundary
-from hivemind.coordination.fold import FOLD_VERSION, apply
-from hivemind.coordination.state import EndedTasks, State
+from hivemind.coordination.projection import PROJECTION_VERSION, apply_events
+from hivemind.coordination.state import EndedTasks, JournalState
 from hivemind.errors import HivemindError, UserError
 from hivemind.frozen import frozen
-from hivemind.fs import Log, Mark, Place, Record, make_folder, reached, records_of, write
+from hivemind.fs import Log, LogBookmark, ReadPosition, Record, make_folder, reached, records_of, write
 from hivemind.fs.atomic import open_own
 from hivemind.masking import masked
 
 MAX_LINE = 1_048_576
-Draft = tuple[str, Mapping[str, Any]]
-"""An event that is about to happen: its kind and its payload."""
+EventDraft = tuple[str, Mapping[str, Any]]
+"""An event to append: its kind and its payload."""
 
 _encoder = json.JSONEncoder(ensure_ascii=False, allow_nan=False, separators=(",", ":"))
-_WORDLESS = ("lease.", "agent.")  # events in which nobody says anything
-_quoted = json.encoder.encode_basestring
+_UNMASKED_KINDS = ("lease.", "agent.")  # events without free text, which need no masking
+_json_string = json.encoder.encode_basestring
 
 
 @frozen
 class Event:
-    """Something that happened. `seq` counts all events of the workspace from 1, without a gap."""
+    """One event. `seq` counts all events of the workspace from 1, without a gap."""
 
     seq: int
     kind: str
     payload: dict[str, Any]
 
     @classmethod
-    def of(cls, record: Record) -> Event:
+    def from_record(cls, record: Record) -> Event:
         payload = dict(record)
         return cls(payload.pop("seq"), payload.pop("kind"), payload)
 
     def as_dict(self) -> Record:
-        """The event as it stands in the log."""
+        """Return the event as a record of the log."""
         return {"seq": self.seq, "kind": self.kind, **self.payload}
 
 
-def encode(seq: int, drafts: Sequence[Draft]) -> tuple[bytes, list[Record]]:
-    """One line of the log with the drafts as the events after `seq`, and those events as they will be read.
+def encode_line(seq: int, drafts: Sequence[EventDraft]) -> tuple[bytes, list[Record]]:
+    """Encode the drafts as one line of the log, numbered from `seq` + 1. Return the line and its records.
 
-    Raises UserError for a kind that is no word, a payload that is no JSON or has a field `seq` or `kind` of its own,
-    text that is no Unicode, and a line longer than 1 MiB.
+    Raises UserError for an invalid kind, for a payload that is not JSON or contains `seq` or `kind`, for text that is
+    not Unicode, and for a line longer than 1 MiB.
     """
     for kind, payload in drafts:
-        _check(kind, payload)
+        _check_draft(kind, payload)
     try:
-        said = [(kind, payload if kind.startswith(_WORDLESS) else masked(payload)) for kind, payload in drafts]
-        found = [{"seq": at, "kind": kind, **payload} for at, (kind, payload) in enumerate(said, seq + 1)]
-        text = _flat(seq + 1, *said[0]) if len(said) == 1 else None
+        masked_drafts = [
+            (kind, payload if kind.startswith(_UNMASKED_KINDS) else masked(payload)) for kind, payload in drafts
+        ]
+        records = [
+            {"seq": number, "kind": kind, **payload} for number, (kind, payload) in enumerate(masked_drafts, seq + 1)
+        ]
+        text = _encode_flat(seq + 1, *masked_drafts[0]) if len(masked_drafts) == 1 else None
         if text is not None:
             line = text.encode() + b"\n"
         else:
-            line = _encoder.encode(found[0] if len(found) == 1 else found).encode() + b"\n"
-            found = records_of(line)
+            line = _encoder.encode(records[0] if len(records) == 1 else records).encode() + b"\n"
+            records = records_of(line)
     except (TypeError, ValueError, RecursionError) as error:
         kinds = ", ".join(sorted({kind for kind, _ in drafts}))
-        raise UserError(f"a payload of {kinds} is no JSON ({error})") from None
+        raise UserError(f"the payload of {kinds} is not valid JSON ({error})") from None
     if len(line) > MAX_LINE:
         raise UserError(
             f"an event of {len(line)} bytes is too long for the journal ({MAX_LINE})",
-            mend="put a long text into a file and name the file; divide a plan of many steps among several tasks",
+            remedy="put a long text into a file and name the file; divide a plan of many steps among several tasks",
         )
-    return line, found
+    return line, records
 
 
-def _check(kind: object, payload: Mapping[str, Any]) -> None:
+def _check_draft(kind: object, payload: Mapping[str, Any]) -> None:
     if not isinstance(kind, str) or not kind.isprintable() or not kind.strip() or len(kind) > 128:
-        raise UserError(f"{kind!r} is no kind of event", mend="a kind is a word such as agent.started")
+        raise UserError(f"{kind!r} is not an event kind", remedy="use a name like agent.started")
     if "seq" in payload or "kind" in payload:
-        raise UserError(f"a {kind} event has a field `seq` or `kind` of its own", mend="rename the field")
+        raise UserError(f"the payload of a {kind} event must not contain `seq` or `kind`", remedy="rename the field")
 
 
-def _flat(seq: int, kind: str, payload: Mapping[str, Any]) -> str | None:
-    """What the encoder would give, for a payload of plain texts and numbers; None for any other. A third of its time."""
-    text = f'{{"seq":{seq},"kind":{_quoted(kind)}'
+def _encode_flat(seq: int, kind: str, payload: Mapping[str, Any]) -> str | None:
+    """Encode a payload of texts and integers in a third of the encoder's time. Return None for any other payload."""
+    text = f'{{"seq":{seq},"kind":{_json_string(kind)}'
     for name, value in payload.items():
         if type(value) is str:
-            text += f",{_quoted(name)}:{_quoted(value)}"
+            text += f",{_json_string(name)}:{_json_string(value)}"
         elif type(value) is int:
-            text += f",{_quoted(name)}:{value}"
+            text += f",{_json_string(name)}:{value}"
         else:
             return None
     return text + "}"
@@ -100,47 +104,49 @@ _log = logging.getLogger(__name__)
 
 
 def _snapshot_path(folder: str) -> str:
-    """The version stands in the name, so that programs of two versions leave each other's snapshots alone."""
-    return os.path.join(folder, f"snapshot-{FOLD_VERSION}.json")
+    """Return the snapshot's path. It contains the version: programs of two versions use separate snapshots."""
+    return os.path.join(folder, f"snapshot-{PROJECTION_VERSION}.json")
 
 
-def _write_snapshot(folder: str, state: State, mark: Mark) -> bool:
-    """Write the state at `mark`; the log must be durable up to there. Returns whether it was written."""
-    head = {"kind": "journal-snapshot", "version": FOLD_VERSION, "mark": mark}
+def _write_snapshot(folder: str, state: JournalState, bookmark: LogBookmark) -> bool:
+    """Write the state at `bookmark`, up to which the log must be durable. Return False if the system refuses."""
+    header = {"kind": "journal-snapshot", "version": PROJECTION_VERSION, "mark": bookmark}
     digest = hashlib.sha256()
 
     def lines() -> Iterator[bytes]:
-        for line in itertools.chain([json.dumps(head, separators=(",", ":")).encode() + b"\n"], state.lines()):
+        for line in itertools.chain([json.dumps(header, separators=(",", ":")).encode() + b"\n"], state.lines()):
             digest.update(line)
             yield line
         yield digest.hexdigest().encode() + b"\n"
 
     try:
         write(_snapshot_path(folder), lines())
-    except OSError as error:  # it only saves time: the log has everything
+    except OSError as error:  # a snapshot only saves time
         _log.warning("journal: no snapshot in %s (%s)", folder, error.strerror)
         return False
     reached("journal.snapshot.written")
     return True
 
 
-def _load_snapshot(folder: str, log: Log) -> tuple[State, int] | None:
-    """(state, bytes of the file), the log to be read from there on; None if none fits the log: then it is read
-    from its beginning."""
+def _load_snapshot(folder: str, log: Log) -> tuple[JournalState, int] | None:
+    """Return the snapshot's state and file size, and move the log to the snapshot's bookmark.
+
+    Return None if no snapshot fits the log, which is then read from its beginning.
+    """
     path = _snapshot_path(folder)
     try:
         with boundary("snapshot", path), open(open_own(path, os.O_RDONLY), "rb") as file:
-            found = os.fstat(file.fileno())
-            end, digest = found.st_size - _DIGEST_BYTES, hashlib.sha256()
-            while file.tell() < end and (chunk := file.read(min(_CHUNK, end - file.tell()))):
+            file_status = os.fstat(file.fileno())
+            body_end, digest = file_status.st_size - _DIGEST_BYTES, hashlib.sha256()
+            while file.tell() < body_end and (chunk := file.read(min(_CHUNK, body_end - file.tell()))):
                 digest.update(chunk)
-            whole = file.read() == digest.hexdigest().encode() + b"\n"
+            is_complete = file.read() == digest.hexdigest().encode() + b"\n"
             file.seek(0)
-            head = json.loads(file.readline()) if whole else {}
-            if whole and log.resume(Mark(*head["mark"])):
+            header = json.loads(file.readline()) if is_complete else {}
+            if is_complete and log.resume(LogBookmark(*header["mark"])):
                 line = file.readline()
-                ended = EndedTasks(path, os.dup(file.fileno()), file.tell(), end)
-                return State.of(line, ended), found.st_size
+                ended_tasks = EndedTasks(path, os.dup(file.fileno()), file.tell(), body_end)
+                return JournalState.from_line(line, ended_tasks), file_status.st_size
     except FileNotFoundError:
         return None
     except UserError as error:
@@ -153,20 +159,20 @@ def _load_snapshot(folder: str, log: Log) -> tuple[State, int] | None:
 SEGMENT_BYTES = 8 * 1024 * 1024
 _DIGEST_BYTES = 65
 _CHUNK = 1 << 16
-_PART = 4  # a snapshot is written when the log has grown by this part of the last one, so that both grow alike
+_GROWTH_DIVISOR = 4  # a snapshot is due when the log has grown by a quarter of the last snapshot's size
 _VERSION = 2
 _T = TypeVar("_T")
 
 
 class Journal:
-    """The log in `folder`, made there if there is none. Cheap to make, read at the first use, safe between threads.
+    """The event log in `folder`. The first append creates the folder, the first use reads the log. Thread-safe.
 
-    `durable`: an event is on disk before its append returns, and before anything that rests on it is shown. Otherwise
-    an event survives the death of its process at once, and power loss once the system has written it back.
-    A file of `segment_bytes` is renamed, and a new one begun.
+    With `durable`, an event is on disk before its append returns and before any reader sees its effect. Without it, an
+    event survives the death of its process at once, and a power failure as soon as the system has written it to disk.
+    A file that reaches `segment_bytes` is renamed, and the next event begins a new file.
 
-    With `read_only` nothing is made, locked or written, so that a log on a read-only disk can be read; what would append
-    raises UserError.
+    With `read_only`, the journal creates, locks and writes no file, and can read a log on a read-only disk. An append
+    then raises UserError.
     """
 
     def __init__(
@@ -186,67 +192,69 @@ class Journal:
         )
         self._segment_bytes = segment_bytes
         self._mutex = threading.RLock()
-        self._state: State | None = None
-        self._epoch = 0  # of the log, which the state belongs to
-        self._is_made = False
-        self._snapshot: tuple[int, int] | None = None  # the file that was there when the state was read
+        self._state: JournalState | None = None
+        self._epoch = 0  # the log's epoch when the state was read
+        self._folder_exists = False
+        self._loaded_snapshot: tuple[int, int] | None = None  # device and inode of the snapshot when the state was read
         self._snapshot_due = 0
 
-    # what others use
+    # reading and appending
 
     def append(self, kind: str, /, **payload: Any) -> Event:
-        """Append one event of any kind with any JSON payload. Raises UserError if it is none or cannot be written."""
+        """Append one event of any kind with any JSON payload. Raises UserError if that is invalid or impossible."""
         return self.transact(lambda _: [(kind, payload)])[0]
 
-    def transact(self, decide: Callable[[State], Sequence[Draft]]) -> list[Event]:
-        """Check and append as one step that nothing can come between: `decide` sees the newest state under the lock.
+    def transact(self, decide: Callable[[JournalState], Sequence[EventDraft]]) -> list[Event]:
+        """Call `decide` with the newest state under the journal's lock, and append the events that it returns.
 
-        It returns the events to append (none: nothing is written; several stand on one line, all or none) or raises,
-        and then nothing is written. It must not change the state, keep it, or take long.
+        Several events share one line: all of them are written, or none. If `decide` raises or returns no events, the
+        log stays unchanged. It must not change or keep the state, and must return quickly.
         """
-        return self.change(decide, lambda _, events: events)
+        return self.transact_and_query(decide, lambda _, events: events)
 
-    def change(self, decide: Callable[[State], Sequence[Draft]], look: Callable[[State, list[Event]], _T]) -> _T:
-        """The same, and returns what `look` makes of the state and the events right after, before anyone else writes."""
-        place = Place()
+    def transact_and_query(
+        self, decide: Callable[[JournalState], Sequence[EventDraft]], query: Callable[[JournalState, list[Event]], _T]
+    ) -> _T:
+        """Do the same, then return `query(state, events)`, computed before any other process can write."""
+        position = ReadPosition()
         try:
             with self._mutex:
-                state = self._begin()
+                state = self._begin_write()
                 try:
                     drafts = decide(state)
-                    found = look(state, self._write(state, drafts) if drafts else [])
+                    query_result = query(state, self._write(state, drafts) if drafts else [])
                 finally:
-                    place = self._end()
+                    position = self._end_write()
         finally:
-            self._settle(place)
-        if self._log.taken >= self._snapshot_due and not self._is_superseded():
+            self._make_durable(position)
+        if self._log.transferred_bytes >= self._snapshot_due and not self._is_snapshot_superseded():
             self.snapshot()
-        return found
+        return query_result
 
     @contextmanager
-    def guarding(self, check: Callable[[State], None]) -> Iterator[None]:
-        """Hold the journal while something else is written: `check` sees the newest state and may raise.
+    def locked(self, check: Callable[[JournalState], None]) -> Iterator[None]:
+        """Hold the journal's lock while the caller writes elsewhere. `check` sees the newest state and may raise.
 
-        Be quick: nobody can write meanwhile. This journal can be looked at inside, an append raises HivemindError.
+        Be quick: no process can append meanwhile. In the block the journal can be read; an append raises HivemindError.
         """
-        place = Place()
+        position = ReadPosition()
         try:
             with self._mutex:
-                state = self._begin()
+                state = self._begin_write()
                 try:
                     check(state)
                     yield
                 finally:
-                    place = self._end()
+                    position = self._end_write()
         finally:
-            self._settle(place)
+            self._make_durable(position)
 
-    def view(self, look: Callable[[State], _T]) -> _T:
-        """What `look` makes of the newest state; it takes no file lock and must not keep the state itself."""
+    def view(self, query: Callable[[JournalState], _T]) -> _T:
+        """Return `query(state)` for the newest state. It takes no file lock. The query must not keep the state."""
         with self._mutex:
-            found, place = look(self._fresh()), self._log.place
-        self._settle(place)
-        return found
+            query_result, position = query(self._refresh()), self._log.position
+        self._make_durable(position)
+        return query_result
 
     @property
     def seq(self) -> int:
@@ -254,136 +262,144 @@ class Journal:
         return self.view(lambda state: state.seq)
 
     def read(self, since: int = 0) -> list[Event]:
-        """The events after the seq `since`, oldest first. Raises LogDamaged naming file and line."""
+        """Return the events after the seq `since`, oldest first. Raises LogDamaged naming file and line."""
         return list(self.events(since))
 
     def events(self, since: int = 0) -> Iterator[Event]:
-        """The same, one by one, for a log that is long. What is appended meanwhile may or may not come along."""
+        """Yield the events after `since`, for a long log. Events that are appended meanwhile may be missing."""
         last = self.seq
         for record in self._log.records(since):
             if record["seq"] > last:
                 return
-            yield Event.of(record)
+            yield Event.from_record(record)
 
     def fingerprint(self) -> bytes:
-        """The whole state as canonical JSON: equal logs give equal bytes on any machine."""
+        """Return the whole state as canonical JSON. Equal logs give equal bytes on any machine."""
         return self.view(lambda state: b"".join(state.lines()))
 
     def snapshot(self) -> bool:
-        """Write a snapshot now. Returns False if it could not be written (the log has everything).
+        """Write a snapshot now. Return False if it could not be written; the log still contains everything.
 
-        Raises UserError for a journal that was opened to be looked at.
+        Raises UserError for a read-only journal.
         """
-        self._refuse_onlooker()
+        self._refuse_read_only()
         with self._mutex:
-            state, mark = self._fresh(), self._log.mark()
-            if mark is None:
+            state, bookmark = self._refresh(), self._log.bookmark()
+            if bookmark is None:
                 return False
-            self._log.cover(self._log.place)
-            written = _write_snapshot(self.folder, state, mark)
-            self._snapshot_due = self._log.taken + self._segment_bytes
-            if written:
-                self._state = None  # the next look takes it from the file, where what is over lies
+            self._log.sync_to(self._log.position)
+            is_written = _write_snapshot(self.folder, state, bookmark)
+            self._snapshot_due = self._log.transferred_bytes + self._segment_bytes
+            if is_written:
+                self._state = None  # the next use reads it from the file, which keeps finished tasks out of memory
         reached("journal.snapshot.done")
-        return written
+        return is_written
 
-    def torn(self) -> bytes:
-        """What a crash left after the last event; the next append sets it aside."""
-        return self._log.torn()
+    def torn_tail(self) -> bytes:
+        """Return the incomplete line that a crash left after the last event. The next append sets it aside."""
+        return self._log.torn_bytes()
 
-    def repair(self, keep: Callable[[str], object]) -> int:
-        """Rewrite each file that has damaged lines without them; `keep` is called with its path before. The events that are lost
-        stand there as `journal.lost`, so that every other one keeps its number; returns how many. Raises as `read` does for a
-        file of another kind or version."""
-        self._refuse_onlooker()
+    def repair(self, save_copy: Callable[[str], object]) -> int:
+        """Rewrite each damaged file without its damaged lines, after calling `save_copy` with its path.
+
+        Each lost event is replaced by `journal.lost`, which keeps the numbers of all other events. Return the number of
+        lost events. Raises the errors of `read` for a file of another kind or version.
+        """
+        self._refuse_read_only()
         with self._mutex:
             self._state = None
-            return self._log.repair(keep, {"kind": "journal.lost"})
+            return self._log.repair(save_copy, {"kind": "journal.lost"})
 
     def archive(self, before: float) -> list[str]:
-        """Move full files that were last written to `before` a time (seconds since 1970) to `archive/<month>/`, once a snapshot
-        says what they add up to; where they lie now. They are read all the same where something asks for what is in them."""
+        """Move full files last written before a time (seconds since 1970) to `archive/<month>/`. Return the new paths.
+
+        A snapshot is written first; if that fails, no file is moved. Archived files are still read when needed.
+        """
         with self._mutex:
             return self._log.archive(before) if self.snapshot() else []
 
     def close(self) -> None:
-        """Let go of the files. The next use opens them again."""
+        """Close the files. The next use opens them again."""
         with self._mutex:
             self._state = None
             self._log.close()
 
-    # keeping up
+    # keeping the state up to date
 
-    def _begin(self) -> State:
-        """The newest state, with nobody else writing until `_end`."""
-        self._refuse_onlooker()
-        if self._log.held:
-            raise HivemindError("nothing can be appended to the journal while it is held")
-        if not self._is_made:
+    def _begin_write(self) -> JournalState:
+        """Lock the journal until `_end_write`, and return the newest state."""
+        self._refuse_read_only()
+        if self._log.is_locked:
+            raise HivemindError("cannot append to the journal inside Journal.locked")
+        if not self._folder_exists:
             make_folder(self.folder, durable=self.durable)
-            self._is_made = True
-        if self._state is None:  # not under the lock: it may take long
-            self._fresh()
+            self._folder_exists = True
+        if self._state is None:  # outside the lock, since it may take long
+            self._refresh()
         self._log.acquire()
         try:
-            return self._fresh()
+            return self._refresh()
         except BaseException:
             self._log.release()
             raise
 
-    def _end(self) -> Place:
-        """Let the others write; returns how far what was seen or written reaches."""
+    def _end_write(self) -> ReadPosition:
+        """Unlock the journal. Return the position up to which events were read or written."""
         self._log.release()
-        return Place() if self._state is None else self._log.place
+        return ReadPosition() if self._state is None else self._log.position
 
-    def _refuse_onlooker(self) -> None:
+    def _refuse_read_only(self) -> None:
         if self.read_only:
-            raise UserError("was opened to be looked at", where=self.folder, mend="open it to be changed: Hive.open")
+            raise UserError("was opened read-only", location=self.folder, remedy="open it for writing with Hive.open")
 
-    def _fresh(self) -> State:
-        """The state with what is new."""
+    def _refresh(self) -> JournalState:
+        """Apply the new events, and return the state."""
         try:
-            if self._log.taken >= self._snapshot_due and not self._log.held and self._is_superseded():
+            if (
+                self._log.transferred_bytes >= self._snapshot_due
+                and not self._log.is_locked
+                and self._is_snapshot_superseded()
+            ):
                 self._state = None
             if self._state is None:
                 self._log.rewind()
-                self._snapshot = self._snapshot_there()
-                found = _load_snapshot(self.folder, self._log)
-                self._state, size = found or (State(), 0)
+                self._loaded_snapshot = self._snapshot_identity()
+                snapshot = _load_snapshot(self.folder, self._log)
+                self._state, size = snapshot or (JournalState(), 0)
                 self._epoch = self._log.epoch
-                self._snapshot_due = self._log.taken + max(self._segment_bytes, size // _PART)
-            for records in itertools.chain(self._log.batches(), ([],)):  # of another file nothing may be left
-                if self._epoch != self._log.epoch:  # another file is there
-                    self._state, self._epoch = State(), self._log.epoch
-                apply(self._state, records)
+                self._snapshot_due = self._log.transferred_bytes + max(self._segment_bytes, size // _GROWTH_DIVISOR)
+            for records in itertools.chain(self._log.batches(), ([],)):  # a file that replaced the log may be empty
+                if self._epoch != self._log.epoch:  # the log was replaced
+                    self._state, self._epoch = JournalState(), self._log.epoch
+                apply_events(self._state, records)
             return self._state
         except BaseException:
-            self._state = None  # half-folded is worse than not folded
+            self._state = None  # a partly updated state must not be used
             raise
 
-    def _snapshot_there(self) -> tuple[int, int] | None:
+    def _snapshot_identity(self) -> tuple[int, int] | None:
         try:
-            found = os.stat(_snapshot_path(self.folder))
+            file_status = os.stat(_snapshot_path(self.folder))
         except OSError:
             return None
-        return found.st_dev, found.st_ino
+        return file_status.st_dev, file_status.st_ino
 
-    def _is_superseded(self) -> bool:
-        """Whether somebody has written a snapshot since the state was read."""
-        return self._snapshot_there() != self._snapshot
+    def _is_snapshot_superseded(self) -> bool:
+        """Return True if a snapshot was written since the state was read."""
+        return self._snapshot_identity() != self._loaded_snapshot
 
-    def _settle(self, place: Place) -> None:
+    def _make_durable(self, position: ReadPosition) -> None:
         if self.durable:
-            self._log.cover(place, note=not self.read_only)
+            self._log.sync_to(position, update_note=not self.read_only)
 
     # writing
 
-    def _write(self, state: State, drafts: Sequence[Draft]) -> list[Event]:
-        line, found = encode(state.seq, drafts)
+    def _write(self, state: JournalState, drafts: Sequence[EventDraft]) -> list[Event]:
+        line, records = encode_line(state.seq, drafts)
         try:
-            self._log.append_line(line, len(found))
-            apply(state, found)
+            self._log.append_line(line, len(records))
+            apply_events(state, records)
         except BaseException:
             self._state = None
             raise
-        return [Event.of(record) for record in found]
+        return [Event.from_record(record) for record in records]

@@ -1,4 +1,4 @@
-"""Who acts, and in which lane: parallel drafts within one graph, kept apart (spec 3, *Lanes, publish, branches*)."""
+"""Agent ids and lanes. Lanes separate the drafts of agents that work on one graph."""
 
 from __future__ import annotations
 
@@ -10,50 +10,54 @@ from hivemind.names import check_name
 
 
 def check_agent(agent_id: object) -> str:
-    """The agent_id trimmed and lower-cased: 1 to 64 characters, first a letter or digit, then those and `. _ -`.
+    """Return the agent_id, trimmed and in lower case: 1 to 64 letters, digits, `.`, `_`, `-`; first a letter or digit.
 
     Raises CoordinationError (`INVALID_AGENT_ID`).
     """
     if not isinstance(agent_id, str):
-        raise CoordinationError(f"{agent_id!r} is no agent_id", code="INVALID_AGENT_ID", mend="give the agent's name")
-    return _checked(agent_id)
+        raise CoordinationError(
+            f"{agent_id!r} is not an agent_id", code="INVALID_AGENT_ID", remedy="pass an agent's name"
+        )
+    return _normalize_agent(agent_id)
 
 
 @lru_cache(maxsize=4096)
-def _checked(agent_id: str) -> str:
+def _normalize_agent(agent_id: str) -> str:
     try:
         return check_name(agent_id, "agent_id")
     except UserError as error:
-        raise CoordinationError(error.what, code="INVALID_AGENT_ID", mend=error.mend) from None
+        raise CoordinationError(error.message, code="INVALID_AGENT_ID", remedy=error.remedy) from None
 
 
-SHARED = "shared"
-_AGENT = "agent/"
+SHARED_LANE = "shared"
+_AGENT_PREFIX = "agent/"
 
 
 def lane_of(agent_id: str | None) -> str:
-    """The lane that an agent drafts in; without an agent, the shared one."""
-    return SHARED if agent_id is None else _AGENT + check_agent(agent_id)
+    """Return the lane of the agent's drafts; without an agent, the shared lane."""
+    return SHARED_LANE if agent_id is None else _AGENT_PREFIX + check_agent(agent_id)
 
 
 def check_lane(lane: object) -> str:
-    """The lane in its one form: `shared` or `agent/<id>`. Raises CoordinationError (`INVALID_LANE`)."""
+    """Return the lane in normal form: `shared` or `agent/<id>`. Raises CoordinationError (`INVALID_LANE`)."""
     text = lane.strip().lower() if isinstance(lane, str) else ""
-    if text == SHARED:
-        return SHARED
-    if text.startswith(_AGENT):
-        return lane_of(text.removeprefix(_AGENT))
+    if text == SHARED_LANE:
+        return SHARED_LANE
+    if text.startswith(_AGENT_PREFIX):
+        return lane_of(text.removeprefix(_AGENT_PREFIX))
     raise CoordinationError(
-        f"{lane!r} is no lane", code="INVALID_LANE", mend=f"a lane is {SHARED} or {_AGENT}<agent_id>"
+        f"{lane!r} is not a lane", code="INVALID_LANE", remedy=f"a lane is {SHARED_LANE} or {_AGENT_PREFIX}<agent_id>"
     )
 
 
-def lane_visible(lane: str | None, agent_id: str | None, all_lanes: bool = False, drafts: str | None = None) -> bool:
-    """Whether what lies in `lane` (None: shared) is shown: shared and one's own; everything with `all_lanes`. `drafts` is
-    the lane that the agent drafts in, if not in the one of its name.
+def is_lane_visible(
+    lane: str | None, agent_id: str | None, all_lanes: bool = False, draft_lane: str | None = None
+) -> bool:
+    """Return True if the agent sees entries of `lane` (None: shared).
 
-    Apply it before any limit, so that another's drafts cannot starve a view.
+    An agent sees the shared lane, the lane of its name, and `draft_lane` if it drafts in another lane than its name's.
+    With `all_lanes` every lane is visible. Filter before applying a limit: other agents' drafts must not use up a view.
     """
-    if all_lanes or lane is None or lane == SHARED:
+    if all_lanes or lane is None or lane == SHARED_LANE:
         return True
-    return agent_id is not None and lane in (lane_of(agent_id), drafts)
+    return agent_id is not None and lane in (lane_of(agent_id), draft_lane)

@@ -1,4 +1,4 @@
-"""Claiming, renewing and releasing the leases of steps (seed 002, *Step lease*; spec 3)."""
+"""Claim, renew and release the leases of steps."""
 
 from __future__ import annotations
 
@@ -13,24 +13,24 @@ from hivemind.coordination.errors import (
     UnknownStep,
     WrongStatus,
 )
-from hivemind.coordination.journal import Draft, Journal
+from hivemind.coordination.journal import EventDraft, Journal
 from hivemind.coordination.lanes import check_agent
-from hivemind.coordination.state import State
+from hivemind.coordination.state import JournalState
 
 _Leases = list[StepLease]
 
 
-def lease_claim(state: State, step_id: str, agent_id: str, ttl_seq: int = DEFAULT_TTL_SEQ) -> Draft:
-    """The event by which a step that nobody holds is leased to an agent."""
+def claim_event(state: JournalState, step_id: str, agent_id: str, ttl_seq: int = DEFAULT_TTL_SEQ) -> EventDraft:
+    """Return the event that leases a free step to an agent."""
     generation = state.generation(step_id) + 1
     return "lease.claimed", {"step_id": step_id, "agent_id": agent_id, "ttl_seq": ttl_seq, "generation": generation}
 
 
 class StepLeases:
-    """The leases of a workspace's steps. A step need not be known to be leased: the lease is of its id.
+    """The leases of a workspace's steps. A lease belongs to a step id, which need not exist.
 
-    Every call that changes a lease is one check and one append under the journal's lock, so that of any number of
-    callers exactly one wins. All raise CoordinationError for an agent_id, a step_id or a ttl_seq that is none.
+    Each change of a lease is one check and one append under the journal's lock: of several callers exactly one wins.
+    All methods raise CoordinationError for an invalid agent_id, step_id or ttl_seq.
     """
 
     def __init__(self, journal: Journal) -> None:
@@ -44,86 +44,88 @@ class StepLeases:
         force: bool = False,
         renew: bool = False,
         *,
-        to_do: bool = False,
+        require_unfinished: bool = False,
     ) -> StepLease:
-        """The lease of a step, for `ttl_seq` events (1 to 10,000) from the claim on.
+        """Claim a step for `ttl_seq` events (1 to 10,000), counted from the claim. Return its lease.
 
-        A free or expired step is taken, with a new generation. What the agent holds already stays as it is, without an
-        event, unless `renew`. What another holds raises StepLeaseHeld, or with `force`, which is for people, is taken over.
-        With `to_do` the step must be one that there is still something to do about: raises UnknownStep, WrongStatus (done),
-        CoordinationError (`TASK_OVER`).
+        A free or expired step is leased under a new generation. If the agent already holds the step, its lease stays
+        unchanged, unless `renew` is set. If another agent holds it, StepLeaseHeld is raised; with `force`, which is for
+        the operator, the lease is taken over. With `require_unfinished` the call raises UnknownStep, WrongStatus for a
+        step that is done, and CoordinationError (`TASK_OVER`) for a step of a finished task.
         """
         agent_id, step_id = check_agent(agent_id), _check_step_id(step_id)
         _check_ttl(ttl_seq)
 
-        def decide(state: State) -> Sequence[Draft]:
-            if to_do:
-                _check_to_do(state, step_id)
-            held = state.lease(step_id)
-            if held is not None and held.holder_agent_id == agent_id:
+        def decide(state: JournalState) -> Sequence[EventDraft]:
+            if require_unfinished:
+                _check_unfinished(state, step_id)
+            lease = state.lease(step_id)
+            if lease is not None and lease.holder_agent_id == agent_id:
                 return (
                     [("lease.renewed", {"step_id": step_id, "agent_id": agent_id, "ttl_seq": ttl_seq})] if renew else []
                 )
-            if held is not None and not force:
-                raise StepLeaseHeld(held, agent_id)
-            kind, claim = lease_claim(state, step_id, agent_id, ttl_seq)
-            if held is None:
+            if lease is not None and not force:
+                raise StepLeaseHeld(lease, agent_id)
+            kind, claim = claim_event(state, step_id, agent_id, ttl_seq)
+            if lease is None:
                 return [(kind, claim)]
-            return [("lease.taken_over", {**claim, "from_agent_id": held.holder_agent_id})]
+            return [("lease.taken_over", {**claim, "from_agent_id": lease.holder_agent_id})]
 
-        return self._journal.change(decide, lambda state, _: state.leases[step_id])
+        return self._journal.transact_and_query(decide, lambda state, _: state.leases[step_id])
 
     def renew(
         self, step_id: str, agent_id: str, generation: int | None = None, ttl_seq: int = DEFAULT_TTL_SEQ
     ) -> StepLease:
-        """The agent's own active lease, for `ttl_seq` events from now. Raises StepLeaseNotHeld, StaleGeneration."""
+        """Extend the agent's active lease to `ttl_seq` events from now. Raises StepLeaseNotHeld, StaleGeneration."""
         agent_id, step_id = check_agent(agent_id), _check_step_id(step_id)
         _check_ttl(ttl_seq)
 
-        def decide(state: State) -> Sequence[Draft]:
-            _own(state, step_id, agent_id, generation)
+        def decide(state: JournalState) -> Sequence[EventDraft]:
+            _check_own_lease(state, step_id, agent_id, generation)
             return [("lease.renewed", {"step_id": step_id, "agent_id": agent_id, "ttl_seq": ttl_seq})]
 
-        return self._journal.change(decide, lambda state, _: state.leases[step_id])
+        return self._journal.transact_and_query(decide, lambda state, _: state.leases[step_id])
 
     def release(self, step_id: str, agent_id: str, generation: int | None = None) -> None:
-        """End the agent's own active lease. Raises StepLeaseNotHeld, StaleGeneration."""
+        """End the agent's active lease. Raises StepLeaseNotHeld, StaleGeneration."""
         agent_id, step_id = check_agent(agent_id), _check_step_id(step_id)
 
-        def decide(state: State) -> Sequence[Draft]:
-            _own(state, step_id, agent_id, generation)
+        def decide(state: JournalState) -> Sequence[EventDraft]:
+            _check_own_lease(state, step_id, agent_id, generation)
             return [("lease.released", {"step_id": step_id, "agent_id": agent_id})]
 
         self._journal.transact(decide)
 
     def get(self, step_id: str) -> StepLease | None:
-        """The active lease of a step, or None."""
+        """Return the step's active lease, or None."""
         return self._journal.view(lambda state: state.lease(step_id))
 
     def list(self, agent_id: str | None = None) -> _Leases:
-        """The active leases of all agents or of one, by step id."""
-        wanted = None if agent_id is None else check_agent(agent_id)
+        """Return the active leases of all agents, or of one, ordered by step id."""
+        agent = None if agent_id is None else check_agent(agent_id)
 
-        def look(state: State) -> _Leases:
-            steps = state.leases if wanted is None else state.held.get(wanted, ())
+        def read_leases(state: JournalState) -> _Leases:
+            steps = state.leases if agent is None else state.leased_step_ids.get(agent, ())
             return [lease for step_id in sorted(steps) if (lease := state.lease(step_id)) is not None]
 
-        return self._journal.view(look)
+        return self._journal.view(read_leases)
 
     def release_all(self, agent_id: str) -> _Leases:
-        """End every active lease of an agent that stops in order, in one line. Returns those that ended."""
+        """End every active lease of an agent that shuts down, in one line of the log. Return the ended leases."""
         agent_id = check_agent(agent_id)
-        ended: _Leases = []
+        released_leases: _Leases = []
 
-        def decide(state: State) -> Sequence[Draft]:
-            ended.extend(filter(None, (state.lease(one) for one in sorted(state.held.get(agent_id, ())))))
-            return [("lease.released", {"step_id": one.step_id, "agent_id": agent_id}) for one in ended]
+        def decide(state: JournalState) -> Sequence[EventDraft]:
+            released_leases.extend(
+                filter(None, (state.lease(step_id) for step_id in sorted(state.leased_step_ids.get(agent_id, ()))))
+            )
+            return [("lease.released", {"step_id": lease.step_id, "agent_id": agent_id}) for lease in released_leases]
 
         self._journal.transact(decide)
-        return ended
+        return released_leases
 
 
-def _own(state: State, step_id: str, agent_id: str, generation: int | None) -> StepLease:
+def _check_own_lease(state: JournalState, step_id: str, agent_id: str, generation: int | None) -> StepLease:
     lease = state.lease(step_id)
     if lease is None or lease.holder_agent_id != agent_id:
         raise StepLeaseNotHeld(step_id, agent_id, lease)
@@ -132,29 +134,33 @@ def _own(state: State, step_id: str, agent_id: str, generation: int | None) -> S
     return lease
 
 
-def _check_to_do(state: State, step_id: str) -> None:
+def _check_unfinished(state: JournalState, step_id: str) -> None:
     step = state.step(step_id)
     if step is None:
         raise UnknownStep(step_id)
     if step.status == "done":
-        raise WrongStatus(step_id, f"is {step.status}, this needs it open or blocked")
+        raise WrongStatus(step_id, f"is {step.status}; it must be open or blocked")
     task = state.task(step.task)
-    if task is not None and task.over:
+    if task is not None and task.is_over:
         raise CoordinationError(
-            f"step {step_id} is of a task that is over ({task.state})",
+            f"step {step_id} belongs to a finished task ({task.state})",
             code="TASK_OVER",
-            mend=f"hivemind task retry {step.task}",
+            remedy=f"hivemind task retry {step.task}",
         )
 
 
 def _check_step_id(step_id: object) -> str:
     if not isinstance(step_id, str) or not 1 <= len(step_id) <= 128 or not step_id.isprintable():
-        raise CoordinationError(f"{step_id!r} is no step_id", code="INVALID_STEP_ID", mend="see: hivemind view resume")
+        raise CoordinationError(
+            f"{step_id!r} is not a step_id", code="INVALID_STEP_ID", remedy="list the steps with: hivemind view resume"
+        )
     return step_id
 
 
 def _check_ttl(ttl_seq: object) -> None:
     if not isinstance(ttl_seq, int) or isinstance(ttl_seq, bool) or not 1 <= ttl_seq <= MAX_TTL_SEQ:
         raise CoordinationError(
-            f"ttl_seq is {ttl_seq!r}", code="INVALID_TTL", mend=f"it counts events: 1 to {MAX_TTL_SEQ}"
+            f"{ttl_seq!r} is not a valid ttl_seq",
+            code="INVALID_TTL",
+            remedy=f"pass a number of events, from 1 to {MAX_TTL_SEQ}",
         )

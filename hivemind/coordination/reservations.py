@@ -1,4 +1,4 @@
-"""Reserving paths, so that two agents never edit one file at the same time (spec 7, *Files*)."""
+"""Reserve paths: two agents must not edit one file at the same time."""
 
 from __future__ import annotations
 
@@ -10,122 +10,126 @@ from typing import TypeVar
 
 from hivemind.coordination.entries import Reservation
 from hivemind.coordination.errors import CoordinationError, ReservationHeld
-from hivemind.coordination.journal import Draft, Journal
+from hivemind.coordination.journal import EventDraft, Journal
 from hivemind.coordination.lanes import check_agent
-from hivemind.coordination.state import State
-from hivemind.coordination.step import refused
+from hivemind.coordination.state import JournalState
+from hivemind.coordination.step import invalid_argument
 
 _MAX_LENGTH = 1024
-_LAST = 0x10FFFF
+_MAX_CODE_POINT = 0x10FFFF
 _Ranges = tuple[tuple[int, int], ...]
-_ANY: _Ranges = ((0, _LAST),)
+_ANY_CHARACTER: _Ranges = ((0, _MAX_CODE_POINT),)
 _STAR: _Ranges = ((-1, -1),)
-"""Stands for `*` among the characters of a part."""
+"""The wildcard `*` among the character ranges of a path part."""
 _CLASS = re.compile(r"\[!?[^/][^\]/]*\]")
 _T = TypeVar("_T")
 
 
 def check_pattern(pattern: object) -> str:
-    """The pattern in its one form: no `./`, no doubled `/`. Raises CoordinationError (`INVALID_PATTERN`)."""
+    """Return the pattern in normal form, without `./` and doubled `/`. Raises CoordinationError (`INVALID_PATTERN`)."""
     text = pattern if isinstance(pattern, str) else ""
     parts = [part for part in text.split("/") if part not in ("", ".")]
     if not parts or len(text) > _MAX_LENGTH or text.startswith("/") or ".." in parts or "\0" in text:
         raise CoordinationError(
-            f"{pattern!r} is no path pattern within the hive",
+            f"{pattern!r} is not a path pattern within the hive",
             code="INVALID_PATTERN",
-            mend="a path from the hive's root, such as knowledge/notes.md or knowledge/**",
+            remedy="use a path from the hive's root, like knowledge/notes.md or knowledge/**",
         )
     if "{" in _CLASS.sub("", text):
         raise CoordinationError(
-            f"{pattern!r} has braces, which stand for nothing here",
+            f"{pattern!r} contains braces, which are not supported",
             code="INVALID_PATTERN",
-            mend="one pattern for each of the names, such as src/a.py and src/b.py; [{] is a brace itself",
+            remedy="use one pattern for each name, like src/a.py and src/b.py; [{] matches a brace",
         )
     return "/".join(parts) + ("/**" if text.endswith("/") else "")
 
 
 def escape(path: str) -> str:
-    """The pattern that matches this path and no other."""
+    """Return the pattern that matches only this path."""
     return re.sub(r"[*?\[{]", r"[\g<0>]", path)
 
 
 def overlap(first: str, second: str) -> bool:
-    """True if there could be a path that both patterns match, whichever is named first."""
-    one, two = _parts(first), _parts(second)
+    """Return True if some path could match both patterns. Their order does not matter."""
+    first_parts, second_parts = _parts(first), _parts(second)
     if first == second:
         return True
-    if any(() in _characters(part) for part in (*one, *two)):  # such as [z-a]: no path has that
+    if any(
+        () in _character_ranges(part) for part in (*first_parts, *second_parts)
+    ):  # like [z-a], which matches no character
         return False
-    return _meet(one, two, "**", _names_meet)
+    return _sequences_meet(first_parts, second_parts, "**", _names_meet)
 
 
 def _parts(pattern: str) -> list[str]:
     parts = pattern.split("/")
-    return [*parts[:-1], "*", "**"] if parts[-1] == "**" else parts  # everything below: a name at least
+    return [*parts[:-1], "*", "**"] if parts[-1] == "**" else parts  # everything below: at least one name
 
 
 def _names_meet(first: str, second: str) -> bool:
-    return first == second or _meet(_characters(first), _characters(second), _STAR, _ranges_meet)
+    return first == second or _sequences_meet(_character_ranges(first), _character_ranges(second), _STAR, _ranges_meet)
 
 
-def _ranges_meet(left: _Ranges, right: _Ranges) -> bool:
-    """Whether a character, which is never `/`, is in both."""
-    both = ((max(low, bottom), min(high, top)) for low, high in left for bottom, top in right)
-    return any(low <= high and (low, high) != (47, 47) for low, high in both)
+def _ranges_meet(first: _Ranges, second: _Ranges) -> bool:
+    """Return True if both contain a common character other than `/`."""
+    intersections = ((max(low, bottom), min(high, top)) for low, high in first for bottom, top in second)
+    return any(low <= high and (low, high) != (47, 47) for low, high in intersections)
 
 
-def _meet(one: Sequence[_T], two: Sequence[_T], star: _T, same: Callable[[_T, _T], bool]) -> bool:
-    """Whether something matches both sequences, in which `star` stands for any number of things."""
+def _sequences_meet(
+    first: Sequence[_T], second: Sequence[_T], star: _T, elements_meet: Callable[[_T, _T], bool]
+) -> bool:
+    """Return True if some sequence matches both patterns. `star` matches any number of elements."""
     todo, seen = [(0, 0)], set()
     while todo:
-        a, b = place = todo.pop()
-        if place in seen:
+        first_index, second_index = indexes = todo.pop()
+        if indexes in seen:
             continue
-        seen.add(place)
-        left, right = one[a : a + 1], two[b : b + 1]
-        if not left and not right:
+        seen.add(indexes)
+        first_head, second_head = first[first_index : first_index + 1], second[second_index : second_index + 1]
+        if not first_head and not second_head:
             return True
-        if star in (*left, *right):  # it ends, or takes what is beside it
-            todo += [(a + 1, b)] if left else []
-            todo += [(a, b + 1)] if right else []
-        elif left and right and same(left[0], right[0]):
-            todo.append((a + 1, b + 1))
+        if star in (*first_head, *second_head):  # it matches nothing further, or the other's next element
+            todo += [(first_index + 1, second_index)] if first_head else []
+            todo += [(first_index, second_index + 1)] if second_head else []
+        elif first_head and second_head and elements_meet(first_head[0], second_head[0]):
+            todo.append((first_index + 1, second_index + 1))
     return False
 
 
 @lru_cache(maxsize=1024)
-def _characters(part: str) -> list[_Ranges]:
-    found, at = [], 0
-    while at < len(part):
-        char = part[at]
-        end = part.find("]", at + 3 if part[at + 1 : at + 2] == "!" else at + 2) if char == "[" else -1
+def _character_ranges(part: str) -> list[_Ranges]:
+    ranges, index = [], 0
+    while index < len(part):
+        char = part[index]
+        end = part.find("]", index + 3 if part[index + 1 : index + 2] == "!" else index + 2) if char == "[" else -1
         if end > 0:
-            found.append(_class(part[at + 1 : end]))
-            at = end
+            ranges.append(_class_ranges(part[index + 1 : end]))
+            index = end
         else:
-            found.append({"*": _STAR, "?": _ANY}.get(char, ((ord(char), ord(char)),)))
-        at += 1
-    return found
+            ranges.append({"*": _STAR, "?": _ANY_CHARACTER}.get(char, ((ord(char), ord(char)),)))
+        index += 1
+    return ranges
 
 
-def _class(body: str) -> _Ranges:
-    """The characters of `[body]`."""
-    ranges = [(ord(found[0]), ord(found[-1])) for found in re.findall(r".-.|.", body.removeprefix("!"), re.DOTALL)]
+def _class_ranges(body: str) -> _Ranges:
+    """Return the character ranges of `[body]`."""
+    ranges = [(ord(span[0]), ord(span[-1])) for span in re.findall(r".-.|.", body.removeprefix("!"), re.DOTALL)]
     ranges = sorted((low, high) for low, high in ranges if low <= high)
     if not body.startswith("!"):
         return tuple(ranges)
-    found, low = [], 0
+    complement, low = [], 0
     for start, end in ranges:
-        found.append((low, start - 1))
+        complement.append((low, start - 1))
         low = max(low, end + 1)
-    return tuple(one for one in (*found, (low, _LAST)) if one[0] <= one[1])
+    return tuple(bounds for bounds in (*complement, (low, _MAX_CODE_POINT)) if bounds[0] <= bounds[1])
 
 
-_Held = list[Reservation]
+_ReservationList = list[Reservation]
 
 
 class Reservations:
-    """The reservations of a workspace. Each ends when it is released, and with its holder (`agent.exited`)."""
+    """The reservations of a workspace. Each ends by release, or with its holder (`agent.exited`)."""
 
     def __init__(self, journal: Journal) -> None:
         self._journal = journal
@@ -133,66 +137,76 @@ class Reservations:
     def reserve(
         self, agent_id: str, patterns: str | Iterable[str], *, shared: bool = False, reason: str | None = None
     ) -> Reservation:
-        """Reserve every path that the globs match, all of them or none.
+        """Reserve every path that the globs match: all of them, or none.
 
-        Exclusive, or `shared` with other shared ones. What the agent itself holds never stands in its way; exactly what
-        it holds already is given back without an event. Raises ReservationHeld, CoordinationError (`INVALID_PATTERN`).
+        A reservation is exclusive, or `shared` with other shared ones. It never conflicts with the agent's other
+        reservations. If the agent already has the same reservation, that one is returned and no event is written.
+        Raises ReservationHeld, CoordinationError (`INVALID_PATTERN`).
         """
-        who, wanted = check_agent(agent_id), _patterns(patterns)
+        agent, checked_patterns = check_agent(agent_id), _check_patterns(patterns)
 
-        def own(state: State) -> Reservation | None:
+        def find_own(state: JournalState) -> Reservation | None:
             return next(
-                (one for one in _in_order(state) if (one.agent_id, one.patterns, one.shared) == (who, wanted, shared)),
+                (
+                    reservation
+                    for reservation in _sorted_reservations(state)
+                    if (reservation.agent_id, reservation.patterns, reservation.shared)
+                    == (agent, checked_patterns, shared)
+                ),
                 None,
             )
 
-        def decide(state: State) -> Sequence[Draft]:
-            for held in _in_order(state):
-                if held.agent_id != who and not (held.shared and shared):
-                    for one, other in product(wanted, held.patterns):
-                        if overlap(one, other):
-                            raise ReservationHeld(one, other, held.agent_id)
-            if own(state) is not None:
+        def decide(state: JournalState) -> Sequence[EventDraft]:
+            for reservation in _sorted_reservations(state):
+                if reservation.agent_id != agent and not (reservation.shared and shared):
+                    for pattern, reserved_pattern in product(checked_patterns, reservation.patterns):
+                        if overlap(pattern, reserved_pattern):
+                            raise ReservationHeld(pattern, reserved_pattern, reservation.agent_id)
+            if find_own(state) is not None:
                 return []
-            payload = {"agent_id": who, "patterns": wanted, "shared": shared}
+            payload = {"agent_id": agent, "patterns": checked_patterns, "shared": shared}
             return [("paths.reserved", {**payload, "reason": reason} if reason else payload)]
 
-        found = self._journal.change(decide, lambda state, _: own(state))
-        assert found is not None
-        return found
+        own_reservation = self._journal.transact_and_query(decide, lambda state, _: find_own(state))
+        assert own_reservation is not None
+        return own_reservation
 
     def release(self, reservation: Reservation | int, agent_id: str) -> bool:
-        """End a reservation of the agent's own. Returns False if it has ended before."""
-        who, number = check_agent(agent_id), reservation.id if isinstance(reservation, Reservation) else reservation
-        return bool(self._release(who, lambda held: held.id == number))
+        """End one of the agent's reservations. Return False if it has ended already."""
+        agent, number = check_agent(agent_id), reservation.id if isinstance(reservation, Reservation) else reservation
+        return bool(self._release(agent, lambda candidate: candidate.id == number))
 
     def release_all(self, agent_id: str) -> int:
-        """End every reservation of the agent. Returns how many there were."""
+        """End every reservation of the agent. Return their number."""
         return self._release(check_agent(agent_id), lambda _: True)
 
-    def _release(self, who: str, wanted: Callable[[Reservation], bool]) -> int:
-        ended: list[int] = []
+    def _release(self, agent: str, is_selected: Callable[[Reservation], bool]) -> int:
+        released_ids: list[int] = []
 
-        def decide(state: State) -> Sequence[Draft]:
-            ended.extend(held.id for held in _in_order(state) if held.agent_id == who and wanted(held))
-            return [("paths.released", {"agent_id": who, "reservations": ended})] if ended else []
+        def decide(state: JournalState) -> Sequence[EventDraft]:
+            released_ids.extend(
+                reservation.id
+                for reservation in _sorted_reservations(state)
+                if reservation.agent_id == agent and is_selected(reservation)
+            )
+            return [("paths.released", {"agent_id": agent, "reservations": released_ids})] if released_ids else []
 
         self._journal.transact(decide)
-        return len(ended)
+        return len(released_ids)
 
-    def list(self, agent_id: str | None = None) -> _Held:
-        """The reservations of all agents or of one, oldest first."""
-        who = None if agent_id is None else check_agent(agent_id)
-        found: _Held = self._journal.view(_in_order)
-        return [held for held in found if who is None or held.agent_id == who]
-
-
-def _in_order(state: State) -> _Held:
-    return sorted(state.reservations.values(), key=lambda held: held.id)
+    def list(self, agent_id: str | None = None) -> _ReservationList:
+        """Return the reservations of all agents, or of one, oldest first."""
+        agent = None if agent_id is None else check_agent(agent_id)
+        reservations: _ReservationList = self._journal.view(_sorted_reservations)
+        return [reservation for reservation in reservations if agent is None or reservation.agent_id == agent]
 
 
-def _patterns(patterns: str | Iterable[str]) -> tuple[str, ...]:
-    many = [patterns] if isinstance(patterns, str) else list(patterns)
-    if not many:
-        raise refused("there is no path to reserve")
-    return tuple(sorted({check_pattern(one) for one in many}))
+def _sorted_reservations(state: JournalState) -> _ReservationList:
+    return sorted(state.reservations.values(), key=lambda reservation: reservation.id)
+
+
+def _check_patterns(patterns: str | Iterable[str]) -> tuple[str, ...]:
+    pattern_list = [patterns] if isinstance(patterns, str) else list(patterns)
+    if not pattern_list:
+        raise invalid_argument("no path to reserve")
+    return tuple(sorted({check_pattern(pattern) for pattern in pattern_list}))

@@ -1,4 +1,4 @@
-"""The state of a workspace: tables that are a fold of the journal and of nothing else (spec 3, *Journal*)."""
+"""The state of a workspace: tables that are computed from the journal alone."""
 
 from __future__ import annotations
 
@@ -14,62 +14,68 @@ from hivemind.boundary import boundary
 from hivemind.coordination.entries import AgentEntry, Reservation, StepLease, TaskEntry
 from hivemind.coordination.step import Receipt, Step
 
-_NAMES = tuple(one.name for one in fields(Step))
-_EVIDENCE, _META = _NAMES.index("evidence"), _NAMES.index("meta")
-_AT_HAND = 256  # tasks that are over, and whose rows are kept as objects all the same
+_STEP_FIELDS = tuple(column.name for column in fields(Step))
+_EVIDENCE, _META = _STEP_FIELDS.index("evidence"), _STEP_FIELDS.index("meta")
+_MAX_LOADED_TASKS = 256  # finished tasks that may stay in memory as objects
 _CHUNK = 4096
 _encode = json.JSONEncoder(sort_keys=True, ensure_ascii=False, separators=(",", ":")).encode
 
 
 def _canonical(value: Any) -> bytes:
-    """A plain value as JSON: equal values give equal bytes, on one line. Half a character, which a line of the log may have
-    by an escape, stays what it is."""
+    """Return a plain value as one line of JSON. Equal values produce equal bytes.
+
+    A lone surrogate, which an escape in the log can produce, is kept.
+    """
     return _encode(value).encode("utf-8", "surrogatepass")
 
 
 @dataclass(slots=True)
 class TaskRows:
-    """What the state has of one task: its steps by id, as they were added; how many it ever had; the last generation of each
-    step's lease, kept when the lease ends; the ids that its own log waits for (publications, evidence)."""
+    """The rows of one task.
+
+    `steps` are in the order in which they were added. `generations` contains the last generation of each step's lease,
+    also after the lease has ended. `commit_ids` names the committed entries of the task's own log (publications,
+    evidence).
+    """
 
     entry: TaskEntry | None = None
     steps: dict[str, Step] = field(default_factory=dict)
-    counter: int = 0
+    last_step_number: int = 0
     generations: dict[str, int] = field(default_factory=dict)
-    commits: set[str] = field(default_factory=set)
+    commit_ids: set[str] = field(default_factory=set)
 
     @property
-    def over(self) -> bool:
-        return self.entry is not None and self.entry.over
+    def is_over(self) -> bool:
+        return self.entry is not None and self.entry.is_over
 
     def as_row(self, task: str) -> list[Any]:
-        """A plain value."""
-        entry = None if self.entry is None else _row(self.entry)
+        """Return the rows as plain JSON values."""
+        entry = None if self.entry is None else _as_row(self.entry)
         steps = [_step_row(step) for step in self.steps.values()]
-        return [task, entry, self.counter, steps, self.generations, sorted(self.commits)]
+        return [task, entry, self.last_step_number, steps, self.generations, sorted(self.commit_ids)]
 
     @classmethod
-    def of(cls, row: list[Any]) -> TaskRows:
-        """What `as_row` gave."""
+    def from_row(cls, row: list[Any]) -> TaskRows:
+        """Rebuild the rows from the output of `as_row`."""
         _, entry, counter, steps, generations, commits = row
-        made = [_step(row) for row in steps]
-        told = None if entry is None else _value(TaskEntry, entry)
-        return cls(told, {step.id: step for step in made}, counter, generations, set(commits))
+        task_steps = [_step_from_row(row) for row in steps]
+        task_entry = None if entry is None else _from_row(TaskEntry, entry)
+        return cls(task_entry, {step.id: step for step in task_steps}, counter, generations, set(commits))
 
 
 def task_of_step(step_id: str) -> str:
-    """The task of a step, whose id is `TASK.sNUMBER`; of any other id the empty text."""
+    """Return the task of a step id `TASK.sNUMBER`, or an empty text for any other id."""
     return step_id.rpartition(".s")[0]
 
 
 def _step_row(step: Step) -> list[Any]:
-    row = [getattr(step, name) for name in _NAMES]
+    row = [getattr(step, name) for name in _STEP_FIELDS]
     row[_EVIDENCE] = [receipt.as_dict() for receipt in step.evidence]
     row[_META] = dict(step.meta)
     return row
 
 
-def _step(row: list[Any]) -> Step:
+def _step_from_row(row: list[Any]) -> Step:
     cells: list[Any] = [tuple(cell) if isinstance(cell, list) else cell for cell in row]
     cells[_EVIDENCE] = tuple(Receipt(**receipt) for receipt in row[_EVIDENCE])
     cells[_META] = MappingProxyType(row[_META])
@@ -80,55 +86,57 @@ def _line(rows: TaskRows, task: str) -> bytes:
     return _canonical(rows.as_row(task)) + b"\n"
 
 
-def _head(task: str) -> bytes:
-    """How the line of a task that is over begins; no other begins so."""
+def _line_prefix(task: str) -> bytes:
+    """Return the first bytes of a finished task's line. They are unique to the task."""
     return b"[" + _canonical(task) + b","
 
 
 class EndedTasks:
-    """The tasks that were over when a snapshot was written: lines of its file from `start` to `end`, in order. They are read
-    when one is asked for, so that no process carries a long history."""
+    """The tasks that were finished when a snapshot was written: the sorted lines of its file from `start` to `end`.
 
-    def __init__(self, path: str, file: int, start: int, end: int) -> None:
-        """`file` is open, and closed with this."""
-        self._path, self._file, self._start, self._end = path, file, start, end
+    A line is read when its task is needed. No process keeps a long history in memory.
+    """
+
+    def __init__(self, path: str, descriptor: int, start: int, end: int) -> None:
+        """Take over the open file `descriptor`, which is closed with this object."""
+        self._path, self._descriptor, self._start, self._end = path, descriptor, start, end
 
     def __del__(self) -> None:
-        os.close(self._file)
+        os.close(self._descriptor)
 
-    def get(self, head: bytes) -> bytes | None:
-        """The line that begins so. Raises Unreadable for a file that was changed."""
+    def find_line(self, prefix: bytes) -> bytes | None:
+        """Return the line that starts with `prefix`, or None. Raises Unreadable if the file was changed."""
         with boundary("snapshot", self._path):
             low, high = self._start, self._end
             while low < high:
                 middle = (low + high) // 2
-                begin = low if middle == low else middle - 1 + len(self._line(middle - 1))
-                if begin >= high:
+                line_start = low if middle == low else middle - 1 + len(self._line(middle - 1))
+                if line_start >= high:
                     high = middle
-                elif (line := self._line(begin)).startswith(head):
+                elif (line := self._line(line_start)).startswith(prefix):
                     return line
-                elif line < head:
-                    low = begin + len(line)
+                elif line < prefix:
+                    low = line_start + len(line)
                 else:
                     high = middle
         return None
 
-    def _line(self, at: int) -> bytes:
-        """From there to the end of a line."""
+    def _line(self, offset: int) -> bytes:
+        """Return the line that starts at `offset`."""
         size = _CHUNK
-        while b"\n" not in (chunk := os.pread(self._file, min(size, self._end - at), at)):
-            if at + len(chunk) >= self._end or len(chunk) < size:
+        while b"\n" not in (chunk := os.pread(self._descriptor, min(size, self._end - offset), offset)):
+            if offset + len(chunk) >= self._end or len(chunk) < size:
                 raise ValueError("a line without an end")
             size *= 4
         return chunk[: chunk.index(b"\n") + 1]
 
     def __iter__(self) -> Iterator[bytes]:
-        with open(os.dup(self._file), "rb") as file:
+        with open(os.dup(self._descriptor), "rb") as file:
             file.seek(self._start)
-            at = self._start
-            while at < self._end:
+            offset = self._start
+            while offset < self._end:
                 yield (line := file.readline())
-                at += len(line)
+                offset += len(line)
 
 
 _TABLES: dict[str, type[Any]] = {
@@ -138,28 +146,28 @@ _TABLES: dict[str, type[Any]] = {
 }
 
 
-class State:
-    """The tables after the event `seq`. Only `fold.apply` changes them; the same log gives the same bytes.
+class JournalState:
+    """The tables after the event `seq`. Only `apply_events` changes them. Equal logs produce equal bytes.
 
-    `held` are the steps of an agent; `unknown` and `malformed` count events of foreign kinds and of known kinds with
-    unreadable fields. What belongs to a task is asked for by its name: once it is over, its rows are packed as a line of
-    JSON, here until the next snapshot and then in its file.
+    `leased_step_ids` are the steps leased by each agent. `unknown` and `malformed` count events of unknown kinds, and
+    of known kinds with unreadable fields. Read a task's rows through the methods: the rows of a finished task are
+    packed as a line of JSON, in memory until the next snapshot and then in its file.
     """
 
     __slots__ = (
-        "_at_hand", "_ended", "_outdated", "_over", "_packed", "agents", "held", "leases", "malformed",
-        "reservations", "seq", "unknown",
+        "_ended_tasks", "_loaded", "_loaded_over", "_outdated_lines", "_packed", "agents", "leased_step_ids", "leases",
+        "malformed", "reservations", "seq", "unknown",
     )  # fmt: skip
 
     def __init__(self) -> None:
         self.seq = 0
-        self._at_hand: dict[str, TaskRows] = {}
-        self._over: set[str] = set()  # of those at hand
+        self._loaded: dict[str, TaskRows] = {}
+        self._loaded_over: set[str] = set()  # the finished tasks among _loaded
         self._packed: dict[str, bytes] = {}
-        self._ended: EndedTasks | None = None
-        self._outdated: set[bytes] = set()  # its lines that were read, and may have changed
+        self._ended_tasks: EndedTasks | None = None
+        self._outdated_lines: set[bytes] = set()  # lines of the snapshot that were loaded and may have changed
         self.leases: dict[str, StepLease] = {}
-        self.held: dict[str, set[str]] = {}
+        self.leased_step_ids: dict[str, set[str]] = {}
         self.agents: dict[str, AgentEntry] = {}
         self.reservations: dict[str, Reservation] = {}
         self.unknown = 0
@@ -168,108 +176,112 @@ class State:
     # a task
 
     def rows(self, task: str) -> TaskRows | None:
-        """What there is of a task, or None."""
-        found = self._at_hand.get(task)
-        if found is None and (self._packed or self._ended is not None):
+        """Return the task's rows, or None."""
+        rows = self._loaded.get(task)
+        if rows is None and (self._packed or self._ended_tasks is not None):
             line = self._packed.pop(task, None)
-            if line is None and self._ended is not None:
-                line = self._ended.get(_head(task))
+            if line is None and self._ended_tasks is not None:
+                line = self._ended_tasks.find_line(_line_prefix(task))
                 if line is not None:
-                    self._outdated.add(line)
+                    self._outdated_lines.add(line)
             if line is not None:
                 with boundary("snapshot's line"):
-                    found = self._at_hand[task] = TaskRows.of(json.loads(line))
-                self._over.add(task)
-        return found
+                    rows = self._loaded[task] = TaskRows.from_row(json.loads(line))
+                self._loaded_over.add(task)
+        return rows
 
-    def make(self, task: str) -> TaskRows:
-        """The same, begun if there is nothing."""
-        return self.rows(task) or self._at_hand.setdefault(task, TaskRows())
+    def rows_or_new(self, task: str) -> TaskRows:
+        """Return the task's rows. Create them if there are none."""
+        return self.rows(task) or self._loaded.setdefault(task, TaskRows())
 
-    def told(self, task: str, entry: TaskEntry) -> None:
-        """Set what the newest event says of a task."""
-        self.make(task).entry = entry
-        (self._over.add if entry.over else self._over.discard)(task)
+    def set_task(self, task: str, entry: TaskEntry) -> None:
+        """Set the task's newest entry."""
+        self.rows_or_new(task).entry = entry
+        (self._loaded_over.add if entry.is_over else self._loaded_over.discard)(task)
 
     def pack(self) -> None:
-        """Let go of the rows of tasks that are over, if they are many."""
-        if len(self._over) > _AT_HAND:
-            self._packed.update((task, _line(self._at_hand.pop(task), task)) for task in self._over)
-            self._over.clear()
+        """Pack the rows of finished tasks if many are in memory."""
+        if len(self._loaded_over) > _MAX_LOADED_TASKS:
+            self._packed.update((task, _line(self._loaded.pop(task), task)) for task in self._loaded_over)
+            self._loaded_over.clear()
 
     def task(self, task: str) -> TaskEntry | None:
-        """The newest that was told of a task, or None."""
-        found = self.rows(task)
-        return None if found is None else found.entry
+        """Return the task's newest entry, or None."""
+        rows = self.rows(task)
+        return None if rows is None else rows.entry
 
     def open_tasks(self) -> list[TaskEntry]:
-        """Every task that was told of and is not over."""
-        return [rows.entry for rows in self._at_hand.values() if rows.entry is not None and not rows.over]
+        """Return the newest entries of all unfinished tasks."""
+        return [rows.entry for rows in self._loaded.values() if rows.entry is not None and not rows.is_over]
 
     def tasks(self) -> list[str]:
-        """The names of all tasks, sorted. Reads the whole history."""
+        """Return the ids of all tasks, sorted. Reads the whole history."""
         with boundary("snapshot"):
-            ended = () if self._ended is None else (json.loads(line)[0] for line in self._ended)
-            return sorted({*self._at_hand, *self._packed, *ended})
+            ended_ids = () if self._ended_tasks is None else (json.loads(line)[0] for line in self._ended_tasks)
+            return sorted({*self._loaded, *self._packed, *ended_ids})
 
     # a step
 
     def step(self, step_id: str) -> Step | None:
-        """The step, or None."""
+        """Return the step, or None."""
         rows = self.rows(task_of_step(step_id))
         return None if rows is None else rows.steps.get(step_id)
 
     def steps_of(self, task: str) -> list[Step]:
-        """A task's steps in the order of position, then id."""
+        """Return the task's steps, ordered by position, then id."""
         rows = self.rows(task)
         return [] if rows is None else sorted(rows.steps.values(), key=lambda step: (step.position, step.id))
 
     def lease(self, step_id: str) -> StepLease | None:
-        """The active lease of a step, if it has one now."""
+        """Return the step's active lease, or None."""
         lease = self.leases.get(step_id)
         return lease if lease is not None and self.seq < lease.expires_seq else None
 
     def generation(self, step_id: str) -> int:
-        """The last generation of a step's lease, 0 if it never had one."""
+        """Return the last generation of the step's lease, 0 if it never had one."""
         rows = self.rows(task_of_step(step_id))
         return 0 if rows is None else rows.generations.get(step_id, 0)
 
     # as bytes
 
     def lines(self) -> Iterator[bytes]:
-        """The whole state: a line of JSON, then a line for each task that is over, in the order of their bytes.
+        """Yield the whole state: one line with everything unfinished, then one line per finished task, sorted.
 
-        Equal states give equal bytes, whatever way they came about.
+        Equal states produce equal bytes, whether they were read from the log or from a snapshot.
         """
-        found: dict[str, Any] = {"seq": self.seq, "unknown": self.unknown, "malformed": self.malformed}
+        tables: dict[str, Any] = {"seq": self.seq, "unknown": self.unknown, "malformed": self.malformed}
         for name in _TABLES:
-            found[name] = {key: _row(value) for key, value in getattr(self, name).items()}
-        here = sorted(self._at_hand.items())
-        found["tasks"] = [rows.as_row(task) for task, rows in here if not rows.over]
-        yield _canonical(found) + b"\n"
-        newer = sorted([*(_line(rows, task) for task, rows in here if rows.over), *self._packed.values()])
-        older = () if self._ended is None else (line for line in self._ended if line not in self._outdated)
+            tables[name] = {key: _as_row(value) for key, value in getattr(self, name).items()}
+        loaded_rows = sorted(self._loaded.items())
+        tables["tasks"] = [rows.as_row(task) for task, rows in loaded_rows if not rows.is_over]
+        yield _canonical(tables) + b"\n"
+        newer = sorted([*(_line(rows, task) for task, rows in loaded_rows if rows.is_over), *self._packed.values()])
+        older = (
+            ()
+            if self._ended_tasks is None
+            else (line for line in self._ended_tasks if line not in self._outdated_lines)
+        )
         yield from heapq.merge(newer, older)
 
     @classmethod
-    def of(cls, line: bytes, ended: EndedTasks | None = None) -> State:
-        """The state whose first line that is. Raises KeyError, TypeError or ValueError for anything else."""
-        found = json.loads(line)
+    def from_line(cls, line: bytes, ended_tasks: EndedTasks | None = None) -> JournalState:
+        """Rebuild the state from its first line. Raises KeyError, TypeError or ValueError for any other line."""
+        tables = json.loads(line)
         state = cls()
-        state.seq, state.unknown, state.malformed = found["seq"], found["unknown"], found["malformed"]
+        state.seq, state.unknown, state.malformed = tables["seq"], tables["unknown"], tables["malformed"]
         for name, kind in _TABLES.items():
-            getattr(state, name).update((key, _value(kind, row)) for key, row in found[name].items())
-        for row in found["tasks"]:
-            state._at_hand[row[0]] = TaskRows.of(row)
-        state._ended = ended
+            getattr(state, name).update((key, _from_row(kind, row)) for key, row in tables[name].items())
+        for row in tables["tasks"]:
+            state._loaded[row[0]] = TaskRows.from_row(row)
+        state._ended_tasks = ended_tasks
         for lease in state.leases.values():
-            state.held.setdefault(lease.holder_agent_id, set()).add(lease.step_id)
+            state.leased_step_ids.setdefault(lease.holder_agent_id, set()).add(lease.step_id)
         return state
 
 
-def _row(value: Any) -> list[Any]:
-    return [getattr(value, one.name) for one in fields(value)]
+def _as_row(value: Any) -> list[Any]:
+    return [getattr(value, column.name) for column in fields(value)]
 
 
-def _value(kind: type[Any], row: list[Any]) -> Any:
+def _from_row(kind: type[Any], row: list[Any]) -> Any:
     return kind(*(tuple(cell) if isinstance(cell, list) else cell for cell in row))

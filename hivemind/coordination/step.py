@@ -1,4 +1,4 @@
-"""A step, the atom of attention (seed 002, invariant 3), the receipts that prove it, and what a caller may say of one."""
+"""Steps, the receipts that prove them, and the checks of a caller's arguments."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _URL = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://\S+")
 
 @frozen
 class Receipt:
-    """A command that was run (`CMD`, its text) or a thing to look at (`LINK`, a URL or a path within the hive)."""
+    """A command that was run (`CMD`: its text) or a reference (`LINK`: a URL or a path within the hive)."""
 
     kind: Literal["CMD", "LINK"]
     text: str
@@ -31,34 +31,34 @@ class Receipt:
     digest: str | None = None
 
     @property
-    def counts(self) -> bool:
-        """False for what proves nothing: a placeholder, a link that leads nowhere, a command that failed."""
+    def is_proof(self) -> bool:
+        """False for a placeholder, an invalid link or a failed command."""
         if _PLACEHOLDER.fullmatch(self.text.strip()):
             return False
         if self.kind == "CMD":
             return self.exit_status in (None, 0)
-        return _leads_somewhere(self.text.strip())
+        return _is_link(self.text.strip())
 
     @property
-    def against(self) -> bool:
-        """True for a command that failed: evidence against."""
+    def is_counterevidence(self) -> bool:
+        """True for a failed command."""
         return self.kind == "CMD" and self.exit_status not in (None, 0)
 
     def as_dict(self) -> dict[str, Any]:
-        """The receipt as it stands in the log: only the fields that are set."""
-        found: dict[str, Any] = {"kind": self.kind, "text": self.text}
+        """Return the receipt as the log contains it: only the fields that are set."""
+        fields: dict[str, Any] = {"kind": self.kind, "text": self.text}
         for name in ("exit_status", "output_digest", "digest"):
             if getattr(self, name) is not None:
-                found[name] = getattr(self, name)
+                fields[name] = getattr(self, name)
         if self.ci:
-            found["ci"] = True
-        return found
+            fields["ci"] = True
+        return fields
 
 
 Evidence = Receipt | Mapping[str, Any]
 
 
-def _leads_somewhere(text: str) -> bool:
+def _is_link(text: str) -> bool:
     if "://" in text:
         return _URL.fullmatch(text) is not None
     return text.isprintable() and not text.startswith("/") and ".." not in text.split("/")
@@ -70,36 +70,40 @@ _RECEIPT_TYPES: dict[str, tuple[type, ...]] = {
 }  # fmt: skip
 
 
-def _fault(given: Mapping[str, Any]) -> str | None:
-    for name in sorted({"kind", "text", *map(str, given)}):
+def _receipt_fault(fields: Mapping[str, Any]) -> str | None:
+    for name in sorted({"kind", "text", *map(str, fields)}):
         if name not in _RECEIPT_TYPES:
             return f"has an unknown field {name!r}"
-        if type(given.get(name)) not in _RECEIPT_TYPES[name]:
-            return f"has the {name} {given.get(name)!r}"
-    return None if given["kind"].upper() in ("CMD", "LINK") else f"has the kind {given['kind']!r}, it is CMD or LINK"
+        if type(fields.get(name)) not in _RECEIPT_TYPES[name]:
+            return f"has an invalid {name} {fields.get(name)!r}"
+    return (
+        None
+        if fields["kind"].upper() in ("CMD", "LINK")
+        else f"has the kind {fields['kind']!r}, it must be CMD or LINK"
+    )
 
 
 def receipts_of(evidence: Evidence | Iterable[Evidence]) -> tuple[Receipt, ...]:
-    """The receipts among what a caller gave, one or many. Raises CoordinationError (`INVALID_RECEIPT`)."""
-    many = (evidence,) if isinstance(evidence, Receipt | Mapping) else tuple(evidence)
-    found = []
-    for given in many:
-        if isinstance(given, Receipt):
-            given = given.as_dict()
-        fault = _fault(given) if isinstance(given, Mapping) else "is no mapping"
+    """Return one or many arguments as receipts. Raises CoordinationError (`INVALID_RECEIPT`)."""
+    candidates = (evidence,) if isinstance(evidence, Receipt | Mapping) else tuple(evidence)
+    receipts = []
+    for candidate in candidates:
+        if isinstance(candidate, Receipt):
+            candidate = candidate.as_dict()
+        fault = _receipt_fault(candidate) if isinstance(candidate, Mapping) else "is not a mapping"
         if fault:
             raise CoordinationError(
                 f"a receipt {fault}",
                 code="INVALID_RECEIPT",
-                mend="{kind: CMD, text, exit_status, output_digest, ci} or {kind: LINK, text, digest}",
+                remedy="{kind: CMD, text, exit_status, output_digest, ci} or {kind: LINK, text, digest}",
             )
-        found.append(Receipt(**{**given, "kind": str(given["kind"]).upper()}))
-    return tuple(found)
+        receipts.append(Receipt(**{**candidate, "kind": str(candidate["kind"]).upper()}))
+    return tuple(receipts)
 
 
 def proof_gap(receipts: Iterable[Receipt]) -> Literal["PROOF_MISSING", "PROOF_WEAK"] | None:
-    """What the proof lacks: everything, one of the two kinds, or nothing (None)."""
-    kinds = {receipt.kind for receipt in receipts if receipt.counts}
+    """Return PROOF_MISSING without a valid receipt, PROOF_WEAK with one of the two kinds only, None with both."""
+    kinds = {receipt.kind for receipt in receipts if receipt.is_proof}
     if not kinds:
         return "PROOF_MISSING"
     return "PROOF_WEAK" if len(kinds) == 1 else None
@@ -115,11 +119,11 @@ _NO_META: Mapping[str, Any] = MappingProxyType({})
 
 @frozen
 class Step:
-    """One step of a task, as the journal has made it.
+    """One step of a task, computed from the journal.
 
-    `position` counts from 1 within the task and orders its steps; `revision` goes up by one with each change.
-    `confirmed` are the checkpoints that were verified, `linked` those that a note or a receipt names; `warnings` are
-    what closing it found wanting (`PROOF_MISSING`, `PROOF_WEAK`); `meta` is the maker's own.
+    `position` counts from 1 and orders the task's steps. `revision` rises by one with each change. `confirmed` are the
+    verified checkpoints, `linked` the checkpoints that a note or a receipt names. `warnings` are the proof gaps found
+    when the step was closed (`PROOF_MISSING`, `PROOF_WEAK`). `meta` belongs to the caller that added the step.
     """
 
     id: str
@@ -140,7 +144,7 @@ class Step:
 
     @property
     def path(self) -> str:
-        """Where the step stands in its task: its position, as text."""
+        """The step's position in its task, as text."""
         return str(self.position)
 
     @property
@@ -148,89 +152,92 @@ class Step:
         return self.task
 
     @property
-    def commands(self) -> tuple[Receipt, ...]:
-        """The receipts of the commands that were run for it, in order."""
-        return tuple(one for one in self.evidence if one.kind == "CMD")
+    def command_receipts(self) -> tuple[Receipt, ...]:
+        """The receipts of the commands that were run for the step, in order."""
+        return tuple(receipt for receipt in self.evidence if receipt.kind == "CMD")
 
     @property
     def checkpoints(self) -> dict[str, bool]:
-        """Every checkpoint, and whether it is confirmed."""
+        """All checkpoints; True for the confirmed ones."""
         return {name: name in self.confirmed for name in CHECKPOINTS}
 
-    def needed(self, named: tuple[str, ...] = ()) -> tuple[str, ...]:
-        """The checkpoints that closing the step needs: criteria and tests always; the others once a note or a receipt
-        names them, in proof mode `require`, or because the caller names them (spec 3, *Steps*)."""
+    def required_checkpoints(self, requested: tuple[str, ...] = ()) -> tuple[str, ...]:
+        """Return the checkpoints that closing the step requires.
+
+        Criteria and tests are always required; the others if a note, a receipt or the caller (`requested`) names them,
+        or if the proof mode is `require`.
+        """
         if self.proof == "require":
             return CHECKPOINTS
-        return tuple(name for name in CHECKPOINTS if name in (*ALWAYS_NEEDED, *self.linked, *named))
+        return tuple(name for name in CHECKPOINTS if name in (*ALWAYS_NEEDED, *self.linked, *requested))
 
-    def lacking(self, named: tuple[str, ...] = ()) -> tuple[str, ...]:
-        """Those of them that are not confirmed yet."""
-        return tuple(name for name in self.needed(named) if name not in self.confirmed)
+    def missing_checkpoints(self, requested: tuple[str, ...] = ()) -> tuple[str, ...]:
+        """Return the required checkpoints that are not confirmed yet."""
+        return tuple(name for name in self.required_checkpoints(requested) if name not in self.confirmed)
 
 
 _FIELDS = ("title", "success_criteria", "tests", "proof", "meta")
 
 
-def refused(what: str, mend: str | None = None) -> CoordinationError:
-    """The error for an argument that makes no sense."""
-    return CoordinationError(what, code="INVALID_ARGUMENT", mend=mend)
+def invalid_argument(message: str, remedy: str | None = None) -> CoordinationError:
+    """Return the error for an invalid argument."""
+    return CoordinationError(message, code="INVALID_ARGUMENT", remedy=remedy)
 
 
 def check_task(task_id: object) -> str:
-    """The task's id, in the one form that names have."""
+    """Return the task's id in normal form."""
     try:
         return check_name(task_id, "task id")
     except UserError as error:
-        raise refused(error.what, error.mend) from None
+        raise invalid_argument(error.message, error.remedy) from None
 
 
 def check_checkpoints(names: str | Iterable[str]) -> tuple[str, ...]:
-    """The checkpoints named, in their fixed order. Raises CoordinationError for one that there is not, or for none."""
-    given = {names} if isinstance(names, str) else set(names)
-    if unknown := sorted(str(name) for name in given if name not in CHECKPOINTS):
-        raise refused(f"{unknown[0]!r} is no checkpoint", f"there are: {', '.join(CHECKPOINTS)}")
-    return tuple(name for name in CHECKPOINTS if name in given)
+    """Return the checkpoints in their fixed order. Raises CoordinationError for an unknown one."""
+    name_set = {names} if isinstance(names, str) else set(names)
+    if unknown := sorted(str(name) for name in name_set if name not in CHECKPOINTS):
+        raise invalid_argument(f"{unknown[0]!r} is not a checkpoint", f"use: {', '.join(CHECKPOINTS)}")
+    return tuple(name for name in CHECKPOINTS if name in name_set)
 
 
-def _title(value: object) -> str:
-    if not isinstance(value, str) or not value.strip():
-        raise refused("a step has a title")
-    return value.strip()
+def _check_title(title: object) -> str:
+    if not isinstance(title, str) or not title.strip():
+        raise invalid_argument("a step must have a title")
+    return title.strip()
 
 
-def _lines(name: str, value: object) -> list[str]:
-    lines: list[Any] = [value] if isinstance(value, str) else list(value) if isinstance(value, Iterable) else [value]
+def _check_lines(field_name: str, texts: object) -> list[str]:
+    lines: list[Any] = [texts] if isinstance(texts, str) else list(texts) if isinstance(texts, Iterable) else [texts]
     if not all(isinstance(line, str) for line in lines):
-        raise refused(f"{name} of a step is a list of texts")
+        raise invalid_argument(f"{field_name} of a step must be a list of texts")
     return [line.strip() for line in lines if line.strip()]
 
 
-def _meta(value: object) -> dict[str, Any]:
-    if not isinstance(value, Mapping):
-        raise refused("meta of a step is a mapping")
+def _check_meta(meta: object) -> dict[str, Any]:
+    if not isinstance(meta, Mapping):
+        raise invalid_argument("meta of a step must be a mapping")
     try:
         with boundary("meta"):
-            found: dict[str, Any] = json.loads(json.dumps(dict(value), allow_nan=False))
+            plain_meta: dict[str, Any] = json.loads(json.dumps(dict(meta), allow_nan=False))
     except Unreadable as error:
-        raise refused(f"meta of a step is no JSON ({error.__cause__})") from None
-    return found
+        raise invalid_argument(f"meta of a step is not valid JSON ({error.__cause__})") from None
+    return plain_meta
 
 
-def definition(given: Mapping[str, Any]) -> dict[str, Any]:
-    """The fields of a step that are given, as they stand in the log. Raises CoordinationError (`INVALID_ARGUMENT`)."""
-    if unknown := [key for key in given if key not in _FIELDS]:
-        raise refused(f"a step has no field {unknown[0]!r}", f"it has: {', '.join(_FIELDS)}")
-    found: dict[str, Any] = {}
-    if "title" in given:
-        found["title"] = _title(given["title"])
+def check_definition(fields: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the checked fields of a step's definition. Raises CoordinationError (`INVALID_ARGUMENT`)."""
+    if unknown := [key for key in fields if key not in _FIELDS]:
+        raise invalid_argument(f"a step has no field {unknown[0]!r}", f"it has: {', '.join(_FIELDS)}")
+    checked_fields: dict[str, Any] = {}
+    if "title" in fields:
+        checked_fields["title"] = _check_title(fields["title"])
     for name in ("success_criteria", "tests"):
-        if name in given:
-            found[name] = _lines(name, given[name])
-    if "proof" in given:
-        if given["proof"] not in PROOF_MODES:
-            raise refused(f"{given['proof']!r} is no proof mode", f"there are: {', '.join(PROOF_MODES)}")
-        found["proof"] = given["proof"]
-    if given.get("meta"):
-        found["meta"] = _meta(given["meta"])
-    return found
+        if name in fields:
+            checked_fields[name] = _check_lines(name, fields[name])
+    if "proof" in fields:
+        if fields["proof"] not in PROOF_MODES:
+            raise invalid_argument(f"{fields['proof']!r} is not a proof mode", f"use: {', '.join(PROOF_MODES)}")
+        checked_fields["proof"] = fields["proof"]
+    if fields.get("meta"):
+        checked_fields["meta"] = _check_meta(fields["meta"])
+    return checked_fields

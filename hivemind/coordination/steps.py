@@ -1,7 +1,7 @@
-"""The steps of tasks and everything that can be done to them (spec 3, *Steps*).
+"""Add, change and close the steps of tasks.
 
-Every change is one check and one append under the journal's lock, and checks in this order: the lease, the revision,
-the status, the checkpoints, the proof. What is refused leaves no event.
+Each change is one check and one append under the journal's lock. It checks, in this order, the lease, the revision, the
+status, the checkpoints and the proof. A refused change leaves no event.
 """
 
 from __future__ import annotations
@@ -21,30 +21,30 @@ from hivemind.coordination.errors import (
     WrongStatus,
     call,
 )
-from hivemind.coordination.journal import Draft, Event, Journal
+from hivemind.coordination.journal import Event, EventDraft, Journal
 from hivemind.coordination.lanes import check_agent
-from hivemind.coordination.leases import lease_claim
-from hivemind.coordination.state import State, task_of_step
+from hivemind.coordination.leases import claim_event
+from hivemind.coordination.state import JournalState, task_of_step
 from hivemind.coordination.step import (
     Evidence,
     Proof,
     Step,
     StepStatus,
     check_checkpoints,
+    check_definition,
     check_task,
-    definition,
+    invalid_argument,
     proof_gap,
     receipts_of,
-    refused,
 )
 
 
-def check_lease(state: State, step_id: str, agent_id: str | None, generation: int | None) -> None:
-    """Raise StepLeaseHeld if another holds the step, StaleGeneration if the generation shown is not held any more.
+def check_lease(state: JournalState, step_id: str, agent_id: str | None, generation: int | None) -> None:
+    """Raise StepLeaseHeld if another agent holds the step, StaleGeneration if the generation is out of date.
 
-    Who shows a generation says that it holds the lease: one that has passed on, was released or ran out is refused
-    (fencing), so that a holder that was paused and comes back late changes nothing. Without a generation only the
-    holder is looked at, and a step that nobody holds is open to everyone.
+    A caller that passes a generation claims to hold the lease. If that lease was released, has expired or has another
+    holder, the call is refused (fencing): a holder that was paused and comes back late changes nothing. Without a
+    generation, only the holder is compared, and everyone may change a step that no one holds.
     """
     lease = state.lease(step_id)
     if lease is not None and lease.holder_agent_id != agent_id:
@@ -57,36 +57,39 @@ _Steps = list[Step]
 _NOT_DONE: tuple[StepStatus, ...] = ("open", "blocked")
 
 
-class Shown(TypedDict, total=False):
-    """Who changes a step and what that rests on: `agent_id` (needed where the step is leased), `generation` (of the lease
-    held; refused if that has passed) and `expected_revision` (refused if the step has changed since)."""
+class LeaseProof(TypedDict, total=False):
+    """The caller of a change, and what it knows of the step.
+
+    `agent_id` is required if the step is leased. `generation` is the generation of the caller's lease, and is refused if
+    it is out of date. `expected_revision` is refused if the step has changed since.
+    """
 
     agent_id: str | None
     generation: int | None
     expected_revision: int | None
 
 
-def check_step(state: State, step_id: str, shown: Shown) -> Step:
-    """The step, if this caller may change it now.
+def check_step(state: JournalState, step_id: str, lease_proof: LeaseProof) -> Step:
+    """Return the step if the caller may change it now.
 
     Raises UnknownStep, StepLeaseHeld, StaleGeneration, RevisionMismatch.
     """
     step = state.step(step_id)
     if step is None:
         raise UnknownStep(step_id)
-    check_lease(state, step_id, _who(shown.get("agent_id")), shown.get("generation"))
-    if shown.get("expected_revision") not in (None, step.revision):
-        raise RevisionMismatch(step_id, f"is at revision {step.revision}, not {shown['expected_revision']}")
+    check_lease(state, step_id, _check_optional_agent(lease_proof.get("agent_id")), lease_proof.get("generation"))
+    if lease_proof.get("expected_revision") not in (None, step.revision):
+        raise RevisionMismatch(step_id, f"is at revision {step.revision}, not {lease_proof['expected_revision']}")
     return step
 
 
 class Steps:
-    """The steps of a workspace. Every change takes what `Shown` names, and returns the step as it is afterwards."""
+    """The steps of a workspace. Every change accepts a `LeaseProof` and returns the changed step."""
 
     def __init__(self, journal: Journal) -> None:
         self._journal = journal
 
-    # making
+    # adding
 
     def add(
         self,
@@ -99,9 +102,9 @@ class Steps:
         meta: Mapping[str, Any] | None = None,
         agent_id: str | None = None,
     ) -> Step:
-        """A new step at the end of a task. `meta` is the caller's own, any JSON."""
-        given = {"title": title, "success_criteria": success_criteria, "tests": tests, "proof": proof, "meta": meta}
-        return self._add(task_id, [given], agent_id)[0]
+        """Add a step at the end of a task. `meta` is any JSON of the caller."""
+        fields = {"title": title, "success_criteria": success_criteria, "tests": tests, "proof": proof, "meta": meta}
+        return self._add(task_id, [fields], agent_id)[0]
 
     def plan(
         self,
@@ -111,55 +114,61 @@ class Steps:
         agent_id: str | None = None,
         leased_to: str | None = None,
     ) -> _Steps:
-        """Several new steps at once, all or none; each is a mapping with `title` and what else `add` takes. The lease of the
-        first one goes to `leased_to`, if that is given, for as many events as there may be."""
+        """Add several steps: all of them, or none. Each mapping has a `title` and other arguments of `add`.
+
+        `leased_to` receives the lease of the first step, with the longest lifetime that a lease can have.
+        """
         return self._add(task_id, list(steps), agent_id, leased_to)
 
     def _add(
-        self, task_id: str, given: list[Mapping[str, Any]], agent_id: str | None, leased_to: str | None = None
+        self, task_id: str, definitions: list[Mapping[str, Any]], agent_id: str | None, leased_to: str | None = None
     ) -> _Steps:
         task = check_task(task_id)
-        wanted = [definition({"title": None, **one}) for one in given]
-        if not wanted:
+        checked_definitions = [check_definition({"title": None, **fields}) for fields in definitions]
+        if not checked_definitions:
             return []
 
-        def decide(state: State) -> Sequence[Draft]:
+        def decide(state: JournalState) -> Sequence[EventDraft]:
             rows = state.rows(task)
-            number = 0 if rows is None else rows.counter
+            number = 0 if rows is None else rows.last_step_number
             position = max((step.position for step in state.steps_of(task)), default=0)
-            made = [
-                {"step_id": f"{task}.s{number + at}", "position": position + at, **one}
-                for at, one in enumerate(wanted, 1)
+            new_steps = [
+                {"step_id": f"{task}.s{number + offset}", "position": position + offset, **fields}
+                for offset, fields in enumerate(checked_definitions, 1)
             ]
-            payload = {"task_id": task, **_by(agent_id), **(made[0] if len(made) == 1 else {"steps": made})}
+            payload = {
+                "task_id": task,
+                **_agent_field(agent_id),
+                **(new_steps[0] if len(new_steps) == 1 else {"steps": new_steps}),
+            }
             if leased_to is None:
                 return [("step.added", payload)]
-            return [("step.added", payload), lease_claim(state, made[0]["step_id"], leased_to, MAX_TTL_SEQ)]
+            return [("step.added", payload), claim_event(state, new_steps[0]["step_id"], leased_to, MAX_TTL_SEQ)]
 
-        def look(state: State, events: list[Event]) -> _Steps:
+        def read_added(state: JournalState, events: list[Event]) -> _Steps:
             payload = events[0].payload
-            rows = state.make(task)
-            return [rows.steps[one["step_id"]] for one in payload.get("steps", [payload])]
+            rows = state.rows_or_new(task)
+            return [rows.steps[fields["step_id"]] for fields in payload.get("steps", [payload])]
 
-        return self._journal.change(decide, look)
+        return self._journal.transact_and_query(decide, read_added)
 
-    # looking
+    # reading
 
     def get(self, step_id: str) -> Step:
-        """The step. Raises UnknownStep."""
-        found: Step | None = self._journal.view(lambda state: state.step(step_id))
-        if found is None:
+        """Return the step. Raises UnknownStep."""
+        step: Step | None = self._journal.view(lambda state: state.step(step_id))
+        if step is None:
             raise UnknownStep(step_id)
-        return found
+        return step
 
     def list(self, task_id: str | None = None) -> _Steps:
-        """The steps of a task, or of all tasks, in the order of task, position, id."""
+        """Return the steps of a task, or of all tasks, ordered by task, position, id."""
 
-        def look(state: State) -> _Steps:
+        def read_steps(state: JournalState) -> _Steps:
             tasks = state.tasks() if task_id is None else [check_task(task_id)]
             return [step for task in tasks for step in state.steps_of(task)]
 
-        return self._journal.view(look)
+        return self._journal.view(read_steps)
 
     # changing
 
@@ -171,18 +180,22 @@ class Steps:
         success_criteria: Iterable[str] | None = None,
         tests: Iterable[str] | None = None,
         proof: Proof | None = None,
-        **shown: Unpack[Shown],
+        **lease_proof: Unpack[LeaseProof],
     ) -> Step:
-        """Say anew what the step is. New criteria or tests are not confirmed any more."""
-        changed = definition(_given(title=title, success_criteria=success_criteria, tests=tests, proof=proof))
-        return self._change("step.defined", step_id, shown, lambda _: changed, _NOT_DONE)
+        """Change the step's definition. New criteria or tests clear their confirmation."""
+        changes = check_definition(
+            _without_none(title=title, success_criteria=success_criteria, tests=tests, proof=proof)
+        )
+        return self._write_event("step.defined", step_id, lease_proof, lambda _: changes, _NOT_DONE)
 
-    def note(self, step_id: str, text: str, *, checkpoint: str | None = None, **shown: Unpack[Shown]) -> Step:
-        """Keep a note with the step; one that names a checkpoint makes that checkpoint needed for closing."""
+    def note(
+        self, step_id: str, text: str, *, checkpoint: str | None = None, **lease_proof: Unpack[LeaseProof]
+    ) -> Step:
+        """Add a note to the step. A `checkpoint` that a note names is required for closing."""
         if not isinstance(text, str) or not text.strip():
-            raise refused("a note has a text")
-        payload = {"text": text, **_linked(checkpoint)}
-        return self._change("step.noted", step_id, shown, lambda _: payload)
+            raise invalid_argument("a note must have a text")
+        payload = {"text": text, **_checkpoint_field(checkpoint)}
+        return self._write_event("step.noted", step_id, lease_proof, lambda _: payload)
 
     def capture(
         self,
@@ -191,14 +204,14 @@ class Steps:
         *,
         checkpoint: str | None = None,
         commit_id: str | None = None,
-        **shown: Unpack[Shown],
+        **lease_proof: Unpack[LeaseProof],
     ) -> Step:
-        """Keep receipts with the step. `commit_id` commits what the task's own log holds under that id."""
+        """Add receipts to the step. `commit_id` commits the entry with that id in the task's own log."""
         receipts = [receipt.as_dict() for receipt in receipts_of(evidence)]
         if not receipts:
-            raise refused("there is no receipt to keep")
-        payload = {"evidence": receipts, **_linked(checkpoint), **_given(commit_id=commit_id)}
-        return self._change("evidence.captured", step_id, shown, lambda _: payload)
+            raise invalid_argument("no receipt to keep")
+        payload = {"evidence": receipts, **_checkpoint_field(checkpoint), **_without_none(commit_id=commit_id)}
+        return self._write_event("evidence.captured", step_id, lease_proof, lambda _: payload)
 
     def verify(
         self,
@@ -211,9 +224,9 @@ class Steps:
         """Confirm checkpoints: `criteria`, `tests`, `security`, `perf`, `docs`."""
         names = check_checkpoints(checkpoints)
         if not names:
-            raise refused("there is no checkpoint to confirm")
-        shown = Shown(agent_id=agent_id, generation=generation, expected_revision=expected_revision)
-        return self._change("step.verified", step_id, shown, lambda _: {"checkpoints": names}, _NOT_DONE)
+            raise invalid_argument("no checkpoint to confirm")
+        lease_proof = LeaseProof(agent_id=agent_id, generation=generation, expected_revision=expected_revision)
+        return self._write_event("step.verified", step_id, lease_proof, lambda _: {"checkpoints": names}, _NOT_DONE)
 
     def done(
         self,
@@ -225,50 +238,69 @@ class Steps:
         checkpoints: str | Iterable[str] = (),
         confirm: str | Iterable[str] = (),
     ) -> Step:
-        """Close the step, which ends its lease. `checkpoints` are needed in addition to those that the step needs; those in
-        `confirm` are confirmed in the same event's line.
+        """Close the step and end its lease. `checkpoints` are required in addition to the step's own ones; those in
+        `confirm` are confirmed by the same line of the log.
 
-        Raises CheckpointsNotConfirmed; ProofRequired in proof mode `require` if no receipt counts. What a proof lacks
-        otherwise stands in the step's `warnings`: `PROOF_MISSING` (mode warn), `PROOF_WEAK` (only one of two kinds).
+        Raises CheckpointsNotConfirmed, and ProofRequired in proof mode `require` without a valid receipt. Other gaps
+        become the step's `warnings`: `PROOF_MISSING` (mode warn), `PROOF_WEAK` (only one of the two kinds).
         """
-        receipts, named, verified = receipts_of(evidence), check_checkpoints(checkpoints), check_checkpoints(confirm)
-        shown = Shown(agent_id=agent_id, generation=generation, expected_revision=expected_revision)
+        receipts, requested, newly_confirmed = (
+            receipts_of(evidence),
+            check_checkpoints(checkpoints),
+            check_checkpoints(confirm),
+        )
+        lease_proof = LeaseProof(agent_id=agent_id, generation=generation, expected_revision=expected_revision)
 
         def decide(step: Step) -> dict[str, Any]:
-            if lacking := tuple(one for one in step.lacking(named) if one not in verified):
-                arguments = {"step": step_id, "checkpoints": list(lacking)}
-                verify = call("verify_step", arguments, "steps.verify", step_id, checkpoints=lacking, **_by(agent_id))
-                raise CheckpointsNotConfirmed(step_id, f"is not confirmed for: {', '.join(lacking)}", verify)
+            if missing := tuple(
+                checkpoint for checkpoint in step.missing_checkpoints(requested) if checkpoint not in newly_confirmed
+            ):
+                arguments = {"step": step_id, "checkpoints": list(missing)}
+                verify_call = call(
+                    "verify_step", arguments, "steps.verify", step_id, checkpoints=missing, **_agent_field(agent_id)
+                )
+                raise CheckpointsNotConfirmed(step_id, f"is not confirmed for: {', '.join(missing)}", verify_call)
             gap = None if step.proof == "off" else proof_gap((*step.evidence, *receipts))
             if gap == "PROOF_MISSING" and step.proof == "require":
-                against = any(receipt.against for receipt in (*step.evidence, *receipts))
-                why = "its command failed" if against else "there is no receipt that counts"
-                mend = "run a command that shows it, quote a source, or write a file for the step"
-                raise ProofRequired(step_id, f"needs a proof: {why}", mend=mend)
-            found: dict[str, Any] = {"evidence": [one.as_dict() for one in receipts]} if receipts else {}
-            return found if gap is None else {**found, "warnings": [gap]}
+                has_failure = any(receipt.is_counterevidence for receipt in (*step.evidence, *receipts))
+                reason = "its command failed" if has_failure else "it has no valid receipt"
+                remedy = "run a command that shows it, quote a source, or write a file for the step"
+                raise ProofRequired(step_id, f"needs a proof: {reason}", remedy=remedy)
+            payload: dict[str, Any] = {"evidence": [receipt.as_dict() for receipt in receipts]} if receipts else {}
+            return payload if gap is None else {**payload, "warnings": [gap]}
 
-        before = ("step.verified", {"checkpoints": verified}) if verified else None
-        return self._change("step.done", step_id, shown, decide, ("open",), before)
+        verification = ("step.verified", {"checkpoints": newly_confirmed}) if newly_confirmed else None
+        return self._write_event("step.done", step_id, lease_proof, decide, ("open",), verification)
 
-    def reopen(self, step_id: str, reason: str | None = None, **shown: Unpack[Shown]) -> Step:
-        """Open a closed step again. Nothing of it is confirmed any more; its receipts stay."""
-        return self._change("step.reopened", step_id, shown, lambda _: _given(reason=reason or None), ("done",))
+    def reopen(self, step_id: str, reason: str | None = None, **lease_proof: Unpack[LeaseProof]) -> Step:
+        """Open a closed step again. Its confirmations are cleared, its receipts stay."""
+        return self._write_event(
+            "step.reopened", step_id, lease_proof, lambda _: _without_none(reason=reason or None), ("done",)
+        )
 
-    def block(self, step_id: str, reason: str | None = None, **shown: Unpack[Shown]) -> Step:
-        """Say that the step cannot go on. Its lease stays with its holder."""
-        return self._change("step.blocked", step_id, shown, lambda _: _given(reason=reason or None), _NOT_DONE)
+    def block(self, step_id: str, reason: str | None = None, **lease_proof: Unpack[LeaseProof]) -> Step:
+        """Mark the step as blocked. Its holder keeps the lease."""
+        return self._write_event(
+            "step.blocked", step_id, lease_proof, lambda _: _without_none(reason=reason or None), _NOT_DONE
+        )
 
-    def unblock(self, step_id: str, reason: str | None = None, **shown: Unpack[Shown]) -> Step:
-        """Say that a blocked step can go on."""
-        return self._change("step.unblocked", step_id, shown, lambda _: _given(reason=reason or None), ("blocked",))
+    def unblock(self, step_id: str, reason: str | None = None, **lease_proof: Unpack[LeaseProof]) -> Step:
+        """Mark a blocked step as open."""
+        return self._write_event(
+            "step.unblocked", step_id, lease_proof, lambda _: _without_none(reason=reason or None), ("blocked",)
+        )
 
-    def delete(self, step_id: str, **shown: Unpack[Shown]) -> None:
-        """Take the step out of its task. Its id is not used again; the log keeps what it was."""
+    def delete(self, step_id: str, **lease_proof: Unpack[LeaseProof]) -> None:
+        """Remove the step from its task. Its id is not used again. Its events stay in the log."""
 
-        def decide(state: State) -> Sequence[Draft]:
-            step = check_step(state, step_id, shown)
-            return [("step.deleted", {"step_id": step.id, "task_id": step.task, **_by(shown.get("agent_id"))})]
+        def decide(state: JournalState) -> Sequence[EventDraft]:
+            step = check_step(state, step_id, lease_proof)
+            return [
+                (
+                    "step.deleted",
+                    {"step_id": step.id, "task_id": step.task, **_agent_field(lease_proof.get("agent_id"))},
+                )
+            ]
 
         self._journal.transact(decide)
 
@@ -280,85 +312,91 @@ class Steps:
         agent_id: str | None = None,
         step_id: str | None = None,
         generation: int | None = None,
-        ended: bool = False,
+        has_left_active: bool = False,
         **payload: Any,
     ) -> Event:
         """Write `task.<outcome>` for a whole task, if no other agent holds one of its steps.
 
-        `step_id` and `generation` show the lease that the caller works under. With `ended` the task's folder has left
-        active/ already, and the event says so whoever holds a step. Raises StepLeaseHeld, StaleGeneration.
+        `step_id` and `generation` name the lease under which the caller works. With `has_left_active` the task's folder
+        has already left active/, and the event is written even if another agent holds a step. Raises StepLeaseHeld,
+        StaleGeneration.
         """
-        task, who = check_task(task_id), _who(agent_id)
+        task, agent = check_task(task_id), _check_optional_agent(agent_id)
 
-        def decide(state: State) -> Sequence[Draft]:
-            for step in () if ended else state.steps_of(task):
-                check_lease(state, step.id, who, None)
+        def decide(state: JournalState) -> Sequence[EventDraft]:
+            for step in () if has_left_active else state.steps_of(task):
+                check_lease(state, step.id, agent, None)
             if step_id is not None:
-                check_lease(state, step_id, who, generation)
-            return [(f"task.{outcome}", {"task_id": task, **_by(agent_id), **payload})]
+                check_lease(state, step_id, agent, generation)
+            return [(f"task.{outcome}", {"task_id": task, **_agent_field(agent_id), **payload})]
 
         return self._journal.transact(decide)[0]
 
     def check_end(self, task_id: str, *, agent_id: str | None = None) -> None:
-        """Raise StepLeaseHeld if another agent holds a step of the task, which `end_task` would refuse."""
-        task, who = check_task(task_id), _who(agent_id)
+        """Raise StepLeaseHeld if another agent holds a step of the task: `end_task` would refuse it too."""
+        task, agent = check_task(task_id), _check_optional_agent(agent_id)
 
-        def look(state: State) -> None:
+        def check(state: JournalState) -> None:
             for step in state.steps_of(task):
-                check_lease(state, step.id, who, None)
+                check_lease(state, step.id, agent, None)
 
-        self._journal.view(look)
+        self._journal.view(check)
 
     @contextmanager
-    def guard_all(self, steps: Mapping[str, int | None], agent_id: str | None = None) -> Iterator[None]:
-        """Hold off every change of leases while something tagged to these steps is written elsewhere: a card, a note. `steps`
-        are their ids, each with the generation that is shown for it.
+    def freeze_leases(self, generations: Mapping[str, int | None], agent_id: str | None = None) -> Iterator[None]:
+        """Block all changes of leases while the caller writes a card or a note of these steps elsewhere.
 
-        Raises StepLeaseHeld, StaleGeneration; a step that is not known is nobody's. Write one line inside, no more.
+        `generations` maps step ids to the generations of the caller's leases. An unknown step has no holder. Raises
+        StepLeaseHeld, StaleGeneration. Write only one line within the block.
         """
-        who = _who(agent_id)
+        agent = _check_optional_agent(agent_id)
 
-        def check(state: State) -> None:
-            for step_id, generation in steps.items():
-                check_lease(state, step_id, who, generation)
+        def check(state: JournalState) -> None:
+            for step_id, generation in generations.items():
+                check_lease(state, step_id, agent, generation)
 
-        with self._journal.guarding(check):
+        with self._journal.locked(check):
             yield
 
-    def _change(
+    def _write_event(
         self,
         kind: str,
         step_id: str,
-        shown: Shown,
+        lease_proof: LeaseProof,
         decide: Callable[[Step], dict[str, Any]],
         statuses: Sequence[StepStatus] = get_args(StepStatus),
-        before: Draft | None = None,
+        preceding_draft: EventDraft | None = None,
     ) -> Step:
-        """Write the event with what `decide` says of the step, which must have one of the statuses; `before` in one line."""
+        """Write the event with the payload that `decide` returns, after `preceding_draft`, on one line.
 
-        def draft(state: State) -> Sequence[Draft]:
-            step = check_step(state, step_id, shown)
+        Raises WrongStatus unless the step has one of the statuses.
+        """
+
+        def draft_events(state: JournalState) -> Sequence[EventDraft]:
+            step = check_step(state, step_id, lease_proof)
             if step.status not in statuses:
-                raise WrongStatus(step_id, f"is {step.status}, this needs it {' or '.join(statuses)}")
-            named = {"step_id": step_id, "task_id": step.task, **_by(shown.get("agent_id"))}
-            events = [*([] if before is None else [before]), (kind, decide(step))]
-            return [(event, {**named, **payload}) for event, payload in events]
+                raise WrongStatus(step_id, f"is {step.status}; it must be {' or '.join(statuses)}")
+            common_fields = {"step_id": step_id, "task_id": step.task, **_agent_field(lease_proof.get("agent_id"))}
+            events = [*([] if preceding_draft is None else [preceding_draft]), (kind, decide(step))]
+            return [(event, {**common_fields, **payload}) for event, payload in events]
 
-        return self._journal.change(draft, lambda state, _: state.make(task_of_step(step_id)).steps[step_id])
+        return self._journal.transact_and_query(
+            draft_events, lambda state, _: state.rows_or_new(task_of_step(step_id)).steps[step_id]
+        )
 
 
-def _who(agent_id: str | None) -> str | None:
+def _check_optional_agent(agent_id: str | None) -> str | None:
     return None if agent_id is None else check_agent(agent_id)
 
 
-def _by(agent_id: str | None) -> dict[str, str]:
-    return _given(agent_id=_who(agent_id))
+def _agent_field(agent_id: str | None) -> dict[str, str]:
+    return _without_none(agent_id=_check_optional_agent(agent_id))
 
 
-def _linked(checkpoint: str | None) -> dict[str, str]:
+def _checkpoint_field(checkpoint: str | None) -> dict[str, str]:
     return {} if checkpoint is None else {"checkpoint": check_checkpoints(checkpoint)[0]}
 
 
-def _given(**fields: Any) -> dict[str, Any]:
-    """Those that are not None."""
+def _without_none(**fields: Any) -> dict[str, Any]:
+    """Return the fields that are not None."""
     return {name: value for name, value in fields.items() if value is not None}

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from hivemind.doctor.checkup import CHECKS, Treated, examine, treat
-from hivemind.doctor.patient import Patient
-from hivemind.fs.check import Finding
+from hivemind.doctor.checkup import CHECKS, FixReport, examine, treat
+from hivemind.doctor.patient import CheckContext
+from hivemind.fs.check import CheckFinding
 
-__all__ = ["CHECKS", "Finding", "Patient", "Treated", "examine", "treat"]
+__all__ = ["CHECKS", "CheckContext", "CheckFinding", "FixReport", "examine", "treat"]

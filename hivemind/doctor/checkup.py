@@ -24,55 +24,55 @@ from hivemind.doctor.files import (
     check_workspace_record,
 )
 from hivemind.doctor.machine import check_encodings, check_file_system, check_inotify, check_sandbox, check_settings
-from hivemind.doctor.patient import Patient
+from hivemind.doctor.patient import CheckContext
 from hivemind.documents import verify
 from hivemind.errors import UnknownVersion, UserError
 from hivemind.frozen import frozen
-from hivemind.fs.check import Finding, check_doorbells, check_locks
+from hivemind.fs.check import CheckFinding, check_doorbells, check_locks
 from hivemind.mail import check as mail
 from hivemind.reasoning.check import check_graph
 from hivemind.taskrun.check import check_citations
 from hivemind.tasks import check as tasks
 
-Check = Callable[[Patient], Iterable[Finding]]
+Check = Callable[[CheckContext], Iterable[CheckFinding]]
 
 
-def _mail(patient: Patient) -> Iterator[Finding]:
+def _mail(patient: CheckContext) -> Iterator[CheckFinding]:
     layout, aside = patient.layout, patient.aside
     yield from mail.check_key(layout, aside)
     for name in patient.names:
         yield from mail.check_letters(patient.mail, layout, name, aside, patient.now)
     if patient.agents is not None:
-        yield from mail.check_strangers(layout, patient.agents)
+        yield from mail.check_ownerless_mailboxes(layout, patient.agents)
 
 
-def _graphs(patient: Patient) -> Iterator[Finding]:
+def _graphs(patient: CheckContext) -> Iterator[CheckFinding]:
     layout = patient.layout
     for folder in _tasks_in(layout.active, layout.done, layout.failed, layout.inbox):
         yield from check_graph(folder, patient.aside, durable=patient.durable)
 
 
-def _journal(patient: Patient) -> Iterable[Finding]:
+def _journal(patient: CheckContext) -> Iterable[CheckFinding]:
     running = patient.running() is not None
     return check_journal(patient.layout.journal, patient.aside, durable=patient.durable, running=running)
 
 
-def _logs(patient: Patient) -> Iterator[Finding]:
+def _logs(patient: CheckContext) -> Iterator[CheckFinding]:
     """Those of tasks in work only while nobody is writing."""
     layout = patient.layout
     for folder in _tasks_in(layout.done, layout.failed, *([layout.active] if patient.running() is None else [])):
         yield from tasks.check_log(folder, patient.aside, durable=patient.durable)
 
 
-def _schedule(patient: Patient) -> Iterator[Finding]:
+def _schedule(patient: CheckContext) -> Iterator[CheckFinding]:
     """Files of the schedule of which no task is made; its record is seen to by the check of records."""
     for one in patient.tasks.schedule.look(datetime.now(UTC)):
         path = patient.layout.schedule / one.name
         if one.problem is not None and path.exists():
-            yield Finding(path, f"{one.problem}; no task is made of it", "mend the file")
+            yield CheckFinding(path, f"{one.problem}; no task is made of it", "mend the file")
 
 
-def _results(patient: Patient) -> Iterator[Finding]:
+def _results(patient: CheckContext) -> Iterator[CheckFinding]:
     for folder in _tasks_in(patient.layout.done):
         yield from check_citations(folder, partial(verify, layout=patient.layout, roots=patient.roots))
 
@@ -113,10 +113,10 @@ CHECKS: tuple[tuple[str, Check], ...] = (
 
 
 @frozen
-class Treated:
+class FixReport:
     """A finding and what became of it: `done` says what was done, `left` why a problem is still there."""
 
-    finding: Finding
+    finding: CheckFinding
     done: str | None = None
     left: str | None = None
 
@@ -126,7 +126,7 @@ class Treated:
         return {**same, "fixable": found.fix is not None, "done": self.done, "left": self.left}
 
 
-def examine(patient: Patient, began: Callable[[str], None] = lambda _: None) -> list[Finding]:
+def examine(patient: CheckContext, began: Callable[[str], None] = lambda _: None) -> list[CheckFinding]:
     """Everything that is wrong with a hive or worth knowing. Changes nothing. `began` is told of each check's beginning.
 
     Of a hive of another version only that is said: the checks would take its formats for damage.
@@ -136,26 +136,26 @@ def examine(patient: Patient, began: Callable[[str], None] = lambda _: None) -> 
         load_workspace(layout.workspace_record)
     except UnknownVersion as error:
         where = layout.relative(layout.workspace_record)
-        return [Finding(where, error.what, error.mend or "", check="records")]
+        return [CheckFinding(where, error.message, error.remedy or "", check="records")]
     except UserError:
         pass  # told by the check of records
-    found: list[Finding] = []
+    found: list[CheckFinding] = []
     for name, check in CHECKS:
         began(name)
         try:
             found += (replace(one, check=name) for one in check(patient))
         except OSError as error:  # one folder that cannot be read must not hide what the other checks see
             what = f"cannot be looked at: {error.strerror}"
-            found.append(Finding(Path(error.filename or layout.root), what, "see its permissions", check=name))
+            found.append(CheckFinding(Path(error.filename or layout.root), what, "see its permissions", check=name))
     return [replace(one, where=layout.relative(one.where)) if isinstance(one.where, Path) else one for one in found]
 
 
-def treat(patient: Patient, findings: Iterable[Finding]) -> list[Treated]:
+def treat(patient: CheckContext, findings: Iterable[CheckFinding]) -> list[FixReport]:
     """Mend what can be mended, in order. What needs a quiet hive is left while anything of it runs."""
     return [_treat(patient, finding) for finding in findings]
 
 
-def _treat(patient: Patient, finding: Finding) -> Treated:
+def _treat(patient: CheckContext, finding: CheckFinding) -> FixReport:
     if finding.fix is None:
         return _left(finding, "only you can mend it")
     if patient.read_only:
@@ -164,12 +164,12 @@ def _treat(patient: Patient, finding: Finding) -> Treated:
     if running is not None:
         return _left(finding, f"{running}: hivemind down first")
     try:
-        return Treated(finding, done=finding.fix())
+        return FixReport(finding, done=finding.fix())
     except UserError as error:
         return _left(finding, str(error))
     except OSError as error:
         return _left(finding, error.strerror or str(error))
 
 
-def _left(finding: Finding, why: str) -> Treated:
-    return Treated(finding, left=None if finding.note else why)
+def _left(finding: CheckFinding, why: str) -> FixReport:
+    return FixReport(finding, left=None if finding.note else why)

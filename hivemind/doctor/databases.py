@@ -10,19 +10,19 @@ from contextlib import closing
 from functools import partial
 from pathlib import Path
 
-from hivemind.doctor.patient import Patient
+from hivemind.doctor.patient import CheckContext
 from hivemind.documents import Docmem, Knowledge
 from hivemind.errors import UnknownVersion, UserError, is_disk_full
 from hivemind.fs import database
-from hivemind.fs.backup import REPORT, restore
-from hivemind.fs.check import Finding
+from hivemind.fs.backup import REPORT_SUFFIX, restore
+from hivemind.fs.check import CheckFinding
 from hivemind.longterm import MemoryStore
 from hivemind.reasoning import GraphIndex
 
 _SHOWN = 3
 
 
-def check_databases(patient: Patient) -> Iterator[Finding]:
+def check_databases(patient: CheckContext) -> Iterator[CheckFinding]:
     """documents.db, memory.db and graphs.db, and what was saved of damaged ones."""
     layout = patient.layout
     documents = _check(
@@ -39,23 +39,23 @@ def check_databases(patient: Patient) -> Iterator[Finding]:
         try:
             yield from look
         except UnknownVersion as error:
-            yield Finding(path, error.what, error.mend or "move the file away")
+            yield CheckFinding(path, error.message, error.remedy or "move the file away")
         except (OSError, UserError) as error:
             if not is_disk_full(error):
                 raise
             what, how = "cannot be looked at: the disk is full", "make room, then look again"
-            yield Finding(path, what, how, note=True)
+            yield CheckFinding(path, what, how, note=True)
     yield from _saved(patient)
     yield from _memory_server(patient)
 
 
-def _memory_server(patient: Patient) -> Iterator[Finding]:
+def _memory_server(patient: CheckContext) -> Iterator[CheckFinding]:
     """What the PostgreSQL database lacks that hive.yaml names for memory, or that it is away."""
     if patient.config is not None and patient.config.memory is not None:
         from hivemind.longterm.postgres import server_status
 
         for what, mend in server_status(patient.config.memory).problems:
-            yield Finding(patient.config.memory, f"memory in PostgreSQL: {what}", mend)
+            yield CheckFinding(patient.config.memory, f"memory in PostgreSQL: {what}", mend)
 
 
 def _check(
@@ -65,18 +65,18 @@ def _check(
     *,
     gone: str,
     then: str,
-) -> Iterator[Finding]:
+) -> Iterator[CheckFinding]:
     """One database: whether it is one, is whole, and fits together. `gone` and `then` are what is lost, what comes after."""
-    if (lost := database.missing(path)) is not None:
+    if (lost := database.describe_loss(path)) is not None:
         how = "put it back from a copy; hivemind doctor --fix takes the last backup, or begins it anew"
-        yield Finding(path, f"is {lost}: {gone}", how, mend)
+        yield CheckFinding(path, f"is {lost}: {gone}", how, mend)
         return
     if (wrong := _judge(path)) is not None:
         how = f"hivemind doctor --fix keeps it in .hive/aside/, puts the last good backup in its place and {then}"
-        yield Finding(path, f"is damaged: {wrong}", how, mend)
+        yield CheckFinding(path, f"is damaged: {wrong}", how, mend)
         return
     for line in _problems(path, partial(store, path)):
-        yield Finding(path, f"does not fit together: {line}", "hivemind doctor --fix mends it", mend)
+        yield CheckFinding(path, f"does not fit together: {line}", "hivemind doctor --fix mends it", mend)
 
 
 def _problems(path: Path, store: Callable[[], Docmem | MemoryStore | GraphIndex]) -> list[str]:
@@ -89,15 +89,15 @@ def _problems(path: Path, store: Callable[[], Docmem | MemoryStore | GraphIndex]
     except UserError as error:
         if is_disk_full(error) or isinstance(error, UnknownVersion):
             raise
-        return [str(error.what)]
+        return [str(error.message)]
 
 
-def _mend_documents(patient: Patient) -> str:
+def _mend_documents(patient: CheckContext) -> str:
     with Docmem(patient.layout.documents_db) as docmem:
         return _told(Knowledge(docmem, patient.layout).restore())
 
 
-def _mend_memories(patient: Patient) -> str:
+def _mend_memories(patient: CheckContext) -> str:
     with MemoryStore(patient.layout.memory_db) as memory:
         return _told(restore(memory, patient.layout.backups, patient.layout.aside, lambda _: None))
 
@@ -106,11 +106,11 @@ def _told(done: Sequence[str]) -> str:
     return "; ".join(done) or "another program has mended it meanwhile"
 
 
-def _graph_index(patient: Patient) -> Iterator[Finding]:
+def _graph_index(patient: CheckContext) -> Iterator[CheckFinding]:
     index = GraphIndex(patient.layout)
     if wrong := _problems(patient.layout.graphs_db, lambda: index):
         mend = "hivemind doctor --fix sets it aside; the next `hivemind graph find` makes it anew from the graphs"
-        yield Finding(
+        yield CheckFinding(
             patient.layout.graphs_db, f"does not fit together: {'; '.join(wrong)}", mend, index.database.set_aside
         )
 
@@ -118,7 +118,7 @@ def _graph_index(patient: Patient) -> Iterator[Finding]:
 def _judge(path: Path) -> str | None:
     """What is wrong with a database, or None; one that is in use by another program is not judged."""
     try:
-        return database.unsound(path)
+        return database.describe_damage(path)
     except sqlite3.OperationalError as error:
         if database.is_disk_full(error, path):
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), path) from error
@@ -127,9 +127,9 @@ def _judge(path: Path) -> str | None:
         return f"it cannot be read ({error.strerror})"
 
 
-def _saved(patient: Patient) -> Iterator[Finding]:
+def _saved(patient: CheckContext) -> Iterator[CheckFinding]:
     """What agents have mended by themselves, for as long as the report lies there."""
-    for report in sorted(patient.layout.aside.glob(f"*/*{REPORT}")):
+    for report in sorted(patient.layout.aside.glob(f"*/*{REPORT_SUFFIX}")):
         said = " ".join(report.read_text("utf-8", "replace").split())
         mend = "delete it and the damaged file beside it once you have all that you want of them"
-        yield Finding(report, said, mend, note=True)
+        yield CheckFinding(report, said, mend, note=True)

@@ -12,11 +12,11 @@ from pathlib import Path
 from hivemind.config import SHARED
 from hivemind.coordination import CoordinationError, check_workspace
 from hivemind.coordination.workspace import WORKSPACE_VERSION
-from hivemind.doctor.patient import Patient
+from hivemind.doctor.patient import CheckContext
 from hivemind.errors import UnknownVersion, UserError
 from hivemind.fs import inside, walk
 from hivemind.fs.atomic import TEMPORARY_PREFIX
-from hivemind.fs.check import Finding, check_temporary, listed
+from hivemind.fs.check import CheckFinding, check_temporary, listed
 from hivemind.fs.records import load_record
 from hivemind.layout import Layout
 from hivemind.tasks.record import RECORD, load
@@ -31,7 +31,7 @@ _KINDS = {"workspace.json": ("workspace", WORKSPACE_VERSION)}
 """The kind and version of a record by its file's name; of any other the name is the kind, and the version is 1."""
 
 
-def check_folders(patient: Patient) -> Iterator[Finding]:
+def check_folders(patient: CheckContext) -> Iterator[CheckFinding]:
     """Every folder of the layout; those that a hive lacks which has never been used are told of at once."""
     layout = patient.layout
     folders = layout.folders()
@@ -41,34 +41,36 @@ def check_folders(patient: Patient) -> Iterator[Finding]:
         names = ", ".join(map(layout.relative, missing))
         what = "is not there yet: this hive has never been used here"
         mend = f"the first command that writes makes what is missing: {names}"
-        yield Finding(layout.state, what, mend, lambda: "; ".join(map(_make, missing)), note=True)
+        yield CheckFinding(layout.state, what, mend, lambda: "; ".join(map(_make, missing)), note=True)
         folders = tuple(folder for folder in folders if folder not in missing)
     for folder in folders:
         yield from _look(patient, folder, "the next command that writes makes it anew")
 
 
-def check_mailbox_folders(patient: Patient) -> Iterator[Finding]:
+def check_mailbox_folders(patient: CheckContext) -> Iterator[CheckFinding]:
     """Every known mailbox with its sub-folders."""
     parts = [Path(sub, part) for sub in _SUBFOLDERS for part in _PARTS]
     for name in patient.names:
         box = patient.layout.mailbox(name)
         if not os.path.lexists(box):
-            yield Finding(box, "is not there yet", "the first message, or the first start, makes it", note=True)
+            yield CheckFinding(box, "is not there yet", "the first message, or the first start, makes it", note=True)
             continue
         missing = [str(part) for part in parts if not os.path.lexists(box / part)]
         if missing:
             what = f"lacks {', '.join(missing)}: mail of {name} cannot be delivered, read or put away there"
-            yield Finding(box, what, "hivemind doctor --fix makes what is missing", partial(_ensure, patient, name))
+            yield CheckFinding(
+                box, what, "hivemind doctor --fix makes what is missing", partial(_ensure, patient, name)
+            )
         for part in parts:
             if os.path.lexists(box / part):
                 yield from _look(patient, box / part, f"mail of {name} passes through it")
 
 
-def _ensure(patient: Patient, name: str) -> str:
+def _ensure(patient: CheckContext, name: str) -> str:
     return f"made {patient.layout.relative(patient.mail.ensure(name))} whole"
 
 
-def check_access(patient: Patient) -> Iterator[Finding]:
+def check_access(patient: CheckContext) -> Iterator[CheckFinding]:
     """With `access: group`: what its group cannot use, since it was made while the hive was private, or is of another group."""
     if patient.config is None or patient.config.access != "group":
         return
@@ -86,7 +88,7 @@ def check_access(patient: Patient) -> Iterator[Finding]:
     if found := closed():
         more = f", nor can {len(found) - 1} more" if found[1:] else ""
         what = f"cannot be used by the group of the hive's folder{more}, though hive.yaml says access: group"
-        yield Finding(found[0], what, "hivemind doctor --fix opens them; tokens and logins stay yours alone", fix)
+        yield CheckFinding(found[0], what, "hivemind doctor --fix opens them; tokens and logins stay yours alone", fix)
 
 
 def _shared(layout: Layout) -> Iterator[Path]:
@@ -107,24 +109,26 @@ def _is_closed(found: os.stat_result, group: int) -> bool:
     return found.st_uid == os.geteuid() and bool(wanted) and (found.st_mode & wanted, found.st_gid) != (wanted, group)
 
 
-def _look(patient: Patient, folder: Path, use: str) -> Iterator[Finding]:
+def _look(patient: CheckContext, folder: Path, use: str) -> Iterator[CheckFinding]:
     try:
         inside(folder, patient.layout.root, patient.roots)
         found = folder.stat()
     except UserError as error:
-        yield Finding(folder, error.what, error.mend or "make it a folder of the hive's own")
+        yield CheckFinding(folder, error.message, error.remedy or "make it a folder of the hive's own")
         return
     except FileNotFoundError:
         if folder.is_symlink():
-            yield Finding(folder, "is a symbolic link that leads nowhere", "remove the link, or make its target")
+            yield CheckFinding(folder, "is a symbolic link that leads nowhere", "remove the link, or make its target")
         else:
-            yield Finding(folder, f"is missing; {use}", "hivemind doctor --fix makes it", partial(_make, folder))
+            yield CheckFinding(folder, f"is missing; {use}", "hivemind doctor --fix makes it", partial(_make, folder))
         return
     if stat.S_ISDIR(found.st_mode):
         yield from _permissions(patient, folder, found, use)
         return
     mend = "hivemind doctor --fix sets the file aside and makes the folder"
-    yield Finding(folder, f"is not a folder, and {use}", mend, lambda: f"{patient.aside.take(folder)}; {_make(folder)}")
+    yield CheckFinding(
+        folder, f"is not a folder, and {use}", mend, lambda: f"{patient.aside.take(folder)}; {_make(folder)}"
+    )
 
 
 def _make(folder: Path) -> str:
@@ -132,7 +136,7 @@ def _make(folder: Path) -> str:
     return f"made {folder}"
 
 
-def _permissions(patient: Patient, folder: Path, found: os.stat_result, use: str) -> Iterator[Finding]:
+def _permissions(patient: CheckContext, folder: Path, found: os.stat_result, use: str) -> Iterator[CheckFinding]:
     ours, mode = found.st_uid == os.geteuid(), stat.S_IMODE(found.st_mode)
     wanted = stat.S_IRWXU if ours else 0
     needed = os.R_OK | os.X_OK | (0 if patient.read_only else os.W_OK)  # told once, by the check of the file system
@@ -140,11 +144,11 @@ def _permissions(patient: Patient, folder: Path, found: os.stat_result, use: str
         what = f"cannot be read, written and entered by its owner (mode {mode:o}), and {use}"
         theirs = f"give it to the user that runs the hive: chown {os.geteuid()} {folder}"
         fix = partial(_chmod, folder, stat.S_IRWXU, 0) if ours else None
-        yield Finding(folder, what, f"chmod u+rwx {folder}" if ours else theirs, fix)
+        yield CheckFinding(folder, what, f"chmod u+rwx {folder}" if ours else theirs, fix)
     if mode & stat.S_IWOTH and not mode & stat.S_ISVTX:
         what = f"can be written by everybody here (mode {mode:o}), who could put tasks or mail there"
         fix = partial(_chmod, folder, 0, stat.S_IWOTH) if ours else None
-        yield Finding(folder, what, f"chmod o-w {folder}", fix)
+        yield CheckFinding(folder, what, f"chmod o-w {folder}", fix)
 
 
 def _chmod(folder: Path, more: int, less: int) -> str:
@@ -156,7 +160,7 @@ def _chmod(folder: Path, more: int, less: int) -> str:
 # -- the program's own small files ---------------------------------------------------------------------------------
 
 
-def check_records(patient: Patient) -> Iterator[Finding]:
+def check_records(patient: CheckContext) -> Iterator[CheckFinding]:
     """Records of agents and tasks. Those that are damaged are set aside; those of another version only told of."""
     for path in _records(patient):
         try:
@@ -165,16 +169,16 @@ def check_records(patient: Patient) -> Iterator[Finding]:
             else:
                 load_record(path, *_KINDS.get(path.name, (path.stem, 1)))
         except UnknownVersion as error:
-            yield Finding(path, error.what, "use the hivemind that wrote it; it is refused and kept")
+            yield CheckFinding(path, error.message, "use the hivemind that wrote it; it is refused and kept")
         except UserError as error:
             if isinstance(error.__cause__, OSError):  # nothing is known of what it says
-                yield Finding(path, error.what, error.mend or "make it readable")
+                yield CheckFinding(path, error.message, error.remedy or "make it readable")
                 continue
             mend = "put it back from a copy, or hivemind doctor --fix sets it aside"
-            yield patient.aside.finding(path, f"{error.what}: what it said is lost to its owner", mend, quiet=True)
+            yield patient.aside.finding(path, f"{error.message}: what it said is lost to its owner", mend, quiet=True)
 
 
-def check_workspace_record(patient: Patient) -> Iterator[Finding]:
+def check_workspace_record(patient: CheckContext) -> Iterator[CheckFinding]:
     """State of another project or workspace, as in a copied or cloned hive: all that would change it is refused."""
     layout, config = patient.layout, patient.config
     if config is None or not layout.workspace_record.exists():
@@ -182,12 +186,12 @@ def check_workspace_record(patient: Patient) -> Iterator[Finding]:
     try:
         check_workspace(layout.workspace_record, config.workspace, layout.root, config.guard)
     except CoordinationError as error:
-        yield Finding(layout.workspace_record, f"{error.what}: nothing starts here", error.mend or "")
+        yield CheckFinding(layout.workspace_record, f"{error.message}: nothing starts here", error.remedy or "")
     except UserError:
         pass  # told by the check of records
 
 
-def check_places(patient: Patient) -> Iterator[Finding]:
+def check_places(patient: CheckContext) -> Iterator[CheckFinding]:
     """What lies below .hive in the place of a file and is none: a folder, a pipe. Whoever needs the file makes a new one."""
     layout = patient.layout
     for folder in (layout.state, layout.journal, layout.locks, layout.logs, *listed(layout.state / "agents")):
@@ -197,12 +201,12 @@ def check_places(patient: Patient) -> Iterator[Finding]:
                 continue
             what = "is not a regular file, and what needs it there stands still"
             if (folder == layout.journal and path.suffix == ".jsonl") or path.suffix == ".db":
-                yield Finding(path, what, "put the file back from a copy", quiet=True)
+                yield CheckFinding(path, what, "put the file back from a copy", quiet=True)
             else:
                 yield patient.aside.finding(path, what, quiet=True)
 
 
-def check_leftovers(patient: Patient) -> Iterator[Finding]:
+def check_leftovers(patient: CheckContext) -> Iterator[CheckFinding]:
     """Temporary files of writes that were never finished, below the hive's own folders."""
     layout = patient.layout
     for top in (layout.agents, layout.rom, layout.mailboxes, layout.knowledge, layout.tasks, layout.state):
@@ -219,7 +223,7 @@ def _may_be_folder(path: Path, mode: int) -> bool:
     )
 
 
-def _records(patient: Patient) -> Iterator[Path]:
+def _records(patient: CheckContext) -> Iterator[Path]:
     layout = patient.layout
     for pattern in ("agents/*/*.json", "*.json"):
         yield from sorted(layout.state.glob(pattern))

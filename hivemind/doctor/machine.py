@@ -9,11 +9,11 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from hivemind.config import load_agents, load_hive
-from hivemind.doctor.patient import Patient
+from hivemind.doctor.patient import CheckContext
 from hivemind.documents.formats.reading import decoded
 from hivemind.errors import UserError
 from hivemind.fs import walk
-from hivemind.fs.check import Finding
+from hivemind.fs.check import CheckFinding
 from hivemind.fs.filesystem import mounts, needs_polling
 from hivemind.fs.watch import Inotify
 from hivemind.minds import open_mind
@@ -26,7 +26,7 @@ _TEXTS = (".md", ".markdown", ".txt", ".text", ".rst", ".org", ".yaml", ".yml")
 _KNOWLEDGE_BYTES = 4 * 1024 * 1024
 
 
-def check_settings(patient: Patient) -> Iterator[Finding]:
+def check_settings(patient: CheckContext) -> Iterator[CheckFinding]:
     """What hive.yaml and each agent's file say, each by itself, so that one error does not hide the next."""
     try:
         hive = load_hive(patient.layout)
@@ -43,14 +43,16 @@ def check_settings(patient: Patient) -> Iterator[Finding]:
             yield _misread(error, "that agent is not started until it is mended", patient.layout.agent_config(name))
     if not found:
         what = "there is no agent: nobody works on tasks"
-        yield Finding(patient.layout.agents, what, "hivemind agent add NAME", note=True)
+        yield CheckFinding(patient.layout.agents, what, "hivemind agent add NAME", note=True)
 
 
-def _misread(error: UserError, follows: str = "nothing starts until it is mended", where: object = None) -> Finding:
-    return Finding(error.where or str(where), f"{error.what}; {follows}", error.mend or "mend the file")
+def _misread(
+    error: UserError, follows: str = "nothing starts until it is mended", where: object = None
+) -> CheckFinding:
+    return CheckFinding(error.location or str(where), f"{error.message}; {follows}", error.remedy or "mend the file")
 
 
-def check_sandbox(patient: Patient) -> Iterator[Finding]:
+def check_sandbox(patient: CheckContext) -> Iterator[CheckFinding]:
     """Whether bubblewrap runs here, if an agent's commands are to run in it: else each of them is refused."""
     agents = patient.agents.known if patient.agents else {}
     asking = [name for name, config in agents.items() if config.sandbox == "bwrap"]
@@ -59,10 +61,12 @@ def check_sandbox(patient: Patient) -> Iterator[Finding]:
             try_sandbox()
     except UserError as error:
         whose = asking[0] if len(asking) == 1 else f"{asking[0]} and {len(asking) - 1} more"
-        yield Finding(patient.layout.agents, f"{error.what}: every command of {whose} is refused", error.mend or "")
+        yield CheckFinding(
+            patient.layout.agents, f"{error.message}: every command of {whose} is refused", error.remedy or ""
+        )
 
 
-def check_file_system(patient: Patient) -> Iterator[Finding]:
+def check_file_system(patient: CheckContext) -> Iterator[CheckFinding]:
     """Its type, its free room, whether it can be written."""
     root = str(patient.layout.root)
     kind = needs_polling(patient.layout.root, mounts())
@@ -71,23 +75,23 @@ def check_file_system(patient: Patient) -> Iterator[Finding]:
             f"lies on {kind}: changes made on other machines are not reported, so folders are polled and mail takes up to "
             "a tenth of a second; locks hold only if every machine mounts it with locking"
         )
-        yield Finding(root, what, "nothing, if that is wanted; a local disk is faster", note=True)
+        yield CheckFinding(root, what, "nothing, if that is wanted; a local disk is faster", note=True)
     found = os.statvfs(root)
     if patient.read_only:
         what = (
             "is mounted read-only: it can be looked at (status, log, view, task show), nothing can be delivered or done"
         )
-        yield Finding(root, what, "mount it for writing, or work in a copy: cp -a")
+        yield CheckFinding(root, what, "mount it for writing, or work in a copy: cp -a")
     elif is_full(patient.layout):
-        yield Finding(root, "disk full: all work rests until there is room", "make room")
+        yield CheckFinding(root, "disk full: all work rests until there is room", "make room")
     elif found.f_bavail * found.f_frsize < _ROOM_BYTES:
         left = found.f_bavail * found.f_frsize // 1024
-        yield Finding(root, f"has {left} KiB of room left: deliveries and results will fail", "make room")
+        yield CheckFinding(root, f"has {left} KiB of room left: deliveries and results will fail", "make room")
     elif found.f_files and found.f_favail < 1000:
-        yield Finding(root, f"has {found.f_favail} inodes left: no new files soon", "remove files")
+        yield CheckFinding(root, f"has {found.f_favail} inodes left: no new files soon", "remove files")
 
 
-def check_inotify(patient: Patient) -> Iterator[Finding]:
+def check_inotify(patient: CheckContext) -> Iterator[CheckFinding]:
     """Whether the hive's one watcher gets what it needs: an instance, and a watch for each mailbox and folder."""
     if not sys.platform.startswith("linux") or (patient.config is not None and patient.config.watch == "poll"):
         return
@@ -99,12 +103,12 @@ def check_inotify(patient: Patient) -> Iterator[Finding]:
             "the hive polls, which is slower and costs processor time"
         )
         mend = "end what holds them, or: sysctl fs.inotify.max_user_instances=512"
-        yield Finding(str(_LIMITS / "max_user_instances"), what, mend)
+        yield CheckFinding(str(_LIMITS / "max_user_instances"), what, mend)
     needed = len(patient.names) + sum(len(folders) for _, folders, _ in walk(patient.layout.knowledge)) + 16
     limit = _limit("max_user_watches")
     if limit is not None and needed > limit:
         what = f"{needed} folders are to be watched and a user may watch {limit}: the rest is polled each second"
-        yield Finding(str(_LIMITS / "max_user_watches"), what, f"sysctl fs.inotify.max_user_watches={4 * needed}")
+        yield CheckFinding(str(_LIMITS / "max_user_watches"), what, f"sysctl fs.inotify.max_user_watches={4 * needed}")
 
 
 def _limit(name: str) -> int | None:
@@ -114,12 +118,12 @@ def _limit(name: str) -> int | None:
         return None
 
 
-def check_encodings(patient: Patient) -> Iterator[Finding]:
+def check_encodings(patient: CheckContext) -> Iterator[CheckFinding]:
     """File names and texts that are not UTF-8; knowledge that is no text at all is not indexed, and need not be mended."""
     encoding = sys.getfilesystemencoding()
     if encoding.lower() not in ("utf-8", "utf8"):
         what = f"file names are taken for {encoding}, not UTF-8"
-        yield Finding("the environment", what, "export LC_ALL=C.UTF-8")
+        yield CheckFinding("the environment", what, "export LC_ALL=C.UTF-8")
     layout = patient.layout
     for top in (layout.rom, layout.knowledge):
         for folder, folders, names in walk(top):
@@ -127,12 +131,12 @@ def check_encodings(patient: Patient) -> Iterator[Finding]:
                 path = Path(folder, name)
                 if _bad_byte(os.fsencode(name)) is not None:
                     shown = os.fsencode(layout.relative(path)).decode("utf-8", "backslashreplace")
-                    yield Finding(shown, "has a name that is not UTF-8: it cannot be cited", "rename it")
+                    yield CheckFinding(shown, "has a name that is not UTF-8: it cannot be cited", "rename it")
                 elif name in names and path.suffix.lower() in _TEXTS:
                     yield from _bad_text(path, is_knowledge=top == layout.knowledge)
 
 
-def _bad_text(path: Path, *, is_knowledge: bool) -> Iterator[Finding]:
+def _bad_text(path: Path, *, is_knowledge: bool) -> Iterator[CheckFinding]:
     if not path.is_file() or path.is_symlink() or path.stat().st_size > _KNOWLEDGE_BYTES:
         return
     if (at := _bad_byte(raw := path.read_bytes())) is None:
@@ -143,11 +147,11 @@ def _bad_text(path: Path, *, is_knowledge: bool) -> Iterator[Finding]:
         try:
             decoded(raw, path)
         except UserError as error:
-            yield Finding(path, f"{error.what}: it is not indexed", mend, note=True)
+            yield CheckFinding(path, f"{error.message}: it is not indexed", mend, note=True)
             return
         if raw.startswith((BOM_UTF16_LE, BOM_UTF16_BE)):
             return
-    yield Finding(path, f"is not UTF-8 (byte {at}): {what_of_it}", mend)
+    yield CheckFinding(path, f"is not UTF-8 (byte {at}): {what_of_it}", mend)
 
 
 def _bad_byte(raw: bytes) -> int | None:

@@ -20,7 +20,7 @@ from hivemind.tasks import Tasks
 
 
 @dataclass
-class Patient:
+class CheckContext:
     """One hive under examination. `config` and `agents` are None while hive.yaml is not understood."""
 
     layout: Layout

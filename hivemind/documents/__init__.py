@@ -1,6 +1,6 @@
-"""Document memory: trees of text in one SQLite database, and the knowledge folder as such trees (spec 5, seed 003).
+"""Document memory: documents as trees of text nodes in one SQLite database, kept in sync with the knowledge folder.
 
-The parts are imported when they are first named: a status that only counts passages need not read in what searches them.
+Names are imported at first use: counting passages for a status must not load the search.
 """
 
 from __future__ import annotations
@@ -25,13 +25,33 @@ if TYPE_CHECKING:
     )
     from hivemind.documents.passages import Passage, verify
     from hivemind.documents.progress import how_far, progress_of
-    from hivemind.documents.search import Hit, title_of
-    from hivemind.documents.tree import Shown, Source
+    from hivemind.documents.search import DocumentHit, title_of
+    from hivemind.documents.tree import NodeListing, NodeSource
 
 __all__ = [
-    "Citation", "CycleError", "Docmem", "DocmemError", "Hit", "Knowledge", "Letter", "Node", "NodeNotFoundError",
-    "OptimisticLockError", "Passage", "ReadonlyError", "Shown", "Source", "SyncReport", "UnwritableError", "Verdict",
-    "Version", "files_below", "how_far", "progress_of", "title_of", "verify",
+    "Citation",
+    "CycleError",
+    "Docmem",
+    "DocmemError",
+    "DocumentHit",
+    "Knowledge",
+    "Letter",
+    "Node",
+    "NodeListing",
+    "NodeNotFoundError",
+    "NodeSource",
+    "OptimisticLockError",
+    "Passage",
+    "ReadonlyError",
+    "SyncReport",
+    "UnwritableError",
+    "Verdict",
+    "Version",
+    "files_below",
+    "how_far",
+    "progress_of",
+    "title_of",
+    "verify",
 ]  # fmt: skip
 
 _PARTS = ("citation", "progress", "node", "tree", "edit", "passages", "search", "importing", "docmem", "knowledge")

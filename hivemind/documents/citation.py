@@ -1,4 +1,4 @@
-"""`Citation`: a quote and its place, made once, with the quote, and then noted, reviewed and shown as it is."""
+"""A citation: a quote with its place in a file, created together and never changed."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ __all__ = ["Citation", "Verdict"]
 
 @frozen
 class Citation:
-    """A quote and its place: the first and last line, from 1 and both included, in the version of the file with this SHA-256.
+    """A quote with its first and last line (from 1, inclusive) in the version of the file with the SHA-256 `digest`.
 
-    Of HTML they are the lines of the elements in the source, of a PDF the pages.
+    For HTML these are the lines of the elements in the source, for PDF they are pages.
     """
 
     path: str
@@ -28,15 +28,15 @@ class Citation:
 
     @property
     def source(self) -> str:
-        """The place, and the beginning of the file's digest."""
+        """The place and the first 12 characters of the file's digest."""
         return f"{self.place} (sha256 {self.digest[:12]})"
 
 
 @frozen
 class Verdict:
-    """Whether a quote stands where it is said to stand: true or false as a condition, with the reason in words.
+    """The result of comparing a quote with its file: true if the file contains the quote at the cited lines.
 
-    `lines` are those at which it stands now, or None; `changed` says that the file is not the one that was read.
+    `lines` are the quote's current lines, or None if it was not found. `is_file_changed`: the digest differs.
     """
 
     stands: bool

@@ -1,4 +1,4 @@
-"""What kind of document something is, by rules that say why (spec 5, *Import*; seed 003, *Ingest classification*)."""
+"""Classify documents and mail threads by rules; each classification carries its reason."""
 
 from __future__ import annotations
 
@@ -29,12 +29,12 @@ _MANY = 3
 _STANDINGS = "draft|rejected|superseded|withdrawn|deprecated|obsolete|abandoned|proposed|replaced"
 _STANDING = re.compile(rf"\b({_STANDINGS})\b", re.IGNORECASE)
 _SAYS_STANDING = re.compile(rf"^[\W_]*status[\W_]*?[:\n][\W_]*({_STANDINGS})\b", re.IGNORECASE | re.MULTILINE)
-_BEGINNING = 2_000  # characters in which a document says how it stands
+_BEGINNING = 2_000  # a status line is looked for in this many characters
 
 
 @frozen
 class Classification:
-    """The class of a document (one word), why it has it, and the tags that it is found by."""
+    """The class of a document (one word), the reason for it, and the document's tags."""
 
     name: str
     why: str
@@ -42,42 +42,42 @@ class Classification:
 
 
 def classify(path: str, outline: Outline) -> Classification:
-    """The first rule that holds: front matter, format, names in the path, headings, what it is made of."""
+    """Apply the first matching rule: front matter, format, words in the path, headings, kinds of pieces."""
     tags = tuple(dict.fromkeys(tag for label in outline.labels if (tag := _tag(label))))
-    said = outline.values.get("class") or outline.values.get("type")
-    if isinstance(said, str) and _CLASS.fullmatch(said.strip()):
-        return Classification(said.strip().casefold(), "its front matter says so", tags)
+    declared_class = outline.values.get("class") or outline.values.get("type")
+    if isinstance(declared_class, str) and _CLASS.fullmatch(declared_class.strip()):
+        return Classification(declared_class.strip().casefold(), "its front matter says so", tags)
     if outline.format in _FORMATS:
         return Classification(_FORMATS[outline.format], f"it is written in {outline.format}", tags)
     parts = re.split(r"[/\\]", path.casefold())
     for part in (re.sub(r"\.\w+$", "", parts[-1]), *reversed(parts[:-1])):
-        for name, words in _NAMES:
-            if re.search(rf"(?<![^\W\d_])(?:{words})(?![^\W\d_])", part):
+        for name, pattern in _NAMES:
+            if re.search(rf"(?<![^\W\d_])(?:{pattern})(?![^\W\d_])", part):
                 return Classification(name, f"its path has {part!r}", tags)
     return _by_content(outline, tags)
 
 
 def _by_content(outline: Outline, tags: tuple[str, ...]) -> Classification:
     titles = [piece.title for piece in outline.pieces if piece.kind == "heading"]
-    for name, what, found in (
+    for name, heading_form, matches in (
         ("faq", "headings are questions", [title for title in titles if title.endswith("?")]),
         ("changelog", "headings are versions", [title for title in titles if _VERSION.match(title)]),
         ("log", "headings are dates", [title for title in titles if _DATE.search(title)]),
     ):
-        if len(found) >= _MANY and 2 * len(found) >= len(titles):
-            return Classification(name, f"{len(found)} of its {len(titles)} {what}", tags)
+        if len(matches) >= _MANY and 2 * len(matches) >= len(titles):
+            return Classification(name, f"{len(matches)} of its {len(titles)} {heading_form}", tags)
     leaves = Counter(piece.kind for piece in outline.pieces if piece.kind != "heading")
     total = sum(leaves.values())
     for kind, name in (("table", "table"), ("item", "list"), ("code", "code")):
         if total >= _MANY and leaves[kind] * 10 >= total * 7:
             return Classification(name, f"{leaves[kind]} of its {total} parts are of kind {kind}", tags)
     if titles:
-        return Classification("document", f"it has {len(titles)} headings, and no narrower rule holds", tags)
+        return Classification("document", f"it contains {len(titles)} headings, and no narrower rule matches", tags)
     return Classification("text", "it has no headings", tags)
 
 
 def classify_thread(subject: str, bodies: Sequence[str]) -> Classification:
-    """The class of a mail thread: question (answered or not), decision, report, or just mail."""
+    """Classify a mail thread as question, decision, report or mail."""
     words = " ".join(bodies).casefold()
     tags = tuple(dict.fromkeys(tag for word in re.findall(r"\[([^\]]{1,64})\]", subject) if (tag := _tag(word))))
     first = bodies[0] if bodies else ""
@@ -88,20 +88,26 @@ def classify_thread(subject: str, bodies: Sequence[str]) -> Classification:
         return Classification("decision", "it says what was decided", tags)
     if re.search(r"\b(?:report|result|finished|done|failed|status)\b", subject.casefold()):
         return Classification("report", "its subject says so", tags)
-    return Classification("mail", "no narrower rule holds", tags)
+    return Classification("mail", "no narrower rule matches", tags)
 
 
 def _tag(label: str) -> str:
-    """A label as a tag: `Data Base` gives `data-base`; the empty text for one without letters."""
+    """Turn a label into a tag (`Data Base` → `data-base`); return "" for a label without letters."""
     tag = re.sub(r"[^\w]+", "-", label.casefold()).strip("-_")[:64]
     return tag if re.search(r"[^\W\d_]", tag) else ""
 
 
 def standing_of(outline: Outline) -> str:
-    """What a document says of itself that is not in force (draft, rejected, superseded …): its front matter's `status`, or
-    a line or heading "Status" at its beginning; empty for every other."""
-    value = outline.values.get("status", outline.values.get("state"))
-    found = _STANDING.search(value) if isinstance(value, str) else _SAYS_STANDING.search(outline.text[:_BEGINNING])
-    if found is None and outline.values.get("draft") is True:
+    """Return the status of a document that declares itself not in force (draft, rejected, superseded …), otherwise "".
+
+    The status comes from the front matter or from a line or heading "Status" near the beginning.
+    """
+    declared_status = outline.values.get("status", outline.values.get("state"))
+    match = (
+        _STANDING.search(declared_status)
+        if isinstance(declared_status, str)
+        else _SAYS_STANDING.search(outline.text[:_BEGINNING])
+    )
+    if match is None and outline.values.get("draft") is True:
         return "draft"
-    return "" if found is None else found[1].lower()
+    return "" if match is None else match[1].lower()

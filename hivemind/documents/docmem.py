@@ -1,4 +1,4 @@
-"""Docmem: documents as trees, and what makes them a memory: import, query, expansion (spec 5, seed 003)."""
+"""The document store: create, change, import, search and expand documents, which are trees of text nodes."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from typing import Any
 
 from hivemind.boundary import boundary
 from hivemind.documents import summaries, toml, tree
-from hivemind.documents.edit import Draft, Edit, Version, copy, history, move, restore
+from hivemind.documents.edit import Edit, NodeDraft, Version, copy, history, move, restore
 from hivemind.documents.expansion import By, Interior, Resolution, expand, without_interior
 from hivemind.documents.files import Stamp, take_in
 from hivemind.documents.formats import decoded, read_bytes, read_outline
@@ -34,32 +34,33 @@ from hivemind.documents.node import (
 from hivemind.documents.passages import BACKLOG, Passage
 from hivemind.documents.progress import known_by_meaning
 from hivemind.documents.schema import SCHEMA, drop_lost_vectors, index, index_if_many, problems
-from hivemind.documents.search import WEIGHTS, Hit, Units, find_hits, find_notes, find_passages, scored
+from hivemind.documents.search import WEIGHTS, DocumentHit, Units, find_hits, find_notes, find_passages, scored
 from hivemind.documents.summaries import extract
 from hivemind.documents.toml import write_entries
-from hivemind.documents.tree import Shown, Source, show, source_of
+from hivemind.documents.tree import NodeListing, NodeSource, show, source_of
 from hivemind.embedding import Embedder, EmbedderUnavailable
 from hivemind.fs.database import Database, DatabaseOwner
-from hivemind.search import Confidence, Engine, Meanings, Query
+from hivemind.search import Confidence, Engine, Query, StoreEmbedder
 from hivemind.tokens import count_tokens
 from hivemind.words import shown
 
 __all__ = ["Docmem"]
 
-_ASKED_FIRST = 40  # passages, the best by words, that a search embeds if they have no vector yet
-_RELEVANT = 200  # passages that an expansion by relevance looks for
+_ASKED_FIRST = 40  # the best passages by words that a search embeds if they lack a vector
+_RELEVANT = 200  # passages that an expansion by relevance ranks
 _EVERYTHING = 2**40
 _log = logging.getLogger(__name__)
 
 
 class Docmem(DatabaseOwner):
-    """All documents of a hive, for many processes at once: each is a tree of nodes whose reading order is the document.
+    """All documents of a hive. A document is a tree of nodes; read in order, their texts are the document.
 
-    `path` is the database file, made at first use. `token_counter` counts the tokens of a text; `embedder` (optional) gives
-    vectors for queries. `durable=False` leaves out the fsync of each commit. `clock` is for tests.
+    Many processes may use the same database. `path` is the database file, created at first use. `token_counter` counts
+    the tokens of a text. `embedder` (optional) embeds passages and queries. `durable=False` omits the fsync of each
+    commit. `clock` is for tests.
 
-    Every method that names a node raises NodeNotFoundError for an unknown one; every one that writes is one
-    transaction, across processes: it happens whole or not at all.
+    Methods with a node id raise NodeNotFoundError if the node does not exist. Each writing method is one atomic
+    transaction across processes.
     """
 
     def __init__(
@@ -72,16 +73,16 @@ class Docmem(DatabaseOwner):
         clock: Callable[[], datetime] = lambda: datetime.now(UTC),
     ) -> None:
         if "://" in os.fspath(path):
-            raise DocmemError("only SQLite files are supported so far", where=path, mend="give the path of a file")
+            raise DocmemError("only SQLite files are supported so far", location=path, remedy="give the path of a file")
         self.database = Database(path, SCHEMA, durable=durable)
         self.count = token_counter
-        self.meanings = Meanings(embedder)
+        self.meanings = StoreEmbedder(embedder)
         self._clock = clock
-        self._engine = Engine(WEIGHTS, candidates=80, closely=64)
+        self._engine = Engine(WEIGHTS, candidates=80, candidates_read=64)
 
     @contextmanager
     def transaction(self) -> Iterator[Edit]:
-        """One transaction around several operations: all of them happen, or none. Keep it short: others wait."""
+        """Run several operations in one atomic transaction. Keep it short: other writers wait."""
         with self.database.write() as sql:
             now = self._clock().astimezone(UTC).isoformat(timespec="microseconds").replace("+00:00", "Z")
             yield Edit(sql, now, self.count)
@@ -90,45 +91,44 @@ class Docmem(DatabaseOwner):
 
     # -- finding ----------------------------------------------------------------------------------------------------
     def find(self, node_id: str) -> Node | None:
-        """The node, or None if there is none of that id."""
+        """Return the node, or None for an unknown id."""
         with self.database.read() as sql:
             return tree.find(sql, node_id)
 
     def roots(self) -> list[Node]:
-        """The root of every document, oldest first."""
+        """Return the root of every document, oldest first."""
         with self.database.read() as sql:
             return tree.roots(sql)
 
     def root_of(self, node_id: str) -> Node:
-        """The root of the document that the node is in."""
+        """Return the root of the node's document."""
         with self.database.read() as sql:
             *_, (root_id, _) = [*tree.ancestors(sql, tree.get(sql, node_id).id)]
             return tree.get(sql, root_id)
 
     def size(self, node_id: str) -> tuple[int, int]:
-        """(how many nodes are below the node, the tokens of all of them and its own)."""
+        """Return the number of the node's descendants, and the tokens of them and the node."""
         with self.database.read() as sql:
             count, tokens = tree.size(sql, tree.get(sql, node_id).id)
             return count - 1, tokens
 
     def serialize(self, node_id: str, *, interior: Interior = "keep") -> list[Node]:
-        """The node and all below it in reading order (depth first, by order value).
+        """Return the node and its descendants in reading order (depth first, by order value).
 
-        `interior`: "keep" all; "skip" leaves out every node that has children; "replace" leaves out only summaries,
-        whose children stand in their place.
+        `interior`: "keep" returns all nodes, "skip" only leaves, "replace" leaves out summaries but not their children.
         """
         with self.database.read() as sql:
             return without_interior(sql, tree.subtree(sql, node_id), interior)
 
     def structure(self, node_id: str) -> list[dict[str, Any]]:
-        """The same in the same order, as dicts with the seed's ten keys in camel case: no text, no hash."""
+        """Return the nodes of `serialize` as dicts with ten camel-case keys, without text and hash."""
         with self.database.read() as sql:
             return [node.outline() for node in tree.subtree(sql, node_id)]
 
-    # -- making -----------------------------------------------------------------------------------------------------
+    # -- creating ---------------------------------------------------------------------------------------------------
     def create_root(
         self,
-        id: str | None = None,  # noqa: A002 - the seed's name
+        id: str | None = None,  # noqa: A002 - the name in the format document
         text: str = "",
         context_type: str = "root",
         context_name: str = "purpose",
@@ -136,8 +136,8 @@ class Docmem(DatabaseOwner):
         *,
         readonly: int = 0,
     ) -> Node:
-        """A new document. Raises DocmemError for an id that is taken."""
-        draft = Draft(check_context(context_type, context_name, context_value), text, readonly, id=id)
+        """Create a document. Raises DocmemError if the id is taken."""
+        draft = NodeDraft(check_context(context_type, context_name, context_value), text, readonly, id=id)
         with self.transaction() as edit:
             return edit.add(None, 0.0, draft)
 
@@ -145,8 +145,8 @@ class Docmem(DatabaseOwner):
         self, node_id: str, context_type: str, context_name: str, context_value: str, content: str,
         *, id: str | None = None, readonly: int = 0,  # noqa: A002
     ) -> Node:  # fmt: skip
-        """A new last child of the node: order = largest order among its siblings + 1."""
-        draft = Draft(check_context(context_type, context_name, context_value), content, readonly, id=id)
+        """Create a last child of the node; its order is its siblings' largest order + 1."""
+        draft = NodeDraft(check_context(context_type, context_name, context_value), content, readonly, id=id)
         with self.transaction() as edit:
             return edit.add(*edit.place("child", node_id), draft)
 
@@ -154,8 +154,8 @@ class Docmem(DatabaseOwner):
         self, node_id: str, context_type: str, context_name: str, context_value: str, content: str,
         *, id: str | None = None, readonly: int = 0,  # noqa: A002
     ) -> Node:  # fmt: skip
-        """A new sibling just before the node. Raises DocmemError for a root."""
-        draft = Draft(check_context(context_type, context_name, context_value), content, readonly, id=id)
+        """Create a sibling directly before the node. Raises DocmemError for a root."""
+        draft = NodeDraft(check_context(context_type, context_name, context_value), content, readonly, id=id)
         with self.transaction() as edit:
             return edit.add(*edit.place("before", node_id), draft)
 
@@ -163,14 +163,14 @@ class Docmem(DatabaseOwner):
         self, node_id: str, context_type: str, context_name: str, context_value: str, content: str,
         *, id: str | None = None, readonly: int = 0,  # noqa: A002
     ) -> Node:  # fmt: skip
-        """A new sibling just after the node. Raises DocmemError for a root."""
-        draft = Draft(check_context(context_type, context_name, context_value), content, readonly, id=id)
+        """Create a sibling directly after the node. Raises DocmemError for a root."""
+        draft = NodeDraft(check_context(context_type, context_name, context_value), content, readonly, id=id)
         with self.transaction() as edit:
             return edit.add(*edit.place("after", node_id), draft)
 
     def add_note(self, node_id: str, text: str, author: str) -> Node:
-        """A note on a node, readonly or not: a sibling right after it, or the first child of a root."""
-        draft = Draft(check_context("note", "by", author), text)
+        """Add a note to a node, which may be readonly: a sibling directly after it, or the first child of a root."""
+        draft = NodeDraft(check_context("note", "by", author), text)
         with self.transaction() as edit:
             if tree.get(edit.sql, node_id).parent_id is not None:
                 return edit.add(*edit.place("after", node_id), draft)
@@ -179,7 +179,7 @@ class Docmem(DatabaseOwner):
 
     # -- changing ---------------------------------------------------------------------------------------------------
     def update_content(self, node_id: str, content: str, expected_hash: str | None = None) -> Node:
-        """Give the node another text. Raises OptimisticLockError if it is not as expected, ReadonlyError."""
+        """Replace the node's text. Raises OptimisticLockError if its hash is not `expected_hash`; ReadonlyError."""
         with self.transaction() as edit:
             return edit.change(edit.writable(node_id, expected_hash), text=content)
 
@@ -191,69 +191,78 @@ class Docmem(DatabaseOwner):
         context_value: str,
         expected_hash: str | None = None,
     ) -> Node:
-        """Give the node another context. Raises OptimisticLockError if it is not as expected, ReadonlyError."""
+        """Replace the node's context. Raises OptimisticLockError if its hash is not `expected_hash`; ReadonlyError."""
         context = check_context(context_type, context_name, context_value)
         with self.transaction() as edit:
             node = edit.writable(node_id, expected_hash)
             return edit.change(node, context_type=context.type, context_name=context.name, context_value=context.value)
 
     def set_importance(self, node_id: str, importance: float) -> Node:
-        """How much the node matters to `expand_to_length(by="importance")`: 0 to 1, 0.5 unless set."""
+        """Set the node's importance, 0 to 1 (default 0.5), for `expand_to_length(by="importance")`."""
         share = check_share(importance, "importance")
         with self.transaction() as edit:
             return edit.change(tree.get(edit.sql, node_id), importance=share)
 
     def set_sticky(self, node_id: str, sticky: bool = True) -> Node:
-        """Whether the node stays with its next sibling when one of them is expanded, moved or summarised."""
+        """Make the node stay with its next sibling when one of them is expanded, moved or summarised."""
         flag = check_flag(sticky, "sticky")
         with self.transaction() as edit:
             return edit.change(tree.get(edit.sql, node_id), sticky=flag)
 
     def history(self, node_id: str) -> list[Version]:
-        """Every version of the node's text and context, oldest first; the last is how it stands."""
+        """Return every version of the node's text and context, oldest first; the last one is the current state."""
         with self.database.read() as sql:
             return history(sql, node_id)
 
     def restore(self, node_id: str, version: int, expected_hash: str | None = None) -> Node:
-        """Give the node the text and context of an earlier version; nothing is forgotten by it."""
+        """Restore the node's text and context from an earlier version. All versions are kept."""
         check_whole(version, "version", 1)
         with self.transaction() as edit:
             return restore(edit, node_id, version, expected_hash)
 
     def delete(self, node_id: str) -> None:
-        """Remove the node and all below it."""
+        """Delete the node and its descendants."""
         with self.transaction() as edit:
             tree.get(edit.sql, node_id)
             edit.remove(tree.descendant_ids(edit.sql, node_id))
 
     # -- moving and copying -----------------------------------------------------------------------------------------
     def move_append_child(self, node_id: str, target_parent_id: str, expected_hash: str | None = None) -> Node:
-        """Make the node, and what it is stuck to, another's last child. Raises CycleError, OptimisticLockError."""
+        """Move the node, with siblings that stick to it, to the end of the target's children.
+
+        Raises CycleError, OptimisticLockError.
+        """
         with self.transaction() as edit:
             return move(edit, node_id, target_parent_id, "child", expected_hash)
 
     def move_before(self, node_id: str, target_node_id: str, expected_hash: str | None = None) -> Node:
-        """Put the node just before another. Raises CycleError, OptimisticLockError, DocmemError beside a root."""
+        """Move the node directly before the target.
+
+        Raises CycleError, OptimisticLockError, DocmemError if the target is a root.
+        """
         with self.transaction() as edit:
             return move(edit, node_id, target_node_id, "before", expected_hash)
 
     def move_after(self, node_id: str, target_node_id: str, expected_hash: str | None = None) -> Node:
-        """Put the node just after another. Raises CycleError, OptimisticLockError, DocmemError beside a root."""
+        """Move the node directly after the target.
+
+        Raises CycleError, OptimisticLockError, DocmemError if the target is a root.
+        """
         with self.transaction() as edit:
             return move(edit, node_id, target_node_id, "after", expected_hash)
 
     def copy_append_child(self, node_id: str, target_parent_id: str) -> Node:
-        """Copy the node and all below it to be another's last child; gives the copy's root."""
+        """Copy the node and its descendants to the end of the target's children; return the copy's root."""
         with self.transaction() as edit:
             return copy(edit, node_id, target_parent_id, "child")
 
     def copy_before(self, node_id: str, target_node_id: str) -> Node:
-        """Copy the node and all below it to stand just before another; gives the copy's root."""
+        """Copy the node and its descendants directly before the target; return the copy's root."""
         with self.transaction() as edit:
             return copy(edit, node_id, target_node_id, "before")
 
     def copy_after(self, node_id: str, target_node_id: str) -> Node:
-        """Copy the node and all below it to stand just after another; gives the copy's root."""
+        """Copy the node and its descendants directly after the target; return the copy's root."""
         with self.transaction() as edit:
             return copy(edit, node_id, target_node_id, "after")
 
@@ -267,38 +276,38 @@ class Docmem(DatabaseOwner):
         context_name: str = "by",
         context_value: str = "hand",
     ) -> Node:
-        """Put a summary between the siblings from start to end (leaves, one is enough) and their parent."""
+        """Insert a summary between the sibling leaves from start to end (both included) and their parent."""
         context = check_context(context_type, context_name, context_value)
         with self.transaction() as edit:
             return summaries.add_summary(edit, start_node_id, end_node_id, content, context)
 
     def remove_summary(self, node_id: str, expected_hash: str | None = None) -> list[Node]:
-        """Take a summary away and give its children back to its parent; gives the children."""
+        """Delete a summary, move its children up to its parent, and return them."""
         with self.transaction() as edit:
             return summaries.remove_summary(edit, node_id, expected_hash)
 
     def summarize(
         self, node_id: str, writer: summaries.Writer | None = None, max_tokens: int = summaries.LONGEST
     ) -> Node:
-        """Write a summary's text anew, or summarise the first leaves in a row among another node's children.
+        """Rewrite a summary, or summarise the first consecutive leaves among another node's children.
 
-        `writer` is a mind's; without one the summary is an extract. It is asked outside any transaction; if the
-        material changes meanwhile it is asked again. The old text stays in the history.
+        `writer` writes the text; the default is an extract. It runs outside any transaction, and again if the source
+        nodes change meanwhile. The history keeps the old text.
         """
         check_whole(max_tokens, "max_tokens", 1)
         for _ in range(10):
             with self.database.read() as sql:
-                found = summaries.material(sql, node_id)
-            texts = [member.text for member in found.members]
+                material = summaries.material(sql, node_id)
+            texts = [member.text for member in material.members]
             text = writer(texts, max_tokens) if writer else extract(texts, max_tokens, self.count)
             with self.transaction() as edit:
-                written = summaries.write_summary(edit, found, text)
-            if written is not None:
-                return written
-        raise DocmemError(f"what node {node_id!r} summarises changes faster than it is written", mend="try later")
+                summary = summaries.write_summary(edit, material, text)
+            if summary is not None:
+                return summary
+        raise DocmemError(f"the nodes below {node_id!r} change faster than they are summarised", remedy="try later")
 
     def stale_summaries(self) -> list[Node]:
-        """The summaries whose children have changed since: for the janitor, who calls `summarize` on each."""
+        """Return the summaries whose children have changed since. The janitor calls `summarize` on each."""
         with self.database.read() as sql:
             return summaries.stale(sql)
 
@@ -313,40 +322,40 @@ class Docmem(DatabaseOwner):
         interior: Interior = "keep",
         resolution: Resolution = "full",
     ) -> list[Node]:
-        """The node first, then as much below it as fits into `max_tokens`, in reading order.
+        """Return the node and as many of its descendants as fit into `max_tokens`, in reading order.
 
-        Breadth first and group by group in order; what doesn't fit is passed over and smaller later nodes still go in.
-        The sum of token counts exceeds `max_tokens` only if the node alone does. `by="importance"` and
-        `by="relevance"` (to `query`) prefer what matters more; `resolution="mixed"` gives a summary in place of
-        children that don't all fit; `interior` as for serialize, but the node itself is always there.
+        Nodes are selected breadth first; a node that does not fit is skipped, smaller later ones may still fit. The
+        token counts exceed `max_tokens` only if the node's own count does. `by="importance"` and `by="relevance"` (to
+        `query`) select more important or relevant nodes first. `resolution="mixed"` uses a summary in place of children
+        that do not all fit. `interior` works as in `serialize`, but the node itself is always included.
         """
         check_whole(max_tokens, "max_tokens")
-        asked = None if query is None else self.asked(query, below=node_id)
+        relevance_query = None if query is None else self.asked(query, below=node_id)
         with self.database.read() as sql:
-            priority = self._priority(sql, by, asked, node_id)
+            priority = self._priority(sql, by, relevance_query, node_id)
             return expand(sql, node_id, max_tokens, interior=interior, resolution=resolution, priority=priority)
 
     def shown(
         self, node_id: str, max_tokens: int | None = None, *, by: By = "order", query: str | None = None
-    ) -> Shown:
-        """The node and what is below it as text, within `max_tokens` (None: all of it), summaries where they must do.
+    ) -> NodeListing:
+        """Return the text of the node and its descendants within `max_tokens` (None: no limit), using summaries to fit.
 
-        The text counts no more than `max_tokens` unless the node alone does; `form` says how much of it is there.
+        The text exceeds `max_tokens` only if the node's own text does. `form` tells how complete the text is.
         """
         if max_tokens is not None:
             check_whole(max_tokens, "max_tokens")
-        asked = None if query is None else self.asked(query, below=node_id)
+        relevance_query = None if query is None else self.asked(query, below=node_id)
         with self.database.read() as sql:
             if max_tokens is None:
                 return show(sql, tree.subtree(sql, node_id))
-            priority, room = self._priority(sql, by, asked, node_id), max_tokens
+            priority, token_budget = self._priority(sql, by, relevance_query, node_id), max_tokens
             while True:
-                nodes = expand(sql, node_id, room, resolution="mixed", priority=priority)
-                found = show(sql, nodes)
-                excess = self.count(found.text) - max_tokens
+                nodes = expand(sql, node_id, token_budget, resolution="mixed", priority=priority)
+                listing = show(sql, nodes)
+                excess = self.count(listing.text) - max_tokens
                 if excess <= 0 or len(nodes) == 1:
-                    return found
-                room = min(room - excess, sum(node.token_count for node in nodes) - 1)
+                    return listing
+                token_budget = min(token_budget - excess, sum(node.token_count for node in nodes) - 1)
 
     def _priority(
         self, sql: sqlite3.Connection, by: By, asked: Query | None, node_id: str
@@ -357,128 +366,133 @@ class Docmem(DatabaseOwner):
             return lambda _, importance: importance
         if by != "relevance" or asked is None:
             raise DocmemError(
-                f"by={shown(by)} cannot be", mend='by is "order", "importance", or "relevance" with a query'
+                f"invalid by={shown(by)}", remedy='by is "order", "importance", or "relevance" with a query'
             )
         units = scored(self._engine, sql, asked, node_id, _RELEVANT)
-        scores = {one: unit.score * share for unit in units for one, share in unit.shares.items()}
+        scores = {member_id: unit.score * share for unit in units for member_id, share in unit.shares.items()}
         return lambda node_id, _: scores.get(node_id, 0.0)
 
-    def query(self, text: str, limit: int = 10, *, node_id: str | None = None) -> list[Hit]:
-        """The nodes that answer best (below `node_id`, if given), best first, each with where it stands and why.
+    def query(self, text: str, limit: int = 10, *, node_id: str | None = None) -> list[DocumentHit]:
+        """Search all nodes, or those below `node_id`; return the best hits with their surroundings, best first.
 
-        Full text, and vectors if there is an embedder. A summary covers what matches below it; several hits under one
-        parent count for each other; `@tags` in the query find what has them. Any characters may stand in the query.
+        Uses full-text search, and vectors if there is an embedder. A summary replaces matches below it. Several hits
+        under one parent raise each other's score. `@tags` in the query find the nodes with these tags. The query may
+        contain any characters.
         """
-        most = min(check_whole(limit, "limit", 0), _EVERYTHING)
+        max_hits = min(check_whole(limit, "limit", 0), _EVERYTHING)
         if node_id is not None:
             with self.database.read() as sql:
                 tree.get(sql, node_id)
-        asked = self.asked(text, below=node_id)
+        prepared_query = self.asked(text, below=node_id)
         with self.database.read() as sql:
-            return find_hits(self._engine, sql, asked, node_id, most)
+            return find_hits(self._engine, sql, prepared_query, node_id, max_hits)
 
     def asked(self, text: str, *, keys: Sequence[str] | None = None, below: str | None = None) -> Query:
-        """A query with its meaning, got outside any transaction: an embedder may be slow. What matches it best by words, of
-        the files at or below `keys` or below a node, has its vectors then."""
-        query = self.meanings.query(check_text(text, "a query"))
-        if query.lack is not None:
-            _log.warning("documents: searched by words only: %s", query.lack)
-        if query.meaning is not None:
+        """Embed a query, and the passages that match it best by words if they lack vectors.
+
+        `keys` or `below` limit the passages to files at or below these paths, or to a subtree. Call this outside any
+        transaction: an embedder may be slow.
+        """
+        query = self.meanings.build_query(check_text(text, "a query"))
+        if query.words_only_reason is not None:
+            _log.warning("documents: searched by words only: %s", query.words_only_reason)
+        if query.vectors is not None:
             with self.database.read() as sql:
-                source = Units(sql, self._engine.stems, text, keys=keys, below=below)
-                _, best = self._engine.by_words(source, query, _ASKED_FIRST)
-            first = {*best[:_ASKED_FIRST], *best[-_ASKED_FIRST:]}  # what is new, or has a tag, stands before the best
+                units = Units(sql, self._engine.stemmer, text, keys=keys, below=below)
+                _, best_units = self._engine.search_words(units, query, _ASKED_FIRST)
+            first_units = {*best_units[:_ASKED_FIRST], *best_units[-_ASKED_FIRST:]}  # new or tagged passages come first
             try:
-                self._embed(len(first), among=first)
-                self._embed(_ASKED_FIRST - len(first))  # few have its words: what else waits may mean it
+                self._embed(len(first_units), only_keys=first_units)
+                self._embed(_ASKED_FIRST - len(first_units))  # few matches by words: others may match by meaning
             except EmbedderUnavailable as error:
-                _log.warning("documents: searched with the vectors that there are: %s", error)
+                _log.warning("documents: searched with existing vectors only: %s", error)
         return query
 
     def notes(self, text: str, limit: int) -> list[tuple[Node, Confidence]]:
-        """The notes on documents whose words answer best, best first, and how far each can be trusted to answer."""
+        """Search the notes by words; return the best ones with their confidence, best first."""
         with self.database.read() as sql:
             return find_notes(self._engine, sql, check_text(text, "a query"), limit)
 
     def passages(self, text: str, limit: int, keys: Sequence[str], context: str = "") -> list[Passage]:
-        """The passages of the files at or below `keys` that answer best, best first; the words of the `context` count half.
+        """Return the best passages of the files at or below `keys`, best first. Words of `context` count half.
 
-        The best by their words are embedded first, however long that takes; what has no vector then is found by its words,
-        and `why` says so.
+        The best passages by words are embedded first, which may take long. Others without a vector are found by words
+        only, and their `why` says so.
         """
         if limit <= 0 or not keys:
             return []
-        asked = replace(self.asked(text, keys=keys), context=context)
+        prepared_query = replace(self.asked(text, keys=keys), context=context)
         with self.database.read() as sql:
-            return find_passages(self._engine, sql, asked, limit, keys)
+            return find_passages(self._engine, sql, prepared_query, limit, keys)
 
     def _embed(self, limit: int, **told: Any) -> int:
-        """Embed at most `limit` of what waits (see `Meanings.embed_waiting`), where it can be written."""
-        return 0 if self.database.is_read_only else self.meanings.embed_waiting(self.database, BACKLOG, limit, **told)
+        """Embed at most `limit` waiting texts (see `StoreEmbedder.embed_backlog`); none in a read-only database."""
+        return 0 if self.database.is_read_only else self.meanings.embed_backlog(self.database, BACKLOG, limit, **told)
 
     def meaning(self) -> tuple[int, int]:
-        """How many passages (and nodes from no file) are known by their meaning, and of how many; (0, all) without an
-        embedder."""
+        """Return how many passages (and nodes without a file) are embedded, and how many there are."""
         with self.database.read() as sql:
             return known_by_meaning(sql, self.meanings.embedder)
 
     def tagged(self, tag: str) -> list[Node]:
-        """The nodes whose text has `@tag`, and documents labelled so, oldest first."""
+        """Return the nodes with `@tag` in their text and the documents with this label, oldest first."""
         check_text(tag, "a tag")
         with self.database.read() as sql:
             rows = sql.execute("SELECT node_id FROM tags WHERE tag = ?", (tag.removeprefix("@").casefold(),))
-            found = tree.get_many(sql, [row[0] for row in rows])
-        return sorted(found, key=lambda node: (node.created_at, node.id))
+            nodes = tree.get_many(sql, [row[0] for row in rows])
+        return sorted(nodes, key=lambda node: (node.created_at, node.id))
 
     def tags_of(self, node_id: str) -> list[str]:
-        """The tags that the node is found by, without `@`, in order."""
+        """Return the node's tags without `@`, sorted."""
         with self.database.read() as sql:
             tree.get(sql, node_id)
             return [row[0] for row in sql.execute("SELECT tag FROM tags WHERE node_id = ? ORDER BY tag", (node_id,))]
 
     def embed_pending(self, limit: int = 1_000) -> int:
-        """Give vectors to at most `limit` passages (and nodes from no file) that have none yet; returns how many.
+        """Embed at most `limit` passages (and nodes without a file) that lack a vector; return their number.
 
-        A text that the embedder refuses is passed over, and not tried again by this process. Raises EmbedderUnavailable where
-        it takes none; what was embedded before is kept.
+        A text that the embedder refuses is skipped, and not tried again by this process. Raises EmbedderUnavailable if
+        the embedder fails; vectors written before that are kept.
         """
         return self._embed(min(check_whole(limit, "limit", 0), _EVERYTHING))
 
     # -- files ------------------------------------------------------------------------------------------------------
     def import_file(self, path: str | os.PathLike[str]) -> Node:
-        """A file as a document, all of it readonly (a .toml file: as it says); gives the root.
+        """Import a file as a readonly document and return its root. A .toml file sets `readonly` itself.
 
-        A file that was imported before is changed into what it is now, node by node; ids and notes stay. Raises
-        DocmemError that names the file (and line) for what cannot be read; then nothing has changed.
+        If the file was imported before, update its document node by node; ids and notes stay. Raises DocmemError that
+        names the file (and line) if it cannot be read; the database is then unchanged.
         """
         name = check_path(path)
-        raw, found = read_bytes(name)
+        raw, status = read_bytes(name)
         if name.lower().endswith(".toml"):
             with boundary("document", name):
                 text = decoded(raw, name)
             return self._import_toml(text, name)[0]
-        stamp, digest = Stamp.of(found), hashlib.sha256(raw).hexdigest()
+        stamp, digest = Stamp.of(status), hashlib.sha256(raw).hexdigest()
         outline = read_outline(raw, name, self.count)
         with self.transaction() as edit:
             root_id, _ = take_in(edit, name, outline, stamp, digest, kept=False)
             return tree.get(edit.sql, root_id)
 
-    def source(self, node_id: str) -> Source | None:
-        """Where an imported node stands in its file (`.citation` gives `path:line-line`); None for any other node."""
+    def source(self, node_id: str) -> NodeSource | None:
+        """Return an imported node's place in its file (`.citation` is `path:line-line`); None for any other node."""
         with self.database.read() as sql:
             tree.get(sql, node_id)
             return source_of(sql, node_id)
 
     def keep_thread(self, subject: str, letters: Sequence[Letter], thread: str) -> Node:
-        """Keep a mail thread, known by the Message-ID that it began with, as a document, or what is new of it; returns its
-        root, classed by rule."""
+        """Store the new letters of a mail thread as a document, classified by rule; return its root.
+
+        `thread` is the Message-ID of the thread's first letter.
+        """
         with self.transaction() as edit:
             return keep_thread(edit, subject, letters, thread)
 
     def import_toml(self, text: str) -> list[Node]:
-        """The trees that `export_toml` wrote, or a person; gives the new nodes in reading order.
+        """Import trees from TOML written by `export_toml` or by hand; return the new nodes in reading order.
 
-        Raises DocmemError that names the line; then nothing has changed.
+        Raises DocmemError that names the line of an error; the database is then unchanged.
         """
         return self._import_toml(text, "TOML")
 
@@ -488,16 +502,16 @@ class Docmem(DatabaseOwner):
             return write_entries(edit, entries)
 
     def export_toml(self, node_id: str) -> str:
-        """The node and all below it as TOML, without ids and times: importing it gives the same tree again."""
+        """Export the node and its descendants as TOML without ids and times. Importing it creates the same tree."""
         with self.database.read() as sql:
             nodes = tree.subtree(sql, node_id)
             return toml.export(nodes, {node.id for node in nodes if summaries.is_summary(sql, node.id)})
 
-    # -- looking after it -------------------------------------------------------------------------------------------
+    # -- maintenance ------------------------------------------------------------------------------------------------
     def check(self) -> list[str]:
-        """What is wrong with the database, one sentence each; empty if it is sound. Reads all of it."""
-        with self.database.write() as sql:  # the full-text index's own check is written as an insert
-            index(sql)  # it compares with the texts as they are now
+        """Check the whole database; return a sentence for each inconsistency."""
+        with self.database.write() as sql:  # FTS5's integrity check is an INSERT
+            index(sql)  # the check compares the index with the present texts
             return list(problems(sql))
 
     tables: Mapping[str, str] = MappingProxyType(
@@ -506,16 +520,15 @@ class Docmem(DatabaseOwner):
             **dict.fromkeys(("versions", "summaries", "tags", "files", "places", "vectors", "parts"), ""),
         }
     )
-    """What is taken over from a damaged database (`fs.backup`)."""
+    """Tables to copy from a damaged database (see `fs.backup`), with expressions for columns to recompute."""
     locks: Sequence[str] = (".sync", ".lock")
 
     def elsewhere(self, path: Path) -> Docmem:
-        """A store over another file, as this one."""
+        """Return a store for another database file."""
         return Docmem(path)
 
     def rebuild(self) -> None:
-        """Rebuild what follows from the nodes: the full-text index, which vectors there are. Every file is read anew at the
-        next sync, as if its importer had changed."""
+        """Rebuild the full-text index, delete vectors without a node, and make the next sync read every file again."""
         with self.database.write() as sql:
             sql.execute("INSERT INTO words(words) VALUES ('rebuild')")
             sql.execute("DELETE FROM unindexed")

@@ -1,6 +1,6 @@
-"""One change of the tree: the primitive writes, moving and copying, versions. What is written is masked (seed 003, spec 5)."""
+"""Change the tree in a write transaction: add, change, move, copy and delete nodes, keep versions, mask secrets."""
 
-# ruff: noqa: S608 - statements are put together from this program's own constants; values are always bound
+# ruff: noqa: S608 - statements are built from constants of this module; values are always bound
 from __future__ import annotations
 
 import json
@@ -14,10 +14,10 @@ from typing import Any, Literal
 from hivemind.documents import tree
 from hivemind.documents.node import (
     COLUMNS,
-    Context,
     CycleError,
     DocmemError,
     Node,
+    NodeContext,
     NodeGoneError,
     NodeNotFoundError,
     OptimisticLockError,
@@ -33,56 +33,56 @@ from hivemind.fs import reached
 from hivemind.masking import mask
 from hivemind.words import shown
 
-_NAMES = "abcdefghijkmnpqrstuvwxyz23456789"  # ids that a person can read aloud: no l, o, 0, 1
+_NAMES = "abcdefghijkmnpqrstuvwxyz23456789"  # for ids that can be read aloud: without l, o, 0, 1
 LARGEST = 2.0**52
-"""Beyond this, `order + 1` may equal `order`: siblings are numbered anew before they come near it."""
+"""Siblings are renumbered before an order exceeds this: beyond it, `order + 1` may equal `order`."""
 
 
-# -- where a node stands among its siblings -------------------------------------------------------------------------
-# First child 1; append = last + 1; before the first = first − 1; after the last = last + 1; between a and b: (4a + b) / 5
-# (seed 003, *Insert*; spec 5). Orders of siblings are always distinct and the reading order is never broken: where no
-# number is left between two neighbours, all siblings are numbered 1, 2, 3 … in the same transaction.
+# -- the order of siblings -------------------------------------------------------------------------------------------
+# First child: 1; before the first: first − 1; after the last: last + 1; between a and b: (4a + b) / 5.
+# Siblings always have distinct orders. When no number is left between two neighbours, all siblings are renumbered
+# 1, 2, 3 … in the same transaction, which keeps the reading order.
 
 Where = Literal["child", "before", "after"]
 
 
 def free_order(sql: sqlite3.Connection, where: Where, target: Node, now: str, mover: str | None = None) -> float:
-    """An order for a new last child of the target, or a new sibling just before or after it.
+    """Return a free order for a new last child of the target, or for a sibling directly before or after it.
 
-    `mover` is the node that is going there, if it has an order already.
+    `mover_id` is the node that will move there; its present order counts as free.
     """
     for _ in range(2):
-        parent_id, here, side = target.parent_id, target.order_value, ">" if where == "after" else "<"
+        parent_id, target_order, comparison = target.parent_id, target.order_value, ">" if where == "after" else "<"
         if where == "child":
-            parent_id, here = target.id, float("inf")
+            parent_id, target_order = target.id, float("inf")
         assert parent_id is not None
         row = sql.execute(
-            f"SELECT order_value FROM nodes WHERE parent_id = ? AND order_value {side} ? AND id IS NOT ?"
-            f" ORDER BY order_value {'DESC' if side == '<' else 'ASC'} LIMIT 1",
-            (parent_id, here, mover),
+            f"SELECT order_value FROM nodes WHERE parent_id = ? AND order_value {comparison} ? AND id IS NOT ?"
+            f" ORDER BY order_value {'DESC' if comparison == '<' else 'ASC'} LIMIT 1",
+            (parent_id, target_order, mover),
         ).fetchone()
-        other = None if row is None else float(row[0])
-        if other is None or where == "child":
-            order = here + 1.0 if side == ">" else here - 1.0
+        neighbour_order = None if row is None else float(row[0])
+        if neighbour_order is None or where == "child":
+            order = target_order + 1.0 if comparison == ">" else target_order - 1.0
             if where == "child":
-                order = 1.0 if other is None else other + 1.0
+                order = 1.0 if neighbour_order is None else neighbour_order + 1.0
             fits = abs(order) <= LARGEST
         else:
-            low, high = min(other, here), max(other, here)
+            low, high = min(neighbour_order, target_order), max(neighbour_order, target_order)
             order = (low * 4 + high) / 5
             fits = low < order < high
         if fits:
             return order
         renumber(sql, parent_id, now)
         target = tree.get(sql, target.id)
-    raise AssertionError("whole numbers have room between them")
+    raise AssertionError("renumbered siblings leave room for an order")
 
 
 _RANKS = "SELECT id, row_number() OVER (ORDER BY order_value) AS rank FROM nodes WHERE parent_id = ?"
 
 
 def park(sql: sqlite3.Connection, parent_id: str) -> None:
-    """Put all children below every order in use, in their order, so that new numbers are free for them."""
+    """Move all children below the orders in use and keep their sequence: orders from 1 on become free."""
     row = sql.execute("SELECT count(*), min(order_value) FROM nodes WHERE parent_id = ?", (parent_id,)).fetchone()
     if row[0]:
         base = float(int(min(row[1], 0.0)) - 1) - row[0] - 1
@@ -92,7 +92,7 @@ def park(sql: sqlite3.Connection, parent_id: str) -> None:
 
 
 def renumber(sql: sqlite3.Connection, parent_id: str, now: str) -> None:
-    """Number all children 1, 2, 3 … as they stand. Their hashes follow."""
+    """Renumber all children 1, 2, 3 … in their sequence and update their hashes."""
     park(sql, parent_id)  # no two siblings may share an order at any time
     sql.execute(
         "UPDATE nodes SET order_value = r.rank, updated_at = ?,"
@@ -114,31 +114,31 @@ _MOVE = "UPDATE nodes SET parent_id = ?, order_value = ?, updated_at = ?, hash =
 
 
 @frozen
-class Draft:
-    """What a new node is to hold."""
+class NodeDraft:
+    """The content of a new node."""
 
-    context: Context
+    context: NodeContext
     text: str
     readonly: int = 0
     importance: float = 0.5
     sticky: int = 0
     id: str | None = None
-    tokens: int | None = None  # counted already
+    tokens: int | None = None  # the token count, if it is known
 
 
 @frozen
 class Edit:
-    """A write transaction: its connection, its time, and what counts tokens."""
+    """A write transaction: its connection, its time, and the token counter."""
 
     sql: sqlite3.Connection
     now: str
     count: Callable[[str], int]
 
-    # -- reading with the caller's expectation ----------------------------------------------------------------------
+    # -- reading ----------------------------------------------------------------------------------------------------
     def expect(self, node_id: str, expected_hash: str | None) -> Node:
-        """The node, if its hash is the expected one (or none is expected).
+        """Return the node, and check its hash if `expected_hash` is given.
 
-        Raises NodeNotFoundError, or OptimisticLockError where a hash was given and is stale (NodeGoneError: deleted).
+        Raises NodeNotFoundError; with `expected_hash`, OptimisticLockError (changed) or NodeGoneError (deleted).
         """
         node = tree.find(self.sql, node_id)
         if node is None:
@@ -148,34 +148,34 @@ class Edit:
         return node
 
     def writable(self, node_id: str, expected_hash: str | None) -> Node:
-        """The same, if its text and context may be changed. Raises ReadonlyError, too."""
+        """Return the node as `expect` does. Raises ReadonlyError for a readonly node."""
         node = self.expect(node_id, expected_hash)
         if node.readonly:
             raise ReadonlyError(node_id)
         return node
 
     def place(self, where: Where, target_id: str, mover: str | None = None) -> tuple[str, float]:
-        """(parent, order) of what is to be the target's last child, or to stand beside it. Raises DocmemError beside a root."""
+        """Return (parent id, free order) for a last child or a sibling of the target. Raises DocmemError by a root."""
         target = tree.get(self.sql, target_id)
         parent_id = target_id if where == "child" else target.parent_id
         if parent_id is None:
-            raise DocmemError(f"node {target_id!r} is a root, nothing stands beside it", mend="append to it instead")
+            raise DocmemError(f"node {target_id!r} is a root and has no siblings", remedy="append to it instead")
         return parent_id, free_order(self.sql, where, target, self.now, mover)
 
     # -- writing ----------------------------------------------------------------------------------------------------
-    def add(self, parent_id: str | None, order: float, draft: Draft) -> Node:
-        """Write one new node. Raises DocmemError for an id that is taken."""
+    def add(self, parent_id: str | None, order: float, draft: NodeDraft) -> Node:
+        """Insert a new node. Raises DocmemError if its id is taken."""
         if draft.id is None:
             (node_id,) = self.free_ids(1)
         elif tree.find(self.sql, node_id := check_id(draft.id)) is not None:
-            raise DocmemError(f"there is a node {node_id!r} already", mend="choose another id, or none")
+            raise DocmemError(f"there is a node {node_id!r} already", remedy="choose another id, or leave it out")
         node = self.made(node_id, parent_id, order, draft)
         self.sql.execute(_INSERT, _row(node))
         self._tag(node.id, tags_in(node.text))
         return node
 
-    def made(self, node_id: str, parent_id: str | None, order: float, draft: Draft) -> Node:
-        """The node that a draft becomes at a place; it is not written."""
+    def made(self, node_id: str, parent_id: str | None, order: float, draft: NodeDraft) -> Node:
+        """Build the node of a draft without writing it."""
         text, readonly = mask(check_text(draft.text)), check_flag(draft.readonly, "readonly")
         tokens = self.count(text) if draft.tokens is None else draft.tokens
         digest = node_hash(parent_id, draft.context, text, order)
@@ -185,7 +185,7 @@ class Edit:
         )  # fmt: skip
 
     def insert_all(self, nodes: Iterable[Node]) -> None:
-        """Write many nodes as they are, parents before their children."""
+        """Insert nodes, parents before their children, and their tags."""
         tags: list[tuple[str, str]] = []
 
         def rows() -> Iterator[tuple[object, ...]]:
@@ -197,49 +197,53 @@ class Edit:
         self.sql.executemany("INSERT INTO tags VALUES (?, ?)", tags)
 
     def free_ids(self, count: int) -> list[str]:
-        """So many new short ids, in order; nothing has them yet. Nodes in the order of their ids go side by side into indexes."""
-        found: dict[str, None] = {}
-        while len(found) < count:
-            more = [made for _ in range(count - len(found)) if (made := _short_id()) not in found]
-            taken = self.sql.execute(
-                "SELECT n.id FROM json_each(?) j JOIN nodes n ON n.id = j.value", (json.dumps(more),)
+        """Return `count` unused short ids, sorted: inserts in the order of ids touch fewer index pages."""
+        new_ids: dict[str, None] = {}
+        while len(new_ids) < count:
+            candidates = [candidate for _ in range(count - len(new_ids)) if (candidate := _short_id()) not in new_ids]
+            existing_rows = self.sql.execute(
+                "SELECT n.id FROM json_each(?) j JOIN nodes n ON n.id = j.value", (json.dumps(candidates),)
             )
-            free = dict.fromkeys(more)
-            for (node_id,) in taken.fetchall():
+            free = dict.fromkeys(candidates)
+            for (node_id,) in existing_rows.fetchall():
                 del free[node_id]
-            found |= free
-        return sorted(found)
+            new_ids |= free
+        return sorted(new_ids)
 
     def change(self, node: Node, *, keep_version: bool = True, **changes: Any) -> Node:
-        """Write the node with some fields changed; token count, hash, time, history and tags follow."""
+        """Update fields of a node, and with them its token count, hash, time, tags and history."""
         if "text" in changes:
             changes["text"] = mask(check_text(changes["text"]))
-        worded = changes.get("text", node.text) != node.text
-        if worded:
+        is_reworded = changes.get("text", node.text) != node.text
+        if is_reworded:
             changes["token_count"] = self.count(changes["text"])
-        after = replace(node, **changes, updated_at=self.now)
-        after = replace(after, hash=node_hash(after.parent_id, after.context, after.text, after.order_value))
-        if keep_version and (worded or after.context != node.context):
+        new_node = replace(node, **changes, updated_at=self.now)
+        new_node = replace(
+            new_node, hash=node_hash(new_node.parent_id, new_node.context, new_node.text, new_node.order_value)
+        )
+        if keep_version and (is_reworded or new_node.context != node.context):
             self.sql.execute(
                 "INSERT INTO versions SELECT ?, coalesce(max(version), 0) + 1, ?, ?, ?, ?, ?, ?"
                 " FROM versions WHERE node_id = ?",
                 (node.id, node.text, *node.context, node.updated_at, node.hash, node.id),
             )
-        moved = (after.parent_id, after.order_value) != (node.parent_id, node.order_value)
-        if moved:  # apart from the rest, because it costs two indexes
-            place = (after.parent_id, after.order_value, after.updated_at, after.hash, after.id)
-            self.sql.execute(_MOVE, place)
-        if not moved or _but_place(after) != _but_place(node):
-            more = (after.readonly, after.hash, after.importance, after.sticky, after.id)
-            self.sql.execute(_UPDATE, (after.text, after.token_count, after.updated_at, *after.context, *more))
-        if worded and (old := tags_in(node.text)) != (new := tags_in(after.text)):
-            if old:
+        is_moved = (new_node.parent_id, new_node.order_value) != (node.parent_id, node.order_value)
+        if is_moved:  # a separate statement: it updates two indexes
+            placement = (new_node.parent_id, new_node.order_value, new_node.updated_at, new_node.hash, new_node.id)
+            self.sql.execute(_MOVE, placement)
+        if not is_moved or _but_place(new_node) != _but_place(node):
+            other_columns = (new_node.readonly, new_node.hash, new_node.importance, new_node.sticky, new_node.id)
+            self.sql.execute(
+                _UPDATE, (new_node.text, new_node.token_count, new_node.updated_at, *new_node.context, *other_columns)
+            )
+        if is_reworded and (old_tags := tags_in(node.text)) != (new_tags := tags_in(new_node.text)):
+            if old_tags:
                 self.sql.execute("DELETE FROM tags WHERE node_id = ?", (node.id,))
-            self._tag(node.id, new)
-        return after
+            self._tag(node.id, new_tags)
+        return new_node
 
     def label(self, node_id: str, labels: Iterable[str]) -> None:
-        """Let the node be found by these tags, beside those in its text, and by no others."""
+        """Replace the node's tags by these and those in its text."""
         self.sql.execute("DELETE FROM tags WHERE node_id = ?", (node_id,))
         self._tag(node_id, tags_in(tree.get(self.sql, node_id).text).union(labels))
 
@@ -248,7 +252,7 @@ class Edit:
             self.sql.executemany("INSERT INTO tags VALUES (?, ?)", [(tag, node_id) for tag in sorted(tags)])
 
     def remove(self, node_ids: Sequence[str]) -> None:
-        """Delete nodes, given in reading order: children go before their parents (seed 003, *Delete*)."""
+        """Delete nodes. `node_ids` must be in reading order; children are deleted before their parents."""
         self.sql.executemany("DELETE FROM nodes WHERE id = ?", ((node_id,) for node_id in reversed(node_ids)))
 
 
@@ -256,7 +260,7 @@ _row: Callable[[Node], tuple[object, ...]] = attrgetter(*COLUMNS)
 
 
 def _short_id() -> str:
-    """Eight characters at random (40 bits)."""
+    """Return eight random characters (40 bits)."""
     number = int.from_bytes(os.urandom(5), "big")
     return "".join(_NAMES[number >> shift & 31] for shift in range(0, 40, 5))
 
@@ -266,16 +270,16 @@ def _but_place(node: Node) -> tuple[object, ...]:
 
 
 def move(edit: Edit, node_id: str, target_id: str, where: Where, expected_hash: str | None) -> Node:
-    """Move a node (and what is stuck to it) to be the target's last child, or to stand beside the target.
+    """Move a node, with the siblings that stick to it, to be the last child or a sibling of the target.
 
-    Raises CycleError if that would make a node a part of itself, OptimisticLockError, NodeNotFoundError.
+    Raises CycleError if the target is in the moved subtree, OptimisticLockError, NodeNotFoundError.
     """
     edit.expect(node_id, expected_hash)
     run = sticky_run(edit, node_id)
-    movers = [node_id] if target_id in run else run  # beside what it is stuck to the node alone changes its place
+    movers = [node_id] if target_id in run else run  # next to a sibling that sticks to it, only the node moves
     parent_id, order = edit.place(where, target_id, movers[0])
-    above = {found for found, _ in tree.ancestors(edit.sql, parent_id)}
-    if target_id == node_id or not above.isdisjoint(run):
+    ancestor_ids = {ancestor_id for ancestor_id, _ in tree.ancestors(edit.sql, parent_id)}
+    if target_id == node_id or not ancestor_ids.isdisjoint(run):
         raise CycleError(node_id, target_id)
     for previous, member in zip((None, *movers), movers, strict=False):
         if previous is not None:
@@ -286,23 +290,23 @@ def move(edit: Edit, node_id: str, target_id: str, where: Where, expected_hash: 
 
 
 def sticky_run(edit: Edit, node_id: str) -> list[str]:
-    """The ids of the siblings that go together with the node, in order: a sticky node holds its next sibling."""
+    """Return the ids of the siblings that move with the node, in order: a sticky node takes its next sibling along."""
     node = tree.get(edit.sql, node_id)
     if node.parent_id is None:
         return [node_id]
     run = [node]
-    while (previous := tree.siblings_around(edit.sql, run[0])[0]) is not None and previous.sticky:
-        run.insert(0, previous)
-    while run[-1].sticky and (following := tree.siblings_around(edit.sql, run[-1])[1]) is not None:
-        run.append(following)
+    while (previous_sibling := tree.siblings_around(edit.sql, run[0])[0]) is not None and previous_sibling.sticky:
+        run.insert(0, previous_sibling)
+    while run[-1].sticky and (next_sibling := tree.siblings_around(edit.sql, run[-1])[1]) is not None:
+        run.append(next_sibling)
     return [member.id for member in run]
 
 
 def copy(edit: Edit, node_id: str, target_id: str, where: Where) -> Node:
-    """Copy a node and all below it; gives the new subtree's root.
+    """Copy a node and its descendants; return the root of the copy.
 
-    The state before is what is copied, also into the node's own subtree. Readonly, importance and stickiness are
-    kept; descendants are numbered 1, 2, 3 … under their new parents in the old order.
+    The target may be in the node's subtree: the state before the copy is copied. Copies keep readonly, importance and
+    sticky. Copied siblings below the root are renumbered 1, 2, 3 … in their order.
     """
     before = tree.subtree(edit.sql, node_id)
     parent_id, order = edit.place(where, target_id)
@@ -322,8 +326,8 @@ def _copies(
     for at, node in enumerate(before):
         if at:
             assert node.parent_id is not None
-            counts[node.parent_id] = place = counts.get(node.parent_id, 0) + 1
-            parent_id, order = new_ids[node.parent_id], float(place)
+            counts[node.parent_id] = child_number = counts.get(node.parent_id, 0) + 1
+            parent_id, order = new_ids[node.parent_id], float(child_number)
         new_hash = node_hash(parent_id, node.context, node.text, order)
         new = replace(node, id=new_ids[node.id], parent_id=parent_id, order_value=order, hash=new_hash)
         yield replace(new, created_at=edit.now, updated_at=edit.now)
@@ -332,7 +336,7 @@ def _copies(
 
 @frozen
 class Version:
-    """One state of a node's text and context; `updated_at` is when it came about. Versions count from 1."""
+    """A version of a node's text and context, written at `updated_at`. Versions count from 1."""
 
     version: int
     text: str
@@ -344,27 +348,27 @@ class Version:
 
 
 def history(sql: sqlite3.Connection, node_id: str) -> list[Version]:
-    """All versions, oldest first; the last one is how the node stands now. Raises NodeNotFoundError."""
+    """Return all versions, oldest first; the last one is the current state. Raises NodeNotFoundError."""
     node = tree.get(sql, node_id)
     rows = sql.execute(
         "SELECT version, text, context_type, context_name, context_value, updated_at, hash"
         " FROM versions WHERE node_id = ? ORDER BY version",
         (node_id,),
     )
-    found = [Version(*row) for row in rows]
-    return [*found, Version(len(found) + 1, node.text, *node.context, node.updated_at, node.hash)]
+    versions = [Version(*row) for row in rows]
+    return [*versions, Version(len(versions) + 1, node.text, *node.context, node.updated_at, node.hash)]
 
 
 def restore(edit: Edit, node_id: str, version: int, expected_hash: str | None) -> Node:
-    """Give a node the text and context of one of its versions; what it said until now is kept as a version too.
+    """Restore the text and context of an earlier version. The current state becomes a version too.
 
-    Raises OptimisticLockError, ReadonlyError, and DocmemError for a version that it never had.
+    Raises OptimisticLockError, ReadonlyError, and DocmemError for an unknown version.
     """
     node = edit.writable(node_id, expected_hash)
-    found = next((old for old in history(edit.sql, node_id) if old.version == version), None)
-    if found is None:
-        raise DocmemError(f"node {node_id!r} has no version {shown(version)}", mend="history(node_id) lists them")
+    earlier_version = next((old for old in history(edit.sql, node_id) if old.version == version), None)
+    if earlier_version is None:
+        raise DocmemError(f"node {node_id!r} has no version {shown(version)}", remedy="history(node_id) lists them")
     return edit.change(
-        node, text=found.text, context_type=found.context_type,
-        context_name=found.context_name, context_value=found.context_value,
+        node, text=earlier_version.text, context_type=earlier_version.context_type,
+        context_name=earlier_version.context_name, context_value=earlier_version.context_value,
     )  # fmt: skip

@@ -1,4 +1,4 @@
-"""As much of a document as fits: expand to length (seed 003, *Expand to Length*; spec 5)."""
+"""Select as much of a document as fits into a token budget."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ FROM json_each(?) p CROSS JOIN nodes n ON n.parent_id = p.value ORDER BY p.key, 
 
 @frozen
 class _Leaf:
-    """What has to be known of a node to decide on it: its text is read only once it is in."""
+    """A node that may be selected, without its text: texts are read after the selection."""
 
     parent_id: str
     id: str
@@ -45,18 +45,18 @@ class _Expansion:
     left: int
     interior: Interior
     resolution: Resolution
-    chosen: dict[str, int] = field(default_factory=dict)  # id -> tokens
-    visited: dict[str, list[_Leaf]] = field(default_factory=dict)  # parent -> its children, in order
+    chosen: dict[str, int] = field(default_factory=dict)  # node id → tokens
+    visited: dict[str, list[_Leaf]] = field(default_factory=dict)  # in order
 
     def groups(self, start_id: str) -> Iterator[list[_Leaf]]:
-        """Sibling by sibling group, breadth first; reads on only while there is room."""
+        """Yield groups of siblings breadth first, and stop when the budget is used up."""
         level = [start_id]
         while level:
             below: list[str] = []
             for at in range(0, len(level), _PARENTS_AT_ONCE):
                 for group in self._read(level[at : at + _PARENTS_AT_ONCE]):
                     self.visited[group[0].parent_id] = group
-                    below += [leaf.id for leaf in group if leaf.interior]
+                    below += [candidate.id for candidate in group if candidate.interior]
                     yield group
                     if self.left <= 0:
                         return
@@ -68,12 +68,12 @@ class _Expansion:
             yield list(group)
 
     def offer(self, group: Sequence[_Leaf]) -> None:
-        """Take what fits of siblings, in order; those of a summary together, where the summary can stand for them."""
+        """Select the siblings that fit, in order. Where their summary can replace them, select all of them or none."""
         parent = group[0].parent_id
-        summarised = (self.resolution == "mixed" or self.interior == "replace") and is_summary(self.sql, parent)
-        if summarised and parent in self.chosen:
-            swapped = self.chosen[parent] if self.interior == "replace" else 0
-            if self.cost(group) <= self.left + swapped:
+        has_summary = (self.resolution == "mixed" or self.interior == "replace") and is_summary(self.sql, parent)
+        if has_summary and parent in self.chosen:
+            freed_tokens = self.chosen[parent] if self.interior == "replace" else 0
+            if self.cost(group) <= self.left + freed_tokens:
                 if self.interior == "replace":
                     self.left += self.chosen.pop(parent)
                 self.take(group)
@@ -88,33 +88,33 @@ class _Expansion:
                 self.take(unit)
 
     def cost(self, leaves: Iterable[_Leaf]) -> int:
-        return sum(leaf.tokens for leaf in leaves if self._wanted(leaf))
+        return sum(candidate.tokens for candidate in leaves if self._wanted(candidate))
 
     def take(self, leaves: Iterable[_Leaf]) -> None:
-        for leaf in leaves:
-            if self._wanted(leaf):
-                self.chosen[leaf.id] = leaf.tokens
-                self.left -= leaf.tokens
+        for candidate in leaves:
+            if self._wanted(candidate):
+                self.chosen[candidate.id] = candidate.tokens
+                self.left -= candidate.tokens
 
     def _wanted(self, leaf: _Leaf) -> bool:
         return not (leaf.interior and self.interior == "skip")
 
     def in_reading_order(self, start_id: str) -> list[str]:
-        ordered, stack = [], [start_id]
+        node_ids, stack = [], [start_id]
         while stack:
             node_id = stack.pop()
             if node_id in self.chosen:
-                ordered.append(node_id)
-            stack += [leaf.id for leaf in reversed(self.visited.get(node_id, ()))]
-        return ordered
+                node_ids.append(node_id)
+            stack += [candidate.id for candidate in reversed(self.visited.get(node_id, ()))]
+        return node_ids
 
 
 def stuck_together(group: Iterable[_Leaf]) -> Iterator[list[_Leaf]]:
-    """Siblings in order, each with those it is stuck to."""
+    """Yield runs of siblings that stick together, in order."""
     unit: list[_Leaf] = []
-    for leaf in group:
-        unit.append(leaf)
-        if not leaf.sticky:
+    for candidate in group:
+        unit.append(candidate)
+        if not candidate.sticky:
             yield unit
             unit = []
     if unit:
@@ -130,47 +130,47 @@ def expand(
     resolution: Resolution = "full",
     priority: Callable[[str, float], float] | None = None,
 ) -> list[Node]:
-    """The start, and of what is below it as much as fits, in reading order. Raises NodeNotFoundError.
+    """Return the start and as many of its descendants as fit, in reading order. Raises NodeNotFoundError.
 
-    Breadth first, group by group, in order; what doesn't fit is passed over. With `priority` (of an id and its
-    importance) siblings' units go in by falling priority instead, equal ones in the breadth-first order.
+    Nodes are selected breadth first; a node that does not fit is skipped. With `priority` (a function of id and
+    importance) nodes are selected by falling priority, nodes of equal priority breadth first.
     """
     check_interior(interior)
     if resolution not in ("full", "mixed"):
-        raise DocmemError(f"resolution={shown(resolution)} cannot be", mend='resolution is "full" or "mixed"')
+        raise DocmemError(f"invalid resolution={shown(resolution)}", remedy='resolution is "full" or "mixed"')
     start = tree.get(sql, start_id)
-    work = _Expansion(sql, max_tokens - start.token_count, interior, resolution, {start_id: start.token_count})
-    if work.left < 0:
+    expansion = _Expansion(sql, max_tokens - start.token_count, interior, resolution, {start_id: start.token_count})
+    if expansion.left < 0:
         return [start]
     if priority is None:
-        for group in work.groups(start_id):
-            work.offer(group)
+        for group in expansion.groups(start_id):
+            expansion.offer(group)
     else:
-        _by_priority(work, start_id, priority)
-    work.chosen[start_id] = start.token_count  # the start, always, even where its children replace it
-    return tree.get_many(sql, work.in_reading_order(start_id))
+        _by_priority(expansion, start_id, priority)
+    expansion.chosen[start_id] = start.token_count  # always, even if its children replace it
+    return tree.get_many(sql, expansion.in_reading_order(start_id))
 
 
 def _by_priority(work: _Expansion, start_id: str, priority: Callable[[str, float], float]) -> None:
-    together: list[list[_Leaf]] = []
-    room, work.left = work.left, 1  # look at all of it before anything is taken
+    units: list[list[_Leaf]] = []
+    token_limit, work.left = work.left, 1  # visit all groups before selecting
     for group in work.groups(start_id):
-        whole = work.resolution == "mixed" and is_summary(work.sql, group[0].parent_id)
-        together += [group] if whole else list(stuck_together(group))
-    work.left = room
-    ranks = [max(priority(leaf.id, leaf.importance) for leaf in unit) for unit in together]
-    for at in sorted(range(len(together)), key=lambda at: (-ranks[at], at)):
-        work.offer(together[at])
+        is_indivisible = work.resolution == "mixed" and is_summary(work.sql, group[0].parent_id)
+        units += [group] if is_indivisible else list(stuck_together(group))
+    work.left = token_limit
+    ranks = [max(priority(candidate.id, candidate.importance) for candidate in unit) for unit in units]
+    for at in sorted(range(len(units)), key=lambda at: (-ranks[at], at)):
+        work.offer(units[at])
 
 
 def check_interior(interior: str) -> None:
-    """Raises DocmemError for a word that says nothing, instead of taking it for one that does."""
+    """Raise DocmemError for an unknown value of `interior`."""
     if interior not in ("keep", "skip", "replace"):
-        raise DocmemError(f"interior={shown(interior)} cannot be", mend='interior is "keep", "skip" or "replace"')
+        raise DocmemError(f"invalid interior={shown(interior)}", remedy='interior is "keep", "skip" or "replace"')
 
 
 def without_interior(sql: sqlite3.Connection, nodes: list[Node], interior: Interior) -> list[Node]:
-    """A subtree: all of it (keep), its leaves (skip), or without summaries, whose children stand there (replace)."""
+    """Filter a subtree: return all nodes ("keep"), its leaves ("skip"), or all but summaries ("replace")."""
     check_interior(interior)
     if interior == "keep":
         return nodes

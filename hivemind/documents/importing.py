@@ -1,5 +1,7 @@
-"""Outlines and mail threads as nodes, each with its place in the file; a document brought in line with its changed file: what
-is still there keeps its id, notes and summaries (seed 003, *Import*; spec 5)."""
+"""Write outlines and mail threads as nodes, and update a document when its file changes.
+
+Pieces that are still in the file keep their node's id, notes and summaries.
+"""
 
 from __future__ import annotations
 
@@ -12,26 +14,26 @@ from itertools import takewhile
 
 from hivemind.documents import tree
 from hivemind.documents.classes import classify_thread
-from hivemind.documents.edit import Draft, Edit, park
+from hivemind.documents.edit import Edit, NodeDraft, park
 from hivemind.documents.formats import Outline
-from hivemind.documents.node import Context, Node
+from hivemind.documents.node import Node, NodeContext
 from hivemind.documents.passages import group
 from hivemind.frozen import frozen
 from hivemind.fs import reached
 from hivemind.masking import mask
 
-_ALIKE = 0.4  # from this share of common words on, a changed text is taken for the same one
-_MOST_PAIRS = 2_500  # beyond this, likeness costs more than it is worth
-_COMPARED = 4_000  # characters of a text
+_ALIKE = 0.4  # a changed text with at least this share of common words is the same piece
+_MOST_PAIRS = 2_500  # above this, likeness is not computed: it would cost too much
+_COMPARED = 4_000  # characters of each text
 _LONGEST_VALUE = 256
 _log = logging.getLogger(__name__)
 
 
 @frozen
 class Side:
-    """One state of a document, in reading order: of each piece its kind, text, section title and parent's position.
+    """One state of a document: kind, text, section title and parent's position of each piece, in reading order.
 
-    A parent of −1 is the document itself.
+    The parent −1 is the document itself.
     """
 
     kinds: Sequence[str]
@@ -43,43 +45,43 @@ class Side:
         return len(self.kinds)
 
     def children(self) -> dict[int, list[int]]:
-        found: dict[int, list[int]] = defaultdict(list)
+        children_by_parent: dict[int, list[int]] = defaultdict(list)
         for at, parent in enumerate(self.parents):
-            found[parent].append(at)
-        return found
+            children_by_parent[parent].append(at)
+        return children_by_parent
 
 
 def parents_of(outline: Outline) -> list[int]:
-    """The position of each piece's parent: the nearest earlier one of smaller depth, or −1."""
-    above: list[tuple[int, int]] = [(0, -1)]
-    found = []
+    """Return the position of each piece's parent: the nearest earlier piece of smaller depth, or −1."""
+    open_pieces: list[tuple[int, int]] = [(0, -1)]
+    parents = []
     for at, piece in enumerate(outline.pieces):
-        while above[-1][0] >= piece.depth:
-            above.pop()
-        found.append(above[-1][1])
-        above.append((piece.depth, at))
-    return found
+        while open_pieces[-1][0] >= piece.depth:
+            open_pieces.pop()
+        parents.append(open_pieces[-1][1])
+        open_pieces.append((piece.depth, at))
+    return parents
 
 
 def match(old: Side, new: Side) -> list[int | None]:
-    """For each new piece the old one that it is, or None. No old one is given twice; linear in both sides.
+    """Match each new piece with at most one old piece; return the old positions, None for pieces without a match.
 
-    First what has the same kind, text and section, then the same kind and text; what is left over: of the same kind,
-    under the same parent, between the same neighbours.
+    Pieces match by kind, text and section, then by kind and text, then by kind between matched neighbours under the
+    same parent. Runs in linear time.
     """
-    found: list[int | None] = [None] * len(new)
-    taken = [False] * len(old)
+    matches: list[int | None] = [None] * len(new)
+    is_matched = [False] * len(old)
     for with_section in (True, False):
-        waiting: dict[Hashable, deque[int]] = defaultdict(deque)
+        unmatched: dict[Hashable, deque[int]] = defaultdict(deque)
         for at in range(len(old)):
-            if not taken[at]:
-                waiting[_key(old, at, with_section)].append(at)
+            if not is_matched[at]:
+                unmatched[_key(old, at, with_section)].append(at)
         for at in range(len(new)):
-            if found[at] is None and (queue := waiting.get(_key(new, at, with_section))):
-                found[at] = here = queue.popleft()
-                taken[here] = True
-    _by_place(old, new, found, taken)
-    return found
+            if matches[at] is None and (queue := unmatched.get(_key(new, at, with_section))):
+                matches[at] = old_at = queue.popleft()
+                is_matched[old_at] = True
+    _by_place(old, new, matches, is_matched)
+    return matches
 
 
 def _key(side: Side, at: int, with_section: bool) -> Hashable:
@@ -89,29 +91,29 @@ def _key(side: Side, at: int, with_section: bool) -> Hashable:
 
 def _by_place(old: Side, new: Side, found: list[int | None], taken: list[bool]) -> None:
     old_children, new_children = old.children(), new.children()
-    for parent in (-1, *range(len(new))):  # parents come before their children
+    for parent in (-1, *range(len(new))):  # parents before their children
         old_parent = -1 if parent < 0 else found[parent]
         if old_parent is None or parent not in new_children:
             continue
-        before = old_children.get(old_parent, [])
-        position = {at: place for place, at in enumerate(before)}
+        old_siblings = old_children.get(old_parent, [])
+        position = {at: place for place, at in enumerate(old_siblings)}
         gap: list[int] = []
         left = -1
         for at in (*new_children[parent], None):
-            here = None if at is None else found[at]
-            if at is not None and here is None:
+            match_at = None if at is None else found[at]
+            if at is not None and match_at is None:
                 gap.append(at)
-            elif at is None or here in position:
-                right = len(before) if here is None else position[here]
+            elif at is None or match_at in position:
+                right = len(old_siblings) if match_at is None else position[match_at]
                 end = min(right, left + 1 + max(_MOST_PAIRS, len(gap))) if gap else 0
-                free = [there for there in before[left + 1 : end] if not taken[there]]
+                free = [candidate_at for candidate_at in old_siblings[left + 1 : end] if not taken[candidate_at]]
                 for new_at, old_at in _align(old, new, free, gap):
                     found[new_at], taken[old_at] = old_at, True
                 gap, left = [], right
 
 
 def _align(old: Side, new: Side, free: Sequence[int], gap: Sequence[int]) -> Iterator[tuple[int, int]]:
-    """Pairs of one kind between the same neighbours: first those that share most words, then the others in order."""
+    """Yield (new, old) pairs of the same kind: first by most common words, then in order."""
     rest_old, rest_new = list(free), list(gap)
     if len(free) * len(gap) <= _MOST_PAIRS:
         alike = [
@@ -125,18 +127,18 @@ def _align(old: Side, new: Side, free: Sequence[int], gap: Sequence[int]) -> Ite
                 rest_new.remove(new_at)
                 rest_old.remove(old_at)
                 yield new_at, old_at
-    waiting: dict[str, deque[int]] = defaultdict(deque)
+    unmatched: dict[str, deque[int]] = defaultdict(deque)
     for old_at in rest_old:
-        waiting[old.kinds[old_at]].append(old_at)
+        unmatched[old.kinds[old_at]].append(old_at)
     for new_at in rest_new:
-        if queue := waiting[new.kinds[new_at]]:
+        if queue := unmatched[new.kinds[new_at]]:
             yield new_at, queue.popleft()
 
 
 def _likeness(one: str, two: str) -> float:
-    """The share of words that two texts have in common (Jaccard)."""
-    words, others = (set(text[:_COMPARED].casefold().split()) for text in (one, two))
-    return len(words & others) / len(words | others) if words or others else 1.0
+    """Return the Jaccard similarity of the words of two texts."""
+    first_words, second_words = (set(text[:_COMPARED].casefold().split()) for text in (one, two))
+    return len(first_words & second_words) / len(first_words | second_words) if first_words or second_words else 1.0
 
 
 def relayout(
@@ -146,85 +148,87 @@ def relayout(
     pieces: Sequence[tuple[str, str]],
     notes: Collection[str],
 ) -> tuple[dict[str, list[str]], set[str]]:
-    """The new layout of a document below `root`: the children of each container, in order, and the notes and summaries whose
-    node is gone.
+    """Lay out a changed document: return the children of each container, in order, and the orphans.
 
-    `children` is the tree as it stands; `placed` are its nodes that came from the file, the root among them; `pieces`
-    are (id, parent's id) of what the file holds now, in reading order: ids in `placed` are kept, others are new ones;
-    `notes` are those of the others' nodes that speak of what they stand after.
+    `children` is the present tree. `imported_ids` are its nodes from the file, including the root. `pieces` are
+    (id, parent id) of the file's present pieces in reading order; ids outside `imported_ids` are new. Other nodes were
+    added by agents; among them are `notes`, each about the node before it. An orphan is a note or summary of removed
+    nodes.
     """
     parent = {child: above for above, below in children.items() for child in below}
     chains = {node_id: _wrappers(node_id, parent, placed) for node_id in placed}
-    wraps = {wrapper for chain in chains.values() for wrapper in chain}
-    layout, home = _with_pieces(pieces, chains)
-    orphans, alive, done = set[str](), {root, *home}, set[str]()
+    wrapper_ids = {wrapper for chain in chains.values() for wrapper in chain}
+    layout, container_of = _with_pieces(pieces, chains)
+    orphans, live_ids, placed_ids = set[str](), {root, *container_of}, set[str]()
     containers = [root]
     while containers:
         container = containers.pop()
         below = children.get(container, ())
-        containers += [node_id for node_id in reversed(below) if node_id in placed or node_id in wraps]
+        containers += [node_id for node_id in reversed(below) if node_id in placed or node_id in wrapper_ids]
         anchor: str | None = None
         for node_id in below:
-            if node_id in placed or node_id in home:
+            if node_id in placed or node_id in container_of:
                 anchor = node_id
                 continue
-            place, at, is_note = container, 0, node_id in notes
-            lost = anchor is not None and anchor not in alive
-            if anchor is not None and not lost and (is_note or home[anchor] == container):
-                place = home[anchor]  # it follows what it stands after
-                at = layout[place].index(anchor) + 1
+            target, at, is_note = container, 0, node_id in notes
+            is_lost = anchor is not None and anchor not in live_ids
+            if anchor is not None and not is_lost and (is_note or container_of[anchor] == container):
+                target = container_of[anchor]  # stay after the same node
+                at = layout[target].index(anchor) + 1
             else:
-                while place not in alive:
-                    place, lost = parent[place], True
-                at = 0 if anchor is None and place == container else len(layout[place])
-            while at < len(layout[place]) and layout[place][at] in done:
+                while target not in live_ids:
+                    target, is_lost = parent[target], True
+                at = 0 if anchor is None and target == container else len(layout[target])
+            while at < len(layout[target]) and layout[target][at] in placed_ids:
                 at += 1
-            layout[place].insert(at, node_id)
-            done.add(node_id)
-            if node_id in wraps or (is_note and lost):
+            layout[target].insert(at, node_id)
+            placed_ids.add(node_id)
+            if node_id in wrapper_ids or (is_note and is_lost):
                 orphans.add(node_id)
     return layout, orphans
 
 
 def _wrappers(node_id: str, parent: Mapping[str, str], placed: Collection[str]) -> tuple[str, ...]:
-    """Others' nodes between the node and the nearest one above that came from the file, outermost first."""
-    found: list[str] = []
+    """Return the summaries between an imported node and its nearest imported ancestor, outermost first."""
+    wrappers: list[str] = []
     above = parent.get(node_id)
     while above is not None and above not in placed:
-        found.append(above)
+        wrappers.append(above)
         above = parent.get(above)
-    return tuple(reversed(found))
+    return tuple(reversed(wrappers))
 
 
 def _with_pieces(
     pieces: Sequence[tuple[str, str]], chains: Mapping[str, tuple[str, ...]]
 ) -> tuple[dict[str, list[str]], dict[str, str]]:
-    """The layout of the file's pieces, inside the wrappers that they were in (what is new between two members joins them);
-    and the container of each piece and wrapper in it."""
+    """Lay out the file's pieces inside their wrappers; return the children and the container of each node.
+
+    A new piece between two members of a wrapper joins that wrapper.
+    """
     sections = {section: rank for rank, section in enumerate(dict.fromkeys(section for _, section in pieces))}
-    ordered = sorted(pieces, key=lambda piece: sections[piece[1]])
-    following: dict[str, tuple[str, ...]] = {}  # by section: the wrappers of the next member that has any
-    wanted = []
-    for node_id, section in reversed(ordered):
-        wanted.append((chains.get(node_id, ()), following.get(section, ())))
-        following[section] = chains.get(node_id, ()) or following.get(section, ())
+    ordered_pieces = sorted(pieces, key=lambda piece: sections[piece[1]])
+    next_chains: dict[str, tuple[str, ...]] = {}  # by section: the wrappers of the next wrapped piece
+    chain_pairs = []
+    for node_id, section in reversed(ordered_pieces):
+        chain_pairs.append((chains.get(node_id, ()), next_chains.get(section, ())))
+        next_chains[section] = chains.get(node_id, ()) or next_chains.get(section, ())
     layout: dict[str, list[str]] = defaultdict(list)
-    home: dict[str, str] = {}
-    opened: dict[str, tuple[str, ...]] = {}
-    for (node_id, section), (own, next_own) in zip(ordered, reversed(wanted), strict=True):
-        before = opened.get(section, ())
-        chain = own or _common(before, next_own)
-        inside = _common(before, chain)
+    container_of: dict[str, str] = {}
+    open_chains: dict[str, tuple[str, ...]] = {}
+    for (node_id, section), (own_chain, next_chain) in zip(ordered_pieces, reversed(chain_pairs), strict=True):
+        previous_chain = open_chains.get(section, ())
+        chain = own_chain or _common(previous_chain, next_chain)
+        inside = _common(previous_chain, chain)
         for wrapper in chain[len(inside) :]:
-            if wrapper in home:  # it was left before
+            if wrapper in container_of:  # closed before
                 break
-            home[wrapper] = inside[-1] if inside else section
-            layout[home[wrapper]].append(wrapper)
+            container_of[wrapper] = inside[-1] if inside else section
+            layout[container_of[wrapper]].append(wrapper)
             inside = (*inside, wrapper)
-        opened[section] = inside
-        home[node_id] = inside[-1] if inside else section
-        layout[home[node_id]].append(node_id)
-    return layout, home
+        open_chains[section] = inside
+        container_of[node_id] = inside[-1] if inside else section
+        layout[container_of[node_id]].append(node_id)
+    return layout, container_of
 
 
 def _common(one: Sequence[str], two: Sequence[str]) -> tuple[str, ...]:
@@ -234,7 +238,7 @@ def _common(one: Sequence[str], two: Sequence[str]) -> tuple[str, ...]:
 
 @frozen
 class _Document:
-    """A document as it stands: its nodes by id, the children of each, and those that came from the file, in order."""
+    """A document's nodes by id, their children, and the ids and kinds of the imported nodes in file order."""
 
     root: str
     nodes: dict[str, Node]
@@ -244,26 +248,28 @@ class _Document:
 
 
 def refresh(edit: Edit, root_id: str, file_id: int, outline: Outline) -> None:
-    """Change the document below `root_id` into what the outline says. The root's own text and context stay."""
+    """Update the document below `root_id` to the outline. The root keeps its text and context."""
     document = _read(edit.sql, root_id, file_id)
     contexts = section_contexts(outline)
-    found = _match(document, outline, contexts)
-    new_ids = iter(edit.free_ids(found.count(None)))
-    ids = [next(new_ids) if at is None else document.placed[at] for at in found]
+    matches = _match(document, outline, contexts)
+    new_ids = iter(edit.free_ids(matches.count(None)))
+    ids = [next(new_ids) if at is None else document.placed[at] for at in matches]
     parents = parents_of(outline)
     pieces = [(node_id, root_id if up < 0 else ids[up]) for node_id, up in zip(ids, parents, strict=True)]
     notes = {node.id for node in document.nodes.values() if node.context_type == "note"}
     layout, orphans = relayout(root_id, document.children, {root_id, *document.placed}, pieces, notes)
-    wanted = {
-        node_id: Draft(context, outline.text[piece.start : piece.end], 1, id=node_id, tokens=tokens)
+    drafts = {
+        node_id: NodeDraft(context, outline.text[piece.start : piece.end], 1, id=node_id, tokens=tokens)
         for node_id, context, piece, tokens in zip(ids, contexts, outline.pieces, outline.tokens, strict=True)
     }
-    _write(edit, document, layout, orphans, wanted)
-    gone = [node_id for node_id in document.placed if node_id not in wanted]
-    edit.remove(gone)
+    _write(edit, document, layout, orphans, drafts)
+    removed_ids = [node_id for node_id in document.placed if node_id not in drafts]
+    edit.remove(removed_ids)
     write_places(edit.sql, file_id, root_id, outline, ids)
     for node_id in sorted(orphans):
-        _log.info("documents: what %s spoke of is gone from its file; it is kept at the nearest heading", node_id)
+        _log.info(
+            "documents: the text that %s is about was removed from its file; kept at the nearest heading", node_id
+        )
 
 
 def _read(sql: sqlite3.Connection, root_id: str, file_id: int) -> _Document:
@@ -273,19 +279,19 @@ def _read(sql: sqlite3.Connection, root_id: str, file_id: int) -> _Document:
         if node.id != root_id and node.parent_id is not None:
             children[node.parent_id].append(node.id)
     rows = sql.execute("SELECT node_id, kind FROM places WHERE file_id = ? AND number > 0 ORDER BY number", (file_id,))
-    # A node that someone has moved out of the document is no longer a part of it.
-    placed = [(node_id, kind) for node_id, kind in rows if node_id in nodes]
-    return _Document(root_id, nodes, dict(children), [p[0] for p in placed], [p[1] for p in placed])
+    # A node that was moved to another document is not part of this one.
+    imported_rows = [(node_id, kind) for node_id, kind in rows if node_id in nodes]
+    return _Document(root_id, nodes, dict(children), [p[0] for p in imported_rows], [p[1] for p in imported_rows])
 
 
-def _match(document: _Document, outline: Outline, contexts: Sequence[Context]) -> list[int | None]:
+def _match(document: _Document, outline: Outline, contexts: Sequence[NodeContext]) -> list[int | None]:
     position = {node_id: at for at, node_id in enumerate(document.placed)}
     parents = []
     for node_id in document.placed:
-        above = document.nodes[node_id].parent_id
-        while above is not None and above not in position and above != document.root:
-            above = document.nodes[above].parent_id
-        parents.append(position.get(above or "", -1))
+        ancestor_id = document.nodes[node_id].parent_id
+        while ancestor_id is not None and ancestor_id not in position and ancestor_id != document.root:
+            ancestor_id = document.nodes[ancestor_id].parent_id
+        parents.append(position.get(ancestor_id or "", -1))
     nodes = [document.nodes[node_id] for node_id in document.placed]
     old = Side(document.kinds, [node.text for node in nodes], [node.context_value for node in nodes], parents)
     new = Side(
@@ -298,31 +304,39 @@ def _match(document: _Document, outline: Outline, contexts: Sequence[Context]) -
 
 
 def _write(
-    edit: Edit, document: _Document, layout: Mapping[str, list[str]], orphans: Collection[str], wanted: dict[str, Draft]
+    edit: Edit,
+    document: _Document,
+    layout: Mapping[str, list[str]],
+    orphans: Collection[str],
+    wanted: dict[str, NodeDraft],
 ) -> None:
-    """Containers from the top down, so that parents are there before their children."""
+    """Write containers from the top down: parents must exist before their children."""
     containers = [document.root]
     for container in containers:
-        below = layout.get(container, [])
-        containers += [node_id for node_id in below if node_id in layout]
-        members = set(below)
-        stays = below == [node_id for node_id in document.children.get(container, ()) if node_id in members]
-        if not stays and container in document.nodes:
+        child_ids = layout.get(container, [])
+        containers += [node_id for node_id in child_ids if node_id in layout]
+        members = set(child_ids)
+        has_same_order = child_ids == [
+            node_id for node_id in document.children.get(container, ()) if node_id in members
+        ]
+        if not has_same_order and container in document.nodes:
             park(edit.sql, container)
-        for place, node_id in enumerate(below, 1):
+        for number, node_id in enumerate(child_ids, 1):
             draft, node = wanted.get(node_id), document.nodes.get(node_id)
             if node is None:
                 assert draft is not None
-                edit.add(container, float(place), draft)
+                edit.add(container, float(number), draft)
             else:
-                _change(edit, node, container, None if stays else float(place), draft, node_id in orphans)
+                _change(edit, node, container, None if has_same_order else float(number), draft, node_id in orphans)
             reached("documents.refresh.one")
 
 
-def _change(edit: Edit, node: Node, container: str, order: float | None, draft: Draft | None, is_orphan: bool) -> None:
+def _change(
+    edit: Edit, node: Node, container: str, order: float | None, draft: NodeDraft | None, is_orphan: bool
+) -> None:
     changes: dict[str, object] = {}
     if order is not None:
-        node = tree.get(edit.sql, node.id)  # it was parked
+        node = tree.get(edit.sql, node.id)  # parking changed its order
         changes |= {"parent_id": container, "order_value": order}
     if is_orphan:
         changes["context_name"] = "orphaned"
@@ -335,23 +349,23 @@ def _change(edit: Edit, node: Node, container: str, order: float | None, draft: 
 
 
 def value(text: str, default: str) -> str:
-    """`text` as a context value: its last 256 characters, or `default` if it has none."""
+    """Shorten `text` to a context value of at most 256 characters, keeping the end; return `default` if it is empty."""
     text = " ".join(text.split()) or default
     return text if len(text) <= _LONGEST_VALUE else "…" + text[1 - _LONGEST_VALUE :]
 
 
-def section_contexts(outline: Outline) -> list[Context]:
-    """The context of each piece: its kind, and the title of the section that it stands in."""
+def section_contexts(outline: Outline) -> list[NodeContext]:
+    """Return the context of each piece: its kind and the title of its section."""
     titles: list[str] = []
     for piece, parent in zip(outline.pieces, parents_of(outline), strict=True):
         titles.append(piece.title or (titles[parent] if parent >= 0 else outline.title))
-    each = zip(outline.pieces, titles, strict=True)
-    return [Context(piece.kind, "section", value(title, "document")) for piece, title in each]
+    pairs = zip(outline.pieces, titles, strict=True)
+    return [NodeContext(piece.kind, "section", value(title, "document")) for piece, title in pairs]
 
 
-def import_outline(edit: Edit, outline: Outline, root_context: Context) -> tuple[str, list[str]]:
-    """Write a new document with the outline's nodes; gives the root's id and those of the pieces."""
-    root = edit.add(None, 0.0, Draft(root_context, outline.title, 1))
+def import_outline(edit: Edit, outline: Outline, root_context: NodeContext) -> tuple[str, list[str]]:
+    """Write an outline as a new document; return the ids of its root and its pieces."""
+    root = edit.add(None, 0.0, NodeDraft(root_context, outline.title, 1))
     ids = edit.free_ids(len(outline.pieces))
     edit.insert_all(_nodes(edit, root.id, ids, outline))
     return root.id, ids
@@ -359,10 +373,10 @@ def import_outline(edit: Edit, outline: Outline, root_context: Context) -> tuple
 
 def _nodes(edit: Edit, root_id: str, ids: Sequence[str], outline: Outline) -> Iterator[Node]:
     orders: Counter[int] = Counter()
-    each = zip(ids, outline.pieces, outline.tokens, section_contexts(outline), parents_of(outline), strict=True)
-    for node_id, piece, tokens, context, parent in each:
+    columns = zip(ids, outline.pieces, outline.tokens, section_contexts(outline), parents_of(outline), strict=True)
+    for node_id, piece, tokens, context, parent in columns:
         orders[parent] += 1
-        draft = Draft(context, outline.text[piece.start : piece.end], 1, tokens=tokens)
+        draft = NodeDraft(context, outline.text[piece.start : piece.end], 1, tokens=tokens)
         yield edit.made(node_id, root_id if parent < 0 else ids[parent], float(orders[parent]), draft)
         reached("documents.import.one")
 
@@ -370,38 +384,38 @@ def _nodes(edit: Edit, root_id: str, ids: Sequence[str], outline: Outline) -> It
 def write_places(
     sql: sqlite3.Connection, file_id: int, root_id: str, outline: Outline, node_ids: Sequence[str]
 ) -> None:
-    """Remember where in the file each node stands, and what stands between them."""
-    before = _compositions(sql, file_id)
+    """Record each node's place in the file and the text between nodes. Delete the vectors of changed passages."""
+    old_compositions = _compositions(sql, file_id)
     sql.execute("DELETE FROM places WHERE file_id = ?", (file_id,))
     gaps = outline.gaps()
-    pages = outline.lines() if outline.format == "pdf" else []  # a page is cited by itself
+    pages = outline.lines() if outline.format == "pdf" else []  # a passage must not span two pages
     passages = group(
         outline.text, outline.pieces, outline.tokens, {at for at in range(1, len(pages)) if pages[at] != pages[at - 1]}
     )
     rows: list[tuple[object, ...]] = [(root_id, file_id, 0, 0, "root", 1, 1, next(gaps), 0)]
-    each = zip(node_ids, outline.pieces, passages, outline.lines(), gaps, strict=True)
-    for at, (node_id, piece, passage, lines, gap) in enumerate(each, 1):
-        leads = piece.kind != "heading" and (at == 1 or passage != passages[at - 2])
-        rows.append((node_id, file_id, at, passage, piece.kind, *lines, gap, int(leads)))
+    columns = zip(node_ids, outline.pieces, passages, outline.lines(), gaps, strict=True)
+    for at, (node_id, piece, passage, lines, gap) in enumerate(columns, 1):
+        is_lead = piece.kind != "heading" and (at == 1 or passage != passages[at - 2])
+        rows.append((node_id, file_id, at, passage, piece.kind, *lines, gap, int(is_lead)))
     sql.executemany("INSERT OR REPLACE INTO places VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)", rows)
-    after = _compositions(sql, file_id)
-    others = [(lead,) for lead, members in before.items() if after.get(lead) != members]  # than they were
-    sql.executemany("DELETE FROM vectors WHERE key = (SELECT seq FROM nodes WHERE id = ?)", others)
+    new_compositions = _compositions(sql, file_id)
+    changed_leads = [(lead,) for lead, members in old_compositions.items() if new_compositions.get(lead) != members]
+    sql.executemany("DELETE FROM vectors WHERE key = (SELECT seq FROM nodes WHERE id = ?)", changed_leads)
 
 
 def _compositions(sql: sqlite3.Connection, file_id: int) -> dict[str, list[str]]:
-    """The nodes of each passage of a file, by the first of them."""
-    found: dict[int, list[str]] = {}
+    """Return the node ids of each passage of a file, keyed by the first."""
+    members_by_passage: dict[int, list[str]] = {}
     for passage, node_id in sql.execute(
         "SELECT passage, node_id FROM places WHERE file_id = ? AND number > 0 ORDER BY number", (file_id,)
     ):
-        found.setdefault(passage, []).append(node_id)
-    return {members[0]: members for members in found.values()}
+        members_by_passage.setdefault(passage, []).append(node_id)
+    return {members[0]: members for members in members_by_passage.values()}
 
 
 @frozen
 class Letter:
-    """A message of a thread: its id (Message-ID), who wrote it and when, and what it says."""
+    """A letter of a thread; `id` is its Message-ID."""
 
     id: str
     sender: str
@@ -410,19 +424,21 @@ class Letter:
 
 
 def keep_thread(edit: Edit, subject: str, letters: Sequence[Letter], thread: str) -> Node:
-    """Write what is new of a thread, known by the Message-ID that it began with; returns its root. Letters are readonly, each
-    there once."""
+    """Add the new letters of a thread to its document; return the root. `thread` is the Message-ID of its first letter.
+
+    Letters are readonly; each is stored once.
+    """
     subject, root_id = mask(subject), f"thread-{hashlib.blake2b(thread.encode(), digest_size=6).hexdigest()}"
-    found = classify_thread(subject, [letter.text for letter in letters])
-    context = Context("root", "mail", found.name)
-    root = tree.find(edit.sql, root_id) or edit.add(None, 0.0, Draft(context, subject, 1, id=root_id))
+    classification = classify_thread(subject, [letter.text for letter in letters])
+    context = NodeContext("root", "mail", classification.name)
+    root = tree.find(edit.sql, root_id) or edit.add(None, 0.0, NodeDraft(context, subject, 1, id=root_id))
     if root.context != context:
         root = edit.change(root, context_name=context.name, context_value=context.value)
-    edit.label(root.id, [*found.tags, found.name])
-    known = {(child.context_value, child.text) for child in tree.children(edit.sql, root.id)}
+    edit.label(root.id, [*classification.tags, classification.name])
+    known_letters = {(child.context_value, child.text) for child in tree.children(edit.sql, root.id)}
     for letter in letters:
         key, text = mask(value(f"{letter.sender} {letter.date} {letter.id}", "mail")), mask(letter.text)
-        if (key, text) not in known:
-            draft = Draft(Context("message", "from", key), text, 1)
+        if (key, text) not in known_letters:
+            draft = NodeDraft(NodeContext("message", "from", key), text, 1)
             edit.add(*edit.place("child", root.id), draft)
     return tree.get(edit.sql, root.id)

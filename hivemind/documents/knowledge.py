@@ -1,4 +1,4 @@
-"""The knowledge folder (and a task's files) as documents: kept in line with the files, searched, quoted with line and digest."""
+"""The knowledge folder and tasks' files as documents: synchronised, searched, and cited by line and digest."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ from hivemind.documents.node import (
 )
 from hivemind.documents.passages import Passage, passage_text, read_file, verify
 from hivemind.documents.tree import node_at, root_source, split_reference
-from hivemind.errors import UserError, mend_of
+from hivemind.errors import UserError, remedy_of
 from hivemind.frozen import frozen
 from hivemind.fs import CrashCount, Lock, inside
 from hivemind.fs.backup import restore
@@ -46,13 +46,13 @@ from hivemind.fs.trees import is_too_deep
 from hivemind.layout import Layout
 
 _NO_KNOWLEDGE = ("~", ".swp", ".tmp", ".part", ".lock")
-_NODES_AT_ONCE = 2_000  # that are written in one transaction: a commit for each small file would be most of the time
+_NODES_AT_ONCE = 2_000  # written in one transaction: a commit for each small file would take most of the time
 _WORTH_TELLING = 1_000_000  # bytes
 
 
 @dataclass(slots=True)
 class SyncReport:
-    """What a sync found: paths as they are cited. `skipped` says why a file is not searched."""
+    """The result of a sync: paths as they are cited. `skipped` maps a path to the reason why it cannot be searched."""
 
     imported: list[str] = field(default_factory=list)
     changed: list[str] = field(default_factory=list)
@@ -66,7 +66,7 @@ _Changed = list[tuple[str, Stamp]]
 
 @frozen
 class _Read:
-    """A file that was read: its outline, or why there is none."""
+    """A file that was read: its outline, or the reason why there is none."""
 
     key: str
     stamp: Stamp
@@ -75,7 +75,7 @@ class _Read:
 
 
 class Sync:
-    """One sync. `tell` is called with what is being done, now and then."""
+    """A run of the synchronisation. `progress` is called now and then with a description of the work."""
 
     def __init__(
         self, docmem: Docmem, layout: Layout, roots: Sequence[Path], tell: Callable[[str], None] | None = None
@@ -86,34 +86,37 @@ class Sync:
         self._report = SyncReport()
 
     def run(self, tops: Sequence[Path]) -> SyncReport:
-        """Look, and if anything has changed read it in; gives what was found."""
-        changed, gone = self._look(tops)
-        if not changed and not gone:
+        """Import changed files and forget deleted ones at or below `tops`."""
+        changed_files, removed_keys = self._look(tops)
+        if not changed_files and not removed_keys:
             return self._report
         try:
             with self._turn():
                 self._report = SyncReport()
-                self._do(*self._look(tops))  # again: who had the turn before us may have done it
+                self._do(*self._look(tops))  # again: another process may have done the work while this one waited
         except UnwritableError:
-            if gone or not self._say_the_same(changed):
+            if removed_keys or not self._say_the_same(changed_files):
                 raise
         return self._report
 
     def _say_the_same(self, changed: _Changed) -> bool:
-        """Whether the files that may have changed have not: very young ones look so, and the look cannot be noted down."""
+        """Check that the files have their recorded content.
+
+        Very young files are read each time, and a read-only database cannot record that they have not changed.
+        """
         with self._docmem.database.read() as sql:
-            known = [(key, find_file(sql, key)) for key, _ in changed]
+            stored_files = [(key, find_file(sql, key)) for key, _ in changed]
         try:
             return all(
-                old is not None
-                and old.digest == hashlib.sha256(read_file(key, self._layout, self._roots)[0]).hexdigest()
-                for key, old in known
+                stored is not None
+                and stored.digest == hashlib.sha256(read_file(key, self._layout, self._roots)[0]).hexdigest()
+                for key, stored in stored_files
             )
         except (OSError, UserError):
             return False
 
     def forget_gone(self) -> list[str]:
-        """Drop the documents of files beside knowledge/ that are no longer there: a task's, once it is done."""
+        """Forget all synchronised files that no longer exist, for example of finished tasks; return their paths."""
         with self._docmem.database.read() as sql:
             rows = sql.execute("SELECT path FROM files WHERE kept AND digest <> ?", (GONE,)).fetchall()
         for (key,) in rows:
@@ -122,30 +125,30 @@ class Sync:
         return self._report.removed
 
     def _look(self, tops: Sequence[Path]) -> tuple[_Changed, list[str]]:
-        """The files that look other than they were known, and the names of those that are gone."""
-        changed, gone, report = _Changed(), list[str](), self._report
+        """Return the files that may have changed, and the paths of deleted files."""
+        changed_files, removed_keys, report = _Changed(), list[str](), self._report
         for top in tops:
             name = self._layout.relative(top)
             with self._docmem.database.read() as sql:
-                known = known_files(sql, name) if is_utf8(name) else {}
-            for path, found in files_below(top):
+                stored_files = known_files(sql, name) if is_utf8(name) else {}
+            for path, status in files_below(top):
                 key = self._layout.relative(path)
                 if not is_utf8(key):
                     report.skipped[key] = str(uncitable(key))
                     continue
-                old = known.pop(key, None)
-                if old is None or not old.is_unchanged(found):
-                    changed.append((key, Stamp.of(found)))
+                stored = stored_files.pop(key, None)
+                if stored is None or not stored.is_unchanged(status):
+                    changed_files.append((key, Stamp.of(status)))
                     continue
                 report.unchanged += 1
-                if old.note:
-                    report.skipped[key] = old.note
-            gone += [key for key, old in known.items() if not old.is_gone]
-        return changed, gone
+                if stored.note:
+                    report.skipped[key] = stored.note
+            removed_keys += [key for key, old in stored_files.items() if not old.is_gone]
+        return changed_files, removed_keys
 
     @contextmanager
     def _turn(self) -> Iterator[None]:
-        """Only one process reads files in: the others would do the same work, and then throw it away."""
+        """Let one process import at a time: others would do the same work in vain."""
         path = self._docmem.database.path
         if path == ":memory:":
             yield
@@ -153,27 +156,29 @@ class Sync:
         lock = Lock(path + ".sync")
         try:
             if not lock.acquire(wait=False):
-                self._tell("waiting for another process that is reading in knowledge/")
+                self._tell("waiting for another process that is importing knowledge/")
                 lock.acquire()
         except OSError as error:
-            what = f"cannot be brought up to date ({error.strerror})"
-            raise UnwritableError(what, where=path, mend=mend_of(error)) from error
+            message = f"cannot be updated ({error.strerror})"
+            raise UnwritableError(message, location=path, remedy=remedy_of(error)) from error
         try:
             yield
         finally:
             lock.release()
 
     def _do(self, changed: _Changed, gone: Iterable[str]) -> None:
-        total, done = sum(stamp.size for _, stamp in changed), 0
+        total_bytes, done_bytes = sum(stamp.size for _, stamp in changed), 0
         batch: list[_Read] = []
         for at, (key, stamp) in enumerate(changed, 1):
-            if total >= _WORTH_TELLING and not batch:
-                self._tell(f"reading in files: {at} of {len(changed)}, {done // 10**6} of {total // 10**6} MB")
-            done += stamp.size
+            if total_bytes >= _WORTH_TELLING and not batch:
+                self._tell(
+                    f"importing files: {at} of {len(changed)}, {done_bytes // 10**6} of {total_bytes // 10**6} MB"
+                )
+            done_bytes += stamp.size
             if (read := self._read(key, stamp)) is not None:
                 batch.append(read)
             if (
-                sum(1 if isinstance(one.outline, str) else 1 + len(one.outline.pieces) for one in batch)
+                sum(1 if isinstance(file.outline, str) else 1 + len(file.outline.pieces) for file in batch)
                 >= _NODES_AT_ONCE
             ):
                 self._take_in(batch)
@@ -183,14 +188,14 @@ class Sync:
             self._forget(key)
 
     def _read(self, key: str, stamp: Stamp) -> _Read | None:
-        """What is to be written about a file; None if nothing is."""
+        """Read a file and its outline; return None if a later sync should try it again."""
         try:
-            raw, found = read_file(key, self._layout, self._roots)
-            stamp, digest = Stamp.of(found), hashlib.sha256(raw).hexdigest()
+            raw, status = read_file(key, self._layout, self._roots)
+            stamp, digest = Stamp.of(status), hashlib.sha256(raw).hexdigest()
             with self._crash_count.reading("document", key, digest):
                 outline = read_outline(raw, key, self._docmem.count)
         except MissingLibraryError as error:
-            self._report.skipped[key] = str(error)  # and not remembered: it may be installed before the next sync
+            self._report.skipped[key] = str(error)  # not recorded: the library may be installed before the next sync
             return None
         except UserError as error:
             self._report.skipped[key] = str(error)
@@ -207,55 +212,55 @@ class Sync:
             return
         report = self._report
         with self._docmem.transaction() as edit:
-            for one in batch:
-                if isinstance(one.outline, str):
-                    note_skipped(edit, one.key, one.stamp, one.outline)
+            for file in batch:
+                if isinstance(file.outline, str):
+                    note_skipped(edit, file.key, file.stamp, file.outline)
                     continue
-                self._follow_rename(edit, one.key, one.digest)
-                _, taken = take_in(edit, one.key, one.outline, one.stamp, one.digest, kept=True)
-                if taken == "unchanged":
+                self._follow_rename(edit, file.key, file.digest)
+                _, outcome = take_in(edit, file.key, file.outline, file.stamp, file.digest, kept=True)
+                if outcome == "unchanged":
                     report.unchanged += 1
                 else:
-                    (report.imported if taken == "imported" else report.changed).append(one.key)
+                    (report.imported if outcome == "imported" else report.changed).append(file.key)
 
     def _follow_rename(self, edit: Edit, key: str, digest: str) -> None:
-        """A new file that is what another was, which is gone: that document goes on under the new name."""
+        """If a new file has the content of a deleted one, give it that file's document."""
         if find_file(edit.sql, key) is None:
-            for old in files_like(edit.sql, digest):
-                if not os.path.lexists(os.path.join(self._layout.root, old.path)):
-                    rename(edit, old, key)
+            for known_file in files_like(edit.sql, digest):
+                if not os.path.lexists(os.path.join(self._layout.root, known_file.path)):
+                    rename(edit, known_file, key)
                     return
 
     def _forget(self, key: str) -> None:
         with self._docmem.transaction() as edit:
-            old = find_file(edit.sql, key)  # it may have been renamed or forgotten meanwhile
-            if old is None or old.is_gone or os.path.lexists(os.path.join(self._layout.root, key)):
+            known_file = find_file(edit.sql, key)  # another process may have renamed or forgotten it
+            if known_file is None or known_file.is_gone or os.path.lexists(os.path.join(self._layout.root, key)):
                 return
-            forget(edit, old)
+            forget(edit, known_file)
         self._report.removed.append(key)
 
 
 def files_below(top: str | os.PathLike[str]) -> Iterator[tuple[str, os.stat_result]]:
-    """Every regular file at or below `top` that may be knowledge, in order; links and dot files are left alone."""
+    """Yield (path, stat) of each regular file at or below `top`, in order; skip links, hidden and temporary files."""
     try:
-        found = os.stat(top, follow_symlinks=False)
+        status = os.stat(top, follow_symlinks=False)
     except FileNotFoundError:
         return
     if not os.path.isdir(top):
-        yield os.fspath(top), found
+        yield os.fspath(top), status
         return
     folders = [os.fspath(top)]
     while folders:
         with os.scandir(folders.pop()) as entries:
-            ordered = sorted(entries, key=lambda entry: entry.name)
-        for entry in ordered:
+            sorted_entries = sorted(entries, key=lambda entry: entry.name)
+        for entry in sorted_entries:
             if entry.name.startswith(".") or entry.name.endswith(_NO_KNOWLEDGE):
                 continue
             if entry.is_file(follow_symlinks=False):
                 yield entry.path, entry.stat(follow_symlinks=False)
         folders += [
             entry.path
-            for entry in reversed(ordered)
+            for entry in reversed(sorted_entries)
             if entry.is_dir(follow_symlinks=False)
             and not entry.name.startswith(".")
             and not is_too_deep(entry.path, top)
@@ -267,7 +272,7 @@ _log = logging.getLogger(__name__)
 
 
 class Knowledge:
-    """Passages of knowledge/** and of other text files in a hive. `roots` are folders outside that may be read too."""
+    """Search and cite knowledge/** and other text files in a hive. Files in the folders `roots` may be read too."""
 
     def __init__(self, docmem: Docmem, layout: Layout, *, roots: Iterable[Path] = ()) -> None:
         self.docmem = docmem
@@ -277,82 +282,84 @@ class Knowledge:
     def sync(
         self, extra: Iterable[str | os.PathLike[str]] = (), *, tell: Callable[[str], None] | None = None
     ) -> SyncReport:
-        """Bring the documents in line with knowledge/ and with the files or folders in `extra` (a task's folder).
+        """Update the documents of knowledge/ and of the files or folders `extra` (for example a task's folder).
 
-        An unchanged file costs one stat. What has changed is read in by one process at a time; the others wait, and then
-        find it done. `tell` is called with what is being done. A file that is no text is skipped, with the reason. Raises
-        OutsideError for an `extra` that lies neither in the hive nor in the roots.
+        An unchanged file costs one stat. One process at a time imports; others wait for it. `progress` is called with a
+        description of the work. Files that are not text are skipped with a reason. Raises OutsideError if an `extra` is
+        neither in the hive nor in `roots`.
         """
         tops = [inside(top, self.layout.root, self.roots) for top in (self.layout.knowledge, *extra)]
         return self._soundly(lambda: Sync(self.docmem, self.layout, self.roots, tell).run(tops))
 
     def _soundly(self, use: Callable[[], _T], tops: Sequence[Path] = ()) -> _T:
-        """What `use` returns; a damaged database is restored first, and the files at `tops` read in again.
+        """Call `operation`. If the database is damaged, restore it, import the files at `tops` and call it again.
 
-        It must not stop every question of every agent.
+        A damaged database must not stop the searches of all agents.
         """
         try:
             return use()
-        except (DamagedError, LookupError, TypeError, ValueError) as error:  # the latter: a row that makes no sense
-            found = self.restore()
-            if not found:
+        except (DamagedError, LookupError, TypeError, ValueError) as error:  # the last three: an invalid row
+            repairs = self.restore()
+            if not repairs:
                 raise
             _log.warning("%s", error)
-            for done in found:
-                _log.warning("%s", done)
+            for repair in repairs:
+                _log.warning("%s", repair)
             Sync(self.docmem, self.layout, self.roots).run(tops)
             return use()
 
     def restore(self, tell: Callable[[str], None] = _log.info) -> list[str]:
-        """Make the database sound again (see `fs.backup.restore`); returns what was done, nothing if it was sound. The next
-        sync reads files in anew."""
-        done = restore(self.docmem, self.layout.backups, self.layout.aside, tell)
-        if done:
+        """Restore a damaged database (see `fs.backup.restore`); return the actions taken, [] if it was sound.
+
+        The next sync reads all files again.
+        """
+        repairs = restore(self.docmem, self.layout.backups, self.layout.aside, tell)
+        if repairs:
             self.docmem.rebuild()
-        return done
+        return repairs
 
     def forget_gone(self) -> list[str]:
-        """Drop the documents of files that are no longer there (a task's, once it is done); gives their names."""
+        """Forget all synchronised files that no longer exist, for example of finished tasks; return their paths."""
         return Sync(self.docmem, self.layout, self.roots).forget_gone()
 
     def search(
         self, query: str, limit: int = 8, scope: Sequence[str | os.PathLike[str]] | None = None, *, context: str = ""
     ) -> list[Passage]:
-        """The passages that answer a question best, best first; none where nothing is relevant.
+        """Return the passages that answer a question best, best first; [] if none is relevant.
 
-        `scope` names the files or folders to look in (as given to sync); without it, knowledge/. The query may hold
-        any characters. The words of its `context` count half. Searches what the last sync took in.
+        `scope` lists files or folders that were synchronised; the default is knowledge/. The query may contain any
+        characters. Words of `context` count half. The search covers the files as of the last sync.
         """
-        named = [self.layout.knowledge] if scope is None else scope
-        tops = [Path(os.path.realpath(os.path.join(self.layout.root, top))) for top in named]
-        keys = [name for name in map(self.layout.relative, tops) if is_utf8(name)]  # another names no document
+        scope_paths = [self.layout.knowledge] if scope is None else scope
+        tops = [Path(os.path.realpath(os.path.join(self.layout.root, top))) for top in scope_paths]
+        keys = [name for name in map(self.layout.relative, tops) if is_utf8(name)]  # others have no document
         return self._soundly(lambda: self.docmem.passages(query, limit, keys, context), tops)
 
     def passage_at(self, node_id: str) -> str:
-        """The text of the passage that begins with a node, as `search` gave it. Raises NodeNotFoundError."""
+        """Return the text of the passage that contains the node. Raises NodeNotFoundError."""
         with self.docmem.database.read() as sql:
             return passage_text(sql, tree.get(sql, node_id).id)
 
     def locate(self, reference: str) -> Node:
-        """The node that is meant by an id, or by `path` or `path:line` as citations have it. Raises NodeNotFoundError.
+        """Find a node by its id or by a citation `path` or `path:line`. Raises NodeNotFoundError.
 
-        A path may be relative to the hive or to the current folder; without a line it means the document's root.
+        The path may be relative to the hive or to the current folder. Without a line, return the document's root.
         """
         path, line = split_reference(reference)
-        below = os.path.realpath(os.path.join(self.layout.root, path))
-        here = os.path.realpath(path)
-        names = (path, self.layout.relative(below), self.layout.relative(here), here)
+        hive_path = os.path.realpath(os.path.join(self.layout.root, path))
+        local_path = os.path.realpath(path)
+        names = (path, self.layout.relative(hive_path), self.layout.relative(local_path), local_path)
         with self.docmem.database.read() as sql:
-            found = tree.find(sql, reference)
+            node = tree.find(sql, reference)
             for name in dict.fromkeys(names):
-                if found is None and (node_id := node_at(sql, name, line)) is not None:
-                    found = tree.find(sql, node_id)
-        if found is None:
+                if node is None and (node_id := node_at(sql, name, line)) is not None:
+                    node = tree.find(sql, node_id)
+        if node is None:
             raise NodeNotFoundError(reference)
-        return found
+        return node
 
     def is_among(self, node_id: str, scope: Sequence[str | os.PathLike[str]]) -> bool:
-        """Whether the node is of a file at or below those of `scope`, or its document came from none in the hive."""
+        """Check that the node's file is in `scope`. A node without a file in the hive always is."""
         with self.docmem.database.read() as sql:
             source = root_source(sql, node_id)
         if source is None or os.path.isabs(source):
@@ -361,5 +368,5 @@ class Knowledge:
         return any(source == top or source.startswith(top + "/") for top in tops)
 
     def verify(self, passage: Citation | Passage) -> Verdict:
-        """Whether the quote stands where it is said to stand, in the file as it is now."""
+        """Check that the file contains the quote at the cited lines."""
         return verify(passage, self.layout, self.roots)

@@ -1,4 +1,4 @@
-"""A node: one piece of a document, with the seed's fields, its hash, and the rules of its context (seed 003)."""
+"""A node of a document: its fields, its hash, the checks of its context, and this package's errors."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from hivemind.words import shown
 
 
 class DocmemError(UserError):
-    """Root of the errors of this room."""
+    """Base class of this package's errors."""
 
 
 class DamagedError(DocmemError):
@@ -25,41 +25,39 @@ class DamagedError(DocmemError):
 
 
 class UnwritableError(DocmemError):
-    """Files have changed, and what they say now cannot be written where the documents are: what was read in last is there."""
+    """Files have changed, but the document database cannot be written; it still has their previous content."""
 
 
 class MissingLibraryError(DocmemError):
-    """The file needs a library of the extra `docs` that is not installed (yet)."""
+    """Reading the file needs a library of the extra `docs` that is not installed."""
 
 
 class NodeNotFoundError(DocmemError):
     """No node has this id."""
 
     def __init__(self, node_id: object) -> None:
-        what = (
-            f"there is no node {node_id!r}" if isinstance(node_id, str) else "an id is text, and so names no node here"
-        )
-        super().__init__(what, mend="`find` and `roots` show what there is")
+        message = f"there is no node {node_id!r}" if isinstance(node_id, str) else "a node id must be text"
+        super().__init__(message, remedy="`find` and `roots` show what there is")
         self.node_id = node_id
 
 
 class OptimisticLockError(DocmemError):
-    """The node is not in the state that the caller expected; nothing was changed. `reason` is "changed" or "gone"."""
+    """The node differs from the caller's expected hash; nothing was written. `reason` is "changed" or "gone"."""
 
     node_id: object
     reason = "changed"
 
     def __init__(self, node_id: str, expected: str, actual: str | None) -> None:
-        what = "has changed since" if actual is not None else "is gone"
-        mend = "read it again, then decide anew"
-        DocmemError.__init__(self, f"node {node_id!r} {what}; nothing was written", mend=mend)  # see NodeGoneError
+        state = "has changed since" if actual is not None else "is gone"
+        mend = "read it again before you change it"
+        DocmemError.__init__(self, f"node {node_id!r} {state}; nothing was written", remedy=mend)  # see NodeGoneError
         self.node_id = node_id
         self.expected = expected
         self.actual = actual
 
 
 class NodeGoneError(OptimisticLockError, NodeNotFoundError):
-    """The node that the caller expected in a certain state was deleted meanwhile."""
+    """The node was deleted after the caller read it."""
 
     reason = "gone"
 
@@ -68,15 +66,15 @@ class NodeGoneError(OptimisticLockError, NodeNotFoundError):
 
 
 class ReadonlyError(DocmemError):
-    """A readonly node refuses changes of its text and its context (seed 003, *Readonly Metadata*)."""
+    """The text and context of a readonly node cannot be changed."""
 
     def __init__(self, node_id: str) -> None:
-        super().__init__(f"node {node_id!r} is readonly", mend="put a note after it")
+        super().__init__(f"node {node_id!r} is readonly", remedy="put a note after it")
         self.node_id = node_id
 
 
 class CycleError(DocmemError):
-    """A node cannot become a part of itself (seed 003, *Move*)."""
+    """A node cannot move into its own subtree."""
 
     def __init__(self, node_id: str, target_id: str) -> None:
         super().__init__(f"node {node_id!r} cannot move to {target_id!r}, which is itself or a part of it")
@@ -85,7 +83,7 @@ class CycleError(DocmemError):
 
 
 def is_utf8(name: str) -> bool:
-    """Whether a name, as the operating system gives it, is text."""
+    """Check that a file name from the operating system is valid UTF-8."""
     try:
         name.encode()
     except UnicodeEncodeError:
@@ -94,17 +92,17 @@ def is_utf8(name: str) -> bool:
 
 
 def uncitable(name: str) -> DocmemError:
-    """Why the file of such a name is no document."""
+    """Return the error for a file name that is not UTF-8."""
     try:
         raw = os.fsencode(name)
-    except UnicodeEncodeError:  # half a character: no operating system gave this name
+    except UnicodeEncodeError:  # a lone surrogate: the name did not come from the operating system
         raw = name.encode("utf-8", "backslashreplace")
-    shown = raw.decode("utf-8", "backslashreplace")
-    return DocmemError("has a name that is no UTF-8: it cannot be cited", where=shown, mend="rename it")
+    visible_name = raw.decode("utf-8", "backslashreplace")
+    return DocmemError("cannot be cited: its name is not UTF-8", location=visible_name, remedy="rename it")
 
 
 def check_whole(value: int, what: str, least: int | None = None) -> int:
-    """`value`, if it is a whole number, and no less than `least`. Raises DocmemError."""
+    """Return `number` if it is an integer ≥ `minimum`. Raises DocmemError."""
     if not isinstance(value, int) or isinstance(value, bool) or (least is not None and value < least):
         bound = "" if least is None else f" from {least} on"
         raise DocmemError(f"{what} is a whole number{bound}, not {shown(value)}")
@@ -112,21 +110,21 @@ def check_whole(value: int, what: str, least: int | None = None) -> int:
 
 
 def check_share(value: float, what: str) -> float:
-    """`value`, if it is a number from 0 to 1. Raises DocmemError."""
+    """Return `number` if it is between 0 and 1. Raises DocmemError."""
     if not isinstance(value, int | float) or isinstance(value, bool) or not 0 <= value <= 1:
         raise DocmemError(f"{what} is 0 to 1, not {shown(value)}")
     return float(value)
 
 
 def check_flag(value: int, what: str) -> int:
-    """`value` as 0 or 1, which it must be. Raises DocmemError."""
+    """Return `flag` as 0 or 1. Raises DocmemError for any other value."""
     if not isinstance(value, int) or value not in (0, 1):
         raise DocmemError(f"{what} is 0 or 1, not {shown(value)}")
     return int(value)
 
 
 def check_path(path: str | os.PathLike[str]) -> str:
-    """The file's name in full, if it can be cited. Raises DocmemError."""
+    """Return the file's absolute path. Raises DocmemError if it cannot be cited."""
     name = os.fspath(path) if isinstance(path, str | os.PathLike) else path
     if not isinstance(name, str) or "\0" in name:
         raise DocmemError(f"a file is named by its path, not by {shown(name)}")
@@ -135,17 +133,17 @@ def check_path(path: str | os.PathLike[str]) -> str:
     return os.path.realpath(name)
 
 
-# Not after a word character, so that ann@hive is an address and no tag.
+# Not after a word character: ann@hive is an address, not a tag.
 _TAG = re.compile(r"(?<![\w@./])@([^\W\d_][\w-]{0,62}\w|[^\W\d_])")
 
 
 def tags_in(text: str) -> set[str]:
-    """The tags of a text, lower-cased, without the `@`: `see @Billing, not a@b.c` gives {"billing"}."""
-    return {found.casefold() for found in _TAG.findall(text)} if "@" in text else set()
+    """Return the tags of a text in lower case, without `@`: `see @Billing, not a@b.c` → {"billing"}."""
+    return {tag.casefold() for tag in _TAG.findall(text)} if "@" in text else set()
 
 
 def without_tags(text: str) -> str:
-    """The text without its tags."""
+    """Return the text without its tags."""
     return _TAG.sub(" ", text)
 
 
@@ -155,9 +153,9 @@ _MAX_ID = 128
 
 @frozen
 class Node:
-    """One node as it stood when it was read. Timestamps are ISO 8601 in UTC; `readonly` and `sticky` are 0 or 1.
+    """A snapshot of a node. Timestamps are ISO 8601 in UTC; `readonly` and `sticky` are 0 or 1; `importance` is 0 to 1.
 
-    `importance` (0 to 1) and `sticky` go beyond the seed's twelve fields (spec 5) and are no part of the hash.
+    The hash does not cover `importance` and `sticky`.
     """
 
     id: str
@@ -176,11 +174,11 @@ class Node:
     sticky: int = 0
 
     @property
-    def context(self) -> Context:
-        return Context(self.context_type, self.context_name, self.context_value)
+    def context(self) -> NodeContext:
+        return NodeContext(self.context_type, self.context_name, self.context_value)
 
     def outline(self) -> dict[str, Any]:
-        """The seed's ten keys of *Structure*: no text, no hash."""
+        """Return ten fields under camel-case keys, without text and hash."""
         return {
             "id": self.id, "parentId": self.parent_id, "order": self.order_value, "tokenCount": self.token_count,
             "createdAt": self.created_at, "updatedAt": self.updated_at, "contextType": self.context_type,
@@ -191,68 +189,75 @@ class Node:
 COLUMNS = tuple(field.name for field in fields(Node))
 
 
-class Context(NamedTuple):
-    """The three words that say what a node is for."""
+class NodeContext(NamedTuple):
+    """The context of a node: what the node is for."""
 
     type: str
     name: str
     value: str
 
 
-def check_context(context_type: str, context_name: str, context_value: str) -> Context:
-    """The three, trimmed, secrets masked. Raises DocmemError unless they have 1–24, 1–64 and 1–256 characters (spec 5)."""
-    found = []
-    for (field, longest), text in zip(_LENGTHS, (context_type, context_name, context_value), strict=True):
+def check_context(context_type: str, context_name: str, context_value: str) -> NodeContext:
+    """Return the context, trimmed and with secrets masked.
+
+    Raises DocmemError unless type, name and value have 1–24, 1–64 and 1–256 characters.
+    """
+    masked_texts = []
+    for (field, max_length), text in zip(_LENGTHS, (context_type, context_name, context_value), strict=True):
         masked = mask(check_text(text, field).strip())
-        if not 1 <= len(masked) <= longest:
-            raise DocmemError(f"{field} {shown(masked)} has not 1 to {longest} characters")
-        found.append(masked)
-    return Context(*found)
+        if not 1 <= len(masked) <= max_length:
+            raise DocmemError(f"{field} {shown(masked)} has not 1 to {max_length} characters")
+        masked_texts.append(masked)
+    return NodeContext(*masked_texts)
 
 
 def check_text(text: str, what: str = "text") -> str:
-    """`text`, if it is text that UTF-8 can hold. Raises DocmemError."""
+    """Return `text` if it is a string that UTF-8 can encode. Raises DocmemError."""
     if not isinstance(text, str):
         raise DocmemError(f"{what} is {type(text).__name__}, not str")
     try:
         text.encode()
     except UnicodeEncodeError as error:
-        raise DocmemError(f"{what} has half a character (surrogate) at {error.start}; UTF-8 cannot hold it") from None
+        raise DocmemError(f"{what} has a lone surrogate at {error.start}, which UTF-8 cannot encode") from None
     return text
 
 
 def check_id(node_id: str) -> str:
-    """`node_id`, if it may name a node: 1 to 128 printable characters. Raises DocmemError."""
+    """Return `node_id` if it is valid: 1 to 128 printable characters, no secret. Raises DocmemError."""
     if not isinstance(node_id, str) or not 1 <= len(node_id) <= _MAX_ID or not node_id.isprintable():
-        raise DocmemError(f"{shown(node_id)} is no node id", mend=f"1 to {_MAX_ID} printable characters")
+        raise DocmemError(f"{shown(node_id)} is not a valid node id", remedy=f"1 to {_MAX_ID} printable characters")
     if mask(node_id, words=False) != node_id:
-        raise DocmemError("an id that holds a secret would be shown everywhere", mend="choose another id, or none")
+        raise DocmemError("a node id must not contain a secret", remedy="choose another id, or leave it out")
     return check_text(node_id, "id")
 
 
 def js_number(value: float) -> str:
-    """`value` as JavaScript prints it: `1`, `1.2`, `0.00001`, `1e-7`, `1e+21` (ECMAScript, Number::toString)."""
+    """Format a number as JavaScript does: `1`, `1.2`, `0.00001`, `1e-7`, `1e+21` (ECMAScript, Number::toString)."""
     if not math.isfinite(value):
         raise DocmemError(f"an order is a finite number, not {value}")
     if abs(value) < 2**53 and value == int(value):
         return str(int(value))
     sign = "-" if value < 0 else ""
     mantissa, _, exponent = repr(abs(value)).partition("e")
-    whole, _, fraction = mantissa.partition(".")
+    integer_digits, _, fraction = mantissa.partition(".")
     fraction = "" if fraction == "0" else fraction
-    digits = (whole + fraction).lstrip("0")
-    # n: where the point stands, counted from the first digit that is not 0
-    n = int(exponent or 0) + (len(whole) if whole != "0" else len(fraction.lstrip("0")) - len(fraction))
+    digits = (integer_digits + fraction).lstrip("0")
+    # the position of the decimal point, counted from the first digit that is not 0
+    decimal_position = int(exponent or 0) + (
+        len(integer_digits) if integer_digits != "0" else len(fraction.lstrip("0")) - len(fraction)
+    )
     digits = digits.rstrip("0") or "0"
-    if -6 < n <= 0:
-        return f"{sign}0.{'0' * -n}{digits}"
-    if 0 < n <= 21:
-        return f"{sign}{digits[:n].ljust(n, '0')}" + (f".{digits[n:]}" if len(digits) > n else "")
+    if -6 < decimal_position <= 0:
+        return f"{sign}0.{'0' * -decimal_position}{digits}"
+    if 0 < decimal_position <= 21:
+        return f"{sign}{digits[:decimal_position].ljust(decimal_position, '0')}" + (
+            f".{digits[decimal_position:]}" if len(digits) > decimal_position else ""
+        )
     point = f".{digits[1:]}" if len(digits) > 1 else ""
-    return f"{sign}{digits[0]}{point}e{'+' if n > 0 else '-'}{abs(n - 1)}"
+    return f"{sign}{digits[0]}{point}e{'+' if decimal_position > 0 else '-'}{abs(decimal_position - 1)}"
 
 
 def node_hash(parent_id: str | None, context: tuple[str, str, str], text: str, order: float) -> str:
-    """Base64 of SHA-512 over `parent_id|type|name|value|text|order` (seed 003, *Optimistic Locking*)."""
-    joined = "|".join((parent_id or "", *context, text, js_number(order)))
-    return base64.b64encode(hashlib.sha512(joined.encode()).digest()).decode()
+    """Return the base64 of the SHA-512 of `parent_id|type|name|value|text|order`."""
+    hashed_text = "|".join((parent_id or "", *context, text, js_number(order)))
+    return base64.b64encode(hashlib.sha512(hashed_text.encode()).digest()).decode()

@@ -1,4 +1,4 @@
-"""Passages: what stands in a file at certain lines, read and quoted together, some 200 tokens of one section (spec 9)."""
+"""Passages: consecutive nodes of one section, about 200 tokens, that are searched and quoted together."""
 
 from __future__ import annotations
 
@@ -29,13 +29,20 @@ from hivemind.masking import mask
 from hivemind.search import Backlog, Confidence, Item
 
 __all__ = [
-    "BACKLOG", "Part", "Passage", "group", "lead_of", "passage_text",
-    "read_file", "read_parts", "verify",
+    "BACKLOG",
+    "Passage",
+    "PassagePart",
+    "group",
+    "lead_of",
+    "passage_text",
+    "read_file",
+    "read_parts",
+    "verify",
 ]  # fmt: skip
 
 
 def _meant(sql: sqlite3.Connection, seqs: Sequence[int]) -> dict[int, str]:
-    """What is embedded of each: a passage with its titles, another node's own text."""
+    """Return the text to embed for each seq: a passage with its titles, or the text of a node without a file."""
     parts = read_parts(sql, seqs)
     rows = sql.execute(
         "SELECT seq, text FROM nodes WHERE seq IN (SELECT value FROM json_each(?)) ORDER BY seq", (json.dumps(seqs),)
@@ -43,31 +50,31 @@ def _meant(sql: sqlite3.Connection, seqs: Sequence[int]) -> dict[int, str]:
     return {seq: parts[seq].meant if seq in parts else text for seq, text in rows}
 
 
-BACKLOG = Backlog(  # all vectors are of one group: a node may move to another document and keeps its vector
-    key="n.seq",
-    rows=MEANT,
-    texts=_meant,
+BACKLOG = Backlog(  # one group for all vectors: a node keeps its vector when it moves to another document
+    key_column="n.seq",
+    from_clause=MEANT,
+    texts_of=_meant,
 )
-"""Passages, and nodes from no file, are to have vectors."""
+"""Passages, and nodes without a file, that need vectors."""
 
 
-_ENOUGH, _MOST = 160, 260  # tokens: a passage that has so many is long enough, and with so many it is too long
+_ENOUGH, _MOST = 160, 260  # a passage of at least 160 tokens is complete; none may exceed 260
 
 
 NONE = Confidence(0.0, "")
 Lines = tuple[int, int]
-"""First and last line, or page."""
+"""First and last line or page."""
 
 
 @frozen
 class Passage:
-    """A quotation: `text` is exactly what stands in `path` from `start_line` to `end_line` (see Citation).
+    """A search result: `text` is the exact content of `path` from `start_line` to `end_line` (see Citation).
 
-    `path` is relative to the hive, or absolute outside it; `digest` is the SHA-256 (hex) of the file that was read;
-    `titles` are the document's title and the headings above, outermost first; `score` is comparable within one search;
-    `why` says in words what of the question was found, and where; `confidence` how far it can be trusted to answer;
-    `quote` where in `text` the sentences that answer begin and end, `quote_lines` their first and last line; `standing` is
-    what its document says of itself (draft, rejected, superseded …), or empty; `lead` is the number of its first node.
+    `path` is relative to the hive, or absolute outside it. `digest` is the SHA-256 (hex) of the imported file. `titles`
+    are the document's title and the headings above, outermost first. `score` is comparable within one search. `why`
+    describes the match in words; `confidence` is how far it can be trusted. `quote` is the span of the answering
+    sentences in `text`, `quote_lines` are their first and last line. `status` is the document's declared status (draft,
+    rejected, superseded …), or "". `lead` is the seq of the passage's first node.
     """
 
     text: str
@@ -86,14 +93,14 @@ class Passage:
     lead: int = 0
 
     def quoted(self) -> Citation:
-        """Cite the sentences that answer."""
+        """Return the citation of the answering sentences."""
         return Citation(self.path, *self.quote_lines, self.digest, self.text[slice(*self.quote)])
 
 
 def verify(passage: Citation | Passage, layout: Layout, roots: Iterable[Path] = ()) -> Verdict:
-    """Check that the quote stands in its file now, at exactly its lines. Reads that one file, and nothing of the database.
+    """Check that the file contains the quote at exactly the cited lines. Reads only the file, not the database.
 
-    A file that has changed elsewhere still has the quote. The reason names the lines of a quote that stands at others.
+    Changes elsewhere in the file do not matter. If the quote has moved, the reason names its present lines.
     """
     try:
         raw, _ = read_file(passage.path, layout, roots)
@@ -104,11 +111,11 @@ def verify(passage: Citation | Passage, layout: Layout, roots: Iterable[Path] = 
         return Verdict(False, str(error))
     except OSError as error:
         return Verdict(False, f"{passage.path} cannot be read ({error.strerror})")
-    changed = hashlib.sha256(raw).hexdigest() != passage.digest
-    since = " (the file has changed elsewhere since it was read)" if changed else ""
+    is_file_changed = hashlib.sha256(raw).hexdigest() != passage.digest
+    change_note = " (the file has changed elsewhere since it was read)" if is_file_changed else ""
     quote = passage.text.strip("\n")
     if not quote.strip():
-        return Verdict(False, "the quote is empty", None, changed)
+        return Verdict(False, "the quote is empty", None, is_file_changed)
     start, end = passage.start_line, passage.end_line
 
     def distance(place: Lines) -> tuple[bool, bool, int]:
@@ -117,17 +124,17 @@ def verify(passage: Citation | Passage, layout: Layout, roots: Iterable[Path] = 
 
     nearest = min(_places(text, quote, extract), key=distance, default=None)
     if nearest is None:
-        why = "the file has changed since it was read" if changed else "the file is the one that was read"
-        return Verdict(False, f"the quote stands nowhere in {passage.path}; {why}", None, changed)
+        reason = "the file has changed since it was read" if is_file_changed else "the file is the one that was read"
+        return Verdict(False, f"{passage.path} does not contain the quote; {reason}", None, is_file_changed)
     first, last = nearest
     if nearest == (start, end):
-        return Verdict(True, f"stands at {passage.path}:{first}-{last}{since}", nearest, changed)
+        return Verdict(True, f"is at {passage.path}:{first}-{last}{change_note}", nearest, is_file_changed)
     place = f"{'pages' if format_of(passage.path) == 'pdf' else 'lines'} {first}-{last}"
-    return Verdict(False, f"stands at {place}, not where it is cited{since}", nearest, changed)
+    return Verdict(False, f"is at {place}, not at the cited place{change_note}", nearest, is_file_changed)
 
 
 def _places(text: str, quote: str, extract: Extract | None) -> Iterator[Lines]:
-    """The place of each occurrence of a quote: of those that begin on one line of the text they are the same."""
+    """Yield the place of each occurrence of a quote, at most one for each line of the text."""
     lines = line_starts(text)
     starts, places = (lines, None) if extract is None else ([piece.start for piece in extract.pieces], extract.places)
     at = text.find(quote)
@@ -138,8 +145,10 @@ def _places(text: str, quote: str, extract: Extract | None) -> Iterator[Lines]:
 
 
 def _place(begin: int, end: int, starts: Sequence[int], places: Sequence[Lines] | None = None) -> Lines:
-    """First and last line of what stands between two offsets, where lines begin at `starts`; of a text that was got out of
-    a file parts begin there, and stand at `places`."""
+    """Return the first and last line between two offsets.
+
+    `starts` are the offsets of lines, or of extracted parts at `places`.
+    """
     first, last = bisect_right(starts, begin) - 1, bisect_right(starts, max(begin, end - 1)) - 1
     if places is None:
         return first + 1, last + 1
@@ -148,44 +157,44 @@ def _place(begin: int, end: int, starts: Sequence[int], places: Sequence[Lines] 
 
 
 def read_file(path: str, layout: Layout, roots: Iterable[Path] = ()) -> tuple[bytes, os.stat_result]:
-    """The content of a file in the hive (or in `roots`) and its stat, taken from the open file.
+    """Read a file in the hive or in `roots`; return its content and its stat.
 
-    Raises OutsideError for one that lies elsewhere, UserError for what is no regular file or too large, OSError.
+    Raises OutsideError for a file elsewhere, UserError if it is not a regular file or too large, OSError.
     """
     return read_bytes(path, open_inside(path, layout.root, roots))
 
 
 def group(text: str, pieces: Sequence[Piece], tokens: Sequence[int], breaks: Collection[int] = ()) -> list[int]:
-    """The passage that each piece belongs to: what stands together in one section, some 200 tokens.
+    """Group consecutive pieces into passages of about 200 tokens; return the passage number of each piece.
 
-    A heading and front matter are by themselves. What follows "… the following:" stays with it where there is room. At the pieces
-    of `breaks` a new one begins.
+    Headings and front matter are passages on their own. A piece after a colon joins the piece before it if it fits.
+    Each position in `breaks` begins a new passage.
     """
     numbers: list[int] = []
     number = size = 0
     for at, piece in enumerate(pieces):
         before = pieces[at - 1] if at else None
-        goes_on = (
+        continues = (
             before is not None
             and at not in breaks
             and not {piece.kind, before.kind} & {"heading", "frontmatter"}
             and size + tokens[at] <= _MOST
             and (size < _ENOUGH or text[before.start : before.end].rstrip("*_ ").endswith(":"))
         )
-        if not goes_on:
+        if not continues:
             number, size = number + 1, 0
         numbers.append(number)
         size += tokens[at]
     return numbers
 
 
-_FRONT_MATTER = 0.5  # what it says is mostly said better below
+_FRONT_MATTER = 0.5  # the body mostly repeats it in more detail
 STANDING = 0.6
-"""What a document weighs that says it is no longer, or not yet, in force."""
+"""The weight of a document that declares itself not in force."""
 
 
 class _Member(NamedTuple):
-    """One node of a passage."""
+    """A node of a passage."""
 
     node_id: str
     parent_id: str
@@ -197,7 +206,7 @@ class _Member(NamedTuple):
 
 
 @frozen
-class _File:
+class _PassageFile:
     path: str
     digest: str
     title: str
@@ -206,18 +215,18 @@ class _File:
     standing: str
 
 
-_MARKUP = re.compile(  # bounded, so that no text costs more than its length
+_MARKUP = re.compile(  # repetitions are bounded: matching takes linear time
     r"!?\[([^\]]{0,300})\]\([^)]{0,1000}\)|:[\w:+.-]{1,40}:`[~!]?([^`<]{0,300}?)(?:\s{0,9}<[^`>]{0,300}>)?`"
     r"|https?://[^\s)>\]]+|\{%.{0,300}?%\}|[*`|]+"
 )
 
 
 @frozen
-class Part:
-    """A passage as it stands in its file. `beside` are the leads of the passages before and after it."""
+class PassagePart:
+    """A passage with its nodes and file. `neighbours` are the leads of the previous and the next passage."""
 
     lead: int
-    file: _File
+    file: _PassageFile
     members: Sequence[_Member]
     titles: tuple[str, ...]
     leads: bool
@@ -225,31 +234,31 @@ class Part:
 
     @property
     def text(self) -> str:
-        """Exactly what stands in the file."""
+        """The exact text in the file."""
         return _text(self.members)
 
     @property
     def plain(self) -> str:
-        """Its text, of prose without markup: addresses of links are many tokens, and none of what it says."""
+        """The text, for prose without markup: link addresses are many tokens without meaning."""
         if self.file.document_class == "code":
             return self.text
-        return _MARKUP.sub(lambda found: found[1] or found[2] or "", self.text)
+        return _MARKUP.sub(lambda match: match[1] or match[2] or "", self.text)
 
     @property
     def meant(self) -> str:
-        """What is embedded of it: its plain text under the nearest titles."""
+        """The text to embed: the nearest three titles and the plain text."""
         return f"{' > '.join(self.titles[-3:])}\n{self.plain}"
 
     @property
     def item(self) -> Item:
-        """The passage as the search reads it."""
+        """The passage as an item of the search."""
         prose = self.file.document_class != "code"
-        examples = [one for one in self.members if prose and one.kind == "code"]
-        said = _text([one for one in self.members if one not in examples])
-        standing = _FRONT_MATTER if self.members[0].kind == "frontmatter" else 1.0
+        examples = [member for member in self.members if prose and member.kind == "code"]
+        prose_text = _text([member for member in self.members if member not in examples])
+        weight = _FRONT_MATTER if self.members[0].kind == "frontmatter" else 1.0
         return Item(
             self.lead,
-            said,
+            prose_text,
             self.titles[-1],
             " / ".join(self.titles[:-1]),
             f"{self.file.title} {self.file.labels} {self.file.path.replace('_', ' ')}",
@@ -259,22 +268,22 @@ class Part:
             previous=self.beside[0],
             next=self.beside[1],
             age=(self.file.path, self.members[0].start_line),
-            standing=standing * (STANDING if self.file.standing else 1.0),
+            standing=weight * (STANDING if self.file.standing else 1.0),
         )
 
     def quoted(self, score: float, why: str, confidence: Confidence = NONE, quote: tuple[int, int] = (0, 0)) -> Passage:
-        """The passage as a quotation; without a `quote` all of it is quoted."""
+        """Return the passage as a search result; without `quote` the whole text is quoted."""
         quote = quote if any(quote) else (0, len(self.text))
         if self.file.standing:
-            said = f"; its document is {self.file.standing}"
-            why, confidence = why + said, replace(confidence, reason=confidence.reason + said)
+            status_note = f"; its document is {self.file.standing}"
+            why, confidence = why + status_note, replace(confidence, reason=confidence.reason + status_note)
         return Passage(
             self.text, self.file.path, *self._lines(0, len(self.text)), self.file.digest, score, self.titles,
             self.members[0].node_id, why, confidence, quote, self._lines(*quote), self.file.standing, self.lead,
         )  # fmt: skip
 
     def _lines(self, begin: int, end: int) -> Lines:
-        """First and last line, in the file, of what stands between two offsets of the text."""
+        """Return the first and last line in the file between two offsets of the text."""
         if format_of(self.file.path) in EXTRACTED:
             sizes = (len(member.text + member.gap) for member in self.members[:-1])
             places = [(member.start_line, member.end_line) for member in self.members]
@@ -307,33 +316,47 @@ CROSS JOIN nodes n ON n.id = p.node_id ORDER BY j.key, p.number
 """
 
 
-def read_parts(sql: sqlite3.Connection, leads: Iterable[int]) -> dict[int, Part]:
-    """lead → passage of those that lead one; in a few statements for all, as one for each would be most of a search."""
+def read_parts(sql: sqlite3.Connection, leads: Iterable[int]) -> dict[int, PassagePart]:
+    """Return the passages by lead; a seq that does not lead a passage is skipped.
+
+    Reads all passages with a few statements: one statement each would take most of a search's time.
+    """
     rows = sql.execute(_LEADS, (json.dumps(list(leads)),)).fetchall()
     members: list[list[_Member]] = [[] for _ in rows]
     for at, *member in sql.execute(_MEMBERS, (json.dumps([row[1:3] for row in rows]),)):
         members[at].append(_Member(*member))
-    asked = json.dumps(sorted({row[1] for row in rows}))
+    file_ids = json.dumps(sorted({row[1] for row in rows}))
     files = {
-        number: _File(*row)
+        number: _PassageFile(*row)
         for number, *row in sql.execute(
             "SELECT id, path, digest, title, labels, class, standing FROM files"
             " WHERE id IN (SELECT value FROM json_each(?))",
-            (asked,),
+            (file_ids,),
         )
     }
-    above = tree.ways_up(sql, sorted({own[0].parent_id for own in members}))
-    found = {}
-    for (lead, file_id, _, before, *beside), own in zip(rows, members, strict=True):
-        titles = tuple(one.context_value for one in reversed(above[own[0].parent_id]) if one.context_type == "heading")
+    ancestries = tree.ways_up(sql, sorted({passage[0].parent_id for passage in members}))
+    parts = {}
+    for (lead, file_id, _, kind_before, *neighbours), passage_members in zip(rows, members, strict=True):
+        titles = tuple(
+            ancestor.context_value
+            for ancestor in reversed(ancestries[passage_members[0].parent_id])
+            if ancestor.context_type == "heading"
+        )
         if titles[:1] != (files[file_id].title,):
             titles = (files[file_id].title, *titles)
-        found[lead] = Part(lead, files[file_id], own, titles, before in ("root", "heading"), (beside[0], beside[1]))
-    return found
+        parts[lead] = PassagePart(
+            lead,
+            files[file_id],
+            passage_members,
+            titles,
+            kind_before in ("root", "heading"),
+            (neighbours[0], neighbours[1]),
+        )
+    return parts
 
 
 def lead_of(sql: sqlite3.Connection, node_id: str) -> int | None:
-    """The number of the node that leads the passage in which a node is quoted; None of one from no file."""
+    """Return the seq of the first node of a node's passage; None for a node without a file."""
     row = sql.execute(
         "SELECT h.seq FROM places p JOIN places q ON q.file_id = p.file_id AND q.passage = p.passage AND q.leads"
         " JOIN nodes h ON h.id = q.node_id WHERE p.node_id = ?",
@@ -343,6 +366,6 @@ def lead_of(sql: sqlite3.Connection, node_id: str) -> int | None:
 
 
 def passage_text(sql: sqlite3.Connection, node_id: str) -> str:
-    """The text of the passage that a node is quoted with; of one from no file its own."""
+    """Return the text of a node's passage; for a node without a file its own text."""
     lead = lead_of(sql, node_id)
     return tree.get(sql, node_id).text if lead is None else read_parts(sql, [lead])[lead].text

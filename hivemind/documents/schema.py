@@ -1,4 +1,4 @@
-"""The tables of documents.db, what follows from their changes, and whether they fit together."""
+"""The tables and triggers of documents.db, its full-text index, and the check of its consistency."""
 
 from __future__ import annotations
 
@@ -8,15 +8,15 @@ from collections.abc import Iterator
 from hivemind.documents.node import DamagedError, DocmemError, node_hash
 from hivemind.documents.progress import VERSION
 from hivemind.embedding import VECTORS
-from hivemind.fs.database import Schema, faults
+from hivemind.fs.database import Schema, integrity_errors
 from hivemind.search import PARTS, TOKENIZER
 
 MOST = 64
-"""No more changes than this are ever committed without the index knowing of them: who searches looks at them one by one."""
+"""The most nodes that a commit may leave unindexed: a search reads those one by one."""
 
 
 def index(sql: sqlite3.Connection) -> None:
-    """Tell the index all that it does not know. Only within a write transaction."""
+    """Update the full-text index with all changed nodes. Call it within a write transaction."""
     sql.execute(
         "INSERT INTO words(words, rowid, text, context_value)"
         " SELECT 'delete', seq, text, context_value FROM unindexed WHERE text IS NOT NULL"
@@ -29,13 +29,16 @@ def index(sql: sqlite3.Connection) -> None:
 
 
 def index_if_many(sql: sqlite3.Connection) -> None:
-    """The same where more than `MOST` wait: at the end of every transaction, and before one searches what it has written."""
+    """Update the index if more than `MAX_UNINDEXED` nodes wait.
+
+    Called at the end of each transaction, and before a transaction searches its own changes.
+    """
     if sql.execute("SELECT 1 FROM unindexed LIMIT 1 OFFSET ?", (MOST,)).fetchone() is not None:
         index(sql)
 
 
 def unindexed_texts(sql: sqlite3.Connection) -> list[tuple[int, str]]:
-    """Return the seq and the text of each node that the index does not know, or not as it is now; `MOST` at most."""
+    """Return seq and text of each node that the index lacks or has in an older version; at most `MAX_UNINDEXED`."""
     index_if_many(sql)
     rows = (
         "SELECT n.seq, n.text || ' ' || n.context_value FROM unindexed u JOIN nodes n ON n.seq = u.seq ORDER BY u.seq"
@@ -127,8 +130,8 @@ _TABLES = (
     )""",
 )
 
-# What the full-text index has yet to be told: the number of a node that was added, changed or removed, and what the index
-# says of it until then (NULL: nothing). Node by node the index is five times as slow, and writes more pages than the rest.
+# Changes that the full-text index lacks: the seq of an added, changed or removed node, and its text in the index (NULL
+# for a new node). Updating the index node by node takes five times as long and writes most of the pages.
 _UNINDEXED = (
     "CREATE TABLE unindexed (seq INTEGER PRIMARY KEY, text TEXT, context_value TEXT)",
     """CREATE TRIGGER words_added AFTER INSERT ON nodes BEGIN
@@ -143,7 +146,7 @@ _UNINDEXED = (
     END""",
 )
 
-# What follows from a change follows here, so that no writer can forget it.
+# Consequences of a change are triggers: no writer can forget them.
 _TRIGGERS = (
     """CREATE TRIGGER nodes_added AFTER INSERT ON nodes BEGIN
         UPDATE summaries SET stale = 1 WHERE node_id = new.parent_id;
@@ -171,11 +174,11 @@ def _sql_hash(parent: str | None, kind: str, name: str, value: str, text: str, o
 
 SCHEMA = Schema(
     name="document database",
-    room="documents",
+    crash_prefix="documents",
     version=VERSION,
     error=DocmemError,
-    damaged=DamagedError,
-    lasting=True,
+    damage_error=DamagedError,
+    irreplaceable=True,
     statements=_TABLES + VECTORS + PARTS + _TRIGGERS + _UNINDEXED,
     functions=(("node_hash", 6, _sql_hash),),
 )
@@ -185,29 +188,29 @@ _LOST_VECTORS = "FROM vectors WHERE key NOT IN (SELECT seq FROM nodes)"
 
 
 def problems(sql: sqlite3.Connection) -> Iterator[str]:
-    """One sentence for each thing that is wrong; nothing for a sound database. Reads all of it."""
-    yield from faults(sql, "texts")
+    """Yield a sentence for each inconsistency. Reads the whole database."""
+    yield from integrity_errors(sql, "texts")
     rows = sql.execute(
         "SELECT id, parent_id, context_type, context_name, context_value, text, order_value, hash FROM nodes"
     )
-    for node_id, parent_id, kind, name, value, text, order, found in rows:
-        if found != node_hash(parent_id, (kind, name, value), text, order):
-            yield f"node {node_id}: its hash does not fit what it holds"
+    for node_id, parent_id, kind, name, value, text, order, stored_hash in rows:
+        if stored_hash != node_hash(parent_id, (kind, name, value), text, order):
+            yield f"node {node_id}: its hash does not match its content"
     (total,) = sql.execute("SELECT count(*) FROM nodes").fetchone()
-    (reached,) = sql.execute(
+    (reachable,) = sql.execute(
         "WITH RECURSIVE walk(id) AS (SELECT id FROM nodes WHERE parent_id IS NULL UNION ALL"
         " SELECT n.id FROM walk JOIN nodes n ON n.parent_id = walk.id) SELECT count(*) FROM walk"
     ).fetchone()
-    if reached != total:
-        yield f"{total - reached} nodes hang on no root (a cycle)"
+    if reachable != total:
+        yield f"{total - reachable} nodes have no root (a cycle)"
     (lost,) = sql.execute(f"SELECT count(*) {_LOST_VECTORS}").fetchone()
     if lost:
-        yield f"{lost} vectors belong to no node"
+        yield f"{lost} vectors have no node"
     (sources,) = sql.execute("SELECT count(*) FROM vectors_source").fetchone()
     if sources != 1:
         yield f"the vectors have {sources} sources"
 
 
 def drop_lost_vectors(sql: sqlite3.Connection) -> int:
-    """Delete the vectors that belong to no node; returns how many they were."""
+    """Delete the vectors without a node; return their number."""
     return sql.execute(f"DELETE {_LOST_VECTORS}").rowcount

@@ -1,4 +1,4 @@
-"""Summaries: visible, reversible compression of siblings, by a mind or by extract (seed 003, *Summarization*; spec 5)."""
+"""Summaries: nodes between sibling leaves and their parent, written by a mind or extracted, and removable."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from collections.abc import Callable, Container, Sequence
 from itertools import dropwhile, takewhile
 
 from hivemind.documents import tree
-from hivemind.documents.edit import Draft, Edit, sticky_run
+from hivemind.documents.edit import Edit, NodeDraft, sticky_run
 from hivemind.documents.formats.outline import sentence_ends
-from hivemind.documents.node import Context, DocmemError, Node
+from hivemind.documents.node import DocmemError, Node, NodeContext
 from hivemind.frozen import frozen
 from hivemind.fs import reached
 from hivemind.words import STOP_WORDS
@@ -20,38 +20,38 @@ _WORD = re.compile(r"\w+")
 
 
 def extract(texts: Sequence[str], max_tokens: int, count: Callable[[str], int]) -> str:
-    """At most `max_tokens` tokens of whole sentences out of the texts, in reading order; the same for the same texts.
+    """Extract the heaviest sentences of the texts up to `max_tokens` tokens, in reading order. Deterministic.
 
-    A sentence weighs as much as its words are frequent in the whole (each once, by the square root of its length); the
-    first sentence of each text has a small advantage. At least one sentence is given, unless there is none.
+    A sentence's weight is the sum of its distinct words' frequencies in all texts, divided by the square root of their
+    number; the first sentence of each text weighs 1.25 times as much. At least one sentence is returned if any.
     """
     sentences = [(text_at, sentence) for text_at, text in enumerate(texts) for sentence in _sentences(text)]
     frequency = Counter(word for _, sentence in sentences for word in _words(sentence))
     seen: set[int] = set()
-    ranked = []
-    for place, (text_at, sentence) in enumerate(sentences):
+    ranking = []
+    for position, (text_at, sentence) in enumerate(sentences):
         words = _words(sentence)
         weight = sum(frequency[word] for word in words) / (len(words) ** 0.5 or 1.0)
-        ranked.append((-weight * (1.0 if text_at in seen else 1.25), place))
+        ranking.append((-weight * (1.0 if text_at in seen else 1.25), position))
         seen.add(text_at)
-    chosen: list[int] = []
-    left = max_tokens
-    for _, place in sorted(ranked):
-        cost = count(sentences[place][1]) + 1  # the space between two
-        if cost <= left or not chosen:
-            chosen.append(place)
-            left -= cost
-    return " ".join(sentences[place][1] for place in sorted(chosen))
+    chosen_positions: list[int] = []
+    remaining_tokens = max_tokens
+    for _, position in sorted(ranking):
+        cost = count(sentences[position][1]) + 1  # the space after the sentence
+        if cost <= remaining_tokens or not chosen_positions:
+            chosen_positions.append(position)
+            remaining_tokens -= cost
+    return " ".join(sentences[position][1] for position in sorted(chosen_positions))
 
 
 def _sentences(text: str) -> list[str]:
-    start, found = 0, []
+    start, sentences = 0, []
     for end in sentence_ends(text):
         sentence = " ".join(text[start:end].split())
         if sentence:
-            found.append(sentence)
+            sentences.append(sentence)
         start = end
-    return found
+    return sentences
 
 
 def _words(sentence: str) -> set[str]:
@@ -59,40 +59,42 @@ def _words(sentence: str) -> set[str]:
 
 
 Writer = Callable[[Sequence[str], int], str]
-"""Writes a summary: (the members' texts in order, most tokens) -> text. `extract` is the one without a mind."""
+"""A function that writes a summary: (the texts in order, maximum tokens) → text."""
 
 _NO_BEGINNING = ("note", "frontmatter")
-LONGEST = 120  # tokens: a paragraph (seed 003, *Tree Structure*)
+LONGEST = 120  # about a paragraph
 
 
 def is_summary(sql: sqlite3.Connection, node_id: str) -> bool:
-    """Whether the node was made as a summary of its children."""
+    """Check that the node was created as a summary of its children."""
     return sql.execute("SELECT 1 FROM summaries WHERE node_id = ?", (node_id,)).fetchone() is not None
 
 
 def summary_ids(sql: sqlite3.Connection, nodes: Sequence[Node]) -> set[str]:
-    """Which of the nodes are summaries: made as one, or of context_type "summary"."""
+    """Return the ids of the nodes that were created as summaries or have the context type "summary"."""
     return {node.id for node in nodes if node.context_type == "summary" or is_summary(sql, node.id)}
 
 
 def stale(sql: sqlite3.Connection) -> list[Node]:
-    """The summaries whose children have changed since they were written, oldest first."""
+    """Return the summaries whose children have changed since they were written, oldest first."""
     rows = sql.execute("SELECT node_id FROM summaries WHERE stale").fetchall()
-    found = tree.get_many(sql, (row[0] for row in rows))
-    return sorted(found, key=lambda node: (node.updated_at, node.id))
+    stale_nodes = tree.get_many(sql, (row[0] for row in rows))
+    return sorted(stale_nodes, key=lambda node: (node.updated_at, node.id))
 
 
-def add_summary(edit: Edit, start_id: str, end_id: str, text: str, context: Context) -> Node:
-    """Put a new node between the siblings from start to end and their parent.
+def add_summary(edit: Edit, start_id: str, end_id: str, text: str, context: NodeContext) -> Node:
+    """Insert a summary between the siblings from start to end and their parent.
 
-    Siblings that are stuck to one of them go along. Raises DocmemError unless all are leaves under one parent and
-    start stands no later than end.
+    Siblings that stick to one of them are included. Raises DocmemError unless all are leaves under one parent and start
+    does not come after end.
     """
     start, end = tree.get(edit.sql, start_id), tree.get(edit.sql, end_id)
     if start.parent_id is None or start.parent_id != end.parent_id:
-        raise DocmemError(f"nodes {start_id!r} and {end_id!r} are not siblings", mend="summarise children of one node")
+        raise DocmemError(
+            f"nodes {start_id!r} and {end_id!r} are not siblings", remedy="summarise children of one node"
+        )
     if start.order_value > end.order_value:
-        raise DocmemError(f"node {start_id!r} stands after {end_id!r}", mend="exchange start and end")
+        raise DocmemError(f"node {start_id!r} comes after {end_id!r}", remedy="exchange start and end")
     start = tree.get(edit.sql, sticky_run(edit, start_id)[0])
     end = tree.get(edit.sql, sticky_run(edit, end_id)[-1])
     rows = edit.sql.execute(
@@ -101,26 +103,26 @@ def add_summary(edit: Edit, start_id: str, end_id: str, text: str, context: Cont
     ).fetchall()
     for (member_id,) in rows:
         if tree.first_child(edit.sql, member_id):
-            raise DocmemError(f"node {member_id!r} has children", mend="only leaves can be summarised")
+            raise DocmemError(f"node {member_id!r} has children", remedy="only leaves can be summarised")
     assert start.parent_id is not None
-    summary = edit.add(start.parent_id, edit.place("child", start.parent_id)[1], Draft(context, text))
+    summary = edit.add(start.parent_id, edit.place("child", start.parent_id)[1], NodeDraft(context, text))
     reached("documents.summary.added")
     for (member_id,) in rows:
         edit.change(tree.get(edit.sql, member_id), parent_id=summary.id)
-    # Only now: until the members have left, one of them may stand at the midpoint. Nobody else can.
+    # Last: until the members have moved, one of them may have the midpoint as its order. No other sibling can.
     summary = edit.change(summary, order_value=(start.order_value + end.order_value) / 2)
     edit.sql.execute("INSERT INTO summaries VALUES (?, 0)", (summary.id,))
     return summary
 
 
 def remove_summary(edit: Edit, summary_id: str, expected_hash: str | None) -> list[Node]:
-    """Give a summary's children back to its parent, in order, and delete it; gives the children.
+    """Move a summary's children up to its parent, in order, delete the summary, and return the children.
 
-    Raises DocmemError for a node that is no summary.
+    Raises DocmemError if the node is not a summary.
     """
     summary = edit.expect(summary_id, expected_hash)
     if summary.parent_id is None or not summary_ids(edit.sql, [summary]):
-        raise DocmemError(f"node {summary_id!r} is no summary", mend="name the summary itself; doc tree shows it")
+        raise DocmemError(f"node {summary_id!r} is not a summary", remedy="name the summary itself; doc tree shows it")
     members = tree.children(edit.sql, summary_id)
     before, after = tree.siblings_around(edit.sql, summary)
     fits = all(
@@ -128,12 +130,12 @@ def remove_summary(edit: Edit, summary_id: str, expected_hash: str | None) -> li
         and (after is None or member.order_value < after.order_value)
         for member in members
     )
-    if fits:  # they kept the orders that they had before: those are theirs again
+    if fits:  # the children keep the orders that they had before
         edit.change(summary, order_value=edit.place("child", summary.parent_id)[1])
     previous = summary_id
     for member in members:
-        place = member.order_value if fits else edit.place("after", previous)[1]
-        edit.change(member, parent_id=summary.parent_id, order_value=place)
+        order = member.order_value if fits else edit.place("after", previous)[1]
+        edit.change(member, parent_id=summary.parent_id, order_value=order)
         previous = member.id
         reached("documents.summary.given_back")
     edit.remove([summary_id])
@@ -142,58 +144,60 @@ def remove_summary(edit: Edit, summary_id: str, expected_hash: str | None) -> li
 
 @frozen
 class Material:
-    """What a summary is to be written from: its members, and the summary itself if there is one already."""
+    """The nodes to summarise, and the summary if it exists already."""
 
     summary: Node | None
     members: tuple[Node, ...]
 
     def hashes(self) -> list[str]:
-        known = () if self.summary is None else (self.summary,)
-        return [node.hash for node in (*known, *self.members)]
+        summary_nodes = () if self.summary is None else (self.summary,)
+        return [node.hash for node in (*summary_nodes, *self.members)]
 
 
 def material(sql: sqlite3.Connection, node_id: str) -> Material:
-    """A summary's children, or the first leaves in a row among another node's. Raises DocmemError if there are none.
+    """Return a summary's children, or the first consecutive leaves among another node's. Raises DocmemError for none.
 
-    Notes are no beginning: they speak of what they stand after, or of the node. Neither is front matter.
+    The first of them is not front matter, nor a note: a note is about the node before it.
     """
     node = tree.get(sql, node_id)
     members = tree.children(sql, node_id)
-    known = bool(summary_ids(sql, [node]))
-    if not known:
+    is_existing_summary = bool(summary_ids(sql, [node]))
+    if not is_existing_summary:
         members = _first_leaves(members, tree.interior_ids(sql, node_id))
     if not members:
-        raise DocmemError(f"node {node_id!r} has no leaves to summarise right below it", mend=_other_choice(sql, node))
-    return Material(node if known else None, tuple(members))
+        raise DocmemError(
+            f"node {node_id!r} has no leaves to summarise right below it", remedy=_other_choice(sql, node)
+        )
+    return Material(node if is_existing_summary else None, tuple(members))
 
 
 def _first_leaves(children: Sequence[Node], interior: Container[str]) -> list[Node]:
-    rest = dropwhile(lambda child: child.id in interior or child.context_type in _NO_BEGINNING, children)
-    return list(takewhile(lambda child: child.id not in interior, rest))
+    from_first_leaf = dropwhile(lambda child: child.id in interior or child.context_type in _NO_BEGINNING, children)
+    return list(takewhile(lambda child: child.id not in interior, from_first_leaf))
 
 
 def _other_choice(sql: sqlite3.Connection, node: Node) -> str:
-    """Which node to name instead: of a document people name the root, and its leaves stand below its headings."""
+    """Suggest a node that can be summarised. Users often name a root, but the leaves are below headings."""
     below: Node | None = node
     while below is not None:
         children, interior = tree.children(sql, below.id), tree.interior_ids(sql, below.id)
         if _first_leaves(children, interior):
             return f"choose node {below.id!r} below it, or another that has text right below it"
         if below is node and not children and node.parent_id is not None:
-            return f"it is a leaf itself: choose node {node.parent_id!r}, which it stands in"
+            return f"it is a leaf: choose its parent {node.parent_id!r}"
         below = next((child for child in children if child.id in interior), None)
     return "choose a node with text below it"
 
 
 def write_summary(edit: Edit, found: Material, text: str) -> Node | None:
-    """Put the text there, the old one into the history; None if the material has changed since it was read."""
+    """Write the summary and keep its old text in the history; return None if the nodes have changed since."""
     start, end = found.members[0].id, found.members[-1].id
     anchor = found.summary.id if found.summary else found.members[0].parent_id
     assert anchor is not None
     if tree.find(edit.sql, anchor) is None or material(edit.sql, anchor).hashes() != found.hashes():
         return None
     if found.summary is None:
-        return add_summary(edit, start, end, text, Context("summary", "by", "summarize"))
+        return add_summary(edit, start, end, text, NodeContext("summary", "by", "summarize"))
     summary = edit.change(found.summary, text=text)
     edit.sql.execute("INSERT INTO summaries VALUES (?, 0) ON CONFLICT (node_id) DO UPDATE SET stale = 0", (summary.id,))
     return summary

@@ -1,4 +1,4 @@
-"""Trees as TOML: `export` writes them, `read` and `write_entries` bring them back, byte for byte (spec 5, *Import*)."""
+"""Trees as TOML: `export` writes them; `read` and `write_entries` recreate them exactly."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import Annotated, Literal
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field
 
 from hivemind.boundary import boundary, checked
-from hivemind.documents.edit import LARGEST, Draft, Edit
+from hivemind.documents.edit import LARGEST, Edit, NodeDraft
 from hivemind.documents.formats.outline import MAX_DEPTH, MAX_PARTS, check
 from hivemind.documents.node import DocmemError, Node, check_context, check_text
 from hivemind.errors import UnknownVersion, UserError
@@ -27,15 +27,15 @@ _STRING = re.compile(
     r"""|'{3}(?:[^']++|'{1,2}+(?!'))*+(?:'{3,5}|\Z)|'[^'\n]*'?""",
     re.DOTALL,
 )
-_MAX_DOTS = 100  # in a line outside of strings: the work for a key grows with the square of its parts
+_MAX_DOTS = 100  # in a line outside strings: parsing a dotted key takes quadratic time
 _LINE = re.compile(r"at line (\d+)")
 
 
 Flag = Annotated[Literal[0, 1] | bool, AfterValidator(int)]
 
 
-class Entry(BaseModel):
-    """One node of a file: what it holds, how deep it is, its order (None: after its siblings so far)."""
+class TomlNode(BaseModel):
+    """A `[[node]]` table: the content, depth and order of a node (order None: after its previous siblings)."""
 
     model_config = ConfigDict(extra="forbid", strict=True)
 
@@ -51,18 +51,18 @@ class Entry(BaseModel):
     summary: Flag = 0
 
     @property
-    def draft(self) -> Draft:
-        """What the new node is to hold. Raises DocmemError for what no node can."""
+    def draft(self) -> NodeDraft:
+        """The content of the new node. Raises DocmemError if it is invalid."""
         context = check_context(self.context_type, self.context_name, self.context_value)
-        return Draft(context, check_text(self.text), self.readonly, self.importance, self.sticky)
+        return NodeDraft(context, check_text(self.text), self.readonly, self.importance, self.sticky)
 
 
-Placed = tuple[Entry, Draft, str]
-"""An entry, what its node is to hold, and where it stands (`file:line`)."""
+Placed = tuple[TomlNode, NodeDraft, str]
+"""A table, the content of its node, and its place (`file:line`)."""
 
 
 def export(nodes: Sequence[Node], summaries: set[str]) -> str:
-    """The subtree of the first node as TOML; `nodes` in reading order, `summaries` the ids of those that are one."""
+    """Write a subtree as TOML. `nodes` are in reading order, the root first; `summaries` are the ids of summaries."""
     depths = {nodes[0].parent_id: -1}
     parts = [f"version = {VERSION}\n"]
     for node in nodes:
@@ -81,16 +81,16 @@ def export(nodes: Sequence[Node], summaries: set[str]) -> str:
 
 
 def _string(text: str) -> str:
-    """Line by line: TOML's strings have JSON's escapes, and a `"` that is escaped ends no string of many lines."""
+    """Write a TOML string. JSON's escapes are valid in TOML; quotes are escaped, also in multi-line strings."""
     lines = [escaped(json.dumps(line, ensure_ascii=False))[1:-1] for line in text.split("\n")]
     return f'"{lines[0]}"' if len(lines) == 1 else '"""\n' + "\n".join(lines) + '"""'
 
 
 def read(text: str, where: object = "TOML") -> list[Placed]:
-    """The nodes of a text that `export` or a person wrote, in order.
+    """Read the nodes of a TOML text, in order.
 
-    `readonly` is 0 where it does not say otherwise; orders may be left out. Raises DocmemError that names file and line,
-    Unreadable whatever it may be that cannot be read.
+    `readonly` defaults to 0; orders may be left out. Raises DocmemError that names file and line; Unreadable for any
+    other failure to read the text.
     """
     with boundary("TOML tree", where):
         return _read(check_text(text), where)
@@ -103,65 +103,67 @@ def _read(text: str, where: object) -> list[Placed]:
     try:
         values = tomllib.loads(text)
     except tomllib.TOMLDecodeError as error:
-        line_of = _LINE.search(str(error))
-        at = line_of[1] if line_of else len(skeleton)
-        raise DocmemError(f"is no TOML ({error})", where=f"{where}:{at}") from None
+        line_match = _LINE.search(str(error))
+        line_number = line_match[1] if line_match else len(skeleton)
+        raise DocmemError(f"is not TOML ({error})", location=f"{where}:{line_number}") from None
     version = values.pop("version", VERSION)
     if version != VERSION:
-        raise UnknownVersion(f"is a tree of version {shown(version)}, this program knows {VERSION}", where=f"{where}:1")
+        raise UnknownVersion(
+            f"is a tree of version {shown(version)}, this program knows {VERSION}", location=f"{where}:1"
+        )
     tables = values.pop("node", [])
     if values or not isinstance(tables, list) or not tables or not all(isinstance(table, dict) for table in tables):
-        odd = next(iter(values), "node")
-        what = f"{shown(odd)}: a tree is a list of [[node]] tables and nothing else"
-        raise DocmemError(what, where=f"{where}:1")
+        unknown_key = next(iter(values), "node")
+        message = f"{shown(unknown_key)}: a tree contains [[node]] tables only"
+        raise DocmemError(message, location=f"{where}:1")
     check(len(tables), MAX_PARTS, "nodes", where)
     lines = [number for number, line in enumerate(skeleton, 1) if _NODE.match(line)]
     if len(lines) != len(tables):
-        lines = [1] * len(tables)  # written as an inline array: the file's first line must do
-    found: list[Placed] = []
+        lines = [1] * len(tables)  # an inline array: errors name line 1
+    entries: list[Placed] = []
     deepest = -1
     for table, number in zip(tables, lines, strict=True):
-        place = f"{where}:{number}"
+        location = f"{where}:{number}"
         try:
-            entry = checked(Entry, table, "[[node]] table")
-            found.append((entry, entry.draft, place))
+            entry = checked(TomlNode, table, "[[node]] table")
+            entries.append((entry, entry.draft, location))
         except UserError as error:
-            raise DocmemError(error.what, where=place) from None
+            raise DocmemError(error.message, location=location) from None
         if entry.depth > deepest + 1:
-            raise DocmemError(f"depth {shown(entry.depth)} has no parent before it", where=place)
+            raise DocmemError(f"depth {shown(entry.depth)} has no parent before it", location=location)
         check(entry.depth, MAX_DEPTH, "levels", where)
         deepest = entry.depth
-    return found
+    return entries
 
 
 def _without_string(found: re.Match[str]) -> str:
-    """What stands for a string or a comment: the lines that it takes; the name of a table stays."""
+    """Replace a string or comment by its line breaks; keep the quoted table name."""
     return found[0] if found[0] in _NAMED_NODE else "\n" * found[0].count("\n")
 
 
 def write_entries(edit: Edit, entries: Sequence[Placed]) -> list[Node]:
-    """New nodes for all entries, in order. Raises DocmemError, naming the line, for two siblings of one order."""
-    above: list[tuple[str, float]] = []  # (id, largest order among its children so far) at each depth
-    made: list[Node] = []
+    """Create the nodes, in order. Raises DocmemError with the line if two siblings have the same order."""
+    above: list[tuple[str, float]] = []  # (id, largest order of its children so far) for each depth
+    nodes: list[Node] = []
     orders: set[tuple[str, float]] = set()
-    for entry, draft, place in entries:
+    for entry, draft, location in entries:
         del above[entry.depth :]
         parent_id, order = None, 0.0
         if above:
             parent_id, last = above[-1]
             order = last + 1.0 if entry.order is None else entry.order
             if (parent_id, order) in orders:
-                raise DocmemError(f"order {order!r} is taken by a sibling", where=place)
+                raise DocmemError(f"order {order!r} is taken by a sibling", location=location)
             orders.add((parent_id, order))
             above[-1] = (parent_id, max(last, order))
         node = edit.add(parent_id, order, draft)
         if entry.summary:
             edit.sql.execute("INSERT INTO summaries VALUES (?, 0)", (node.id,))
         above.append((node.id, 0.0))
-        made.append(node)
+        nodes.append(node)
         reached("documents.toml.one")
     edit.sql.executemany(
         "UPDATE summaries SET stale = 0 WHERE node_id = ?",
-        [(node.id,) for node, (entry, _, _) in zip(made, entries, strict=True) if entry.summary],
+        [(node.id,) for node, (entry, _, _) in zip(nodes, entries, strict=True) if entry.summary],
     )
-    return made
+    return nodes

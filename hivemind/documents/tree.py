@@ -1,6 +1,6 @@
-"""Reading the tree: nodes, subtrees in reading order, where a node stands in its file, a part as text. Nothing writes."""
+"""Read the tree: nodes, subtrees in reading order, nodes' places in files, and subtrees as text. No function writes."""
 
-# ruff: noqa: S608 - statements are put together from this program's own constants; values are always bound
+# ruff: noqa: S608 - statements are built from constants of this module; values are always bound
 from __future__ import annotations
 
 import json
@@ -26,18 +26,18 @@ SELECT {} FROM below CROSS JOIN nodes n ON n.id = below.id
 
 
 def find(sql: sqlite3.Connection, node_id: str) -> Node | None:
-    """The node with this id, or None."""
+    """Return the node with this id, or None."""
     if not isinstance(node_id, str):
         return None
     try:
         row = sql.execute(f"SELECT {_ALL} FROM nodes WHERE id = ?", (node_id,)).fetchone()
-    except UnicodeEncodeError:  # half a character: SQLite can't even look for it, and no id has one
+    except UnicodeEncodeError:  # a lone surrogate: SQLite cannot encode it, and no id contains one
         return None
     return None if row is None else Node(*row)
 
 
 def get(sql: sqlite3.Connection, node_id: str) -> Node:
-    """The node with this id. Raises NodeNotFoundError."""
+    """Return the node with this id. Raises NodeNotFoundError."""
     node = find(sql, node_id)
     if node is None:
         raise NodeNotFoundError(node_id)
@@ -45,7 +45,7 @@ def get(sql: sqlite3.Connection, node_id: str) -> Node:
 
 
 def get_many(sql: sqlite3.Connection, node_ids: Iterable[str]) -> list[Node]:
-    """Those of the nodes that exist, in the order of the ids."""
+    """Return the nodes with these ids, in this order; unknown ids are skipped."""
     rows = sql.execute(
         f"SELECT {_N_ALL} FROM json_each(?) j CROSS JOIN nodes n ON n.id = j.value ORDER BY j.key",
         (json.dumps(list(node_ids)),),
@@ -54,25 +54,25 @@ def get_many(sql: sqlite3.Connection, node_ids: Iterable[str]) -> list[Node]:
 
 
 def roots(sql: sqlite3.Connection) -> list[Node]:
-    """Every root, oldest first."""
+    """Return every root, oldest first."""
     rows = sql.execute(f"SELECT {_ALL} FROM nodes WHERE parent_id IS NULL ORDER BY created_at, seq")
     return [Node(*row) for row in rows]
 
 
 def children(sql: sqlite3.Connection, node_id: str) -> list[Node]:
-    """The children in reading order."""
+    """Return the node's children in reading order."""
     rows = sql.execute(f"SELECT {_ALL} FROM nodes WHERE parent_id = ? ORDER BY order_value", (node_id,))
     return [Node(*row) for row in rows]
 
 
 def first_child(sql: sqlite3.Connection, node_id: str) -> str | None:
-    """The id of the first child; None for a leaf."""
+    """Return the id of the first child, or None for a leaf."""
     row = sql.execute("SELECT id FROM nodes WHERE parent_id = ? ORDER BY order_value LIMIT 1", (node_id,)).fetchone()
     return None if row is None else str(row[0])
 
 
 def interior_ids(sql: sqlite3.Connection, node_id: str) -> set[str]:
-    """The ids of those children that have children themselves."""
+    """Return the ids of the children that have children."""
     rows = sql.execute(
         "SELECT id FROM nodes n WHERE parent_id = ? AND EXISTS (SELECT 1 FROM nodes c WHERE c.parent_id = n.id)",
         (node_id,),
@@ -81,51 +81,51 @@ def interior_ids(sql: sqlite3.Connection, node_id: str) -> set[str]:
 
 
 def subtree(sql: sqlite3.Connection, node_id: str) -> list[Node]:
-    """The node and all below it in reading order. Raises NodeNotFoundError."""
+    """Return the node and its descendants in reading order. Raises NodeNotFoundError."""
     get(sql, node_id)
     nodes = {row[0]: Node(*row) for row in _below(sql, node_id, _N_ALL)}
     order = _reading_order(node_id, ((node.id, node.parent_id, node.order_value) for node in nodes.values()))
-    return [nodes[found] for found in order]
+    return [nodes[member_id] for member_id in order]
 
 
 def descendant_ids(sql: sqlite3.Connection, node_id: str) -> list[str]:
-    """The ids of the node and all below it, in reading order; empty if there is no such node."""
+    """Return the ids of the node and its descendants in reading order; [] for an unknown id."""
     return _reading_order(node_id, _below(sql, node_id, "n.id, n.parent_id, n.order_value"))
 
 
 def size(sql: sqlite3.Connection, node_id: str) -> tuple[int, int]:
-    """How many nodes there are at and below the node, and their tokens together."""
+    """Count the node and its descendants, and their tokens."""
     ((nodes, tokens),) = _below(sql, node_id, "count(*), coalesce(sum(n.token_count), 0)")
     return int(nodes), int(tokens)
 
 
 def _below(sql: sqlite3.Connection, node_id: str, columns: str) -> sqlite3.Cursor:
-    """The columns `n.…` of the node and all below it, in no order that SQLite would promise. Raises DamagedError."""
+    """Select columns `n.…` of the node and its descendants, in no particular order. Raises DamagedError."""
     for _ in ancestors(sql, node_id):
-        pass  # it does not lie below itself: this would never end
+        pass  # raises for a cycle, in which the query would not end
     return sql.execute(_BELOW.format(columns), (node_id,))
 
 
 def _reading_order(root_id: str, rows: Iterable[tuple[str, str | None, float]]) -> list[str]:
-    """Ids of a subtree's nodes (id, parent, order), depth first, siblings by order."""
-    below: dict[str | None, list[tuple[float, str]]] = {}
-    for found_id, parent_id, order in rows:
-        below.setdefault(parent_id if found_id != root_id else None, []).append((order, found_id))
-    ordered: list[str] = []
-    stack = [found_id for _, found_id in below.get(None, ())]
+    """Sort a subtree's rows (id, parent, order) depth first, siblings by order; return the ids."""
+    children_by_parent: dict[str | None, list[tuple[float, str]]] = {}
+    for current_id, parent_id, order in rows:
+        children_by_parent.setdefault(parent_id if current_id != root_id else None, []).append((order, current_id))
+    ordered_ids: list[str] = []
+    stack = [top_id for _, top_id in children_by_parent.get(None, ())]
     while stack:
-        ordered.append(found_id := stack.pop())
-        if found_id in below:
-            stack += [child for _, child in sorted(below[found_id], reverse=True)]
-    return ordered
+        ordered_ids.append(current_id := stack.pop())
+        if current_id in children_by_parent:
+            stack += [child for _, child in sorted(children_by_parent[current_id], reverse=True)]
+    return ordered_ids
 
 
 def ancestors(sql: sqlite3.Connection, node_id: str | None) -> Iterator[tuple[str, str | None]]:
-    """(id, parent id) of the node itself, its parent, and so on up to the root: parent pointers only. Raises DamagedError."""
+    """Yield (id, parent id) of the node, its parent and so on up to the root. Raises DamagedError for a cycle."""
     seen: set[str] = set()
     while node_id is not None:
         if node_id in seen:
-            raise DamagedError("is damaged: its parents form a cycle", where=node_id, mend="see: hivemind doctor")
+            raise DamagedError("is damaged: its parents form a cycle", location=node_id, remedy="see: hivemind doctor")
         seen.add(node_id)
         row = sql.execute("SELECT parent_id FROM nodes WHERE id = ?", (node_id,)).fetchone()
         if row is None:
@@ -141,40 +141,42 @@ SELECT {_N_ALL} FROM up JOIN nodes n ON n.id = up.id
 
 
 def ways_up(sql: sqlite3.Connection, node_ids: Iterable[str]) -> dict[str, list[Node]]:
-    """Each of the nodes that exist, in their order, with those above it: itself, its parent, and so on up to its root (in a
-    damaged database, where parents form a cycle, once around)."""
-    wanted = list(node_ids)
-    nodes = {row[0]: Node(*row) for row in sql.execute(_WAYS, (json.dumps(wanted),))}
-    found: dict[str, list[Node]] = {}
-    for node_id in wanted:
-        way: dict[str | None, Node] = {}
-        at: str | None = node_id
-        while at in nodes and at not in way:
-            way[at] = nodes[at]
-            at = nodes[at].parent_id
-        if way:
-            found[node_id] = list(way.values())
-    return found
+    """Return, for each id, the node, its parent and so on up to the root; unknown ids are skipped.
+
+    If parents form a cycle (a damaged database), each node appears once.
+    """
+    requested_ids = list(node_ids)
+    nodes = {row[0]: Node(*row) for row in sql.execute(_WAYS, (json.dumps(requested_ids),))}
+    ancestry_by_id: dict[str, list[Node]] = {}
+    for node_id in requested_ids:
+        ancestry: dict[str | None, Node] = {}
+        current_id: str | None = node_id
+        while current_id in nodes and current_id not in ancestry:
+            ancestry[current_id] = nodes[current_id]
+            current_id = nodes[current_id].parent_id
+        if ancestry:
+            ancestry_by_id[node_id] = list(ancestry.values())
+    return ancestry_by_id
 
 
 def siblings_around(sql: sqlite3.Connection, node: Node) -> tuple[Node | None, Node | None]:
-    """The sibling before and the one after; (None, None) for a root."""
-    found: list[Node | None] = []
+    """Return the previous and the next sibling; (None, None) for a root."""
+    neighbours: list[Node | None] = []
     for sign, direction in (("<", "DESC"), (">", "ASC")):
         row = sql.execute(
             f"SELECT {_ALL} FROM nodes WHERE parent_id = ? AND order_value {sign} ?"
             f" ORDER BY order_value {direction} LIMIT 1",
             (node.parent_id, node.order_value),
         ).fetchone()
-        found.append(None if row is None else Node(*row))
-    return found[0], found[1]
+        neighbours.append(None if row is None else Node(*row))
+    return neighbours[0], neighbours[1]
 
 
 @frozen
-class Source:
-    """A node's place: file, lines (pages in a PDF), the file's SHA-256 when it was read, and what class it has and why.
+class NodeSource:
+    """A node's place: file, lines (pages of a PDF), the imported file's SHA-256, and the document's class with the reason.
 
-    `path` is as it was imported: relative to the hive for knowledge, else absolute.
+    `path` is relative to the hive for knowledge and task files, otherwise absolute.
     """
 
     path: str
@@ -191,19 +193,19 @@ class Source:
         return f"{self.path}:{self.start_line}-{self.end_line}"
 
 
-def source_of(sql: sqlite3.Connection, node_id: str) -> Source | None:
-    """The place of a node; None for one that came from no file."""
+def source_of(sql: sqlite3.Connection, node_id: str) -> NodeSource | None:
+    """Return the place of a node, or None if it did not come from a file."""
     row = sql.execute(
         "SELECT f.path, p.start_line, p.end_line, f.digest, p.kind, f.class, f.why"
         " FROM places p JOIN files f ON f.id = p.file_id WHERE p.node_id = ?",
         (node_id,),
     ).fetchone()
-    return None if row is None else Source(*row)
+    return None if row is None else NodeSource(*row)
 
 
 def root_source(sql: sqlite3.Connection, node_id: str) -> str | None:
-    """The path of the file that the node's document came from; None for a document from none."""
-    root_id = next((found for found, parent in ancestors(sql, node_id) if parent is None), None)
+    """Return the path of the file from which the node's document was imported, or None."""
+    root_id = next((ancestor_id for ancestor_id, parent in ancestors(sql, node_id) if parent is None), None)
     row = sql.execute("SELECT path FROM files WHERE root_id = ?", (root_id,)).fetchone()
     return None if row is None else str(row[0])
 
@@ -212,33 +214,33 @@ _REFERENCE = re.compile(r"(?P<path>.+?)(?::(?P<line>[1-9]\d{0,8})(?:-\d+)?)?", r
 
 
 def split_reference(reference: str) -> tuple[str, int | None]:
-    """(path, line) of `path`, `path:line` or `path:line-line`; a line counts from 1, None where none is named."""
-    found = _REFERENCE.fullmatch(reference)
-    if found is None:
+    """Split `path`, `path:line` or `path:line-line` into the path and the first line (from 1) or None."""
+    match = _REFERENCE.fullmatch(reference)
+    if match is None:
         return reference, None
-    return found["path"], None if found["line"] is None else int(found["line"])
+    return match["path"], None if match["line"] is None else int(match["line"])
 
 
 def node_at(sql: sqlite3.Connection, path: str, line: int | None) -> str | None:
-    """The id of what a file, named as it was imported, has at a line: the first node on it, else the last before it.
+    """Return the id of the first node on a line of an imported file, otherwise of the last node before that line.
 
-    Without a line the document's root. None if the file is no document, or has nothing there.
+    Without a line, return the document's root. None if the file was not imported or has no node up to that line.
     """
     try:
         row = sql.execute("SELECT id, root_id FROM files WHERE path = ?", (path,)).fetchone()
-    except UnicodeEncodeError:  # half a character: no file that is a document is named so
+    except UnicodeEncodeError:  # a lone surrogate: no imported file has one in its name
         return None
     if row is None:
         return None
     file_id, root_id = row
     if line is None:
         return None if root_id is None else str(root_id)
-    found = sql.execute(
+    node_row = sql.execute(
         "SELECT node_id FROM places WHERE file_id = ? AND number > 0 AND start_line <= ?"
         " ORDER BY end_line >= ? DESC, CASE WHEN end_line >= ? THEN number ELSE -number END LIMIT 1",
         (file_id, line, line, line),
     ).fetchone()
-    return None if found is None else str(found[0])
+    return None if node_row is None else str(node_row[0])
 
 
 Form = Literal["full", "outline", "excerpt"]
@@ -247,11 +249,11 @@ _LEFT_OUT = "\n\n[…]\n\n"
 
 
 @frozen
-class Shown:
-    """The text of some nodes in reading order, `[…]` where others of the same file are left out between them.
+class NodeListing:
+    """The text of nodes in reading order, with `[…]` where nodes of the same file are left out between them.
 
-    `form`: "full" if nothing below the first one is missing; "outline" if only headings, summaries and the like are
-    there, whose children are not; "excerpt" otherwise. `nodes` are those that the text is of.
+    `form` is "full" if all descendants of the first node are included, "outline" if only interior nodes are included,
+    otherwise "excerpt".
     """
 
     text: str
@@ -259,35 +261,35 @@ class Shown:
     nodes: tuple[Node, ...]
 
 
-def show(sql: sqlite3.Connection, nodes: Sequence[Node]) -> Shown:
-    """The first of the nodes and those below it that are given with it, as text.
+def show(sql: sqlite3.Connection, nodes: Sequence[Node]) -> NodeListing:
+    """Return the text of a node and of some of its descendants, in reading order.
 
-    What stood in one file one after the other has between it what stood between it there. A document that came from a
-    file shows no title of its own: the file's first heading says it.
+    Nodes that follow each other in a file are joined by the original text between them. The root of an imported file is
+    left out: the file has its title as the first heading.
     """
-    (there,) = sql.execute(  # no more is looked at than could be all of it
+    (node_count,) = sql.execute(  # one node more than given proves that some are left out
         "WITH RECURSIVE below(id) AS (SELECT ? UNION ALL SELECT n.id FROM below JOIN nodes n ON n.parent_id = below.id"
         " LIMIT ?) SELECT count(*) FROM below",
         (nodes[0].id, len(nodes) + 1),
     ).fetchone()
     form: Form = "full"
-    if there > len(nodes):
+    if node_count > len(nodes):
         form = "outline" if all(first_child(sql, node.id) for node in nodes) else "excerpt"
-    return Shown(_joined(sql, nodes), form, tuple(nodes))
+    return NodeListing(_joined(sql, nodes), form, tuple(nodes))
 
 
 def _joined(sql: sqlite3.Connection, nodes: Sequence[Node]) -> str:
     parts: list[str] = []
-    before: tuple[int, int, str] | None = None  # file, number in it, what stands after it
+    previous: tuple[int, int, str] | None = None  # file id, number in the file, text up to the next node
     for node in nodes:
         row = sql.execute("SELECT file_id, number, gap FROM places WHERE node_id = ?", (node.id,)).fetchone()
         if row is not None and row[1] == 0 and len(nodes) > 1:
-            before = (row[0], 0, "")
+            previous = (row[0], 0, "")
             continue
-        if parts and (before is None or row is None or before[0] != row[0]):
+        if parts and (previous is None or row is None or previous[0] != row[0]):
             parts.append(_APART)
-        elif parts and before is not None:
-            parts.append(before[2] if row[1] == before[1] + 1 else _LEFT_OUT)
+        elif parts and previous is not None:
+            parts.append(previous[2] if row[1] == previous[1] + 1 else _LEFT_OUT)
         parts.append(node.text)
-        before = row
+        previous = row
     return "".join(parts)

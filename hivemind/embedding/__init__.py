@@ -7,7 +7,7 @@ from hivemind.embedding.embedder import (
     Embedder,
     EmbedderUnavailable,
     FineEmbedder,
-    Meaning,
+    TextVectors,
     embed_each,
     embed_finely,
     embed_packed,
@@ -17,10 +17,25 @@ from hivemind.embedding.embedder import (
 from hivemind.embedding.local import HashingEmbedder, MiniLM
 from hivemind.embedding.opening import open_embedder
 from hivemind.embedding.service import SharedEmbedder
-from hivemind.embedding.vectors import VECTORS, Vectors, put_vectors, warm
+from hivemind.embedding.vectors import VECTORS, VectorTable, preload, put_vectors
 
 __all__ = [
-    "INSTALL", "VECTORS", "Embedder", "EmbedderUnavailable", "FineEmbedder", "HashingEmbedder", "Meaning", "MiniLM",
-    "SharedEmbedder", "Vectors", "embed_each", "embed_finely", "embed_packed", "open_embedder", "pack", "put_vectors",
-    "unpack", "warm",
+    "INSTALL",
+    "VECTORS",
+    "Embedder",
+    "EmbedderUnavailable",
+    "FineEmbedder",
+    "HashingEmbedder",
+    "MiniLM",
+    "SharedEmbedder",
+    "TextVectors",
+    "VectorTable",
+    "embed_each",
+    "embed_finely",
+    "embed_packed",
+    "open_embedder",
+    "pack",
+    "preload",
+    "put_vectors",
+    "unpack",
 ]  # fmt: skip

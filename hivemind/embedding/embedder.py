@@ -1,4 +1,4 @@
-"""What turns texts into vectors: the port, its one error, and vectors as they are kept: float32, of length 1, checked."""
+"""The port of embedders, its one error, and packed vectors (float32, length 1, checked)."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from hivemind.errors import UserError
 
 
 class Embedder(Protocol):
-    """Turns texts into vectors. Equal names mean comparable vectors.
+    """Turns texts into vectors. Vectors of embedders with equal names can be compared.
 
-    `embed` gives one row of `dimension` finite numbers for each text (a numpy float32 matrix will do), in their order,
-    for any text at all: an empty one, one of a million characters. It raises EmbedderUnavailable where it cannot, and
-    then nothing is wrong with the texts: ask again later.
+    `embed` returns a row of `dimension` finite numbers for each text, in order; a numpy float32 matrix will do. It accepts
+    any text, an empty one and one of a million characters too. It raises EmbedderUnavailable if it cannot answer now; the
+    texts are not at fault, and the caller may ask later.
     """
 
     @property
@@ -27,9 +27,11 @@ class Embedder(Protocol):
     def embed(self, texts: list[str]) -> Sequence[Sequence[float]]: ...
 
 
-class Meaning(NamedTuple):
-    """What a text means: its packed vector, and those of its parts, one after another: of a text that is kept a bit for each
-    dimension, its sign; of one that is asked float32."""
+class TextVectors(NamedTuple):
+    """The packed vector of a text and, concatenated, the vectors of its parts.
+
+    A stored text's parts are packed as signs, one bit for each dimension; a query's parts are float32.
+    """
 
     vector: bytes
     parts: bytes = b""
@@ -37,17 +39,16 @@ class Meaning(NamedTuple):
 
 @runtime_checkable
 class FineEmbedder(Embedder, Protocol):
-    """One that also says, in the same pass, what the words of a text mean where they stand.
+    """An embedder that also returns vectors of a text's parts, in the same pass.
 
-    `embed_finely` gives the packed meanings of texts: of those that are kept three tokens have one part together, of those that
-    are asked each token its own.
+    `embed_finely` returns one part for each three tokens of a stored text, and one for each token of a query.
     """
 
-    def embed_finely(self, texts: list[str], *, asked: bool = False) -> Sequence[Meaning]: ...
+    def embed_finely(self, texts: list[str], *, is_query: bool = False) -> Sequence[TextVectors]: ...
 
 
 class EmbedderUnavailable(UserError):
-    """No vectors now: the model is not installed, its process is gone or slow, or what it gave is no vector."""
+    """No vectors can be had now: the model is missing, its process has ended or is slow, or its output is invalid."""
 
 
 INSTALL = "pip install 'hivemind-swarm[embed]'"
@@ -56,7 +57,7 @@ _T = TypeVar("_T")
 
 
 def numpy_or_none() -> Any:
-    """numpy, imported now, or None where it is not installed."""
+    """Import and return numpy, or None if it is not installed."""
     try:
         return importlib.import_module("numpy")
     except ModuleNotFoundError:
@@ -64,7 +65,10 @@ def numpy_or_none() -> Any:
 
 
 def pack(vector: Sequence[float], dimension: int) -> bytes:
-    """A vector brought to length 1, as bytes. Raises ValueError for another dimension, NaN, infinity or all zeros."""
+    """Normalise a vector to length 1 and return its bytes.
+
+    Raises ValueError for another dimension, NaN, infinity or all zeros.
+    """
     if len(vector) != dimension:
         raise ValueError(f"a vector of {len(vector)} dimensions, not {dimension}")
     length = math.hypot(*vector)
@@ -74,7 +78,7 @@ def pack(vector: Sequence[float], dimension: int) -> bytes:
 
 
 def _pack_all(numpy: Any, vectors: Sequence[Sequence[float]], dimension: int) -> list[bytes]:
-    """The same for each vector."""
+    """Pack each vector as `pack` does."""
     matrix = numpy.asarray(vectors, dtype="<f8")
     if matrix.ndim != 2 or matrix.shape[1] != dimension:
         raise ValueError(f"vectors of the shape {matrix.shape}, not of {dimension} dimensions")
@@ -85,75 +89,76 @@ def _pack_all(numpy: Any, vectors: Sequence[Sequence[float]], dimension: int) ->
     return [row.tobytes() for row in (matrix / lengths[:, None]).astype("<f4")]
 
 
-def unpack(packed: bytes) -> array[float]:
-    """The numbers of a packed vector."""
-    return array("f", packed)
+def unpack(vector: bytes) -> array[float]:
+    """Return the numbers of a packed vector."""
+    return array("f", vector)
 
 
 def embed_packed(embedder: Embedder, texts: Sequence[str]) -> list[bytes]:
-    """A packed vector for each text: the way in which stores ask an embedder.
+    """Return a packed vector for each text. Stores call this, never the embedder itself.
 
-    Raises EmbedderUnavailable for whatever goes wrong: also where the embedder gave another number of vectors, another
-    dimension, NaN or zeros.
+    Raises EmbedderUnavailable for every failure, a wrong number of vectors, a wrong dimension, NaN and zeros included.
     """
-    return _checked(embedder, texts, embedder.embed, lambda rows, numpy: _pack_all(numpy, rows, embedder.dimension))
+    return _embed_checked(
+        embedder, texts, embedder.embed, lambda rows, numpy: _pack_all(numpy, rows, embedder.dimension)
+    )
 
 
-def embed_finely(embedder: FineEmbedder, texts: Sequence[str], *, asked: bool = False) -> list[Meaning]:
-    """The same, with the parts of each text."""
-    part = embedder.dimension * 4 if asked else embedder.dimension // 8
+def embed_finely(embedder: FineEmbedder, texts: Sequence[str], *, is_query: bool = False) -> list[TextVectors]:
+    """Return the packed vector of each text and of its parts. Raises EmbedderUnavailable, as `embed_packed`."""
+    bytes_per_part = embedder.dimension * 4 if is_query else embedder.dimension // 8
 
-    def packed(found: Sequence[Meaning], numpy: Any) -> list[Meaning]:
-        if any(not one.parts or len(one.parts) % part for one in found):
-            raise ValueError(f"parts that are not of {embedder.dimension} dimensions")
-        vectors = _pack_all(numpy, [unpack(one.vector) for one in found], embedder.dimension)
-        return [Meaning(vector, one.parts) for vector, one in zip(vectors, found, strict=True)]
+    def pack_fine(fine_vectors: Sequence[TextVectors], numpy: Any) -> list[TextVectors]:
+        if any(not text_vectors.parts or len(text_vectors.parts) % bytes_per_part for text_vectors in fine_vectors):
+            raise ValueError(f"parts must have {embedder.dimension} dimensions")
+        vectors = _pack_all(numpy, [unpack(text_vectors.vector) for text_vectors in fine_vectors], embedder.dimension)
+        return [
+            TextVectors(vector, text_vectors.parts) for vector, text_vectors in zip(vectors, fine_vectors, strict=True)
+        ]
 
-    return _checked(embedder, texts, partial(embedder.embed_finely, asked=asked), packed)
+    return _embed_checked(embedder, texts, partial(embedder.embed_finely, is_query=is_query), pack_fine)
 
 
-def _checked(
+def _embed_checked(
     embedder: Embedder,
     texts: Sequence[str],
-    ask: Callable[[list[str]], Sequence[Any]],
-    packed: Callable[[Sequence[Any], Any], list[_T]],
+    embed: Callable[[list[str]], Sequence[Any]],
+    pack_output: Callable[[Sequence[Any], Any], list[_T]],
 ) -> list[_T]:
     if not texts:
         return []
     numpy = numpy_or_none()
     if numpy is None:
-        raise EmbedderUnavailable("vectors are compared by numpy, which is not installed", mend=INSTALL)
+        raise EmbedderUnavailable("vectors are compared by numpy, which is not installed", remedy=INSTALL)
     try:
-        found = ask(list(texts))
-        given = len(found)
+        output = embed(list(texts))
+        vector_count = len(output)
     except EmbedderUnavailable:
         raise
-    except (
-        Exception
-    ) as error:  # an embedder is somebody's program: texts are kept and searched by their words all the same
+    except Exception as error:  # the boundary of a foreign embedder: texts are stored and found by words all the same
         raise EmbedderUnavailable(f"{embedder.name} failed ({type(error).__name__}: {error})") from error
-    if given != len(texts):
-        raise EmbedderUnavailable(f"{embedder.name} gave {given} vectors for {len(texts)} texts")
+    if vector_count != len(texts):
+        raise EmbedderUnavailable(f"{embedder.name} returned {vector_count} vectors for {len(texts)} texts")
     try:
-        return packed(found, numpy)
+        return pack_output(output, numpy)
     except (TypeError, ValueError, OverflowError) as error:
-        raise EmbedderUnavailable(f"{embedder.name} gave what is no vector ({error})") from None
+        raise EmbedderUnavailable(f"{embedder.name} returned an invalid vector ({error})") from None
 
 
 def embed_each(embed: Callable[[Sequence[str]], Sequence[_T]], texts: Sequence[str]) -> list[_T | None]:
-    """What `embed` makes of each text; None for one that it refuses though it takes others.
+    """Return the output of `embed` for each text, and None for a text that it refuses while it accepts others.
 
-    One text that it cannot take must not hold up the rest: where it fails for all together it is asked for each alone. Raises
-    EmbedderUnavailable where it takes no text at all.
+    If `embed` fails for all texts together, it is called for each alone, because one bad text must not block the rest.
+    Raises EmbedderUnavailable if it accepts no text at all.
     """
     try:
         return list(embed(texts))
     except EmbedderUnavailable:
-        found: list[_T | None] = []
+        outputs: list[_T | None] = []
         for text in texts:
             try:
-                found.append(embed([text])[0])
+                outputs.append(embed([text])[0])
             except EmbedderUnavailable:
-                embed([_HARMLESS])  # is it the text?
-                found.append(None)
-        return found
+                embed([_HARMLESS])  # raises if the embedder is at fault and not the text
+                outputs.append(None)
+        return outputs

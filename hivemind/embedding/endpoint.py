@@ -1,4 +1,4 @@
-"""Any endpoint that takes OpenAI's embeddings requests, by the standard library's HTTP."""
+"""An embedder that calls an OpenAI-compatible embeddings endpoint with the standard library's HTTP client."""
 
 from __future__ import annotations
 
@@ -16,20 +16,20 @@ from hivemind.embedding.embedder import EmbedderUnavailable
 from hivemind.errors import UserError
 from hivemind.masking import keep_secret
 
-_AT_ONCE = 64
-_CHARACTERS = 24_000  # of one text: models refuse more than 8,191 tokens
+_BATCH_SIZE = 64
+_MAX_CHARACTERS = 24_000  # of one text: models refuse more than 8,191 tokens
 _TIMEOUT_S = 30.0
 _TRIES = 3
 _PAUSE_S = 0.5
-_MOST_BYTES = 1 << 27
-_AGAIN = (408, 409, 429, 500, 502, 503, 504)
+_MAX_BYTES = 1 << 27
+_RETRIED_STATUSES = (408, 409, 429, 500, 502, 503, 504)
 
 
 class EndpointEmbedder:
-    """`POST <url>/embeddings` with the model's name; the key is read from the environment when it is needed.
+    """Sends `POST <url>/embeddings` with the texts and the model's name, and reads the key from the environment each time.
 
-    A request is tried three times where the answer says that it may help; nothing is sent but the texts and the model.
-    Raises UserError for a url that is none, EmbedderUnavailable for everything that fails later.
+    A request is tried three times if the status allows a retry. Raises UserError for an invalid URL, EmbedderUnavailable
+    for every later failure.
     """
 
     def __init__(
@@ -44,7 +44,7 @@ class EndpointEmbedder:
         with boundary("address", url):
             parts = urlsplit(url)
         if parts.scheme not in ("http", "https") or not parts.netloc:
-            raise UserError(f"embedder: {url!r} is no http(s) address")
+            raise UserError(f"embedder: {url!r} must be an http or https URL")
         self.name = f"{model}-{dimension}@{parts.hostname}"
         self.dimension = dimension
         self._model = model
@@ -52,49 +52,51 @@ class EndpointEmbedder:
         self._key_env, self._pause = key_env, pause
 
     def embed(self, texts: list[str]) -> Sequence[Sequence[float]]:
-        """One row for each text."""
-        parts = [texts[at : at + _AT_ONCE] for at in range(0, len(texts), _AT_ONCE)]
-        return [row for part in parts for row in self._embed(part)]
+        """Return one row for each text."""
+        batches = [texts[start : start + _BATCH_SIZE] for start in range(0, len(texts), _BATCH_SIZE)]
+        return [row for batch in batches for row in self._embed(batch)]
 
     def _embed(self, texts: list[str]) -> list[list[float]]:
-        clean = [text[:_CHARACTERS].encode("utf-8", "replace").decode() or " " for text in texts]
+        clean = [text[:_MAX_CHARACTERS].encode("utf-8", "replace").decode() or " " for text in texts]
         answer = self._post({"model": self._model, "input": clean, "encoding_format": "float"})
         try:
             with boundary("embedding"):
                 rows = {int(item["index"]): [float(value) for value in item["embedding"]] for item in answer["data"]}
-                found = [rows[number] for number in range(len(texts))]
+                vectors = [rows[number] for number in range(len(texts))]
         except Unreadable as error:
-            raise EmbedderUnavailable(f"answered what is no embedding ({error.__cause__!r})", where=self._url) from None
-        for row in found:
+            raise EmbedderUnavailable(
+                f"the answer holds no valid embeddings ({error.__cause__!r})", location=self._url
+            ) from None
+        for row in vectors:
             if len(row) != self.dimension:
                 raise EmbedderUnavailable(
-                    f"gave {len(row)} dimensions, not {self.dimension}",
-                    where=self._url,
-                    mend=f"say dimension: {len(row)} in hive.yaml",
+                    f"returned {len(row)} dimensions instead of {self.dimension}",
+                    location=self._url,
+                    remedy=f"set dimension: {len(row)} in hive.yaml",
                 )
-        return found
+        return vectors
 
     def _post(self, body: dict[str, Any]) -> dict[str, Any]:
         request = urllib.request.Request(self._url, json.dumps(body).encode(), self._headers())  # noqa: S310 (checked)
-        for turn in range(_TRIES):
+        for attempt in range(_TRIES):
             try:
                 with urllib.request.urlopen(request, timeout=_TIMEOUT_S) as answer:  # noqa: S310
-                    raw = answer.read(_MOST_BYTES)
+                    raw = answer.read(_MAX_BYTES)
                 with boundary("answer"):
-                    found = json.loads(raw)
-                    return found if isinstance(found, dict) else {}
+                    body_json = json.loads(raw)
+                    return body_json if isinstance(body_json, dict) else {}
             except urllib.error.HTTPError as error:
                 with error:
-                    why, again = f"answered {error.code} {error.reason}", error.code in _AGAIN
+                    reason, can_retry = f"answered {error.code} {error.reason}", error.code in _RETRIED_STATUSES
             except OSError as error:
-                why, again = f"failed ({error})", True
+                reason, can_retry = f"failed ({error})", True
             except (Unreadable, ValueError) as error:
-                why, again = f"failed ({error})", False
-            if not again:
+                reason, can_retry = f"failed ({error})", False
+            if not can_retry:
                 break
-            if turn < _TRIES - 1:
-                self._pause(_PAUSE_S * 2**turn)
-        raise EmbedderUnavailable(why, where=self._url)
+            if attempt < _TRIES - 1:
+                self._pause(_PAUSE_S * 2**attempt)
+        raise EmbedderUnavailable(reason, location=self._url)
 
     def _headers(self) -> dict[str, str]:
         headers = {"Content-Type": "application/json"}
@@ -102,6 +104,6 @@ class EndpointEmbedder:
             keep_secret(self._key_env)
             key = os.environ.get(self._key_env)
             if not key:
-                raise EmbedderUnavailable(f"no key in the environment: {self._key_env}", where=self._url)
+                raise EmbedderUnavailable(f"no key in the environment: {self._key_env}", location=self._url)
             headers["Authorization"] = f"Bearer {key}"
         return headers

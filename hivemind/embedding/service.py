@@ -1,10 +1,10 @@
-"""One embedding process for all hives of a user: started by the first who needs it, gone a minute after its last use.
+"""One embedding process for all hives of a user, started at first use and ended a minute after its last use.
 
-It is an interpreter of a session of its own, so it inherits no lock, no socket and no terminal of whoever started it.
-Messages are bytes over a Unix socket (`multiprocessing.connection`; nothing is ever unpickled): it greets with its version,
-name and dimension; `{"texts": […], "parts": null, "kept" or "asked"}` is answered text by text with "=", the packed vector
-and those of its parts, or with "!" and what is wrong.
-Who gets no answer searches by words and asks again later; the process may be killed at any time.
+The process is a new interpreter in a new session: it inherits no lock, socket or terminal. Messages are bytes over a Unix
+socket (`multiprocessing.connection`; they are never unpickled). The server greets with its version, name and dimension. It
+answers `{"texts": […], "parts": null, "kept" or "asked"}` text by text, with "=", the packed vector and those of its parts,
+or with "!" and an error message. A client without an answer searches by words and asks later, so the process may be killed
+at any time.
 """
 
 from __future__ import annotations
@@ -29,14 +29,14 @@ from hivemind.embedding.embedder import (
     Embedder,
     EmbedderUnavailable,
     FineEmbedder,
-    Meaning,
+    TextVectors,
     embed_finely,
     embed_packed,
     unpack,
 )
 from hivemind.embedding.local import open_kind
 from hivemind.fs import Lock, make_socket_folder, socket_places
-from hivemind.fs.locks import is_here
+from hivemind.fs.locks import is_on_this_machine
 from hivemind.masking import secret_names
 
 if TYPE_CHECKING:
@@ -44,30 +44,33 @@ if TYPE_CHECKING:
 
 VERSION = 3
 IDLE_S = 60.0
-_SILENT_S = 60.0  # without an answer: dozens of others may each have a batch before ours
+_SILENT_S = 60.0  # wait for an answer: dozens of other clients may be served first
 _START_S = 30.0
 _FIRST_PAUSE_S, _LONGEST_PAUSE_S = 1.0, 60.0
-_MOST_BYTES = 1 << 26
-_ASKED = 64, 1 << 20  # texts of one request, and their characters
-_BATCH = 16, 1 << 14  # of one turn: half a second, the longest that a question waits behind a library
-_FEW_ARENAS = {"MALLOC_ARENA_MAX": "2"}  # a thread for each client must not mean a heap for each
-_NICE = 5  # agents that wait for a disk or a person go first
-_LOOK_S = 1.0
+_MAX_BYTES = 1 << 26
+_REQUEST_LIMITS = 64, 1 << 20  # texts in a request, characters in a request
+_TURN_LIMITS = (
+    16,
+    1 << 14,
+)  # texts and characters in a turn: half a second, the longest wait of a query behind a library
+_FEW_ARENAS = {"MALLOC_ARENA_MAX": "2"}  # one heap for the threads of all clients
+_NICE = 5  # agents have precedence
+_CHECK_INTERVAL_S = 1.0
 
 
 def users_folder() -> str:
-    """Where the lock, the socket and the log of this installation's process lie: the same for all hives of a user."""
+    """Return the folder of this installation's lock, socket and log, which all hives of a user share."""
     installation = f"{sys.executable} {os.path.dirname(os.path.abspath(__file__))}"
     return os.path.dirname(socket_places(installation, "embedder")[-1])
 
 
 def lock_of(folder: str, kind: str) -> Lock:
-    """The lock that the one process of a kind holds for as long as it lives."""
+    """Return the lock that the process of a kind holds while it runs."""
     return Lock(os.path.join(folder, f"{kind}.lock"))
 
 
 def listen(folder: str, kind: str) -> socket.socket:
-    """A listening socket, put in the place of what a killed process left. Requires the lock. Raises OSError."""
+    """Return a listening socket, replacing one that a killed process left. Requires the lock. Raises OSError."""
     path = os.path.join(folder, f"{kind}.socket")
     with contextlib.suppress(FileNotFoundError):
         os.unlink(path)
@@ -78,10 +81,10 @@ def listen(folder: str, kind: str) -> socket.socket:
 
 
 def connect(folder: str, kind: str, silent_s: float) -> Connection:
-    """A connection to the process that serves. Raises OSError if nobody listens."""
+    """Connect to the serving process. Raises OSError if no process listens."""
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM | socket.SOCK_CLOEXEC) as plain:
         limit = struct.pack("ll", int(silent_s), int(silent_s % 1 * 1e6))
-        for option in (socket.SO_RCVTIMEO, socket.SO_SNDTIMEO):  # what takes longer raises BlockingIOError
+        for option in (socket.SO_RCVTIMEO, socket.SO_SNDTIMEO):  # a timeout raises BlockingIOError
             plain.setsockopt(socket.SOL_SOCKET, option, limit)
         plain.connect(os.path.join(folder, f"{kind}.socket"))
         return _connection(plain)
@@ -93,20 +96,20 @@ def _connection(plain: socket.socket) -> Connection:
     return Connection(plain.detach())
 
 
-def _told(raw: bytes) -> dict[str, Any]:
-    """The object of a message. Raises Unreadable."""
+def _parse_object(raw: bytes) -> dict[str, Any]:
+    """Parse a message into its JSON object. Raises Unreadable."""
     with boundary("message of an embedding process"):
-        found = json.loads(raw)
-        if not isinstance(found, dict):
-            raise TypeError("no object")
-        return found
+        message = json.loads(raw)
+        if not isinstance(message, dict):
+            raise TypeError("not a JSON object")
+        return message
 
 
-def _parts(texts: Sequence[str], most: int, characters: int) -> Iterator[Sequence[str]]:
-    """The texts in order, `most` at once at most, and fewer where they are long."""
+def _batches(texts: Sequence[str], max_texts: int, max_characters: int) -> Iterator[Sequence[str]]:
+    """Yield the texts in order, in batches of at most `max_texts` texts and about `max_characters` characters."""
     start = size = 0
     for at, text in enumerate(texts):
-        if at > start and (at - start == most or size + len(text) > characters):
+        if at > start and (at - start == max_texts or size + len(text) > max_characters):
             yield texts[start:at]
             start, size = at, 0
         size += len(text)
@@ -115,11 +118,11 @@ def _parts(texts: Sequence[str], most: int, characters: int) -> Iterator[Sequenc
 
 
 class SharedEmbedder:
-    """The embedder of kind `kind` that one process serves for all who name the same folder.
+    """The embedder of a kind that one process serves to all clients of a folder.
 
-    The first call starts the process. A process that does not answer for `silent_s` seconds hangs: it is killed. After any
-    failure EmbedderUnavailable is raised, without trying, for a second, then two, up to a minute, until it works again.
-    Safe for threads and forks; `name` and `dimension` are known without the process.
+    The first call starts the process. A process that does not answer within `silent_s` seconds is killed. After a failure
+    every call raises EmbedderUnavailable at once, for one second, then two, up to a minute, until a call succeeds. Safe for
+    threads and forks. `name` and `dimension` need no process.
     """
 
     def __init__(
@@ -138,71 +141,71 @@ class SharedEmbedder:
         self._silent_s, self._clock = silent_s, clock
         self._connection: Connection | None = None
         self._guard = threading.Lock()
-        self._asked: tuple[list[str], list[Meaning]] = ([], [])
+        self._last_query: tuple[list[str], list[TextVectors]] = ([], [])
         self._pause_s, self._not_before = 0.0, -float("inf")
         self._pid = os.getpid()
 
     def embed(self, texts: list[str]) -> Sequence[Sequence[float]]:
-        """One row for each text. Raises EmbedderUnavailable."""
-        return [unpack(one.vector) for one in self._together(texts, None)]
+        """Return one row for each text. Raises EmbedderUnavailable."""
+        return [unpack(vectors.vector) for vectors in self._embed_all(texts, None)]
 
-    def embed_finely(self, texts: list[str], *, asked: bool = False) -> Sequence[Meaning]:
-        """The meaning of each text with its parts. Raises EmbedderUnavailable."""
-        if not asked:
-            return self._together(texts, "kept")
-        if texts != self._asked[0]:  # documents and graphs are asked the same, one after the other
-            self._asked = [*texts], self._together(texts, "asked")
-        return self._asked[1]
+    def embed_finely(self, texts: list[str], *, is_query: bool = False) -> Sequence[TextVectors]:
+        """Return the vectors of each text and of its parts. Raises EmbedderUnavailable."""
+        if not is_query:
+            return self._embed_all(texts, "kept")
+        if texts != self._last_query[0]:  # a query goes to documents and graphs, one after the other
+            self._last_query = [*texts], self._embed_all(texts, "asked")
+        return self._last_query[1]
 
-    def _together(self, texts: Sequence[str], parts: str | None) -> list[Meaning]:
-        if self._pid != os.getpid():  # a connection is one process's: a fork makes its own
+    def _embed_all(self, texts: Sequence[str], parts: str | None) -> list[TextVectors]:
+        if self._pid != os.getpid():  # a fork needs a connection to itself
             self._pid, self._guard = os.getpid(), threading.Lock()
-            self._leave()
+            self._disconnect()
         with self._guard:
-            return [one for some in _parts(texts, *_ASKED) for one in self._embed(some, parts)]
+            return [vectors for batch in _batches(texts, *_REQUEST_LIMITS) for vectors in self._embed(batch, parts)]
 
-    def _embed(self, texts: Sequence[str], parts: str | None) -> list[Meaning]:
+    def _embed(self, texts: Sequence[str], parts: str | None) -> list[TextVectors]:
         if self._clock() < self._not_before:
-            raise EmbedderUnavailable(f"{self.name}: its process failed a moment ago")
+            raise EmbedderUnavailable(f"{self.name}: the embedding process failed a moment ago")
         try:
             try:
-                found = self._ask(texts, parts)
-            except (ConnectionError, EOFError):  # it ended, as it does when it has nothing to do, or was killed
-                self._leave()
-                found = self._ask(texts, parts)
+                vectors = self._ask(texts, parts)
+            except (ConnectionError, EOFError):  # the process was idle and ended, or was killed
+                self._disconnect()
+                vectors = self._ask(texts, parts)
         except BlockingIOError:
             _kill(self._folder, self._kind)
-            raise self._failed(f"said nothing for {self._silent_s:g} s") from None
+            raise self._note_failure(f"did not answer for {self._silent_s:g} s") from None
         except EmbedderUnavailable as error:
-            raise self._failed(error.what) from None
+            raise self._note_failure(error.message) from None
         except (OSError, EOFError, Unreadable) as error:
-            raise self._failed(f"failed ({error})") from None
+            raise self._note_failure(f"failed ({error})") from None
         self._pause_s, self._not_before = 0.0, -float("inf")
-        return found
+        return vectors
 
-    def _failed(self, what: str) -> EmbedderUnavailable:
-        self._leave()
+    def _note_failure(self, reason: str) -> EmbedderUnavailable:
+        self._disconnect()
         self._pause_s = min(_LONGEST_PAUSE_S, max(_FIRST_PAUSE_S, 2 * self._pause_s))
         self._not_before = self._clock() + self._pause_s
-        return EmbedderUnavailable(f"{self.name}: its process {what}")
+        return EmbedderUnavailable(f"{self.name}: the embedding process {reason}")
 
-    def _leave(self) -> None:
+    def _disconnect(self) -> None:
         if self._connection is not None:
             self._connection.close()
             self._connection = None
 
-    def _ask(self, texts: Sequence[str], parts: str | None) -> list[Meaning]:
-        connection, end = self._connected(), 1 + 4 * self.dimension
-        found: list[Meaning] = []
+    def _ask(self, texts: Sequence[str], parts: str | None) -> list[TextVectors]:
+        connection, vector_end = self._connected(), 1 + 4 * self.dimension
+        vectors: list[TextVectors] = []
         connection.send_bytes(json.dumps({"texts": texts, "parts": parts}).encode())
-        while len(found) < len(texts):
-            told = connection.recv_bytes(_MOST_BYTES)
-            if told[:1] == b"!":
-                raise EmbedderUnavailable(f"said: {told[1:].decode(errors='replace')}")
-            if told[:1] != b"=" or len(told) < end:
-                raise Unreadable("gave what is no vector")
-            found.append(Meaning(told[1:end], told[end:]))
-        return found
+        while len(vectors) < len(texts):
+            reply = connection.recv_bytes(_MAX_BYTES)
+            if reply[:1] == b"!":
+                raise EmbedderUnavailable(f"reported: {reply[1:].decode(errors='replace')}")
+            if reply[:1] != b"=" or len(reply) < vector_end:
+                raise Unreadable("sent an invalid vector")
+            vectors.append(TextVectors(reply[1:vector_end], reply[vector_end:]))
+        return vectors
 
     def _connected(self) -> Connection:
         if self._connection is None:
@@ -211,16 +214,16 @@ class SharedEmbedder:
             except OSError:
                 _start(self._folder, self._kind)
                 connection = connect(self._folder, self._kind, self._silent_s)
-            hello = _told(connection.recv_bytes(_MOST_BYTES))
+            hello = _parse_object(connection.recv_bytes(_MAX_BYTES))
             if hello != {"version": VERSION, "name": self.name, "dimension": self.dimension}:
                 connection.send_bytes(b'{"end": true}')
-                raise EmbedderUnavailable(f"is another embedder's, {hello.get('name')!r}; it was told to end")
+                raise EmbedderUnavailable(f"serves {hello.get('name')!r} and was asked to end")
             self._connection = connection
         return self._connection
 
 
 def _start(folder: str, kind: str) -> None:
-    """Have a process listen, this one or another's; it loads its model after that. Raises EmbedderUnavailable."""
+    """Start the process, or wait until another client's process listens. Raises EmbedderUnavailable."""
     program = f"import sys; from {__name__} import main; sys.exit(main(*sys.argv[1:]))"
     try:
         make_socket_folder(folder, private=True)
@@ -241,16 +244,16 @@ def _start(folder: str, kind: str) -> None:
 
 
 def _kill(folder: str, kind: str) -> None:
-    """End the process that holds the lock, without asking it."""
+    """Kill the process that holds the lock."""
     holder = lock_of(folder, kind).holder() or {}
     pid = holder.get("pid")
-    if isinstance(pid, int) and is_here(holder):
+    if isinstance(pid, int) and is_on_this_machine(holder):
         with contextlib.suppress(ProcessLookupError):
             os.kill(pid, signal.SIGKILL)
 
 
 class Server:
-    """Serves an embedder on a listening socket, whose path it watches. `clock` gives monotonic seconds."""
+    """Serves an embedder on a listening socket until it is idle or its path is replaced. `clock` returns seconds."""
 
     def __init__(
         self,
@@ -264,70 +267,70 @@ class Server:
         self._path = listening.getsockname()
         self._inode = os.stat(self._path).st_ino
         self._clock, self._idle_s, self._used = clock, idle_s, clock()
-        self._ended = False
-        self._turns = ThreadPoolExecutor(1)  # first come, first served: one batch of each client in turn
-        listening.settimeout(_LOOK_S)
+        self._is_ended = False
+        self._executor = ThreadPoolExecutor(1)  # first come, first served: clients take turns, a batch each
+        listening.settimeout(_CHECK_INTERVAL_S)
 
     def serve(self) -> None:
-        """Returns once nobody needs it any more."""
+        """Serve clients until `is_over`."""
         while not self.is_over():
             with contextlib.suppress(OSError):
                 plain, _ = self._listening.accept()
-                threading.Thread(target=self._talk, args=(plain,), daemon=True).start()
+                threading.Thread(target=self._serve_client, args=(plain,), daemon=True).start()
 
     def is_over(self) -> bool:
-        """Whether it is time to end: told to, unused for a minute, or its socket was taken away."""
-        if self._ended or self._clock() - self._used > self._idle_s:
+        """Check for the end: requested by a client, unused for a minute, or the socket was removed."""
+        if self._is_ended or self._clock() - self._used > self._idle_s:
             return True
         try:
             return os.stat(self._path).st_ino != self._inode
         except OSError:
             return True
 
-    def _talk(self, plain: socket.socket) -> None:
-        """Answer one client, until it leaves or talks nonsense."""
+    def _serve_client(self, plain: socket.socket) -> None:
+        """Answer one client until it disconnects or sends an invalid message."""
         plain.settimeout(None)
         with _connection(plain) as client, contextlib.suppress(OSError, EOFError, Unreadable):
             hello = {"version": VERSION, "name": self._embedder.name, "dimension": self._embedder.dimension}
             client.send_bytes(json.dumps(hello).encode())
-            while not self._ended:
-                order = _told(client.recv_bytes(_MOST_BYTES))
-                texts = order.get("texts")
-                if order.get("end") is True:
-                    self._ended = True
+            while not self._is_ended:
+                request = _parse_object(client.recv_bytes(_MAX_BYTES))
+                texts = request.get("texts")
+                if request.get("end") is True:
+                    self._is_ended = True
                 elif isinstance(texts, list) and all(isinstance(text, str) for text in texts):
-                    self._answer(client, texts, order.get("parts"))
+                    self._answer(client, texts, request.get("parts"))
                 else:
                     return
 
     def _answer(self, client: Connection, texts: Sequence[str], parts: object) -> None:
-        for batch in _parts(texts, *_BATCH):
+        for batch in _batches(texts, *_TURN_LIMITS):
             self._used = self._clock()
             try:
-                found = self._turns.submit(self._embed, batch, parts).result()
+                vectors = self._executor.submit(self._embed, batch, parts).result()
             except EmbedderUnavailable as error:
                 client.send_bytes(b"!" + str(error).encode("utf-8", "replace"))
                 return
-            for one in found:
-                client.send_bytes(b"=" + one.vector + one.parts)
+            for text_vectors in vectors:
+                client.send_bytes(b"=" + text_vectors.vector + text_vectors.parts)
 
-    def _embed(self, texts: Sequence[str], parts: object) -> list[Meaning]:
+    def _embed(self, texts: Sequence[str], parts: object) -> list[TextVectors]:
         if parts in ("kept", "asked") and isinstance(self._embedder, FineEmbedder):
-            return embed_finely(self._embedder, texts, asked=parts == "asked")
-        return [Meaning(vector) for vector in embed_packed(self._embedder, texts)]
+            return embed_finely(self._embedder, texts, is_query=parts == "asked")
+        return [TextVectors(vector) for vector in embed_packed(self._embedder, texts)]
 
 
 def main(folder: str, kind: str) -> int:
-    """Serve in a child that is nobody's, unless another process does. Returns once there is a socket to connect to."""
+    """Serve in a detached child, unless another process serves. Returns once a socket accepts connections."""
     up, up_end = os.pipe()
     if os.fork() == 0:
         os.close(up)
-        _be(folder, kind, up_end)
+        _run_process(folder, kind, up_end)
     os.close(up_end)
     return 0 if os.read(up, 1) else 1
 
 
-def _be(folder: str, kind: str, up: int) -> NoReturn:
+def _run_process(folder: str, kind: str, up: int) -> NoReturn:
     status = 1
     try:
         os.chdir("/")
@@ -339,7 +342,7 @@ def _be(folder: str, kind: str, up: int) -> NoReturn:
                 os._exit(0)
             if time.monotonic() > end:
                 os._exit(1)
-            time.sleep(0.05)  # it is about to listen, or to end
+            time.sleep(0.05)  # the holder is about to listen or to end
         log = os.open(os.path.join(folder, f"{kind}.log"), os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
         os.dup2(log, 1)
         os.dup2(log, 2)
@@ -352,7 +355,7 @@ def _be(folder: str, kind: str, up: int) -> NoReturn:
         server.serve()
         os.unlink(os.path.join(folder, f"{kind}.socket"))
         status = 0
-    except Exception:  # the boundary of a process: what happened stands in its log
+    except Exception:  # the boundary of a process: its log has the traceback
         traceback.print_exc()
     finally:
         sys.stderr.flush()

@@ -89,7 +89,7 @@ def check_paths(paths: Iterable[str]) -> None:
         parts = _parts(path)
         folders.update("/".join(parts[:depth]) for depth in range(1, len(parts)))
     if both := folders.intersection(paths):
-        raise Unreadable("is both a file and a folder", where=repr(min(both))[:NAME_BYTES])
+        raise Unreadable("is both a file and a folder", location=repr(min(both))[:NAME_BYTES])
 
 
 def write_result(folder: Path, files: Mapping[str, bytes], *, durable: bool) -> list[str]:
@@ -126,4 +126,4 @@ def _parts(name: str) -> list[str]:
         )
         if is_short and "\0" not in name and not {"", ".", ".."}.intersection(parts):
             return parts
-    raise Unreadable("is no name that a file may have here", where=repr(name)[:NAME_BYTES])
+    raise Unreadable("is no name that a file may have here", location=repr(name)[:NAME_BYTES])

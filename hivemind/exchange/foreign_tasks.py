@@ -24,7 +24,7 @@ from hivemind.tasks import read_outcome
 if TYPE_CHECKING:
     from psycopg import Connection
 
-__all__ = ["Foreign", "ForeignTasks", "foreign_tasks", "let_go"]
+__all__ = ["ForeignTask", "ForeignTasks", "foreign_tasks", "let_go"]
 
 _KIND, _VERSION = "foreign-task", 1
 _OURS = ("task.md", "task.yaml", "task.yml", "task.json", "attempts", "result.md", "error.md")
@@ -32,7 +32,7 @@ _LONGEST_RESULT = 4 << 20  # characters
 
 
 @frozen
-class Foreign:
+class ForeignTask:
     """A task of another hive: `generation` is this hive's claim of it, `task` what it is called here."""
 
     generation: int
@@ -41,15 +41,15 @@ class Foreign:
     task: str
 
 
-def foreign_tasks(layout: Layout) -> dict[int, Foreign]:
+def foreign_tasks(layout: Layout) -> dict[int, ForeignTask]:
     """What a hive has in hand of others. Raises UserError for a record that cannot be read."""
     folder = layout.link / "tasks"
     names = os.listdir(folder) if folder.is_dir() else []
-    found = [load_value(Foreign, folder / name, _KIND, _VERSION) for name in names if name.endswith(".json")]
+    found = [load_value(ForeignTask, folder / name, _KIND, _VERSION) for name in names if name.endswith(".json")]
     return {one.generation: one for one in found if one is not None}
 
 
-def let_go(hive: Parts, task: Foreign, reason: str) -> bool:
+def let_go(hive: Parts, task: ForeignTask, reason: str) -> bool:
     """Have this hive work no more on a task of another; what was done so far, or comes late, is kept below `attempts/`.
     Returns False if it was moved this very moment."""
     with suppress(UserError):
@@ -63,12 +63,12 @@ def let_go(hive: Parts, task: Foreign, reason: str) -> bool:
     return True
 
 
-def _forget(layout: Layout, task: Foreign) -> None:
+def _forget(layout: Layout, task: ForeignTask) -> None:
     with suppress(FileNotFoundError):
         os.unlink(_place(layout, task))
 
 
-def _place(layout: Layout, task: Foreign) -> str:
+def _place(layout: Layout, task: ForeignTask) -> str:
     return os.path.join(layout.link, "tasks", f"{task.generation}.json")
 
 
@@ -130,7 +130,7 @@ class ForeignTasks:
     def _drop(self, columns: tuple[Any, ...]) -> bool:
         """Drop a task here, whole. Returns False if it could be no task: its giver is told."""
         generation, giver, task_id = columns[:3]
-        task = Foreign(generation, giver, task_id, f"{slug(f'{giver}-{task_id}')}-{generation}")
+        task = ForeignTask(generation, giver, task_id, f"{slug(f'{giver}-{task_id}')}-{generation}")
         self._mine[generation] = task
         save_value(_place(self._hive.layout, task), _KIND, _VERSION, task, durable=self._hive.config.durable)
         reached("exchange.tasks.noted")
@@ -169,7 +169,7 @@ class ForeignTasks:
                 text = f"{text[:_LONGEST_RESULT]}\n\nNot brought along, too much or not readable: {left}\n"
             self._close(task, outcome, text, files.contents)
 
-    def _close(self, task: Foreign, outcome: str, text: str, files: Mapping[str, bytes]) -> None:
+    def _close(self, task: ForeignTask, outcome: str, text: str, files: Mapping[str, bytes]) -> None:
         with self._connection.transaction():
             accepted = self._connection.execute(
                 "update tasks set state = %s, body = %s, names = %s, contents = %s"

@@ -14,7 +14,7 @@ from hivemind.exchange.schema import REASON_LENGTH, tell
 from hivemind.fs import reached
 from hivemind.layout import EXCHANGE, HUMAN
 from hivemind.mail import Message
-from hivemind.mail.addressing import unknown_agent
+from hivemind.mail.addressing import unknown_agent_reason
 from hivemind.presence.parts import Parts
 
 if TYPE_CHECKING:
@@ -78,7 +78,7 @@ class Letters:
         """A row for each address of another hive. Raises Unreadable for a letter that the runtime has not written, or that the
         exchange would refuse."""
         if not message.trusted:
-            raise Unreadable("was not written by hivemind, or was changed since: not sent", where=message.base)
+            raise Unreadable("was not written by hivemind, or was changed since: not sent", location=message.base)
         rows: list[LetterRow] = []
         for recipient in dict.fromkeys((*message.to, *message.cc)):
             name, _, hive = recipient.rpartition("@")
@@ -120,12 +120,12 @@ class Letters:
     def _deliver(self, letter: LetterRow) -> str | None:
         """Deliver a letter; return why it cannot be, if so. Raises OSError."""
         if letter.name != HUMAN and letter.name not in self._hive.agent_files:
-            return unknown_agent(letter.name, self._hive.agents, f" of {self._name}")
+            return unknown_agent_reason(letter.name, self._hive.agents, f" of {self._name}")
         try:
             with boundary("letter of another hive", letter.base):
                 self._hive.mail.deliver(letter.name, letter.base, letter.raw, letter.giver)
         except UserError as error:
-            return f"{self._name} does not take it: {error.what}"
+            return f"{self._name} does not take it: {error.message}"
         return None
 
     def _close(self, reasons: dict[int, str | None]) -> None:

@@ -17,7 +17,7 @@ from hivemind.exchange.rows import HiveRow, OverviewRow, read_row
 from hivemind.exchange.schema import LEASE, SCHEMA, channel, tell
 from hivemind.frozen import frozen
 from hivemind.fs import HeldLock, load_record, make_folder, ring, save_record
-from hivemind.fs.locks import machine
+from hivemind.fs.locks import machine_identity
 from hivemind.fs.postgres import check_url, client, connect
 from hivemind.layout import ANY, EXCHANGE, Layout
 from hivemind.names import is_name
@@ -29,9 +29,9 @@ if TYPE_CHECKING:
     from psycopg import Connection
 
 __all__ = [
-    "Away",
+    "HiveLink",
     "HivePlace",
-    "Link",
+    "LinkDown",
     "hives_now",
     "link",
     "load_link",
@@ -55,12 +55,12 @@ _SETTINGS = (
 )
 
 
-class Away(HivemindError):
+class LinkDown(HivemindError):
     """The exchange cannot be reached, or does not take us in; `str` of it says why."""
 
 
 @frozen
-class Link:
+class HiveLink:
     """`url` says where the exchange is, without a password; `name` is this hive's there, `identity` whose name it is."""
 
     url: str
@@ -68,23 +68,23 @@ class Link:
     identity: str
 
 
-def load_link(layout: Layout) -> Link | None:
+def load_link(layout: Layout) -> HiveLink | None:
     """The link of a hive; None if it has none. Raises UserError for a record that cannot be read."""
     record = load_record(layout.link / "link.json", _KIND, _VERSION)
-    return None if record is None else checked(Link, record, "link record", layout.link / "link.json")
+    return None if record is None else checked(HiveLink, record, "link record", layout.link / "link.json")
 
 
-def link(hive: Parts, url: str) -> Link:
+def link(hive: Parts, url: str) -> HiveLink:
     """Link a hive: make the tables where there are none, take its name. Raises UserError, Away."""
     old = load_link(hive.layout)
     if old is not None:
-        raise UserError(f"is linked already, as {old.name}, through {old.url}", mend="hivemind unlink ends that")
+        raise UserError(f"is linked already, as {old.name}, through {old.url}", remedy="hivemind unlink ends that")
     check_url(url)
     name = hive.config.workspace.lower()
     if not is_name(name) or name == ANY:
         mend = f"change workspace: in hive.yaml, and move {hive.layout.relative(hive.layout.workspace_record)} away"
-        raise UserError(f"the workspace {name!r} cannot be a hive's name: it must be like berlin", mend=mend)
-    new = Link(url, name, os.urandom(16).hex())
+        raise UserError(f"the workspace {name!r} cannot be a hive's name: it must be like berlin", remedy=mend)
+    new = HiveLink(url, name, os.urandom(16).hex())
     with reached_out(url) as connection:
         SCHEMA.prepare(connection, url)
         with connection.transaction():
@@ -98,7 +98,7 @@ def link(hive: Parts, url: str) -> Link:
             if not took:
                 raise UserError(
                     f"another hive has the name {name} there",
-                    mend=f"unlink that one; or give this one another workspace: in hive.yaml, and move"
+                    remedy=f"unlink that one; or give this one another workspace: in hive.yaml, and move"
                     f" {hive.layout.relative(hive.layout.workspace_record)} away, which holds the old one",
                 )
             make_folder(hive.layout.link, durable=hive.config.durable)
@@ -110,12 +110,12 @@ def link(hive: Parts, url: str) -> Link:
     return new
 
 
-def unlink(hive: Parts, *, force: bool = False) -> Link:
+def unlink(hive: Parts, *, force: bool = False) -> HiveLink:
     """End a link: the name is free, letters to it that have not arrived go back, tasks of others go on elsewhere, its own are
     worked on here. With `force` also without the exchange, and if tasks are lost by it. Raises UserError, Away."""
     old = load_link(hive.layout)
     if old is None:
-        raise UserError("this hive is not linked", mend="hivemind link postgresql://... links it")
+        raise UserError("this hive is not linked", remedy="hivemind link postgresql://... links it")
     record = hive.layout.link / "link.json"
     try:
         with reached_out(old.url) as connection, connection.transaction():
@@ -126,9 +126,9 @@ def unlink(hive: Parts, *, force: bool = False) -> Link:
                 connection.execute("delete from hives where name = %s", (old.name,))
                 givers = connection.execute("select name from hives").fetchall()
                 tell(connection, ANY, *(name for (name,) in givers), what="hives")
-    except Away as error:
+    except LinkDown as error:
         if not force:
-            raise Away(f"{error}; to end the link without the database: hivemind unlink --force") from error
+            raise LinkDown(f"{error}; to end the link without the database: hivemind unlink --force") from error
     record.unlink()
     for name in (EXCHANGE, SUPERVISOR):
         ring(hive.layout.doorbells, name)
@@ -150,7 +150,7 @@ def _withdraw(connection: Connection, name: str, *, force: bool) -> None:
             f" {'a step of it must run once' if state == 'taken' else 'its result has not come home'})"
             for task, giver, taker, state in rows
         )
-        raise UserError(f"these tasks would be stranded: {told}", mend="let them end first, or use --force")
+        raise UserError(f"these tasks would be stranded: {told}", remedy="let them end first, or use --force")
     connection.execute(
         "update letters set state = 'ended', reason = %s where hive = %s and state = 'open'",
         (f"no linked hive has the name {name} any more", name),
@@ -194,10 +194,10 @@ def reached_out(url: str) -> Iterator[Connection]:
                 yield connection
             except psycopg.errors.InsufficientPrivilege as error:
                 for problem, mend in SCHEMA.lacks(connection, url):
-                    raise UserError(problem, where=url, mend=mend) from error
+                    raise UserError(problem, location=url, remedy=mend) from error
                 raise
     except psycopg.Error as error:
-        raise Away(" ".join(str(error).split()) or type(error).__name__) from error
+        raise LinkDown(" ".join(str(error).split()) or type(error).__name__) from error
 
 
 @contextmanager
@@ -205,10 +205,10 @@ def open_exchange(layout: Layout) -> Iterator[Connection]:
     """The exchange that a hive is linked with, to be looked at. Raises UserError for a hive that is not linked, Away."""
     mine = load_link(layout)
     if mine is None:
-        raise UserError("this hive is not linked", mend="hivemind link postgresql://... links it")
+        raise UserError("this hive is not linked", remedy="hivemind link postgresql://... links it")
     with reached_out(mine.url) as connection:
         if not SCHEMA.version(connection, mine.url):
-            raise UserError("the database has no tables of linked hives", mend="hivemind unlink --force, then link")
+            raise UserError("the database has no tables of linked hives", remedy="hivemind unlink --force, then link")
         yield connection
 
 
@@ -255,10 +255,10 @@ class HivePlace:
             f"insert into places (hive, holder, generation, lease) values (%s, %s, 1, now() + {LEASE})"  # noqa: S608
             " on conflict (hive) do update set holder = excluded.holder, generation = places.generation + 1,"
             " lease = excluded.lease where places.holder = excluded.holder or places.lease < now() returning generation",
-            (hive, f"{machine()['machine']}:{folder.st_dev}:{folder.st_ino}"),
+            (hive, f"{machine_identity()['machine']}:{folder.st_dev}:{folder.st_ino}"),
         ).fetchone()
         if row is None:
-            raise Away(
+            raise LinkDown(
                 f"another process speaks for {hive}: a copy of this hive, or this hive less than 30 s ago elsewhere"
             )
         self._generation = int(row[0])
@@ -266,7 +266,7 @@ class HivePlace:
     def renew(self) -> None:
         """Raise Away if another holder has taken the place meanwhile."""
         if not self._extend(LEASE):
-            raise Away(f"another process speaks for {self._hive} now")
+            raise LinkDown(f"another process speaks for {self._hive} now")
 
     def leave(self) -> None:
         """Free the place for any holder."""
@@ -277,17 +277,17 @@ class HivePlace:
         return self._connection.execute(sql.encode(), (self._hive, self._generation)).rowcount
 
 
-def take_place(connection: Connection, mine: Link, workspace: str, root: Path) -> HivePlace:
+def take_place(connection: Connection, mine: HiveLink, workspace: str, root: Path) -> HivePlace:
     """Make sure that this connection alone speaks for the hive, and listen for what is new. Raises Away, UnknownVersion."""
     if workspace.lower() != mine.name:
-        raise Away(
+        raise LinkDown(
             f"hive.yaml says workspace: {workspace}, and the hive is linked as {mine.name}: hivemind unlink, then link"
         )
     SCHEMA.prepare(connection, mine.url)
     row = connection.execute("select identity from hives where name = %s", (mine.name,)).fetchone()
     if row is None or row[0] != mine.identity:
         whose = "is not linked there" if row is None else "is the name of another hive there"
-        raise Away(f"{mine.name} {whose}: hivemind unlink, then link")
+        raise LinkDown(f"{mine.name} {whose}: hivemind unlink, then link")
     place = HivePlace(connection, mine.name, root)
     for name in (mine.name, ANY):
         connection.execute(f"listen {channel(name)}")

@@ -229,7 +229,7 @@ class Offers:
         self._mine.pop(str(task.claim), None)
         with suppress(TaskMoved):
             (self._hive.tasks.finish if done else self._hive.tasks.fail)(task, text)
-            self._hive.steps.end_task(task.id, "done" if done else "failed", agent_id=EXCHANGE, ended=True)
+            self._hive.steps.end_task(task.id, "done" if done else "failed", agent_id=EXCHANGE, has_left_active=True)
             if self._hive.tasks.restless:
                 ring_all(self._hive)
 

@@ -14,7 +14,7 @@ from hivemind.errors import HivemindError
 from hivemind.exchange.events import Shipping
 from hivemind.exchange.foreign_tasks import ForeignTasks
 from hivemind.exchange.letters import Letters
-from hivemind.exchange.link import Away, HivePlace, Link, load_link, other_hives, reached_out, take_place
+from hivemind.exchange.link import HiveLink, HivePlace, LinkDown, load_link, other_hives, reached_out, take_place
 from hivemind.exchange.offers import Offers
 from hivemind.exchange.schema import tell
 from hivemind.fs import Doorbell, HeldLock, open_watcher, ring
@@ -98,7 +98,7 @@ class _Process:
                         place.leave()
                 except (HivemindError, OSError) as error:
                     check()  # else it is the hive that is away
-                    if not isinstance(error, Away):
+                    if not isinstance(error, LinkDown):
                         _log.warning("%s", error)
                     self._away(error)
                     pause = _FIRST_PAUSE_S if time.monotonic() - began > _LONGEST_PAUSE_S else pause
@@ -134,7 +134,7 @@ class _Process:
 class _Carrying:
     """One connection's time."""
 
-    def __init__(self, process: _Process, connection: Connection, mine: Link, place: HivePlace, check: Any) -> None:
+    def __init__(self, process: _Process, connection: Connection, mine: HiveLink, place: HivePlace, check: Any) -> None:
         self._process, self._connection, self._mine, self._check = process, connection, mine, check
         self._place = place
         self._hive = hive = process.hive
@@ -208,7 +208,7 @@ class _Carrying:
             (Jsonb(overview), Jsonb(agents), self._mine.name),
         ).fetchone()
         if changed is None:
-            raise Away(f"{self._mine.name} is not linked there any more: hivemind unlink, then link")
+            raise LinkDown(f"{self._mine.name} is not linked there any more: hivemind unlink, then link")
         if changed[0]:
             tell(self._connection, ANY, what="hives")
         hives, problems = other_hives(self._connection, self._mine.name)

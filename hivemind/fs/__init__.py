@@ -9,7 +9,7 @@ from hivemind.fs.doorbell import Doorbell, ring
 from hivemind.fs.filesystem import is_settled, time_tells
 from hivemind.fs.lines import LogDamaged, Record, records_of
 from hivemind.fs.locks import HeldLock, Lock
-from hivemind.fs.log import Log, Mark, Place
+from hivemind.fs.log import Log, LogBookmark, ReadPosition
 from hivemind.fs.paths import file_below, folder_below, folder_inside, inside, open_inside
 from hivemind.fs.records import DamagedRecord, load_record, load_value, save_record, save_value, set_aside
 from hivemind.fs.sockets import make_socket_folder, socket_places
@@ -23,9 +23,9 @@ __all__ = [
     "HeldLock",
     "Lock",
     "Log",
+    "LogBookmark",
     "LogDamaged",
-    "Mark",
-    "Place",
+    "ReadPosition",
     "Record",
     "Watcher",
     "copy_tree",

@@ -1,8 +1,8 @@
-"""One way to write a file: temporary name beside it, fsync, rename (or link), fsync of the folder (DESIGN, *Decisions*).
+"""Atomic file writes: write a temporary file in the same folder, fsync it, rename or link it, fsync the folder.
 
-A reader sees the old content or the new, never a part. What a crash leaves behind is a file whose name begins with
-`.tmp-`; nobody reads those, and `hivemind doctor` removes them once they are old.
-`durable=False` leaves out the fsyncs (`durability: relaxed` in hive.yaml): still atomic, but a power cut may undo it.
+Readers see the old content or the new, never a partial file. A crash may leave a file with the prefix `.tmp-`, which readers
+ignore and `hivemind doctor` later removes. `durable=False` (`durability: relaxed` in hive.yaml) skips the fsyncs: the write
+is still atomic, but a power cut may undo it.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _RENAME_NOREPLACE = 1
 
 
 def fsync_folder(path: str | os.PathLike[str]) -> None:
-    """Make the names in a folder durable."""
+    """Sync a folder, which makes the names in it durable."""
     folder = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
         os.fsync(folder)
@@ -36,7 +36,7 @@ def fsync_folder(path: str | os.PathLike[str]) -> None:
 
 
 def fsync_file(path: str | os.PathLike[str]) -> None:
-    """Make what is in a file durable, whoever has written it."""
+    """Sync a file's content, also if another process wrote it."""
     file = open_own(path, os.O_RDONLY)
     try:
         os.fsync(file)
@@ -45,9 +45,9 @@ def fsync_file(path: str | os.PathLike[str]) -> None:
 
 
 def make_folder(path: str | os.PathLike[str], *, durable: bool = True) -> bool:
-    """Make a folder, and those above it that are missing; their names are durable then. False if it is there already.
+    """Create a folder and its missing parents. Return False if the folder already exists.
 
-    An fsync of what lies in a new folder says nothing of the folder's own name: that is its parent's to keep. Raises OSError,
+    Each parent is synced, because an fsync inside a new folder does not make the folder's name durable. Raises OSError;
     FileExistsError if a file has the name.
     """
     folder = os.fspath(path)
@@ -66,9 +66,9 @@ def make_folder(path: str | os.PathLike[str], *, durable: bool = True) -> bool:
 
 
 def open_own(path: str | os.PathLike[str], flags: int) -> int:
-    """A descriptor of a regular file of the program's own. Never waits for the other end of a FIFO.
+    """Open a regular file and return its descriptor. Does not block on a FIFO.
 
-    Raises UserError for what is no regular file, OSError.
+    Raises UserError if the path is not a regular file, OSError.
     """
     try:
         file = os.open(path, flags | os.O_NONBLOCK | os.O_CLOEXEC, 0o666)
@@ -78,11 +78,11 @@ def open_own(path: str | os.PathLike[str], flags: int) -> int:
         return file
     if file is not None:
         os.close(file)
-    raise UserError("is no regular file", where=path, mend="hivemind doctor --fix sets it aside")
+    raise UserError("is not a regular file", location=path, remedy="hivemind doctor --fix sets it aside")
 
 
 def _open_temporary(folder: str, mode: int, at: int | None = None) -> tuple[str, int]:
-    """A new temporary file and its descriptor. Litter of a killed process that had the same pid is passed over."""
+    """Create a temporary file. Return its path and descriptor. Skip names that a killed process with this PID has left."""
     while True:
         name = f"{TEMPORARY_PREFIX}{os.getpid()}-{threading.get_native_id()}-{next(_counter)}"
         path = os.path.join(folder, name)
@@ -95,15 +95,15 @@ def _open_temporary(folder: str, mode: int, at: int | None = None) -> tuple[str,
 def _write_temporary(
     folder: str, content: bytes | str | Iterable[bytes], durable: bool, mode: int, at: int | None = None
 ) -> str:
-    data = content.encode() if isinstance(content, str) else content
+    encoded = content.encode() if isinstance(content, str) else content
     path, file = _open_temporary(folder, mode, at)
     try:
-        if mode != _ORDINARY:  # a secret's, or that of a file that is replaced: whatever the umask
+        if mode != _ORDINARY:  # exactly this mode, regardless of the umask: for secrets and replaced files
             os.fchmod(file, mode)
-        for part in (data,) if isinstance(data, bytes) else _in_parts(data):
-            view = memoryview(part)
-            while view:
-                view = view[os.write(file, view) :]
+        for chunk in (encoded,) if isinstance(encoded, bytes) else _in_parts(encoded):
+            remaining = memoryview(chunk)
+            while remaining:
+                remaining = remaining[os.write(file, remaining) :]
         reached("fs.write.written")
         if durable:
             os.fsync(file)
@@ -116,13 +116,13 @@ def _write_temporary(
 
 
 def _in_parts(pieces: Iterable[bytes]) -> Iterator[bytes]:
-    part = bytearray()
+    chunk = bytearray()
     for piece in pieces:
-        part += piece
-        if len(part) >= _PART_BYTES:
-            yield bytes(part)
-            part.clear()
-    yield bytes(part)
+        chunk += piece
+        if len(chunk) >= _PART_BYTES:
+            yield bytes(chunk)
+            chunk.clear()
+    yield bytes(chunk)
 
 
 def write(
@@ -132,8 +132,10 @@ def write(
     durable: bool = True,
     mode: int = _ORDINARY,
 ) -> None:
-    """Write a whole file, replacing what is there; pieces of bytes are never all in memory. Raises OSError, and then nothing
-    has changed."""
+    """Write a whole file, replacing an existing one. An iterable of bytes is never held in memory as a whole.
+
+    Raises OSError, and then leaves the old file unchanged.
+    """
     target = os.fspath(path)
     folder = os.path.dirname(target) or "."
     _replace(_write_temporary(folder, content, durable, mode), target)
@@ -142,7 +144,7 @@ def write(
 
 
 def write_at(folder: int, name: str, content: bytes | str, *, durable: bool = True, mode: int = _ORDINARY) -> None:
-    """Write a whole file into an open folder, wherever that is by now, as `write` does by its path. Raises OSError."""
+    """Write a whole file, as `write` does, in an open folder, which may have been moved. Raises OSError."""
     _replace(_write_temporary("", content, durable, mode, folder), name, folder)
     if durable:
         os.fsync(folder)
@@ -159,7 +161,7 @@ def _replace(temporary: str, target: str, at: int | None = None) -> None:
 
 
 def create(path: str | os.PathLike[str], content: bytes | str, *, durable: bool = True, mode: int = _ORDINARY) -> None:
-    """Write a whole file only if nothing has that name. Raises FileExistsError, decided by the file system."""
+    """Write a whole new file. Raises FileExistsError if the name exists; the file system decides that atomically."""
     target = os.fspath(path)
     folder = os.path.dirname(target) or "."
     temporary = _write_temporary(folder, content, durable, mode)
@@ -173,9 +175,9 @@ def create(path: str | os.PathLike[str], content: bytes | str, *, durable: bool 
 
 
 def move(source: str | os.PathLike[str], target: str | os.PathLike[str], *, durable: bool = True) -> None:
-    """Rename a file or folder to a name that nothing has yet.
+    """Rename a file or folder to a new name.
 
-    Raises FileExistsError if the name is taken and FileNotFoundError if the source is gone (someone else was first).
+    Raises FileExistsError if the name exists, FileNotFoundError if the source is gone (another process moved it first).
     """
     src, dst = os.fspath(source), os.fspath(target)
     _rename_noreplace(src, dst)
@@ -195,7 +197,7 @@ def _rename_noreplace(src: str, dst: str) -> None:
     code = ctypes.get_errno()
     if code not in (errno.EINVAL, errno.ENOSYS, errno.ENOTSUP):
         raise OSError(code, os.strerror(code), src, None, dst)
-    # A file system without RENAME_NOREPLACE: link() is exclusive for files, mkdir() for folders.
+    # The file system has no RENAME_NOREPLACE. For files link() is exclusive, for folders mkdir().
     if os.path.isdir(src) and not os.path.islink(src):
         os.mkdir(dst)
         os.rename(src, dst)

@@ -1,7 +1,7 @@
-"""Backups of a store's database, and what takes its place where it is damaged: the newest good backup, with the newer rows
-that can still be read. The damaged file is kept. Interruptible: the next call resumes.
+"""Back up a store's database, and restore a damaged one from the newest good backup and the newer rows that are readable.
 
-SQLite's `.recover` would read more, but the command line of several systems is built without what it needs.
+The damaged file is kept. An interrupted restore is finished by the next call. SQLite's `.recover` would read more rows, but
+several systems build SQLite without the module that it needs.
 """
 
 # ruff: noqa: S608 - the names of tables and columns are the program's own; values are always bound
@@ -20,25 +20,25 @@ from typing import Any, Protocol
 from hivemind.errors import UserError
 from hivemind.fs.atomic import fsync_file, fsync_folder, move, write
 from hivemind.fs.crash import reached
-from hivemind.fs.database import Database, unsound
+from hivemind.fs.database import Database, describe_damage
 from hivemind.fs.locks import Lock
 from hivemind.fs.paths import free_place
 
-REPORT = ".what-was-saved.txt"
-"""The end of the name of the file beside a damaged database that says what became of it."""
+REPORT_SUFFIX = ".what-was-saved.txt"
+"""Ends the name of the report that is written next to a damaged database."""
 
-_EVERY = 3_600.0  # seconds between two backups of a database that changes
-_KEPT = 2
-_PAGES = 1_000  # copied at once: a writer waits for no more
+_EVERY = 3_600.0  # seconds between two backups of a changing database
+_RETAINED_BACKUPS = 2
+_PAGES = 1_000  # copied at a time; a writer waits no longer than this takes
 _WITH_IT = ("-wal", "-shm")
 _log = logging.getLogger(__name__)
 
 
 class Restorable(Protocol):
-    """A store, as far as it is to be restored.
+    """The part of a store that `restore` needs.
 
-    `tables` are those whose newer rows are taken from a damaged file, each with the condition that a row must meet
-    to be believed (empty: none). `locks` are the endings of the locks that keep others away, in their order.
+    `tables` maps each table from which newer rows are taken to an SQL condition for acceptable rows (empty: all). `locks`
+    are the suffixes of the lock files that exclude other processes, in locking order.
     """
 
     @property
@@ -49,103 +49,102 @@ class Restorable(Protocol):
     def locks(self) -> Sequence[str]: ...
 
     def elsewhere(self, path: Path) -> AbstractContextManager[Restorable]:
-        """A store of the same kind over another file."""
+        """Open a store of the same kind over another file."""
 
     def check(self) -> list[str]:
-        """What is wrong with the database, one sentence each. May raise the error for damage instead."""
+        """Return the database's faults, one sentence each. May raise the schema's damage error instead."""
 
     def rebuild(self) -> None:
-        """Rebuild what follows from the rows: the full-text index, counts."""
+        """Rebuild the data derived from the rows: the full-text index, counts."""
 
 
 def next_backup(path: Path, folder: Path) -> float | None:
-    """When a database is due for a backup, in seconds since 1970; None where its newest backup is like it."""
-    changed = _changed(path)
+    """Return when the next backup is due, in seconds since 1970, or None if the newest backup is up to date."""
+    modified_ns = _modified_ns(path)
     newest = next(iter(_backups(path, folder)), None)
-    if not changed or (newest is not None and newest.stat().st_mtime_ns >= changed):
+    if not modified_ns or (newest is not None and newest.stat().st_mtime_ns >= modified_ns):
         return None
     return 0.0 if newest is None else newest.stat().st_mtime + _EVERY
 
 
 def back_up(path: Path, folder: Path) -> Path | None:
-    """Copy a database into a folder while others use it, check the copy, and keep the last two; returns the new one.
+    """Copy a database that is in use into a folder, check the copy, and delete all but the last two. Return the new backup.
 
-    A backup has the time of the state that it holds, and its name has it in nanoseconds since 1970. None where there is no
-    database, or a damaged one: then the backups stay as they are. Raises OSError, sqlite3.OperationalError.
+    A backup's mtime, and the nanoseconds since 1970 in its name, are the time of the state that it contains. Return None,
+    and leave the backups alone, if the database is missing or damaged. Raises OSError, sqlite3.OperationalError.
     """
-    changed = _changed(path)
-    if not changed or unsound(path) is not None:
+    modified_ns = _modified_ns(path)
+    if not modified_ns or describe_damage(path) is not None:
         return None
     folder.mkdir(parents=True, exist_ok=True)
-    part = folder / f"{path.name}.part"
+    draft = folder / f"{path.name}.part"
     with Lock(folder / f"{path.name}.lock"):
-        _remove(part)
-        os.close(os.open(part, os.O_WRONLY | os.O_CREAT, 0o666))  # SQLite would give it to nobody of a group to write
-        with closing(sqlite3.connect(path)) as source, closing(sqlite3.connect(part)) as copy:
+        _remove(draft)
+        os.close(os.open(draft, os.O_WRONLY | os.O_CREAT, 0o666))  # SQLite would ignore the umask's group write bit
+        with closing(sqlite3.connect(path)) as source, closing(sqlite3.connect(draft)) as copy:
             source.backup(copy, pages=_PAGES)
             copy.execute("PRAGMA journal_mode = DELETE")
-        if (wrong := unsound(part)) is not None:
-            _log.warning("%s: no backup was made, the copy is damaged (%s)", path.name, wrong)
-            _remove(part)
+        if (damage := describe_damage(draft)) is not None:
+            _log.warning("%s: the backup was discarded because the copy is damaged (%s)", path.name, damage)
+            _remove(draft)
             return None
-        fsync_file(part)
-        os.utime(part, ns=(changed, changed))
-        new = folder / f"{path.name}.{changed:020}"
-        move(part, new)
-        for old in _backups(path, folder)[_KEPT:]:
-            old.unlink(missing_ok=True)
-    return new
+        fsync_file(draft)
+        os.utime(draft, ns=(modified_ns, modified_ns))
+        backup = folder / f"{path.name}.{modified_ns:020}"
+        move(draft, backup)
+        for outdated_backup in _backups(path, folder)[_RETAINED_BACKUPS:]:
+            outdated_backup.unlink(missing_ok=True)
+    return backup
 
 
-def _changed(path: Path) -> int:
-    """When the database was last written, in nanoseconds since 1970; 0 if there is none, or an empty one."""
-    places = (path.with_name(path.name + end) for end in ("", "-wal"))
-    found = [place.stat() for place in places if place.exists()]
-    return max((one.st_mtime_ns for one in found if one.st_size), default=0) if path.exists() else 0
+def _modified_ns(path: Path) -> int:
+    """Return when the database was last written, in nanoseconds since 1970; 0 if it is missing or empty."""
+    paths = (path.with_name(path.name + suffix) for suffix in ("", "-wal"))
+    statuses = [candidate.stat() for candidate in paths if candidate.exists()]
+    return max((status.st_mtime_ns for status in statuses if status.st_size), default=0) if path.exists() else 0
 
 
 def _backups(path: Path, folder: Path) -> list[Path]:
-    """Newest first."""
-    return sorted(folder.glob(f"{path.name}.[0-9]*"), key=lambda one: one.name, reverse=True)
+    """Return the backups of a database, newest first."""
+    return sorted(folder.glob(f"{path.name}.[0-9]*"), key=lambda backup: backup.name, reverse=True)
 
 
-def restore(store: Restorable, backups: Path, aside: Path, tell: Callable[[str], None]) -> list[str]:
-    """Make a database sound again; returns what was done, one sentence each, nothing if it was sound.
+def restore(store: Restorable, backups: Path, aside_folder: Path, announce: Callable[[str], None]) -> list[str]:
+    """Repair a damaged database. Return what was done, one sentence each; [] if the database was sound.
 
-    What follows from the rows is rebuilt in place. A damaged file goes, as it is, into a folder below `aside`, with a
-    report beside it, and the newest good backup takes its place, or an empty database where there is none. Others may use
-    it meanwhile: they wait, and go on with the new one. Raises the store's errors, OSError, sqlite3.OperationalError;
-    then nothing is lost.
+    Damaged derived data is rebuilt in place. A damaged file is copied, with a report, to a folder in `aside`, and
+    replaced by the newest good backup, or by an empty database if there is none. Other processes wait meanwhile, then
+    continue with the new file. Raises the store's errors, OSError, sqlite3.OperationalError; no data is lost then.
     """
     path = Path(store.database.path)
     store.database.close()
     with _alone(path, store.locks):
-        if (wrong := unsound(path)) is not None:
-            return [_exchange(store, path, wrong, backups, aside, tell)]
-    found = _problems(store)
-    if not found:
+        if (damage := describe_damage(path)) is not None:
+            return [_exchange(store, path, damage, backups, aside_folder, announce)]
+    problems = _problems(store)
+    if not problems:
         return []
     if _is_rebuilt(store):
-        return [f"what follows from the rows of {path.name} was rebuilt ({found[0]})"]
+        return [f"the data derived from the rows of {path.name} was rebuilt ({problems[0]})"]
     store.database.close()
     with _alone(path, store.locks):
-        return [_exchange(store, path, found[0], backups, aside, tell)]
+        return [_exchange(store, path, problems[0], backups, aside_folder, announce)]
 
 
 def _problems(store: Restorable) -> list[str]:
     try:
         return store.check()
-    except store.database.schema.damage as error:
-        return [error.what]
+    except store.database.schema.damage_class as error:
+        return [error.message]
 
 
 class _Undone(Exception):
-    """Rebuilding did not help: nothing is changed."""
+    """Rebuilding did not help; its transaction is rolled back."""
 
 
 def _is_rebuilt(store: Restorable) -> bool:
-    """Rebuild what follows from the rows, if that leaves nothing wrong."""
-    with suppress(_Undone, store.database.schema.damage):
+    """Rebuild the derived data. Return True, and commit, if the store then passes its check."""
+    with suppress(_Undone, store.database.schema.damage_class):
         with store.database.write():
             store.rebuild()
             if store.check():
@@ -155,155 +154,164 @@ def _is_rebuilt(store: Restorable) -> bool:
 
 
 def _alone(path: Path, locks: Sequence[str]) -> ExitStack:
-    """Nobody else writes meanwhile."""
+    """Take all of a store's locks, which keeps other writers out."""
     with ExitStack() as stack:
-        for end in locks:
-            stack.enter_context(Lock(f"{path}{end}"))
+        for suffix in locks:
+            stack.enter_context(Lock(f"{path}{suffix}"))
         return stack.pop_all()
 
 
 def _exchange(
-    store: Restorable, path: Path, wrong: str, backups: Path, aside: Path, tell: Callable[[str], None]
+    store: Restorable, path: Path, damage: str, backups: Path, aside_folder: Path, announce: Callable[[str], None]
 ) -> str:
-    new, room = path.with_name(path.name + ".restored"), store.database.schema.room
-    report = "a restoring that was interrupted was brought to its end"
-    if not new.exists():
-        tell(f"{path.name} is damaged ({wrong}): restoring it")
-        kept = free_place(aside / datetime.now(UTC).strftime("%Y-%m-%d") / path.name)
-        _set_aside(path, kept)
-        part = path.with_name(path.name + ".restoring")
-        saved = _replacement(store, path, kept, part, backups)
-        when, left = datetime.now(UTC), f"it is kept as {kept}" if kept.exists() else "nothing of it is left"
-        report = f"{path.name} was damaged ({wrong}), on {when:%Y-%m-%d at %H:%M} UTC; {left}; {saved}"
-        write(kept.with_name(kept.name + REPORT), report + "\n")
-        move(part, new)
+    restored_path, room = path.with_name(path.name + ".restored"), store.database.schema.crash_prefix
+    report = "an interrupted restore was finished"
+    if not restored_path.exists():
+        announce(f"{path.name} is damaged ({damage}): restoring it")
+        aside_path = free_place(aside_folder / datetime.now(UTC).strftime("%Y-%m-%d") / path.name)
+        _set_aside(path, aside_path)
+        draft = path.with_name(path.name + ".restoring")
+        contents_summary = _replacement(store, path, aside_path, draft, backups)
+        now, aside_summary = datetime.now(UTC), f"kept as {aside_path}" if aside_path.exists() else "the file was lost"
+        report = (
+            f"{path.name} was damaged ({damage}), on {now:%Y-%m-%d at %H:%M} UTC; {aside_summary}; {contents_summary}"
+        )
+        write(aside_path.with_name(aside_path.name + REPORT_SUFFIX), report + "\n")
+        move(draft, restored_path)
     reached(f"{room}.restore.saved")
-    for end in _WITH_IT:  # before the new one has the name: this log is not its own
-        path.with_name(path.name + end).unlink(missing_ok=True)
+    for suffix in _WITH_IT:  # before the rename: the old log does not belong to the new file
+        path.with_name(path.name + suffix).unlink(missing_ok=True)
     reached(f"{room}.restore.unlogged")
-    os.replace(new, path)
+    os.replace(restored_path, path)
     fsync_folder(path.parent)
     return report
 
 
-def _set_aside(path: Path, kept: Path) -> None:
-    """Copies of the file and of its log, on the disk; the originals stay until the new database is there."""
-    kept.parent.mkdir(parents=True, exist_ok=True)
-    for end in ("", "-wal"):
-        source = path.with_name(path.name + end)
+def _set_aside(path: Path, aside_path: Path) -> None:
+    """Copy the file and its log, synced to the disk. The originals stay until the new database replaces them."""
+    aside_path.parent.mkdir(parents=True, exist_ok=True)
+    for suffix in ("", "-wal"):
+        source = path.with_name(path.name + suffix)
         if source.exists():
-            part = kept.with_name(f"{kept.name}{end}.tmp")
-            shutil.copyfile(source, part)
-            fsync_file(part)
-            move(part, kept.with_name(kept.name + end))
-    fsync_folder(kept.parent)
+            partial_copy = aside_path.with_name(f"{aside_path.name}{suffix}.tmp")
+            shutil.copyfile(source, partial_copy)
+            fsync_file(partial_copy)
+            move(partial_copy, aside_path.with_name(aside_path.name + suffix))
+    fsync_folder(aside_path.parent)
 
 
-def _replacement(store: Restorable, path: Path, kept: Path, part: Path, backups: Path) -> str:
-    """Write the database that takes the place of a damaged one; says what it is made of."""
-    work, plain = (part.with_name(part.name + end) for end in (".read", ".plain"))
+def _replacement(store: Restorable, path: Path, aside_path: Path, draft: Path, backups: Path) -> str:
+    """Write the replacement of a damaged database. Return a sentence about its contents."""
+    damaged_copy, backup_copy = (draft.with_name(draft.name + end) for end in (".read", ".plain"))
     try:
-        said = _begin(store, path, part, backups)
-        for end in ("", "-wal"):
-            if kept.with_name(kept.name + end).exists():
-                shutil.copyfile(kept.with_name(kept.name + end), work.with_name(work.name + end))
-        shutil.copyfile(part, plain)
-        newer = _with_newer(store, part, work) if work.exists() else 0
-        if newer is None:
-            _remove(part)
-            shutil.copyfile(plain, part)
-        told = "no newer row could be read" if not newer else f"{newer:,} newer rows could be read and were taken over"
-        return f"{said}; {told}; what is missing can only come from a copy of yours"
+        origin = _begin(store, path, draft, backups)
+        for suffix in ("", "-wal"):
+            if aside_path.with_name(aside_path.name + suffix).exists():
+                shutil.copyfile(
+                    aside_path.with_name(aside_path.name + suffix), damaged_copy.with_name(damaged_copy.name + suffix)
+                )
+        shutil.copyfile(draft, backup_copy)
+        newer_count = _with_newer(store, draft, damaged_copy) if damaged_copy.exists() else 0
+        if newer_count is None:
+            _remove(draft)
+            shutil.copyfile(backup_copy, draft)
+        newer_summary = (
+            "no newer rows could be read"
+            if not newer_count
+            else f"{newer_count:,} newer rows were recovered from the damaged file"
+        )
+        return f"{origin}; {newer_summary}; anything still missing can only come from a copy of yours"
     finally:
-        _remove(work)
-        _remove(plain)
-        for end in (".lock", *_WITH_IT):
-            part.with_name(part.name + end).unlink(missing_ok=True)
+        _remove(damaged_copy)
+        _remove(backup_copy)
+        for suffix in (".lock", *_WITH_IT):
+            draft.with_name(draft.name + suffix).unlink(missing_ok=True)
 
 
-def _begin(store: Restorable, path: Path, part: Path, backups: Path) -> str:
-    """The newest backup that is good, or an empty database, as `part`."""
+def _begin(store: Restorable, path: Path, draft: Path, backups: Path) -> str:
+    """Write the newest good backup, or an empty database, to `part`. Return a sentence about it."""
     for backup in _backups(path, backups):
-        _remove(part)
-        shutil.copyfile(backup, part)
-        if unsound(part) is None and _fits(store, part):
-            return f"the backup {backup.name} takes its place"
-    _remove(part)
-    with store.elsewhere(part) as empty, empty.database.write():
+        _remove(draft)
+        shutil.copyfile(backup, draft)
+        if describe_damage(draft) is None and _fits(store, draft):
+            return f"the backup {backup.name} replaces it"
+    _remove(draft)
+    with store.elsewhere(draft) as empty, empty.database.write():
         pass
-    return "there is no backup of it, and an empty one takes its place"
+    return "no backup exists, and an empty database replaces it"
 
 
-def _fits(store: Restorable, part: Path, *, rebuild: bool = False) -> bool:
+def _fits(store: Restorable, path: Path, *, rebuild: bool = False) -> bool:
     try:
-        with store.elsewhere(part) as opened:
+        with store.elsewhere(path) as candidate:
             if rebuild:
-                opened.rebuild()
-            return not opened.check()
+                candidate.rebuild()
+            return not candidate.check()
     except UserError:
         return False
 
 
-def _with_newer(store: Restorable, part: Path, damaged: Path) -> int | None:
-    """Put the rows that can still be read over those of the backup; how many were other, or None where the result does not
-    fit together, or holds less than the backup."""
+def _with_newer(store: Restorable, draft: Path, damaged_copy: Path) -> int | None:
+    """Write the readable rows of the damaged file over those of the backup. Return the number of rows that differed.
+
+    None if the result is inconsistent, or has fewer rows than the backup.
+    """
     try:
-        with closing(_damaged(damaged)) as source, closing(sqlite3.connect(part, isolation_level=None)) as sql:
+        with closing(_damaged(damaged_copy)) as source, closing(sqlite3.connect(draft, isolation_level=None)) as sql:
             for name, arguments, function in store.database.schema.functions:
                 sql.create_function(name, arguments, function, deterministic=True)
-            sql.execute("PRAGMA recursive_triggers = ON")  # else a row that is replaced stays in the full-text index
+            sql.execute("PRAGMA recursive_triggers = ON")  # otherwise replaced rows stay in the full-text index
             sql.execute("BEGIN")
-            newer = sum(_take(source, sql, table, believed) for table, believed in store.tables.items())
-            newer -= _drop_orphans(sql, store.tables)
+            newer_count = sum(_take(source, sql, table, condition) for table, condition in store.tables.items())
+            newer_count -= _drop_orphans(sql, store.tables)
             sql.execute("COMMIT")
     except sqlite3.Error as error:
-        _log.warning("%s: %s", part.name, error)
+        _log.warning("%s: %s", draft.name, error)
         return None
-    return newer if newer >= 0 and _fits(store, part, rebuild=True) else None
+    return newer_count if newer_count >= 0 and _fits(store, draft, rebuild=True) else None
 
 
 def _damaged(path: Path) -> sqlite3.Connection:
-    """A connection to a damaged file, a copy. SQLite refuses one that was cut off, or of whose tables one is garbled, unless
-    somebody is about to mend its tables."""
+    """Open a copy of a damaged file. With `writable_schema` SQLite also opens truncated files and garbled schemas."""
     sql = sqlite3.connect(path, isolation_level=None)
     sql.execute("PRAGMA writable_schema = ON")
     sql.text_factory = lambda raw: raw.decode("utf-8", "replace")
     return sql
 
 
-def _take(source: sqlite3.Connection, sql: sqlite3.Connection, table: str, believed: str) -> int:
-    """Take over the rows of a table that are not there as they are; how many."""
+def _take(source: sqlite3.Connection, sql: sqlite3.Connection, table: str, condition: str) -> int:
+    """Copy the rows of a table that are missing or different. Return their number."""
     columns = [row[1] for row in sql.execute(f"PRAGMA table_info({table})")]
     names = ", ".join(columns)
-    same = " AND ".join(f"mine.{name} IS given.{name}" for name in columns)
-    put = (
+    equality = " AND ".join(f"mine.{name} IS given.{name}" for name in columns)
+    insert = (
         f"INSERT OR REPLACE INTO {table}({names}) SELECT {names} FROM (SELECT {', '.join(f'? AS {name}' for name in columns)})"
-        f" AS given WHERE NOT EXISTS (SELECT 1 FROM {table} AS mine WHERE {same}){' AND ' + believed if believed else ''}"
+        f" AS given WHERE NOT EXISTS (SELECT 1 FROM {table} AS mine WHERE {equality}){' AND ' + condition if condition else ''}"
     )
-    taken = 0
+    row_count = 0
     for row in _readable(source, f"SELECT {names} FROM {table}"):
         try:
-            taken += sql.execute(put, row).rowcount
-        except sqlite3.IntegrityError:  # a value that this column cannot have
+            row_count += sql.execute(insert, row).rowcount
+        except sqlite3.IntegrityError:  # a value that this column does not allow
             continue
-    return taken
+    return row_count
 
 
 def _drop_orphans(sql: sqlite3.Connection, tables: Iterable[str]) -> int:
-    """Delete the rows that refer to a row which could not be read, and those that refer to these; how many they were."""
-    dropped = 0
+    """Delete rows that refer to missing rows, repeatedly until there are none. Return the number of deleted rows."""
+    deleted_count = 0
     statements = [
-        f"DELETE FROM {table} WHERE {child} IS NOT NULL AND {child} NOT IN (SELECT {parent} FROM {other})"
+        f"DELETE FROM {table} WHERE {child} IS NOT NULL AND {child} NOT IN (SELECT {parent} FROM {parent_table})"
         for table in tables
-        for _, _, other, child, parent, *_ in sql.execute(f"PRAGMA foreign_key_list({table})")
+        for _, _, parent_table, child, parent, *_ in sql.execute(f"PRAGMA foreign_key_list({table})")
     ]
-    while found := sum(sql.execute(statement).rowcount for statement in statements):
-        dropped += found
-    return dropped
+    while batch_count := sum(sql.execute(statement).rowcount for statement in statements):
+        deleted_count += batch_count
+    return deleted_count
 
 
 def _readable(source: sqlite3.Connection, select: str) -> Iterator[tuple[Any, ...]]:
-    """The rows before the first damaged page, and those after the last."""
+    """Yield the rows before the first damaged page, then those after the last one."""
     for order in ("", " ORDER BY rowid DESC"):
         try:
             yield from source.execute(select + order)
@@ -313,5 +321,5 @@ def _readable(source: sqlite3.Connection, select: str) -> Iterator[tuple[Any, ..
 
 
 def _remove(path: Path) -> None:
-    for end in ("", *_WITH_IT):
-        path.with_name(path.name + end).unlink(missing_ok=True)
+    for suffix in ("", *_WITH_IT):
+        path.with_name(path.name + suffix).unlink(missing_ok=True)

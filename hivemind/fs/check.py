@@ -1,5 +1,5 @@
-"""What a check of a store found, how it is put right, and where the doctor puts what is in the way; and the checks of what
-processes leave behind when they are killed: locks, doorbells, temporary files of writes."""
+"""The findings of the doctor's checks, their fixes, the folder for files that are set aside, and the checks of what killed
+processes leave behind: locks, doorbells, temporary files."""
 
 from __future__ import annotations
 
@@ -18,24 +18,25 @@ from typing import Any
 
 from hivemind.frozen import frozen
 from hivemind.fs.atomic import TEMPORARY_PREFIX, move
-from hivemind.fs.locks import Lock, is_here
+from hivemind.fs.locks import Lock, is_on_this_machine
 from hivemind.fs.paths import free_place
 from hivemind.layout import Layout
 
 _WRITER = re.compile(re.escape(TEMPORARY_PREFIX) + r"(\d+)-\d+-\d+")
-_OLD_S = 3600.0  # a write takes moments; an hour covers a machine that slept, and writers on other machines
+_OLD_S = 3600.0  # a write takes moments; an hour allows for a suspended machine and for writers on other machines
 
 Fix = Callable[[], str]
-"""Puts one thing right and says what was done. Raises UserError or OSError, and then the thing is as it was."""
+"""Fixes one finding and returns a sentence about it. Raises UserError or OSError, and then leaves everything unchanged."""
 
 
 @frozen
-class Finding:
-    """`where` is the file, `what` says what is wrong and what follows from it, `mend` how to mend it.
+class CheckFinding:
+    """A problem in a hive, found by the check named `check`.
 
-    `fix` mends it (None: only a person can). `quiet` says that nothing of the hive may be running meanwhile. A `note` is
-    worth knowing and need not be mended: with notes alone a hive is healthy. One with a `fix` is litter, which does no harm
-    and can be tidied away. `check` is the name of the check that found it.
+    * `where`: the file; `what`: the problem and its consequence; `mend`: how a person can fix it.
+    * `fix`: fixes it; None if only a person can.
+    * `quiet`: no process of the hive may run during the fix.
+    * `note`: a remark; a hive with notes only is healthy. The `fix` of a note removes harmless litter.
     """
 
     where: Path | str
@@ -48,7 +49,7 @@ class Finding:
 
 
 class Aside:
-    """`.hive/aside/<date>/`: each file set aside keeps the path that it had in the hive. Nothing is deleted."""
+    """The folder `.hive/aside/<date>/`, where files keep their path in the hive. No file is deleted."""
 
     __slots__ = ("_folder", "_layout")
 
@@ -56,72 +57,77 @@ class Aside:
         self._layout = layout
         self._folder = layout.aside / datetime.fromtimestamp(now, UTC).strftime("%Y-%m-%d")
 
-    def finding(self, path: Path, what: str, mend: str = "hivemind doctor --fix sets it aside", **more: Any) -> Finding:
-        """A finding whose fix sets the file or folder aside."""
-        return Finding(path, what, mend, partial(self.take, path), **more)
+    def finding(
+        self, path: Path, what: str, mend: str = "hivemind doctor --fix sets it aside", **more: Any
+    ) -> CheckFinding:
+        """Return a finding with a fix that sets the file or folder aside."""
+        return CheckFinding(path, what, mend, partial(self.take, path), **more)
 
     def take(self, path: Path) -> str:
-        """Move a file or folder there; returns the sentence that says so. Raises OSError."""
+        """Move a file or folder aside. Return a sentence about it. Raises OSError."""
         target = self._place(path)
         move(path, target)
         return f"set aside as {self._layout.relative(target)}"
 
     def copy(self, path: Path) -> str:
-        """Put a copy of a file there; returns the sentence that says so. Raises OSError."""
+        """Copy a file aside. Return a sentence about it. Raises OSError."""
         target = self._place(path)
         shutil.copy2(path, target)
-        return f"as it was it is kept as {self._layout.relative(target)}"
+        return f"the previous version is kept as {self._layout.relative(target)}"
 
     def _place(self, path: Path) -> Path:
-        place = free_place(self._folder / self._layout.relative(path).lstrip("/"))
-        place.parent.mkdir(parents=True, exist_ok=True)
-        return place
+        target = free_place(self._folder / self._layout.relative(path).lstrip("/"))
+        target.parent.mkdir(parents=True, exist_ok=True)
+        return target
 
 
 def listed(folder: Path) -> list[Path]:
-    """What lies in a folder, sorted; nothing of one that cannot be read, which the check of folders tells."""
+    """Return the paths in a folder, sorted; [] if it is unreadable, which the check of folders reports."""
     try:
         return sorted(folder.iterdir())
     except OSError:
         return []
 
 
-def check_locks(folder: Path) -> Iterator[Finding]:
-    """Locks held for a process of this machine that is not there: by a child that outlived it.
+def check_locks(folder: Path) -> Iterator[CheckFinding]:
+    """Find locks of a dead process of this machine, still locked by a child that outlived it.
 
-    A lock's file that nobody holds is ordinary: the system lets go of a lock when its holder dies, the file stays.
+    An unlocked lock file is normal: the system releases a lock when its holder dies, and the file stays.
     """
     for path in listed(folder):
         if path.suffix != ".lock" or not path.is_file():
             continue
-        record = Lock(path).holder() or {}
-        pid = record.get("pid")
-        if isinstance(pid, int) and pid > 0 and is_here(record) and not _lives(pid):
-            what = f"is held for process {pid}, which does not live any more: a child of its has it"
-            yield Finding(path, what, f"find who has it open with: fuser -v {path}; the lock ends with that process")
+        holder = Lock(path).holder() or {}
+        pid = holder.get("pid")
+        if isinstance(pid, int) and pid > 0 and is_on_this_machine(holder) and not _lives(pid):
+            message = f"belongs to process {pid}, which has died; a child process still has the lock"
+            yield CheckFinding(path, message, f"find that process with fuser -v {path}; the lock ends with it")
 
 
-def check_doorbells(folder: Path) -> Iterator[Finding]:
-    """Sockets that nobody listens at."""
+def check_doorbells(folder: Path) -> Iterator[CheckFinding]:
+    """Find sockets without a listener."""
     for path in listed(folder):
         if stat.S_ISSOCK(path.lstat().st_mode) and not _answers(path):
-            what = "is the doorbell of a process that was killed; nobody hears it, and it does no harm"
-            yield Finding(path, what, "hivemind doctor --fix removes it", partial(_remove, path), note=True)
+            message = "is the doorbell of a process that was killed; it is harmless"
+            yield CheckFinding(path, message, "hivemind doctor --fix removes it", partial(_remove, path), note=True)
 
 
-def check_temporary(path: Path, aside: Aside, now: float, *, shared: bool) -> Iterator[Finding]:
-    """A file `.tmp-*` whose writer is gone, or that is an hour old; on a `shared` file system its writer may be elsewhere."""
+def check_temporary(path: Path, aside: Aside, now: float, *, shared: bool) -> Iterator[CheckFinding]:
+    """Find a `.tmp-*` file that is an hour old, or has a dead writer on this machine.
+
+    With `shared` the writer may be on another machine, so only the age counts.
+    """
     writer = _WRITER.fullmatch(path.name)
     try:
         if writer and (now - path.lstat().st_mtime > _OLD_S or (not shared and not _lives(int(writer[1])))):
-            what = "is what a crash left of a file that was being written; the file itself is as it was before"
-            yield aside.finding(path, what, note=True)
+            message = "is a partial file, left by a crash; the file that was to be replaced is unchanged"
+            yield aside.finding(path, message, note=True)
     except FileNotFoundError:  # its writer has just finished
         pass
 
 
 def _lives(pid: int) -> bool:
-    """Whether this machine has a process of that number now."""
+    """Check whether a process of this machine has that PID."""
     try:
         os.kill(pid, 0)
     except ProcessLookupError:
@@ -132,7 +138,7 @@ def _lives(pid: int) -> bool:
 
 
 def _answers(path: Path) -> bool:
-    """Whether a process listens there; connecting rings no bell."""
+    """Check whether a process listens at a socket. Connecting does not ring the doorbell."""
     with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as probe:
         try:
             probe.connect(os.fspath(path))
@@ -145,6 +151,6 @@ def _answers(path: Path) -> bool:
 
 def _remove(path: Path) -> str:
     if _answers(path):
-        return "left alone: somebody listens there again"
+        return "left alone: a process listens there again"
     path.unlink(missing_ok=True)
     return "removed"

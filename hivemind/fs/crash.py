@@ -1,9 +1,8 @@
-"""Crash points: named places where a test can have this process killed, as power loss or kill -9 would.
+"""Crash points: named places in the code where a test can kill the process, as a power cut or kill -9 would.
 
-`reached("mail.deliver.written")` does nothing unless the environment variable HIVEMIND_CRASH_AT names the point
-(`NAME`, or `NAME:3` for the third time it is reached; several with commas between them); then the process dies at once
-by SIGKILL. With HIVEMIND_CRASH_ONCE naming a file that does not exist yet, only the first process that gets to one dies:
-it makes the file.
+`reached("mail.deliver.written")` sends SIGKILL to this process if the environment variable HIVEMIND_CRASH_AT contains
+that name, and returns otherwise. HIVEMIND_CRASH_AT is a comma-separated list of `NAME`, or `NAME:3` for the third
+pass. If HIVEMIND_CRASH_ONCE names a file that does not exist, only one process dies: the first creates the file.
 """
 
 from __future__ import annotations
@@ -13,9 +12,9 @@ import signal
 
 
 def _armed_points(text: str) -> dict[str, int]:
-    """For each point that is named, how often it is still to be reached."""
-    named = (one.partition(":") for one in text.split(",") if one)
-    return {name: int(count) if count.isdecimal() and len(count) < 10 else 1 for name, _, count in named}
+    """Parse HIVEMIND_CRASH_AT: map each crash point to the number of passes until the process dies."""
+    specs = (spec.partition(":") for spec in text.split(",") if spec)
+    return {name: int(count) if count.isdecimal() and len(count) < 10 else 1 for name, _, count in specs}
 
 
 _armed = _armed_points(os.environ.get("HIVEMIND_CRASH_AT", ""))
@@ -23,7 +22,7 @@ _once = os.environ.get("HIVEMIND_CRASH_ONCE", "")
 
 
 def reached(point: str) -> None:
-    """Die here if this point is armed. Costs a comparison otherwise."""
+    """Kill this process if the point is armed. Otherwise costs one comparison."""
     if _armed and point in _armed:
         _armed[point] -= 1
         if _armed[point] == 0 and _first():
@@ -31,7 +30,7 @@ def reached(point: str) -> None:
 
 
 def _first() -> bool:
-    """Whether no other process has died at its crash point yet."""
+    """Check that no other process has died at a crash point yet."""
     if not _once:
         return True
     try:

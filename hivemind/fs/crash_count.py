@@ -1,8 +1,8 @@
-"""Which inputs killed the processes that read them: after two deaths an input is not read a third time.
+"""Count the processes that died while reading an input. After two deaths the input is refused.
 
-Each process has a mark, a lock in one folder that it holds while it lives; the mark's file names the input that the
-process is reading just now, and nothing in between. So a death elsewhere counts against no input, and a mark that
-nobody holds is a death of what it names. Costs two writes of a few bytes an input, into the page cache.
+Each process keeps one mark: a lock file in a common folder, locked until the process ends. While the process reads an
+input, the file contains that input's name. An unlocked mark therefore shows that its process died, and on which input.
+Marking an input costs two small writes into the page cache.
 """
 
 from __future__ import annotations
@@ -21,13 +21,13 @@ from hivemind.fs.locks import Lock
 
 MAX_DEATHS = 2
 _KEY_BYTES = 1024
-_KEPT_S = 30 * 86400.0
+_MAX_MARK_AGE_S = 30 * 86400.0
 
 
 class CrashCount:
-    """The marks in one folder, for one process. Opened at the first reading, so that a fork has its own.
+    """The marks in one folder. The process's own mark is created when it first reads an input, also after a fork.
 
-    Who is only `read_only` makes no mark and takes none away.
+    With `read_only` no mark is created or removed.
     """
 
     def __init__(self, folder: Path, *, read_only: bool = False) -> None:
@@ -35,48 +35,48 @@ class CrashCount:
         self._folder = folder
         self._pid = 0
         self._mark: Lock | None = None
-        self._seen = -1
-        self._current = b"\0"
+        self._folder_mtime_ns = -1
+        self._current_key = b"\0"
         self._deaths: Counter[bytes] = Counter()
 
     @contextmanager
-    def reading(self, kind: str, name: str, version: str = "", *, deaths: int = MAX_DEATHS) -> Iterator[None]:
-        """Mark that this process reads an input. `version` tells a changed input from what it was (size and time).
+    def reading(self, kind: str, name: str, version: str = "", *, max_deaths: int = MAX_DEATHS) -> Iterator[None]:
+        """Mark an input while this process reads it. `version` (size and time) distinguishes a changed input.
 
-        Raises Unreadable, before anything is read, for an input over which `deaths` processes died. Where no mark can be
-        made (a full disk, a read-only hive) the input is read without one.
+        Raises Unreadable at once if `max_deaths` processes have died on this input. If a mark cannot be created (a full
+        disk, a read-only hive), the input is read without a mark.
         """
         key = _key(kind, name, version)
-        marked = not self._read_only and self._open()
-        if (marked or self._read_only) and self._died_over(key) >= deaths:
+        has_mark = not self._read_only and self._open()
+        if (has_mark or self._read_only) and self._death_count(key) >= max_deaths:
             raise Unreadable(
-                f"is a {kind} during whose reading {self._deaths[key]} processes died",
-                where=name,
-                mend="it is read again once it is changed",
+                f"{self._deaths[key]} processes died while reading this {kind}",
+                location=name,
+                remedy="change it, then it is read again",
             )
-        if not marked:
+        if not has_mark:
             yield
             return
-        before = self._current
-        self._set(key)
+        outer_key = self._current_key
+        self._write_mark(key)
         try:
             yield
         finally:
-            self._set(before)
+            self._write_mark(outer_key)
 
     def close(self) -> None:
-        """Take the mark away: this process ends in order. Done at its end, or when this is no longer used, as well."""
+        """Remove this process's mark. A normal exit, and garbage collection of this object, do so too."""
         if self._mark is not None and self._pid == os.getpid():
             self._remove()
         self._pid, self._mark = 0, None
 
-    def _set(self, key: bytes) -> None:
+    def _write_mark(self, key: bytes) -> None:
         assert self._mark is not None
-        self._current = key
+        self._current_key = key
         os.pwrite(self._mark.file, key, 0)
 
     def _open(self) -> bool:
-        """Make this process's mark, if it has none yet; False where none can be made."""
+        """Create this process's mark if it is missing. Return False if that is impossible."""
         if self._pid == os.getpid():
             return self._mark is not None
         self._pid, self._mark = os.getpid(), None
@@ -84,46 +84,46 @@ class CrashCount:
         try:
             self._folder.mkdir(parents=True, exist_ok=True)
             mark.acquire()
-            while not mark.is_current():  # another process took it for a dead one before it was locked
+            while not mark.is_current():  # another process removed it before it was locked
                 mark.release()
                 mark.acquire()
             os.pwrite(mark.file, b"\0" * _KEY_BYTES, 0)
-        except OSError:  # no room or no right to it: reading goes on, unmarked
+        except OSError:  # full disk or no permission: read without a mark
             mark.release()
             return False
         self._mark = mark
-        self._remove = weakref.finalize(self, _remove, mark, self._pid)
+        self._remove = weakref.finalize(self, _remove_mark, mark, self._pid)
         return True
 
-    def _died_over(self, key: bytes) -> int:
+    def _death_count(self, key: bytes) -> int:
         try:
-            now = self._folder.stat().st_mtime_ns
-        except FileNotFoundError:  # nobody has read anything here, and who looks makes no folder
+            mtime_ns = self._folder.stat().st_mtime_ns
+        except FileNotFoundError:  # no process has read anything yet; do not create the folder
             return 0
-        if now != self._seen:  # a process began or ended: somebody may have died
-            self._seen = now
-            self._deaths = Counter(self._dead_marks())
+        if mtime_ns != self._folder_mtime_ns:  # a process started or ended since
+            self._folder_mtime_ns = mtime_ns
+            self._deaths = Counter(self._keys_of_dead_marks())
         return self._deaths[key]
 
-    def _dead_marks(self) -> Iterator[bytes]:
-        """What the marks that nobody holds name; marks that name nothing, or are old, are removed."""
-        for mark in self._folder.iterdir():
+    def _keys_of_dead_marks(self) -> Iterator[bytes]:
+        """Yield the keys in unlocked marks. Remove marks that contain no key or are too old."""
+        for path in self._folder.iterdir():
             try:
-                if Lock(mark).holder() is not None:
-                    continue  # its process lives
-                key, age = mark.read_bytes(), time.time() - mark.stat().st_mtime
-                if key[:1] not in (b"", b"\0") and age <= _KEPT_S:
+                if Lock(path).holder() is not None:
+                    continue  # its process is running
+                key, age = path.read_bytes(), time.time() - path.stat().st_mtime
+                if key[:1] not in (b"", b"\0") and age <= _MAX_MARK_AGE_S:
                     yield key
                 elif not self._read_only:
-                    mark.unlink()
+                    path.unlink()
             except OSError:
-                continue  # gone meanwhile
+                continue  # removed by another process
 
 
-def _remove(mark: Lock, pid: int) -> None:
-    if os.getpid() != pid:  # a fork's: the mark is its parent's
+def _remove_mark(mark: Lock, pid: int) -> None:
+    if os.getpid() != pid:  # in a fork: the mark is the parent's
         return
-    with contextlib.suppress(OSError):  # somebody took the folder away
+    with contextlib.suppress(OSError):  # the folder may be gone
         os.unlink(mark.path)
     mark.release()
 

@@ -1,7 +1,7 @@
-"""A store's SQLite file: many processes, short transactions, no `database is locked`, one version that is known.
+"""A store's SQLite file, for many processes with short transactions and without `database is locked`.
 
-Writers queue on a lock file beside the database (`<name>.lock`), where the kernel wakes the next one at once; SQLite's
-own busy handler sleeps and may starve a writer. Readers see the last committed state and wait for nobody.
+Writers queue on a lock file next to the database (`<name>.lock`), where the kernel wakes the next one at once; SQLite's own
+busy handler sleeps and may starve a writer. Readers see the last committed state and never wait.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from types import TracebackType
 from typing import Any, Protocol, Self, TypeVar
 from urllib.parse import quote
 
-from hivemind.errors import UnknownVersion, UserError, mend_of
+from hivemind.errors import UnknownVersion, UserError, remedy_of
 from hivemind.frozen import frozen
 from hivemind.fs.atomic import open_own
 from hivemind.fs.crash import reached
@@ -30,7 +30,7 @@ from hivemind.fs.records import set_aside
 
 
 class Connection(sqlite3.Connection):
-    """One that is closed as soon as nothing holds it: from Python 3.13 on any other that is left open is warned of."""
+    """A connection that closes when it is garbage-collected. Python 3.13 warns of other connections left open."""
 
     def __del__(self) -> None:
         with contextlib.suppress(sqlite3.Error):
@@ -38,7 +38,7 @@ class Connection(sqlite3.Connection):
 
 
 class Rows(Protocol):
-    """What a statement returns."""
+    """The rows that a statement returns."""
 
     @property
     def rowcount(self) -> int: ...
@@ -48,8 +48,7 @@ class Rows(Protocol):
 
 
 class Sql(Protocol):
-    """What runs the statements of a transaction: SQLite's own connection, or that of another database in its place.
-    Parameters are marked by `?`."""
+    """Runs the statements of a transaction: a connection of SQLite or of another database. Parameters are marked by `?`."""
 
     def execute(self, statement: str, parameters: Sequence[Any] = ..., /) -> Rows: ...
     def executemany(self, statement: str, parameters: Iterable[Sequence[Any]], /) -> object: ...
@@ -61,7 +60,7 @@ _log = logging.getLogger(__name__)
 
 
 class Transactions(Protocol[_Sql]):
-    """What a store reads and writes by: see `Database`, which is one."""
+    """Reading and writing transactions, as `Database` provides them to a store."""
 
     def read(self) -> AbstractContextManager[_Sql]: ...
     def write(self) -> AbstractContextManager[_Sql]: ...
@@ -71,75 +70,77 @@ class Transactions(Protocol[_Sql]):
 class Schema:
     """The tables of one kind of database, at one version (`PRAGMA user_version`).
 
-    `name` is what people call it; `room` begins its crash points; `error` is raised for all that goes wrong with it;
-    `statements` make it; `functions` are (name, number of arguments, function) that the statements call; `damaged`, if given,
-    is raised instead of `error` for a file that SQLite cannot make sense of; `lasting` says that it holds what is nowhere
-    else: one that is gone or empty, though it was made, is a damaged one; `derived` that all of it follows from other files:
-    one of an older version counts as damaged.
+    * `name`: the kind of database, for messages.
+    * `crash_prefix`: the first part of its crash points' names.
+    * `error`: the class of all its errors; `damage_error`, if set, is the class for damaged files.
+    * `statements`: create the tables.
+    * `functions`: SQL functions as (name, number of arguments, function).
+    * `irreplaceable`: no other file has the data; a database that disappeared or became empty counts as damaged.
+    * `derived`: all data follows from other files; an older version counts as damaged.
     """
 
     name: str
-    room: str
+    crash_prefix: str
     version: int
     error: type[UserError]
     statements: tuple[str, ...]
     functions: tuple[tuple[str, int, Callable[..., Any]], ...] = ()
-    damaged: type[UserError] | None = None
-    lasting: bool = False
+    damage_error: type[UserError] | None = None
+    irreplaceable: bool = False
     derived: bool = False
 
     def check_file(self, path: str) -> None:
-        """Refuse a file that this program does not know, without opening it as a database: it is kept as it is.
+        """Check a file's header without opening it as a database, which could change it.
 
-        Raises UnknownVersion for a database of another version and `error` for what is no database at all, or none any more.
+        Raises UnknownVersion for another version, and the damage error for a file that is not a database.
         """
-        if self.lasting and (lost := missing(path)) is not None:
-            raise self.spoilt(f"is {lost}", path)
+        if self.irreplaceable and (loss := describe_loss(path)) is not None:
+            raise self.make_damage_error(f"is {loss}", path)
         try:
             with open(open_own(path, os.O_RDONLY), "rb") as file:
                 header = file.read(100)
         except FileNotFoundError:
             return
         except UserError as error:
-            raise self.spoilt(error.what, path) from None
+            raise self.make_damage_error(error.message, path) from None
         except OSError as error:
-            raise self.error(f"cannot be read ({error.strerror})", where=path) from None
+            raise self.error(f"cannot be read ({error.strerror})", location=path) from None
         if header and not header.startswith(b"SQLite format 3\0"):
-            raise self.spoilt("is no database", path)
+            raise self.make_damage_error("is not a database", path)
         if len(header) == 100:
             self._check_version(int.from_bytes(header[60:64], "big"), path)
 
     @property
-    def damage(self) -> type[UserError]:
-        """What is raised for a damaged file."""
-        return self.damaged or self.error
+    def damage_class(self) -> type[UserError]:
+        """The class of the errors for damaged files."""
+        return self.damage_error or self.error
 
-    def spoilt(self, what: str, path: str) -> UserError:
-        """The error for a damaged file."""
-        return self.damage(what, where=path, mend="hivemind doctor says how to save it")
+    def make_damage_error(self, message: str, path: str) -> UserError:
+        """Return the error for a damaged file."""
+        return self.damage_class(message, location=path, remedy="hivemind doctor says how to save it")
 
-    def _check_version(self, found: int, path: str) -> None:
-        if self.derived and 0 < found < self.version:
-            raise self.spoilt(f"is of version {found}", path)
-        if found not in (0, self.version):  # 0: being made, or its first page still stands in the write-ahead log
+    def _check_version(self, version: int, path: str) -> None:
+        if self.derived and 0 < version < self.version:
+            raise self.make_damage_error(f"is of version {version}", path)
+        if version not in (0, self.version):  # 0: being created, or page 1 is still in the log
             raise UnknownVersion(
-                f"is a {self.name} of version {found}, this program knows version {self.version}",
-                where=path,
-                mend="use the hivemind that wrote it, or move the file away",
+                f"is a {self.name} of version {version}, this program knows version {self.version}",
+                location=path,
+                remedy="use the hivemind that wrote it, or move the file away",
             )
 
     def is_prepared(self, connection: sqlite3.Connection, path: str) -> bool:
-        """Whether the tables are there. Raises UnknownVersion."""
+        """Check that the tables exist. Raises UnknownVersion."""
         (version,) = connection.execute("PRAGMA user_version").fetchone()
         self._check_version(version, path)
         return bool(version == self.version)
 
     def prepare(self, connection: sqlite3.Connection, path: str) -> None:
-        """Make the tables if the database is new. Called with the writers' lock held. Raises as check_file does."""
+        """Create the tables of a new database. Requires the writers' lock. Raises UnknownVersion, `error`."""
         if self.is_prepared(connection, path):
             return
         if connection.execute("SELECT 1 FROM sqlite_master").fetchone():
-            raise self.error("is a database of another program", where=path, mend="choose another path")
+            raise self.error("is another program's database", location=path, remedy="choose another path")
         if path != ":memory:":
             connection.execute("PRAGMA journal_mode = WAL")
         connection.execute("BEGIN IMMEDIATE")
@@ -147,7 +148,7 @@ class Schema:
             for statement in self.statements:
                 connection.execute(statement)
             connection.execute(f"PRAGMA user_version = {self.version}")
-            reached(f"{self.room}.schema.written")
+            reached(f"{self.crash_prefix}.schema.written")
             connection.execute("COMMIT")
         except BaseException:
             connection.execute("ROLLBACK")
@@ -157,125 +158,138 @@ class Schema:
 _DAMAGED = (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB, sqlite3.SQLITE_TOOBIG)
 _MAGIC = b"SQLite format 3\0"
 _NOTE_BYTES = 200
-_MARKS = 500  # parameters of one statement
-_LEAST_ROOM = 1 << 16  # bytes: what SQLite takes beside a database to begin with
+_MARKS = 500  # parameters in one statement
+_LEAST_ROOM = 1 << 16  # that SQLite needs for its files next to a database
 
 
-def missing(path: str | os.PathLike[str]) -> str | None:
-    """That a database is gone or empty, though one was made here, in words; None if it is there, or never was."""
+def describe_loss(path: str | os.PathLike[str]) -> str | None:
+    """Describe how a database that was created here got lost ("gone, though …"). None if it exists or never did."""
     try:
         if os.stat(path).st_size:
             return None
-        now = "empty"
+        state = "empty"
     except FileNotFoundError:
-        now = "gone"
+        state = "gone"
     try:
         with open(f"{os.fspath(path)}.lock", "rb") as file:
-            made = file.read(_NOTE_BYTES).decode("ascii", "replace").strip()
+            creation_note = file.read(_NOTE_BYTES).decode("ascii", "replace").strip()
     except FileNotFoundError:
         return None
-    return f"{now}, though {made}" if made else None
+    return f"{state}, though {creation_note}" if creation_note else None
 
 
-def note_made(path: str | os.PathLike[str]) -> None:
-    """Note that a database was made, where that outlives it: in the file of its writers' lock, which is never deleted."""
+def note_creation(path: str | os.PathLike[str]) -> None:
+    """Note in the writers' lock file, which is never deleted, that the database was created."""
     with contextlib.suppress(OSError), open(f"{os.fspath(path)}.lock", "r+b") as file:  # else at the next opening
         if not file.read(1):
-            file.write(f"a database was made here on {datetime.now(UTC):%Y-%m-%d at %H:%M} UTC\n".encode())
+            file.write(f"a database was created here on {datetime.now(UTC):%Y-%m-%d at %H:%M} UTC\n".encode())
 
 
 def is_disk_full(error: sqlite3.Error, path: str | os.PathLike[str]) -> bool:
-    """Whether a database's error comes of a full disk, which SQLite may call an I/O error too."""
-    primary = getattr(error, "sqlite_errorcode", 0) & 0xFF
-    if primary in (sqlite3.SQLITE_IOERR, sqlite3.SQLITE_CANTOPEN):
-        room = os.statvfs(os.path.dirname(os.path.abspath(path)))
-        return room.f_bavail * room.f_frsize < _LEAST_ROOM
-    return primary == sqlite3.SQLITE_FULL
+    """Check whether a full disk caused a database error. SQLite may report it as an I/O error."""
+    primary_code = getattr(error, "sqlite_errorcode", 0) & 0xFF
+    if primary_code in (sqlite3.SQLITE_IOERR, sqlite3.SQLITE_CANTOPEN):
+        filesystem = os.statvfs(os.path.dirname(os.path.abspath(path)))
+        return filesystem.f_bavail * filesystem.f_frsize < _LEAST_ROOM
+    return primary_code == sqlite3.SQLITE_FULL
 
 
-def unsound(path: str | os.PathLike[str]) -> str | None:
-    """What is wrong with the file, in words; None if it is sound, or is yet to be made.
+def describe_damage(path: str | os.PathLike[str]) -> str | None:
+    """Describe the damage to a database file. None if the file is sound or does not exist yet.
 
-    Reads all of it. Raises OSError if it cannot be read, sqlite3.OperationalError if another program holds it.
+    Reads the whole file. Raises OSError if it is unreadable, sqlite3.OperationalError if another program has locked it.
     """
-    if (lost := missing(path)) is not None:
-        return f"it is {lost}"
+    if (loss := describe_loss(path)) is not None:
+        return f"it is {loss}"
     try:
         with open(open_own(path, os.O_RDONLY), "rb") as file:
-            head = file.read(len(_MAGIC))
+            magic = file.read(len(_MAGIC))
     except FileNotFoundError:
         return None
     except UserError as error:
-        return f"it {error.what}"
-    if not head:
+        return f"it {error.message}"
+    if not magic:
         return None
-    if head != _MAGIC:
-        return "it is no database any more"
-    place = Path(path).absolute()
-    # Where nothing can be written SQLite could not make the file that it shares a log with others by; nobody writes there.
-    name = f"file:{quote(str(place))}?mode=ro{'' if os.access(place.parent, os.W_OK) else '&immutable=1'}"
+    if magic != _MAGIC:
+        return "it is not a database"
+    absolute_path = Path(path).absolute()
+    # In a read-only folder SQLite cannot create the -shm file for a shared log. No process can write there, so "immutable".
+    uri = (
+        f"file:{quote(str(absolute_path))}?mode=ro{'' if os.access(absolute_path.parent, os.W_OK) else '&immutable=1'}"
+    )
     try:
-        with closing(sqlite3.connect(name, uri=True, timeout=5)) as database:
-            said = [" ".join(str(row[0]).split()) for row in database.execute("PRAGMA quick_check(3)")]
+        with closing(sqlite3.connect(uri, uri=True, timeout=5)) as database:
+            messages = [" ".join(str(row[0]).split()) for row in database.execute("PRAGMA quick_check(3)")]
     except sqlite3.DatabaseError as error:
         code = getattr(error, "sqlite_errorcode", 0)
-        if (
-            code == sqlite3.SQLITE_READONLY_ROLLBACK
-        ):  # a transaction was cut short; whoever opens it next undoes that first
+        if code == sqlite3.SQLITE_READONLY_ROLLBACK:  # an interrupted transaction, which the next writer rolls back
             return None
         if (code & 0xFF) not in _DAMAGED:
             raise
         return str(error)
-    except UnicodeDecodeError as error:  # a name in its schema is garbled
+    except UnicodeDecodeError as error:  # a garbled name in the schema
         return str(error)
-    return None if said == ["ok"] else "; ".join(said)
+    return None if messages == ["ok"] else "; ".join(messages)
 
 
 def settle_log(path: str | os.PathLike[str]) -> None:
-    """Write the log that a killed process left beside a database into it, and remove the log, unless another process has the
-    database open. Raises sqlite3.Error."""
+    """Write a killed process's log into its database and remove the log, unless another process has the database open.
+
+    Raises sqlite3.Error.
+    """
     if os.path.exists(f"{os.fspath(path)}-wal"):
         with closing(sqlite3.connect(path, timeout=0)) as connection:
             connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")
 
 
-def faults(sql: sqlite3.Connection, indexed: str) -> Iterator[str]:
-    """One sentence for each thing that SQLite finds wrong in an open database: its pages, its references, its full-text index
-    `words` of what is `indexed`, which it checks by an insert. Reads all of it."""
+def integrity_errors(sql: sqlite3.Connection, content_name: str) -> Iterator[str]:
+    """Yield a sentence for each fault that SQLite finds in the pages, the references and the full-text index `words`.
+
+    `indexed` is the noun for the indexed texts. The index is checked by an insert, so `sql` must be writable. Reads all pages.
+    """
     for (line,) in sql.execute("PRAGMA integrity_check"):
         if line != "ok":
             yield f"SQLite: {line}"
     for table, row, parent, _ in sql.execute("PRAGMA foreign_key_check"):
-        yield f"{table}, row {row}: it refers to {parent} that is not there"
+        yield f"{table}, row {row}: it refers to a missing row of {parent}"
     try:
         sql.execute("INSERT INTO words(words, rank) VALUES ('integrity-check', 1)")
     except sqlite3.DatabaseError as error:
-        yield f"the full-text index does not fit the {indexed} ({error})"
+        yield f"the full-text index does not match the {content_name} ({error})"
 
 
-def select_among(
-    sql: Sql, statement: str, keys: Iterable[object], before: Sequence[object] = (), after: Sequence[object] = ()
+def select_by_keys(
+    sql: Sql,
+    statement: str,
+    keys: Iterable[object],
+    leading_parameters: Sequence[object] = (),
+    trailing_parameters: Sequence[object] = (),
 ) -> Iterator[Any]:
-    """The rows of a statement for many keys, some hundred at once: KEYS in it stands for their marks, between those of the
-    parameters `before` and `after`."""
-    wanted = list(keys)
-    for at in range(0, len(wanted), _MARKS):
-        some = wanted[at : at + _MARKS]
-        yield from sql.execute(statement.replace("KEYS", f"({','.join('?' * len(some))})"), (*before, *some, *after))
+    """Run a statement for many keys, some hundred at a time. KEYS in it is replaced by the list of `?` for a batch.
+
+    The keys' parameters come between `before` and `after`.
+    """
+    key_list = list(keys)
+    for start in range(0, len(key_list), _MARKS):
+        batch = key_list[start : start + _MARKS]
+        yield from sql.execute(
+            statement.replace("KEYS", f"({','.join('?' * len(batch))})"),
+            (*leading_parameters, *batch, *trailing_parameters),
+        )
 
 
-_BUSY_S = 60.0  # how long another program (an SQLite shell) may hold the database before we give up
+_BUSY_S = 60.0  # how long to wait for another program (an SQLite shell) that has locked the database
 
 _LOG_PAGES = 4_000
-"""Pages of the write-ahead log (16 MB) from which on a commit also writes them into the database: a page that every
-transaction changes is then written there once for many, and a transaction that fills the log by itself is rare."""
+"""Size of the write-ahead log, in pages (16 MB); a commit copies a larger one into the database. A page that every
+transaction changes is then copied once for many transactions, and one transaction rarely fills the log."""
 
 _CACHE_KB = 1_000
-"""Pages of a database that a process keeps for itself: enough for what one transaction changes. The system keeps the rest,
-once for all; each of fifty agents holds its own for each database."""
+"""Page cache of a connection: enough for one transaction's changes. The system caches the rest once for all processes,
+while each of fifty agents has its own page cache for each database."""
 
-# A garbled text; a table that every such database has; values that a function of ours can make no sense of; a row that is
-# gone though another refers to it (a constraint of a sound database never fails so).
+# Error messages that only damage causes: garbled text, a missing table, a value that one of our SQL functions cannot decode,
+# a missing row to which another refers, a duplicate of a generated key.
 _SPOILT = (
     "Could not decode to UTF-8", "malformed JSON", "no such", "user-defined function raised", "FOREIGN KEY",
     "invalid fts5 file format", "UNIQUE constraint failed: places", "UNIQUE constraint failed: nodes.seq",
@@ -283,10 +297,10 @@ _SPOILT = (
 
 
 class Database:
-    """Connections to one database file, one per process, opened at first use and never carried across a fork.
+    """One connection per process to a database file, opened at first use and never used across a fork.
 
-    `schema` says what stands in it and which errors are raised. The first use raises UnknownVersion for a file of another
-    version, and for a damaged one what the schema says.
+    `schema` names the tables and the errors. The first use raises UnknownVersion for a file of another version, and the
+    schema's damage error for a damaged one.
     """
 
     def __init__(self, path: str | os.PathLike[str], schema: Schema, *, durable: bool = True) -> None:
@@ -306,15 +320,15 @@ class Database:
         self._was_full = False
         self._writers = None if self.path == ":memory:" else Lock(self.path + ".lock")
 
-    def _own(self) -> None:
-        """After a fork: forget the parent's connection. Closing it here would take the parent's database from it."""
+    def _drop_inherited_connection(self) -> None:
+        """After a fork, forget the parent's connection. Closing it here would break it for the parent."""
         if self._pid != os.getpid():
             if self._connection is not None:
                 ctypes.pythonapi.Py_IncRef(ctypes.py_object(self._connection))
             self._start()
 
     def _open(self) -> sqlite3.Connection:
-        """The connection, a new one if the file is no longer the one that was opened: it was mended, or put back."""
+        """Return the connection. Reconnect if the file was replaced, for example by a restored one."""
         if self._connection is not None and not self._depth and not self._is_current():
             self._connection.close()
             self._connection = None
@@ -325,33 +339,35 @@ class Database:
             except sqlite3.Error as error:
                 raise self._explained(error) from error
             except OSError as error:
-                raise self.schema.error(f"cannot be opened ({error.strerror})", where=self.path) from error
+                raise self.schema.error(f"cannot be opened ({error.strerror})", location=self.path) from error
         return self._connection
 
     def _look(self) -> tuple[int, int] | None:
-        """Which file bears the name; None if there is none, or nothing in it."""
+        """Return the file's device and inode, or None if it is missing or empty."""
         try:
-            found = os.stat(self.path)
+            status = os.stat(self.path)
         except FileNotFoundError:
             return None
-        return (found.st_dev, found.st_ino) if found.st_size else None
+        return (status.st_dev, status.st_ino) if status.st_size else None
 
     def _is_current(self) -> bool:
         return self._writers is None or (self._look() == self._opened and not self._unchanging)
 
     def _is_in_unwritable_folder(self) -> bool:
-        """Whether nothing can be made beside the file, and all of it is in the file: no log of what was written since."""
+        """Check that the folder is not writable and the file complete, without a write-ahead log."""
         folder = os.path.dirname(self.path) or "."
         return os.path.exists(self.path) and not os.access(folder, os.W_OK) and not os.path.exists(self.path + "-wal")
 
     def _connect(self) -> sqlite3.Connection:
         if self.path != ":memory:":
             self.schema.check_file(self.path)
-        # SQLite reads a database with a write-ahead log only where it can make files beside it, or if it is told that the
-        # file does not change. It may do that elsewhere, so such a connection is made anew for each reading.
+        # SQLite reads a WAL database only if it can create files next to it, or if the file is declared immutable. Another
+        # machine may still change it, so an immutable connection is reopened for each transaction.
         self._unchanging = self._writers is not None and self._is_in_unwritable_folder()
         connection = sqlite3.connect(
-            self.path if self._writers is None else Path(self.path).absolute().as_uri() + self._how(self._writers),
+            self.path
+            if self._writers is None
+            else Path(self.path).absolute().as_uri() + self._uri_query(self._writers),
             uri=self._writers is not None,
             timeout=_BUSY_S,
             isolation_level=None,
@@ -363,36 +379,36 @@ class Database:
             connection.execute("PRAGMA foreign_keys = ON")
             connection.execute(f"PRAGMA synchronous = {'FULL' if self._durable else 'NORMAL'}")
             connection.execute(f"PRAGMA cache_size = -{_CACHE_KB}")
-            # What each statement would have to take back, should it fail, goes into a file otherwise: 35 KB for a deleted row.
+            # Otherwise each statement writes its undo data to a file: 35 KB for a deleted row.
             connection.execute("PRAGMA temp_store = MEMORY")
             connection.execute(f"PRAGMA wal_autocheckpoint = {_LOG_PAGES}")
             for name, arguments, function in self.schema.functions:
                 connection.create_function(name, arguments, function, deterministic=True)
             if self._writers is None:
                 self.schema.prepare(connection, self.path)
-            elif not self.schema.is_prepared(connection, self.path):  # only then: a reader waits for no writer
+            elif not self.schema.is_prepared(connection, self.path):  # only then, because readers never wait
                 with self._turn():
                     self.schema.prepare(connection, self.path)
-            if self._writers is not None and self.schema.lasting:
-                note_made(self.path)
+            if self._writers is not None and self.schema.irreplaceable:
+                note_creation(self.path)
         except BaseException:
             connection.close()
             raise
         return connection
 
-    def _how(self, writers: Lock) -> str:
-        """How SQLite is to open the file. Left to itself it makes one that a group may not write, whatever the umask."""
+    def _uri_query(self, writer_lock: Lock) -> str:
+        """Return the parameters of the file's URI. With `modeof` a new file gets the lock's mode, which follows the umask."""
         if self._unchanging:
             return "?immutable=1"
         if os.path.exists(self.path):
             return ""
-        writers.make()
-        return f"?modeof={quote(os.path.abspath(writers.path))}"
+        writer_lock.create_file()
+        return f"?modeof={quote(os.path.abspath(writer_lock.path))}"
 
     @contextmanager
     def read(self) -> Iterator[sqlite3.Connection]:
-        """A connection that sees one state of the database throughout. Raises the schema's error."""
-        self._own()
+        """Begin a transaction that sees one state of the database throughout. Raises the schema's error."""
+        self._drop_inherited_connection()
         with self._guard:
             connection = self._open()
             if self._depth:
@@ -407,15 +423,15 @@ class Database:
             finally:
                 self._depth -= 1
                 if connection.in_transaction:
-                    connection.execute("ROLLBACK")  # nothing was written
+                    connection.execute("ROLLBACK")  # it only read
 
     @contextmanager
     def write(self) -> Iterator[sqlite3.Connection]:
-        """A transaction that nobody else writes beside: all of it is committed, or nothing on any error.
+        """Begin an exclusive writing transaction. It is committed at the end, or rolled back on any error.
 
-        Within another one it is a part of that, undone alone if it fails. Raises the schema's error.
+        Inside another one it is a savepoint, rolled back alone if it fails. Raises the schema's error.
         """
-        self._own()
+        self._drop_inherited_connection()
         with self._guard:
             if self._depth:
                 assert self._writing, "a write inside a read: the read's snapshot may be old"
@@ -424,53 +440,53 @@ class Database:
                     yield connection
                 return
             with self._turn():
-                connection = self._open()  # only now: the file may have been exchanged while we waited
-                with self._whole(connection):
+                connection = self._open()  # only now: the file may have been replaced during the wait
+                with self._transaction(connection):
                     yield connection
 
     @property
     def was_made(self) -> bool:
-        """Whether there is a database, or was one: reading makes none."""
-        return os.path.exists(self.path) or missing(self.path) is not None
+        """True if the database exists or once did. Reading creates a missing database; check this first to avoid it."""
+        return os.path.exists(self.path) or describe_loss(self.path) is not None
 
     @property
     def is_read_only(self) -> bool:
-        """Whether this process may not write into the file, or make files beside it."""
+        """True if this process lacks the permission to write the file or to create files next to it."""
         if self._writers is None:
             return False
-        return not all(os.access(place, os.W_OK) for place in (os.path.dirname(self.path) or ".", self.path))
+        return not all(os.access(path, os.W_OK) for path in (os.path.dirname(self.path) or ".", self.path))
 
     @property
     def is_nested(self) -> bool:
-        """Whether a transaction stands around the one at work. Only for who is within one."""
+        """True if the current transaction is inside another one. Requires a transaction."""
         return self._depth > 1
 
     @contextmanager
     def _turn(self) -> Iterator[None]:
-        """Our turn to write: nobody else does until it is over."""
-        if self._writers is None or self._writers.held:
+        """Hold the writers' lock."""
+        if self._writers is None or self._writers.is_held:
             yield
             return
         try:
             self._writers.acquire()
         except OSError as error:
-            what = f"cannot be written to ({error.strerror})"
-            raise self.schema.error(what, where=self.path, mend=mend_of(error)) from error
+            message = f"cannot be written to ({error.strerror})"
+            raise self.schema.error(message, location=self.path, remedy=remedy_of(error)) from error
         try:
             yield
         finally:
             self._writers.release()
 
     @contextmanager
-    def _whole(self, connection: sqlite3.Connection) -> Iterator[None]:
+    def _transaction(self, connection: sqlite3.Connection) -> Iterator[None]:
         self._depth += 1
         self._writing = True
         try:
             connection.execute("BEGIN IMMEDIATE")
             yield
-            reached(f"{self.schema.room}.write.before_commit")
+            reached(f"{self.schema.crash_prefix}.write.before_commit")
             connection.execute("COMMIT")
-            reached(f"{self.schema.room}.write.committed")
+            reached(f"{self.schema.crash_prefix}.write.committed")
             if self._was_full:
                 self._shrink_log(connection)
         except sqlite3.Error as error:
@@ -489,7 +505,7 @@ class Database:
         try:
             yield
         except BaseException:
-            if connection.in_transaction:  # a full disk may have ended it already
+            if connection.in_transaction:  # a full disk may have rolled it back
                 connection.execute(f"ROLLBACK TO {name}")
             raise
         finally:
@@ -499,66 +515,73 @@ class Database:
 
     def close(self) -> None:
         """Close this process's connection; the next use opens it again."""
-        self._own()
+        self._drop_inherited_connection()
         with self._guard:
             if self._connection is not None:
                 self._connection.close()
                 self._connection = None
 
     def _shrink_log(self, connection: sqlite3.Connection) -> None:
-        """Give back the room of a log that grew while the disk was full; at the next commit, if others read just now."""
+        """Truncate a log that grew while the disk was full. If others are reading, the next commit tries again."""
         connection.execute("PRAGMA busy_timeout = 0")
         try:
-            (others_read, _, _) = connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()
-            self._was_full = bool(others_read)
+            (is_busy, _, _) = connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()
+            self._was_full = bool(is_busy)
         finally:
             connection.execute(f"PRAGMA busy_timeout = {_BUSY_S * 1000:.0f}")
 
     def _explained(self, error: sqlite3.Error) -> UserError:
-        code, kind = getattr(error, "sqlite_errorcode", None), self.schema.error
-        primary = None if code is None else code & 0xFF
-        if primary in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED):
-            what = f"another program has held it for {_BUSY_S:.0f} s"
-            return kind(what, where=self.path, mend="end its transaction (an SQLite shell?) and try again")
+        code, error_class = getattr(error, "sqlite_errorcode", None), self.schema.error
+        primary_code = None if code is None else code & 0xFF
+        if primary_code in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED):
+            message = f"another program has locked it for {_BUSY_S:.0f} s"
+            return error_class(
+                message, location=self.path, remedy="end its transaction (an SQLite shell?) and try again"
+            )
         if is_disk_full(error, self.path):
             self._was_full = True
             error.__cause__ = OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), self.path)
-            return kind("the disk is full; nothing was changed", where=self.path, mend="make room, try again")
-        if primary in _DAMAGED or any(sign in str(error) for sign in _SPOILT):
-            return self.schema.spoilt(f"is damaged ({error})", self.path)
-        return kind(f"failed ({error})", where=self.path)
+            return error_class(
+                "the disk is full; the change was undone", location=self.path, remedy="free some space, then try again"
+            )
+        if primary_code in _DAMAGED or any(fragment in str(error) for fragment in _SPOILT):
+            return self.schema.make_damage_error(f"is damaged ({error})", self.path)
+        return error_class(f"failed ({error})", location=self.path)
 
 
 class DerivedDatabase(Database):
-    """One whose rows all follow from files that lie elsewhere: it is set aside where it is damaged, and rebuilt."""
+    """A database that can be rebuilt from other files. A damaged one is set aside and rebuilt."""
 
-    def soundly(self, use: Callable[[], _T]) -> tuple[_T, str | None]:
-        """What `use` returns; if the file is damaged it is set aside first, `use` begins a new one, and a sentence says so."""
-        seen = self._look()
+    def run_with_rebuild(self, operation: Callable[[], _T]) -> tuple[_T, str | None]:
+        """Call `use`. If the file is damaged, set it aside and call `use` again, which rebuilds it.
+
+        Return the result of `use`, and a sentence about the damage or None.
+        """
+        identity = self._look()
         try:
-            return use(), None
-        except self.schema.damage as error:
-            said = f"{os.path.basename(self.path)} {error.what}: {self._set_aside(seen)}"
-            _log.warning("%s", said)
-            return use(), said
+            return operation(), None
+        except self.schema.damage_class as error:
+            message = f"{os.path.basename(self.path)} {error.message}: {self._set_aside(identity)}"
+            _log.warning("%s", message)
+            return operation(), message
 
     def set_aside(self) -> str:
-        """Rename the file, so that the next use rebuilds it; returns a sentence that says so."""
+        """Rename the file, which makes the next use rebuild it. Return a sentence about it."""
         return self._set_aside(self._look())
 
-    def _set_aside(self, seen: tuple[int, int] | None) -> str:
-        """Rename the file that was seen, unless another program has done so meanwhile."""
+    def _set_aside(self, expected_identity: tuple[int, int] | None) -> str:
+        """Rename the file, unless another process already has."""
         self.close()
         with Lock(f"{self.path}.lock"):
-            if seen is None or self._look() != seen:
-                return "it was set aside already"
-            for end in ("-wal", "-shm"):
-                Path(self.path + end).unlink(missing_ok=True)
-            return f"set aside as {set_aside(self.path).name}, and rebuilt"
+            if expected_identity is None or self._look() != expected_identity:
+                return "another process has already set it aside"
+            for suffix in ("-wal", "-shm"):
+                Path(self.path + suffix).unlink(missing_ok=True)
+            return f"set aside as {set_aside(self.path).name}, and is rebuilt"
 
 
 class DatabaseOwner:
-    """What keeps its rows in a `database`; a `with` block ends with that closed."""
+    """A store with a `database`, which the end of a `with` block closes."""
 
     database: Database
 

@@ -1,4 +1,4 @@
-"""What file systems tell of changes: whether a writer is done, what a time stamp says, whether one elsewhere is seen."""
+"""Detect open writers, the resolution of time stamps, and file systems that hide changes by other machines."""
 
 from __future__ import annotations
 
@@ -14,19 +14,18 @@ from datetime import datetime
 
 
 def time_tells(changed_ns: int, now_ns: int | None = None) -> bool:
-    """Whether a change after this one shows in the time stamp: within a tick of the file system's clock it would not."""
+    """Check that a later change would get another time stamp: the file system's clock has ticked since `changed_ns`."""
     tick_ns = 2_000_000_000 if changed_ns % 1_000_000_000 == 0 else 20_000_000
     return (time.time_ns() if now_ns is None else now_ns) - changed_ns > tick_ns
 
 
 def is_settled(path: str | os.PathLike[str] | int, settle_ms: float, now: datetime | float) -> bool:
-    """True if no writer has the file open, or, where that cannot be known, if it has rested for `settle_ms`.
+    """Check that no process has the file open for writing or, if that is unknown, that it is unchanged for `settle_ms`.
 
-    `path` may be an open file descriptor, which stays open. `now` is the wall clock (aware datetime, or seconds since
-    the epoch). False for a file that is gone. An empty file
-    must rest even if a lease is granted: it was made a moment before it will be opened for writing.
-    A time stamp in the future (a clock set back, a server whose clock is ahead) cannot keep a file unread for ever:
-    this call then waits `settle_ms` itself and compares.
+    `path` may be an open file descriptor, which stays open. `now` is the wall clock (an aware datetime, or seconds since
+    the epoch). Return False for a missing file. An empty file must always be unchanged for `settle_ms`: its writer may
+    have created it and not opened it yet. For a time stamp in the future (a clock set back, or a server's clock ahead),
+    sleep `settle_ms` and compare.
     """
     if not isinstance(path, int):
         try:
@@ -37,16 +36,16 @@ def is_settled(path: str | os.PathLike[str] | int, settle_ms: float, now: dateti
             return is_settled(file, settle_ms, now)
         finally:
             os.close(file)
-    found = os.fstat(path)
-    if stat.S_ISREG(found.st_mode):
-        free = _nobody_writes(path)
-        if free is False or (free and found.st_size):
-            return free
-    return _rests(path, found, settle_ms / 1000, now.timestamp() if isinstance(now, datetime) else now)
+    status = os.fstat(path)
+    if stat.S_ISREG(status.st_mode):
+        has_no_writer = _nobody_writes(path)
+        if has_no_writer is False or (has_no_writer and status.st_size):
+            return has_no_writer
+    return _rests(path, status, settle_ms / 1000, now.timestamp() if isinstance(now, datetime) else now)
 
 
 def _nobody_writes(file: int) -> bool | None:
-    """Whether the kernel grants a read lease; None where it has no leases for this file."""
+    """Check, by a read lease, that no process has the file open for writing. None if leases are not supported."""
     try:
         _take_lease(file)
     except OSError as error:
@@ -56,8 +55,8 @@ def _nobody_writes(file: int) -> bool | None:
 
 
 def _take_lease(file: int) -> None:
-    # Should a writer open the file in the next microseconds, the kernel signals us: by default with SIGIO, which would
-    # end the process. SIGURG is ignored unless someone asks for it.
+    # If a writer opens the file in the next microseconds, the kernel sends a signal. The default, SIGIO, would end the
+    # process; SIGURG is ignored by default.
     fcntl.fcntl(file, fcntl.F_SETSIG, signal.SIGURG)
     fcntl.fcntl(file, fcntl.F_SETLEASE, fcntl.F_RDLCK)
 
@@ -67,11 +66,11 @@ def _rests(file: int, found: os.stat_result, settle_s: float, now: float) -> boo
     if age >= 0:
         return age >= settle_s
     time.sleep(settle_s)
-    again = os.fstat(file)
-    return (again.st_size, again.st_mtime_ns) == (found.st_size, found.st_mtime_ns)
+    later_status = os.fstat(file)
+    return (later_status.st_size, later_status.st_mtime_ns) == (found.st_size, found.st_mtime_ns)
 
 
-# A mount by one of these shows changes that another machine (or the host) made, and inotify does not report them.
+# On these file systems another machine (or the host) can make changes, which inotify does not report.
 _REMOTE = re.compile(
     r"nfs\d*|cifs|smb\d*|smbfs|fuse(?:\..+)?|9p|afs|ceph|glusterfs|lustre|gpfs|beegfs|ocfs2|gfs2|ncpfs|virtiofs|"
     r"vboxsf|vmhgfs|drvfs|davfs|coda|orangefs"
@@ -80,21 +79,21 @@ _ESCAPE = re.compile(r"\\([0-7]{3})")
 
 
 def mounts(table: str = "/proc/self/mountinfo") -> list[tuple[str, str]]:
-    """(mount point, type of file system) of all that is mounted; empty where no descriptor is left to read it with."""
-    found = []
+    """Return (mount point, file system type) of all mounts; [] if the table is unreadable."""
+    mount_types = []
     with suppress(OSError), open(table, encoding="utf-8", errors="surrogateescape") as file:
         for line in file:
-            left, _, right = line.partition(" - ")
-            point = _ESCAPE.sub(lambda octal: chr(int(octal.group(1), 8)), left.split(" ")[4])
-            found.append((point, right.split(" ")[0]))
-    return found
+            mount_fields, _, type_fields = line.partition(" - ")
+            point = _ESCAPE.sub(lambda octal: chr(int(octal.group(1), 8)), mount_fields.split(" ")[4])
+            mount_types.append((point, type_fields.split(" ")[0]))
+    return mount_types
 
 
 def needs_polling(folder: str | os.PathLike[str], mounted: list[tuple[str, str]]) -> str | None:
-    """The type of the remote file system that `folder` lies on, or None if it is local (or cannot be told)."""
+    """Return the type of the remote file system that contains `folder`, or None if it is local or unknown."""
     real = os.path.realpath(folder)
-    best, kind = "", ""
-    for point, found in mounted:
-        if len(point) >= len(best) and (real == point or real.startswith(point.rstrip("/") + "/")):
-            best, kind = point, found
-    return kind if _REMOTE.fullmatch(kind) else None
+    best_point, best_type = "", ""
+    for point, filesystem_type in mounted:
+        if len(point) >= len(best_point) and (real == point or real.startswith(point.rstrip("/") + "/")):
+            best_point, best_type = point, filesystem_type
+    return best_type if _REMOTE.fullmatch(best_type) else None

@@ -1,4 +1,4 @@
-"""Whole lines of JSON at the end of a file: how they are read, judged, written, and what a crash left of one is kept."""
+"""The lines of a log file: read and write whole JSON lines, find the last whole one, save torn bytes."""
 
 from __future__ import annotations
 
@@ -24,216 +24,226 @@ _log = logging.getLogger(__name__)
 
 
 class LogDamaged(UserError):
-    """A log in which a line is not what was written: refused and kept as it is. `where` names file and line."""
+    """A log has a line that was changed after it was written. The file is kept; `location` names file and line."""
 
 
-def _damaged(path: str, offset: int, what: str) -> LogDamaged:
-    """The error for a line that is not what was written; `offset` is where it begins."""
+def _damaged(path: str, offset: int, message: str) -> LogDamaged:
+    """Return the error for the damaged line that begins at `offset`."""
     with open(open_own(path, os.O_RDONLY), "rb") as file:
         line = file.read(offset).count(b"\n") + 1
     return LogDamaged(
-        what,
-        where=f"{path}:{line}",
-        mend="put the line back as it was, from a copy, or see hivemind doctor; nothing is read past it",
+        message,
+        location=f"{path}:{line}",
+        remedy="restore the line from a copy, or run hivemind doctor; later lines are not read",
     )
 
 
-def _whole_lines(file: int, offset: int, *, holes: bool = True) -> Iterator[tuple[int, bytes]]:
-    """The whole lines from `offset` on, many at a time: (where they begin, the lines). Where there may
-    be `holes` they end at one: a line with zeros in it, as a power cut leaves them of what was not synced."""
+def _whole_lines(file: int, offset: int, *, may_have_holes: bool = True) -> Iterator[tuple[int, bytes]]:
+    """Yield the whole lines from `offset` on, many at a time, as (offset, lines).
+
+    With `may_have_holes` it stops before a line that contains zeros: a power cut leaves these in place of unsynced data.
+    """
     size = _CHUNK
     while True:
         lines = os.pread(file, size, offset)
-        hole = lines.find(b"\0") if holes else -1
-        cut = lines.rfind(b"\n", 0, len(lines) if hole < 0 else hole) + 1
-        if cut:
-            yield offset, lines[:cut]
-            offset += cut
+        hole = lines.find(b"\0") if may_have_holes else -1
+        length = lines.rfind(b"\n", 0, len(lines) if hole < 0 else hole) + 1
+        if length:
+            yield offset, lines[:length]
+            offset += length
             size = _CHUNK
-        if hole >= 0 or (not cut and len(lines) < size):  # the end, or a line that is not whole
+        if hole >= 0 or (not length and len(lines) < size):  # the end, or a partial line
             return
-        size = size if cut else size * 2
+        size = size if length else size * 2
 
 
 def read_records(
     path: str,
     file: int,
     offset: int,
-    due: int | None,
+    next_seq: int | None,
     *,
-    skip: int = 0,
-    ends: bool = True,
-    holes: bool = True,
+    skip_bytes: int = 0,
+    is_last_file: bool = True,
+    may_have_holes: bool = True,
 ) -> Iterator[tuple[list[Record], int]]:
-    """The records from `offset` on, many at a time: (records, where the line of the last ends), numbered from `due` on; without
-    it, a line that holds no record is left out. The first line has `skip` bytes of another kind before it.
+    """Yield the records from `offset` on, many at a time, as (records, end of the last record's line).
 
-    Stops at a line that is not what was written: a torn end. Raises LogDamaged if it can be none, as whole lines follow it,
-    or the log goes on elsewhere (`ends` is false).
+    Records must be numbered from `next_seq` on. If that is None, lines without a record are skipped. The first record comes
+    `skip_bytes` after `offset`. Stops at a torn end. Raises LogDamaged at an invalid line that records follow, or if the
+    log continues in another file (`is_last_file` is false).
     """
-    for at, lines in _whole_lines(file, offset, holes=holes):
-        records, used, wrong = _take(lines[skip:], due)
-        end, skip = at + skip + used, 0
-        if records and due is not None:
-            due = records[-1]["seq"] + 1
+    for start, lines in _whole_lines(file, offset, may_have_holes=may_have_holes):
+        records, length, problem = _parse_lines(lines[skip_bytes:], next_seq)
+        end, skip_bytes = start + skip_bytes + length, 0
+        if records and next_seq is not None:
+            next_seq = records[-1]["seq"] + 1
         yield records, end
-        if wrong is not None:
-            if not ends or _followed(file, end, holes=holes):
-                raise _damaged(path, end, wrong)
+        if problem is not None:
+            if not is_last_file or _has_records_after(file, end, may_have_holes=may_have_holes):
+                raise _damaged(path, end, problem)
             return
 
 
-def _take(lines: bytes, due: int | None) -> tuple[list[Record], int, str | None]:
-    """The records of whole lines: (records, bytes they take, what is wrong with the next line)."""
-    found = _all_at_once(lines)
-    if found is not None and (due is None or all(_is_numbered(one, seq) for seq, one in enumerate(found, due))):
-        return found, len(lines), None
-    found, used = [], 0
+def _parse_lines(lines: bytes, next_seq: int | None) -> tuple[list[Record], int, str | None]:
+    """Parse whole lines into (records, their length in bytes, the problem of the next line or None)."""
+    accepted_records = _parse_together(lines)
+    if accepted_records is not None and (
+        next_seq is None
+        or all(_is_numbered(candidate, seq) for seq, candidate in enumerate(accepted_records, next_seq))
+    ):
+        return accepted_records, len(lines), None
+    accepted_records, length = [], 0
     for line in lines.split(b"\n")[:-1]:
         records = records_of(line)
-        if due is not None:
+        if next_seq is not None:
             if not records:
-                return found, used, "is no record"
-            for seq, record in enumerate(records, due):
+                return accepted_records, length, "is not a record"
+            for seq, record in enumerate(records, next_seq):
                 if not _is_numbered(record, seq):
-                    return found, used, f"has the seq {str(record.get('seq'))[:40]} where {seq} follows"
-            due += len(records)
-        found += records
-        used += len(line) + 1
-    return found, used, None
+                    return accepted_records, length, f"has seq {str(record.get('seq'))[:40]} instead of {seq}"
+            next_seq += len(records)
+        accepted_records += records
+        length += len(line) + 1
+    return accepted_records, length, None
 
 
 def _is_numbered(record: Record, seq: int) -> bool:
     return type(record.get("seq")) is int and record["seq"] == seq
 
 
-def _all_at_once(lines: bytes) -> list[Record] | None:
-    """The records of many lines, or None if they have to be looked at line by line.
+def _parse_together(lines: bytes) -> list[Record] | None:
+    """Return the records of many lines, or None if they must be parsed one by one.
 
-    One call of the decoder for all of them costs a third of one call for each.
+    One decoder call for all lines takes a third of the time of one call per line.
     """
-    found: list[Any] = []
+    line_values: list[Any] = []
     with suppress(Unreadable), boundary("lines of a log"):
-        found = _decode(f"[{lines.decode()[:-1]}]".replace("\n", ","))
-    if len(found) != lines.count(b"\n"):  # two values on one line, or none
+        line_values = _decode(f"[{lines.decode()[:-1]}]".replace("\n", ","))
+    if len(line_values) != lines.count(b"\n"):  # two values on one line, or none
         return None
-    flat: list[Record] = []
-    for one in found:
-        if type(one) is dict:
-            flat.append(one)
-        elif type(one) is list and one and all(type(record) is dict for record in one):
-            flat += one
+    records: list[Record] = []
+    for line_value in line_values:
+        if type(line_value) is dict:
+            records.append(line_value)
+        elif type(line_value) is list and line_value and all(type(record) is dict for record in line_value):
+            records += line_value
         else:
             return None
-    return flat
+    return records
 
 
 def records_of(line: bytes) -> list[Record]:
-    """The records of one line; none if it is not one that a log writes."""
-    found: object = None
+    """Return the records of one line, or [] if a log would not write that line."""
+    json_value: object = None
     with suppress(Unreadable), boundary("line of a log"):
-        found = _decode(line.decode())
-    if isinstance(found, dict):
-        return [found]
-    return found if isinstance(found, list) and all(isinstance(one, dict) for one in found) else []
+        json_value = _decode(line.decode())
+    if isinstance(json_value, dict):
+        return [json_value]
+    return json_value if isinstance(json_value, list) and all(isinstance(record, dict) for record in json_value) else []
 
 
-def ascending(lines: Iterable[bytes], due: int, most: int) -> Iterator[tuple[int, int, bytes]]:
-    """The lines whose records are numbered and follow each other, from `due` to `most`, the most of them that do: (first number,
-    how many, line). One with a number that is too high or too low for its place is none."""
-    found: list[tuple[int, int, bytes]] = []
+def consecutive_lines(lines: Iterable[bytes], next_seq: int, max_seq: int) -> Iterator[tuple[int, int, bytes]]:
+    """Yield the longest run of lines with rising numbers from `next_seq` to `max_seq`, as (first seq, record count, line).
+
+    Leaves out lines without records, and those with a number too high or too low for their position.
+    """
+    candidates: list[tuple[int, int, bytes]] = []
     for line in lines:
         records = records_of(line)
-        first = records[0].get("seq") if records else None
-        if type(first) is int and due <= first <= most and all(map(_is_numbered, records, count(first))):
-            found.append((first, len(records), line))
-    ends: list[int] = []  # for each length the chain that ends lowest, and of each line the one before it in its chain
-    before: list[int] = []
-    for at, (first, _, _) in enumerate(found):
-        length = bisect_left(ends, first, key=lambda end: found[end][0])
-        before.append(ends[length - 1] if length else -1)
-        ends[length : length + 1] = [at]
-    chain, at = list[int](), ends[-1] if ends else -1
-    while at >= 0:
-        chain.append(at)
-        at = before[at]
-    for at in reversed(chain):
-        if found[at][0] >= due:
-            yield found[at]
-            due = found[at][0] + found[at][1]
+        first_seq = records[0].get("seq") if records else None
+        if (
+            type(first_seq) is int
+            and next_seq <= first_seq <= max_seq
+            and all(map(_is_numbered, records, count(first_seq)))
+        ):
+            candidates.append((first_seq, len(records), line))
+    chain_ends: list[int] = []  # for each chain length, the lowest candidate that ends one
+    predecessors: list[int] = []
+    for index, (first_seq, _, _) in enumerate(candidates):
+        length = bisect_left(chain_ends, first_seq, key=lambda end: candidates[end][0])
+        predecessors.append(chain_ends[length - 1] if length else -1)
+        chain_ends[length : length + 1] = [index]
+    chain, index = list[int](), chain_ends[-1] if chain_ends else -1
+    while index >= 0:
+        chain.append(index)
+        index = predecessors[index]
+    for index in reversed(chain):
+        if candidates[index][0] >= next_seq:
+            yield candidates[index]
+            next_seq = candidates[index][0] + candidates[index][1]
 
 
-def _followed(file: int, offset: int, *, holes: bool) -> bool:
-    """Whether a record stands at `offset` or after it: then the line there is no torn end, it was changed."""
-    lines = _whole_lines(file, offset, holes=holes)
-    return any(records_of(line) for _, many in lines for line in many.split(b"\n")[:-1])
+def _has_records_after(file: int, offset: int, *, may_have_holes: bool) -> bool:
+    """Check for a record at or after `offset`. If there is one, the line at `offset` was changed and is not a torn end."""
+    lines = _whole_lines(file, offset, may_have_holes=may_have_holes)
+    return any(records_of(line) for _, chunk in lines for line in chunk.split(b"\n")[:-1])
 
 
-def whole_end(file: int, size: int, *, holes: bool = True) -> tuple[int, bytes]:
-    """Where the last line that holds records ends, with its newline, and what is torn after it, from a hole on all of it where
-    there may be `holes`.
+def last_record_end(file: int, size: int, *, may_have_holes: bool = True) -> tuple[int, bytes]:
+    """Return the end of the last line with records, newline included, and the torn bytes after it.
 
-    An end beyond `size` says that only the newline is missing.
+    With `may_have_holes`, everything from the first hole on is torn. An end beyond `size` means that only the newline is
+    missing.
     """
-    whole = _before_hole(file, size) if holes else size
+    limit = _hole_line_start(file, size) if may_have_holes else size
     width = _TAIL
     while True:
-        start = max(0, whole - width)
+        start = max(0, limit - width)
         tail = os.pread(file, size - start, start)
-        lines, end = tail[: whole - start].split(b"\n"), whole
-        for at in range(len(lines) - 1, -1 if start == 0 else 0, -1):
-            if records_of(lines[at]):
+        lines, end = tail[: limit - start].split(b"\n"), limit
+        for index in range(len(lines) - 1, -1 if start == 0 else 0, -1):
+            if records_of(lines[index]):
                 return end + 1, tail[end + 1 - start :]
-            end -= len(lines[at]) + 1
+            end -= len(lines[index]) + 1
         if start == 0:
             return 0, tail
         width *= 4
 
 
-def _before_hole(file: int, size: int) -> int:
-    """Where the first line begins that has zeros in it; `size` if none has: no line that was written has any."""
-    offset = begin = 0
+def _hole_line_start(file: int, size: int) -> int:
+    """Return the offset of the first line that contains zeros, or `size`. No writer writes zeros."""
+    offset = line_start = 0
     while offset < size and (chunk := os.pread(file, min(_CHUNK, size - offset), offset)):
         hole = chunk.find(b"\0")
         newline = chunk.rfind(b"\n", 0, len(chunk) if hole < 0 else hole)
-        begin = begin if newline < 0 else offset + newline + 1
+        line_start = line_start if newline < 0 else offset + newline + 1
         if hole >= 0:
-            return begin
+            return line_start
         offset += len(chunk)
     return size
 
 
-def put(file: int, line: bytes, at: int) -> None:
-    """Write all of a line. Raises OSError; part of it may stand there then."""
-    written = 0
-    while written < len(line):  # more than once only where the disk is all but full
-        written += os.pwrite(file, line[written:], at + written)
+def write_line(file: int, line: bytes, offset: int) -> None:
+    """Write a whole line at `offset`. Raises OSError; part of the line may be in the file then."""
+    byte_count = 0
+    while byte_count < len(line):  # repeats only if the disk is almost full
+        byte_count += os.pwrite(file, line[byte_count:], offset + byte_count)
 
 
-def keep_torn(path: str, torn: bytes, at: int, seq: int) -> None:
-    """Add what stands after the last whole record to `PATH.torn`, on the disk, before it is cut off. Raises OSError."""
-    _log.warning("%s: %d torn bytes at its end are moved to %s.torn", path, len(torn), os.path.basename(path))
-    note = {"offset": at, "after": seq, "torn": torn.decode("utf-8", "surrogateescape")}
+def save_torn_bytes(path: str, torn: bytes, offset: int, seq: int) -> None:
+    """Append the torn bytes to `PATH.torn` and sync them, before the log is truncated. Raises OSError."""
+    _log.warning("%s: moving %d torn bytes from its end to %s.torn", path, len(torn), os.path.basename(path))
+    torn_record = {"offset": offset, "after": seq, "torn": torn.decode("utf-8", "surrogateescape")}
     with open(f"{path}.torn", "ab") as file:
-        file.write(json.dumps(note).encode() + b"\n")
+        file.write(json.dumps(torn_record).encode() + b"\n")
         file.flush()
         os.fsync(file.fileno())
 
 
 def line_at(file: int, offset: int) -> bytes:
-    """What stands from `offset` to the next newline, with it; to the end where there is none."""
+    """Return the bytes from `offset` to the next newline, included, or to the end of the file."""
     size = 4096
-    while b"\n" not in (piece := os.pread(file, size, offset)) and len(piece) == size:
+    while b"\n" not in (chunk := os.pread(file, size, offset)) and len(chunk) == size:
         size *= 4
-    return piece[: piece.find(b"\n") + 1] or piece
+    return chunk[: chunk.find(b"\n") + 1] or chunk
 
 
-def true_size(file: int) -> int:
-    """How long a file is, as its file system knows. Of one that other machines have mounted too, the kernel may otherwise tell
-    an older size."""
-    found = _Statx()
-    if _statx(file, b"", _AT_EMPTY_PATH | _AT_STATX_FORCE_SYNC, _STATX_SIZE, ctypes.byref(found)) == 0:
-        return int(found.size)
+def current_size(file: int) -> int:
+    """Return a file's size, asking the file system. On a network file system fstat may return a cached, older size."""
+    status = _Statx()
+    if _statx(file, b"", _AT_EMPTY_PATH | _AT_STATX_FORCE_SYNC, _STATX_SIZE, ctypes.byref(status)) == 0:
+        return int(status.size)
     return os.fstat(file).st_size  # a kernel before 4.11
 
 

@@ -1,8 +1,8 @@
-"""Locks that guard moments: BSD file locks, released by the operating system when their holder dies.
+"""Short mutual exclusion by BSD file locks, which the operating system releases when the holder dies.
 
-A lock file is never deleted: deleting it would let two processes hold two files of one name. The holder's record in
-it (JSON: pid, host, machine, since, name) is for people and error messages; the lock itself is what counts.
-For work that lasts, see leases (`hivemind.coordination`): a lock says nothing about what its holder has done.
+A lock file is never deleted: otherwise two processes could lock two files of the same name. The holder's record in the
+file (JSON: pid, host, machine, since, name) is for people and error messages only; the lock decides.
+For long work use leases (`hivemind.coordination`): a lock does not say what its holder has done.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _NO_FLOCK = (errno.ENOSYS, errno.EOPNOTSUPP, errno.EINVAL)
 
 
 def lock(file: int) -> None:
-    """Wait until this open file holds the lock. Raises OSError where there are no locks at all."""
+    """Lock an open file, waiting for its holder. Raises OSError if the file system has no locks."""
     try:
         fcntl.flock(file, fcntl.LOCK_EX)
     except OSError as error:
@@ -39,7 +39,7 @@ def lock(file: int) -> None:
 
 
 def try_lock(file: int) -> bool:
-    """Take the lock if nobody holds it; says whether."""
+    """Lock an open file unless it is locked. Return whether it was free."""
     try:
         fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
@@ -49,13 +49,13 @@ def try_lock(file: int) -> bool:
             raise
         try:
             _ofd(file, fcntl.F_OFD_SETLK, fcntl.F_WRLCK)
-        except (BlockingIOError, PermissionError):  # POSIX leaves either open
+        except (BlockingIOError, PermissionError):  # POSIX allows either
             return False
     return True
 
 
 def unlock(file: int) -> None:
-    """Let go of the lock."""
+    """Release the lock of an open file."""
     try:
         fcntl.flock(file, fcntl.LOCK_UN)
     except OSError as error:
@@ -64,64 +64,66 @@ def unlock(file: int) -> None:
         _ofd(file, fcntl.F_OFD_SETLK, fcntl.F_UNLCK)
 
 
-def _ofd(file: int, command: int, kind: int) -> bytes:
-    """Ask about, or set, a record lock on the whole of an open file. Raises OSError."""
+def _ofd(file: int, command: int, lock_type: int) -> bytes:
+    """Query or set an open file description lock on a whole file. Raises OSError."""
     return fcntl.fcntl(
-        file, command, struct.pack("hhqqi4x", kind, os.SEEK_SET, 0, 0, 0)
+        file, command, struct.pack("hhqqi4x", lock_type, os.SEEK_SET, 0, 0, 0)
     )  # struct flock of 64-bit Linux
 
 
 @cache
-def machine() -> dict[str, str]:
-    """Which machine this process lives on, for a holder's record: the name alone does not tell two of one name apart. Its
-    start and its processes' namespace say where a process's number means that process."""
-    told = []
+def machine_identity() -> dict[str, str]:
+    """Return the host name and a digest that identifies this machine, its boot and its PID namespace.
+
+    Host names need not be unique, and a PID is valid only within one boot and one namespace.
+    """
+    identifiers = []
     for path in ("/etc/machine-id", "/proc/sys/kernel/random/boot_id"):
         with contextlib.suppress(OSError), open(path, "rb") as file:
-            told.append(file.read(64))
+            identifiers.append(file.read(64))
     with contextlib.suppress(OSError):
-        told.append(os.readlink("/proc/self/ns/pid").encode())
-    return {"host": socket.gethostname(), "machine": hashlib.sha256(b"\n".join(told)).hexdigest()[:16]}
+        identifiers.append(os.readlink("/proc/self/ns/pid").encode())
+    return {"host": socket.gethostname(), "machine": hashlib.sha256(b"\n".join(identifiers)).hexdigest()[:16]}
 
 
-def is_here(holder: Mapping[str, object]) -> bool:
-    """Whether the process of a holder's record is one of this machine, so that its number means something here."""
-    return holder.get("machine", machine()["machine"]) == machine()["machine"]
+def is_on_this_machine(holder: Mapping[str, object]) -> bool:
+    """Check whether a holder's process runs on this machine, where its PID is valid."""
+    return holder.get("machine", machine_identity()["machine"]) == machine_identity()["machine"]
 
 
-def told_of(holder: Mapping[str, object]) -> str:
-    """A holder in words: its process, the machine if it is another, since when."""
+def describe_holder(holder: Mapping[str, object]) -> str:
+    """Describe a holder: its process, its machine if it is not this one, and the time since when."""
     if "pid" not in holder:
-        return "a process that is just starting or ending"
-    where = "" if is_here(holder) else f" on another machine ({holder.get('host', '?')})"
-    return f"process {holder['pid']}{where}, since {holder.get('since', '?')}"
+        return "a process that is starting or ending"
+    location = "" if is_on_this_machine(holder) else f" on another machine ({holder.get('host', '?')})"
+    return f"process {holder['pid']}{location}, since {holder.get('since', '?')}"
 
 
 class HeldLock(UserError):
-    """The lock is held by another process; `holder` is its record (may be empty)."""
+    """Another process holds the lock. `holder` is its record, which may be empty."""
 
-    def __init__(self, what: str, *, where: object, holder: dict[str, object], mend: str | None = None) -> None:
-        super().__init__(what, where=where, mend=mend)
+    def __init__(self, message: str, *, location: object, holder: dict[str, object], remedy: str | None = None) -> None:
+        super().__init__(message, location=location, remedy=remedy)
         self.holder = holder
 
 
 class Lock:
-    """An exclusive lock on a file, held by one process at a time. Not re-entrant; usable as a context manager."""
+    """An exclusive lock on a file, for one process at a time; a context manager. Not re-entrant."""
 
-    __slots__ = ("_file", "_noted", "_since", "path")
+    __slots__ = ("_file", "_has_record", "_since", "path")
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
         self.path = os.fspath(path)
         self._file: int | None = None
         self._since = ""
-        self._noted = False
+        self._has_record = False
 
     @property
-    def held(self) -> bool:
+    def is_held(self) -> bool:
         return self._file is not None
 
     def acquire(self, *, wait: bool = True, **record: object) -> bool:
-        """Take the lock and write who holds it. Returns False if it is held and `wait` is False."""
+        """Take the lock and write `record` as the holder's. Return False if `wait` is False and the lock is taken."""
         file = self._open()
         try:
             if wait:
@@ -132,12 +134,12 @@ class Lock:
         except OSError:
             os.close(file)
             raise
-        _mark(file)
+        _take_marker_lock(file)
         self._file = file
         self._since = datetime.now(UTC).isoformat(timespec="seconds")
         if record:
             try:
-                self.note(**record)
+                self.write_holder(**record)
             except BaseException:
                 self.release()
                 raise
@@ -146,80 +148,79 @@ class Lock:
     def _open(self) -> int:
         return open_own(self.path, os.O_RDWR | os.O_CREAT)
 
-    def make(self) -> None:
-        """Make the file if there is none."""
+    def create_file(self) -> None:
+        """Create the lock file if it is missing."""
         os.close(self._open())
 
     @property
     def file(self) -> int:
-        """The descriptor of the locked file itself, open for reading and writing: what is written through it lands nowhere
-        else, whatever became of the name. Only for who holds it."""
+        """The locked file's descriptor, open for reading and writing. It stays valid if the file is renamed or replaced.
+        Requires the lock."""
         assert self._file is not None
         return self._file
 
-    def note(self, **record: object) -> None:
-        """Write (anew) who holds the lock and what for. Only for who holds it."""
+    def write_holder(self, **record: object) -> None:
+        """Write the holder's record, replacing the previous one. Requires the lock."""
         assert self._file is not None
-        note = {"pid": os.getpid(), **machine(), "since": self._since, **record}
+        holder_record = {"pid": os.getpid(), **machine_identity(), "since": self._since, **record}
         os.ftruncate(self._file, 0)
-        os.pwrite(self._file, json.dumps(note).encode(), 0)
-        self._noted = True
+        os.pwrite(self._file, json.dumps(holder_record).encode(), 0)
+        self._has_record = True
 
     def check_last_holder(self) -> None:
-        """Raise HeldLock if another machine's holder has left its record, on a file system that machines share.
+        """Raise HeldLock if the file system is shared between machines and another machine's holder has left its record.
 
-        Locks do not exclude across machines on all of those, and a holder that ends in order takes its record away.
-        Requires the lock, before `note`.
+        Not every shared file system locks across machines. A holder that ends normally removes its record.
+        Requires the lock; call it before `write_holder`.
         """
         assert self._file is not None
-        last = _note_in(self._file, self.path)
-        if is_here(last) or needs_polling(self.path, mounts()) is None:
+        last_holder = _read_holder(self._file, self.path)
+        if is_on_this_machine(last_holder) or needs_polling(self.path, mounts()) is None:
             return
         raise HeldLock(
-            f"is, or was, held by {told_of(last)}; on this file system the lock itself cannot tell",
-            where=self.path,
-            holder=last,
-            mend="end it there; if that machine is gone: hivemind up --take-over",
+            f"is, or was, held by {describe_holder(last_holder)}; on this file system the lock cannot be trusted",
+            location=self.path,
+            holder=last_holder,
+            remedy="stop it there; if that machine is gone: hivemind up --take-over",
         )
 
-    def abandon(self) -> None:
-        """Remove the record that another machine's holder has left. Only where a person says that it is gone."""
+    def clear_foreign_holder(self) -> None:
+        """Remove the record that another machine's holder left. Call it only if a person says that the machine is gone."""
         file = self._open()
         try:
-            if not is_here(_note_in(file, self.path)):
+            if not is_on_this_machine(_read_holder(file, self.path)):
                 os.ftruncate(file, 0)
         finally:
             os.close(file)
 
     def is_current(self) -> bool:
-        """Whether what is held is still the file of that name, with its holder's record: not if it was moved away or
-        replaced meanwhile, or taken over from another machine."""
+        """Check that the lock file was not moved or replaced, and that no other machine has taken it over."""
         assert self._file is not None
         try:
-            same = os.path.samestat(os.fstat(self._file), os.stat(self.path))
+            is_same_file = os.path.samestat(os.fstat(self._file), os.stat(self.path))
         except FileNotFoundError:
             return False
-        return same and (not self._noted or is_here(_note_in(self._file, self.path)))
+        return is_same_file and (not self._has_record or is_on_this_machine(_read_holder(self._file, self.path)))
 
     def release(self) -> None:
         if self._file is not None:
-            if self._noted and is_here(_note_in(self._file, self.path)):
-                with contextlib.suppress(OSError):  # a disk that can only be read by now
+            if self._has_record and is_on_this_machine(_read_holder(self._file, self.path)):
+                with contextlib.suppress(OSError):  # the disk may have become read-only
                     os.ftruncate(self._file, 0)
             os.close(self._file)
-            self._file, self._noted = None, False
+            self._file, self._has_record = None, False
 
     def holder(self) -> dict[str, object] | None:
-        """The record of who holds the lock now, `{}` if it wrote none, or None if nobody holds it.
+        """Return the current holder's record, `{}` if it wrote none, or None if the lock is free.
 
-        Looks without locking, so that nobody who tries to take it meanwhile is turned away.
+        It does not take the lock, so it never makes another process's `acquire(wait=False)` fail.
         """
         try:
             file = open_own(self.path, os.O_RDONLY)
-        except (FileNotFoundError, UserError):  # what is no file can be held by nobody
+        except (FileNotFoundError, UserError):  # only a regular file can be locked
             return None
         try:
-            return _note_in(file, self.path) if _is_marked(file) else None
+            return _read_holder(file, self.path) if _has_marker_lock(file) else None
         finally:
             os.close(file)
 
@@ -233,26 +234,26 @@ class Lock:
         self.release()
 
 
-def _note_in(file: int, path: str) -> dict[str, object]:
-    """The holder's record in a lock's file; `{}` if there is none that can be read."""
+def _read_holder(file: int, path: str) -> dict[str, object]:
+    """Read the holder's record from a lock file; `{}` if it is missing or invalid."""
     try:
         with boundary("lock's note", path):
-            found = json.loads(os.pread(file, 4096, 0))
+            holder = json.loads(os.pread(file, 4096, 0))
     except Unreadable:
         return {}
-    return found if isinstance(found, dict) else {}
+    return holder if isinstance(holder, dict) else {}
 
 
-# Whether a BSD lock is held can only be found out by trying for it, which for a moment keeps others from it. So its holder
-# also takes a record lock on the same open file, which ends with it: that one can be asked about. Nobody waits for it.
+# A BSD lock can be tested only by taking it, which would briefly block others. Therefore the holder also sets an open file
+# description lock, the marker, on the same open file. The marker can be queried, and ends with the file; nobody waits for it.
 
 
-def _mark(file: int) -> None:
-    with contextlib.suppress(OSError):  # a file system without record locks: `_is_marked` tries for the lock there
+def _take_marker_lock(file: int) -> None:
+    with contextlib.suppress(OSError):  # a file system without these locks: `_has_marker_lock` tries the BSD lock
         _ofd(file, fcntl.F_OFD_SETLK, fcntl.F_WRLCK)
 
 
-def _is_marked(file: int) -> bool:
+def _has_marker_lock(file: int) -> bool:
     try:
         answer = _ofd(file, fcntl.F_OFD_GETLK, fcntl.F_RDLCK)
     except OSError:

@@ -1,9 +1,8 @@
-"""A PostgreSQL database in the place of a SQLite file: one connection a process, short transactions, one version that is
-known.
+"""A PostgreSQL database instead of an SQLite file: one connection per process, short transactions.
 
-What is written takes its turn: writers of one schema queue on an advisory lock, which the server releases when their
-transaction or their connection ends. Readers see one committed state and wait for nobody. A connection that was lost is
-made anew at the next transaction; what was under way fails, and nothing of it is stored.
+Writers of one schema queue on an advisory lock, which the server releases when their transaction or connection ends.
+Readers see one committed state and never wait. When a connection is lost, its transaction fails and is rolled back; the
+next transaction reconnects.
 """
 
 # ruff: noqa: S608 - names in statements are this program's own constants
@@ -33,12 +32,12 @@ _DEFAULTS = {
     "connect_timeout": "10", "application_name": "hivemind",
     "keepalives_idle": "20", "keepalives_interval": "5", "keepalives_count": "3", "tcp_user_timeout": "30000",
 }  # fmt: skip
-# A client that is stopped within a transaction must not hold up the others for ever, nor one wait for ever.
+# A client that is stopped inside a transaction must not block others forever, and no client may wait forever.
 _SETTINGS = (
     "SET statement_timeout = '60s'; SET idle_in_transaction_session_timeout = '60s'; SET client_min_messages = error"
 )
 _RIGHTS = ["SELECT", "INSERT", "UPDATE", "DELETE"]
-# Whatever rights a role has been given on all tables, the owner alone writes which version they have.
+# Only the owner may write the tables' version, even if another role has rights on all tables.
 _ONLY_READ = (
     b"ALTER TABLE version ENABLE ROW LEVEL SECURITY; DROP POLICY IF EXISTS seen ON version;"
     b" CREATE POLICY seen ON version FOR SELECT USING (true)"
@@ -46,57 +45,65 @@ _ONLY_READ = (
 _ELSEWHERE = "keep the password in PGPASSFILE (~/.pgpass), PGPASSWORD or a service file (postgresql://?service=NAME)"
 
 
-def is_postgres(place: object) -> bool:
-    """Whether a path or URL names a PostgreSQL database."""
-    return isinstance(place, str) and place.partition("://")[0] in _SCHEMES and "://" in place
+def is_postgres(url: object) -> bool:
+    """Check whether a path or URL names a PostgreSQL database."""
+    return isinstance(url, str) and url.partition("://")[0] in _SCHEMES and "://" in url
 
 
 def check_url(url: str) -> str:
-    """The URL as it is. Raises UserError, which shows no URL, unless it names a PostgreSQL database without a password."""
+    """Return the URL unchanged. Raises UserError unless it names a PostgreSQL database and contains no password.
+
+    The error does not show the URL.
+    """
     with boundary("URL of a database"):
         parts = urlsplit(url)
-        password, named = parts.password, {name for name, _ in parse_qsl(parts.query, keep_blank_values=True)}
+        password, parameter_names = parts.password, {name for name, _ in parse_qsl(parts.query, keep_blank_values=True)}
     if not is_postgres(url):
-        raise UserError("that is no URL of a PostgreSQL database", mend="write postgresql://USER@HOST/DATABASE")
-    if password is not None or named.intersection(_SECRET):
-        raise UserError("the URL holds a password", mend=_ELSEWHERE)
+        raise UserError("not the URL of a PostgreSQL database", remedy="write postgresql://USER@HOST/DATABASE")
+    if password is not None or parameter_names.intersection(_SECRET):
+        raise UserError("the URL contains a password", remedy=_ELSEWHERE)
     return url
 
 
 def client(url: str, error: type[UserError] = UserError) -> ModuleType:
-    """The module psycopg. Raises `error` where it is not installed."""
+    """Import psycopg. Raises `error` if it is not installed."""
     try:
         import psycopg
     except ImportError:
-        mend = "pip install 'hivemind-swarm[postgres]'"
-        raise error("needs psycopg, a client of PostgreSQL", where=url, mend=mend) from None
+        remedy = "pip install 'hivemind-swarm[postgres]'"
+        raise error("needs psycopg, the PostgreSQL client", location=url, remedy=remedy) from None
     return psycopg
 
 
 def connect(
     url: str, error: type[UserError] = UserError, defaults: Mapping[str, str] | None = None
 ) -> psycopg.Connection[Any]:
-    """A connection that notices when the other side is gone. `defaults` (libpq's parameters) go before this program's, what
-    the URL says before both. Raises psycopg.Error, and `error` where psycopg is not installed."""
+    """Connect with keepalives, which detect a lost server. Raises psycopg.Error, or `error` if psycopg is not installed.
+
+    `defaults` (libpq parameters) override this program's defaults; the URL overrides both.
+    """
     module = client(url, error)
-    said = {name: value for name, value in module.conninfo.conninfo_to_dict(url).items() if value is not None}
-    settings = module.conninfo.make_conninfo("", **{**_DEFAULTS, **(defaults or {}), **said})
-    found: psycopg.Connection[Any] = module.connect(settings, autocommit=True)
-    return found
+    url_parameters = {name: value for name, value in module.conninfo.conninfo_to_dict(url).items() if value is not None}
+    settings = module.conninfo.make_conninfo("", **{**_DEFAULTS, **(defaults or {}), **url_parameters})
+    connection: psycopg.Connection[Any] = module.connect(settings, autocommit=True)
+    return connection
 
 
 @frozen
 class PostgresSchema:
-    """Tables of one kind in a schema of their own, at one version, which is a row of its table `version`.
+    """The tables in one PostgreSQL schema, at one version, which is stored in the table `version`.
 
-    `name` is the schema's, `what` what people call its contents. `migrations[n]` are the statements that make version n + 1
-    of version n, run with the schema as search path; the last of them is what this program knows. `extensions` are (name,
-    least version). `error` is raised for all that goes wrong. `settings` are statements for each new connection, `adapt` says
-    how its types are read and written.
+    * `name`: the schema; `what`: a noun for its rows, for messages.
+    * `room`: the first part of its crash points' names.
+    * `error`: the class of all its errors.
+    * `migrations[n]`: the statements that turn version n into n + 1, run with the schema as search path. Their number is
+      the version that this program knows.
+    * `extensions`: the required extensions as (name, minimum version).
+    * `settings`: statements for each new connection; `adapt` registers its type adapters.
     """
 
     name: str
-    what: str
+    contents: str
     room: str
     error: type[UserError]
     migrations: tuple[tuple[str, ...], ...]
@@ -104,94 +111,102 @@ class PostgresSchema:
     settings: tuple[str, ...] = ()
     adapt: Callable[[psycopg.Connection[Any]], None] | None = None
 
-    def prepare(self, connection: psycopg.Connection[Any], where: str) -> None:
-        """Make the tables, or bring those of an earlier version up to date: one process does, the others wait for it.
+    def prepare(self, connection: psycopg.Connection[Any], url: str) -> None:
+        """Create the tables, or migrate those of an earlier version. One process does so while the others wait.
 
-        Raises UnknownVersion, psycopg.Error, and the schema's error for a database that cannot have them.
+        Raises UnknownVersion, psycopg.Error, and the schema's error if the database is unsuitable.
         """
         newest = len(self.migrations)
-        if self.version(connection, where) == newest:
+        if self.version(connection, url) == newest:
             return
         with connection.transaction():
             connection.execute("SELECT pg_advisory_xact_lock(hashtextextended(%s, 0))", (self.name,))
-            found = self.version(connection, where)
-            if not found:
+            version = self.version(connection, url)
+            if not version:
                 if connection.info.parameter_status("server_encoding") != "UTF8":
-                    raise self.error("its encoding is not UTF8", where=where, mend="createdb -E UTF8 -T template0 NAME")
+                    raise self.error(
+                        "its encoding is not UTF8", location=url, remedy="createdb -E UTF8 -T template0 NAME"
+                    )
                 if not connection.execute("SELECT 1 FROM pg_namespace WHERE nspname = %s", (self.name,)).fetchone():
                     connection.execute(f"CREATE SCHEMA {self.name}".encode())
-            for name, least in self.extensions:
-                self._require(connection, where, name, least)
+            for name, min_version in self.extensions:
+                self._require(connection, url, name, min_version)
             connection.execute(f"SET LOCAL search_path = {self.name}, public".encode())
             connection.execute("SET LOCAL statement_timeout = 0")
-            if not found:
+            if not version:
                 connection.execute("CREATE TABLE version (number integer NOT NULL)")
                 connection.execute("INSERT INTO version VALUES (0)")
             connection.execute(_ONLY_READ)
-            for statements in self.migrations[found:]:
+            for statements in self.migrations[version:]:
                 for statement in statements:
                     connection.execute(statement.encode())
             reached(f"{self.room}.schema.written")
             connection.execute("UPDATE version SET number = %s", (newest,))
 
-    def version(self, connection: psycopg.Connection[Any], where: str) -> int:
-        """The version of the tables, 0 where there are none. Raises UnknownVersion."""
-        # not by to_regclass, which may still answer from a cache that is older than the lock we waited for
-        there = "SELECT 1 FROM pg_tables WHERE schemaname = %s AND tablename = 'version'"
-        if connection.execute(there, (self.name,)).fetchone() is None:
+    def version(self, connection: psycopg.Connection[Any], url: str) -> int:
+        """Return the version of the tables, 0 if there are none. Raises UnknownVersion."""
+        # to_regclass may use a cache that is older than the lock we waited for
+        exists_query = "SELECT 1 FROM pg_tables WHERE schemaname = %s AND tablename = 'version'"
+        if connection.execute(exists_query, (self.name,)).fetchone() is None:
             return 0
         row = connection.execute(f"SELECT number FROM {self.name}.version".encode()).fetchone()
-        found, newest = (0 if row is None else int(row[0])), len(self.migrations)
-        if not 1 <= found <= newest:
+        version, newest = (0 if row is None else int(row[0])), len(self.migrations)
+        if not 1 <= version <= newest:
             raise UnknownVersion(
-                f"has {self.what} of version {found}, this program knows version {newest}",
-                where=where,
-                mend="use the hivemind that wrote it, or another database",
+                f"has {self.contents} of version {version}, this program knows version {newest}",
+                location=url,
+                remedy="use the hivemind that wrote it, or another database",
             )
-        return found
+        return version
 
-    def _require(self, connection: psycopg.Connection[Any], where: str, name: str, least: tuple[int, ...]) -> None:
+    def _require(self, connection: psycopg.Connection[Any], url: str, name: str, least: tuple[int, ...]) -> None:
         available = connection.execute("SELECT 1 FROM pg_available_extensions WHERE name = %s", (name,)).fetchone()
         if available is not None:
             connection.execute(f"CREATE EXTENSION IF NOT EXISTS {name} SCHEMA public".encode())
-        for what, mend in self._extension(connection, name, least):
-            raise self.error(what, where=where, mend=mend)
+        for problem, remedy in self._extension(connection, name, least):
+            raise self.error(problem, location=url, remedy=remedy)
 
     def _extension(
         self, connection: psycopg.Connection[Any], name: str, least: tuple[int, ...]
     ) -> Iterator[tuple[str, str]]:
-        """What is wrong with an extension; one that the role may make itself is not lacking."""
-        found, may = connection.execute(
+        """Yield the problem of a missing or old extension with its remedy. The role may be able to create it itself."""
+        installed_version, can_create = connection.execute(
             "SELECT (SELECT extversion FROM pg_extension WHERE extname = %s), (SELECT bool_or(r.rolsuper OR v.trusted AND"
             " has_database_privilege(current_database(), 'CREATE')) FROM pg_available_extension_versions v, pg_roles r"
             " WHERE v.name = %s AND r.rolname = current_user)",
             (name, name),
         ).fetchone() or (None, None)
         with boundary("version of an extension", name):
-            numbers = tuple(int(part) for part in (found or "").split(".") if part.isdigit())
-        if found is None and may is None:
+            numbers = tuple(int(part) for part in (installed_version or "").split(".") if part.isdigit())
+        if installed_version is None and can_create is None:
             yield f"its server has no extension {name!r}", "install pgvector on the server"
-        elif found is None:
-            if not may:
+        elif installed_version is None:
+            if not can_create:
                 yield f"has no extension {name!r}", f"as an administrator of the database: CREATE EXTENSION {name}"
         elif numbers < least:
-            wanted = ".".join(map(str, least))
-            yield f"its extension {name!r} is {found}, {wanted} is needed", f"ALTER EXTENSION {name} UPDATE"
+            required = ".".join(map(str, least))
+            yield (
+                f"its extension {name!r} is {installed_version}, {required} is needed",
+                f"ALTER EXTENSION {name} UPDATE",
+            )
 
-    def lacks(self, connection: psycopg.Connection[Any], where: str) -> Iterator[tuple[str, str]]:
-        """What the database lacks for these tables, and how that is mended. Changes nothing. Raises as `prepare` does."""
-        for name, least in self.extensions:
-            yield from self._extension(connection, name, least)
-        role, database, may, exists = connection.execute(
+    def lacks(self, connection: psycopg.Connection[Any], url: str) -> Iterator[tuple[str, str]]:
+        """Yield what the database lacks for these tables, as (problem, remedy). Only reads.
+
+        Raises the errors of `prepare`.
+        """
+        for name, min_version in self.extensions:
+            yield from self._extension(connection, name, min_version)
+        role, database, can_create, exists = connection.execute(
             "SELECT quote_ident(current_user), quote_ident(current_database()),"
             " has_database_privilege(current_database(), 'CREATE'), to_regnamespace(%s) IS NOT NULL",
             (self.name,),
         ).fetchone() or ("", "", False, False)
         if not exists:
-            if not may:
-                yield f"{role} may not make the schema {self.name}", f"GRANT CREATE ON DATABASE {database} TO {role}"
+            if not can_create:
+                yield f"{role} may not create the schema {self.name}", f"GRANT CREATE ON DATABASE {database} TO {role}"
             return
-        denied = connection.execute(
+        denied_row = connection.execute(
             "SELECT NOT has_schema_privilege(%(schema)s, 'USAGE') OR EXISTS (SELECT FROM pg_class c WHERE"
             " c.relnamespace = to_regnamespace(%(schema)s) AND CASE WHEN c.relkind = 'S' THEN NOT has_sequence_privilege("
             "c.oid, 'USAGE') AND NOT EXISTS (SELECT FROM pg_depend d WHERE d.objid = c.oid AND d.deptype = 'i')"  # of a column
@@ -199,63 +214,69 @@ class PostgresSchema:
             " AS wanted WHERE (wanted = 'SELECT' OR c.relname <> 'version') AND NOT has_table_privilege(c.oid, wanted)) END)",
             {"schema": self.name, "rights": _RIGHTS},
         ).fetchone()
-        if denied != (False,):
+        if denied_row != (False,):
             objects = ("USAGE ON", f"{', '.join(_RIGHTS)} ON ALL TABLES IN", "USAGE ON ALL SEQUENCES IN")
             statements = "; ".join(f"GRANT {rights} SCHEMA {self.name} TO {role}" for rights in objects)
             yield f"{role} may not use the tables of {self.name}", f"as their owner: {statements}"
             return
-        version, newest = self.version(connection, where), len(self.migrations)
+        version, newest = self.version(connection, url), len(self.migrations)
         owner = connection.execute(
             "SELECT quote_ident(pg_get_userbyid(relowner)) FROM pg_class WHERE relname = 'version'"
             " AND relnamespace = to_regnamespace(%s) AND NOT pg_has_role(relowner, 'USAGE')",
             (self.name,),
         ).fetchone()
         if 0 < version < newest and owner is not None:
-            mend = f"any hive with this version of hivemind whose URL names their owner, {owner[0]}, does so first"
-            yield f"has {self.what} of version {version}, which {role} may not bring to version {newest}", mend
+            remedy = f"first run a hive of this version whose URL names their owner, {owner[0]}"
+            yield f"has {self.contents} of version {version}, which {role} may not migrate to version {newest}", remedy
             return
-        made = connection.execute(
+        valid_indexes = connection.execute(
             "SELECT c.relname FROM pg_index i JOIN pg_class c ON c.oid = i.indexrelid"
             " WHERE c.relnamespace = to_regnamespace(%s) AND i.indisvalid",
             (self.name,),
         ).fetchall()
-        for statement in (one for statements in self.migrations for one in statements):
-            found = re.match(r"CREATE (?:UNIQUE )?INDEX (?!ON )(\w+)", statement)
-            if found is not None and (found[1],) not in made:
-                again = f"DROP INDEX IF EXISTS {found[1]}; {' '.join(statement.split())}"
-                mend = f"as its owner: SET search_path = {self.name}, public; {again}"
-                yield f"has no index {found[1]}, or a broken one: searches are slow", mend
+        for statement in (migration_step for statements in self.migrations for migration_step in statements):
+            index_match = re.match(r"CREATE (?:UNIQUE )?INDEX (?!ON )(\w+)", statement)
+            if index_match is not None and (index_match[1],) not in valid_indexes:
+                recreation = f"DROP INDEX IF EXISTS {index_match[1]}; {' '.join(statement.split())}"
+                remedy = f"as its owner: SET search_path = {self.name}, public; {recreation}"
+                yield f"its index {index_match[1]} is missing or broken: searches are slow", remedy
 
     @contextmanager
-    def explained(self, where: str, outcome: str = "") -> Iterator[None]:
-        """What psycopg raises becomes the schema's error, in words. `outcome` says what became of a write."""
-        kind, then = self.error, f"; {outcome}" if outcome else ""
-        psycopg = client(where, kind)
+    def explained(self, url: str, outcome: str = "") -> Iterator[None]:
+        """Turn psycopg's errors into the schema's error. `outcome`, about the write in progress, is added to the message."""
+        error_class, suffix = self.error, f"; {outcome}" if outcome else ""
+        psycopg = client(url, error_class)
         try:
             yield
         except psycopg.errors.InsufficientPrivilege as error:
-            mend = f"its owner gives the right; chapter 13 of the manual says which ones {self.what} need"
-            raise kind(f"its role may not do that ({_line(error)}){then}", where=where, mend=mend) from error
+            remedy = f"ask its owner for the rights that {self.contents} need (chapter 13 of the manual)"
+            raise error_class(
+                f"its role may not do that ({_line(error)}){suffix}", location=url, remedy=remedy
+            ) from error
         except (psycopg.errors.LockNotAvailable, psycopg.errors.QueryCanceled) as error:
-            mend = "somebody holds it, or it is overloaded: try again"
-            raise kind(f"the server took too long ({_line(error)}){then}", where=where, mend=mend) from error
+            remedy = "it is locked or overloaded: try again"
+            raise error_class(
+                f"the server took too long ({_line(error)}){suffix}", location=url, remedy=remedy
+            ) from error
         except (psycopg.DataError, psycopg.errors.ProgramLimitExceeded) as error:
-            raise kind(f"PostgreSQL can't keep that ({_line(error)}){then}", where=where) from error
+            raise error_class(f"PostgreSQL can't keep that ({_line(error)}){suffix}", location=url) from error
         except psycopg.OperationalError as error:
-            mend = "start the server, or mend the way to it; what is asked next is asked anew"
-            raise kind(f"the server is away ({_line(error)}){then}", where=where, mend=mend) from error
+            remedy = "start the server, or repair the network; the next call reconnects"
+            raise error_class(
+                f"the server is not reachable ({_line(error)}){suffix}", location=url, remedy=remedy
+            ) from error
         except psycopg.Error as error:
-            raise kind(f"failed ({_line(error)}){then}", where=where) from error
+            raise error_class(f"failed ({_line(error)}){suffix}", location=url) from error
 
 
 @lru_cache(maxsize=512)
 def _marked(statement: str) -> bytes:
-    """The statement as psycopg takes it: parameters are `%s` there."""
+    """Convert a statement's `?` parameters to psycopg's `%s`."""
     return statement.replace("%", "%%").replace("?", "%s").encode()
 
 
 class Statements:
-    """Runs the statements of one transaction; their parameters are marked by `?`, as for SQLite (`fs.database.Sql`)."""
+    """Runs the statements of one transaction. Parameters are marked by `?`, as in SQLite (`fs.database.Sql`)."""
 
     def __init__(self, connection: psycopg.Connection[Any]) -> None:
         self.connection = connection
@@ -269,16 +290,19 @@ class Statements:
 
 
 class Postgres:
-    """The tables of a schema in the database that a URL names. Raises UserError for a URL with a password, and the schema's
-    error where psycopg, the server, a right or an extension is missing; UnknownVersion for tables of another version."""
+    """The tables of a schema in the database at a URL.
 
-    was_made = True  # nobody knows before asking; the first transaction makes the tables
+    Raises UserError for a URL with a password, UnknownVersion for tables of another version, and the schema's error if
+    psycopg, the server, a right or an extension is missing.
+    """
+
+    was_made = True  # unknown without connecting; the first transaction creates the tables
 
     def __init__(self, url: str, schema: PostgresSchema, *, durable: bool = True) -> None:
         self.path = check_url(url)
         self.schema = schema
         self._durable = durable
-        self._inherited: list[Any] = []  # connections of a parent, which only that may close
+        self._inherited: list[Any] = []  # a parent process's connections, which only the parent may close
         self._connection: psycopg.Connection[Any] | None = None
         self._start()
 
@@ -292,15 +316,15 @@ class Postgres:
 
     @contextmanager
     def read(self) -> Iterator[Statements]:
-        """Statements that see one state of the database throughout."""
+        """Begin a transaction that sees one state of the database throughout."""
         with self._transaction("BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY", writing=False) as sql:
             yield sql
 
     @contextmanager
     def write(self) -> Iterator[Statements]:
-        """A transaction that nobody else writes beside: all of it is committed, or nothing on any error.
+        """Begin an exclusive writing transaction. It is committed at the end, or rolled back on any error.
 
-        Within another one it is a part of that, undone alone if it fails.
+        Inside another one it is a savepoint, rolled back alone if it fails.
         """
         with self._transaction("BEGIN ISOLATION LEVEL READ COMMITTED", writing=True) as sql:
             yield sql
@@ -310,14 +334,14 @@ class Postgres:
         if self._pid != os.getpid():
             self._start()
         with self._guard:
-            part: AbstractContextManager[object]
+            transaction: AbstractContextManager[object]
             if self._depth:
                 assert self._writing or not writing, "a write inside a read: the read's snapshot may be old"
                 assert self._connection is not None
-                part = self._connection.transaction() if writing else nullcontext()
+                transaction = self._connection.transaction() if writing else nullcontext()
             else:
-                part = self._whole(begin, writing)
-            with part:
+                transaction = self._run_transaction(begin, writing)
+            with transaction:
                 assert self._connection is not None
                 self._depth += 1
                 try:
@@ -326,9 +350,9 @@ class Postgres:
                     self._depth -= 1
 
     @contextmanager
-    def _whole(self, begin: str, writing: bool) -> Iterator[None]:
+    def _run_transaction(self, begin: str, writing: bool) -> Iterator[None]:
         with self._explained("nothing was stored") if writing else self._explained():
-            connection = self._begun(begin)
+            connection = self._begin(begin)
             self._writing = writing
             try:
                 if writing:
@@ -336,18 +360,18 @@ class Postgres:
                 yield
                 if writing:
                     reached(f"{self.schema.room}.write.before_commit")
-                    with self._explained("whether it was stored is not known"):
+                    with self._explained("it is unknown whether it was stored"):
                         connection.execute("COMMIT")
                     reached(f"{self.schema.room}.write.committed")
             finally:
                 self._writing = False
                 if connection.broken:
                     connection.close()
-                elif connection.info.transaction_status:  # nothing was written, or it failed
+                elif connection.info.transaction_status:  # it only read, or failed
                     connection.execute("ROLLBACK")
 
-    def _begun(self, begin: str) -> psycopg.Connection[Any]:
-        """The connection, within a new transaction; a new one, if the server was started anew or has closed it meanwhile."""
+    def _begin(self, begin: str) -> psycopg.Connection[Any]:
+        """Begin a transaction and return its connection. Reconnect if the server was restarted or closed the connection."""
         import psycopg
 
         if self._connection is not None and not self._connection.closed:
@@ -373,13 +397,13 @@ class Postgres:
             )
             self.schema.prepare(connection, self.path)
             names = [name for name, _ in self.schema.extensions]
-            places = connection.execute(
+            schema_rows = connection.execute(
                 "SELECT quote_ident(n.nspname) FROM pg_extension e JOIN pg_namespace n ON n.oid = e.extnamespace"
                 " WHERE e.extname = ANY(%s)",
                 (names,),
             ).fetchall()
-            path = ", ".join([self.schema.name, *(place for (place,) in places)])
-            connection.execute(f"SET search_path = {path}".encode())
+            search_path = ", ".join([self.schema.name, *(schema_name for (schema_name,) in schema_rows)])
+            connection.execute(f"SET search_path = {search_path}".encode())
             for statement in self.schema.settings:
                 connection.execute(statement.encode())
             if self.schema.adapt is not None:
@@ -397,7 +421,7 @@ class Postgres:
             self.close()
 
     def close(self) -> None:
-        """Close this process's connection; the next use opens it again."""
+        """Close this process's connection. The next use reopens it."""
         if self._pid != os.getpid():
             self._start()
         with self._guard:
@@ -407,5 +431,5 @@ class Postgres:
 
 
 def _line(error: BaseException) -> str:
-    """The first line of what libpq or the server says, which may be a page."""
+    """Return the first line of an error of libpq or the server, which may fill a page."""
     return " ".join(str(error).split("\n")[0].split()) or type(error).__name__

@@ -23,7 +23,7 @@ _ascii = json.JSONEncoder(separators=(",", ":"), default=str, skipkeys=True)
 def save_record(
     path: str | os.PathLike[str], kind: str, version: int, fields: dict[str, Any], *, durable: bool = True
 ) -> None:
-    """Write a record whole or not at all; keys in the order given."""
+    """Write a record atomically, with the fields in their order."""
     record = {"kind": kind, "version": version, **fields}
     write(path, as_line(record), durable=durable)
 
@@ -34,9 +34,9 @@ def save_value(path: str | os.PathLike[str], kind: str, version: int, value: obj
 
 
 def as_line(record: Mapping[str, Any] | Sequence[Mapping[str, Any]]) -> bytes:
-    """A record, or several that belong together, as one line of JSON.
+    """Encode a record, or several that belong together, as one line of JSON.
 
-    Names that are no UTF-8 (os.fsdecode) are escaped, and read back as they were.
+    File names that are not UTF-8 (from os.fsdecode) are escaped and survive the round trip.
     """
     try:
         return _readable.encode(record).encode() + b"\n"
@@ -45,59 +45,61 @@ def as_line(record: Mapping[str, Any] | Sequence[Mapping[str, Any]]) -> bytes:
 
 
 class DamagedRecord(UserError):
-    """A file that has the name of a record and is none: cut short, changed by hand, or something else."""
+    """A record's file has other content: truncated, edited by hand, or a different file."""
 
 
 def load_record(path: str | os.PathLike[str], kind: str, version: int) -> dict[str, Any] | None:
-    """The fields of a record, or None if there is no such file.
+    """Return the fields of a record, or None if the file is missing.
 
-    Raises UnknownVersion for another version, DamagedRecord for a file that is no such record, and UserError for one that
-    can't be read now; all leave it as it is.
+    Raises UnknownVersion for another version, DamagedRecord if the file is not a valid record, UserError if it is
+    unreadable. The file is not changed.
     """
     try:
         raw = read_input(path)
     except FileNotFoundError:
         return None
     except Unreadable as error:
-        raise DamagedRecord(error.what, where=path, mend=_MEND) from error
+        raise DamagedRecord(error.message, location=path, remedy=_MEND) from error
     except OSError as error:
-        raise UserError(f"cannot be read ({error.strerror})", where=path, mend="make it readable") from error
+        raise UserError(f"cannot be read ({error.strerror})", location=path, remedy="make it readable") from error
     return parse_record(raw, path, kind, version)
 
 
 def load_value(type_: type[_T], path: str | os.PathLike[str], kind: str, version: int) -> _T | None:
-    """The dataclass that a record holds, None if there is no such file. Raises as load_record, and Unreadable for values that
-    the dataclass does not take."""
+    """Return the dataclass that a record contains, or None if the file is missing.
+
+    Raises the errors of `load_record`, and Unreadable for values that the dataclass does not accept.
+    """
     record = load_record(path, kind, version)
     return None if record is None else checked(type_, record, f"{kind} record", path)
 
 
 def parse_record(raw: bytes, path: str | os.PathLike[str], kind: str, version: int) -> dict[str, Any]:
-    """The fields of a record whose bytes were read from `path`. Raises UnknownVersion, DamagedRecord."""
+    """Parse a record's bytes, read from `path`, and return its fields. Raises UnknownVersion, DamagedRecord."""
     try:
         with boundary(f"{kind} record", path):
             record = json.loads(raw, parse_constant=_refuse)
     except Unreadable as error:
-        raise DamagedRecord(error.what, where=path, mend=_MEND) from error
+        raise DamagedRecord(error.message, location=path, remedy=_MEND) from error
     if not isinstance(record, dict) or record.pop("kind", None) != kind:
-        raise DamagedRecord(f"is no {kind} record", where=path, mend=_MEND)
-    found = record.pop("version", None)
-    if found != version:
+        raise DamagedRecord(f"is not a {kind} record", location=path, remedy=_MEND)
+    found_version = record.pop("version", None)
+    if found_version != version:
         raise UnknownVersion(
-            f"is a {kind} record of version {found}, this program knows version {version}",
-            where=path,
-            mend="use the hivemind that wrote it, or move the file away",
+            f"is a {kind} record of version {found_version}, this program knows version {version}",
+            location=path,
+            remedy="use the hivemind that wrote it, or move the file away",
         )
     return record
 
 
 def _refuse(constant: str) -> object:
-    raise ValueError(f"{constant} is no number of JSON")
+    raise ValueError(f"{constant} is not a JSON number")
 
 
 def set_aside(path: str | os.PathLike[str]) -> Path:
-    """Give a file or folder that is damaged another name beside it, `NAME.damaged-<time>`; gives that. Raises OSError."""
-    old = Path(path)
-    aside = old.with_name(f"{old.name}.damaged-{time.time_ns()}")
-    move(old, aside, durable=False)
-    return aside
+    """Rename a damaged file or folder to `NAME.damaged-<time>` in its folder. Return the new path. Raises OSError."""
+    source = Path(path)
+    target = source.with_name(f"{source.name}.damaged-{time.time_ns()}")
+    move(source, target, durable=False)
+    return target

@@ -1,4 +1,4 @@
-"""Where a local socket may stand: a path has 108 bytes, a hive may lie deeper, and not every file system takes sockets."""
+"""Paths for local sockets. A socket's path has at most 107 bytes, and not every file system supports sockets."""
 
 from __future__ import annotations
 
@@ -16,16 +16,18 @@ from hivemind.errors import UserError
 
 
 def readable(watched: Sequence[Any], timeout_s: float | None) -> list[Any]:
-    """Those of the descriptors, or things with a `fileno`, that can be read without waiting, or whose other end is gone.
+    """Return the sources (descriptors, or objects with `fileno`) that are ready to read or closed at the other end.
 
-    Waits until there is one, but no longer than `timeout_s` seconds (0: looks only; None: for ever).
+    Waits for the first at most `timeout_s` seconds (0: not at all; None: without limit).
     """
     poll = select.poll()
-    numbers = [one if isinstance(one, int) else one.fileno() for one in watched]
-    for number in numbers:
-        poll.register(number, select.POLLIN)
-    found = {number for number, _ in poll.poll(None if timeout_s is None else math.ceil(max(0.0, timeout_s) * 1000))}
-    return [one for one, number in zip(watched, numbers, strict=True) if number in found]
+    descriptors = [source if isinstance(source, int) else source.fileno() for source in watched]
+    for descriptor in descriptors:
+        poll.register(descriptor, select.POLLIN)
+    ready = {
+        descriptor for descriptor, _ in poll.poll(None if timeout_s is None else math.ceil(max(0.0, timeout_s) * 1000))
+    }
+    return [source for source, descriptor in zip(watched, descriptors, strict=True) if descriptor in ready]
 
 
 _MAX_PATH = 107
@@ -33,19 +35,19 @@ _MAX_PATH = 107
 
 @lru_cache(maxsize=4096)
 def socket_places(folder: str, name: str) -> tuple[str, ...]:
-    """Where the socket of that name may stand, first choice first; the last is in a folder of the user's own."""
-    short = hashlib.blake2b(name.lower().encode(), digest_size=8).hexdigest()
-    own = os.path.join(folder, short)
-    home = hashlib.blake2b(os.fsencode(folder), digest_size=8).hexdigest()
-    # Not $TMPDIR: processes whose environments differ must find each other.
-    spare = f"/tmp/hivemind-{os.getuid()}-{home}/{short}"  # noqa: S108 - the folder is private
-    return (own, spare) if len(os.fsencode(own)) <= _MAX_PATH else (spare,)
+    """Return the possible paths of a socket, preferred first. The last is in a private folder of the user in /tmp."""
+    name_hash = hashlib.blake2b(name.lower().encode(), digest_size=8).hexdigest()
+    hive_path = os.path.join(folder, name_hash)
+    folder_hash = hashlib.blake2b(os.fsencode(folder), digest_size=8).hexdigest()
+    # Not $TMPDIR: processes with different environments must find each other.
+    fallback_path = f"/tmp/hivemind-{os.getuid()}-{folder_hash}/{name_hash}"  # noqa: S108 - the folder is private
+    return (hive_path, fallback_path) if len(os.fsencode(hive_path)) <= _MAX_PATH else (fallback_path,)
 
 
 def make_socket_folder(folder: str, private: bool) -> None:
-    """Make the folder of a socket, but not what it lies in: that is a hive, and may have been removed.
+    """Create a socket's folder, but not its parent: that is a hive, and may have been deleted.
 
-    Raises UserError if a private one is somebody else's, FileNotFoundError.
+    Raises UserError if a private folder belongs to another user, FileNotFoundError.
     """
     if not private:
         with contextlib.suppress(FileExistsError):
@@ -54,6 +56,6 @@ def make_socket_folder(folder: str, private: bool) -> None:
     try:
         os.mkdir(folder, 0o700)
     except FileExistsError:
-        found = os.lstat(folder)
-        if not stat.S_ISDIR(found.st_mode) or found.st_uid != os.getuid() or found.st_mode & 0o022:
-            raise UserError("belongs to someone else", where=folder, mend="remove it") from None
+        status = os.lstat(folder)
+        if not stat.S_ISDIR(status.st_mode) or status.st_uid != os.getuid() or status.st_mode & 0o022:
+            raise UserError("belongs to someone else", location=folder, remedy="remove it") from None

@@ -1,5 +1,4 @@
-"""Watching folders: inotify where it works, polling where it does not, and why (spec 1, *Watching*). An event is a hint and
-never the truth."""
+"""Watch folders by inotify, or by polling where inotify does not work. An event is only a hint to look into the folder."""
 
 from __future__ import annotations
 
@@ -32,7 +31,7 @@ _IN_UNMOUNT = 0x2000
 _IN_Q_OVERFLOW = 0x4000
 _IN_IGNORED = 0x8000
 _IN_ONLYDIR = 0x01000000
-# A delivery by link() shows as a creation, by rename() as a move-in, a hand-written file as a close after writing.
+# Delivery by link() causes IN_CREATE, delivery by rename() IN_MOVED_TO, a file saved in an editor IN_CLOSE_WRITE.
 _MASK = _IN_CLOSE_WRITE | _IN_MOVED_TO | _IN_CREATE | _IN_DELETE_SELF | _IN_MOVE_SELF | _IN_ONLYDIR
 _HEAD = struct.Struct("iIII")
 _log = logging.getLogger(__name__)
@@ -40,8 +39,8 @@ _BUFFER = 256 * 1024
 
 
 @frozen
-class Event:
-    """What happened to the folder with watch number `watch` (-1 for an overflow, which concerns every folder)."""
+class FileEvent:
+    """An event of the folder with watch number `watch`; -1 is an overflow of the queue, which concerns every folder."""
 
     watch: int
     mask: int
@@ -52,12 +51,12 @@ class Event:
 
     @property
     def lost(self) -> bool:
-        """The folder is gone, moved or unmounted: its path needs a new watch."""
+        """True if the folder was deleted, moved or unmounted, and its path needs a new watch."""
         return bool(self.mask & (_IN_DELETE_SELF | _IN_MOVE_SELF | _IN_UNMOUNT | _IN_IGNORED))
 
 
 class Inotify:
-    """One inotify instance (Linux gives a user 128 of them). Raises OSError if there is none to be had."""
+    """One inotify instance. Linux allows each user 128; raises OSError if none is left."""
 
     __slots__ = ("_libc", "_poll", "_wake_read", "_wake_write", "fd")
 
@@ -77,42 +76,42 @@ class Inotify:
         return result
 
     def add(self, folder: str | os.PathLike[str]) -> int:
-        """Watch a folder; returns its watch number. Raises OSError (no such folder, no watch left, ...)."""
+        """Watch a folder. Return its watch number. Raises OSError (folder missing, no watch left, …)."""
         path = os.fspath(folder)
         return self._checked(self._libc.inotify_add_watch(self.fd, os.fsencode(path), _MASK), path)
 
     def remove(self, watch: int) -> None:
-        """End a watch. One that the kernel has ended already is no error."""
+        """End a watch. It may have ended already."""
         self._libc.inotify_rm_watch(self.fd, watch)
 
     def has_room(self) -> bool:
-        """Whether this user gets one more watch: watchdog leaves out, without a word, folders for which there is none."""
+        """Check that another watch is available. Without one watchdog silently skips folders."""
         with suppress(OSError):
             self.remove(self.add("/"))
             return True
         return False
 
-    def read(self) -> Iterator[Event]:
-        """The events that lie ready; ends when there are no more. Names are not decoded: nobody needs them."""
+    def read(self) -> Iterator[FileEvent]:
+        """Yield the pending events. File names are not decoded."""
         while True:
             try:
                 raw = os.read(self.fd, _BUFFER)
             except BlockingIOError:
                 return
-            at = 0
-            while at < len(raw):
-                watch, mask, _, length = _HEAD.unpack_from(raw, at)
-                at += _HEAD.size + length
-                yield Event(watch, mask)
+            offset = 0
+            while offset < len(raw):
+                watch, mask, _, length = _HEAD.unpack_from(raw, offset)
+                offset += _HEAD.size + length
+                yield FileEvent(watch, mask)
 
     def wait(self, seconds: float) -> None:
-        """Return once events lie ready, or `wake` was called, or so many seconds are over."""
+        """Wait for events, a call of `wake` or the timeout."""
         if self._wake_read in dict(self._poll.poll(int(1000 * seconds))):
             os.read(self._wake_read, 4096)
 
     def wake(self) -> None:
-        """End the wait of another thread, or else the next one."""
-        with suppress(BlockingIOError):  # a full pipe wakes as well
+        """End another thread's `wait`, or the next one."""
+        with suppress(BlockingIOError):  # a full pipe also ends the wait
             os.write(self._wake_write, b"\0")
 
     def close(self) -> None:
@@ -124,10 +123,9 @@ _TREE_S = 2.0
 
 
 class TreeWatcher:
-    """Calls `on_change(path)` from watchdog's thread for each file or folder made, written, moved or deleted in a tree: by
-    inotify, or by looking `every_s` seconds.
+    """Calls `on_change(path)`, in watchdog's thread, for each file or folder created, written, moved or deleted in a tree.
 
-    Raises OSError if nothing can be watched.
+    Uses inotify, or polls every `every_s` seconds. Raises OSError if watching is impossible.
     """
 
     def __init__(
@@ -148,7 +146,7 @@ class TreeWatcher:
             raise
 
     def _add(self, tree: Path) -> None:
-        """One that does not exist is looked for at each `check`."""
+        """Watch a tree. `check` tries a missing one again."""
         try:
             inode = os.stat(tree).st_ino
             self._roots[tree] = (self._schedule(tree), inode)
@@ -164,21 +162,20 @@ class TreeWatcher:
                     if path:
                         self._on_change(Path(os.fsdecode(path)))
 
-        wanted: list[type[FileSystemEvent]] = [
+        event_types: list[type[FileSystemEvent]] = [
             events.FileCreatedEvent, events.FileModifiedEvent, events.FileClosedEvent, events.FileMovedEvent,
             events.FileDeletedEvent, events.DirCreatedEvent, events.DirMovedEvent, events.DirDeletedEvent,
         ]  # fmt: skip
-        return self._observer.schedule(Relay(), os.fspath(tree), recursive=True, event_filter=wanted)
+        return self._observer.schedule(Relay(), os.fspath(tree), recursive=True, event_filter=event_types)
 
     def check(self) -> None:
-        """Watch anew each tree that was replaced, or has come into being, since it was last looked at. One that cannot be
-        looked at or watched now is tried again at the next check."""
+        """Watch each tree that was created or replaced since the last check. On an OSError the next check tries again."""
         for tree, (watch, inode) in list(self._roots.items()):
             try:
-                found = os.stat(tree).st_ino
+                current_inode = os.stat(tree).st_ino
             except OSError:
-                found = 0
-            if found == inode:
+                current_inode = 0
+            if current_inode == inode:
                 continue
             if watch is not None:
                 self._observer.unschedule(watch)
@@ -188,7 +185,7 @@ class TreeWatcher:
             self._on_change(tree)
 
     def polling(self) -> TreeWatcher:
-        """End this watcher; returns one for the same trees that looks for itself. Each is called once: it may have changed."""
+        """Close this watcher. Return a polling one for the same trees, after calling `on_change` once for each."""
         self.close()
         watcher = TreeWatcher(self._roots, self._on_change, every_s=_TREE_S)
         for tree in self._roots:
@@ -196,27 +193,26 @@ class TreeWatcher:
         return watcher
 
     def close(self) -> None:
-        """End watchdog's threads. A second call does nothing."""
+        """End watchdog's threads. May be called twice."""
         self._observer.stop()
         self._observer.join()
 
 
-_SEARCH_S = 1.0  # how often what inotify does not tell of is looked at where there is inotify
-_POLL_S = 0.1  # and where there is none
-_CHECK_S = 10.0  # how often folders are compared with their watches, and trees looked for
-_YOUNG_NS = 2_000_000_000  # a folder's time may be this coarse: it is called again until its time is older
-_SHARE = 20  # looking may take one part in so many of the time
+_SEARCH_S = 1.0  # how often folders without a watch are polled if inotify works
+_POLL_S = 0.1  # and without inotify
+_CHECK_S = 10.0  # how often watches are compared with their folders, and missing trees tried again
+_YOUNG_NS = 2_000_000_000  # resolution of the coarsest time stamps: a younger folder is reported again
+_SHARE = 20  # polling may take 1/20 of the time
 
 
 class Watcher:
-    """Calls `on_change(folder)` from its own thread when a file appears in a folder or has been written there; made by
-    `open_watcher`. `reason` says why it is not by inotify (or None).
+    """Calls `on_change(folder)`, in a thread, when a file was created or written in a folder. Created by `open_watcher`.
 
-    Every folder is called once at the beginning, and all of them after the kernel's queue has overflowed. One that inotify
-    does not watch (as it is missing, there is no watch left, or no permission) is looked for, and called, each second.
-    Without inotify all are looked at ten times a second, more seldom where that takes long, and called when their time has
-    changed: it is compared for being equal, never for being later, so a clock that is set back does no harm.
-    `on_change` must not raise: that would end the thread.
+    Every folder is reported once at the start, and again after an overflow of the kernel's queue. A folder that inotify
+    cannot watch (missing, no watch left, no permission) is reported every second. Without inotify, folders are polled ten
+    times a second, less often if that takes long, and reported when their mtime differs from the last one, also if it is
+    earlier: the clock may be set back. `on_change` must not raise, because that would end the thread. `reason` says why
+    inotify is not used, or is None.
     """
 
     def __init__(
@@ -242,21 +238,21 @@ class Watcher:
 
     @property
     def kind(self) -> Literal["inotify", "poll"]:
-        """How the flat folders are watched."""
+        """The method by which flat folders are watched."""
         return "poll" if self._inotify is None else "inotify"
 
     def add(self, folder: Path, *, passing: bool = False) -> None:
-        """Watch one more flat folder; it need not exist yet. One that is `passing` is let go of once it is gone."""
+        """Watch another flat folder, which need not exist yet. A temporary one is forgotten when it is deleted."""
         with self._guard:
             if passing:
                 self._passing.add(folder)
-            if all(folder != watched for watched, _ in self._watched.values()):
+            if all(folder != watched_folder for watched_folder, _ in self._watched.values()):
                 self._unwatched.setdefault(folder, None)
         if self._inotify is not None and not self._closing.is_set():
             self._inotify.wake()
 
     def close(self) -> None:
-        """End all watching; `on_change` is not called any more afterwards. Not from `on_change`. A second call does nothing."""
+        """Stop watching. `on_change` is not called afterwards, and must not call this. May be called twice."""
         if self._closing.is_set():
             return
         self._closing.set()
@@ -278,57 +274,57 @@ class Watcher:
         wait, interval_s = (self._closing.wait, _POLL_S) if self._inotify is None else (self._inotify.wait, _SEARCH_S)
         check_due = time.monotonic()
         while not self._closing.is_set():
-            changed, began = self._told(), time.monotonic()
-            changed += self._looked_at()
-            took = time.monotonic() - began
-            for folder in changed:
+            changed_folders, start = self._told(), time.monotonic()
+            changed_folders += self._looked_at()
+            elapsed_s = time.monotonic() - start
+            for folder in changed_folders:
                 self._on_change(folder)
-            if began >= check_due:
+            if start >= check_due:
                 self._check()
-                check_due = began + _CHECK_S
-            wait(max(interval_s, _SHARE * took) if self._unwatched else _CHECK_S)
+                check_due = start + _CHECK_S
+            wait(max(interval_s, _SHARE * elapsed_s) if self._unwatched else _CHECK_S)
 
     def _looked_at(self) -> list[Path]:
-        """Those of the folders without a watch that are watched from now on, or have changed."""
-        changed = []
+        """Try to watch the folders without a watch. Return the folders with a new watch or a change."""
+        changed_folders = []
         with self._guard:
-            for folder, before in sorted(self._unwatched.items()):
+            for folder, previous in sorted(self._unwatched.items()):
                 watch = self._begin_watch(folder)
                 try:
-                    found = os.stat(folder)
-                except OSError:  # not there (yet): coming into being will show as a change
+                    status = os.stat(folder)
+                except OSError:  # missing: its creation will appear as a change
                     self._unwatched[folder] = None
                     if folder in self._passing:
                         self._passing.remove(folder)
                         del self._unwatched[folder]
                     continue
-                now = self._unwatched[folder] = (found.st_ino, found.st_mtime_ns)
+                current = self._unwatched[folder] = (status.st_ino, status.st_mtime_ns)
                 if watch is not None:
-                    self._watched[watch] = (folder, found.st_ino)
+                    self._watched[watch] = (folder, status.st_ino)
                     del self._unwatched[folder]
-                young = abs(time.time_ns() - found.st_mtime_ns) < _YOUNG_NS
-                if self._inotify is not None or now != before or young:
-                    changed.append(folder)
-        return changed
+                is_recent = abs(time.time_ns() - status.st_mtime_ns) < _YOUNG_NS
+                if self._inotify is not None or current != previous or is_recent:
+                    changed_folders.append(folder)
+        return changed_folders
 
     def _begin_watch(self, folder: Path) -> int | None:
         try:
             return None if self._inotify is None else self._inotify.add(folder)
-        except OSError:  # not there, no watch left, or not ours to read
+        except OSError:  # missing, no watch left, or no permission
             return None
 
     def _told(self) -> list[Path]:
-        """The folders in which something happened, each once."""
-        changed: dict[Path, None] = {}
+        """Return the folders with pending events, each once."""
+        changed_folders: dict[Path, None] = {}
         with self._guard:
             for event in () if self._inotify is None else self._inotify.read():
                 if event.overflow:
-                    changed.update((folder, None) for folder, _ in self._watched.values())
+                    changed_folders.update((folder, None) for folder, _ in self._watched.values())
                 elif event.watch in self._watched:
-                    changed[self._watched[event.watch][0]] = None
+                    changed_folders[self._watched[event.watch][0]] = None
                     if event.lost:
                         self._lose(event.watch)
-        return list(changed)
+        return list(changed_folders)
 
     def _lose(self, watch: int) -> None:
         assert self._inotify is not None
@@ -337,20 +333,18 @@ class Watcher:
         self._unwatched[folder] = None
 
     def _check(self) -> None:
-        """Find folders whose parents were moved away: inotify says nothing of that. The same for the trees."""
+        """Find folders and trees with a parent that was moved, which inotify does not report."""
         with self._guard:
             for watch, (folder, inode) in list(self._watched.items()):
                 try:
-                    same = os.stat(folder).st_ino == inode
+                    is_same_folder = os.stat(folder).st_ino == inode
                 except OSError:
-                    same = False
-                if not same:
+                    is_same_folder = False
+                if not is_same_folder:
                     self._lose(watch)
         if self._trees is not None:
             if self.reason is None and self._inotify is not None and not self._inotify.has_room():
-                self.reason = (
-                    "trees are polled: no inotify watch is left, sysctl fs.inotify.max_user_watches raises the limit"
-                )
+                self.reason = "trees are polled: no inotify watch is left; raise sysctl fs.inotify.max_user_watches"
                 _log.warning("%s", self.reason)
                 self._trees = self._trees.polling()
             self._trees.check()
@@ -361,30 +355,29 @@ def open_watcher(
 ) -> Watcher:
     """Watch flat `folders` and recursive `trees`; `mode` is `auto`, `inotify` or `poll` (`watch:` in hive.yaml).
 
-    `on_change` is called from a thread of the watcher's: with the folder when something appeared in a flat folder or
-    has been written there, with the file when it happened in a tree; it must be quick, and must not raise. Each flat
-    folder is called once at the beginning: what came before the watch is seen as well.
-    `auto` polls on network file systems; `inotify` watches there too. Both poll, and say so in `reason`, when the
-    kernel has no inotify instance left. Raises UserError for another mode.
+    The watcher's thread calls `on_change` with the folder if a file was created or written in a flat folder, and with the
+    file if that happened in a tree. `on_change` must be quick and must not raise. Each flat folder is reported once at the
+    start, because files may have come before the watch. `auto` polls on network file systems, `inotify` does not. Both poll
+    if no inotify instance is left; `reason` says so. Raises UserError for another mode.
     """
     flat, deep = list(folders), list(trees)
     if mode not in ("auto", "inotify", "poll"):
-        raise UserError(f"{mode!r} is no way of watching", where="watch", mend="one of auto, inotify, poll")
+        raise UserError(f"{mode!r} is not a watch mode", location="watch", remedy="use one of auto, inotify, poll")
     reason = "hive.yaml says watch: poll" if mode == "poll" else None
     if mode == "auto":
         mounted = mounts()
         for folder in (*flat, *deep):
-            if reason is None and (kind := needs_polling(folder, mounted)) is not None:
-                reason = f"{folder} lies on {kind}, where changes made elsewhere are not reported"
+            if reason is None and (filesystem_type := needs_polling(folder, mounted)) is not None:
+                reason = f"{folder} is on {filesystem_type}, where changes by other machines are not reported"
     inotify = None
     try:
         if reason is None:
             inotify = Inotify()
-            below = TreeWatcher(deep, on_change) if deep else None
-            return Watcher(flat, on_change, inotify, trees=below)
+            tree_watcher = TreeWatcher(deep, on_change) if deep else None
+            return Watcher(flat, on_change, inotify, trees=tree_watcher)
     except OSError as error:
         if inotify is not None:
             inotify.close()
-        reason = f"no inotify instance to be had: {error.strerror or error}"
-    below = TreeWatcher(deep, on_change, every_s=_TREE_S) if deep else None
-    return Watcher(flat, on_change, trees=below, reason=reason)
+        reason = f"no inotify instance is left: {error.strerror or error}"
+    tree_watcher = TreeWatcher(deep, on_change, every_s=_TREE_S) if deep else None
+    return Watcher(flat, on_change, trees=tree_watcher, reason=reason)

@@ -1,4 +1,4 @@
-"""Long-term memory: what agents and users said is worth knowing later, found by its words and its meaning."""
+"""Long-term memory: entries that agents and users store for later, searched by words and by meaning."""
 
 from __future__ import annotations
 
@@ -13,13 +13,30 @@ from hivemind.longterm.errors import (
     VersionConflict,
 )
 from hivemind.longterm.integrity import StoreStatus
-from hivemind.longterm.namespace import Namespace, check_namespace, named, shown
+from hivemind.longterm.namespace import Namespace, check_namespace, format_namespace, parse_namespace
 from hivemind.longterm.store import MemoryStore, open_store
 from hivemind.longterm.validation import provenance, shortened
 
 __all__ = [
-    "EntryInvalid", "LongtermError", "MemoryEntry", "MemorySearchResult", "MemoryStore", "Namespace",
-    "NamespaceForbidden", "NamespaceInvalid", "StoreDamaged", "StoreStatus", "UpsertMemoryInput",
-    "UpsertMemoryResult", "User", "VersionConflict", "check_namespace", "copy_memories", "named", "open_store", "provenance",
-    "shortened", "shown",
+    "EntryInvalid",
+    "LongtermError",
+    "MemoryEntry",
+    "MemorySearchResult",
+    "MemoryStore",
+    "Namespace",
+    "NamespaceForbidden",
+    "NamespaceInvalid",
+    "StoreDamaged",
+    "StoreStatus",
+    "UpsertMemoryInput",
+    "UpsertMemoryResult",
+    "User",
+    "VersionConflict",
+    "check_namespace",
+    "copy_memories",
+    "format_namespace",
+    "open_store",
+    "parse_namespace",
+    "provenance",
+    "shortened",
 ]  # fmt: skip

@@ -1,4 +1,4 @@
-"""Asking the embedder, so that its failing is never a reason to lose a memory; what waits for it (spec 6)."""
+"""The embedder of a memory store. If it fails, memories are stored without vectors and embedded later."""
 
 from __future__ import annotations
 
@@ -7,91 +7,102 @@ from collections.abc import Sequence
 from typing import Any
 
 from hivemind.embedding import Embedder, EmbedderUnavailable
-from hivemind.fs.database import Sql, select_among
+from hivemind.fs.database import Sql, select_by_keys
 from hivemind.longterm.errors import EntryInvalid
-from hivemind.longterm.rows import ALIVE, PLACES, UNNAMED, Meaning, MemoryDatabase
-from hivemind.longterm.validation import Draft
-from hivemind.search import Backlog, Meanings, meanings
+from hivemind.longterm.rows import ALIVE, PLACES, UNNAMED, EntryVectors, MemoryDatabase
+from hivemind.longterm.validation import EntryDraft
+from hivemind.search import Backlog, StoreEmbedder, embed_texts
 
 HOW_TO_EMBED = (
-    "pip install 'hivemind-swarm[embed]', and say embedder: auto in hive.yaml if it says none (HIVEMIND_EMBEDDER goes first);"
-    " open_store(path) uses it then"
+    "pip install 'hivemind-swarm[embed]', and set embedder: auto in hive.yaml (HIVEMIND_EMBEDDER overrides it);"
+    " open_store(path) then uses it"
 )
 
 _AT_ONCE = 64
-_REMEMBERED = 512  # meanings of contents and of queries, each
+_REMEMBERED = 512  # vectors of contents, and as many of queries
 _log = logging.getLogger(__name__)
 
 
 def _dimension_of(embedder: object) -> Any:
-    """What an embedder says that its vectors have. Raises EntryInvalid for what is no embedder."""
+    """Return the dimension of an embedder's vectors. Raises EntryInvalid if the object is not an embedder."""
     if not callable(getattr(embedder, "embed", None)) or not getattr(embedder, "name", None):
         raise EntryInvalid(
-            f"a {type(embedder).__name__} is no embedder", mend="it needs `name`, `dimension` and `embed`"
+            f"a {type(embedder).__name__} is not an embedder", remedy="it needs `name`, `dimension` and `embed`"
         )
     return getattr(embedder, "dimension", None)
 
 
-class Embeddings(Meanings):
-    """The embedder of a store, or that there is none; `dimension` is what embeddings must have. Of entries, which are short,
-    sentences find more than finer parts do."""
+class Embeddings(StoreEmbedder):
+    """The embedder of a memory store, which may be missing. `dimension` is required of every embedding.
 
-    lack, mend = "there is no embedder", HOW_TO_EMBED
+    Parts are sentences (`fine=False`): for short texts these find more than finer parts.
+    """
+
+    missing_reason, remedy = "no embedder is configured", HOW_TO_EMBED
 
     def __init__(self, embedder: Embedder | None, dimension: int) -> None:
-        super().__init__(embedder, fine=False, remembered=_REMEMBERED)
+        super().__init__(embedder, fine=False, cache_size=_REMEMBERED)
         self.dimension = dimension if embedder is None else _dimension_of(embedder)
         if not isinstance(self.dimension, int) or isinstance(self.dimension, bool) or self.dimension < 1:
-            raise EntryInvalid(f"{self.dimension!r} is no dimension", mend="a whole number from 1, such as 384")
-        self._contents = dict[bytes, Meaning]()
+            raise EntryInvalid(f"{self.dimension!r} is not a dimension", remedy="use an integer ≥ 1, for example 384")
+        self._contents = dict[bytes, EntryVectors]()
 
     @property
     def model(self) -> str:
-        """The name of the model that vectors are of; UNNAMED for those that callers give while there is no embedder."""
+        """The model name of new vectors; UNNAMED_MODEL for vectors that callers supply to a store without an embedder."""
         return UNNAMED if self.embedder is None else self.embedder.name
 
-    def meanings(self, database: MemoryDatabase, drafts: Sequence[Draft]) -> list[Meaning]:
-        """What each draft means, as it is known already, else as the embedder says; where that fails, why. Of one that has a
-        vector of its caller nothing is asked. Never within a transaction."""
-        wanted = {draft.digest: draft for draft in drafts if draft.vector is None}
-        with database.read() as sql:
-            found = {digest: known for digest in wanted if (known := self._known(sql, digest)) is not None}
-        found |= self._ask_about([draft for digest, draft in wanted.items() if digest not in found])
-        return [Meaning(self.model) if draft.vector is not None else found[draft.digest] for draft in drafts]
+    def meanings(self, database: MemoryDatabase, drafts: Sequence[EntryDraft]) -> list[EntryVectors]:
+        """Return the vectors of each draft from the cache, the database or the embedder, or the problem if it fails.
 
-    def _known(self, sql: Sql, digest: bytes) -> Meaning | None:
-        known = self._contents.get(digest)
-        if known is None and self.embedder is not None:
+        A draft with a vector from the caller is not embedded. Call it outside any transaction.
+        """
+        drafts_by_digest = {draft.digest: draft for draft in drafts if draft.vector is None}
+        with database.read() as sql:
+            vectors = {
+                digest: cached for digest in drafts_by_digest if (cached := self._known(sql, digest)) is not None
+            }
+        vectors |= self._ask_about([draft for digest, draft in drafts_by_digest.items() if digest not in vectors])
+        return [EntryVectors(self.model) if draft.vector is not None else vectors[draft.digest] for draft in drafts]
+
+    def _known(self, sql: Sql, digest: bytes) -> EntryVectors | None:
+        vectors = self._contents.get(digest)
+        if vectors is None and self.embedder is not None:
             row = sql.execute(
                 "SELECT v.vector, p.vectors FROM entries e JOIN vectors v ON v.key = e.seq"
                 " LEFT JOIN parts p ON p.seq = e.seq AND p.model = v.model LEFT JOIN given g ON g.seq = e.seq"
                 " WHERE e.digest = ? AND v.model = ? AND length(v.vector) = ? AND g.seq IS NULL LIMIT 1",
                 (digest, self.model, 4 * self.dimension),
             ).fetchone()
-            known = None if row is None else Meaning(self.model, row[0], row[1] or b"")
-        return known
+            vectors = None if row is None else EntryVectors(self.model, row[0], row[1] or b"")
+        return vectors
 
-    def _ask_about(self, drafts: Sequence[Draft]) -> dict[bytes, Meaning]:
-        found: dict[bytes, Meaning] = {}
-        for at in range(0, len(drafts), _AT_ONCE):
-            some = drafts[at : at + _AT_ONCE]
+    def _ask_about(self, drafts: Sequence[EntryDraft]) -> dict[bytes, EntryVectors]:
+        vectors: dict[bytes, EntryVectors] = {}
+        for start in range(0, len(drafts), _AT_ONCE):
+            batch = drafts[start : start + _AT_ONCE]
             try:
-                meant = meanings(self.there(), [draft.content for draft in some], fine=False)
+                text_vectors = embed_texts(self.require_embedder(), [draft.content for draft in batch], fine=False)
             except EmbedderUnavailable as error:
                 if self.embedder is not None:
                     _log.warning("longterm: stored without embeddings: %s", error)
-                return found | {draft.digest: Meaning(self.model, problem=str(error)) for draft in drafts[at:]}
-            found |= {draft.digest: Meaning(self.model, *one) for draft, one in zip(some, meant, strict=True)}
+                return vectors | {
+                    draft.digest: EntryVectors(self.model, problem=str(error)) for draft in drafts[start:]
+                }
+            vectors |= {
+                draft.digest: EntryVectors(self.model, *text_vector)
+                for draft, text_vector in zip(batch, text_vectors, strict=True)
+            }
         if len(self._contents) > _REMEMBERED:
             self._contents.clear()
-        self._contents |= found
-        return found
+        self._contents |= vectors
+        return vectors
 
     def backlog(self, database: MemoryDatabase, now: int) -> Backlog:
-        """The entries that are to have a vector and have not expired at `now` (microseconds)."""
+        """Return the backlog of entries that should have a vector and have not expired at `now` (microseconds)."""
 
         def texts(sql: Sql, seqs: Sequence[int]) -> dict[int, str]:
-            return dict(select_among(sql, "SELECT seq, content FROM entries WHERE seq IN KEYS", seqs))
+            return dict(select_by_keys(sql, "SELECT seq, content FROM entries WHERE seq IN KEYS", seqs))
 
         def kept(sql: Sql, seq: int) -> None:
             sql.execute("UPDATE entries SET problem = NULL WHERE seq = ?", (seq,))
@@ -99,11 +110,11 @@ class Embeddings(Meanings):
 
         rows = f"FROM entries e LEFT JOIN vectors v ON v.key = e.seq WHERE e.wants AND {ALIVE}"
         return Backlog(
-            key="e.seq", rows=rows, given=(now,), texts=texts, group=lambda seq: seq // PLACES,
-            put=database.vectors.put, kept=kept,
+            key_column="e.seq", from_clause=rows, parameters=(now,), texts_of=texts, group_of=lambda seq: seq // PLACES,
+            write_vectors=database.vectors.put, on_stored=kept,
         )  # fmt: skip
 
 
 def some_failed(sql: Sql) -> bool:
-    """Whether there are entries whose embedding was tried and failed."""
+    """Return whether embedding failed for some entries."""
     return sql.execute("SELECT 1 FROM entries WHERE problem IS NOT NULL LIMIT 1").fetchone() is not None

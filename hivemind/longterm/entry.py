@@ -1,4 +1,4 @@
-"""Entries: one memory each, with the seed's fields in snake case (seed 001, *Memory Entry*); their ids and times."""
+"""Entries of long-term memory, search results, users; ids and times."""
 
 from __future__ import annotations
 
@@ -19,31 +19,32 @@ _MICROSECOND = timedelta(microseconds=1)
 
 
 def as_micros(moment: datetime) -> int:
-    """A time as microseconds; one without a zone is taken as UTC."""
+    """Convert a time to microseconds since 1970. A time without a zone is taken as UTC."""
     return ((moment.replace(tzinfo=UTC) if moment.tzinfo is None else moment) - _EPOCH) // _MICROSECOND
 
 
 def as_time(micros: int) -> datetime:
-    """The time, in UTC."""
+    """Convert microseconds since 1970 to a time in UTC."""
     return _EPOCH + timedelta(microseconds=micros)
 
 
-FIRST, LAST = (as_micros(moment.replace(tzinfo=UTC)) for moment in (datetime.min, datetime.max))
-"""Between them lie all the times that a datetime in UTC can say."""
+MIN_MICROS, MAX_MICROS = (as_micros(moment.replace(tzinfo=UTC)) for moment in (datetime.min, datetime.max))
+"""The first and last time that a datetime in UTC can represent."""
 
 
 _RANDOM_BITS = 62
 
 
 def new_id() -> str:
-    """A UUID of version 7 (RFC 9562, section 5.7; the twelve bits after the milliseconds are their fraction, 6.2).
+    """Generate a UUID of version 7 (RFC 9562, sections 5.7 and 6.2: twelve bits hold the fraction of the millisecond).
 
-    Random ids would lie all over their index: of 500 entries in one transaction 400 would write a page of it each.
+    Ids in order of time keep writes to the index local. With random ids, 500 entries of one transaction would change
+    about 400 pages of the index.
     """
-    milliseconds, rest = divmod(time.time_ns(), 1_000_000)
-    fraction = (rest << 12) // 1_000_000
-    chance = int.from_bytes(os.urandom(8), "big") >> (64 - _RANDOM_BITS)
-    return str(uuid.UUID(int=milliseconds << 80 | 7 << 76 | fraction << 64 | 0b10 << _RANDOM_BITS | chance))
+    milliseconds, remainder = divmod(time.time_ns(), 1_000_000)
+    fraction = (remainder << 12) // 1_000_000
+    random_bits = int.from_bytes(os.urandom(8), "big") >> (64 - _RANDOM_BITS)
+    return str(uuid.UUID(int=milliseconds << 80 | 7 << 76 | fraction << 64 | 0b10 << _RANDOM_BITS | random_bits))
 
 
 _NEVER = datetime.min.replace(tzinfo=UTC)
@@ -52,28 +53,27 @@ Action = Literal["created", "updated", "duplicate", "refused"]
 
 
 class Embedding(tuple[float, ...]):
-    """An embedding as the store gave it: whether a caller had given it first, and the digest of the content that it is of.
+    """An embedding that was read from the store, with its origin and the digest of its content.
 
-    So an entry that was read, said anew and put back means what it says now, whoever has changed it meanwhile.
+    When a changed entry is put back, the store can tell that this embedding belongs to the old content.
     """
 
-    given: bool = True
+    is_from_caller: bool = True
     digest: bytes = b""
 
     @classmethod
-    def read(cls, numbers: Iterable[float], digest: bytes, *, given: bool) -> Self:
-        found = cls(numbers)
-        found.given, found.digest = given, digest
-        return found
+    def from_numbers(cls, numbers: Iterable[float], digest: bytes, *, is_from_caller: bool) -> Self:
+        embedding = cls(numbers)
+        embedding.is_from_caller, embedding.digest = is_from_caller, digest
+        return embedding
 
 
 @frozen(kw_only=True)
 class MemoryEntry:
-    """One memory. Only `content` and what says something about it matter where an entry is given to be stored: id, times
-    and version are the store's.
+    """One memory. The store assigns id, namespace, key, times and version, and ignores them in an entry to be stored.
 
-    `importance` is 0 to 1 (None: not said, counts as 0.5). `links` name other entries of the namespace by relation, as
-    `{"previous": key}`. `embedding` is there after get and get_many; `pending`: it waits for its embedding and is found
+    `importance` is 0 to 1 (None counts as 0.5). `links` maps relations to keys of the same namespace, as in
+    `{"previous": key}`. Only get and get_many return the `embedding`. A `pending` entry has no embedding yet and is found
     by its words only. Times are UTC.
     """
 
@@ -94,22 +94,26 @@ class MemoryEntry:
     pending: bool = False
 
     def as_dict(self) -> dict[str, Any]:
-        """What JSON can say of it: times in ISO 8601, the namespace as a list, no embedding."""
-        shown = {item.name: getattr(self, item.name) for item in fields(self) if item.name != "embedding"}
+        """Return the fields for JSON: times in ISO 8601, the namespace as a list, no embedding."""
+        json_fields = {
+            attribute.name: getattr(self, attribute.name) for attribute in fields(self) if attribute.name != "embedding"
+        }
         for name in ("created_at", "updated_at", "expires_at"):
-            shown[name] = None if shown[name] is None else shown[name].isoformat()
-        shown["namespace"] = list(self.namespace)
-        shown["metadata"], shown["links"] = dict(self.metadata), dict(self.links)
-        if (trust := shown.get("confidence")) is not None:
-            shown["confidence"] = trust.level
-        return shown
+            json_fields[name] = None if json_fields[name] is None else json_fields[name].isoformat()
+        json_fields["namespace"] = list(self.namespace)
+        json_fields["metadata"], json_fields["links"] = dict(self.metadata), dict(self.links)
+        if (confidence := json_fields.get("confidence")) is not None:
+            json_fields["confidence"] = confidence.level
+        return json_fields
 
 
 @frozen(kw_only=True)
 class MemorySearchResult(MemoryEntry):
-    """An entry that was found. `similarity` is the cosine to the query (0 to 1; 0 where there are no vectors), `score`
-    what it was ordered by, `why` says in words what was found, `confidence` how far it can be trusted to answer (None
-    where nothing was asked, and for mode "vector")."""
+    """An entry found by a search, ordered by `score`.
+
+    `similarity` is the cosine to the query (0 to 1; 0 without vectors). `why` explains the match in words. `confidence`
+    is None for a blank query and for mode "vector".
+    """
 
     similarity: float = 0.0
     score: float = 0.0
@@ -119,7 +123,7 @@ class MemorySearchResult(MemoryEntry):
 
 @frozen
 class UpsertMemoryInput:
-    """What a mind wants remembered (seed 001, *upsertMemory Tool Schema*). Without a key one is made."""
+    """A memory that a mind wants to store. Without a key, the store generates one."""
 
     content: str
     metadata: Mapping[str, Any] | None = None
@@ -128,8 +132,10 @@ class UpsertMemoryInput:
 
 @frozen
 class UpsertMemoryResult:
-    """What came of it. `success` is True only if the entry is stored; `memory_id` is its id, or that of the entry that
-    says the same already (`action` "duplicate")."""
+    """The result of `upsert_memory`. `success` is True only if the entry was stored.
+
+    `memory_id` is its id, or that of the existing entry if `action` is "duplicate".
+    """
 
     success: bool
     memory_id: str
@@ -141,7 +147,7 @@ class UpsertMemoryResult:
 
 @frozen
 class User:
-    """Somebody whose memories lie under `("memories", id)` (seed 001, *User*). Names need not differ, ids do."""
+    """A user with memories in the namespace `("memories", id)`. Ids are unique, names need not be."""
 
     id: str
     name: str

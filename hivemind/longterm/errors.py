@@ -1,4 +1,4 @@
-"""What can go wrong with a memory, each with its own type; all of them are errors a person can mend."""
+"""Errors of long-term memory."""
 
 from __future__ import annotations
 
@@ -10,33 +10,33 @@ from hivemind.errors import UserError
 
 
 class LongtermError(UserError):
-    """Root of the errors of this room."""
+    """Base class of the errors of long-term memory."""
 
 
 class StoreDamaged(LongtermError):
-    """The database is damaged; `mending.mend` saves what can be read of it."""
+    """The database is damaged. `hivemind doctor` explains how to save its readable entries."""
 
 
 class EntryInvalid(LongtermError):
-    """A key, a content, metadata or another field breaks its rule; nothing was stored."""
+    """A key, content, metadata or another field is invalid. The store is unchanged."""
 
 
 class NamespaceInvalid(EntryInvalid):
-    """A namespace is a tuple of at least two strings that are not blank."""
+    """A namespace is not a tuple of two or more non-blank strings."""
 
 
 class NamespaceForbidden(LongtermError):
-    """The caller may not use this namespace (seed 001, *Security & Privacy*); nothing was read or stored."""
+    """The caller may not use this namespace. The store is unchanged."""
 
 
 class VersionConflict(LongtermError):
-    """The entry is not at the version that the caller expected; nothing was stored. `actual` is 0 if there is none."""
+    """The entry does not have the expected version. The store is unchanged. `actual` is 0 for a missing entry."""
 
     def __init__(self, key: str, expected: int, actual: int) -> None:
-        found = f"at version {actual}" if actual else "not there"
+        state = f"at version {actual}" if actual else "missing"
         super().__init__(
-            f"entry {key!r} was expected at version {expected} and is {found}; nothing was stored",
-            mend="read it again, then decide anew",
+            f"entry {key!r} was expected at version {expected} and is {state}; nothing was stored",
+            remedy="read the entry again and repeat the change",
         )
         self.key = key
         self.expected = expected
@@ -44,10 +44,10 @@ class VersionConflict(LongtermError):
 
 
 @contextmanager
-def row_of(what: str) -> Iterator[None]:
-    """The boundary of a row: whatever reading it raises is damage, which is mended. `what` says which row it is."""
+def row_boundary(location: str) -> Iterator[None]:
+    """Turn any error while a row is read into StoreDamaged, with `location` as the name of the row."""
     try:
-        with boundary("row", what):
+        with boundary("row", location):
             yield
     except Unreadable as error:
-        raise StoreDamaged(error.what, where=what, mend="hivemind doctor says how to save it") from error
+        raise StoreDamaged(error.message, location=location, remedy="hivemind doctor says how to save it") from error

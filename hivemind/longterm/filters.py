@@ -1,4 +1,4 @@
-"""What a search is narrowed down to: metadata, category, importance, time. Conditions are parameters, never SQL text."""
+"""Filters of a search: metadata, category, importance, time. Their values are always bound parameters, never SQL text."""
 
 from __future__ import annotations
 
@@ -12,20 +12,19 @@ from typing import Any
 from hivemind.boundary import boundary
 from hivemind.frozen import frozen
 from hivemind.longterm.entry import as_micros
-from hivemind.longterm.errors import EntryInvalid, row_of
+from hivemind.longterm.errors import EntryInvalid, row_boundary
 from hivemind.longterm.validation import check_between, check_category, check_json, check_time
 
 Condition = tuple[str, list[Any]]
-"""A condition on the table `entries e`, with its parameters."""
+"""An SQL condition on the table `entries e`, with its parameters."""
 
 
 @frozen
 class Filter:
-    """Which entries may be found; None does not narrow.
+    """The entries that a search may return. None means no restriction.
 
-    `metadata`: name → value that it must equal, or name → {operator: value} with `$eq $ne $gt $gte $lt $lte $in $nin
-    $exists`; names are those of the outermost object, taken as they are. `since` and `until` bound `created_at` (the
-    first included, the second not). Raises EntryInvalid for what is no such thing.
+    `metadata` maps a name of the outermost object to the required value, or to {operator: operand} with `$eq $ne $gt $gte
+    $lt $lte $in $nin $exists`. `created_at` must be ≥ `since` and < `until`. Raises EntryInvalid for an invalid filter.
     """
 
     metadata: Mapping[str, Any] | None = None
@@ -42,12 +41,13 @@ class Filter:
             if moment is not None:
                 check_time(moment, name)
         if self.metadata is not None:
-            self._wanted()
+            self._metadata_json()
 
-    def condition(self, fits: Callable[[str], Condition]) -> Condition:
-        """The same as a condition; the empty text where all are meant. `fits` makes that of metadata (JSON)."""
+    def condition(self, metadata_condition: Callable[[str], Condition]) -> Condition:
+        """Return the filter as an SQL condition, empty without restrictions. `metadata_condition` converts a metadata filter
+        (JSON)."""
         parts: list[str] = []
-        given: list[Any] = []
+        parameters: list[Any] = []
         for column, value in (
             ("e.category = ?", self.category),
             ("coalesce(e.importance, 0.5) >= ?", self.min_importance),
@@ -56,15 +56,15 @@ class Filter:
         ):
             if value is not None:
                 parts.append(column)
-                given.append(value)
+                parameters.append(value)
         if self.metadata:
-            part, operands = fits(self._wanted())
-            parts.append(part)
-            given += operands
-        return " AND ".join(parts), given
+            metadata_sql, operands = metadata_condition(self._metadata_json())
+            parts.append(metadata_sql)
+            parameters += operands
+        return " AND ".join(parts), parameters
 
-    def _wanted(self) -> str:
-        text = check_json(self.metadata, "a filter of metadata")
+    def _metadata_json(self) -> str:
+        text = check_json(self.metadata, "the metadata filter")
         _tests(text)
         return text
 
@@ -72,46 +72,46 @@ class Filter:
 Test = tuple[str, Callable[[Any, bool], bool]]
 
 
-def metadata_fits(metadata: str, wanted: str) -> bool:
-    """Whether metadata (JSON) has all that a filter (JSON) asks for. The database calls it."""
-    with row_of("metadata"):
-        found = json.loads(metadata)
-        return all(test(found.get(name), name in found) for name, test in _tests(wanted))
+def metadata_fits(metadata: str, filter_json: str) -> bool:
+    """Return whether metadata (JSON) satisfies a filter (JSON). An SQL function calls it."""
+    with row_boundary("metadata"):
+        fields = json.loads(metadata)
+        return all(test(fields.get(name), name in fields) for name, test in _tests(filter_json))
 
 
 @lru_cache(maxsize=64)
-def _tests(wanted: str) -> tuple[Test, ...]:
-    return tuple((name, _test(*test)) for name, *test in asked_in(wanted))
+def _tests(filter_json: str) -> tuple[Test, ...]:
+    return tuple((name, _test(*test)) for name, *test in parse_filter(filter_json))
 
 
-def asked_in(wanted: str) -> Iterator[tuple[str, str, Any]]:
-    """What a filter (JSON) asks for: name, operator, operand."""
+def parse_filter(filter_json: str) -> Iterator[tuple[str, str, Any]]:
+    """Yield the tests of a filter (JSON) as (name, operator, operand)."""
     with boundary("filter"):
-        told = json.loads(wanted).items()
-    for name, value in told:
+        conditions = json.loads(filter_json).items()
+    for name, value in conditions:
         is_test = isinstance(value, dict) and any(key.startswith("$") for key in value)
         yield from ((name, *test) for test in (value.items() if is_test else [("$eq", value)]))
 
 
-def _test(sign: str, operand: Any) -> Callable[[Any, bool], bool]:
-    if sign in ORDERED:
-        compare = ORDERED[sign]
-        return lambda value, there: there and _comparable(value, operand) and compare(value, operand)
-    if sign in ("$in", "$nin"):
+def _test(operator_name: str, operand: Any) -> Callable[[Any, bool], bool]:
+    if operator_name in COMPARISONS:
+        compare = COMPARISONS[operator_name]
+        return lambda value, is_present: is_present and _comparable(value, operand) and compare(value, operand)
+    if operator_name in ("$in", "$nin"):
         if not isinstance(operand, list):
-            raise EntryInvalid(f"{sign} needs a list")
-        among = sign == "$in"
-        return lambda value, there: (there and any(_same(value, one) for one in operand)) is among
-    if sign == "$eq":
-        return lambda value, there: there and _same(value, operand)
-    if sign == "$ne":
-        return lambda value, there: not (there and _same(value, operand))
-    if sign == "$exists":
-        return lambda _, there: there is bool(operand)
-    raise EntryInvalid(f"{sign!r} is no operator of a filter", mend="$eq $ne $gt $gte $lt $lte $in $nin $exists")
+            raise EntryInvalid(f"{operator_name} needs a list")
+        is_in = operator_name == "$in"
+        return lambda value, is_present: (is_present and any(_same(value, option) for option in operand)) is is_in
+    if operator_name == "$eq":
+        return lambda value, is_present: is_present and _same(value, operand)
+    if operator_name == "$ne":
+        return lambda value, is_present: not (is_present and _same(value, operand))
+    if operator_name == "$exists":
+        return lambda _, is_present: is_present is bool(operand)
+    raise EntryInvalid(f"{operator_name!r} is not an operator", remedy="$eq $ne $gt $gte $lt $lte $in $nin $exists")
 
 
-ORDERED: dict[str, Callable[[Any, Any], bool]] = {
+COMPARISONS: dict[str, Callable[[Any, Any], bool]] = {
     "$gt": operator.gt,
     "$gte": operator.ge,
     "$lt": operator.lt,
@@ -119,10 +119,10 @@ ORDERED: dict[str, Callable[[Any, Any], bool]] = {
 }
 
 
-def _same(one: Any, two: Any) -> bool:
-    return isinstance(one, bool) is isinstance(two, bool) and bool(one == two)
+def _same(left: Any, right: Any) -> bool:
+    return isinstance(left, bool) is isinstance(right, bool) and bool(left == right)
 
 
-def _comparable(one: Any, two: Any) -> bool:
-    numbers = all(isinstance(value, int | float) and not isinstance(value, bool) for value in (one, two))
-    return numbers or (isinstance(one, str) and isinstance(two, str))
+def _comparable(left: Any, right: Any) -> bool:
+    numbers = all(isinstance(value, int | float) and not isinstance(value, bool) for value in (left, right))
+    return numbers or (isinstance(left, str) and isinstance(right, str))

@@ -1,4 +1,4 @@
-"""Whether a database is what it should be, and how much it holds: for `hivemind doctor` and `memory status`."""
+"""Integrity checks, repair and status of a memory database, for `hivemind doctor` and `memory status`."""
 
 # ruff: noqa: S608 - statements are put together from this program's own constants; values are always bound
 from __future__ import annotations
@@ -24,39 +24,41 @@ from hivemind.longterm.rows import (
 )
 from hivemind.longterm.validation import digest_of
 
-NONSENSE = "what it holds makes no sense"
-"""How the sentence about an entry ends that no rebuilding can mend."""
+NONSENSE = "its row is unreadable"
+"""The end of the problem of an entry that `rebuild` cannot repair."""
 
 
 def problems(database: MemoryDatabase, sql: Sql) -> Iterator[str]:
-    """One sentence for each thing that is wrong; nothing for a sound database. Reads all of it."""
+    """Yield one sentence for each problem; none for a sound database. Reads every row."""
     yield from database.faults(sql)
-    for path, said, found in sql.execute(
+    for path, stated, actual in sql.execute(
         "SELECT path, entries, found FROM (SELECT n.path, n.entries,"
         " (SELECT count(*) FROM entries e WHERE e.space = n.id) AS found FROM namespaces n) AS counted"
         " WHERE entries <> found"
     ):
-        yield f"namespace {path} has {found} entries and says {said}"
+        yield f"namespace {path} has {actual} entries, but {stated} are recorded"
     for key, content, digest in sql.execute("SELECT key, content, digest FROM entries"):
         if isinstance(content, str) and digest != digest_of(content):
-            yield f"entry {key!r}: its digest does not fit its content"
+            yield f"entry {key!r}: its digest does not match its content"
     for row in sql.execute(f"{ENTRIES} ORDER BY e.seq"):
         try:
             history_of(sql, row[0], entry_of(row))
             with_vector(sql, row[0])
         except StoreDamaged:
             yield f"entry {row[3]!r}: {NONSENSE}"
-    (lost,) = sql.execute("SELECT count(*) FROM vectors WHERE key NOT IN (SELECT seq FROM entries)").fetchone()
-    if lost:
-        yield f"{lost} vectors belong to no entry"
-    (lost,) = sql.execute("SELECT count(*) FROM parts WHERE seq NOT IN (SELECT key FROM vectors)").fetchone()
-    if lost:
-        yield f"the parts of {lost} entries belong to no vector"
+    (orphans,) = sql.execute("SELECT count(*) FROM vectors WHERE key NOT IN (SELECT seq FROM entries)").fetchone()
+    if orphans:
+        yield f"{orphans} vectors belong to no entry"
+    (orphans,) = sql.execute("SELECT count(*) FROM parts WHERE seq NOT IN (SELECT key FROM vectors)").fetchone()
+    if orphans:
+        yield f"the parts of {orphans} entries belong to no vector"
 
 
 def rebuild(database: MemoryDatabase, sql: Sql) -> None:
-    """Make anew what follows from the entries. What the entries say stays as it is; one whose content was changed behind
-    the program's back gets its digest, and loses the vector of what it said."""
+    """Rebuild the data that is derived from the entries. The entries themselves stay unchanged.
+
+    If another program changed a content, its digest is corrected and its old vector deleted.
+    """
     database.rebuild_words(sql)
     sql.execute("UPDATE namespaces SET entries = (SELECT count(*) FROM entries e WHERE e.space = namespaces.id)")
     newest = f"(SELECT coalesce(max(seq) % {PLACES}, 0) FROM entries e WHERE e.space = namespaces.id)"
@@ -71,8 +73,11 @@ def rebuild(database: MemoryDatabase, sql: Sql) -> None:
 
 @frozen
 class StoreStatus:
-    """`model` embeds now (None: nothing does, and words alone are searched); `pending` entries have no vector of it, of
-    which `other` have one of another model, that `reindex` replaces. `note` says what a person should know, or None."""
+    """The state of a store. `model` is the embedding model (None: searches use words only).
+
+    `pending` entries have no vector of the model; `other` of them have one of another model, which `reindex` replaces.
+    `note` is a remark for the operator, or None.
+    """
 
     entries: int
     namespaces: int
@@ -87,24 +92,24 @@ class StoreStatus:
 
 
 def status_of(database: MemoryDatabase, embeddings: Embeddings, now: int) -> StoreStatus:
-    """The state of a database, without what has expired; where none was made yet, none is. Looks at every entry."""
-    alive, pending, other, note = list[int](), 0, 0, None
+    """Return the state of a database, without expired entries. Reads every entry and never creates the database."""
+    entry_counts, pending, other_model, note = list[int](), 0, 0, None
     if database.path == ":memory:" or database.was_made:
         with database.read() as sql:
             expired = expired_by_space(sql, now)
             counts = sql.execute("SELECT id, entries FROM namespaces WHERE entries > 0").fetchall()
-            alive = [found for space, entries in counts if (found := entries - expired.get(space, 0)) > 0]
-            pending = embeddings.backlog(database, now).waiting(sql, embeddings.model, embeddings.dimension)
-            (other,) = sql.execute(
+            entry_counts = [count for space, entries in counts if (count := entries - expired.get(space, 0)) > 0]
+            pending = embeddings.backlog(database, now).count_waiting(sql, embeddings.model, embeddings.dimension)
+            (other_model,) = sql.execute(
                 "SELECT count(*) FROM vectors v JOIN entries e ON e.seq = v.key"
                 f" WHERE (v.model <> ? OR length(v.vector) <> ?) AND {ALIVE}",
                 (embeddings.model, 4 * embeddings.dimension, now),
             ).fetchone()
     if embeddings.embedder is None:
         note = f"full-text search only: {HOW_TO_EMBED}"
-    elif other:
-        were = "1 entry was" if other == 1 else f"{other} entries were"
-        note = f"{were} embedded by another model: hivemind memory reindex"
+    elif other_model:
+        subject = "1 entry was" if other_model == 1 else f"{other_model} entries were"
+        note = f"{subject} embedded by another model: hivemind memory reindex"
     elif pending:
         note = (
             "1 entry waits for its embedding and is found by its words meanwhile"
@@ -112,4 +117,4 @@ def status_of(database: MemoryDatabase, embeddings: Embeddings, now: int) -> Sto
             else f"{pending} entries wait for their embedding and are found by their words meanwhile"
         )
     model = None if embeddings.model == UNNAMED else embeddings.model
-    return StoreStatus(sum(alive), len(alive), model, embeddings.dimension, pending, other, note)
+    return StoreStatus(sum(entry_counts), len(entry_counts), model, embeddings.dimension, pending, other_model, note)

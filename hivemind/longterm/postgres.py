@@ -1,4 +1,4 @@
-"""Memories in PostgreSQL: the same tables as in memory.db, its own text search, and vectors by pgvector (spec 11)."""
+"""Memories in PostgreSQL: the tables of memory.db, PostgreSQL's text search, and pgvector."""
 
 # ruff: noqa: ARG002, S608 - a port's arguments that need no use here; statements are put together from this program's own constants; values are always bound
 from __future__ import annotations
@@ -14,19 +14,19 @@ from hivemind.errors import UserError
 from hivemind.frozen import frozen
 from hivemind.fs.postgres import Postgres, PostgresSchema, Statements, check_url, connect
 from hivemind.longterm.errors import LongtermError, StoreDamaged
-from hivemind.longterm.filters import Condition, asked_in
+from hivemind.longterm.filters import Condition, parse_filter
 from hivemind.longterm.rows import INDEXES, tables
 
 if TYPE_CHECKING:
     import psycopg
 
-_INDEXED = 384  # the dimension of the default model: vectors of another are compared one by one
-_EXACT = 20_000  # vectors that are compared one by one rather than through the index
+_INDEXED = 384  # of the default model; vectors of other dimensions are compared one by one
+_EXACT = 20_000  # up to this many vectors are compared one by one; above, the index is used
 _SEARCHED = 400
-"""Candidates that the index keeps while it searches. Of the 100 nearest of 25,000 vectors it found 98 where the vectors lie in
-300 clusters, as those of texts do, and 69 where they are random, which is the worst case."""
+"""Size of the index's candidate list (`hnsw.ef_search`). Of the 100 nearest of 25,000 vectors the index found 98 if the
+vectors form 300 clusters, like those of texts, and 69 if they are random (the worst case)."""
 
-# What SQLite's tokenizer does with them: punctuation parts words, and letters of Latin scripts lose their accents.
+# As in SQLite's tokenizer, punctuation separates words, and Latin letters lose their accents.
 _PUNCTUATION = "!\"#$%&'()*+,-./:;<=>?@[\\]^_`{|}~"
 _ACCENTED = "".join(char for char in map(chr, range(0xC0, 0x250)) if len(unicodedata.normalize("NFD", char)) > 1)
 _PLAIN = "".join(unicodedata.normalize("NFD", char)[0] for char in _ACCENTED)
@@ -43,12 +43,12 @@ _WORDS_OF = (
 )
 
 _VERSION_1 = (
-    # what SQLite calls by these names, so that both run the same statements
+    # SQLite's functions of these names: both databases run the same statements
     "CREATE FUNCTION json_extract(value json, path text) RETURNS text LANGUAGE sql IMMUTABLE PARALLEL SAFE"
     " AS $$ SELECT value ->> substr(path, 3) $$",
     "CREATE FUNCTION length(value vector) RETURNS integer LANGUAGE sql IMMUTABLE PARALLEL SAFE"
     " AS $$ SELECT 4 * vector_dims(value) $$",
-    # stems as SQLite's `porter` has them, and like it no stop words: the engine knows which words say nothing
+    # stems like those of SQLite's `porter`, without stop words: the search engine removes them itself
     "CREATE TEXT SEARCH DICTIONARY stems (TEMPLATE = snowball, Language = english)",
     "CREATE TEXT SEARCH CONFIGURATION words (COPY = pg_catalog.simple)",
     "ALTER TEXT SEARCH CONFIGURATION words ALTER MAPPING FOR asciiword, word, numword WITH stems",
@@ -99,7 +99,7 @@ _VERSION_1 = (
     END $$""",
     "CREATE TRIGGER entries_changed AFTER INSERT OR DELETE OR UPDATE OF version ON entries"
     " FOR EACH ROW EXECUTE FUNCTION entries_changed()",
-    # For people, and for programs of other kinds: what they know as a table of memories (seed 001, *Memory Table*).
+    # For people and for other programs: memories as one flat table.
     """CREATE VIEW memory AS SELECT e.id, ARRAY(SELECT json_array_elements_text(n.path::json)) AS namespace, e.key, e.content,
         e.metadata::jsonb AS metadata, v.vector AS embedding, to_timestamp(e.created_at / 1e6) AS created_at,
         to_timestamp(e.updated_at / 1e6) AS updated_at, to_timestamp(e.expires_at / 1e6) AS expires_at, e.category,
@@ -109,40 +109,40 @@ _VERSION_1 = (
 
 
 class _Vector(bytes):
-    """A packed vector, on its way into the database."""
+    """A packed vector, as a parameter of a statement."""
 
 
 def _adapt(connection: psycopg.Connection[Any]) -> None:
-    """Vectors are packed as everywhere else, float32 in little-endian order; JSON is text."""
+    """Load vectors as packed float32 in little-endian order, as elsewhere, and JSON as text."""
     from psycopg.adapt import Dumper, Loader
     from psycopg.pq import Format
     from psycopg.types import TypeInfo
 
     vector = TypeInfo.fetch(connection, "vector")
-    assert vector is not None  # the tables have columns of it
+    assert vector is not None  # the tables have columns of this type
 
-    class Vectors(Dumper):
+    class PostgresVectors(Dumper):
         format = Format.BINARY
         oid = vector.oid if vector else 0
 
         def dump(self, obj: _Vector) -> bytes:
             return (len(obj) // 4).to_bytes(2, "big") + b"\0\0" + _swapped(obj)
 
-    class Packed(Loader):
+    class PackedVector(Loader):
         format = Format.BINARY
 
         def load(self, data: Any) -> bytes:
             return _swapped(bytes(data)[4:])
 
-    class Text(Loader):
+    class PostgresText(Loader):
         format = Format.BINARY
 
         def load(self, data: Any) -> str:
             return str(bytes(data), "utf-8")
 
-    connection.adapters.register_dumper(_Vector, Vectors)
-    connection.adapters.register_loader(vector.oid, Packed)
-    connection.adapters.register_loader("json", Text)
+    connection.adapters.register_dumper(_Vector, PostgresVectors)
+    connection.adapters.register_loader(vector.oid, PackedVector)
+    connection.adapters.register_loader("json", PostgresText)
 
 
 def _swapped(packed: bytes) -> bytes:
@@ -153,7 +153,7 @@ def _swapped(packed: bytes) -> bytes:
 
 _SCHEMA = PostgresSchema(
     name="hivemind_memory",
-    what="memories",
+    contents="memories",
     room="longterm",
     error=LongtermError,
     migrations=(_VERSION_1,),
@@ -167,16 +167,16 @@ _QUERY = "to_tsquery('hivemind_memory.words', ?)"
 
 
 def _any_of(words: Sequence[str]) -> str:
-    """A query for any of some words, which have letters and digits only."""
+    """Build a full-text query for any of the words. Words consist of letters and digits."""
     return " | ".join(f"'{word.translate(_UNACCENTED)}'" for word in words)
 
 
 class _Words:
-    """The entries' column `words`."""
+    """The `WordIndex` in PostgreSQL: the column `entries.words`."""
 
     def how_often(self, sql: Statements, word: str, spaces: Sequence[int], bound: int) -> int:
-        found = f"SELECT 1 FROM entries WHERE words @@ {_QUERY} AND space = ANY(?) LIMIT ?"
-        rows = sql.execute(f"SELECT count(*) FROM ({found}) AS found", (_any_of([word]), list(spaces), bound + 1))
+        statement = f"SELECT 1 FROM entries WHERE words @@ {_QUERY} AND space = ANY(?) LIMIT ?"
+        rows = sql.execute(f"SELECT count(*) FROM ({statement}) AS found", (_any_of([word]), list(spaces), bound + 1))
         return sum(count for (count,) in rows)
 
     def matching(
@@ -200,31 +200,31 @@ class _Words:
 
 
 class _Vectors:
-    """The table `vectors`: what a namespace has is compared one by one, through the index where that would be many."""
+    """The `VectorStore` in PostgreSQL: the table `vectors`. Small sets are compared one by one, large ones use the index."""
 
     def nearest(
         self, sql: Statements, model: str, query: bytes, limit: int, groups: Collection[int] | None = None
     ) -> list[tuple[int, float]]:
         if limit <= 0:
             return []
-        dimension, wanted = len(query) // 4, None if groups is None else list(groups)
-        counted = "SELECT coalesce(sum(entries), 0) FROM namespaces WHERE CAST(? AS bigint[]) IS NULL OR id = ANY(?)"
-        ((many,),) = sql.execute(counted, (wanted, wanted)).fetchall()
-        is_indexed = dimension == _INDEXED and many > _EXACT
-        column = f"vector::vector({_INDEXED})" if is_indexed else "vector"  # the index is on the one, not on the other
+        dimension, group_ids = len(query) // 4, None if groups is None else list(groups)
+        statement = "SELECT coalesce(sum(entries), 0) FROM namespaces WHERE CAST(? AS bigint[]) IS NULL OR id = ANY(?)"
+        ((entry_count,),) = sql.execute(statement, (group_ids, group_ids)).fetchall()
+        is_indexed = dimension == _INDEXED and entry_count > _EXACT
+        column = f"vector::vector({_INDEXED})" if is_indexed else "vector"  # the index covers only the cast
         rows = sql.execute(
             f"SELECT key, 1 - ({column} <=> ?) FROM vectors WHERE dimension = {dimension} AND model = ?"
             f" AND (CAST(? AS bigint[]) IS NULL OR grp = ANY(?)) ORDER BY {column} <=> ? LIMIT ?",
-            (_Vector(query), model, wanted, wanted, _Vector(query), limit),
+            (_Vector(query), model, group_ids, group_ids, _Vector(query), limit),
         )
-        return sorted(((key, round(near, 6)) for key, near in rows), key=lambda pair: (-pair[1], pair[0]))
+        return sorted(((key, round(cosine, 6)) for key, cosine in rows), key=lambda pair: (-pair[1], pair[0]))
 
     def cosines(self, sql: Statements, model: str, query: bytes, keys: Collection[int]) -> dict[int, float]:
         rows = sql.execute(
             f"SELECT key, 1 - (vector <=> ?) FROM vectors WHERE dimension = {len(query) // 4} AND model = ? AND key = ANY(?)",
             (_Vector(query), model, list(keys)),
         )
-        return {key: round(near, 6) for key, near in rows}
+        return {key: round(cosine, 6) for key, cosine in rows}
 
     def put(self, sql: Statements, model: str, rows: Iterable[tuple[int, int, bytes]]) -> None:
         sql.executemany(
@@ -235,45 +235,47 @@ class _Vectors:
 
 
 class MemoryServer(Postgres):
-    """The database of memories on a PostgreSQL server."""
+    """The memory database on a PostgreSQL server."""
 
     def __init__(self, url: str, *, durable: bool = True) -> None:
         try:
             super().__init__(url, _SCHEMA, durable=durable)
         except UserError as error:
-            raise LongtermError(error.what, mend=error.mend) from None
+            raise LongtermError(error.message, remedy=error.remedy) from None
         self.words, self.vectors = _Words(), _Vectors()
 
     @contextmanager
     def _explained(self, outcome: str = "") -> Iterator[None]:
-        """A row that makes no sense is one that somebody wrote by hand: there is no file to restore."""
+        """Report an unreadable row as written by hand: unlike SQLite there is no file to restore."""
         try:
             with super()._explained(outcome):
                 yield
         except StoreDamaged as error:
-            raise LongtermError(error.what, where=self.path, mend="correct that row, or delete it") from error
+            raise LongtermError(error.message, location=self.path, remedy="correct that row, or delete it") from error
 
     def fits(self, wanted: str) -> Condition:
-        """The condition that an entry's metadata has what a filter asks for (`filters.metadata_fits` says the same)."""
-        parts, given = [], list[Any]()
-        for name, operator, operand in asked_in(wanted):
+        """Return the condition that an entry's metadata satisfies a filter (JSON), as `filters.metadata_fits`."""
+        parts, parameters = [], list[Any]()
+        for name, operator, operand in parse_filter(wanted):
             part, operands = _test(operator, operand)
             parts.append(part)
-            given += [one if one is not _NAME else name for one in operands]
-        return " AND ".join(parts) or "true", given
+            parameters += [parameter if parameter is not _NAME else name for parameter in operands]
+        return " AND ".join(parts) or "true", parameters
 
     def faults(self, sql: Statements) -> Iterable[str]:
-        """The server looks after its files itself."""
+        """Return no problems: the server checks its files itself."""
         return ()
 
     def rebuild_words(self, sql: Statements) -> None:
-        """The column of words is the server's own."""
+        """Return at once: the server generates the column `words`."""
 
 
 @frozen
 class ServerStatus:
-    """A server of memories as it is now: its version (None: it is away), how many entries it has (None: nobody can tell), and
-    what is wrong, each with how to mend it."""
+    """The state of a memory server: its version (None: not reachable), number of entries (None: unknown) and problems.
+
+    Each problem is a message and a remedy.
+    """
 
     url: str
     version: str | None = None
@@ -281,14 +283,14 @@ class ServerStatus:
     problems: tuple[tuple[str, str], ...] = ()
 
     def told(self) -> str:
-        """It in a line."""
+        """Return the state as one line."""
         if self.problems:
-            return f"PostgreSQL, {self.url}: {self.problems[0][0]} (hivemind doctor says how to mend it)"
+            return f"PostgreSQL, {self.url}: {self.problems[0][0]} (hivemind doctor shows the remedy)"
         return f"PostgreSQL {self.version}, {self.url}, entries: {self.entries or 0:,}"
 
 
 def server_status(url: str) -> ServerStatus:
-    """Look at a server of memories, for 3 seconds where nothing answers. Changes nothing there."""
+    """Query the state of a memory server, with a timeout of 3 seconds. It never writes."""
     version = entries = None
     problems: list[tuple[str, str]] = []
     try:
@@ -300,10 +302,10 @@ def server_status(url: str) -> ServerStatus:
             version = str(connection.info.parameter_status("server_version")).split()[0]
             problems += _SCHEMA.lacks(connection, url)
             if not problems and _SCHEMA.version(connection, url):
-                counted = connection.execute("SELECT coalesce(sum(entries), 0) FROM hivemind_memory.namespaces")
-                entries = sum(int(count) for (count,) in counted)
+                rows = connection.execute("SELECT coalesce(sum(entries), 0) FROM hivemind_memory.namespaces")
+                entries = sum(int(count) for (count,) in rows)
     except UserError as error:
-        problems.append((error.what, error.mend or ""))
+        problems.append((error.message, error.remedy or ""))
     return ServerStatus(url, version, entries, tuple(problems))
 
 
@@ -313,8 +315,8 @@ _COMPARED = {"$gt": ">", "$gte": ">=", "$lt": "<", "$lte": "<="}
 
 
 def _test(operator: str, operand: Any) -> tuple[str, list[Any]]:
-    """The condition of one operator, whose name was checked before; `_NAME` stands for the field's name."""
-    told = json.dumps(operand, ensure_ascii=False)
+    """Return the condition of one operator, which was validated before. `_NAME` is replaced by the field's name."""
+    operand_json = json.dumps(operand, ensure_ascii=False)
     if operator in _COMPARED:
         if isinstance(operand, str):
             text = f"({_VALUE} #>> '{{}}') COLLATE \"C\" {_COMPARED[operator]} ?"
@@ -322,10 +324,10 @@ def _test(operator: str, operand: Any) -> tuple[str, list[Any]]:
         if isinstance(operand, bool) or not isinstance(operand, int | float):
             return "false", []
         number = f"{_VALUE} {_COMPARED[operator]} CAST(? AS jsonb)"
-        return f"coalesce(jsonb_typeof({_VALUE}) = 'number' AND {number}, false)", [_NAME, _NAME, told]
+        return f"coalesce(jsonb_typeof({_VALUE}) = 'number' AND {number}, false)", [_NAME, _NAME, operand_json]
     if operator == "$exists":
         return f"({_VALUE} IS NOT NULL) = ?", [_NAME, bool(operand)]
-    among = operator in ("$in", "$nin")
-    values = "(SELECT jsonb_array_elements(CAST(? AS jsonb)))" if among else "(CAST(? AS jsonb))"
+    is_list = operator in ("$in", "$nin")
+    values = "(SELECT jsonb_array_elements(CAST(? AS jsonb)))" if is_list else "(CAST(? AS jsonb))"
     part = f"coalesce({_VALUE} IN {values}, false)"
-    return f"NOT {part}" if operator in ("$nin", "$ne") else part, [_NAME, told]
+    return f"NOT {part}" if operator in ("$nin", "$ne") else part, [_NAME, operand_json]

@@ -1,5 +1,4 @@
-"""Entries as rows of the database: reading and writing them, their history and links, what has expired; upsert_memory
-(seed 001, *upsertMemory Tool Schema*)."""
+"""Entries as rows of the database: tables, reads and writes, history, links, expiry, `upsert_memory`."""
 
 # ruff: noqa: S608 - statements are put together from this program's own constants; values are always bound
 from __future__ import annotations
@@ -13,33 +12,32 @@ from typing import Any, Protocol
 
 from hivemind.embedding import pack
 from hivemind.frozen import frozen
-from hivemind.fs.database import Sql, Transactions, select_among
+from hivemind.fs.database import Sql, Transactions, select_by_keys
 from hivemind.longterm.entry import Action, Embedding, MemoryEntry, UpsertMemoryResult, as_time, new_id
-from hivemind.longterm.errors import EntryInvalid, VersionConflict, row_of
+from hivemind.longterm.errors import EntryInvalid, VersionConflict, row_boundary
 from hivemind.longterm.filters import Condition
-from hivemind.longterm.namespace import Namespace, decoded, encoded
-from hivemind.longterm.validation import Draft, check_key, check_name
-from hivemind.search import Nearness, keep_parts
+from hivemind.longterm.namespace import Namespace, decode_namespace, encode_namespace
+from hivemind.longterm.validation import EntryDraft, check_key, check_name
+from hivemind.search import VectorStore, store_parts
 
 ENTRIES = (
     "SELECT e.seq, e.id, n.path, e.key, e.content, e.metadata, e.created_at, e.updated_at, e.category, e.importance,"
     " e.expires_at, e.version, e.parent_id, e.links, e.wants AND v.key IS NULL"
     " FROM entries e JOIN namespaces n ON n.id = e.space LEFT JOIN vectors v ON v.key = e.seq"
 )
-"""The statement that returns all entries, as `entry_of` reads them."""
+"""The SELECT of all entries. `entry_of` parses its rows."""
 ALIVE = "(e.expires_at IS NULL OR e.expires_at > ?)"
-"""The condition under which an entry has not expired; its parameter is the time now."""
+"""The condition that an entry has not expired. Its parameter is the current time."""
 
 PLACES = 1 << 32
-"""How many entries a namespace can have had: an entry's `seq` is its namespace's number × PLACES + its own, so that a
-namespace is one unbroken range of every index."""
+"""An entry's `seq` is its namespace's id × KEYS_PER_NAMESPACE + its number there: a namespace is one range of `seq`."""
 
 _TABLES = (
     """CREATE TABLE namespaces (
         id {id},
         path {name} NOT NULL UNIQUE,         -- a JSON array of its parts
-        entries {int} NOT NULL DEFAULT 0,    -- how many there are
-        made {int} NOT NULL DEFAULT 0        -- how many there ever were: numbers are not used again
+        entries {int} NOT NULL DEFAULT 0,    -- number of entries
+        made {int} NOT NULL DEFAULT 0        -- the last number used: numbers are not reused
     )""",
     """CREATE TABLE entries (
         seq {int} PRIMARY KEY,
@@ -57,8 +55,8 @@ _TABLES = (
         version INTEGER NOT NULL CHECK (version > 0),
         parent_id {name},
         links {json} NOT NULL,               -- relation -> key in this namespace
-        wants {flag},                        -- false: is never embedded
-        problem {text},                      -- why it has no embedding yet, if embedding it was tried
+        wants {flag},                        -- false: the entry is never embedded
+        problem {text},                      -- the last error of embedding it
         {more}UNIQUE (space, key),
         CHECK (seq / {places} = space)
     )""",
@@ -75,13 +73,13 @@ _TABLES = (
         links {json} NOT NULL,
         PRIMARY KEY (seq, version)
     ){end}""",
-    "CREATE TABLE given (seq {int} PRIMARY KEY{entry}, vector {bytes} NOT NULL)",  # embeddings of callers, as they were
+    "CREATE TABLE given (seq {int} PRIMARY KEY{entry}, vector {bytes} NOT NULL)",  # embeddings from callers, unchanged
     "CREATE TABLE users (id {text} PRIMARY KEY, name {text} NOT NULL, created_at {int} NOT NULL)",
 )
 
 
 def tables(**types: str) -> tuple[str, ...]:
-    """The statements that make the tables, in the types of a database."""
+    """Return the statements that create the tables, with a database's types."""
     return tuple(statement.format(places=PLACES, **types) for statement in _TABLES)
 
 
@@ -89,7 +87,7 @@ INDEXES = (
     "CREATE INDEX entries_digest ON entries(digest)",
     "CREATE INDEX entries_parent ON entries(parent_id) WHERE parent_id IS NOT NULL",
     "CREATE INDEX entries_expiry ON entries(expires_at) WHERE expires_at IS NOT NULL",
-    # every write asks whether there are any: without this it would read all entries to learn that there are none
+    # every write checks for these rows; without this index it would read all entries
     "CREATE INDEX entries_problem ON entries(seq) WHERE problem IS NOT NULL",
     """CREATE INDEX entries_speaker ON entries(space, json_extract(metadata, '$.speaker'))
         WHERE json_extract(metadata, '$.speaker') IS NOT NULL""",
@@ -98,7 +96,7 @@ INDEXES = (
 )
 
 UNNAMED = ""
-"""The model of vectors that callers give while there is no embedder."""
+"""The model name for callers' vectors of a store without an embedder."""
 
 _INSERT = (
     "INSERT INTO entries(seq, id, space, key, content, digest, metadata, category, importance, created_at, updated_at,"
@@ -111,26 +109,26 @@ _UPDATE = (
 
 
 class WordIndex(Protocol):
-    """The full-text index of the entries. Words have letters and digits only; `spaces` are numbers of namespaces."""
+    """The full-text index of the entries. Words consist of letters and digits; `spaces` are ids of namespaces."""
 
     def how_often(self, sql: Any, word: str, spaces: Sequence[int], bound: int, /) -> int:
-        """How many entries have a word, counted to just beyond the bound."""
+        """Count the entries that contain a word, up to `bound` + 1."""
 
     def matching(
         self, sql: Any, words: Sequence[str], spaces: Sequence[int], where: Condition, limit: int, /
     ) -> list[int]:
-        """Those that have some of the words and fulfil a condition on `entries e`, as far as the index can tell best first."""
+        """Return the entries that contain any of the words and satisfy a condition on `entries e`, best first."""
 
     def saying(self, sql: Any, word: str, space: int, limit: int, /) -> list[str]:
-        """Contents that have a word."""
+        """Return contents that contain a word."""
 
     def filled(self, sql: Any, space: int, /) -> AbstractContextManager[None]:
-        """New entries of a namespace reach the index at the end of this, all at once, and are not changed within."""
+        """Add the new entries of a namespace to the index all at once, at the end. They must not change before."""
 
 
 class MemoryDatabase(Transactions[Any], Protocol):
-    """Where entries are kept: what differs between SQLite and PostgreSQL. Both have the tables that longterm/README.md
-    describes, and run the same statements on them; each finds words and vectors by its own means."""
+    """The port for SQLite and PostgreSQL. Both have the tables of longterm/README.md and run the same statements; each has
+    its own full-text index and vectors."""
 
     path: str
 
@@ -139,7 +137,7 @@ class MemoryDatabase(Transactions[Any], Protocol):
     @property
     def words(self) -> WordIndex: ...
     @property
-    def vectors(self) -> Nearness: ...
+    def vectors(self) -> VectorStore: ...
     def close(self) -> None: ...
     def fits(self, wanted: str) -> Condition: ...
     def faults(self, sql: Any) -> Iterable[str]: ...
@@ -147,9 +145,11 @@ class MemoryDatabase(Transactions[Any], Protocol):
 
 
 @frozen
-class Meaning:
-    """What is known of a content's meaning: a packed vector of the model, with those of its parts as they are kept, or
-    why there is none. `wanted`: never, if False."""
+class EntryVectors:
+    """The packed vector of a content and those of its parts, or the problem that prevented it.
+
+    With `should_embed` False the content is never embedded.
+    """
 
     model: str
     vector: bytes | None = None
@@ -159,28 +159,28 @@ class Meaning:
 
 
 def space_for(sql: Sql, namespace: Namespace) -> int:
-    """The number of a namespace, made if it is new."""
-    path = encoded(namespace)
-    found = sql.execute("SELECT id FROM namespaces WHERE path = ?", (path,)).fetchone()
-    found = found or sql.execute("INSERT INTO namespaces(path) VALUES (?) RETURNING id", (path,)).fetchone()
-    return int(found[0])
+    """Return the id of a namespace, which is created if it is new."""
+    path = encode_namespace(namespace)
+    row = sql.execute("SELECT id FROM namespaces WHERE path = ?", (path,)).fetchone()
+    row = row or sql.execute("INSERT INTO namespaces(path) VALUES (?) RETURNING id", (path,)).fetchone()
+    return int(row[0])
 
 
 def write_entry(
     sql: Sql,
     space: int,
     key: str,
-    draft: Draft,
-    meaning: Meaning,
+    draft: EntryDraft,
+    meaning: EntryVectors,
     *,
-    vectors: Nearness,
+    vectors: VectorStore,
     now: int,
     expected: int | None = None,
 ) -> tuple[int, str, Action]:
-    """Store a value under a key: (seq, id, created or updated). The last write wins, unless `expected` names a version.
+    """Store a value under a key and return (seq, id, action). The last write wins, unless `expected_version` is set.
 
-    An entry that has expired is gone: what is stored under its key is a new one. Raises VersionConflict, and
-    EntryInvalid for a parent that is no entry of this namespace.
+    An expired entry under the key is deleted first and a new one created. Raises VersionConflict, and EntryInvalid for a
+    parent that is not in this namespace.
     """
     row = sql.execute(
         "SELECT seq, id, version, updated_at, parent_id, expires_at FROM entries WHERE space = ? AND key = ?",
@@ -196,10 +196,10 @@ def write_entry(
         seq, entry_id = _insert(sql, space, key, draft, meaning, now)
         _keep_meaning(sql, vectors, seq, draft, meaning)
         return seq, entry_id, "created"
-    seq, entry_id, _, updated, had, _ = row
+    seq, entry_id, _, updated, old_parent_id, _ = row
     if draft.parent_id == entry_id:
         raise EntryInvalid("an entry cannot be its own parent")
-    if draft.parent_id != had:  # the one that it has may have expired meanwhile
+    if draft.parent_id != old_parent_id:  # an unchanged parent may have expired
         _check_parent(sql, space, draft.parent_id, now)
     sql.execute(
         _UPDATE,
@@ -213,9 +213,11 @@ def write_entry(
     return seq, entry_id, "updated"
 
 
-def _insert(sql: Sql, space: int, key: str, draft: Draft, meaning: Meaning, now: int) -> tuple[int, str]:
-    (made,) = sql.execute("SELECT made FROM namespaces WHERE id = ?", (space,)).fetchone()  # a trigger counts on
-    seq, entry_id = space * PLACES + made + 1, new_id()
+def _insert(sql: Sql, space: int, key: str, draft: EntryDraft, meaning: EntryVectors, now: int) -> tuple[int, str]:
+    (last_number,) = sql.execute(
+        "SELECT made FROM namespaces WHERE id = ?", (space,)
+    ).fetchone()  # a trigger increments it
+    seq, entry_id = space * PLACES + last_number + 1, new_id()
     sql.execute(
         _INSERT,
         (
@@ -228,9 +230,11 @@ def _insert(sql: Sql, space: int, key: str, draft: Draft, meaning: Meaning, now:
     return seq, entry_id
 
 
-def _join_session(sql: Sql, space: int, seq: int, key: str, draft: Draft, now: int) -> None:
-    """Link a new entry and the one before it in its session with each other, unless its links say something else: what was
-    said before and after bears on what an entry answers, and no writer need know of it."""
+def _join_session(sql: Sql, space: int, seq: int, key: str, draft: EntryDraft, now: int) -> None:
+    """Link a new entry and the previous one of its session to each other, unless links exist already.
+
+    The ranking uses neighbours, and writers need not set these links themselves.
+    """
     session, links = object_of(draft.metadata).get("session"), object_of(draft.links)
     if not isinstance(session, str | int) or isinstance(session, bool) or "previous" in links or "next" in links:
         return
@@ -246,50 +250,53 @@ def _join_session(sql: Sql, space: int, seq: int, key: str, draft: Draft, now: i
 
 
 def _check_parent(sql: Sql, space: int, parent_id: str | None, now: int) -> None:
-    found = f"SELECT 1 FROM entries e WHERE e.id = ? AND e.space = ? AND {ALIVE}"
-    if parent_id is not None and not sql.execute(found, (parent_id, space, now)).fetchone():
-        raise EntryInvalid(f"no entry of this namespace has the id {parent_id!r}", mend="store the parent first")
+    statement = f"SELECT 1 FROM entries e WHERE e.id = ? AND e.space = ? AND {ALIVE}"
+    if parent_id is not None and not sql.execute(statement, (parent_id, space, now)).fetchone():
+        raise EntryInvalid(f"no entry of this namespace has the id {parent_id!r}", remedy="store the parent first")
 
 
-def _keep_meaning(sql: Sql, vectors: Nearness, seq: int, draft: Draft, meaning: Meaning) -> None:
+def _keep_meaning(sql: Sql, vectors: VectorStore, seq: int, draft: EntryDraft, meaning: EntryVectors) -> None:
     vector = meaning.vector
     if draft.vector is not None:
         vector = pack(memoryview(draft.vector).cast("f"), len(draft.vector) // 4)
         sql.execute("INSERT INTO given VALUES (?, ?)", (seq, draft.vector))
     if vector is not None:
         vectors.put(sql, meaning.model, [(seq, seq // PLACES, vector)])
-        keep_parts(sql, seq, meaning.model, meaning.parts if draft.vector is None else b"")
+        store_parts(sql, seq, meaning.model, meaning.parts if draft.vector is None else b"")
     elif not meaning.wanted:
         sql.execute("DELETE FROM vectors WHERE key = ?", (seq,))
 
 
 ALIKE = 0.95
-"""The similarity from which on two contents say the same."""
+"""Contents at least this similar are duplicates."""
 _LOOKED_AT = 8
 
 
 @frozen
 class Upsert:
-    """One call: the namespace's number, the key (None: one is made), what is stored, and which fields were said.
-    `fresh` is what is stored where there is no such entry yet."""
+    """One call of `upsert_memory`. Without a key, one is generated.
+
+    `draft` updates an existing entry in its `set_fields`; `new_draft` is stored if there is none.
+    """
 
     space: int
     key: str | None
-    draft: Draft
-    fresh: Draft
-    meaning: Meaning
+    draft: EntryDraft
+    fresh: EntryDraft
+    meaning: EntryVectors
     said: frozenset[str]
     allow_duplicate: bool
     now: int
 
 
-def upsert(sql: Sql, asked: Upsert, vectors: Nearness) -> UpsertMemoryResult:
-    """Store it, or say which entry says the same. Within a write, so that two processes cannot both be first."""
-    alike = _alike(sql, asked, vectors)
-    if alike is not None and asked.key is None and not asked.allow_duplicate:
-        other_id, other, similarity = alike
-        said = f"not stored: {other!r} says the same already (similarity {similarity:.2f})"
-        return UpsertMemoryResult(False, other_id, "duplicate", said, other, other)
+def upsert(sql: Sql, asked: Upsert, vectors: VectorStore) -> UpsertMemoryResult:
+    """Store a memory or report its duplicate. The caller holds a write transaction, so that two processes cannot both store
+    it."""
+    duplicate = _alike(sql, asked, vectors)
+    if duplicate is not None and asked.key is None and not asked.allow_duplicate:
+        other_id, other_key, similarity = duplicate
+        refusal = f"not stored: {other_key!r} already says the same (similarity {similarity:.2f})"
+        return UpsertMemoryResult(False, other_id, "duplicate", refusal, other_key, other_key)
     key = asked.key if asked.key is not None else new_id()
     names = ("metadata", "category", "importance", "expires_at", "parent_id", "links")
     row = sql.execute(
@@ -297,38 +304,38 @@ def upsert(sql: Sql, asked: Upsert, vectors: Nearness) -> UpsertMemoryResult:
         (asked.space, key, asked.now),
     ).fetchone()
     draft = asked.fresh
-    if row is not None:  # what was not said stays as it is in the entry that is updated
-        kept = {name: old for name, old in zip(names, row, strict=True) if name not in asked.said}
-        draft = replace(asked.draft, **kept)
+    if row is not None:  # fields that the call does not set stay unchanged
+        unchanged_fields = {
+            name: column_value for name, column_value in zip(names, row, strict=True) if name not in asked.said
+        }
+        draft = replace(asked.draft, **unchanged_fields)
     _, entry_id, action = write_entry(sql, asked.space, key, draft, asked.meaning, vectors=vectors, now=asked.now)
     message = f"{action} {key!r}"
-    if (
-        asked.meaning.problem is not None and asked.meaning.model != UNNAMED
-    ):  # without an embedder that is as it should be
+    if asked.meaning.problem is not None and asked.meaning.model != UNNAMED:  # without an embedder this is normal
         message += f"; found by its words only until it is embedded ({asked.meaning.problem})"
-    if alike is not None:
-        message += f"; {alike[1]!r} says nearly the same (similarity {alike[2]:.2f})"
-    return UpsertMemoryResult(True, entry_id, action, message, key, None if alike is None else alike[1])
+    if duplicate is not None:
+        message += f"; {duplicate[1]!r} says nearly the same (similarity {duplicate[2]:.2f})"
+    return UpsertMemoryResult(True, entry_id, action, message, key, None if duplicate is None else duplicate[1])
 
 
-def _alike(sql: Sql, asked: Upsert, vectors: Nearness) -> tuple[str, str, float] | None:
-    """(id, key, similarity) of the entry under another key that says the same: word for word, else by meaning."""
-    same = sql.execute(
+def _alike(sql: Sql, asked: Upsert, vectors: VectorStore) -> tuple[str, str, float] | None:
+    """Return (id, key, similarity) of a duplicate under another key: the same content, or else the nearest vector."""
+    same_content = sql.execute(
         "SELECT seq FROM entries WHERE digest = ? AND space = ? ORDER BY seq", (asked.draft.digest, asked.space)
     ).fetchall()
-    found = _first_other(sql, asked, [(seq, 1.0) for (seq,) in same])
-    vector, reach = asked.meaning.vector, _LOOKED_AT
-    while found is None and vector is not None:
-        near = vectors.nearest(sql, asked.meaning.model, vector, reach, [asked.space])
-        found = _first_other(sql, asked, near)
-        if len(near) < reach or near[-1][1] < ALIKE:
+    duplicate = _first_other(sql, asked, [(seq, 1.0) for (seq,) in same_content])
+    vector, limit = asked.meaning.vector, _LOOKED_AT
+    while duplicate is None and vector is not None:
+        neighbours = vectors.nearest(sql, asked.meaning.model, vector, limit, [asked.space])
+        duplicate = _first_other(sql, asked, neighbours)
+        if len(neighbours) < limit or neighbours[-1][1] < ALIKE:
             break
-        reach *= 8  # all of them have expired, or are the entry itself
-    return found
+        limit *= 8  # all of them have expired or are the entry itself
+    return duplicate
 
 
 def _first_other(sql: Sql, asked: Upsert, near: Sequence[tuple[int, float]]) -> tuple[str, str, float] | None:
-    """(id, key, similarity) of the first that is alike, is there, and has another key."""
+    """Return (id, key, similarity) of the first neighbour that is a duplicate, has not expired and has another key."""
     for seq, similarity in near:
         if similarity < ALIKE:
             return None
@@ -342,7 +349,7 @@ def _first_other(sql: Sql, asked: Upsert, near: Sequence[tuple[int, float]]) -> 
 
 
 def drop_expired(sql: Sql, now: int, most: int) -> int:
-    """Delete at most `most` entries that have expired, with all that they ever said; gives how many."""
+    """Delete at most `limit` expired entries with their history, and return how many were deleted."""
     return sql.execute(
         "DELETE FROM entries WHERE seq IN (SELECT seq FROM entries WHERE expires_at <= ? ORDER BY expires_at LIMIT ?)",
         (now, most),
@@ -350,37 +357,37 @@ def drop_expired(sql: Sql, now: int, most: int) -> int:
 
 
 def expired_by_space(sql: Sql, now: int) -> dict[int, int]:
-    """How many entries have expired and are not deleted yet, by the number of their namespace; reads only those."""
+    """Count the expired entries that still exist, by id of their namespace. Reads only those entries."""
     return dict(
         sql.execute("SELECT space, count(*) FROM entries WHERE expires_at <= ? GROUP BY space", (now,)).fetchall()
     )
 
 
 def object_of(text: str) -> dict[str, Any]:
-    """The object that metadata or links are as JSON. Raises StoreDamaged for what is none."""
+    """Parse metadata or links. Raises StoreDamaged unless the text is a JSON object."""
     return objects_of([text])[0]
 
 
 def objects_of(texts: Sequence[str]) -> list[dict[str, Any]]:
-    """The same of many, which are read as one."""
-    with row_of("metadata or links"):
-        found: list[dict[str, Any]] = json.loads(f"[{','.join(texts)}]")
-        if [*map(type, found)] != [dict] * len(texts):
-            raise TypeError("no object")
-        return found
+    """Parse many JSON objects at once, which is faster. Raises StoreDamaged."""
+    with row_boundary("metadata or links"):
+        objects: list[dict[str, Any]] = json.loads(f"[{','.join(texts)}]")
+        if [*map(type, objects)] != [dict] * len(texts):
+            raise TypeError("not an object")
+        return objects
 
 
 def entry_of(row: tuple[Any, ...]) -> MemoryEntry:
-    """The entry that a row of ENTRIES says. Raises StoreDamaged for one that makes no sense."""
+    """Parse a row of ENTRIES. Raises StoreDamaged for an unreadable one."""
     _, entry_id, path, key, content, metadata, created, updated, category, importance, expires, *rest = row
     version, parent_id, links, pending = rest
-    with row_of(f"entry {key!r}"):
+    with row_boundary(f"entry {key!r}"):
         if not (isinstance(content, str) and isinstance(key, str) and isinstance(entry_id, str)):
-            raise TypeError("no text")
+            raise TypeError("not a string")
         return MemoryEntry(
             content=content,
             id=entry_id,
-            namespace=decoded(path),
+            namespace=decode_namespace(path),
             key=key,
             metadata=object_of(metadata),
             created_at=as_time(created),
@@ -396,53 +403,55 @@ def entry_of(row: tuple[Any, ...]) -> MemoryEntry:
 
 
 def space_of(sql: Sql, namespace: Namespace) -> int | None:
-    """The number of a namespace, None if nothing was ever stored in it."""
-    row = sql.execute("SELECT id FROM namespaces WHERE path = ?", (encoded(namespace),)).fetchone()
+    """Return the id of a namespace, or None if it never had an entry."""
+    row = sql.execute("SELECT id FROM namespaces WHERE path = ?", (encode_namespace(namespace),)).fetchone()
     return None if row is None else row[0]
 
 
 def spaces_below(sql: Sql, prefix: Namespace, now: int) -> list[tuple[int, Namespace]]:
-    """(number, namespace) of all that have entries and are the prefix or lie below it, in the order of their parts."""
+    """Return (id, namespace) of the prefix and the namespaces below it that have entries, sorted by namespace."""
     expired = expired_by_space(sql, now)
     rows = sql.execute("SELECT id, path, entries FROM namespaces WHERE entries > 0")
-    found = ((space, decoded(path)) for space, path, entries in rows if entries > expired.get(space, 0))
-    below = ((space, one) for space, one in found if one[: len(prefix)] == prefix)
+    living = ((space, decode_namespace(path)) for space, path, entries in rows if entries > expired.get(space, 0))
+    below = ((space, namespace) for space, namespace in living if namespace[: len(prefix)] == prefix)
     return sorted(below, key=lambda pair: pair[1])
 
 
 def span(space: int) -> tuple[int, int]:
-    """The first and the last `seq` that an entry of a namespace may have."""
+    """Return the first and last possible `seq` of a namespace's entries."""
     return space * PLACES, (space + 1) * PLACES - 1
 
 
 def fetch_key(sql: Sql, space: int, key: str, now: int) -> tuple[int, MemoryEntry] | None:
-    """(seq, entry) under a key, unless it has expired."""
+    """Return (seq, entry) for a key, or None if it is missing or expired."""
     row = sql.execute(f"{ENTRIES} WHERE e.space = ? AND e.key = ? AND {ALIVE}", (space, key, now)).fetchone()
     return None if row is None else (row[0], entry_of(row))
 
 
 def fetch(sql: Sql, seqs: Iterable[int], now: int) -> Iterator[tuple[int, MemoryEntry]]:
-    """(seq, entry) of those that are there and have not expired, in no order."""
-    for row in select_among(sql, f"{ENTRIES} WHERE e.seq IN KEYS AND {ALIVE}", seqs, after=[now]):
+    """Yield (seq, entry) of the entries that exist and have not expired, in any order."""
+    for row in select_by_keys(sql, f"{ENTRIES} WHERE e.seq IN KEYS AND {ALIVE}", seqs, trailing_parameters=[now]):
         yield row[0], entry_of(row)
 
 
 def with_vector(sql: Sql, seq: int) -> Embedding | None:
-    """The embedding of an entry: as it was given, else as it was computed (of length 1)."""
+    """Return the embedding of an entry: the caller's, or else the computed one (normalised to length 1)."""
     row = sql.execute(
         "SELECT g.vector, v.vector, e.digest FROM entries e"
         " LEFT JOIN given g ON g.seq = e.seq LEFT JOIN vectors v ON v.key = e.seq WHERE e.seq = ?",
         (seq,),
     ).fetchone()
-    given, own, digest = (None, None, b"") if row is None else row
-    if given is None and own is None:
+    given_vector, computed_vector, digest = (None, None, b"") if row is None else row
+    if given_vector is None and computed_vector is None:
         return None
-    with row_of("an embedding"):
-        return Embedding.read(array("f", given or own or b""), digest, given=given is not None)
+    with row_boundary("an embedding"):
+        return Embedding.from_numbers(
+            array("f", given_vector or computed_vector or b""), digest, is_from_caller=given_vector is not None
+        )
 
 
 def history_of(sql: Sql, seq: int, entry: MemoryEntry) -> list[MemoryEntry]:
-    """What an entry said, oldest first; the last one is what it says now."""
+    """Return the versions of an entry, oldest first. The last is the current one."""
     rows = sql.execute(
         "SELECT e.seq, e.id, n.path, e.key, h.content, h.metadata, e.created_at, h.updated_at, h.category, h.importance,"
         " h.expires_at, h.version, h.parent_id, h.links, false FROM entries e JOIN namespaces n ON n.id = e.space"
@@ -453,11 +462,11 @@ def history_of(sql: Sql, seq: int, entry: MemoryEntry) -> list[MemoryEntry]:
 
 
 def set_link(sql: Sql, seq: int, links: Mapping[str, str], relation: str, key: str | None) -> None:
-    """Let an entry name another by a relation, or with None no longer. That is no new version of it."""
+    """Set a link of an entry, or remove it if `key` is None. The entry's version stays the same."""
     if not isinstance(relation, str) or not relation.strip():
-        raise EntryInvalid(f"{relation!r} is no relation", mend='a word, such as "previous"')
+        raise EntryInvalid(f"{relation!r} is not a relation", remedy='use a word, such as "previous"')
     check_name(relation, "the relation")
-    kept = {name: one for name, one in links.items() if name != relation}
+    new_links = {name: target for name, target in links.items() if name != relation}
     if key is not None:
-        kept[relation] = check_key(key)
-    sql.execute("UPDATE entries SET links = ? WHERE seq = ?", (json.dumps(kept, ensure_ascii=False), seq))
+        new_links[relation] = check_key(key)
+    sql.execute("UPDATE entries SET links = ? WHERE seq = ?", (json.dumps(new_links, ensure_ascii=False), seq))

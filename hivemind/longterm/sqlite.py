@@ -1,4 +1,4 @@
-"""memory.db: its tables and what follows from their changes, its full-text index and its vectors."""
+"""The SQLite database memory.db: schema, triggers, full-text index."""
 
 # ruff: noqa: S608 - statements are put together from this program's own constants
 
@@ -9,14 +9,14 @@ import sqlite3
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
-from hivemind.embedding import VECTORS, Vectors
-from hivemind.fs.database import Database, Schema, faults
+from hivemind.embedding import VECTORS, VectorTable
+from hivemind.fs.database import Database, Schema, integrity_errors
 from hivemind.longterm.errors import LongtermError, StoreDamaged
 from hivemind.longterm.filters import Condition, metadata_fits
 from hivemind.longterm.rows import INDEXES, PLACES, span, tables
 from hivemind.longterm.validation import digest_of
 from hivemind.search import PARTS, TOKENIZER
-from hivemind.search.words import any_of, how_often
+from hivemind.search.words import count_rows, or_query
 
 VERSION = 7
 
@@ -29,8 +29,8 @@ _TABLES = (
     f"CREATE VIRTUAL TABLE words USING fts5(content, content='entries', content_rowid='seq', tokenize='{TOKENIZER}')",
 )  # fmt: skip
 
-# While a row stands in `unindexed`, whoever writes gives `words` the new entries himself, many at once, and takes the row
-# out again in the same transaction. One by one, by a trigger, the full-text index writes itself out for each.
+# While `unindexed` contains a row, the writer adds new entries to `words` itself, many at once, and deletes the row in the
+# same transaction. With the trigger, the full-text index would be flushed for each entry.
 _ADDED = (
     "CREATE TABLE unindexed (mark INTEGER PRIMARY KEY)",
     """CREATE TRIGGER entries_added AFTER INSERT ON entries WHEN NOT EXISTS (SELECT 1 FROM unindexed) BEGIN
@@ -41,7 +41,7 @@ _ADDED = (
     END""",
 )
 
-# What follows from a change follows here, so that no writer can forget it.
+# Triggers update the dependent tables: no writer can forget it.
 _TRIGGERS = (
     """CREATE TRIGGER entries_removed AFTER DELETE ON entries BEGIN
         INSERT INTO words(words, rowid, content) VALUES ('delete', old.seq, old.content);
@@ -64,68 +64,68 @@ _TRIGGERS = (
 
 SCHEMA = Schema(
     name="memory database",
-    room="longterm",
+    crash_prefix="longterm",
     version=VERSION,
     error=LongtermError,
-    damaged=StoreDamaged,
-    lasting=True,
+    damage_error=StoreDamaged,
+    irreplaceable=True,
     functions=(("metadata_fits", 2, metadata_fits), ("digest_of", 1, digest_of)),
     statements=_TABLES + VECTORS + _TRIGGERS + _ADDED + PARTS,
 )
 
 
 class _Words:
-    """The full-text index `words`."""
+    """The `WordIndex` in SQLite: the FTS5 table `words`."""
 
     def how_often(self, sql: sqlite3.Connection, word: str, spaces: Sequence[int], bound: int) -> int:
-        return sum(how_often(sql, word, bound, *span(space)) for space in spaces)
+        return sum(count_rows(sql, word, bound, *span(space)) for space in spaces)
 
     def matching(
         self, sql: sqlite3.Connection, words: Sequence[str], spaces: Sequence[int], where: Condition, limit: int
     ) -> list[int]:
-        found: list[tuple[float, int]] = []
+        matches: list[tuple[float, int]] = []
         for space in spaces:
-            found += sql.execute(
+            matches += sql.execute(
                 "SELECT words.rank, words.rowid FROM words JOIN entries e ON e.seq = words.rowid"
                 f" WHERE words MATCH ? AND words.rowid BETWEEN ? AND ? AND {where[0]} ORDER BY words.rank LIMIT ?",
-                (any_of(words), *span(space), *where[1], limit),
+                (or_query(words), *span(space), *where[1], limit),
             )
-        return [seq for _, seq in sorted(found)[:limit]]
+        return [seq for _, seq in sorted(matches)[:limit]]
 
     def saying(self, sql: sqlite3.Connection, word: str, space: int, limit: int) -> list[str]:
         rows = sql.execute(
             "SELECT e.content FROM words JOIN entries e ON e.seq = words.rowid"
             " WHERE words MATCH ? AND words.rowid BETWEEN ? AND ? LIMIT ?",
-            (any_of([word]), *span(space), limit),
+            (or_query([word]), *span(space), limit),
         )
         return [content for (content,) in rows]
 
     @contextmanager
     def filled(self, sql: sqlite3.Connection, space: int) -> Iterator[None]:
-        (made,) = sql.execute("SELECT made FROM namespaces WHERE id = ?", (space,)).fetchone()
+        (last_number,) = sql.execute("SELECT made FROM namespaces WHERE id = ?", (space,)).fetchone()
         sql.execute("INSERT INTO unindexed VALUES (1)")
-        yield  # after an error everything is undone, the mark too
+        yield  # an error rolls back everything, including this row
         sql.execute(
             "INSERT INTO words(rowid, content) SELECT seq, content FROM entries WHERE seq > ? AND seq < ?",
-            (space * PLACES + made, (space + 1) * PLACES),
+            (space * PLACES + last_number, (space + 1) * PLACES),
         )
         sql.execute("DELETE FROM unindexed")
 
 
 class MemoryFile(Database):
-    """The database of memories in a SQLite file."""
+    """The memory database in an SQLite file."""
 
     def __init__(self, path: str | os.PathLike[str], *, durable: bool = True) -> None:
         super().__init__(path, SCHEMA, durable=durable)
-        self.words, self.vectors = _Words(), Vectors()
+        self.words, self.vectors = _Words(), VectorTable()
 
     def fits(self, wanted: str) -> Condition:
-        """The condition that an entry's metadata has what a filter asks for."""
+        """Return the condition that an entry's metadata satisfies a filter (JSON)."""
         return "metadata_fits(e.metadata, ?)", [wanted]
 
     def faults(self, sql: sqlite3.Connection) -> Iterator[str]:
-        """What SQLite itself finds wrong, one sentence each."""
-        return faults(sql, "contents")
+        """Yield the problems that SQLite itself finds, one sentence each."""
+        return integrity_errors(sql, "contents")
 
     def rebuild_words(self, sql: sqlite3.Connection) -> None:
         """Rebuild the full-text index."""

@@ -1,4 +1,4 @@
-"""MemoryStore: everything that long-term memory does, for many processes at once (spec 6, seed 001); `open_store`."""
+"""`MemoryStore`, the interface of long-term memory, safe for many processes; `open_store`."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from hivemind.fs.database import DatabaseOwner, Sql
 from hivemind.fs.postgres import is_postgres
 from hivemind.longterm.embeddings import HOW_TO_EMBED, Embeddings, some_failed
 from hivemind.longterm.entry import (
-    FIRST,
+    MIN_MICROS,
     MemoryEntry,
     MemorySearchResult,
     UpsertMemoryResult,
@@ -32,7 +32,7 @@ from hivemind.longterm.filters import Filter
 from hivemind.longterm.integrity import StoreStatus, problems, rebuild, status_of
 from hivemind.longterm.namespace import Namespace, check_namespace, check_prefix
 from hivemind.longterm.rows import (
-    Meaning,
+    EntryVectors,
     MemoryDatabase,
     Upsert,
     drop_expired,
@@ -47,10 +47,10 @@ from hivemind.longterm.rows import (
     with_vector,
     write_entry,
 )
-from hivemind.longterm.search import Asked, Mode, find, parties
+from hivemind.longterm.search import MemorySearch, Mode, find, parties
 from hivemind.longterm.sqlite import MemoryFile
 from hivemind.longterm.validation import (
-    Draft,
+    EntryDraft,
     check_between,
     check_flag,
     check_key,
@@ -67,25 +67,27 @@ from hivemind.tokens import count_tokens
 DIMENSION = 384
 SIMILARITY_THRESHOLD = 0.25
 _EMBEDDED_BY_A_WRITE = 8
-_FORGOTTEN_BY_A_WRITE = 32  # expired entries
+_FORGOTTEN_BY_A_WRITE = 32  # expired entries that a write deletes
 _log = logging.getLogger(__name__)
-_FORGOTTEN_AT_ONCE = 500  # by `purge`, in one transaction: others may write between
+_FORGOTTEN_AT_ONCE = 500  # in one transaction; other writers can proceed in between
 
 Value = MemoryEntry | Mapping[str, Any] | str
-"""What can be stored: an entry, a mapping with some of its fields (`content` among them), or just the content."""
+"""A value to store: an entry, a mapping with some of its fields including `content`, or just the content."""
 
 
 def _pairs(values: Mapping[str, Value] | Iterable[tuple[str, Value]]) -> list[tuple[str, Value]]:
-    """Keys and values as pairs. Raises EntryInvalid for what is neither a mapping nor pairs."""
+    """Return keys and values as pairs. Raises EntryInvalid for anything but a mapping or pairs."""
     pairs = values.items() if isinstance(values, Mapping) else values
-    found = list(pairs) if isinstance(pairs, Iterable) and not isinstance(pairs, str | bytes) else [()]
-    if not all(isinstance(pair, tuple | list) and len(pair) == 2 for pair in found):
-        raise EntryInvalid("put_many takes keys with values", mend='as {"diet": "vegetarian"}, or pairs of them')
-    return [(key, value) for key, value in found]
+    key_values = list(pairs) if isinstance(pairs, Iterable) and not isinstance(pairs, str | bytes) else [()]
+    if not all(isinstance(pair, tuple | list) and len(pair) == 2 for pair in key_values):
+        raise EntryInvalid(
+            "put_many requires keys with values", remedy='pass {"diet": "vegetarian"} or (key, value) pairs'
+        )
+    return [(key, value) for key, value in key_values]
 
 
 def _database(place: str | os.PathLike[str], durable: bool) -> MemoryDatabase:
-    """The database that a path or a URL names."""
+    """Return the database at a path or URL."""
     if not is_postgres(place):
         return MemoryFile(place, durable=durable)
     from hivemind.longterm.postgres import MemoryServer
@@ -94,16 +96,15 @@ def _database(place: str | os.PathLike[str], durable: bool) -> MemoryDatabase:
 
 
 class MemoryStore(DatabaseOwner):
-    """Long-term memory in one SQLite file, or in PostgreSQL (`postgresql://…`). Every write is one transaction: it happens
-    whole or not at all.
+    """Long-term memory in one SQLite file or in PostgreSQL (`postgresql://…`). Each write is one atomic transaction.
 
-    `embedder` gives vectors (None: words alone are searched); `dimension` is what embeddings have that callers give
-    while there is none. `similarity_threshold` is what a cosine must reach to count. `durable=False` leaves out the fsync
-    of each commit. `clock` is for tests. Methods raise NamespaceInvalid and EntryInvalid for what may not
-    stand in the store, and LongtermError where the database cannot be read or written.
+    Without an `embedder`, searches use words only, and `dimension` is that of embeddings from callers. Only cosines of at
+    least `similarity_threshold` count as a match. `durable=False` skips the fsync of each commit. `clock` is for tests.
+    Methods raise NamespaceInvalid and EntryInvalid for invalid arguments, and LongtermError if the database cannot be
+    read or written.
     """
 
-    database: Any  # MemoryDatabase; what restores a damaged file knows it as more
+    database: Any  # a MemoryDatabase; `fs.backup` uses more of it
 
     def __init__(
         self,
@@ -124,7 +125,7 @@ class MemoryStore(DatabaseOwner):
         self._engine = Engine(vectors=self.database.vectors)
 
     def now(self) -> datetime:
-        """The time by the store's clock."""
+        """Return the current time of the store's clock."""
         return self._clock()
 
     def _now(self) -> int:
@@ -141,17 +142,18 @@ class MemoryStore(DatabaseOwner):
         expected_version: int | None = None,
         embed: bool = True,
     ) -> MemoryEntry:
-        """Store a value under a key, in place of what is there; gives the entry as it is now.
+        """Store a value under a key and return the entry. An existing entry is replaced.
 
-        Its id and `created_at` stay, `updated_at` moves, what it said before is kept. `expected_version` (0: that there
-        is none) makes it compare-and-set. `embed=False`: its meaning does not matter. Raises VersionConflict.
+        Its id and `created_at` stay the same, `updated_at` changes, and the old version is added to its history. With
+        `expected_version` (0: no entry) this is a compare-and-set. With `embed=False` the entry is never embedded. Raises
+        VersionConflict.
         """
         return self._put(namespace, [(key, value)], expected_version, embed)[0]
 
     def put_many(
         self, namespace: Sequence[str], values: Mapping[str, Value] | Iterable[tuple[str, Value]], *, embed: bool = True
     ) -> list[MemoryEntry]:
-        """Store many values at once, all or none; gives the entries, in their order."""
+        """Store many values at once, all or none, and return their entries in order."""
         return self._put(namespace, _pairs(values), None, embed)
 
     def _put(
@@ -161,42 +163,42 @@ class MemoryStore(DatabaseOwner):
         if expected is not None:
             check_whole(expected, "expected_version")
         check_flag(embed, "embed")
-        checked = [(check_key(key), self._draft(value)) for key, value in pairs]
-        meanings = self._meanings([draft for _, draft in checked], embed)
+        drafts = [(check_key(key), self._draft(value)) for key, value in pairs]
+        entry_vectors = self._meanings([draft for _, draft in drafts], embed)
         with self._writing() as (sql, now):
             space = space_for(sql, path)
-            apart = len({key for key, _ in checked}) == len(checked) > 1
-            with self.database.words.filled(sql, space) if apart else nullcontext():
+            is_bulk = len({key for key, _ in drafts}) == len(drafts) > 1
+            with self.database.words.filled(sql, space) if is_bulk else nullcontext():
                 seqs = [
                     write_entry(
                         sql,
                         space,
                         key,
                         draft,
-                        meaning,
+                        draft_vectors,
                         vectors=self.database.vectors,
                         now=now,
                         expected=expected,
                     )[0]
-                    for (key, draft), meaning in zip(checked, meanings, strict=True)
+                    for (key, draft), draft_vectors in zip(drafts, entry_vectors, strict=True)
                 ]
-            entries = dict(fetch(sql, set(seqs), FIRST - 1))  # when none of them has expired
-            waiting = some_failed(sql)
-        self._embed_others(waiting, meanings)
+            entries = dict(fetch(sql, set(seqs), MIN_MICROS - 1))  # a time before any of them expires
+            has_failed_ones = some_failed(sql)
+        self._embed_others(has_failed_ones, entry_vectors)
         return [entries[seq] for seq in seqs]
 
-    def _embed_others(self, waiting: bool, meanings: Sequence[Meaning]) -> None:
-        """The embedder has just worked: give it some of what it failed for before."""
-        if waiting and any(meaning.vector is not None for meaning in meanings):
+    def _embed_others(self, waiting: bool, meanings: Sequence[EntryVectors]) -> None:
+        """If the embedder has just worked, retry some entries for which it failed earlier."""
+        if waiting and any(vectors.vector is not None for vectors in meanings):
             self.embed_pending(_EMBEDDED_BY_A_WRITE)
 
-    def _draft(self, value: Value) -> Draft:
+    def _draft(self, value: Value) -> EntryDraft:
         return draft_of(value, self._count, self.embeddings.dimension)
 
-    def _meanings(self, drafts: Sequence[Draft], embed: bool = True) -> list[Meaning]:
-        """What each means, as far as it can be found out now: outside any write, since an embedder may be slow."""
+    def _meanings(self, drafts: Sequence[EntryDraft], embed: bool = True) -> list[EntryVectors]:
+        """Return the vectors of each draft, if the embedder works. Call it outside any transaction: an embedder may be slow."""
         if not embed:
-            return [Meaning(self.embeddings.model, wanted=False) for _ in drafts]
+            return [EntryVectors(self.embeddings.model, wanted=False) for _ in drafts]
         return self.embeddings.meanings(self.database, drafts)
 
     def upsert_memory(
@@ -213,35 +215,39 @@ class MemoryStore(DatabaseOwner):
         allow_duplicate: bool = False,
         provenance: Mapping[str, Any] | None = None,
     ) -> UpsertMemoryResult:
-        """Store a memory, or update the one under `key`; what is left out stays as it is there.
+        """Store a memory, or update the one under `key`. Arguments that are None leave its fields unchanged.
 
-        Without a key, what is there already (similarity 0.95 or more) is not stored again, unless `allow_duplicate`:
-        the result names the entry that says it. With a key it is always stored, and the other one is named too. Of
-        `provenance` (see the function of that name) stands in the metadata of a new entry what these do not say themselves.
+        Without a key, a duplicate (similarity ≥ 0.95) is not stored unless `allow_duplicate` is True; the result names the
+        existing entry. With a key the memory is always stored, and the result names a duplicate under another key.
+        `provenance` (see the function) supplies metadata of a new entry that `metadata` does not contain.
         """
         path = check_namespace(namespace)
         if key is not None:
             check_key(key)
         check_flag(allow_duplicate, "allow_duplicate")
-        told = {
+        optional_fields = {
             "metadata": metadata, "category": category, "importance": importance,
             "expires_at": expires_at, "parent_id": parent_id,
         }  # fmt: skip
-        draft = fresh = self._draft({"content": content, **told})
+        draft = new_draft = self._draft({"content": content, **optional_fields})
         if provenance is not None:
-            self._draft({"content": content, "metadata": provenance})  # refused in words, where it cannot be kept
-            fresh = self._draft({"content": content, **told, "metadata": {**provenance, **(metadata or {})}})
-        said = frozenset(name for name, value in told.items() if value is not None)
-        (meaning,) = self._meanings([draft])
+            self._draft({"content": content, "metadata": provenance})  # raises if it is invalid
+            new_draft = self._draft(
+                {"content": content, **optional_fields, "metadata": {**provenance, **(metadata or {})}}
+            )
+        set_fields = frozenset(name for name, value in optional_fields.items() if value is not None)
+        (entry_vectors,) = self._meanings([draft])
         with self._writing() as (sql, now):
-            asked = Upsert(space_for(sql, path), key, draft, fresh, meaning, said, allow_duplicate, now)
-            result = upsert(sql, asked, self.database.vectors)
-            waiting = some_failed(sql)
-        self._embed_others(waiting, [meaning])
+            request = Upsert(
+                space_for(sql, path), key, draft, new_draft, entry_vectors, set_fields, allow_duplicate, now
+            )
+            result = upsert(sql, request, self.database.vectors)
+            has_failed_ones = some_failed(sql)
+        self._embed_others(has_failed_ones, [entry_vectors])
         return result
 
     def delete(self, namespace: Sequence[str], key: str) -> bool:
-        """Forget an entry and all that it ever said; False if there is none (any more)."""
+        """Delete an entry and its history. Return False if it is missing or expired."""
         path = check_namespace(namespace)
         check_key(key)
         with self._writing() as (sql, now):
@@ -252,37 +258,37 @@ class MemoryStore(DatabaseOwner):
             return rows == [(1,)]
 
     def expire(self, namespace: Sequence[str], key: str, expires_at: datetime | None) -> bool:
-        """Let an entry expire at another time, None: never. That is no new version of it; False if there is none."""
-        at = None if expires_at is None else check_time(expires_at, "expires_at")
+        """Set when an entry expires (None: never), without a new version. Return False if there is none."""
+        micros = None if expires_at is None else check_time(expires_at, "expires_at")
         with self._writing() as (sql, _):
-            found = self._find(sql, namespace, key)
-            if found is not None:
-                sql.execute("UPDATE entries SET expires_at = ? WHERE seq = ?", (at, found[1]))
-            return found is not None
+            row = self._find(sql, namespace, key)
+            if row is not None:
+                sql.execute("UPDATE entries SET expires_at = ? WHERE seq = ?", (micros, row[1]))
+            return row is not None
 
     def purge(self, limit: int | None = None) -> int:
-        """Forget what has expired for good, at most `limit` entries; gives how many.
+        """Delete at most `limit` expired entries and return how many were deleted.
 
-        They were not found any more anyway, and every write forgets some.
+        Reads never return expired entries, and every write deletes some of them.
         """
-        left, done = (sys.maxsize if limit is None else check_whole(limit, "limit")), 0
-        while left:
-            some = min(left, _FORGOTTEN_AT_ONCE)
+        remaining, deleted_count = (sys.maxsize if limit is None else check_whole(limit, "limit")), 0
+        while remaining:
+            batch_size = min(remaining, _FORGOTTEN_AT_ONCE)
             with self.database.write() as sql:
-                dropped = drop_expired(sql, self._now(), some)
-            done += dropped
-            left = left - some if dropped == some else 0
-        return done
+                deleted = drop_expired(sql, self._now(), batch_size)
+            deleted_count += deleted
+            remaining = remaining - batch_size if deleted == batch_size else 0
+        return deleted_count
 
     def next_expiry(self) -> datetime | None:
-        """When the entry that expires first does, which may be over already; None if none will."""
+        """Return the earliest expiry of an entry, which may be in the past; None if no entry expires."""
         with self.database.read() as sql:
-            (found,) = sql.execute("SELECT min(expires_at) FROM entries WHERE expires_at IS NOT NULL").fetchone()
-        return None if found is None else as_time(found)
+            (earliest,) = sql.execute("SELECT min(expires_at) FROM entries WHERE expires_at IS NOT NULL").fetchone()
+        return None if earliest is None else as_time(earliest)
 
     @contextmanager
     def _writing(self) -> Iterator[tuple[Sql, int]]:
-        """A write and the time it happens at; at its end some of what has expired is forgotten in passing."""
+        """Open a write transaction and return it with the current time. At its end some expired entries are deleted."""
         with self.database.write() as sql:
             now = self._now()
             yield sql, now
@@ -291,65 +297,65 @@ class MemoryStore(DatabaseOwner):
     # reading
 
     def get(self, namespace: Sequence[str], key: str) -> MemoryEntry | None:
-        """The entry under a key with its embedding, None if there is none (any more)."""
+        """Return the entry under a key with its embedding, or None if it is missing or expired."""
         return self.get_many(namespace, [key])[0]
 
     def get_many(self, namespace: Sequence[str], keys: Iterable[str]) -> list[MemoryEntry | None]:
-        """The entries under some keys, in their order; None where there is none."""
+        """Return the entries under several keys, in order, with None for a missing one."""
         if isinstance(keys, str | bytes) or not isinstance(keys, Iterable):
-            raise EntryInvalid("get_many takes several keys", mend='as ["diet", "timezone"]')
-        path, wanted = check_namespace(namespace), [check_key(key) for key in keys]
-        found: list[MemoryEntry | None] = []
+            raise EntryInvalid("get_many requires several keys", remedy='pass ["diet", "timezone"]')
+        path, checked_keys = check_namespace(namespace), [check_key(key) for key in keys]
+        entries: list[MemoryEntry | None] = []
         with self.database.read() as sql:
             space, now = space_of(sql, path), self._now()
-            for key in wanted:
+            for key in checked_keys:
                 pair = None if space is None else fetch_key(sql, space, key, now)
-                found.append(None if pair is None else replace(pair[1], embedding=with_vector(sql, pair[0])))
-        return found
+                entries.append(None if pair is None else replace(pair[1], embedding=with_vector(sql, pair[0])))
+        return entries
 
     def namespaces(self, prefix: Sequence[str] = ()) -> list[Namespace]:
-        """The namespaces that have entries and are the prefix or lie below it, sorted."""
-        beginning = check_prefix(prefix)
+        """Return the prefix and the namespaces below it that have entries, sorted."""
+        prefix_parts = check_prefix(prefix)
         with self.database.read() as sql:
-            return [path for _, path in spaces_below(sql, beginning, self._now())]
+            return [path for _, path in spaces_below(sql, prefix_parts, self._now())]
 
     def history(self, namespace: Sequence[str], key: str) -> list[MemoryEntry]:
-        """What the entry under a key said, oldest first; the last is what it says now. Empty if there is none."""
+        """Return the versions of an entry, oldest first, the last being the current one. Empty if there is none."""
         with self.database.read() as sql:
-            found = self._find(sql, namespace, key)
-            return [] if found is None else history_of(sql, *found[1:])
+            row = self._find(sql, namespace, key)
+            return [] if row is None else history_of(sql, *row[1:])
 
     def linked(self, namespace: Sequence[str], key: str) -> dict[str, MemoryEntry]:
-        """The entries that this one links to, by relation; a link to what is not there (any more) is left out."""
+        """Return the entries to which this one links, by relation. Links to missing or expired entries are left out."""
         with self.database.read() as sql:
-            found = self._find(sql, namespace, key)
-            links = {} if found is None else found[2].links
-            entries = {relation: self._find(sql, namespace, other) for relation, other in links.items()}
-        return {relation: other[2] for relation, other in entries.items() if other is not None}
+            row = self._find(sql, namespace, key)
+            links = {} if row is None else row[2].links
+            entries = {relation: self._find(sql, namespace, target_key) for relation, target_key in links.items()}
+        return {relation: row[2] for relation, row in entries.items() if row is not None}
 
     def children(self, namespace: Sequence[str], key: str) -> list[MemoryEntry]:
-        """The entries whose parent this one is, oldest first."""
+        """Return the entries with this one as their parent, oldest first."""
         with self.database.read() as sql:
-            found, now = self._find(sql, namespace, key), self._now()
-            if found is None:
+            row, now = self._find(sql, namespace, key), self._now()
+            if row is None:
                 return []
-            own = "SELECT seq FROM entries WHERE parent_id = ? AND space = ?"
-            entries = dict(fetch(sql, [seq for (seq,) in sql.execute(own, (found[2].id, found[0]))], now))
+            statement = "SELECT seq FROM entries WHERE parent_id = ? AND space = ?"
+            entries = dict(fetch(sql, [seq for (seq,) in sql.execute(statement, (row[2].id, row[0]))], now))
         return [entries[seq] for seq in sorted(entries)]
 
     def link(self, namespace: Sequence[str], key: str, relation: str, other: str | None) -> None:
-        """Let an entry name another one of its namespace by a relation (`previous`, `next`, …); None: no longer.
+        """Link an entry to another key of its namespace by a relation (`previous`, `next`, …). None removes the link.
 
-        Raises EntryInvalid if there is no entry under `key`.
+        Raises EntryInvalid if `key` has no entry.
         """
         with self._writing() as (sql, _):
-            found = self._find(sql, namespace, key)
-            if found is None:
+            row = self._find(sql, namespace, key)
+            if row is None:
                 raise EntryInvalid(f"no entry has the key {key!r}")
-            set_link(sql, found[1], found[2].links, relation, other)
+            set_link(sql, row[1], row[2].links, relation, other)
 
     def _find(self, sql: Sql, namespace: Sequence[str], key: str) -> tuple[int, int, MemoryEntry] | None:
-        """(namespace's number, seq, entry) under a key."""
+        """Return (namespace's id, seq, entry) for a key, or None."""
         space = space_of(sql, check_namespace(namespace))
         pair = None if space is None else fetch_key(sql, space, check_key(key), self._now())
         return None if space is None or pair is None else (space, *pair)
@@ -357,9 +363,9 @@ class MemoryStore(DatabaseOwner):
     # users
 
     def create_user(self, name: str) -> User:
-        """Somebody new, whose memories lie under `user.namespace`. Two users may have one name (seed 001, *User*)."""
+        """Create a user, with memories in `user.namespace`. Names need not be unique."""
         if not isinstance(name, str) or not name.strip():
-            raise EntryInvalid(f"{name!r} is no name of a user")
+            raise EntryInvalid(f"{name!r} is not a user's name")
         check_name(name, "the name")
         now = self._now()
         user = User(new_id(), name, as_time(now))
@@ -368,7 +374,7 @@ class MemoryStore(DatabaseOwner):
         return user
 
     def users(self) -> list[User]:
-        """All users, oldest first."""
+        """Return all users, oldest first."""
         with self.database.read() as sql:
             rows = sql.execute("SELECT id, name, created_at FROM users ORDER BY created_at, id")
             return [User(user_id, name, as_time(created)) for user_id, name, created in rows]
@@ -376,24 +382,24 @@ class MemoryStore(DatabaseOwner):
     # embedding
 
     def embed_pending(self, limit: int | None = None) -> int:
-        """Embed entries that wait for it, at most `limit`; gives how many. 0 where the embedder still fails."""
+        """Embed at most `limit` pending entries and return how many. Returns 0 if the embedder still fails."""
         return self._embed_pending(sys.maxsize if limit is None else check_whole(limit, "limit"))
 
     def _embed_pending(self, limit: int, progress: Callable[[int], None] | None = None) -> int:
         backlog = self.embeddings.backlog(self.database, self._now())
         try:
-            return self.embeddings.embed_waiting(self.database, backlog, limit, progress=progress)
+            return self.embeddings.embed_backlog(self.database, backlog, limit, progress=progress)
         except EmbedderUnavailable as error:
             _log.warning("longterm: entries wait for their embedding: %s", error)
             return 0
 
     def embed_ahead(self, contents: Iterable[str]) -> None:
-        """Embed contents that are put next, within `database.write()`: nobody should wait for an embedder there."""
+        """Embed contents before they are put within `database.write()`; the transaction then does not wait for it."""
         if self.embeddings.embedder is not None:
             self._meanings([self._draft(content) for content in contents])
 
     def fitting(self, text: str) -> str:
-        """The beginning of a text that is short enough to be a content; all of it where it fits."""
+        """Cut a text to the maximum length of a content."""
         return shortened(text, self._count)
 
     def search(
@@ -411,22 +417,22 @@ class MemoryStore(DatabaseOwner):
         since: datetime | None = None,
         until: datetime | None = None,
     ) -> list[MemorySearchResult]:
-        """The entries of one namespace (with `prefix` also of those below it) that answer best, best first.
+        """Return the best entries of a namespace (with `prefix` also of those below it), best first.
 
-        "hybrid": by words and meaning together; "vector": by meaning, similarity ≥ threshold (default: the store's), the
-        seed's own; "text": by words. A threshold that is given leaves out what is less similar in hybrid, too. The filters
-        are those of `Filter`; a blank query gives the newest. Where the embedder fails words alone decide, and `why` says
-        so; only mode "vector" raises EmbedderUnavailable then. Writes nothing.
+        Mode "hybrid" searches words and meaning, "text" words only, "vector" returns entries with a similarity of at least
+        `threshold` (default: the store's). A threshold that is passed also applies to "hybrid". The other arguments are
+        those of `Filter`. A blank query returns the newest entries. If the embedder fails, the search uses words only and
+        `why` reports it; mode "vector" raises EmbedderUnavailable instead. It never writes.
         """
         path = check_prefix(namespace) if check_flag(prefix, "prefix") else check_namespace(namespace)
-        narrowed = Filter(metadata, category, min_importance, since, until)
-        return self._search([path], prefix, query, threshold, limit, mode, narrowed)
+        filters = Filter(metadata, category, min_importance, since, until)
+        return self._search([path], prefix, query, threshold, limit, mode, filters)
 
     def search_in(self, namespaces: Iterable[Sequence[str]], query: str, limit: int = 20) -> list[MemorySearchResult]:
-        """The same in several namespaces together, so that their entries are compared with each other."""
+        """Search several namespaces at once and rank their entries together."""
         if isinstance(namespaces, str | bytes) or not isinstance(namespaces, Iterable):
             raise EntryInvalid(
-                "search_in takes several namespaces", mend='as [("memories", "ann"), ("shared", "main")]'
+                "search_in requires several namespaces", remedy='pass [("memories", "ann"), ("shared", "main")]'
             )
         paths = [check_namespace(namespace) for namespace in namespaces]
         return self._search(paths, False, query, None, limit, "hybrid", Filter())
@@ -442,64 +448,70 @@ class MemoryStore(DatabaseOwner):
         narrowed: Filter,
     ) -> list[MemorySearchResult]:
         if mode not in ("hybrid", "vector", "text"):
-            raise EntryInvalid(f"{mode!r} is no mode of searching", mend="hybrid, vector or text")
-        least = self.similarity_threshold if threshold is None else check_between(threshold, "threshold", -1, 1)
+            raise EntryInvalid(f"{mode!r} is not a search mode", remedy="use hybrid, vector or text")
+        min_similarity = (
+            self.similarity_threshold if threshold is None else check_between(threshold, "threshold", -1, 1)
+        )
         check_text(query, "a query")
-        most = check_whole(limit, "limit")
-        asked = Query(query)
+        max_results = check_whole(limit, "limit")
+        embedded_query = Query(query)
         if mode == "vector" and query.strip():
-            asked = Query(query, meaning=self.embeddings.meaning(query), model=self.embeddings.model)
+            embedded_query = Query(query, vectors=self.embeddings.query_vectors(query), model=self.embeddings.model)
         elif query.strip():
             with self.database.read() as sql:
-                names = parties(self.database, sql, self._spaces(sql, paths, prefix), query)
-            asked = Query(query, names) if mode == "text" else self.embeddings.query(query, names)
+                participants = parties(self.database, sql, self._spaces(sql, paths, prefix), query)
+            embedded_query = (
+                Query(query, participants) if mode == "text" else self.embeddings.build_query(query, participants)
+            )
         with self.database.read() as sql:
             spaces, strict = self._spaces(sql, paths, prefix), threshold is not None
-            wanted = Asked(spaces, asked, most, least, self._now(), mode, strict, narrowed)
-            return find(self._engine, self.database, sql, wanted)
+            request = MemorySearch(
+                spaces, embedded_query, max_results, min_similarity, self._now(), mode, strict, narrowed
+            )
+            return find(self._engine, self.database, sql, request)
 
     def _spaces(self, sql: Sql, paths: Sequence[Namespace], prefix: bool) -> Sequence[int]:
-        """The numbers of namespaces that there are, or of all below them."""
+        """Return the ids of the existing namespaces at these paths, or of all below them."""
         if prefix:
             return [space for path in paths for space, _ in spaces_below(sql, path, self._now())]
         return [space for path in paths if (space := space_of(sql, path)) is not None]
 
     def coverage(self, query: str, text: str) -> float:
-        """The share of the query's words, without stop words, that a text has (0 to 1): whether it can be an answer."""
-        return self._engine.coverage(check_text(query, "a query"), check_text(text, "what may answer"))
+        """Return the share (0 to 1) of the query's words, without stop words, that a text contains."""
+        return self._engine.coverage(check_text(query, "a query"), check_text(text, "the text"))
 
-    # looking after it
+    # maintenance
 
     def reindex(self, progress: Callable[[int, int], None] | None = None) -> int:
-        """Bring every entry to the embedder's model; gives how many were embedded. Stopped anywhere, it goes on from there.
+        """Embed every entry with the current model and return how many were embedded. It can be interrupted and repeated.
 
-        `progress` is told (done, of how many). Raises LongtermError if there is no embedder, or it fails for some.
+        `progress` receives (done, total). Raises LongtermError if the embedder is missing or fails for some entries.
         """
         if self.embeddings.embedder is None:
-            raise LongtermError("there is no embedder", mend=HOW_TO_EMBED)
+            raise LongtermError("no embedder is configured", remedy=HOW_TO_EMBED)
         total = self.status().pending
 
         def tell(done: int) -> None:
             if progress is not None:
                 progress(done, total)
 
-        done = self._embed_pending(sys.maxsize, tell)
-        left = self.status()
-        if left.pending:
+        embedded_count = self._embed_pending(sys.maxsize, tell)
+        status = self.status()
+        if status.pending:
             raise LongtermError(
-                f"{left.pending} of {left.entries} entries could not be embedded by {left.model}",
-                where=self.database.path,
-                mend="`hivemind memory status` says why; reindex again goes on from here",
+                f"{status.pending} of {status.entries} entries could not be embedded by {status.model}",
+                location=self.database.path,
+                remedy="`hivemind memory status` shows the reason; reindex again to continue",
             )
-        return done
+        return embedded_count
 
     def status(self) -> StoreStatus:
-        """How much it holds, by which model it is searched, what waits. Makes no database."""
+        """Return the numbers of entries, the model and the pending embeddings. Never creates the database."""
         return status_of(self.database, self.embeddings, self._now())
 
     def check(self) -> list[str]:
-        """What is wrong with the database, one sentence each; empty if it is sound. Reads all of it."""
-        with self.database.write() as sql:  # the full-text index's own check is written as an insert
+        """Return the problems of the database, one sentence each; empty if it is sound. Reads every row."""
+        with self.database.write() as sql:  # FTS5 checks its index by an INSERT
             return list(problems(self.database, sql))
 
     tables: Mapping[str, str] = MappingProxyType(
@@ -508,21 +520,21 @@ class MemoryStore(DatabaseOwner):
             **dict.fromkeys(("versions", "given", "users", "vectors", "parts", "namespaces"), ""),
         }
     )
-    """What is taken over from a damaged database (`fs.backup`): namespaces last, as they count."""
+    """The tables to salvage from a damaged database (`fs.backup`), `namespaces` last, since it counts entries."""
     locks: Sequence[str] = (".lock",)
 
     def elsewhere(self, path: Path) -> MemoryStore:
-        """A store over another file, as this one."""
+        """Return a store for another file."""
         return MemoryStore(path)
 
     def rebuild(self) -> None:
-        """Rebuild what follows from the entries: the full-text index, counts, which vectors there are."""
+        """Rebuild the data derived from the entries: full-text index, counts, vectors without an entry."""
         with self.database.write() as sql:
             rebuild(self.database, sql)
 
-    # last, since it hides the type of this name from what stands below
+    # the last method, since it hides the type `list` from the code below
     def list(self, namespace: Sequence[str]) -> list[str]:
-        """The keys of a namespace, sorted."""
+        """Return the keys of a namespace, sorted."""
         path = check_namespace(namespace)
         with self.database.read() as sql:
             rows = sql.execute(
@@ -539,36 +551,38 @@ _SQLITE = "sqlite:///"
 def open_store(
     path_or_url: str | os.PathLike[str], embedder: Embedder | Literal["auto"] | None = "auto", **options: Any
 ) -> MemoryStore:
-    """The store in a file (`notes/memory.db`, `sqlite:///notes/memory.db`, or `:memory:`), or in a PostgreSQL database
-    (`postgresql://user@host/database`, without a password); made at its first use.
+    """Open the store in a file (`notes/memory.db`, `sqlite:///notes/memory.db` or `:memory:`) or in a PostgreSQL database
+    (`postgresql://user@host/database`, without a password). It is created at its first use.
 
-    `"auto"` is the embedder that is installed (as `embedder: auto` in a hive), loaded at the first text; with None, and
-    where none is installed, words alone are searched. `options` are MemoryStore's. Raises LongtermError for any other
-    URL, a folder, or a file in a folder that is not there.
+    `"auto"` uses the installed embedder (like `embedder: auto` in a hive) and loads it at the first text. With None, or if
+    none is installed, searches use words only. `options` are those of MemoryStore. Raises LongtermError for any other
+    URL, a folder, or a file in a missing folder.
     """
     path = _path_of(path_or_url)
     if path != ":memory:" and not is_postgres(path):
         path = os.path.abspath(path)
         if os.path.isdir(path):
-            raise LongtermError("is a folder", where=path, mend="name a file in it, such as memory.db")
+            raise LongtermError("is a folder", location=path, remedy="name a file in it, for example memory.db")
         if not os.path.isdir(os.path.dirname(path)):
             raise LongtermError(
-                "the folder is not there", where=os.path.dirname(path), mend="make it, or check the path"
+                "the folder does not exist", location=os.path.dirname(path), remedy="create it, or check the path"
             )
     return MemoryStore(path, open_embedder() if embedder == "auto" else embedder, **options)
 
 
 def _path_of(path_or_url: object) -> str:
-    """The path that is meant. Raises LongtermError for what means none; no URL is shown, it may hold a password."""
+    """Return the path. Raises LongtermError for anything else, without the URL, which may contain a password."""
     if not isinstance(path_or_url, str | os.PathLike):
-        raise LongtermError(f"a {type(path_or_url).__name__} names no store", mend="give a path, or sqlite:///path")
+        raise LongtermError(
+            f"a {type(path_or_url).__name__} is not a store's path", remedy="pass a path, or sqlite:///path"
+        )
     path = os.fsdecode(path_or_url).removeprefix(_SQLITE)
     if is_postgres(path):
         return path
-    scheme, found, _ = path.partition("://")
-    if found:
-        mend = "give a path, sqlite:///path or postgresql://host/database"
-        raise LongtermError(f"{scheme}:// is no kind of store that is known", mend=mend)
+    scheme, separator, _ = path.partition("://")
+    if separator:
+        remedy = "pass a path, sqlite:///path or postgresql://host/database"
+        raise LongtermError(f"{scheme}:// is not a supported kind of store", remedy=remedy)
     if not path or "\0" in path:
-        raise LongtermError(f"{path!r} is no path", mend="give that of a file, such as memory.db")
+        raise LongtermError(f"{path!r} is not a path", remedy="pass the path of a file, for example memory.db")
     return path

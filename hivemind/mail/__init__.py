@@ -1,4 +1,4 @@
-"""Mail: every mailbox a Maildir, every message RFC 5322, each taken in once."""
+"""Mail: every mailbox is a Maildir, every message is RFC 5322, and an agent processes each message once."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Who an address means: an agent of this hive, the operator, or nobody here."""
+"""Resolve addresses to mailboxes: of agents, of the operator, and of the exchange for linked hives."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from collections.abc import Callable, Collection, Iterable
 from hivemind.errors import UserError
 from hivemind.frozen import frozen
 from hivemind.layout import EXCHANGE, HUMAN, POSTMASTER
-from hivemind.mail.header import addresses, one_line
+from hivemind.mail.header import one_line, parse_addresses
 from hivemind.names import address, is_name, slug
 
 _OUTSIDE = re.compile(r"[!#-'*+\-./0-9=?A-Z^_`a-z{|}~]{1,100}@[A-Za-z0-9.-]{1,100}")
@@ -17,20 +17,24 @@ _OUTSIDE = re.compile(r"[!#-'*+\-./0-9=?A-Z^_`a-z{|}~]{1,100}@[A-Za-z0-9.-]{1,10
 
 @frozen
 class Recipient:
-    """`name` of the mailbox, or None with the reason; `shown` is what a report calls it.
+    """A resolved address.
 
-    `address` is what a header field may hold of it, None if nothing.
+    `name` is the mailbox, or None if the address cannot be delivered to; `reason` then says why. `display_name` names
+    the recipient in reports. `address` is the form for header fields, or None if the text is not safe in one.
     """
 
     name: str | None
-    shown: str
+    display_name: str
     address: str | None
     reason: str = ""
 
 
 class Addressing:
-    """Addresses `<agent>@<workspace>`; a bare agent name is accepted. `agents` tells who there is, `hives` which hives are
-    linked with this one, when asked: what goes there is delivered to the mailbox of `exchange`, which sends it on."""
+    """Resolves addresses `<agent>@<workspace>` and bare agent names.
+
+    `agents` returns the current agents, `hives` the linked hives. Mail to a linked hive is delivered to the mailbox of
+    `exchange`, which forwards it.
+    """
 
     __slots__ = ("_agents", "_hives", "_workspace", "domain")
 
@@ -45,64 +49,66 @@ class Addressing:
     def address(self, name: str) -> str:
         return address(name, self.domain)
 
-    def resolve(self, given: str | Iterable[str]) -> list[Recipient]:
-        """Each address once, in the order given; a text may hold several, with commas between them."""
-        texts = [given] if isinstance(given, str) else list(given)
-        known = self._agents()
-        found: dict[str, Recipient] = {}
+    def resolve(self, to: str | Iterable[str]) -> list[Recipient]:
+        """Resolve each address once, in order. A text may contain several addresses, separated by commas."""
+        texts = [to] if isinstance(to, str) else list(to)
+        agent_names = self._agents()
+        recipients_by_name: dict[str, Recipient] = {}
         for text in texts:
-            for one in addresses(text) if is_name(text) is False else [text]:
-                recipient = self._one(one, known)
-                found.setdefault(recipient.shown, recipient)
-        return list(found.values())
+            for address_text in parse_addresses(text) if is_name(text) is False else [text]:
+                recipient = self._resolve_address(address_text, agent_names)
+                recipients_by_name.setdefault(recipient.display_name, recipient)
+        return list(recipients_by_name.values())
 
-    def knows(self, sender: str) -> bool:
-        """Whether that is somebody here: an agent, the operator, or the hive's own postmaster."""
+    def is_known(self, sender: str) -> bool:
+        """Check that the sender is an agent, the operator, the hive's postmaster or an address of a linked hive."""
         return sender in (HUMAN, POSTMASTER) or sender in self._agents() or self.is_linked(sender)
 
     def is_linked(self, address: str) -> bool:
-        """Whether that is an address of a linked hive."""
-        local, at, hive = address.rpartition("@")
-        return bool(at) and is_name(local) and hive.lower() in self._hives()
+        """Check that the address belongs to a linked hive."""
+        local, at_sign, hive = address.rpartition("@")
+        return bool(at_sign) and is_name(local) and hive.lower() in self._hives()
 
-    def outside(self, sender: str) -> Recipient:
-        """How somebody unknown is written to: their address in the header, the message in the operator's mailbox."""
-        plain = _OUTSIDE.fullmatch(sender) is not None
-        return Recipient(HUMAN, HUMAN, sender if plain else self.address(HUMAN))
+    def recipient_for_stranger(self, sender: str) -> Recipient:
+        """Return the recipient for a reply to an unknown sender: their address in the header, the operator's mailbox."""
+        is_plain = _OUTSIDE.fullmatch(sender) is not None
+        return Recipient(HUMAN, HUMAN, sender if is_plain else self.address(HUMAN))
 
-    def _one(self, text: str, known: Collection[str]) -> Recipient:
-        if text in known and is_name(text):
-            return Recipient(text, text, self.address(text))
-        local, at, domain = text.rpartition("@")
-        name = (local if at else text).strip().lower()
-        shown = one_line(text)[:200]
+    def _resolve_address(self, address_text: str, agent_names: Collection[str]) -> Recipient:
+        if address_text in agent_names and is_name(address_text):
+            return Recipient(address_text, address_text, self.address(address_text))
+        local, at_sign, domain = address_text.rpartition("@")
+        name = (local if at_sign else address_text).strip().lower()
+        display_name = one_line(address_text)[:200]
         if not is_name(name):
-            return Recipient(None, shown, None, "is no address")
-        if at and domain.lower() not in (self._workspace, self.domain.lower()):
-            if self.is_linked(text.strip()):
-                there = address(name, domain.lower())
-                return Recipient(EXCHANGE, there, there)
-            shown_address = f"{name}@{domain}" if is_name(domain) else None
-            return Recipient(None, shown, shown_address, f"is not of this hive: its addresses end in @{self.domain}")
-        if name != HUMAN and name not in known:
-            return Recipient(None, name, self.address(name), unknown_agent(name, known))
+            return Recipient(None, display_name, None, "is not an address")
+        if at_sign and domain.lower() not in (self._workspace, self.domain.lower()):
+            if self.is_linked(address_text.strip()):
+                linked_address = address(name, domain.lower())
+                return Recipient(EXCHANGE, linked_address, linked_address)
+            header_address = f"{name}@{domain}" if is_name(domain) else None
+            return Recipient(
+                None, display_name, header_address, f"is not an address of this hive: those end in @{self.domain}"
+            )
+        if name != HUMAN and name not in agent_names:
+            return Recipient(None, name, self.address(name), unknown_agent_reason(name, agent_names))
         return Recipient(name, name, self.address(name))
 
-    def names(self, given: str | Iterable[str]) -> tuple[str, ...]:
-        """The mailboxes that are meant. Raises UserError naming the first address that nobody has here."""
-        recipients = self.resolve(given)
+    def resolve_known(self, to: str | Iterable[str]) -> tuple[str, ...]:
+        """Return the display names of the recipients. Raises UserError naming the first that cannot be delivered to."""
+        recipients = self.resolve(to)
         for recipient in recipients:
             if recipient.name is None:
                 raise UserError(
-                    recipient.reason, where=recipient.shown, mend="hivemind agent list names the agents there are"
+                    recipient.reason, location=recipient.display_name, remedy="hivemind agent list shows the agents"
                 )
-        return tuple(recipient.shown for recipient in recipients)
+        return tuple(recipient.display_name for recipient in recipients)
 
 
-def unknown_agent(name: str, known: Iterable[str], of: str = "") -> str:
-    """The reason why a letter to `name` is not delivered: none of the `known` agents has it."""
-    near = difflib.get_close_matches(name, list(known), n=1)
-    return f"no agent{of} has that name{f' (did you mean {near[0]}?)' if near else ''}"
+def unknown_agent_reason(name: str, agent_names: Iterable[str], hive_phrase: str = "") -> str:
+    """Say that none of `agent_names` is `name`, and name the closest. `hive_phrase` may add ` of <hive>`."""
+    close_matches = difflib.get_close_matches(name, list(agent_names), n=1)
+    return f"no agent{hive_phrase} has that name{f' (did you mean {close_matches[0]}?)' if close_matches else ''}"
 
 
 def _ascii_domain(workspace: str) -> str:

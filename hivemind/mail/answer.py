@@ -1,6 +1,6 @@
-"""A person's answer: what they wrote in a reply, without the letter that their mail program has quoted, and their signature.
+"""Extract a person's answer from a reply: remove the letter that their mail program quoted, and their signature.
 
-No list of languages: a quoted letter is known by its form. Where the form leaves doubt, the text stays.
+Quoted letters are recognised by their form, in any language. If the form is ambiguous, the text is kept.
 """
 
 from __future__ import annotations
@@ -19,47 +19,49 @@ _DEVICE = re.compile(
 
 
 def answer_text(body: str) -> str:
-    """Return the text of a reply. Where nothing is left of it, it is the whole body: who quotes has said something."""
+    """Return the text of a reply without quoted letters and signature, or the whole body if that would be empty."""
     lines = body.replace("\r\n", "\n").split("\n")
-    lines = lines[: next((at for at in range(len(lines)) if _begins_letter(lines, at)), len(lines))]
-    written: list[str] = []
-    for before, line in zip(["", *lines], lines, strict=False):
+    lines = lines[
+        : next((index for index in range(len(lines)) if _is_start_of_quoted_letter(lines, index)), len(lines))
+    ]
+    answer_lines: list[str] = []
+    for previous_line, line in zip(["", *lines], lines, strict=False):
         if not line.startswith(">"):
-            written.append(line)
-        elif not before.startswith(">"):
-            _drop_attribution(written)
-            written.append("")
-    signature = next((at for at, line in enumerate(written) if line in ("-- ", "--")), len(written))
-    text = re.sub(r"\n{3,}", "\n\n", "\n".join(line.rstrip() for line in written[:signature])).strip()
-    above, _, last = text.rpartition("\n")
-    return (above.strip() if _DEVICE.fullmatch(last) else text) or body.strip()
+            answer_lines.append(line)
+        elif not previous_line.startswith(">"):
+            _drop_attribution(answer_lines)
+            answer_lines.append("")
+    signature = next((index for index, line in enumerate(answer_lines) if line in ("-- ", "--")), len(answer_lines))
+    text = re.sub(r"\n{3,}", "\n\n", "\n".join(line.rstrip() for line in answer_lines[:signature])).strip()
+    text_above, _, last_line = text.rpartition("\n")
+    return (text_above.strip() if _DEVICE.fullmatch(last_line) else text) or body.strip()
 
 
-def _begins_letter(lines: list[str], at: int) -> bool:
-    """Check whether the letter that is answered stands below without quote marks, as Outlook and Yahoo have it."""
-    if _RULE.fullmatch(lines[at]):
-        return sum(map(bool, map(_FIELD.match, lines[at + 1 : at + 5]))) >= 2
-    if all(map(_FIELD.match, lines[at : at + 3])):
-        head = "\n".join(lines[at : at + 4])
-    elif re.search(r"<\S+>.*:\s*$", lines[at]) and not any(line.startswith(">") for line in lines[at:]):
-        head = lines[at]
+def _is_start_of_quoted_letter(lines: list[str], index: int) -> bool:
+    """Check whether the quoted letter begins at this line, without quote marks, as Outlook and Yahoo write it."""
+    if _RULE.fullmatch(lines[index]):
+        return sum(map(bool, map(_FIELD.match, lines[index + 1 : index + 5]))) >= 2
+    if all(map(_FIELD.match, lines[index : index + 3])):
+        head = "\n".join(lines[index : index + 4])
+    elif re.search(r"<\S+>.*:\s*$", lines[index]) and not any(line.startswith(">") for line in lines[index:]):
+        head = lines[index]
     else:
         return False
     return bool(_ADDRESS.search(head) and _TIME.search(head))
 
 
-def _drop_attribution(written: list[str]) -> None:
-    """Take away the line above a quote that says who wrote it, and when; mail programs wrap it to three lines at most."""
-    while written and not written[-1].strip():
-        written.pop()
+def _drop_attribution(answer_lines: list[str]) -> None:
+    """Remove the attribution (author and date) above a quote. Mail programs wrap it to at most three lines."""
+    while answer_lines and not answer_lines[-1].strip():
+        answer_lines.pop()
     for count in (1, 2, 3):
-        above = written[-count:]
-        if not written or not above[-1].rstrip().endswith(":"):
+        lines_above = answer_lines[-count:]
+        if not answer_lines or not lines_above[-1].rstrip().endswith(":"):
             return
-        if not all(map(str.strip, above)):
+        if not all(map(str.strip, lines_above)):
             break
-        if _DATE.search(" ".join(above)):
-            del written[-count:]
+        if _DATE.search(" ".join(lines_above)):
+            del answer_lines[-count:]
             return
-    if _ADDRESS.search(written[-1]):
-        written.pop()
+    if _ADDRESS.search(answer_lines[-1]):
+        answer_lines.pop()

@@ -1,4 +1,4 @@
-"""A message as bytes: the few headers written directly, MIME parts only for attachments (spec 1, *Mail*)."""
+"""Compose a message as bytes. Headers are written directly; MIME parts are used only for attachments."""
 
 from __future__ import annotations
 
@@ -12,62 +12,68 @@ from urllib.parse import quote
 
 from hivemind.errors import UserError
 from hivemind.frozen import frozen
-from hivemind.mail.header import encode_text, field, one_line
+from hivemind.mail.header import encode_text, format_field, one_line
 from hivemind.mail.message import Attachment, Content
 
-__all__ = ["IMPORTANCE", "MAX_SUBJECT", "MONTHS", "Draft", "bounce", "compose"]
+__all__ = ["IMPORTANCE", "MAX_SUBJECT", "MONTHS", "LetterDraft", "bounce_draft", "compose"]
 
 MONTHS = ("Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec")
 _DAYS = ("Mon", "Tue", "Wed", "Thu", "Fri", "Sat", "Sun")
 IMPORTANCE = ("high", "normal", "low")
-MAX_SUBJECT = 1000  # characters; what is longer begins the body
-_QUOTED_CHARS = 4000
+MAX_SUBJECT = 1000  # characters; a longer subject is repeated at the top of the body
+_MAX_QUOTED_CHARS = 4000
 _LONG_LINE = re.compile(rb"[^\n]{999}")
 _CONTENT_TYPE = re.compile(r"[a-z0-9!#$&^_.+-]+/[a-z0-9!#$&^_.+-]+", re.IGNORECASE)
 
 
 @frozen(kw_only=True)
-class Draft(Content):
-    """All that a message is made of; addresses and ids are whole and checked, texts may be anything."""
+class LetterDraft(Content):
+    """The content of a message to be composed. Addresses and ids are complete and checked; texts are arbitrary."""
 
     message_id: str
     date: datetime
 
 
-def compose(draft: Draft) -> tuple[bytes, bytes]:
-    """(head, body) as RFC 5322 has them, lines ended by LF. Raises UserError for an importance that there is not."""
+def compose(draft: LetterDraft) -> tuple[bytes, bytes]:
+    """Return the head and body by RFC 5322, with LF line ends. Raises UserError for an unknown importance."""
     subject, body = one_line(draft.subject), draft.body
     if len(subject) > MAX_SUBJECT:
         subject, body = subject[: MAX_SUBJECT - 1] + "…", f"{subject}\n\n{body}"
-    kind, encoding, content = _text(body) if not draft.attachments else _parts(body, draft.attachments)
+    content_type, encoding, content = (
+        _encode_text(body) if not draft.attachments else _encode_parts(body, draft.attachments)
+    )
     fields = [
-        field("From", draft.sender),
-        field("To", ", ".join(draft.to)),
-        field("Cc", ", ".join(draft.cc)) if draft.cc else "",
-        field("Subject", encode_text(subject)),
-        f"Date: {_date(draft.date)}\n",
-        field("Message-ID", f"<{draft.message_id}>"),
-        field("In-Reply-To", f"<{draft.in_reply_to}>") if draft.in_reply_to else "",
-        field("References", " ".join(f"<{one}>" for one in draft.references)) if draft.references else "",
+        format_field("From", draft.sender),
+        format_field("To", ", ".join(draft.to)),
+        format_field("Cc", ", ".join(draft.cc)) if draft.cc else "",
+        format_field("Subject", encode_text(subject)),
+        f"Date: {_format_date(draft.date)}\n",
+        format_field("Message-ID", f"<{draft.message_id}>"),
+        format_field("In-Reply-To", f"<{draft.in_reply_to}>") if draft.in_reply_to else "",
+        format_field("References", " ".join(f"<{reference}>" for reference in draft.references))
+        if draft.references
+        else "",
         *_hive_fields(draft),
         "MIME-Version: 1.0\n",
-        f"Content-Type: {kind}\n",
+        f"Content-Type: {content_type}\n",
         f"Content-Transfer-Encoding: {encoding}\n",
     ]
     return "".join(fields).encode(), content
 
 
-def bounce(original: Draft, recipient: str, reason: str, message_id: str, sender: str, date: datetime) -> Draft:
-    """The message that tells `original.sender` of it, marked as automatic: nobody answers it, it never bounces."""
-    text = original.body if len(original.body) <= _QUOTED_CHARS else original.body[:_QUOTED_CHARS] + "\n[…]"
-    quoted = "\n".join(f"> {line}".rstrip() for line in text.split("\n"))
+def bounce_draft(
+    original: LetterDraft, recipient: str, reason: str, message_id: str, sender: str, date: datetime
+) -> LetterDraft:
+    """Draft the message that tells `original.sender` of the failure. It is automatic: it is not answered and never bounces."""
+    text = original.body if len(original.body) <= _MAX_QUOTED_CHARS else original.body[:_MAX_QUOTED_CHARS] + "\n[…]"
+    quotation = "\n".join(f"> {line}".rstrip() for line in text.split("\n"))
     subject = one_line(original.subject)
-    return Draft(
+    return LetterDraft(
         message_id=message_id,
         sender=sender,
         to=(original.sender,),
         subject=f"Undelivered: {subject}",
-        body=f"Your message to {recipient} was not delivered: {reason}.\n\nSubject: {subject}\n\n{quoted}",
+        body=f"Your message to {recipient} was not delivered: {reason}.\n\nSubject: {subject}\n\n{quotation}",
         date=date,
         in_reply_to=original.message_id,
         references=(*original.references, original.message_id),
@@ -77,31 +83,32 @@ def bounce(original: Draft, recipient: str, reason: str, message_id: str, sender
     )
 
 
-def _date(now: datetime) -> str:
-    """RFC 5322's form, in UTC and in English whatever the locale."""
-    utc = now.astimezone(UTC)
+def _format_date(date: datetime) -> str:
+    """Format a date by RFC 5322, in UTC and in English in every locale."""
+    utc = date.astimezone(UTC)
     day, month = _DAYS[utc.weekday()], MONTHS[utc.month - 1]
     return f"{day}, {utc.day:02d} {month} {utc.year:04d} {utc.hour:02d}:{utc.minute:02d}:{utc.second:02d} +0000"
 
 
-def _hive_fields(draft: Draft) -> Iterable[str]:
-    for name, value in (("X-Hive-Task", draft.task), ("X-Hive-Step", draft.step), ("X-Hive-Lane", draft.lane)):
-        if value:
-            yield field(name, encode_text(value))
+def _hive_fields(draft: LetterDraft) -> Iterable[str]:
+    for name, text in (("X-Hive-Task", draft.task), ("X-Hive-Step", draft.step), ("X-Hive-Lane", draft.lane)):
+        if text:
+            yield format_field(name, encode_text(text))
     if draft.importance:
         if draft.importance not in IMPORTANCE:
-            raise UserError(f"{draft.importance!r} is no importance", mend=f"one of {', '.join(IMPORTANCE)}")
-        yield field("Importance", draft.importance)
+            raise UserError(f"{draft.importance!r} is not an importance", remedy=f"one of {', '.join(IMPORTANCE)}")
+        yield format_field("Importance", draft.importance)
     if draft.expects_reply:
-        yield field("X-Hive-Expects-Reply", "yes")
+        yield format_field("X-Hive-Expects-Reply", "yes")
     if draft.automatic:
-        yield field("Auto-Submitted", "auto-replied")
+        yield format_field("Auto-Submitted", "auto-replied")
 
 
-def _text(body: str) -> tuple[str, str, bytes]:
-    """(content type, transfer encoding, content): as it stands, or quoted-printable where mail could not carry it.
+def _encode_text(body: str) -> tuple[str, str, bytes]:
+    """Encode a text. Return the content type, transfer encoding and content.
 
-    One line end is added, and taken off again in reading, so that every text comes back as it was.
+    The content is 8bit, or quoted-printable if mail could not carry it otherwise. A line end is added here and removed
+    by the reader, so every text survives unchanged.
     """
     raw = body.encode("utf-8", "replace") + b"\n"
     if b"\r" in raw or b"\0" in raw or _LONG_LINE.search(raw):
@@ -110,26 +117,30 @@ def _text(body: str) -> tuple[str, str, bytes]:
     return "text/plain; charset=utf-8", "8bit", raw
 
 
-def _parts(body: str, attachments: Iterable[Attachment]) -> tuple[str, str, bytes]:
+def _encode_parts(body: str, attachments: Iterable[Attachment]) -> tuple[str, str, bytes]:
     boundary = f"=_{secrets.token_hex(16)}"
-    kind, encoding, text = _text(body)
-    lines = [f"--{boundary}\nContent-Type: {kind}\nContent-Transfer-Encoding: {encoding}\n\n".encode(), text, b"\n"]
+    text_type, encoding, text = _encode_text(body)
+    lines = [
+        f"--{boundary}\nContent-Type: {text_type}\nContent-Transfer-Encoding: {encoding}\n\n".encode(),
+        text,
+        b"\n",
+    ]
     for attachment in attachments:
         content_type = attachment.content_type
         if _CONTENT_TYPE.fullmatch(content_type) is None or content_type.lower().startswith(("multipart/", "message/")):
-            content_type = "application/octet-stream"  # only leaves may be written in base64
+            content_type = "application/octet-stream"  # base64 is not allowed for composite types
         head = (
-            f"--{boundary}\n{field('Content-Type', content_type)}Content-Transfer-Encoding: base64\n"
-            f"Content-Disposition: attachment;\n {_file_name(attachment.name)}\n\n"
+            f"--{boundary}\n{format_field('Content-Type', content_type)}Content-Transfer-Encoding: base64\n"
+            f"Content-Disposition: attachment;\n {_filename_parameter(attachment.name)}\n\n"
         )
         lines += [head.encode("ascii"), base64.encodebytes(attachment.content), b"\n"]
     lines.append(f"--{boundary}--\n".encode())
     return f'multipart/mixed;\n boundary="{boundary}"', "8bit", b"".join(lines)
 
 
-def _file_name(name: str) -> str:
-    """The filename parameter (RFC 2231 for what is not plain ASCII); a path is cut to its last part."""
-    plain = one_line(name).replace("\\", "/").rpartition("/")[2][-200:] or "attachment"
-    if plain.isascii() and not set(plain) & set('"\\%'):
-        return f'filename="{plain}"'
-    return f"filename*=utf-8''{quote(plain, safe='')}"
+def _filename_parameter(name: str) -> str:
+    """Return the filename parameter, encoded by RFC 2231 if it is not plain ASCII. Of a path only the last part counts."""
+    file_name = one_line(name).replace("\\", "/").rpartition("/")[2][-200:] or "attachment"
+    if file_name.isascii() and not set(file_name) & set('"\\%'):
+        return f'filename="{file_name}"'
+    return f"filename*=utf-8''{quote(file_name, safe='')}"

@@ -1,7 +1,7 @@
-"""Maildirs: a mailbox or one of its sub-folders, the mailboxes of a hive, and the burial of what cannot be read.
+"""Maildirs: a mailbox or one of its sub-folders, all mailboxes of a hive, and the move of bad messages to `.Dead`.
 
-Names are looked up, linked and renamed; nothing is locked. A message file is never changed once it has its name: one inode
-may stand in several mailboxes.
+All operations look up, link and rename files; no lock is needed. A message file never changes once it is named,
+because several mailboxes may share its inode.
 """
 
 from __future__ import annotations
@@ -25,22 +25,22 @@ from hivemind.fs import fsync_folder, inside, make_folder, move, reached, write
 from hivemind.layout import MONTH, Layout
 from hivemind.mail.header import one_line
 
-# <seconds>.M<microseconds>P<pid>Q<count>R<random>.<host>: only the runtime gives such names
+# <seconds>.M<microseconds>P<pid>Q<count>R<random>.<host>: only the runtime creates this form
 _OWN = re.compile(r"(\d{1,12})\.M(\d{6})P(\d+)Q(\d+)R[0-9a-f]{8}\.[a-z0-9-]+")
-# what mail programs give: seconds, something unique, host
+# names by mail programs: seconds, a unique part, the host
 _UNIQUE = re.compile(r"(\d{9,12})\.([^./]+)\..+", re.DOTALL)
 _DROPPINGS = ("~", ".swp", ".swo", ".swx", ".tmp")
-_SECOND = ",U="  # a hand-given name that was taken a second time carries a unique attribute, as Maildir++ writes them
+_SECOND = ",U="  # tells files with the same hand-given name apart, in the form of a Maildir++ attribute
 
 
 class Names:
-    """Makes base names that no other delivery can have: time, microseconds, process, counter, random number, host."""
+    """Creates unique base names from time, microseconds, process, counter, random number and host."""
 
     __slots__ = ("_count", "_host", "_random")
 
     def __init__(self, host: str | None = None) -> None:
-        plain = re.sub(r"[^a-z0-9]+", "-", (host or socket.gethostname()).split(".")[0].lower()).strip("-")
-        self._host = plain or "localhost"
+        host_label = re.sub(r"[^a-z0-9]+", "-", (host or socket.gethostname()).split(".")[0].lower()).strip("-")
+        self._host = host_label or "localhost"
         self._random = secrets.token_hex(4)
         self._count = count()
 
@@ -51,64 +51,64 @@ class Names:
 
 
 def split(name: str) -> tuple[str, str]:
-    """(base name, flags) of a file name."""
+    """Split a file name into base name and flags."""
     base, _, flags = name.partition(":2,")
     return base, flags
 
 
 def join(base: str, flags: str) -> str:
-    """The file name in cur/: flags sorted in ASCII order, each once."""
+    """Return the file name for cur/, with each flag once, in ASCII order."""
     return f"{base}:2,{''.join(sorted(set(flags)))}"
 
 
 def is_own(base: str) -> bool:
-    """True for a name that `Names` made: the file was finished before it got it, and nobody else has that name."""
+    """Check that `Names` created the name: it is unique, and the file was complete before it got the name."""
     return _OWN.fullmatch(base) is not None
 
 
 def is_unique(base: str) -> bool:
-    """True for a name as mail programs give them; false for one that a person gave, and may give again."""
+    """Check that the runtime or a mail program created the name. A person may use the same name twice."""
     return _OWN.fullmatch(base) is not None or _UNIQUE.fullmatch(base) is not None
 
 
 def stem(base: str) -> str:
-    """The base name without the attribute that a second file of the same hand-given name has got."""
+    """Return the base name without the unique attribute."""
     return base.partition(_SECOND)[0]
 
 
 def second(base: str, unique: str) -> str:
-    """Another base name for a file whose hand-given name is taken."""
+    """Return a base name with a unique attribute, for a file with a hand-given name that exists already."""
     return f"{stem(base)}{_SECOND}{unique}"
 
 
 def sort_key(base: str) -> tuple[int, int, int, int] | None:
-    """Oldest first: (seconds, microseconds, process, count); None for a hand-given name, whose file knows its time."""
-    own = _OWN.fullmatch(base)
-    if own:
-        return int(own[1]), int(own[2]), int(own[3]), int(own[4])
-    found = _UNIQUE.fullmatch(base)
-    if not found:
+    """Return (seconds, microseconds, process, count) from a base name, or None for a hand-given name."""
+    match = _OWN.fullmatch(base)
+    if match:
+        return int(match[1]), int(match[2]), int(match[3]), int(match[4])
+    program_match = _UNIQUE.fullmatch(base)
+    if not program_match:
         return None
-    fraction = re.match(r"M(\d{1,6})", found[2])
-    return int(found[1]), int(fraction[1]) if fraction else 0, 0, 0
+    fraction = re.match(r"M(\d{1,6})", program_match[2])
+    return int(program_match[1]), int(fraction[1]) if fraction else 0, 0, 0
 
 
 def is_dropping(name: str) -> bool:
-    """True for what editors leave while they save (dot files, `~`, `.swp`, `.tmp`, `4913`): no messages."""
+    """Check for temporary files of editors (dot files, `~`, `.swp`, `.tmp`, `4913`), which are not messages."""
     return name.startswith(".") or name.endswith(_DROPPINGS) or name == "4913"
 
 
 SUBFOLDERS = {"inbox": "", "sent": ".Sent", "archive": ".Archive", "dead": ".Dead"}
 DATED = ("archive", "sent")
-_LIKELY = ("S", "", "RS", "FS", "FRS", "R", "F")  # flags under which a message is tried before its folder is listed
-_LITTER_S = 36 * 3600  # Maildir's own rule: what lies in tmp/ that long belongs to nobody
+_LIKELY = ("S", "", "RS", "FS", "FRS", "R", "F")  # flags to try before the folder is listed
+_LITTER_S = 36 * 3600  # Maildir's rule for files in tmp/: an unfinished delivery this old has been abandoned
 _NO_LINKS = (errno.EPERM, errno.EXDEV, errno.EMLINK, errno.ENOSYS, errno.EOPNOTSUPP)
 _TRIES = 20
 
 
 @frozen
-class Entry:
-    """A message file as its name tells it."""
+class MailFile:
+    """A message file, described by its name."""
 
     base: str
     flags: str
@@ -117,7 +117,7 @@ class Entry:
 
 
 class Maildir:
-    """The folders tmp/, new/ and cur/ below `path`."""
+    """A Maildir: the folders tmp/, new/ and cur/ in `path`."""
 
     __slots__ = ("cur", "new", "path", "tmp")
 
@@ -128,127 +128,133 @@ class Maildir:
         self.cur = os.path.join(self.path, "cur")
 
     def sub(self, folder: str) -> Maildir:
-        """The sub-folder: `inbox` (this one), `sent`, `archive` or `dead`, or one of a month, `archive/2026-11` or
-        `sent/2026-11`. Raises UserError for another."""
+        """Return a sub-folder: `inbox` (this one), `sent`, `archive`, `dead`, or a month's, as `archive/2026-11`.
+
+        Raises UserError for any other name.
+        """
         name, _, month = folder.partition("/")
         if name not in SUBFOLDERS or (month and (name not in DATED or MONTH.fullmatch(month) is None)):
-            dated = " or ".join(f"{one}/2026-11" for one in DATED)
+            dated = " or ".join(f"{dated_folder}/2026-11" for dated_folder in DATED)
             raise UserError(
-                f"{folder!r} is no mail folder", mend=f"one of {', '.join(SUBFOLDERS)}, or of a month: {dated}"
+                f"{folder!r} is not a mail folder", remedy=f"one of {', '.join(SUBFOLDERS)}, or of a month: {dated}"
             )
         sub = SUBFOLDERS[name] + (f".{month}" if month else "")
         return Maildir(os.path.join(self.path, sub)) if sub else self
 
     def months(self, folder: str) -> list[str]:
-        """The sub-folders of `archive` or `sent` for a month each, the newest first; none of a folder that has none."""
-        begin = f"{SUBFOLDERS[folder]}." if folder in DATED else "/"
+        """Return the monthly sub-folders of `archive` or `sent`, newest first; other folders have none."""
+        prefix = f"{SUBFOLDERS[folder]}." if folder in DATED else "/"
         try:
             names = os.listdir(self.path)
         except FileNotFoundError:
             return []
-        months = (name.removeprefix(begin) for name in names if name.startswith(begin))
+        months = (name.removeprefix(prefix) for name in names if name.startswith(prefix))
         return [f"{folder}/{month}" for month in sorted(filter(MONTH.fullmatch, months), reverse=True)]
 
     def ensure(self, durable: bool) -> None:
-        """Make what is missing of the folder and its sub-folders, and clear old litter out of tmp/."""
+        """Create the missing folders of the mailbox and its sub-folders, and delete old files in tmp/."""
         for name in SUBFOLDERS:
             self.sub(name).ensure_one(durable, marked=name != "inbox")
             _clear(self.sub(name).tmp)
 
     def ensure_one(self, durable: bool, *, marked: bool = True) -> None:
-        """Make what is missing of this folder alone; `marked` as a sub-folder."""
+        """Create the missing folders of this Maildir alone. `marked` adds Maildir++'s marker."""
         for sub in (self.tmp, self.new, self.cur):
             make_folder(sub, durable=durable)
         if marked:
-            mark = os.open(os.path.join(self.path, "maildirfolder"), os.O_CREAT | os.O_WRONLY | os.O_CLOEXEC, 0o666)
-            os.close(mark)
+            marker = os.open(os.path.join(self.path, "maildirfolder"), os.O_CREAT | os.O_WRONLY | os.O_CLOEXEC, 0o666)
+            os.close(marker)
 
     # -- finding
 
     def names(self, new: bool) -> list[str]:
-        """The file names in new/ or cur/, without editors' droppings; empty if there is no such folder."""
+        """Return the file names in new/ or cur/, without editors' temporary files. A missing folder is empty."""
         try:
-            found = os.listdir(self.new if new else self.cur)
+            names_in_folder = os.listdir(self.new if new else self.cur)
         except FileNotFoundError:
             return []
-        return [name for name in found if not is_dropping(name)]
+        return [name for name in names_in_folder if not is_dropping(name)]
 
-    def entries(self, *places: bool) -> Iterator[Entry]:
-        """Every message file, in no order: of new/ (True), of cur/ (False), of both if neither is named."""
+    def entries(self, *places: bool) -> Iterator[MailFile]:
+        """Yield the message files of new/ (True), cur/ (False) or, without arguments, both, in no order."""
         for new in places or (True, False):
             folder = self.new if new else self.cur
             for name in self.names(new):
                 base, flags = split(name)
-                yield Entry(base, flags, os.path.join(folder, name), new)
+                yield MailFile(base, flags, os.path.join(folder, name), new)
 
-    def find(self, base: str) -> Entry | None:
-        """Where the message with that base name lies now, whatever its flags."""
+    def find(self, base: str) -> MailFile | None:
+        """Find the file of the message with that base name, with any flags."""
         path = os.path.join(self.new, base)
         if os.path.lexists(path):
-            return Entry(base, "", path, True)
+            return MailFile(base, "", path, True)
         for flags in _LIKELY:
             path = os.path.join(self.cur, join(base, flags))
             if os.path.lexists(path):
-                return Entry(base, flags, path, False)
-        return next((entry for entry in self.entries() if entry.base == base), None)
+                return MailFile(base, flags, path, False)
+        return next((mail_file for mail_file in self.entries() if mail_file.base == base), None)
 
-    def read(self, entry: Entry, limit: int | None = None) -> tuple[bytes, os.stat_result, Entry] | None:
-        """The content (at most `limit` bytes), the file's state and where it is now; None if it has been deleted.
+    def read(self, entry: MailFile, limit: int | None = None) -> tuple[bytes, os.stat_result, MailFile] | None:
+        """Read at most `limit` bytes. Return content, stat and current file, or None if deleted.
 
-        A mail program may rename it meanwhile. Never blocks on a FIFO. Raises OSError: ELOOP for a symbolic link,
-        EISDIR or EINVAL for what is no regular file.
+        If a mail program renames the file meanwhile, it is found again. A FIFO does not block. Raises OSError: ELOOP
+        for a symbolic link, EISDIR or EINVAL for anything else that is not a regular file.
         """
-        found: Entry | None = entry
+        current_file: MailFile | None = entry
         for _ in range(_TRIES):
-            if found is None:
+            if current_file is None:
                 return None
             try:
-                file = os.open(found.path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK | os.O_NOFOLLOW)
+                descriptor = os.open(current_file.path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK | os.O_NOFOLLOW)
             except FileNotFoundError:
-                found = self.find(entry.base)
+                current_file = self.find(entry.base)
                 continue
             try:
-                state = os.fstat(file)
-                if not stat.S_ISREG(state.st_mode):
-                    code = errno.EISDIR if stat.S_ISDIR(state.st_mode) else errno.EINVAL
-                    raise OSError(code, "is no regular file", found.path)
-                return _read(file, state.st_size if limit is None else min(limit, state.st_size)), state, found
+                file_stat = os.fstat(descriptor)
+                if not stat.S_ISREG(file_stat.st_mode):
+                    code = errno.EISDIR if stat.S_ISDIR(file_stat.st_mode) else errno.EINVAL
+                    raise OSError(code, "is not a regular file", current_file.path)
+                return (
+                    _read(descriptor, file_stat.st_size if limit is None else min(limit, file_stat.st_size)),
+                    file_stat,
+                    current_file,
+                )
             finally:
-                os.close(file)
+                os.close(descriptor)
         return None
 
     # -- delivering
 
     def stage(self, base: str, raw: bytes, durable: bool, keep: Maildir | None = None) -> str:
-        """Write a message to tmp/ whole; returns its path. Raises OSError, and then nothing is left of it.
+        """Write a complete message to tmp/ and return its path. On OSError the file is removed.
 
-        `keep` gets it under its name, as seen; both are durable then.
+        If `keep` is given, the message is also linked into it as seen, and both are made durable.
         """
         path = os.path.join(self.tmp, base)
-        file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o666)
+        descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o666)
         try:
-            left = memoryview(raw)
-            while left:  # a full disk shows as a short write first, and as an error then
-                left = left[os.write(file, left) :]
+            remaining = memoryview(raw)
+            while remaining:  # on a full disk, a short write comes before the error
+                remaining = remaining[os.write(descriptor, remaining) :]
             reached("mail.send.written")
             if keep is not None and not keep.link(path, join(base, "S"), new=False):
                 keep.copy(path, f"{base}-kept", join(base, "S"), new=False, durable=durable)
             reached("mail.send.kept")
             if durable:
-                os.fsync(file)
+                os.fsync(descriptor)
                 if keep is not None:
                     keep.sync(new=False)
         except BaseException:
             os.unlink(path)
             raise
         finally:
-            os.close(file)
+            os.close(descriptor)
         return path
 
     def link(self, source: str, name: str, new: bool) -> bool:
-        """Give the finished file `source` a name here too; False if the file system has no link for it.
+        """Link the complete file `source` into this Maildir. Return False if the file system cannot link it.
 
-        Raises FileExistsError if the name is taken and OSError for what else is in the way.
+        Raises FileExistsError if the name exists, and OSError.
         """
         try:
             os.link(source, os.path.join(self.new if new else self.cur, name), follow_symlinks=False)
@@ -259,62 +265,62 @@ class Maildir:
         return True
 
     def copy(self, source: str, base: str, name: str, new: bool, durable: bool) -> None:
-        """Deliver a copy of `source`, where it cannot be linked. Raises OSError."""
+        """Deliver a copy of `source`, if it cannot be linked. Raises OSError."""
         with open(source, "rb") as file:
-            staged = self.stage(base, file.read(), durable)
+            staged_path = self.stage(base, file.read(), durable)
         try:
-            move(staged, os.path.join(self.new if new else self.cur, name), durable=False)
+            move(staged_path, os.path.join(self.new if new else self.cur, name), durable=False)
         except BaseException:
-            os.unlink(staged)
+            os.unlink(staged_path)
             raise
 
     def sync(self, new: bool) -> None:
-        """Make the names in new/ or cur/ durable."""
+        """Make the file names in new/ or cur/ durable."""
         fsync_folder(self.new if new else self.cur)
 
     # -- moving
 
-    def flag(self, entry: Entry, flags: str, durable: bool = False) -> Entry | None:
-        """Set flags on a message and have it in cur/. As `keep`."""
+    def flag(self, entry: MailFile, flags: str, durable: bool = False) -> MailFile | None:
+        """Add flags to a message and move it to cur/. Returns and raises as `keep`."""
         return self.keep(entry, self, flags, durable)
 
     def keep(
-        self, entry: Entry, target: Maildir, flags: str = "", durable: bool = False, base: str = ""
-    ) -> Entry | None:
-        """Move a message to `cur/` of a folder, with `flags` beside those it has, and as `base` if that
-        is given; where a mail program renames it meanwhile, its flags stay too.
+        self, entry: MailFile, target: Maildir, flags: str = "", durable: bool = False, base: str = ""
+    ) -> MailFile | None:
+        """Move a message to `cur/` of a folder, add `flags`, and rename it to `base` if given.
 
-        Returns where it is now, or None if it has been deleted. Raises OSError.
+        Flags that a mail program sets meanwhile are kept. Return the current file, or None if it was deleted.
+        Raises OSError.
         """
-        found: Entry | None = entry
+        current_file: MailFile | None = entry
         for _ in range(_TRIES):
-            if found is None:
+            if current_file is None:
                 return None
-            base = base or found.base
-            name = join(base, found.flags + flags)
-            if os.path.join(target.cur, name) == found.path:
-                return found
+            base = base or current_file.base
+            name = join(base, current_file.flags + flags)
+            if os.path.join(target.cur, name) == current_file.path:
+                return current_file
             try:
                 try:
-                    move(found.path, os.path.join(target.cur, name), durable=False)
-                except FileExistsError:  # another file has that hand-given name there: this one gets a name of its own
+                    move(current_file.path, os.path.join(target.cur, name), durable=False)
+                except FileExistsError:  # another file has the same hand-given name
                     base = second(base, f"{time.time_ns()}P{os.getpid()}")
-                    name = join(base, found.flags + flags)
-                    move(found.path, os.path.join(target.cur, name), durable=False)
+                    name = join(base, current_file.flags + flags)
+                    move(current_file.path, os.path.join(target.cur, name), durable=False)
             except FileNotFoundError:
-                found = self.find(entry.base)
+                current_file = self.find(entry.base)
                 continue
             if durable:
                 fsync_folder(target.cur)
-                if os.path.dirname(found.path) != target.cur:
-                    fsync_folder(os.path.dirname(found.path))
-            return Entry(base, split(name)[1], os.path.join(target.cur, name), False)
-        return found
+                if os.path.dirname(current_file.path) != target.cur:
+                    fsync_folder(os.path.dirname(current_file.path))
+            return MailFile(base, split(name)[1], os.path.join(target.cur, name), False)
+        return current_file
 
 
 @frozen
 class Boxes:
-    """Opens mailboxes. One that is a symbolic link out of the hive is refused, unless it leads to one of `roots`."""
+    """Opens mailboxes. Refuses symbolic links out of the hive, unless they lead to one of `roots`."""
 
     layout: Layout
     durable: bool
@@ -322,28 +328,28 @@ class Boxes:
     _open: dict[tuple[str, str], Maildir] = field(default_factory=dict)
 
     def get(self, name: str, folder: str = "inbox") -> Maildir:
-        """The Maildir of that owner, or its sub-folder. Raises UserError for a bad name and OutsideError."""
-        found = self._open.get((name, folder))
-        if found is None:
+        """Return the owner's Maildir or one of its sub-folders. Raises UserError for a bad name, and OutsideError."""
+        cached_maildir = self._open.get((name, folder))
+        if cached_maildir is None:
             root = self.layout.mailbox(name)
             maildir = Maildir(root).sub(folder)
-            for place in (maildir.new, maildir.cur, maildir.tmp):
-                inside(place, self.layout.root, self.roots)
-            found = self._open[name, folder] = maildir
-        return found
+            for path in (maildir.new, maildir.cur, maildir.tmp):
+                inside(path, self.layout.root, self.roots)
+            cached_maildir = self._open[name, folder] = maildir
+        return cached_maildir
 
     def ensure(self, name: str) -> Maildir:
-        """The Maildir, made if it is not there."""
+        """Return the owner's Maildir and create its missing folders."""
         box = self.get(name)
         box.ensure(self.durable)
         return box
 
 
-def bury(box: Maildir, entry: Entry, reason: str, now: datetime, durable: bool) -> Entry | None:
-    """Move a message to `.Dead` and say why in `.Dead/<base name>.why`; None if it has been deleted meanwhile.
+def bury(box: Maildir, entry: MailFile, reason: str, now: datetime, durable: bool) -> MailFile | None:
+    """Move a message to `.Dead` and write the reason to `.Dead/<base name>.why`. Return None if it was deleted.
 
-    The reason is written first: a crash leaves a reason without its message, never a message without its reason.
-    Moved back by hand, the message is tried again.
+    The reason is written first: a crash may leave a reason without its message, but never the reverse. A message that
+    a person moves back is tried again.
     """
     dead = box.sub("dead")
     make_folder(dead.cur, durable=durable)
@@ -352,24 +358,24 @@ def bury(box: Maildir, entry: Entry, reason: str, now: datetime, durable: bool) 
         base = second(base, f"{now.timestamp():.6f}P{os.getpid()}")
     name = os.path.basename(entry.path)
     text = f"{now.isoformat(timespec='seconds')}\n{one_line(reason)}\nit was {'new' if entry.new else 'cur'}/{name}\n"
-    why = text.encode("utf-8", "surrogateescape")
-    write(os.path.join(dead.path, f"{base}.why"), why, durable=durable)
+    sidecar = text.encode("utf-8", "surrogateescape")
+    write(os.path.join(dead.path, f"{base}.why"), sidecar, durable=durable)
     reached("mail.dead.explained")
-    moved = box.keep(entry, dead, durable=durable, base=base)
+    buried_file = box.keep(entry, dead, durable=durable, base=base)
     reached("mail.dead.moved")
-    return moved
+    return buried_file
 
 
 def _read(file: int, size: int) -> bytes:
     raw = os.read(file, size)
-    while len(raw) < size and (more := os.read(file, size - len(raw))):
-        raw += more
+    while len(raw) < size and (chunk := os.read(file, size - len(raw))):
+        raw += chunk
     return raw
 
 
 def _clear(tmp: str) -> None:
-    old = time.time() - _LITTER_S
+    oldest_time = time.time() - _LITTER_S
     with os.scandir(tmp) as entries:
         for entry in entries:
-            if entry.is_file(follow_symlinks=False) and entry.stat(follow_symlinks=False).st_mtime < old:
+            if entry.is_file(follow_symlinks=False) and entry.stat(follow_symlinks=False).st_mtime < oldest_time:
                 os.unlink(entry.path)

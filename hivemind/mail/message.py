@@ -1,4 +1,4 @@
-"""What a message is, once read, and what a send answers."""
+"""Messages as they are read, their summaries, and the report of a send."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _NOTHING: Mapping[str, str] = MappingProxyType({})
 
 @frozen
 class Attachment:
-    """A file that travels with a message."""
+    """A file attached to a message."""
 
     name: str
     content: bytes
@@ -29,21 +29,21 @@ class Attachment:
 
     @classmethod
     def of(cls, path: str | os.PathLike[str]) -> Attachment:
-        """The file at `path`, with the type that its name suggests. Raises OSError."""
+        """Read the file at `path` and guess the content type from its name. Raises OSError."""
         import mimetypes
 
-        kind, packed = mimetypes.guess_type(os.fspath(path))
+        kind, compression = mimetypes.guess_type(os.fspath(path))
         with open(path, "rb") as file:
             content = file.read()
-        return cls(os.path.basename(path), content, kind if kind and not packed else "application/octet-stream")
+        return cls(os.path.basename(path), content, kind if kind and not compression else "application/octet-stream")
 
 
 @frozen
 class MessageSummary:
-    """A message as a listing shows it: what its first 8 KiB tell.
+    """A message in a listing, read from its first 8 KiB.
 
-    `id` is the Message-ID without brackets, `sender` and `to` names of this hive or whole addresses of others, `flags`
-    the Maildir's (`S` seen, `R` answered, `F` flagged, `T` to be deleted), `path` where the file lies now.
+    `id` is the Message-ID without brackets. `sender` and `to` are names in this hive, or full addresses. `flags` are
+    Maildir flags (`S` seen, `R` answered, `F` flagged, `T` to be deleted). `path` is the current file.
     """
 
     id: str
@@ -60,7 +60,7 @@ class MessageSummary:
         return "S" not in self.flags
 
     def as_record(self) -> dict[str, object]:
-        """The fields that `hivemind mail list --json` gives: id, from, to, subject, date, flags, path, preview."""
+        """Return the fields that `hivemind mail list --json` prints."""
         return {
             "id": self.id,
             "from": self.sender,
@@ -76,7 +76,7 @@ class MessageSummary:
 
 @frozen(kw_only=True)
 class Content:
-    """What a message says, whoever wrote it: names of this hive or whole addresses of others, a text, what it is about."""
+    """The content of a message, parsed or to be composed. Senders and recipients are names in this hive or full addresses."""
 
     sender: str
     to: tuple[str, ...]
@@ -95,16 +95,16 @@ class Content:
 
     @property
     def content(self) -> dict[str, Any]:
-        """These fields by name."""
-        return {one.name: getattr(self, one.name) for one in fields(Content)}
+        """Return the fields of this class by name."""
+        return {content_field.name: getattr(self, content_field.name) for content_field in fields(Content)}
 
 
 @frozen(kw_only=True)
 class Message(Content):
-    """A message, whole; `id`, `flags` and `path` as in MessageSummary.
+    """A complete message; `id`, `flags` and `path` are as in MessageSummary.
 
-    `trusted` is true if the runtime wrote it: only then is `sender` more than what the file says of itself. `box` is
-    whose mailbox it was read from, `base` the base name of its file, `key` what an Intake knows it by.
+    `trusted` is true if the runtime wrote the message; otherwise anyone may have set `sender`. `box` names the mailbox,
+    `base` is the base name of the file, and `key` identifies the message in an Intake.
     """
 
     id: str
@@ -118,69 +118,75 @@ class Message(Content):
 
     @property
     def preview(self) -> str:
-        """The first 200 characters of the body, on one line."""
+        """Return the first 200 characters of the body, on one line."""
         return preview(self.body)
 
     @property
     def answer(self) -> str:
-        """Its text without the letter that it quotes and without a signature: what its author wrote this time."""
+        """Return the body without quoted letters and signature."""
         return answer_text(self.body)
 
     @property
     def files(self) -> dict[str, Attachment]:
-        """Its attachments by names that any file system takes, each another."""
+        """Return the attachments by unique names that every file system accepts."""
         files: dict[str, Attachment] = {}
-        for at, attachment in enumerate(self.attachments, 1):
-            name = _file_name(attachment.name) or f"attachment-{at}"
-            files[f"{at}-{name}" if name in files else name] = attachment
+        for number, attachment in enumerate(self.attachments, 1):
+            name = _file_name(attachment.name) or f"attachment-{number}"
+            files[f"{number}-{name}" if name in files else name] = attachment
         return files
 
     @property
     def attached(self) -> str:
-        """Its attachments in words: the name, the kind and the size of each."""
-        return ", ".join(f"{one.name} ({one.content_type}, {len(one.content):,} bytes)" for one in self.attachments)
+        """Describe the attachments: the name, type and size of each."""
+        return ", ".join(
+            f"{attachment.name} ({attachment.content_type}, {len(attachment.content):,} bytes)"
+            for attachment in self.attachments
+        )
 
     @property
     def thread(self) -> str:
-        """The Message-ID with which its thread began: its own, if it answers nothing."""
+        """Return the Message-ID of the first message in its thread; its own if it is not a reply."""
         return self.references[0] if self.references else self.in_reply_to or self.id
 
     @property
     def answer_subject(self) -> str:
-        """The subject of an answer to it."""
+        """Return the subject for a reply."""
         return self.subject if self.subject.lower().startswith("re:") else f"Re: {self.subject}"
 
     @property
     def origin(self) -> str:
-        """Where it is from: human, agent, or external. What the runtime did not seal came through a folder that a person
-        writes to; what a linked hive has sent is that hive's word."""
+        """Return `human`, `agent` or `external`.
+
+        A message without the runtime's seal is external, since any program may have put it into the folder. So is a
+        message from a linked hive, which alone vouches for its sender.
+        """
         if self.sender == HUMAN:
             return "human"
         return "agent" if self.trusted and "@" not in self.sender else "external"
 
 
 def _file_name(name: str) -> str:
-    """The last part of a name as any file system takes it: at most 200 bytes, its ending kept; empty for one that hides."""
-    plain = name.replace("\\", "/").rpartition("/")[2].strip()
-    if plain.startswith(".") or not plain.isprintable():
+    """Return the last part of a path, cut to 200 bytes before its suffix. Return "" for hidden or unprintable names."""
+    base_name = name.replace("\\", "/").rpartition("/")[2].strip()
+    if base_name.startswith(".") or not base_name.isprintable():
         return ""
-    stem, dot, ending = plain.rpartition(".")
-    kept = ending.encode()[:20].decode(errors="ignore")
-    return plain if len(plain.encode()) <= 200 else stem.encode()[:170].decode(errors="ignore") + dot + kept
+    stem, dot, ending = base_name.rpartition(".")
+    suffix = ending.encode()[:20].decode(errors="ignore")
+    return base_name if len(base_name.encode()) <= 200 else stem.encode()[:170].decode(errors="ignore") + dot + suffix
 
 
 def preview(text: str) -> str:
-    """The beginning of a text on one line, 200 characters at most."""
+    """Return the beginning of a text on one line, at most 200 characters."""
     line = one_line(text[: PREVIEW_CHARS * 4])
     return line if len(line) <= PREVIEW_CHARS else line[: PREVIEW_CHARS - 1] + "…"
 
 
 @frozen
 class SendReport:
-    """Who has the message and who has not: each recipient stands in `delivered` or in `failed`, never in both.
+    """The result of a send. Each recipient is either in `delivered` or in `failed`.
 
-    `failed` gives the reason for each; those in `bounced` are unknown here, and the sender has been told so by mail.
-    Sending again with `message_id` delivers only what is missing.
+    `failed` maps recipients to reasons. Those in `bounced` are unknown; the sender has received a bounce. Sending
+    again with `message_id` delivers only to recipients without the message.
     """
 
     message_id: str
@@ -190,10 +196,10 @@ class SendReport:
 
     @property
     def ok(self) -> bool:
-        """True if everyone has it."""
+        """Check that all recipients have the message."""
         return not self.failed
 
     @property
     def disk_full(self) -> bool:
-        """True if somebody has it not because a disk is full: then it is worth sending again once there is room."""
+        """Check whether a full disk prevented a delivery; sending again can succeed once there is room."""
         return any(reason.startswith(DISK_FULL) for reason in self.failed.values())

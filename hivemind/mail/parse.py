@@ -1,6 +1,6 @@
-"""A message read from bytes that anyone may have written: ours, a mail program's, a person's note without headers.
+"""Parse messages from any source: this runtime, mail programs, notes without headers, hostile senders.
 
-Whoever calls stands inside the boundary of a letter: hostile bytes may raise anything.
+Hostile bytes may raise any exception, so callers must be inside the boundary of a letter.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from urllib.parse import unquote_to_bytes
 from hivemind.frozen import frozen
 from hivemind.layout import HUMAN
 from hivemind.mail.compose import MONTHS
-from hivemind.mail.header import addresses, decode_bytes, decode_text, one_line, read_fields
+from hivemind.mail.header import decode_bytes, decode_text, one_line, parse_addresses, parse_fields
 from hivemind.mail.message import Attachment, Content
 from hivemind.names import is_name
 
@@ -41,10 +41,10 @@ _TAG = re.compile(r"</?[a-z][^<>]*>", re.IGNORECASE)
 
 
 def content_of(raw: bytes, body_at: int, fields: _Fields, whole: bool) -> tuple[str, tuple[Attachment, ...]]:
-    """The text and the attachments of a message whose body begins at `body_at`; a page counts where there is no text.
+    """Decode the text and attachments of a message. HTML is used only without plain text.
 
-    With `whole=False` the end of the message is missing, and attachments are left out. Raises ValueError for more than
-    1,000 parts, 10 levels of them, or 8 KiB of parameters in one.
+    With `whole=False` the end of the message is missing, and attachments are skipped. Raises ValueError for more
+    than 1,000 parts, 10 levels of parts, or 8 KiB of parameters in a field.
     """
     texts: list[str] = []
     pages: list[str] = []
@@ -59,17 +59,19 @@ def content_of(raw: bytes, body_at: int, fields: _Fields, whole: bool) -> tuple[
             text = text.removesuffix("\n") if whole else text
             (pages if kind == "text/html" else texts).append(text)
         elif whole:
-            content = _decoded(part, raw[start:end], is_text=False)
-            attachments.append(Attachment(one_line(decode_text(name or "")) or "attachment", content, one_line(kind)))
+            file_content = _decoded(part, raw[start:end], is_text=False)
+            attachments.append(
+                Attachment(one_line(decode_text(name or "")) or "attachment", file_content, one_line(kind))
+            )
     if pages and not any(text.strip() for text in texts):
         texts = [page_text(page) for page in pages]
     return "\n\n".join(texts), tuple(attachments)
 
 
 def page_text(page: str) -> str:
-    """The text of an HTML page: no tags, scripts or comments; a line for each block, list items with a dash, quotes with `>`.
+    """Convert an HTML page to text: a line per block, list items with a dash, quotes with `>`; no scripts or comments.
 
-    Of a page of over 2,000,000 characters the beginning; what comes after is marked as left out.
+    Only the first 2,000,000 characters are converted; `[…]` marks the omission.
     """
     if len(page) > _MAX_PAGE:
         return f"{page_text(page[:_MAX_PAGE])}\n[…]"
@@ -82,67 +84,69 @@ def page_text(page: str) -> str:
             depth = max(0, depth + (1 if line == _QUOTE_BEGINS else -1))
         else:
             lines.append("> " * min(depth, _MAX_LEVELS) + line)
-    return "\n".join(line for at, line in enumerate(lines) if line or (at and lines[at - 1])).strip()
+    return "\n".join(line for number, line in enumerate(lines) if line or (number and lines[number - 1])).strip()
 
 
 def _leaves(
     raw: bytes, start: int, end: int, fields: _Fields, level: int, number: Iterator[int]
 ) -> Iterator[tuple[int, _Fields, int, int]]:
-    """Every part that holds no parts, in order: its level, its fields, where its content begins and ends."""
+    """Yield each part without inner parts, in order: level, fields, start and end of the content."""
     if next(number) > _MAX_PARTS:
-        raise ValueError("it has more than 1,000 MIME parts")
+        raise ValueError("there are more than 1,000 MIME parts")
     if level > _MAX_LEVELS:
-        raise ValueError(f"its MIME parts stand in one another, over {_MAX_LEVELS} levels deep")
+        raise ValueError(f"its MIME parts are nested more than {_MAX_LEVELS} levels deep")
     kind, boundary = _first(fields, "content-type"), _parameter(fields, "content-type", "boundary")
-    places: list[tuple[int, int]] = []
+    spans: list[tuple[int, int]] = []
     if kind == "message/rfc822":
-        places = [(start, end)]
+        spans = [(start, end)]
     elif kind.startswith("multipart/") and boundary:
-        places = _places(raw, start, end, boundary)
-    if not places:
+        spans = _places(raw, start, end, boundary)
+    if not spans:
         yield level, {} if kind.startswith("multipart/") else fields, start, end
-    for begins, ends in places:
-        inner, body_at = read_fields(raw, begins, ends, is_part=True)
-        yield from _leaves(raw, body_at, ends, inner, level + 1, number)
+    for part_start, part_end in spans:
+        inner, body_at = parse_fields(raw, part_start, part_end, is_part=True)
+        yield from _leaves(raw, body_at, part_end, inner, level + 1, number)
 
 
 def _places(raw: bytes, start: int, end: int, boundary: str) -> list[tuple[int, int]]:
-    """Where each part between the lines of a boundary begins and ends; the last may lack its end."""
+    """Return start and end of each part between boundary lines. The last part may lack its closing line."""
     line = re.compile(rb"^--" + re.escape(boundary.encode("utf-8", "replace")) + rb"(--)?[ \t]*\r?$", re.MULTILINE)
-    places: list[tuple[int, int]] = []
-    begins = -1
-    for found in line.finditer(raw, start, end):
-        if begins >= 0:
-            ends = found.start() - (2 if raw[found.start() - 2 : found.start()] == b"\r\n" else 1)
-            places.append((begins, max(begins, ends)))
-        begins = min(found.end() + 1, end)
-        if found[1] or len(places) > _MAX_PARTS:
-            return places
-    return places if begins < 0 else [*places, (begins, end)]
+    spans: list[tuple[int, int]] = []
+    part_start = -1
+    for match in line.finditer(raw, start, end):
+        if part_start >= 0:
+            part_end = match.start() - (2 if raw[match.start() - 2 : match.start()] == b"\r\n" else 1)
+            spans.append((part_start, max(part_start, part_end)))
+        part_start = min(match.end() + 1, end)
+        if match[1] or len(spans) > _MAX_PARTS:
+            return spans
+    return spans if part_start < 0 else [*spans, (part_start, end)]
 
 
 def _first(fields: _Fields, name: str) -> str:
-    """A field without its parameters, in lower case."""
+    """Return a field's value without its parameters, in lower case."""
     return fields.get(name, "").partition(";")[0].strip().lower()
 
 
 def _parameter(fields: _Fields, name: str, wanted: str) -> str | None:
-    """A parameter of a MIME field, joined from its numbered pieces and decoded as RFC 2231 has it."""
+    """Return a parameter of a MIME field, joined from numbered pieces and decoded by RFC 2231."""
     pieces: dict[int, tuple[bool, str]] = {}
     field = fields.get(name, "")
     if len(field) > _MAX_PARAMETERS:
-        raise ValueError(f"it has over 8 KiB of parameters in {name}")
-    for key, quoted, plain in _PARAMETER.findall(field):
+        raise ValueError(f"there are more than 8 KiB of parameters in {name}")
+    for key, quoted_text, bare_text in _PARAMETER.findall(field):
         base, _, rest = key.lower().partition("*")
-        at = rest.rstrip("*")
-        if base == wanted and (not at or (at.isdecimal() and len(at) < 4)):
-            pieces.setdefault(int(at or 0), (key.endswith("*"), re.sub(r"\\(.)", r"\1", quoted) or plain))
+        piece_number = rest.rstrip("*")
+        if base == wanted and (not piece_number or (piece_number.isdecimal() and len(piece_number) < 4)):
+            pieces.setdefault(
+                int(piece_number or 0), (key.endswith("*"), re.sub(r"\\(.)", r"\1", quoted_text) or bare_text)
+            )
     if not pieces:
         return None
-    charset, first = "utf-8", min(pieces)
-    if pieces[first][0] and pieces[first][1].count("'") >= 2:
-        charset, _, rest = pieces[first][1].split("'", 2)
-        pieces[first] = (True, rest)
+    charset, first_number = "utf-8", min(pieces)
+    if pieces[first_number][0] and pieces[first_number][1].count("'") >= 2:
+        charset, _, rest = pieces[first_number][1].split("'", 2)
+        pieces[first_number] = (True, rest)
     raw = b"".join(
         unquote_to_bytes(text) if encoded else text.encode("utf-8", "replace")
         for _, (encoded, text) in sorted(pieces.items())
@@ -151,7 +155,7 @@ def _parameter(fields: _Fields, name: str, wanted: str) -> str | None:
 
 
 def _decoded(fields: _Fields, content: bytes, *, is_text: bool) -> bytes:
-    """The content without its transfer encoding; what is not what its header says stays as it stands."""
+    """Decode the transfer encoding. Content that does not match its header is returned unchanged."""
     encoding = _first(fields, "content-transfer-encoding")
     try:
         if encoding == "base64":
@@ -168,33 +172,33 @@ _BARE_ID = re.compile(r"[^<>\s]+")
 REFERABLE = re.compile(r"[!-;=?-~]{1,900}")
 _MAX_REFERENCES = 40
 _DATE = re.compile(r"(?:\w{3}, )?(\d{1,2}) (\w{3}) (\d{4}) (\d{2}):(\d{2}):(\d{2}) \+0000")
-_YEARS = range(1970, 9000)  # a date beyond them is none: no time zone may carry it out of the calendar
+_YEARS = range(1970, 9000)  # dates outside are ignored: a time zone could move them out of the calendar
 
 
 @frozen(kw_only=True)
-class Parsed(Content):
-    """What the bytes of a message say, before it is known where they lie. `id` and `date` are None if they give none."""
+class ParsedLetter(Content):
+    """A message parsed from bytes alone. `id` and `date` are None if the bytes have none."""
 
     id: str | None
     date: datetime | None
     body_at: int
 
 
-def parse_message(raw: bytes, domain: str, *, whole: bool = True) -> Parsed:
-    """Read a message; with `whole=False` only the beginning is there, and the body is cut off.
+def parse_message(raw: bytes, domain: str, *, whole: bool = True) -> ParsedLetter:
+    """Parse a message; with `whole=False`, only its beginning.
 
-    Addresses `name@domain` give the bare name. A text without headers is from `human`, its subject the first line.
-    Raises ValueError for what is no text, or beyond the bounds of a message.
+    Addresses `name@domain` become bare names. A text without headers is from `human`, and its first line is the subject.
+    Raises ValueError for binary data, and for a message that exceeds a limit.
     """
-    fields, body_at = read_fields(raw)
+    fields, body_offset = parse_fields(raw)
     if not fields and b"\0" in raw:
-        raise ValueError("it is no text: it has NUL bytes and no headers")
-    body, attachments = content_of(raw, body_at, fields, whole)
+        raise ValueError("it is not text: there are NUL bytes and no headers")
+    body, attachments = content_of(raw, body_offset, fields, whole)
     names = _addressees(fields.get("from", ""), domain)
     subject = _text(fields, "subject")
     if not fields:
         subject = next((one_line(line) for line in body.splitlines() if line.strip()), "")[:200]
-    return Parsed(
+    return ParsedLetter(
         id=_one_id(fields.get("message-id", ""), domain),
         sender=names[0] if names else HUMAN,
         to=_addressees(fields.get("to", ""), domain),
@@ -202,9 +206,9 @@ def parse_message(raw: bytes, domain: str, *, whole: bool = True) -> Parsed:
         subject=one_line(subject),
         date=_date(fields.get("date", "")),
         body=body,
-        body_at=body_at,
+        body_at=body_offset,
         in_reply_to=_one_id(fields.get("in-reply-to", ""), domain),
-        references=bounded([plain_id(one, domain) for one in _ID.findall(fields.get("references", ""))]),
+        references=bounded([plain_id(reference, domain) for reference in _ID.findall(fields.get("references", ""))]),
         task=_text(fields, "x-hive-task") or None,
         step=_text(fields, "x-hive-step") or None,
         lane=_text(fields, "x-hive-lane") or None,
@@ -216,20 +220,20 @@ def parse_message(raw: bytes, domain: str, *, whole: bool = True) -> Parsed:
 
 
 def derived_id(raw: bytes, hand_name: str, mtime_ns: int, domain: str) -> str:
-    """The id of a message that has none: the same wherever the file is moved to, another for another file."""
+    """Derive an id for a message without one. It survives moves of the file and differs between files."""
     digest = hashlib.sha256(f"{hand_name}\0{mtime_ns}\0".encode("utf-8", "surrogateescape") + raw).hexdigest()
     return f"hand.{digest[:32]}@{domain}"
 
 
 def plain_id(id_: str, domain: str) -> str:
-    """An id that can be stored, shown and referred to: the one given, or what stands for one that is long or no ASCII."""
+    """Return the id, or a digest of it if it is too long or not printable ASCII."""
     if REFERABLE.fullmatch(id_):
         return id_
     return f"odd.{hashlib.sha256(id_.encode('utf-8', 'surrogatepass')).hexdigest()[:32]}@{domain}"
 
 
 def bounded(references: list[str]) -> tuple[str, ...]:
-    """The first and the newest references: enough for every mail program to thread by."""
+    """Return the first and the newest references, at most 40. That is enough for threads in mail programs."""
     if len(references) > _MAX_REFERENCES:
         references = [references[0], *references[1 - _MAX_REFERENCES :]]
     return tuple(references)
@@ -241,13 +245,13 @@ def _text(fields: dict[str, str], name: str) -> str:
 
 
 def _one_id(value: str, domain: str) -> str | None:
-    found = _ID.search(value) or _BARE_ID.search(value)
-    return plain_id(found[found.lastindex or 0], domain) if found else None
+    match = _ID.search(value) or _BARE_ID.search(value)
+    return plain_id(match[match.lastindex or 0], domain) if match else None
 
 
 @lru_cache(maxsize=1024)
 def _addressees(value: str, domain: str) -> tuple[str, ...]:
-    return tuple(_name(one, domain) for one in addresses(one_line(decode_text(value)))) if value else ()
+    return tuple(_name(address, domain) for address in parse_addresses(one_line(decode_text(value)))) if value else ()
 
 
 def _name(address: str, domain: str) -> str:
@@ -259,17 +263,17 @@ def _name(address: str, domain: str) -> str:
 
 def _date(value: str) -> datetime | None:
     try:
-        found = _DATE.fullmatch(value.strip())
-        if found and found[2] in MONTHS:
-            day, year, hour, minute, second = (int(found[at]) for at in (1, 3, 4, 5, 6))
-            date = datetime(year, MONTHS.index(found[2]) + 1, day, hour, minute, second, tzinfo=UTC)
+        match = _DATE.fullmatch(value.strip())
+        if match and match[2] in MONTHS:
+            day, year, hour, minute, second = (int(match[group]) for group in (1, 3, 4, 5, 6))
+            date = datetime(year, MONTHS.index(match[2]) + 1, day, hour, minute, second, tzinfo=UTC)
         elif value.strip():
             from email.utils import parsedate_to_datetime
 
-            given = parsedate_to_datetime(value)
-            date = given.replace(tzinfo=UTC) if given.tzinfo is None else given.astimezone(UTC)
+            parsed_date = parsedate_to_datetime(value)
+            date = parsed_date.replace(tzinfo=UTC) if parsed_date.tzinfo is None else parsed_date.astimezone(UTC)
         else:
             return None
-    except (ValueError, TypeError, OverflowError, IndexError):  # a date that is none: the file has a time of its own
+    except (ValueError, TypeError, OverflowError, IndexError):  # not a date: the file's time is used
         return None
     return date if date.year in _YEARS else None

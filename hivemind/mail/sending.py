@@ -1,7 +1,7 @@
-"""Sending: written once, linked into `.Sent` and into each recipient's new/, told of by their bells.
+"""Send messages: write a file once, link it into `.Sent` and each recipient's new/, and ring their doorbells.
 
-`.Sent` comes first: what recipients have, the sender can look up. Each recipient then has the message or has it not;
-the report says which, and a second send under the same Message-ID goes on where the first one stopped.
+`.Sent` comes first, so the sender can look up every delivered message. The report says which recipients have the
+message. Another send with the same Message-ID continues where the first one stopped.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from hivemind.fs import DamagedRecord, Log, make_folder, reached
 from hivemind.fs.doorbell import Ringer
 from hivemind.layout import EXCHANGE, POSTMASTER, Layout, month_of
 from hivemind.mail.addressing import Addressing, Recipient
-from hivemind.mail.compose import Draft, bounce, compose
+from hivemind.mail.compose import LetterDraft, bounce_draft, compose
 from hivemind.mail.header import one_line
 from hivemind.mail.maildir import Boxes, Maildir, Names, is_own, sort_key
 from hivemind.mail.message import DISK_FULL, SendReport
@@ -29,10 +29,10 @@ from hivemind.mail.seal import Seal
 
 
 class SentMemo:
-    """The memory of one Message-ID, for who has it `open`.
+    """The durable record of the sends of one Message-ID. Use it inside `open`.
 
-    `base` is the file name that the message has everywhere (None if this is the first send), `outcomes` what is known
-    of each recipient: `delivered`, `failed` or `bounced`.
+    `base` is the message's base name in all mailboxes, or None before the first send. `outcomes` maps recipients to
+    `delivered`, `failed` or `bounced`.
     """
 
     __slots__ = ("_id", "_log", "base", "outcomes")
@@ -46,12 +46,15 @@ class SentMemo:
 
     @contextmanager
     def open(self) -> Iterator[SentMemo]:
-        """Hold its lock, waiting for it, and read. Raises UnknownVersion, LogDamaged, DamagedRecord, OSError."""
+        """Wait for the record's lock, hold it, and read the record.
+
+        Raises UnknownVersion, LogDamaged, DamagedRecord and OSError.
+        """
         make_folder(os.path.dirname(self._log.path), durable=self._log.durable)
         with _as_told():
-            torn = self._log.torn()
+            torn = self._log.torn_bytes()
             if b"\n" in torn and self._lines() - torn.count(b"\n") <= 1:
-                raise self._damaged()  # a send that was cut short before its first line was on the disk has none behind it
+                raise self._damaged()  # a send interrupted before its first line was on disk has no further lines
             with self._log.locked():
                 self._load()
                 yield self
@@ -61,7 +64,7 @@ class SentMemo:
             match record:
                 case {"id": str(known), "name": str(name)}:
                     if known != self._id:
-                        raise UserError(f"belongs to {known}", where=self._log.path, mend="move the file away")
+                        raise UserError(f"belongs to {known}", location=self._log.path, remedy="move the file away")
                     self.base = name
                 case {"to": str(name), "is": str(outcome)}:
                     self.outcomes[name] = outcome
@@ -69,30 +72,30 @@ class SentMemo:
             raise self._damaged()
 
     def _lines(self) -> int:
-        """How many whole lines the record has, its header counted."""
+        """Count the complete lines of the record, including its header."""
         return Path(self._log.path).read_bytes().count(b"\n")
 
     def _damaged(self) -> DamagedRecord:
-        return DamagedRecord("is damaged: it names no message", where=self._log.path, mend="move the file away")
+        return DamagedRecord("is damaged: it names no message", location=self._log.path, remedy="move the file away")
 
     def begin(self, base: str) -> None:
-        """Remember the file name, on the disk, before the message has it anywhere. Raises OSError."""
+        """Record the base name durably, before any file is named. Raises OSError."""
         self.base = base
-        self._log.append({"id": self._id, "name": base}, now=True)
+        self._log.append({"id": self._id, "name": base}, sync_now=True)
 
     def note(self, outcomes: dict[str, tuple[str, str]]) -> None:
-        """Remember what became of recipients: name -> (`delivered`, `failed` or `bounced`, reason). Raises OSError.
+        """Record outcomes: name -> (`delivered`, `failed` or `bounced`, reason). Raises OSError.
 
-        Not made durable: what is lost of it is found again by looking into the recipients' mailboxes.
+        They are not durable: lost outcomes are found again in the recipients' mailboxes.
         """
-        said = [{"to": name, "is": word, "why": one_line(reason)} for name, (word, reason) in outcomes.items()]
-        if said:
-            self._log.append(*said)
+        records = [{"to": name, "is": outcome, "why": one_line(reason)} for name, (outcome, reason) in outcomes.items()]
+        if records:
+            self._log.append(*records)
 
 
 @contextmanager
 def _as_told() -> Iterator[None]:
-    """Raise what the system said, where that is what stopped the log: a report of a send names it."""
+    """Raise the OSError that caused a log's UserError, so the report of the send contains its message."""
     try:
         yield
     except UserError as error:
@@ -106,41 +109,43 @@ _Failures = dict[str, str]
 
 @frozen
 class Sending:
-    """One send: the draft, whose it is, the mailboxes it goes to, and who is unknown, with the reason."""
+    """One send: the sender, the draft, the base name, the mailboxes, and the unknown recipients with reasons."""
 
     sender: str
-    draft: Draft
+    draft: LetterDraft
     base: str
     names: tuple[str, ...]
     unknown: Mapping[str, str]
     elsewhere: tuple[str, ...] = ()
-    """The addresses of linked hives, for which `names` has `exchange`."""
+    """The recipients in linked hives; in `names`, `exchange` represents all of them."""
 
     @classmethod
-    def to(cls, sender: str, draft: Draft, base: str, recipients: Iterable[Recipient]) -> Sending:
+    def to(cls, sender: str, draft: LetterDraft, base: str, recipients: Iterable[Recipient]) -> Sending:
         recipients = tuple(recipients)
         names: list[str] = []
         unknown: dict[str, str] = {}
-        elsewhere = tuple(one.shown for one in recipients if one.name == EXCHANGE)
+        elsewhere = tuple(recipient.display_name for recipient in recipients if recipient.name == EXCHANGE)
         for one in recipients:
             if one.name is None:
-                unknown[one.shown] = one.reason
+                unknown[one.display_name] = one.reason
             else:
                 names.append(one.name)
         return cls(sender, draft, base, tuple(dict.fromkeys(names)), unknown, elsewhere)
 
     def report(self, failed: Mapping[str, str], bounced: Iterable[str] = ()) -> SendReport:
-        have = self._shown(name for name in self.names if name not in failed)
-        missing = {shown: why for name, why in failed.items() for shown in self._shown([name])}
-        return SendReport(self.draft.message_id, have, {**missing, **self.unknown}, tuple(bounced))
+        delivered = self._shown(name for name in self.names if name not in failed)
+        undelivered = {display_name: reason for name, reason in failed.items() for display_name in self._shown([name])}
+        return SendReport(self.draft.message_id, delivered, {**undelivered, **self.unknown}, tuple(bounced))
 
     def _shown(self, names: Iterable[str]) -> tuple[str, ...]:
-        return tuple(one for name in names for one in (self.elsewhere if name == EXCHANGE else (name,)))
+        return tuple(
+            display_name for name in names for display_name in (self.elsewhere if name == EXCHANGE else (name,))
+        )
 
 
 @dataclass(slots=True)
 class Sender:
-    """Delivers into mailboxes, and rings for whoever has got a letter."""
+    """Delivers messages to mailboxes and rings the recipients' doorbells."""
 
     layout: Layout
     boxes: Boxes
@@ -152,29 +157,29 @@ class Sender:
     ringer: Ringer
 
     def send(self, sending: Sending) -> SendReport:
-        """Send a message that was never sent before, under a base name that nothing has."""
+        """Send a new message under a new base name."""
         try:
-            staged = self._stage(sending)
+            staged_path = self._stage(sending)
         except OSError as error:
             return sending.report(dict.fromkeys(sending.names, _reason(error)))
         try:
-            failed = self._hand_over(staged, sending.base, sending.names)
+            failures = self._hand_over(staged_path, sending.base, sending.names)
         finally:
-            _discard(staged)
+            _discard(staged_path)
         bounced = self._bounce(sending, sending.unknown)
-        if failed:
-            self._remember(sending, failed, bounced)
-        return sending.report(failed, bounced)
+        if failures:
+            self._remember(sending, failures, bounced)
+        return sending.report(failures, bounced)
 
     def resend(self, sending: Sending, made_here: bool) -> SendReport:
-        """Send under a Message-ID that may have been sent before: only those get it who have it not.
+        """Send under a Message-ID that may have been sent before, to recipients that do not have the message.
 
-        `made_here` says that the id is one of ours and holds the base name. If the message stands in `.Sent` already,
-        that one is delivered, whatever the draft says now.
+        `made_here` says that this hive created the id, so it contains the base name. If `.Sent` already contains the
+        message, that file is delivered instead of the draft.
         """
         try:
-            with self._memo(sending).open() as memo:
-                return self._resend(sending, memo, again=made_here or memo.base is not None)
+            with self._memo(sending).open() as record:
+                return self._resend(sending, record, again=made_here or record.base is not None)
         except OSError as error:
             return sending.report(dict.fromkeys(sending.names, _reason(error)))
 
@@ -185,50 +190,54 @@ class Sender:
             for name in sending.names
             if not (again and (memo.outcomes.get(name) == "delivered" or self._has(name, base)))
         )
-        told = {name for name in sending.unknown if memo.outcomes.get(name) == "bounced"}
-        failed: _Failures = {}
+        earlier_bounces = {name for name in sending.unknown if memo.outcomes.get(name) == "bounced"}
+        failures: _Failures = {}
         try:
             if memo.base is None:
                 memo.begin(base)
             reached("mail.send.remembered")
-            _discard(os.path.join(sent.tmp, base))  # the memo's lock is ours: whoever staged that is dead
+            _discard(
+                os.path.join(sent.tmp, base)
+            )  # we hold the record's lock, so the process that staged the file has died
             if missing or not again:
-                failed = self._complete(replace(sending, base=base), sent, missing, again)
+                failures = self._complete(replace(sending, base=base), sent, missing, again)
         except OSError as error:
-            failed = dict.fromkeys(missing, _reason(error))
-        bounced = self._bounce(sending, {name: why for name, why in sending.unknown.items() if name not in told})
-        _note(memo, missing, failed, bounced)
-        return sending.report(failed, (name for name in sending.unknown if name in bounced | told))
+            failures = dict.fromkeys(missing, _reason(error))
+        bounced = self._bounce(
+            sending, {name: reason for name, reason in sending.unknown.items() if name not in earlier_bounces}
+        )
+        _note(memo, missing, failures, bounced)
+        return sending.report(failures, (name for name in sending.unknown if name in bounced | earlier_bounces))
 
     def _memo(self, sending: Sending) -> SentMemo:
         return SentMemo(self.layout.sends(sending.sender), sending.draft.message_id, durable=self.durable)
 
     def _stage(self, sending: Sending) -> str:
-        """Compose, seal and write it, with the copy in the sender's `.Sent`; without that copy nobody gets it."""
+        """Compose, seal and write the message, with a copy in `.Sent`. If the copy fails, do not deliver."""
         sent = self.boxes.get(sending.sender, "sent")
         raw = self.seal.put(*compose(sending.draft))
         if len(raw) > MAX_BYTES:
             raise UserError(f"a message has at most {MAX_BYTES >> 20} MiB, this one {len(raw):,} bytes")
         try:
-            staged = sent.stage(sending.base, raw, self.durable, keep=sent)
+            staged_path = sent.stage(sending.base, raw, self.durable, keep=sent)
         except FileNotFoundError:  # the sender has no mailbox yet
             self.boxes.ensure(sending.sender)
-            staged = sent.stage(sending.base, raw, self.durable, keep=sent)
+            staged_path = sent.stage(sending.base, raw, self.durable, keep=sent)
         reached("mail.send.staged")
-        return staged
+        return staged_path
 
     def _hand_over(self, staged: str, base: str, names: Iterable[str]) -> _Failures:
-        failed: _Failures = {}
+        failures: _Failures = {}
         for name in names:
             try:
                 self._put(self.boxes.get(name), staged, base, name)
             except OSError as error:
-                failed[name] = _reason(error)
+                failures[name] = _reason(error)
             except UserError as error:  # a mailbox that leads out of the hive
-                failed[name] = str(error)
+                failures[name] = str(error)
             else:
                 reached("mail.send.delivered")
-        return failed
+        return failures
 
     def _put(self, box: Maildir, staged: str, base: str, name: str) -> None:
         try:
@@ -236,12 +245,12 @@ class Sender:
         except FileNotFoundError:  # no mailbox yet
             self.boxes.ensure(name)
             self._link_or_copy(box, staged, base)
-        self.ringer.ring(name)  # it can be read, and its text is on the disk: only the name's flush is waited for
+        self.ringer.ring(name)  # the file is complete and on disk; only its name is not synced yet
         if self.durable:
             try:
                 box.sync(new=True)
             except OSError:
-                _discard(os.path.join(box.new, base))  # either it has it for good, or it has it not
+                _discard(os.path.join(box.new, base))  # a recipient has a message durably or not at all
                 raise
 
     def _link_or_copy(self, box: Maildir, staged: str, base: str) -> None:
@@ -249,91 +258,93 @@ class Sender:
             box.copy(staged, base, base, new=True, durable=self.durable)
 
     def _complete(self, sending: Sending, sent: Maildir, names: tuple[str, ...], again: bool) -> _Failures:
-        """Go on with a send: with the copy in `.Sent` if there is a whole one, else from the beginning."""
-        base, kept = sending.base, None
+        """Continue a send: from the copy in `.Sent` if that is complete, else from the draft."""
+        base, sent_file = sending.base, None
         if again:
-            kept = sent.find(base) or self.boxes.get(sending.sender, _dated("sent", base)).find(base)
-        content = None if kept is None else sent.read(kept)
+            sent_file = sent.find(base) or self.boxes.get(sending.sender, _dated("sent", base)).find(base)
+        content = None if sent_file is None else sent.read(sent_file)
         if content is not None and self.seal.holds(content[0]):
-            staged = sent.stage(sending.base, content[0], self.durable)
+            staged_path = sent.stage(sending.base, content[0], self.durable)
         else:
-            if content is not None:  # a power cut took its text: nobody has got it yet
+            if content is not None:  # a power cut truncated it, so it was not delivered
                 os.unlink(content[2].path)
-            staged = self._stage(sending)
+            staged_path = self._stage(sending)
         try:
-            return self._hand_over(staged, sending.base, names)
+            return self._hand_over(staged_path, sending.base, names)
         finally:
-            _discard(staged)
+            _discard(staged_path)
 
     def _has(self, name: str, base: str) -> bool:
         try:
-            places = ("inbox", "archive", "dead", _dated("archive", base))
-            return any(self.boxes.get(name, folder).find(base) for folder in places)
-        except UserError:  # a mailbox that leads out of the hive: handing over says so
+            folders = ("inbox", "archive", "dead", _dated("archive", base))
+            return any(self.boxes.get(name, folder).find(base) for folder in folders)
+        except UserError:  # a mailbox that leads out of the hive: the delivery will report it
             return False
 
     def _bounce(self, sending: Sending, unknown: Mapping[str, str]) -> set[str]:
-        """Tell the sender who is unknown; returns those of whom it has been told."""
-        told: set[str] = set()
+        """Send the sender a bounce for each unknown recipient. Return the recipients that were bounced."""
+        bounced_names: set[str] = set()
         for name, reason in unknown.items():
             if sending.sender == POSTMASTER or sending.draft.automatic:
                 break
             try:
                 self.bounce(sending.draft, name, reason, sending.sender, self.names.fresh(self.clock()))
-            except OSError:  # the report says it all the same: `failed` has the reason
+            except OSError:  # the report still has the reason, in `failed`
                 continue
-            told.add(name)
-        return told
+            bounced_names.add(name)
+        return bounced_names
 
-    def bounce(self, original: Draft, recipient: str, reason: str, name: str, base: str) -> None:
-        """Tell whom `original` is from that it has not reached `recipient`, in the mailbox `name`. Raises OSError."""
-        from_, id_, now = self.addressing.address(POSTMASTER), self.addressing.address(base), self.clock()
-        box = self.boxes.ensure(name)
-        _discard(os.path.join(box.tmp, base))
-        staged = box.stage(
-            base, self.seal.put(*compose(bounce(original, recipient, reason, id_, from_, now))), self.durable
+    def bounce(self, original: LetterDraft, recipient: str, reason: str, name: str, base: str) -> None:
+        """Put a bounce into the mailbox `name`: `original` did not reach `recipient`. Raises OSError."""
+        sender, message_id, now = self.addressing.address(POSTMASTER), self.addressing.address(base), self.clock()
+        mailbox = self.boxes.ensure(name)
+        _discard(os.path.join(mailbox.tmp, base))
+        staged_path = mailbox.stage(
+            base,
+            self.seal.put(*compose(bounce_draft(original, recipient, reason, message_id, sender, now))),
+            self.durable,
         )
         try:
-            self.pass_on(staged, base, name)
+            self.pass_on(staged_path, base, name)
         finally:
-            _discard(staged)
+            _discard(staged_path)
 
     def pass_on(self, path: str, base: str, name: str) -> None:
-        """Deliver a finished file as it stands, unless the mailbox has one of that base name. Raises OSError."""
+        """Deliver a complete file, unless the mailbox has a file with that base name. Raises OSError."""
         if not self._has(name, base):
             self._put(self.boxes.get(name), path, base, name)
             reached("mail.send.delivered")
 
     def _remember(self, sending: Sending, failed: Mapping[str, str], bounced: Iterable[str]) -> None:
         try:
-            with self._memo(sending).open() as memo:
-                memo.begin(sending.base)
-                _note(memo, sending.names, failed, bounced)
-        except OSError:  # the disk that refused the message refuses this too: a second send looks into the mailboxes
+            with self._memo(sending).open() as record:
+                record.begin(sending.base)
+                _note(record, sending.names, failed, bounced)
+        except OSError:  # the disk is still failing: the next send looks into the mailboxes
             return
 
 
 def _note(memo: SentMemo, names: Iterable[str], failed: Mapping[str, str], bounced: Iterable[str]) -> None:
-    found = {name: ("failed", failed[name]) if name in failed else ("delivered", "") for name in names}
+    outcomes = {name: ("failed", failed[name]) if name in failed else ("delivered", "") for name in names}
     try:
-        memo.note({**found, **dict.fromkeys(bounced, ("bounced", ""))})
-    except (OSError, UserError):  # what happened has happened: a second send finds it out from the mailboxes
+        memo.note({**outcomes, **dict.fromkeys(bounced, ("bounced", ""))})
+    except (OSError, UserError):  # the next send finds the outcomes in the mailboxes
         return
 
 
 def _dated(folder: str, base: str) -> str:
-    """The folder for the month of a message with a name of the runtime's own."""
+    """Return the monthly sub-folder for a base name that the runtime created."""
     return f"{folder}/{month_of((sort_key(base) or (0,))[0])}"
 
 
 def _reason(error: OSError) -> str:
-    where = error.filename2 or error.filename
-    said = f"{error.strerror or error}{f' ({where})' if isinstance(where, str) else ''}"
-    return f"{DISK_FULL}: {said}" if is_disk_full(error) else said
+    path = error.filename2 or error.filename
+    message = f"{error.strerror or error}{f' ({path})' if isinstance(path, str) else ''}"
+    return f"{DISK_FULL}: {message}" if is_disk_full(error) else message
 
 
 def _discard(staged: str) -> None:
     try:
         os.unlink(staged)
-    except OSError:  # not there, or litter in tmp/ that `ensure` clears away one day: the message has its names
+    except OSError:  # missing, or left in tmp/ until `ensure` deletes it; the delivered links are not affected
         return

@@ -76,11 +76,11 @@ def token_in(folder: Path) -> tuple[Path, str]:
         found = os.fstat(file)
         if not stat.S_ISREG(found.st_mode) or found.st_uid != os.geteuid() or found.st_mode & 0o077:
             raise UserError(
-                "others than you may read it, or change it", where=path, mend=f"rm {path}: a new one is made"
+                "others than you may read it, or change it", location=path, remedy=f"rm {path}: a new one is made"
             )
         token = stream.read(1024).strip()
     if len(token) < _MIN_CHARS:
-        raise UserError("is no token", where=path, mend=f"rm {path}: a new one is made")
+        raise UserError("is no token", location=path, remedy=f"rm {path}: a new one is made")
     return path, token
 
 

@@ -18,7 +18,7 @@ from hivemind.errors import HivemindError, UserError
 from hivemind.fs import make_folder, time_tells
 from hivemind.mail import Mail
 from hivemind.masking import masked
-from hivemind.minds import Action, Result, Thought
+from hivemind.minds import Thought, ToolCall, ToolResult
 from hivemind.presence.agent_log import AgentLog
 from hivemind.presence.heartbeat import Heartbeat
 from hivemind.presence.identity import HiveGone, announce, announce_life, check_here, farewell, lease_step, take_name
@@ -138,18 +138,18 @@ class Member:
         if focus.work is not None and focus.id in self._parked:
             self.hive.tasks.unpark(focus.work.task)
             self._parked.discard(focus.id)
-        call = Action(tool, dict(arguments))
-        outcome = Result.failed(call, INTERRUPTED)
+        call = ToolCall(tool, dict(arguments))
+        outcome = ToolResult.failed(call, INTERRUPTED)
         began = time.monotonic()
         try:
             result = self._use(tool, arguments, focus)
-            outcome = Result(call, self.tools[tool].shown(result, LONGEST), short(result))
+            outcome = ToolResult(call, self.tools[tool].shown(result, LONGEST), short(result))
         except Parking as parking:
             result = self._waits(focus, parking)
-            outcome = Result(call, f"waiting: {parking.reason}", result)
+            outcome = ToolResult(call, f"waiting: {parking.reason}", result)
         except Exception as error:
             problem = for_mind(error, self.tools) if isinstance(error, HivemindError) else f"the tool broke: {error!r}"
-            outcome = Result.failed(call, str(problem))
+            outcome = ToolResult.failed(call, str(problem))
             raise
         finally:
             self._record(focus, replace(outcome, seconds=time.monotonic() - began))
@@ -178,9 +178,9 @@ class Member:
         if tool is None:
             if name in allowed_tools(self.config, "full"):
                 raise ToolProblem(
-                    f"there is no tool {name!r} in this profile", mend="hivemind mcp --profile full has it"
+                    f"there is no tool {name!r} in this profile", remedy="hivemind mcp --profile full has it"
                 )
-            raise ToolProblem(f"there is no tool {name!r}", mend="tools/list names those that there are")
+            raise ToolProblem(f"there is no tool {name!r}", remedy="tools/list names those that there are")
         work, step = focus.work, focus.step
         if name in _ON_A_STEP and work is not None and step is not None:
             work.lease = lease_step(self.hive, step.id, self.name)
@@ -219,7 +219,7 @@ class Member:
             "next": "call again when it may be over; check_mailbox meanwhile",
         }
 
-    def _record(self, focus: Focus, result: Result) -> None:
+    def _record(self, focus: Focus, result: ToolResult) -> None:
         """The call for the task's conversation and trace, or for the agent's own log."""
         if focus.work is None:
             now = {"kind": "turn", "time": round(time.time(), 3), "agent": self.name, "by": "mcp"}

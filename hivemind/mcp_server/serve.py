@@ -69,7 +69,7 @@ def serve_http(
 
 def _check_installed() -> None:
     if importlib.util.find_spec("mcp") is None:
-        raise UserError("the MCP SDK is not installed", mend="pip install 'hivemind-swarm[mcp]'")
+        raise UserError("the MCP SDK is not installed", remedy="pip install 'hivemind-swarm[mcp]'")
 
 
 async def _until_told(serving: Coroutine[Any, Any, None]) -> None:

@@ -55,7 +55,7 @@ def _read(member: Member, uri: str) -> tuple[str, str]:
         return (member.hive.layout.root / path).read_text("utf-8", "replace"), _TEXT
     read = _READERS.get(kind)
     if read is None or not uri.startswith("hive://"):
-        raise UserError(f"there is no resource {uri!r}", mend="resources/list names them")
+        raise UserError(f"there is no resource {uri!r}", remedy="resources/list names them")
     return json.dumps(read(member, rest), ensure_ascii=False, default=str), _JSON
 
 
@@ -171,7 +171,7 @@ def refusal(error: HivemindError, tools: Mapping[str, Tool]) -> dict[str, Any]:
     """What a tool refuses, as the client gets it: a code, one line, and calls that help, as they can be made here: those that
     the error proposes, else the tools that its line names for it and that need no arguments."""
     told = for_mind(error, tools)
-    named = re.findall(r"\w+", getattr(told, "mend", None) or "")
+    named = re.findall(r"\w+", getattr(told, "remedy", None) or "")
     calls = getattr(error, "suggestions", ()) or [{"tool": name, "arguments": {}} for name in named]
     suggestions = [
         {"tool": one["tool"], "arguments": one["arguments"]}

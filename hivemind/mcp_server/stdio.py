@@ -31,14 +31,14 @@ async def talk(server: Server[Any], given: int, taken: int, greeting: Greeting) 
     heard, hears = anyio.create_memory_object_stream[SessionMessage | Exception](0)
     said, says = anyio.create_memory_object_stream[SessionMessage](0)
     async with anyio.create_task_group() as tasks:
-        tasks.start_soon(_listen, Lines(given, greeting.heard), heard, said.clone())
+        tasks.start_soon(_listen, MessageLines(given, greeting.heard), heard, said.clone())
         tasks.start_soon(_speak, Out(taken), says, greeting.answered, tasks.cancel_scope)
         await server.run(hears, said, server.create_initialization_options())
         tasks.cancel_scope.deadline = anyio.current_time() + _LAST_WORDS_S
 
 
 async def _listen(
-    lines: Lines,
+    lines: MessageLines,
     heard: MemoryObjectSendStream[SessionMessage | Exception],
     said: MemoryObjectSendStream[SessionMessage],
 ) -> None:
@@ -70,7 +70,7 @@ async def _speak(
         serving.cancel()
 
 
-class Lines:
+class MessageLines:
     """The lines of a descriptor, to its end, without blank ones; `heard` was read from it before.
 
     What comes after the last line's end is no line: whoever wrote it died over it. Of a line longer than LIMIT_BYTES only so

@@ -1,4 +1,4 @@
-"""Symbolic memory: blocks that refer, working memory that holds them, contexts that are built from them."""
+"""Symbolic memory: blocks refer to content, a working memory holds the blocks, contexts are built from them."""
 
 from __future__ import annotations
 
@@ -17,12 +17,13 @@ from hivemind.memory.blocks import (
 )
 from hivemind.memory.compression import MemoryCompressor
 from hivemind.memory.context import ContextBuilder
-from hivemind.memory.loading import ContentLoader, Given, Loaded
+from hivemind.memory.loading import BlockContent, ContentLoader, SourceContent
 from hivemind.memory.manager import Changes, MemoryJanitor, WorkingMemoryManager
 from hivemind.memory.selection import Choice, CriticalOverBudget, MemorySelector, RelevanceScorer, Selection
 from hivemind.tokens import count_tokens
 
 __all__ = [
+    "BlockContent",
     "Changes",
     "Choice",
     "ContentLoader",
@@ -30,10 +31,8 @@ __all__ = [
     "ContextMemoryBlock",
     "CriticalOverBudget",
     "FileMemoryBlock",
-    "Given",
     "HistoryMemoryBlock",
     "KnowledgeMemoryBlock",
-    "Loaded",
     "MemoryBlock",
     "MemoryCompressor",
     "MemoryJanitor",
@@ -43,6 +42,7 @@ __all__ = [
     "Priority",
     "RelevanceScorer",
     "Selection",
+    "SourceContent",
     "StatusMemoryBlock",
     "TaskMemoryBlock",
     "WorkingMemoryManager",

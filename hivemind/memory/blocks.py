@@ -1,4 +1,4 @@
-"""Memory blocks, which refer to content and never hold a file's text, and their entries in a context (spec 2; seed 004)."""
+"""Memory blocks, which refer to content and never hold a file's text, and their entries in a context."""
 
 from __future__ import annotations
 
@@ -19,16 +19,16 @@ from hivemind.names import local_part
 
 
 class Priority(IntEnum):
-    """How hard a block is to drop from a context."""
+    """The order in which blocks enter a context."""
 
-    CRITICAL = 1  # always in, never dropped
+    CRITICAL = 1  # always selected, never dropped
     HIGH = 2
     MEDIUM = 3
     LOW = 4
 
 
 class MemoryType(StrEnum):
-    """What a block refers to."""
+    """The kind of content that a block refers to."""
 
     ROM = "rom"
     FILE = "file"
@@ -40,11 +40,11 @@ class MemoryType(StrEnum):
     CONTEXT = "context"
 
 
-_AS_CLASS_SAYS: Any = None  # until __post_init__ has put in what the class says
+_CLASS_DEFAULT: Any = None  # replaced by the class's own value in __post_init__
 _ORIGINS = ("hive", "agent", "human", "external")
 
-Shown = Callable[[Sequence[dict[str, Any]]], str]
-"""Turns entries into the text that a mind reads."""
+ContextRenderer = Callable[[Sequence[dict[str, Any]]], str]
+"""Renders context entries as the text that a mind reads."""
 
 
 def _now() -> datetime:
@@ -57,28 +57,27 @@ def _digest(*parts: str) -> str:
 
 @dataclass(slots=True, kw_only=True)
 class MemoryBlock:
-    """What every block has. `confidence` is 0 to 1; times are UTC (one without a zone is taken as UTC).
+    """The fields of every block. `confidence` is 0 to 1. Times are UTC; a time without a zone is read as UTC.
 
-    `type` and `id` are set by the class; an `id` that is passed wins. Raises UserError for a confidence that is not
-    between 0 and 1.
+    The class sets `type`, and `id` unless one is passed. Raises UserError for a confidence outside 0 to 1.
     """
 
     KIND: ClassVar[MemoryType | None] = None
     PRIORITY: ClassVar[Priority] = Priority.MEDIUM
-    SHOWN: ClassVar[Mapping[str, str]] = MappingProxyType({})
-    """What its entry in a context says of it: the name there, and the field."""
-    POINTER: ClassVar[str] = ""
-    """The field that says where its content lies, if the block does not carry it itself."""
+    CONTEXT_FIELDS: ClassVar[Mapping[str, str]] = MappingProxyType({})
+    """Metadata of the block's context entry: the key in the entry → the block's field."""
+    LOCATION_FIELD: ClassVar[str] = ""
+    """The field with the location of the content; empty for a block with inline content."""
 
-    type: MemoryType = _AS_CLASS_SAYS
+    type: MemoryType = _CLASS_DEFAULT
     id: str = ""
     confidence: float = 1.0
-    priority: Priority = _AS_CLASS_SAYS
+    priority: Priority = _CLASS_DEFAULT
     timestamp: datetime = field(default_factory=_now)
     expiry: datetime | None = None
     metadata: dict[str, Any] = field(default_factory=dict)
-    # The exact count of its entry: tokens, by which counter, at which size and mtime (ns) of its file.
-    counted: tuple[int, object, int, int] | None = field(default=None, init=False, repr=False, compare=False)
+    # The counted size of the block's context entry: tokens, token counter, and size and mtime (ns) of the file then.
+    exact_count: tuple[int, object, int, int] | None = field(default=None, init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
         if self.KIND is not None:
@@ -100,13 +99,13 @@ class MemoryBlock:
         raise UserError("a bare MemoryBlock needs an id")
 
     @property
-    def points_at(self) -> str | None:
-        """Where its content lies; None for a block that carries its content itself."""
-        return getattr(self, self.POINTER) if self.POINTER else None
+    def content_location(self) -> str | None:
+        """The location of the content, or None for a block with inline content."""
+        return getattr(self, self.LOCATION_FIELD) if self.LOCATION_FIELD else None
 
-    def own_content(self) -> str | None:
-        """The content that the block carries itself, or None if it points at it."""
-        return None if self.POINTER else str(self.metadata.get("content", ""))
+    def inline_content(self) -> str | None:
+        """Return the content of a block with inline content, else None."""
+        return None if self.LOCATION_FIELD else str(self.metadata.get("content", ""))
 
 
 def _utc(moment: datetime) -> datetime:
@@ -116,14 +115,15 @@ def _utc(moment: datetime) -> datetime:
 
 @dataclass(slots=True, kw_only=True)
 class FileMemoryBlock(MemoryBlock):
-    """A file, or the lines `start_line` to `end_line` of it (1-based, inclusive). `digest`: SHA-256 of the whole file.
+    """A file, or its lines `start_line` to `end_line` (1-based, inclusive). `digest` is the whole file's SHA-256.
 
-    With one of the two lines given, the other end is the file's own. Two ranges of one file are two blocks.
+    Without `start_line` the range begins at line 1, without `end_line` it runs to the end of the file. Two ranges of
+    one file are two blocks.
     """
 
     KIND: ClassVar[MemoryType | None] = MemoryType.FILE
-    POINTER: ClassVar[str] = "location"
-    SHOWN: ClassVar[Mapping[str, str]] = {"source": "location"}
+    LOCATION_FIELD: ClassVar[str] = "location"
+    CONTEXT_FIELDS: ClassVar[Mapping[str, str]] = {"source": "location"}
 
     location: str
     start_line: int | None = None
@@ -131,14 +131,14 @@ class FileMemoryBlock(MemoryBlock):
     digest: str | None = None
 
     def __post_init__(self) -> None:
-        rom = self.type is MemoryType.ROM
+        is_rom = self.type is MemoryType.ROM
         if self.end_line is not None and self.start_line is None:
             self.start_line = 1
         if self.start_line is not None and not 0 < self.start_line <= (self.end_line or self.start_line):
-            mend = "lines count from 1, both ends belong to the range"
-            raise UserError(f"no lines {self.start_line}-{self.end_line or ''}", where=self.location, mend=mend)
+            remedy = "lines are numbered from 1, and the range includes both ends"
+            raise UserError(f"no lines {self.start_line}-{self.end_line or ''}", location=self.location, remedy=remedy)
         MemoryBlock.__post_init__(self)
-        if rom:
+        if is_rom:
             self.type, self.priority = MemoryType.ROM, Priority.CRITICAL
 
     def _make_id(self) -> str:
@@ -146,17 +146,17 @@ class FileMemoryBlock(MemoryBlock):
 
     @classmethod
     def rom(cls, location: str, **fields: Any) -> FileMemoryBlock:
-        """A block for a file of `rom/`: always CRITICAL, never dropped, never compressed."""
+        """Create a block for a file of `rom/`: always CRITICAL, never dropped, never compressed."""
         return cls(location=location, type=MemoryType.ROM, **fields)
 
 
 @dataclass(slots=True, kw_only=True)
 class StatusMemoryBlock(MemoryBlock):
-    """The state of a part of the system ("mailbox", "task_queue", "system_health"); `value` is anything JSON can say."""
+    """The state of a part of the system ("mailbox", "task_queue", "system_health"). `value` is any JSON value."""
 
     KIND: ClassVar[MemoryType | None] = MemoryType.STATUS
     PRIORITY: ClassVar[Priority] = Priority.HIGH
-    SHOWN: ClassVar[Mapping[str, str]] = {"status_type": "status_type"}
+    CONTEXT_FIELDS: ClassVar[Mapping[str, str]] = {"status_type": "status_type"}
 
     status_type: str
     value: Any
@@ -164,22 +164,24 @@ class StatusMemoryBlock(MemoryBlock):
     def _make_id(self) -> str:
         return f"status:{self.status_type}"
 
-    def own_content(self) -> str:
+    def inline_content(self) -> str:
         if isinstance(self.value, str):
             return self.value
         try:
             return json.dumps(self.value, ensure_ascii=False, default=str, skipkeys=True)
-        except (ValueError, RecursionError):  # refers to itself
+        except (ValueError, RecursionError):  # the value contains itself
             return repr(self.value)
 
 
 @dataclass(slots=True, kw_only=True)
 class TaskMemoryBlock(MemoryBlock):
-    """A task. `metadata["maker"]` (an agent's name, or "human") tells whose words the description is."""
+    """A task. `metadata["maker"]` names the author of the description: an agent, or "human"."""
 
     KIND: ClassVar[MemoryType | None] = MemoryType.TASK
     PRIORITY: ClassVar[Priority] = Priority.HIGH
-    SHOWN: ClassVar[Mapping[str, str]] = {name: name for name in ("task_id", "status", "project", "dependencies")}
+    CONTEXT_FIELDS: ClassVar[Mapping[str, str]] = {
+        name: name for name in ("task_id", "status", "project", "dependencies")
+    }
 
     task_id: str
     description: str
@@ -190,22 +192,22 @@ class TaskMemoryBlock(MemoryBlock):
     def _make_id(self) -> str:
         return f"task:{self.task_id}"
 
-    def own_content(self) -> str:
+    def inline_content(self) -> str:
         return self.description
 
 
 @dataclass(slots=True, kw_only=True)
 class MessageMemoryBlock(MemoryBlock):
-    """A mail. HIGH while unread and MEDIUM once read, also when `read` is set later, unless a priority was passed."""
+    """A letter. Unless a priority is passed, it is HIGH while unread and becomes MEDIUM when `read` is set."""
 
     KIND: ClassVar[MemoryType | None] = MemoryType.MESSAGE
-    POINTER: ClassVar[str] = "full_path"
-    SHOWN: ClassVar[Mapping[str, str]] = {
+    LOCATION_FIELD: ClassVar[str] = "full_path"
+    CONTEXT_FIELDS: ClassVar[Mapping[str, str]] = {
         "from": "from_agent", "to": "to_agent", "subject": "subject", "read": "read", "source": "full_path",
     }  # fmt: skip
 
-    # False where `read` decides the priority. Before the other fields, so that it is there when `read` is set.
-    own_priority: bool = field(default=True, init=False, repr=False, compare=False)
+    # False if `read` decides the priority. First of the fields: `__setattr__` needs it when `read` is set.
+    has_fixed_priority: bool = field(default=True, init=False, repr=False, compare=False)
     from_agent: str
     to_agent: str
     subject: str
@@ -216,14 +218,14 @@ class MessageMemoryBlock(MemoryBlock):
 
     def __setattr__(self, name: str, value: Any) -> None:
         object.__setattr__(self, name, value)
-        if name == "read" and not self.own_priority:
+        if name == "read" and not self.has_fixed_priority:
             self.priority = Priority.MEDIUM if value else Priority.HIGH
 
     def __post_init__(self) -> None:
-        own = self.priority is not None
+        has_priority = self.priority is not None
         MemoryBlock.__post_init__(self)
-        if not own:
-            self.own_priority = False
+        if not has_priority:
+            self.has_fixed_priority = False
             self.read = self.read
 
     def _make_id(self) -> str:
@@ -232,14 +234,15 @@ class MessageMemoryBlock(MemoryBlock):
 
 @dataclass(slots=True, kw_only=True)
 class KnowledgeMemoryBlock(MemoryBlock):
-    """A piece of knowledge: a file, or what a store keeps under `scheme:reference` (see ContentLoader's `sources`).
+    """Knowledge: a file, or an entry of a store under `scheme:reference` (see `sources` of ContentLoader).
 
-    `relevance_score` (0 to 1) is its similarity to the current focus. `metadata["lines"] = "12-20"` narrows a file down.
+    `relevance_score` (0 to 1) is its similarity to the current focus. `metadata["lines"] = "12-20"` selects lines of
+    the file.
     """
 
     KIND: ClassVar[MemoryType | None] = MemoryType.KNOWLEDGE
-    POINTER: ClassVar[str] = "location"
-    SHOWN: ClassVar[Mapping[str, str]] = {
+    LOCATION_FIELD: ClassVar[str] = "location"
+    CONTEXT_FIELDS: ClassVar[Mapping[str, str]] = {
         "topic": "topic", "subtopic": "subtopic", "relevance": "relevance_score", "source": "location",
     }  # fmt: skip
 
@@ -250,7 +253,9 @@ class KnowledgeMemoryBlock(MemoryBlock):
 
     def __post_init__(self) -> None:
         if not math.isfinite(self.relevance_score):
-            raise UserError(f"a relevance must be between 0 and 1, not {self.relevance_score!r}", where=self.location)
+            raise UserError(
+                f"a relevance must be between 0 and 1, not {self.relevance_score!r}", location=self.location
+            )
         MemoryBlock.__post_init__(self)
 
     def _make_id(self) -> str:
@@ -259,10 +264,10 @@ class KnowledgeMemoryBlock(MemoryBlock):
 
 @dataclass(slots=True, kw_only=True)
 class HistoryMemoryBlock(MemoryBlock):
-    """An action that was taken, and what came of it."""
+    """An action and its result."""
 
     KIND: ClassVar[MemoryType | None] = MemoryType.HISTORY
-    SHOWN: ClassVar[Mapping[str, str]] = {"action": "action_type", "result": "result"}
+    CONTEXT_FIELDS: ClassVar[Mapping[str, str]] = {"action": "action_type", "result": "result"}
 
     action_type: str
     action_detail: str
@@ -271,17 +276,17 @@ class HistoryMemoryBlock(MemoryBlock):
     def _make_id(self) -> str:
         return f"history:{_digest(self.action_type, self.action_detail, self.timestamp.isoformat())}"
 
-    def own_content(self) -> str:
+    def inline_content(self) -> str:
         line = f"{self.action_type}: {self.action_detail}" if self.action_detail else self.action_type
         return line if self.result is None else f"{line}\n→ {self.result}"
 
 
 @dataclass(slots=True, kw_only=True)
 class ContextMemoryBlock(MemoryBlock):
-    """Context derived from what happened ("project_context", "conversation_context"); `related_ids`: what it rests on."""
+    """Derived context ("project_context", "conversation_context"); `related_ids` are the blocks it is derived from."""
 
     KIND: ClassVar[MemoryType | None] = MemoryType.CONTEXT
-    SHOWN: ClassVar[Mapping[str, str]] = {"context_type": "context_type", "related_ids": "related_ids"}
+    CONTEXT_FIELDS: ClassVar[Mapping[str, str]] = {"context_type": "context_type", "related_ids": "related_ids"}
 
     context_type: str
     summary: str
@@ -290,73 +295,76 @@ class ContextMemoryBlock(MemoryBlock):
     def _make_id(self) -> str:
         return f"context:{self.context_type}:{_digest(self.summary, *self.related_ids)}"
 
-    def own_content(self) -> str:
+    def inline_content(self) -> str:
         return self.summary
 
 
 # -- entries of a context -------------------------------------------------------------------------------------------
 
 
-def piece(entry: dict[str, Any]) -> str:
-    """An entry as it stands within `json.dumps` of a list of entries, with the blank before it and the comma after it.
+def json_fragment(entry: dict[str, Any]) -> str:
+    """Return an entry's part of `json.dumps` of a list of entries, with the blank before it and the comma after it.
 
-    A tokenizer splits at that blank and never at what surrounds it, so the counts of pieces add up to the list's.
+    A tokenizer splits at that blank, so the token counts of the fragments add up to the count of the list.
     """
     return f" {json.dumps(entry)},"
 
 
-def entry_of(block: MemoryBlock, content: str, *, form: str = "full", outside: bool = False) -> dict[str, Any]:
-    """The context entry of a block. `form` is full, outline, excerpt or reference; `outside`: its file is not the hive's."""
-    lines = {}
+def context_entry(block: MemoryBlock, content: str, *, form: str = "full", is_external: bool = False) -> dict[str, Any]:
+    """Return the context entry of a block.
+
+    `form` is full, outline, excerpt or reference. `is_external` marks content from outside the hive.
+    """
+    line_range = {}
     if isinstance(block, FileMemoryBlock) and block.start_line is not None:
-        lines["lines"] = f"{block.start_line}-{block.end_line or ''}"
+        line_range["lines"] = f"{block.start_line}-{block.end_line or ''}"
     return {
         "id": block.id,
         "content": content,
         "confidence": block.confidence,
         "priority": block.priority.name.lower(),
-        # What the program knows goes over what the block brings along: nothing in a block can fake its type or origin.
+        # The program's own fields override the block's metadata, so a block cannot fake its type or origin.
         "metadata": {
-            **plain(block.metadata),
+            **json_copy(block.metadata),
             "type": block.type.value,
             "timestamp": block.timestamp.isoformat(),
-            **{name: plain(getattr(block, field)) for name, field in block.SHOWN.items()},
-            **lines,
-            "origin": _origin(block, outside),
+            **{name: json_copy(getattr(block, field)) for name, field in block.CONTEXT_FIELDS.items()},
+            **line_range,
+            "origin": _origin(block, is_external),
             "form": form,
         },
     }
 
 
-def _origin(block: MemoryBlock, outside: bool) -> str:
+def _origin(block: MemoryBlock, is_external: bool) -> str:
     if block.type is MemoryType.ROM:
         return "rom"
-    if outside:
+    if is_external:
         return "external"
-    said = block.metadata.get("origin")
-    if said in _ORIGINS:
-        return str(said)
+    claimed_origin = block.metadata.get("origin")
+    if claimed_origin in _ORIGINS:
+        return str(claimed_origin)
     if isinstance(block, MessageMemoryBlock):
-        return _sender(block.from_agent)
+        return _sender_origin(block.from_agent)
     if isinstance(block, TaskMemoryBlock):
         maker = str(block.metadata.get("maker", HUMAN))
-        return "external" if "@" in maker else _sender(maker)
+        return "external" if "@" in maker else _sender_origin(maker)
     return "agent" if isinstance(block, HistoryMemoryBlock) else "hive"
 
 
-def _sender(name: str) -> str:
+def _sender_origin(name: str) -> str:
     try:
         return HUMAN if local_part(name) == HUMAN else "agent"
-    except UserError:  # a name that nobody in a hive can have
+    except UserError:  # not a valid name in a hive
         return "external"
 
 
-def plain(value: Any) -> Any:
-    """A copy that JSON can hold: what JSON has no word for becomes text."""
+def json_copy(value: Any) -> Any:
+    """Return a copy that JSON can represent; values of other types become text."""
     if not isinstance(value, dict | list | float):
         return value
     try:
         with boundary("block's metadata"):
             return json.loads(json.dumps(value, default=str, skipkeys=True), parse_constant=str)
     except Unreadable as error:
-        return {"error": error.what}
+        return {"error": error.message}

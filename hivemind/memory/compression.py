@@ -1,8 +1,8 @@
-"""Making content smaller (spec 2, *Load, build, compress*; seed 004, *Compression Techniques*).
+"""Compress content to a number of tokens.
 
-Code becomes its outline by a real parser, Markdown its headings and first sentences, a history its counts, anything else
-its head and tail with a mark of what was cut. A mind's summary, where one is configured, stands beside the original in a
-folder and never in its place.
+Code is parsed and reduced to an outline, Markdown to headings and first sentences, a history to counts per action, any
+other text to its head and tail around a mark that says how much was cut. Summaries by a mind, where one is configured,
+are saved in a folder; they never replace the original.
 """
 
 from __future__ import annotations
@@ -27,11 +27,11 @@ from hivemind.memory.blocks import HistoryMemoryBlock, KnowledgeMemoryBlock, Mem
 from hivemind.tokens import count_tokens
 
 Summarizer = Callable[[str, int], str]
-"""A mind's summary of a text within a number of tokens."""
-LAST = 5  # so many last results of a history are shown
+"""Summarizes a text within a number of tokens, by a mind."""
+LAST_RESULTS = 5  # the latest results that a history's outline lists
 _MARKDOWN = (".md", ".markdown", ".mdx")
 _ACTION = re.compile(r"([a-z][a-z0-9_.-]*)(?::|$)")
-LONGEST = 2_000_000  # characters: beyond this parsing takes too long for a cycle
+MAX_PARSED_LENGTH = 2_000_000  # characters: parsing more takes too long for a turn
 _SENTENCE = re.compile(r".+?[.!?:](?=\s|$)|.+", re.DOTALL)
 _HEADING = re.compile(r"(#{1,6})[ \t]+(.+?)[ \t#]*$")
 _FENCE = re.compile(r"[ ]{0,3}(`{3,}|~{3,})")
@@ -43,18 +43,18 @@ _GRAMMARS = {
     ".rb": "tree_sitter_ruby", ".rs": "tree_sitter_rust", ".sh": "tree_sitter_bash",
     ".ts": "tree_sitter_typescript", ".tsx": "tree_sitter_typescript",
 }  # fmt: skip
-"""The grammar's module by suffix. Each is a small package with the compiled grammar in it: nothing is ever downloaded."""
+"""File suffix → module of the grammar. Each is a small package with a compiled grammar; nothing is downloaded."""
 
 _DIALECTS = {".ts": "typescript", ".tsx": "tsx"}
-_SHOWN = re.compile(
+_DECLARATION = re.compile(
     r"import|include|use_decl|using|package|namespace|module|class|interface|struct|enum|trait|impl|function|method|constructor|type_(alias|decl)|protocol|object_decl"
 )
 _BODY = re.compile(r"block|body|declaration_list|compound_statement|field_declaration_list|enum_variant_list|do_block")
-"""Which kinds of nodes are shown, and which of their children are left out: grammars differ, their words hardly do."""
+"""Names of syntax nodes: declarations are listed, their bodies are not. Most grammars use the same words."""
 
 
 class MemoryCompressor:
-    """Makes contents smaller by rule, or by `summarizer` (a mind), whose summaries are kept in `folder` if one is given."""
+    """Compresses content by rules, or by `summarizer` (a mind). Summaries are saved in `folder` if one is passed."""
 
     def __init__(
         self,
@@ -70,11 +70,11 @@ class MemoryCompressor:
         self.durable = durable
 
     def compress_if_needed(self, content: str, block: MemoryBlock, max_tokens: int) -> str:
-        """The content if it has at most `max_tokens`, else something smaller that has. A ROM is never compressed."""
+        """Return the content, compressed if it has more than `max_tokens`. ROM is never compressed."""
         return self.compress(content, block, max_tokens)[0]
 
     def compress(self, content: str, block: MemoryBlock, max_tokens: int) -> tuple[str, str]:
-        """The content within `max_tokens`, and its form: full, outline or excerpt."""
+        """Return the content within `max_tokens`, and its form: full, outline or excerpt."""
         if block.type is MemoryType.ROM or self._fits(content, max_tokens):
             return content, "full"
         outline = self._summary(content, max_tokens) or self._outline(content, block)
@@ -87,7 +87,7 @@ class MemoryCompressor:
         return outline, "outline"
 
     def _fits(self, content: str, max_tokens: int) -> bool:
-        # No token has more than some hundred characters: what is far too long need not be counted.
+        # A token has at most about a hundred characters, so a text that is far too long need not be counted.
         return len(content) <= 128 * max_tokens and self.token_counter(content) <= max_tokens
 
     def _outline(self, content: str, block: MemoryBlock, *, docstrings: bool = True) -> str | None:
@@ -103,17 +103,17 @@ class MemoryCompressor:
         return outline
 
     def _summary(self, content: str, max_tokens: int) -> str | None:
-        """What the mind makes of it, from the folder if it has done so before; None if there is none that fits."""
+        """Return the mind's summary, from the folder if it is saved there; None if the mind has none that fits."""
         if self.summarizer is None:
             return None
         digest = hashlib.sha256(f"{max_tokens}\0{content}".encode("utf-8", "surrogatepass")).hexdigest()
         path = None if self.folder is None else os.path.join(self.folder, f"{digest}.json")
-        kept = None if path is None else load_record(path, "summary", 1)
-        if kept is not None:
-            return str(kept["summary"])
+        saved_summary = None if path is None else load_record(path, "summary", 1)
+        if saved_summary is not None:
+            return str(saved_summary["summary"])
         try:
             summary = self.summarizer(content, max_tokens)
-        except HivemindError:  # a mind that is down or refuses: the rules still hold
+        except HivemindError:  # the mind is down or refuses: compress by rules
             return None
         if not summary.strip() or not self._fits(summary, max_tokens):
             return None
@@ -124,65 +124,65 @@ class MemoryCompressor:
 
 
 def history_outline(lines: Iterable[str]) -> str | None:
-    """Lines `action: detail → result` as counts per action and the last of them; None if there are no such lines."""
-    taken = [(found[1], line) for line in lines if (found := _ACTION.match(line))]
-    if not taken:
+    """Return the counts per action and the last lines of a history, or None if no line begins with `action:`."""
+    action_lines = [(match[1], line) for line in lines if (match := _ACTION.match(line))]
+    if not action_lines:
         return None
-    counts = Counter(sorted(action for action, _ in taken)).most_common()
-    often = ", ".join(f"{action} ×{count}" for action, count in counts)
-    return "\n".join([often, *(f"last: {line}" for _, line in taken[-LAST:])])
+    counts = Counter(sorted(action for action, _ in action_lines)).most_common()
+    count_summary = ", ".join(f"{action} ×{count}" for action, count in counts)
+    return "\n".join([count_summary, *(f"last: {line}" for _, line in action_lines[-LAST_RESULTS:])])
 
 
-def excerpt(text: str, max_tokens: int, count: Callable[[str], int]) -> str:
-    """The beginning (two thirds) and the end (one third) of a text in at most `max_tokens`, cut at line ends where it can.
+def excerpt(text: str, max_tokens: int, token_counter: Callable[[str], int]) -> str:
+    """Return the beginning (two thirds) and the end (one third) of a text in at most `max_tokens`.
 
-    The mark between them says how many characters and lines are missing. If not even the mark fits: as much of the beginning
-    as does.
+    Cuts at line ends where possible. A mark between the parts says how many characters and lines were cut. If the mark
+    alone does not fit, the excerpt is as much of the beginning as fits.
     """
-    for cut, near in ((_cut, 8), (lambda text, keep: text[:keep], 0)):
-        low, high = 0, min(len(text), 16 * max_tokens)  # characters kept: low is known to fit
+    for shorten, precision in ((_head_and_tail, 8), (lambda text, length: text[:length], 0)):
+        low, high = 0, min(len(text), 16 * max_tokens)  # characters: `low` fits
         best = ""
-        while high - low > max(near, low // 50):  # near enough: each look costs a count
-            keep = (low + high + 1) // 2
-            shorter = cut(text, keep)
-            if count(shorter) <= max_tokens:
-                low, best = keep, shorter
+        while high - low > max(precision, low // 50):  # stop early: each step counts tokens
+            size = (low + high + 1) // 2
+            shorter = shorten(text, size)
+            if token_counter(shorter) <= max_tokens:
+                low, best = size, shorter
             else:
-                high = keep - 1
+                high = size - 1
         if best:
             break
     return best
 
 
-def _cut(text: str, keep: int) -> str:
-    head, tail = text[: keep * 2 // 3], text[len(text) - keep // 3 :]
-    at = head.rfind("\n")
-    if at > len(head) // 2:
-        head = head[: at + 1]
-    at = tail.find("\n")
-    if 0 <= at < len(tail) // 2:
-        tail = tail[at + 1 :]
-    missing = text[len(head) : len(text) - len(tail)]
-    lines = missing.count("\n")
-    mark = f"[… {len(missing)} characters, {lines} lines cut …]"
+def _head_and_tail(text: str, length: int) -> str:
+    head, tail = text[: length * 2 // 3], text[len(text) - length // 3 :]
+    line_break = head.rfind("\n")
+    if line_break > len(head) // 2:
+        head = head[: line_break + 1]
+    line_break = tail.find("\n")
+    if 0 <= line_break < len(tail) // 2:
+        tail = tail[line_break + 1 :]
+    omitted_text = text[len(head) : len(text) - len(tail)]
+    line_count = omitted_text.count("\n")
+    mark = f"[… {len(omitted_text)} characters, {line_count} lines cut …]"
     return "\n".join(part for part in (head.removesuffix("\n"), mark, tail) if part)
 
 
-# -- outlines: Python by `ast`; other languages by tree-sitter where it is installed (extra `code`), else none -----------
+# -- outlines: Python by `ast`, other languages by tree-sitter if it is installed (extra `code`) ----------------------
 
 
 def code_outline(text: str, suffix: str, *, docstrings: bool = True) -> str | None:
-    """Imports, class and function signatures with their lines, and, unless told otherwise, the first lines of docstrings.
+    """Return imports, and class and function signatures with their line numbers and first lines of docstrings.
 
-    None if the text cannot be read so.
+    Returns None if the text cannot be parsed, or has no outline.
     """
-    if len(text) > LONGEST:
+    if len(text) > MAX_PARSED_LENGTH:
         return None
-    with suppress(Unreadable), boundary("source"):  # nested beyond what a parser bears, or in another language
+    with suppress(Unreadable), boundary("source"):  # nested too deeply, or in another language
         if suffix not in (".py", ".pyi", ".pyw"):
             return _syntax_outline(text, suffix)
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # an odd escape in someone's code is not ours to report
+            warnings.simplefilter("ignore")  # for example an invalid escape sequence
             tree = ast.parse(text)
         return "\n".join(_signatures(tree, "", docstrings)) or None
     return None
@@ -192,21 +192,21 @@ def _signatures(node: ast.Module | ast.ClassDef, indent: str, docstrings: bool) 
     inner = f"{indent}    "
     if not indent:
         yield from _first_line(node, indent, docstrings)
-    for item in node.body:
-        if isinstance(item, ast.Import | ast.ImportFrom):
-            yield indent + ast.unparse(item)
-        elif isinstance(item, ast.ClassDef):
-            bases = ", ".join(ast.unparse(base) for base in [*item.bases, *item.keywords])
-            signature = f"class {item.name}{f'({bases})' if bases else ''}"
-        elif isinstance(item, ast.FunctionDef | ast.AsyncFunctionDef):
-            word = "async def" if isinstance(item, ast.AsyncFunctionDef) else "def"
-            returns = f" -> {ast.unparse(item.returns)}" if item.returns else ""
-            signature = f"{word} {item.name}({ast.unparse(item.args)}){returns}"
-        if isinstance(item, ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef):
-            yield f"{indent}{signature}:  # lines {item.lineno}-{item.end_lineno}"
-            yield from _first_line(item, inner, docstrings)
-        if isinstance(item, ast.ClassDef):
-            yield from _signatures(item, inner, docstrings)
+    for statement in node.body:
+        if isinstance(statement, ast.Import | ast.ImportFrom):
+            yield indent + ast.unparse(statement)
+        elif isinstance(statement, ast.ClassDef):
+            bases = ", ".join(ast.unparse(base) for base in [*statement.bases, *statement.keywords])
+            signature = f"class {statement.name}{f'({bases})' if bases else ''}"
+        elif isinstance(statement, ast.FunctionDef | ast.AsyncFunctionDef):
+            word = "async def" if isinstance(statement, ast.AsyncFunctionDef) else "def"
+            returns = f" -> {ast.unparse(statement.returns)}" if statement.returns else ""
+            signature = f"{word} {statement.name}({ast.unparse(statement.args)}){returns}"
+        if isinstance(statement, ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef):
+            yield f"{indent}{signature}:  # lines {statement.lineno}-{statement.end_lineno}"
+            yield from _first_line(statement, inner, docstrings)
+        if isinstance(statement, ast.ClassDef):
+            yield from _signatures(statement, inner, docstrings)
 
 
 def _first_line(
@@ -217,75 +217,80 @@ def _first_line(
 
 
 def markdown_outline(text: str) -> str | None:
-    """Each heading with the first sentence under it; None if there are no headings."""
+    """Return each heading with the first sentence under it, or None if there are no headings."""
     lines = text.splitlines()
-    found = list(_headings(lines))
-    if not found:
+    headings = list(_headings(lines))
+    if not headings:
         return None
-    outline = _first_sentence(lines[: found[0][0]])
-    for (at, level, title), end in zip(found, [*(at for at, _, _ in found[1:]), len(lines)], strict=True):
-        outline += [f"{'#' * level} {title}", *_first_sentence(lines[at + 1 : end])]
+    outline = _first_sentence(lines[: headings[0][0]])
+    for (start, level, title), end in zip(
+        headings, [*(next_start for next_start, _, _ in headings[1:]), len(lines)], strict=True
+    ):
+        outline += [f"{'#' * level} {title}", *_first_sentence(lines[start + 1 : end])]
     return "\n".join(outline)
 
 
 def _first_sentence(lines: list[str]) -> list[str]:
-    plain = dropwhile(lambda line: not line, map(str.strip, lines))
-    found = _SENTENCE.match(" ".join(takewhile(bool, plain)))
-    return [found[0].strip()] if found else []
+    text_lines = dropwhile(lambda line: not line, map(str.strip, lines))
+    sentence = _SENTENCE.match(" ".join(takewhile(bool, text_lines)))
+    return [sentence[0].strip()] if sentence else []
 
 
 def _headings(lines: list[str]) -> Iterator[tuple[int, int, str]]:
-    """(0-based line, level 1 to 6, title) of each ATX heading."""
+    """Yield (0-based line number, level 1 to 6, title) of each ATX heading."""
     fence: str | None = None
-    for at, line in enumerate(lines):
-        mark = _FENCE.match(line)
+    for line_number, line in enumerate(lines):
+        fence_match = _FENCE.match(line)
         if fence is not None:
-            if mark and mark[1].startswith(fence):
+            if fence_match and fence_match[1].startswith(fence):
                 fence = None
-        elif mark:
-            fence = mark[1]
-        elif found := _HEADING.match(line):
-            yield at, len(found[1]), found[2]
+        elif fence_match:
+            fence = fence_match[1]
+        elif heading := _HEADING.match(line):
+            yield line_number, len(heading[1]), heading[2]
 
 
 def section(text: str, title: str) -> str:
-    """The part of a Markdown text under the heading `title` (in any case), down to the next of its level; else all."""
+    """Return the section of a Markdown text with the heading `title` (case-insensitive), or the whole text.
+
+    A section ends at the next heading of the same or a higher level.
+    """
     lines = text.splitlines(keepends=True)
     start: tuple[int, int] | None = None
-    for at, level, found in _headings(lines):
+    for line_number, level, heading in _headings(lines):
         if start is not None and level <= start[1]:
-            return "".join(lines[start[0] : at])
-        if start is None and found.casefold() == title.strip().casefold():
-            start = at, level
+            return "".join(lines[start[0] : line_number])
+        if start is None and heading.casefold() == title.strip().casefold():
+            start = line_number, level
     return text if start is None else "".join(lines[start[0] :])
 
 
 def _syntax_outline(text: str, suffix: str) -> str | None:
-    """Imports and signatures with their lines; None for an unknown language, or where its parser is not installed."""
+    """Return imports and signatures with their line numbers; None if the language's parser is unknown or missing."""
     module = _GRAMMARS.get(suffix)
     if module is None or any(importlib.util.find_spec(name) is None for name in ("tree_sitter", module)):
         return None
     tree_sitter: Any = importlib.import_module("tree_sitter")  # an extra
     grammar: Any = importlib.import_module(module)
     language = getattr(grammar, "language", None) or getattr(grammar, f"language_{_DIALECTS[suffix]}")
-    raw = text.encode("utf-8", "surrogatepass")
-    tree = tree_sitter.Parser(tree_sitter.Language(language())).parse(raw)
-    return "\n".join(_declarations(tree.root_node, raw, 0)) or None
+    source = text.encode("utf-8", "surrogatepass")
+    tree = tree_sitter.Parser(tree_sitter.Language(language())).parse(source)
+    return "\n".join(_declarations(tree.root_node, source, 0)) or None
 
 
-def _declarations(node: Any, raw: bytes, depth: int) -> Iterator[str]:
+def _declarations(node: Any, source: bytes, depth: int) -> Iterator[str]:
     for child in node.named_children:
         kind = child.type
         if "comment" in kind or "call" in kind:
             continue
         body = next((part for part in child.named_children if _BODY.search(part.type)), None)
-        shown = _SHOWN.search(kind) is not None
-        if shown:
+        is_declaration = _DECLARATION.search(kind) is not None
+        if is_declaration:
             end = body.start_byte if body is not None else child.end_byte
-            signature = " ".join(raw[child.start_byte : end].decode("utf-8", "replace").split()).rstrip("{ ")
+            signature = " ".join(source[child.start_byte : end].decode("utf-8", "replace").split()).rstrip("{ ")
             first, last = child.start_point[0] + 1, child.end_point[0] + 1
             yield f"{'    ' * depth}{signature}  // lines {first}-{last}"
         if body is not None and depth < 3 and not re.search(r"function|method|constructor", kind):
-            yield from _declarations(body, raw, depth + shown)
-        elif not shown and body is None and depth < 3 and "statement" in kind:
-            yield from _declarations(child, raw, depth)
+            yield from _declarations(body, source, depth + is_declaration)
+        elif not is_declaration and body is None and depth < 3 and "statement" in kind:
+            yield from _declarations(child, source, depth)

@@ -1,4 +1,4 @@
-"""From blocks to the JSON array that a mind is shown (spec 2, *Load, build, compress*; seed 004, *Context Builder*)."""
+"""Build the JSON array that a mind reads from memory blocks."""
 
 from __future__ import annotations
 
@@ -6,20 +6,28 @@ import json
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, NamedTuple
 
-from hivemind.memory.blocks import KnowledgeMemoryBlock, MemoryBlock, MemoryType, Priority, Shown, entry_of, piece
+from hivemind.memory.blocks import (
+    ContextRenderer,
+    KnowledgeMemoryBlock,
+    MemoryBlock,
+    MemoryType,
+    Priority,
+    context_entry,
+    json_fragment,
+)
 from hivemind.memory.compression import MemoryCompressor
-from hivemind.memory.loading import ContentLoader, Loaded
-from hivemind.memory.selection import SHARES, CriticalOverBudget, Selection
+from hivemind.memory.loading import BlockContent, ContentLoader
+from hivemind.memory.selection import BUDGET_SHARES, CriticalOverBudget, Selection
 from hivemind.tokens import TokenCounter, count_tokens
 
-LEAST = 24  # tokens: in less than this not even a reference says anything
-EDGES = 4  # tokens that the brackets of the list may cost beyond the pieces
-_LONG = 65_536  # characters: a TokenCounter counts longer texts in parts,
-_CUT = 16  # and each cut between parts may cost some tokens
+MIN_TOKENS = 24  # fewer tokens do not hold even a reference
+BRACKET_TOKENS = 4  # tokens of the list's brackets, beyond its entries
+_COUNTED_LENGTH = 65_536  # characters: a TokenCounter splits longer texts,
+_CUT_TOKENS = 16  # and each split may cost that many tokens
 
 
-class _Part(NamedTuple):
-    """A block as it stands in the context, and what that costs."""
+class _ContextPart(NamedTuple):
+    """A block's context entry with its size in tokens and characters."""
 
     block: MemoryBlock
     entry: dict[str, Any]
@@ -28,9 +36,9 @@ class _Part(NamedTuple):
 
 
 class ContextBuilder:
-    """Builds contexts; loads only what is selected, and reads a file again only if it changed.
+    """Builds contexts. Loads the content of selected blocks only, and reads a file again only if it has changed.
 
-    `token_counter` counts what `max_tokens` bounds: the list as it is `shown`, by default as JSON.
+    `render` turns the list of entries into text (default: JSON), and `token_counter` counts that text.
     """
 
     def __init__(
@@ -38,111 +46,129 @@ class ContextBuilder:
         content_loader: ContentLoader,
         *,
         token_counter: Callable[[str], int] = count_tokens,
-        shown: Shown | None = None,
+        render: ContextRenderer | None = None,
     ) -> None:
         self.content_loader = content_loader
         self.token_counter = token_counter
         self.compressor = MemoryCompressor(token_counter)
-        self._shown = shown or json.dumps
-        self._piece = piece if shown is None else lambda entry: shown([entry])
+        self._render = render or json.dumps
+        self._render_one = json_fragment if render is None else lambda entry: render([entry])
 
     def build_context(
         self, selected: Selection | Iterable[MemoryBlock], max_tokens: int | None = None
     ) -> list[dict[str, Any]]:
-        """The entries of the selected blocks, in their order.
+        """Return the entries of the selected blocks, in their order.
 
-        With `max_tokens`, the list as it is shown never counts more: the block of the lowest rank that is too much goes in
-        smaller or not at all, and so on; of a Selection, what did not fit whole goes in smaller where there is room.
-        Raises CriticalOverBudget if the CRITICAL blocks alone are more.
+        With `max_tokens`, the rendered list never has more tokens: blocks are made smaller or left out, lowest rank
+        first. Blocks of a Selection that did not fit whole are added in smaller form if there is room.
+        Raises CriticalOverBudget if the CRITICAL blocks alone have more than `max_tokens`.
         """
-        chosen = selected.blocks if isinstance(selected, Selection) else selected
-        blocks = list({block.id: block for block in chosen}.values())
-        loaded = self.content_loader.load_many(blocks)
-        whole = [(block, one, one.content, one.form or "full") for block, one in zip(blocks, loaded, strict=True)]
+        selected_blocks = selected.blocks if isinstance(selected, Selection) else selected
+        blocks = list({block.id: block for block in selected_blocks}.values())
+        contents = self.content_loader.load_many(blocks)
+        part_arguments = [
+            (block, block_content, block_content.content, block_content.form or "full")
+            for block, block_content in zip(blocks, contents, strict=True)
+        ]
         if max_tokens is None:
-            return [_entry(*each) for each in whole]
+            return [_build_entry(*arguments) for arguments in part_arguments]
         smaller = selected.smaller if isinstance(selected, Selection) else ()
-        return [part.entry for part in self._within([self._part(*each) for each in whole], max_tokens, smaller)]
+        return [
+            part.entry
+            for part in self._fit([self._build_part(*arguments) for arguments in part_arguments], max_tokens, smaller)
+        ]
 
-    def _part(self, block: MemoryBlock, loaded: Loaded, content: str, form: str) -> _Part:
-        entry = _entry(block, loaded, content, form)
-        text = self._piece(entry)
-        part = _Part(block, entry, self.token_counter(text), len(text))
-        if loaded.source is not None and loaded.source.look is not None and form == "full":
-            block.counted = part.tokens, self.token_counter, *loaded.source.look[:2]
+    def _build_part(self, block: MemoryBlock, block_content: BlockContent, content: str, form: str) -> _ContextPart:
+        entry = _build_entry(block, block_content, content, form)
+        text = self._render_one(entry)
+        part = _ContextPart(block, entry, self.token_counter(text), len(text))
+        if block_content.source is not None and block_content.source.stamp is not None and form == "full":
+            block.exact_count = part.tokens, self.token_counter, *block_content.source.stamp[:2]
         return part
 
-    def _within(self, parts: list[_Part], max_tokens: int, smaller: Sequence[MemoryBlock]) -> list[_Part]:
-        fixed = EDGES if parts else 1
+    def _fit(self, parts: list[_ContextPart], max_tokens: int, smaller: Sequence[MemoryBlock]) -> list[_ContextPart]:
+        base_tokens = BRACKET_TOKENS if parts else 1
         limit = max_tokens
         while True:
-            kept, total = self._cut_down(parts, limit, fixed)
-            kept = self._with_smaller(kept, smaller, min(limit, int(max_tokens * SHARES[Priority.LOW])) - total)
-            total = fixed + sum(part.tokens for part in kept)
-            length = sum(part.length for part in kept)
-            if isinstance(self.token_counter, TokenCounter) and total + _CUT * (length // _LONG) <= max_tokens:
-                return kept
-            excess = self.token_counter(self._shown([part.entry for part in kept])) - max_tokens
-            if excess <= 0 or not kept:
-                return kept
+            fitting_parts, total = self._reduce(parts, limit, base_tokens)
+            fitting_parts = self._add_smaller(
+                fitting_parts, smaller, min(limit, int(max_tokens * BUDGET_SHARES[Priority.LOW])) - total
+            )
+            total = base_tokens + sum(part.tokens for part in fitting_parts)
+            length = sum(part.length for part in fitting_parts)
+            if (
+                isinstance(self.token_counter, TokenCounter)
+                and total + _CUT_TOKENS * (length // _COUNTED_LENGTH) <= max_tokens
+            ):
+                return fitting_parts
+            excess = self.token_counter(self._render([part.entry for part in fitting_parts])) - max_tokens
+            if excess <= 0 or not fitting_parts:
+                return fitting_parts
             limit -= excess
 
-    def _cut_down(self, parts: list[_Part], limit: int, fixed: int) -> tuple[list[_Part], int]:
-        """The parts that stay, the last of them perhaps smaller, and the tokens of everything."""
-        total = fixed + sum(part.tokens for part in parts)
-        kept: list[_Part | None] = list(parts)
-        lowest_first = sorted(range(len(parts)), key=lambda at: (-parts[at].block.priority.value, -at))
-        for at in lowest_first:
-            part = parts[at]
+    def _reduce(self, parts: list[_ContextPart], limit: int, base_tokens: int) -> tuple[list[_ContextPart], int]:
+        """Return the parts that fit, some of them made smaller, and their total tokens."""
+        total = base_tokens + sum(part.tokens for part in parts)
+        reduced_parts: list[_ContextPart | None] = list(parts)
+        lowest_first = sorted(range(len(parts)), key=lambda index: (-parts[index].block.priority.value, -index))
+        for position in lowest_first:
+            part = parts[position]
             if total <= limit:
                 break
             if part.block.priority is Priority.CRITICAL:
-                raise CriticalOverBudget([(one.block.id, one.tokens) for one in kept if one is not None], limit - fixed)
+                raise CriticalOverBudget(
+                    [(remaining.block.id, remaining.tokens) for remaining in reduced_parts if remaining is not None],
+                    limit - base_tokens,
+                )
             total -= part.tokens
-            kept[at] = small = self._smaller(part.block, limit - total)
-            if small is not None:
-                total += small.tokens
-        return [part for part in kept if part is not None], total
+            reduced_parts[position] = smaller_part = self._build_smaller(part.block, limit - total)
+            if smaller_part is not None:
+                total += smaller_part.tokens
+        return [part for part in reduced_parts if part is not None], total
 
-    def _with_smaller(self, parts: list[_Part], blocks: Iterable[MemoryBlock], room: int) -> list[_Part]:
-        there = {part.block.id for part in parts}
+    def _add_smaller(
+        self, parts: list[_ContextPart], blocks: Iterable[MemoryBlock], remaining_tokens: int
+    ) -> list[_ContextPart]:
+        included_ids = {part.block.id for part in parts}
         for block in blocks:
-            if room < LEAST:
+            if remaining_tokens < MIN_TOKENS:
                 break
-            small = self._smaller(block, room) if block.id not in there else None
-            if small is not None:
-                parts = [*parts, small]
-                room -= small.tokens
+            smaller_part = self._build_smaller(block, remaining_tokens) if block.id not in included_ids else None
+            if smaller_part is not None:
+                parts = [*parts, smaller_part]
+                remaining_tokens -= smaller_part.tokens
         return parts
 
-    def _smaller(self, block: MemoryBlock, room: int) -> _Part | None:
-        """The block in at most `room` tokens: compressed, else as a reference of one line, else not at all."""
-        if room < LEAST or block.type is MemoryType.ROM:
+    def _build_smaller(self, block: MemoryBlock, max_tokens: int) -> _ContextPart | None:
+        """Return the block in at most `max_tokens`: compressed, or as a one-line reference, or None."""
+        if max_tokens < MIN_TOKENS or block.type is MemoryType.ROM:
             return None
-        loaded = self.content_loader.load(block)
-        frame = self.token_counter(self._piece(_entry(block, loaded, "", "outline")))
-        within = room - frame
+        block_content = self.content_loader.load(block)
+        frame_tokens = self.token_counter(self._render_one(_build_entry(block, block_content, "", "outline")))
+        content_tokens = max_tokens - frame_tokens
         for _ in range(4):
-            if within < LEAST or loaded.error is not None:
+            if content_tokens < MIN_TOKENS or block_content.error is not None:
                 break
             if self.content_loader.has_source(block) and isinstance(block, KnowledgeMemoryBlock):
-                given = self.content_loader.from_source(block, within)
-                content, form = given.content, given.form or "excerpt"
+                source_content = self.content_loader.from_source(block, content_tokens)
+                content, form = source_content.content, source_content.form or "excerpt"
             else:
-                content, form = self.compressor.compress(loaded.content, block, within)
-            part = self._part(block, loaded, content, form)
-            if part.tokens <= room:
+                content, form = self.compressor.compress(block_content.content, block, content_tokens)
+            part = self._build_part(block, block_content, content, form)
+            if part.tokens <= max_tokens:
                 return part
-            within = int(within * 0.95 * within / (part.tokens - frame))
-        told = f"[{block.points_at or block.id}: {len(loaded.content)} characters, not shown]"
-        part = self._part(block, loaded, told if loaded.error is None else loaded.content, "reference")
-        return part if part.tokens <= room else None
+            content_tokens = int(content_tokens * 0.95 * content_tokens / (part.tokens - frame_tokens))
+        reference = f"[{block.content_location or block.id}: {len(block_content.content)} characters, not shown]"
+        part = self._build_part(
+            block, block_content, reference if block_content.error is None else block_content.content, "reference"
+        )
+        return part if part.tokens <= max_tokens else None
 
 
-def _entry(block: MemoryBlock, loaded: Loaded, content: str, form: str) -> dict[str, Any]:
-    entry = entry_of(block, content, form=form, outside=loaded.outside)
-    if loaded.error is not None:
-        entry["metadata"]["error"] = loaded.error
-    if loaded.digest is not None:
-        entry["metadata"] |= {"changed": True, "digest": loaded.digest}
+def _build_entry(block: MemoryBlock, block_content: BlockContent, content: str, form: str) -> dict[str, Any]:
+    entry = context_entry(block, content, form=form, is_external=block_content.is_external)
+    if block_content.error is not None:
+        entry["metadata"]["error"] = block_content.error
+    if block_content.digest is not None:
+        entry["metadata"] |= {"changed": True, "digest": block_content.digest}
     return entry

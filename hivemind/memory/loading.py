@@ -1,7 +1,7 @@
-"""Loading the content of blocks: late, once, several at a time, and never a reason for a cycle to fail (spec 2).
+"""Load the content of blocks: only when needed, each file once, several files concurrently.
 
-A file is looked at (one `stat`) each time and read only if it looks different from when it was read last. Whatever is wrong
-with it becomes one line of content with `error` beside it.
+Each load calls `stat` once and reads the file only if it has changed since it was last read. A file that cannot be
+loaded yields one line of content and an `error`; it never makes a turn fail.
 """
 
 from __future__ import annotations
@@ -27,66 +27,68 @@ from hivemind.masking import mask
 from hivemind.memory.blocks import FileMemoryBlock, KnowledgeMemoryBlock, MemoryBlock, MessageMemoryBlock
 from hivemind.memory.compression import section
 
-TOGETHER = 4  # so many files, not fewer, are worth threads
+MIN_CONCURRENT_FILES = 4  # fewer files are read faster without threads
 THREADS = 8
-_FINE_TIMES = tuple(map(int, re.findall(r"\d+", os.uname().release)[:2])) >= (6, 13)
-"""Whether the kernel gives any two writes different times, if somebody looked between them."""
-Look = tuple[int, int, int, int, int]
-"""Size, mtime and ctime in ns, inode, device: what a file looks like. Another look may be another content."""
+_HAS_FINE_TIMES = tuple(map(int, re.findall(r"\d+", os.uname().release)[:2])) >= (6, 13)
+"""True if two writes get different times in this kernel whenever a `stat` came between them."""
+FileStamp = tuple[int, int, int, int, int]
+"""Size, mtime and ctime (ns), inode and device of a file. An equal stamp means unchanged content."""
 
-look_of: Callable[[os.stat_result], Look] = attrgetter("st_size", "st_mtime_ns", "st_ctime_ns", "st_ino", "st_dev")
+file_stamp: Callable[[os.stat_result], FileStamp] = attrgetter(
+    "st_size", "st_mtime_ns", "st_ctime_ns", "st_ino", "st_dev"
+)
 
 
 @dataclass(slots=True, eq=False)
-class Text:
-    """The text of a file as it was read, or, in `error`, why there is none."""
+class LoadedText:
+    """The text of a file, or in `error` the reason why it could not be read."""
 
     text: str
-    look: Look | None
+    stamp: FileStamp | None
     digest: str | None = None
     error: str | None = None
-    outside: bool = False
+    is_external: bool = False
     read_at: float = field(default_factory=time.monotonic)
 
     @property
     def size(self) -> int:
-        """Bytes that it takes in a cache."""
-        return (self.look[0] if self.look else 0) + 256
+        """The bytes that the text takes in a cache."""
+        return (self.stamp[0] if self.stamp else 0) + 256
 
     def lines(self, start: int, end: int | None) -> tuple[str, int]:
-        """Lines `start` to `end` (1-based, inclusive; None: to the last), and how many lines the text has."""
+        """Return lines `start` to `end` (1-based, inclusive; None: the last), and the number of lines in the text."""
         lines = io.StringIO(self.text, newline="\n").readlines()
         return "".join(lines[start - 1 : end]), len(lines)
 
 
 class FileCache:
-    """Texts by path, the least recently used dropped first. Safe to use from several threads."""
+    """A thread-safe cache of texts by path. Evicts the least recently used first."""
 
     def __init__(self, max_bytes: int, ttl: float | None) -> None:
         self.max_bytes = max_bytes
         self.ttl = inf if ttl is None else ttl
         self.bytes = 0
-        self._texts: OrderedDict[str, Text] = OrderedDict()
+        self._texts: OrderedDict[str, LoadedText] = OrderedDict()
         self._lock = threading.Lock()
 
     def __len__(self) -> int:
         return len(self._texts)
 
-    def get(self, path: str, look: Look) -> Text | None:
-        """The text of a file that looks like this, if it is kept and not older than `ttl` seconds."""
+    def get(self, path: str, stamp: FileStamp) -> LoadedText | None:
+        """Return the cached text if its stamp is equal and it is not older than `ttl` seconds, else None."""
         with self._lock:
             text = self._texts.get(path)
-            if text is None or text.look != look or time.monotonic() - text.read_at > self.ttl:
+            if text is None or text.stamp != stamp or time.monotonic() - text.read_at > self.ttl:
                 return None
             self._texts.move_to_end(path)
             return text
 
-    def put(self, path: str, text: Text) -> None:
-        """Keep a text; one that is larger than the whole cache is not kept."""
+    def put(self, path: str, text: LoadedText) -> None:
+        """Add a text, unless it is larger than the whole cache."""
         with self._lock:
             if (old := self._texts.pop(path, None)) is not None:
                 self.bytes -= old.size
-            if text.look is not None and text.size <= self.max_bytes:
+            if text.stamp is not None and text.size <= self.max_bytes:
                 self._texts[path] = text
                 self.bytes += text.size
             while self.bytes > self.max_bytes:
@@ -94,39 +96,40 @@ class FileCache:
 
 
 @frozen
-class Given:
-    """A source's content, and how much of the whole it is: `form` is full, outline or excerpt."""
+class SourceContent:
+    """Content from a source, with its `form`: full, outline or excerpt."""
 
     content: str
     form: str
 
 
-Source = Callable[[str, int | None], str | Given]
-"""Returns the content of a reference, within a number of tokens if one is passed (a store of another room)."""
+Source = Callable[[str, int | None], str | SourceContent]
+"""Returns the content of a reference into a store, within a number of tokens if one is passed."""
 
 
 @dataclass(slots=True, eq=False)
-class Loaded:
-    """The content of a block. `error`: why it is not there (then `content` says so in one line).
+class BlockContent:
+    """The content of a block, or in `error` the reason why there is none (`content` then says so in one line).
 
-    `digest`: the file's, if it differs from the block's. `outside`: read from a root beside the hive. `source`:
-    what was read; the same object as long as nothing changed. `form`: how much of it this is, where a source has said so.
+    `digest` is the file's digest if it differs from the block's. `is_external` marks a file outside the hive's root.
+    `source` is the text that was read: the same object until the file changes. `form` is set by sources: full, outline
+    or excerpt.
     """
 
     content: str
-    source: Text | None = None
+    source: LoadedText | None = None
     error: str | None = None
     digest: str | None = None
-    outside: bool = False
+    is_external: bool = False
     form: str | None = None
 
 
 class ContentLoader:
-    """Loads contents from below `filesystem_root` and from `roots` beside it (folders, resolved).
+    """Loads content from files in `filesystem_root` and in further `roots` (folders).
 
-    The cache holds at most `cache_bytes`; with a `ttl` (seconds) older copies are read again. A file of
-    more than `max_file_bytes` is not read whole. `sources` returns the content of knowledge whose location begins
-    with `name:`. `loads` counts how often a file or a source was read.
+    The cache holds at most `cache_bytes`; with a `ttl` (seconds) older copies are read again. Files larger than
+    `max_file_bytes` are refused. `sources` maps a scheme to the function that returns the content of knowledge with
+    the location `scheme:reference`. `loads` counts the reads of files and sources.
     """
 
     def __init__(
@@ -148,183 +151,189 @@ class ContentLoader:
         self.loads = 0
 
     def path_of(self, location: str) -> str:
-        """The path of a location: one that is not absolute lies below the root. Touches no disk."""
+        """Return the path of a location. A relative location is resolved in the root. Reads nothing from disk."""
         return location if location.startswith("/") else os.path.join(self.root, location)
 
     def load_content(self, block: MemoryBlock) -> str:
-        """The content of a block; where there is none, a line that says why."""
+        """Return the content of a block, or one line that says why there is none."""
         return self.load(block).content
 
-    def load(self, block: MemoryBlock) -> Loaded:
-        """The content of a block, and what is to be known about it."""
+    def load(self, block: MemoryBlock) -> BlockContent:
+        """Return the content of a block with its error, digest and source."""
         return self.load_many([block])[0]
 
-    def load_many(self, blocks: Iterable[MemoryBlock]) -> list[Loaded]:
-        """The contents of blocks, in their order; files that are not in the cache are read concurrently."""
-        wanted = [(block, self._location_of(block)) for block in blocks]
-        kept = {location: self._kept(location) for _, location in wanted if location is not None}
-        texts = self._read_all([location for location, text in kept.items() if text is None])
-        texts |= {location: text for location, text in kept.items() if text is not None}
+    def load_many(self, blocks: Iterable[MemoryBlock]) -> list[BlockContent]:
+        """Return the contents of blocks, in their order. Reads files that are not in the cache concurrently."""
+        block_locations = [(block, self._file_location(block)) for block in blocks]
+        cached_texts = {
+            location: self._cached_text(location) for _, location in block_locations if location is not None
+        }
+        texts = self._read_files([location for location, text in cached_texts.items() if text is None])
+        texts |= {location: text for location, text in cached_texts.items() if text is not None}
         return [
-            self._without_file(block) if location is None else self._content(block, texts[location])
-            for block, location in wanted
+            self._content_without_file(block) if location is None else self._block_content(block, texts[location])
+            for block, location in block_locations
         ]
 
-    def _kept(self, location: str) -> Text | None:
-        """The text of a file if it has been read and the file has not changed since: one `stat`."""
+    def _cached_text(self, location: str) -> LoadedText | None:
+        """Return the cached text of a file that has not changed since it was read. Costs one `stat`."""
         path = self.path_of(location)
         try:
-            return self.cache.get(path, look_of(os.stat(path)))
+            return self.cache.get(path, file_stamp(os.stat(path)))
         except (OSError, ValueError):
             return None
 
-    def _location_of(self, block: MemoryBlock) -> str | None:
-        """Where the block's file lies, or None if it has none."""
-        if not (location := block.points_at) or self.has_source(block):
+    def _file_location(self, block: MemoryBlock) -> str | None:
+        """Return the location of the block's file, or None if the content does not come from a file."""
+        if not (location := block.content_location) or self.has_source(block):
             return None
-        return moved_to(location, self.path_of) if isinstance(block, MessageMemoryBlock) else location
+        return current_mail_path(location, self.path_of) if isinstance(block, MessageMemoryBlock) else location
 
     def has_source(self, block: MemoryBlock) -> bool:
-        """Whether the block is knowledge that one of the `sources` has."""
-        scheme, colon, _ = (block.points_at or "").partition(":")
+        """Return True for knowledge with a location in one of the `sources`."""
+        scheme, colon, _ = (block.content_location or "").partition(":")
         return isinstance(block, KnowledgeMemoryBlock) and bool(colon) and scheme in self.sources
 
-    def _without_file(self, block: MemoryBlock) -> Loaded:
+    def _content_without_file(self, block: MemoryBlock) -> BlockContent:
         if isinstance(block, KnowledgeMemoryBlock):
             return self.from_source(block, None)
-        return Loaded(block.preview if isinstance(block, MessageMemoryBlock) else block.own_content() or "")
+        return BlockContent(block.preview if isinstance(block, MessageMemoryBlock) else block.inline_content() or "")
 
-    def from_source(self, block: KnowledgeMemoryBlock, max_tokens: int | None) -> Loaded:
-        """The content that the source of the block's location has for it, within `max_tokens`."""
+    def from_source(self, block: KnowledgeMemoryBlock, max_tokens: int | None) -> BlockContent:
+        """Return the block's content from its source, within `max_tokens`."""
         scheme, _, reference = block.location.partition(":")
         self.loads += 1
         try:
-            given = self.sources[scheme](reference, max_tokens)
+            source_content = self.sources[scheme](reference, max_tokens)
         except (HivemindError, OSError, LookupError) as error:
-            return _failed(block.location, f"cannot be had ({error})")
-        return Loaded(given) if isinstance(given, str) else Loaded(given.content, form=given.form)
+            return _error_content(block.location, f"cannot be loaded ({error})")
+        return (
+            BlockContent(source_content)
+            if isinstance(source_content, str)
+            else BlockContent(source_content.content, form=source_content.form)
+        )
 
-    def _read_all(self, locations: list[str]) -> dict[str, Text]:
+    def _read_files(self, locations: list[str]) -> dict[str, LoadedText]:
         self.loads += len(locations)
-        if len(locations) < TOGETHER:
-            texts = dict(zip(locations, map(self._read, locations), strict=True))
+        if len(locations) < MIN_CONCURRENT_FILES:
+            texts = dict(zip(locations, map(self._read_file, locations), strict=True))
         else:
             from concurrent.futures import ThreadPoolExecutor
 
             with ThreadPoolExecutor(min(THREADS, len(locations)), thread_name_prefix="load") as pool:
-                texts = dict(zip(locations, pool.map(self._read, locations), strict=True))
+                texts = dict(zip(locations, pool.map(self._read_file, locations), strict=True))
         for location, text in texts.items():
             self.cache.put(self.path_of(location), text)
         return texts
 
-    def _read(self, location: str) -> Text:
+    def _read_file(self, location: str) -> LoadedText:
         path = self.path_of(location)
         try:
-            file = open_inside(path, self.root, self.roots)
+            descriptor = open_inside(path, self.root, self.roots)
         except (OSError, HivemindError, ValueError) as error:
-            return Text("", None, error=_reason(error))
+            return LoadedText("", None, error=_describe_error(error))
         try:
-            found = os.fstat(file)
-            if found.st_size > self.max_file_bytes:
-                size = f"{found.st_size / 1_048_576:,.1f} MiB"
-                return Text("", None, error=f"is too large to be loaded ({size}); ask for it in parts")
-            with os.fdopen(os.dup(file), "rb") as stream:
+            status = os.fstat(descriptor)
+            if status.st_size > self.max_file_bytes:
+                size = f"{status.st_size / 1_048_576:,.1f} MiB"
+                return LoadedText("", None, error=f"is too large to be loaded ({size}); load it in parts")
+            with os.fdopen(os.dup(descriptor), "rb") as stream:
                 raw = stream.read()
         except OSError as error:
-            return Text("", None, error=_reason(error))
+            return LoadedText("", None, error=_describe_error(error))
         finally:
-            os.close(file)
-        look = look_of(found)
-        settled = _FINE_TIMES or time_tells(found.st_mtime_ns)
-        text, problem = _decoded(raw)
-        return Text(
+            os.close(descriptor)
+        stamp = file_stamp(status)
+        is_settled = _HAS_FINE_TIMES or time_tells(status.st_mtime_ns)
+        text, problem = _decode(raw)
+        return LoadedText(
             mask(text),
-            look if settled and len(raw) == found.st_size else None,
+            stamp if is_settled and len(raw) == status.st_size else None,
             digest=hashlib.sha256(raw).hexdigest(),
             error=problem,
-            outside=not Path(os.path.realpath(path)).is_relative_to(self.root),
+            is_external=not Path(os.path.realpath(path)).is_relative_to(self.root),
         )
 
-    def _content(self, block: MemoryBlock, text: Text) -> Loaded:
-        if isinstance(block, MessageMemoryBlock) and text.text:  # a mail says itself which character set it is in
+    def _block_content(self, block: MemoryBlock, text: LoadedText) -> BlockContent:
+        if isinstance(block, MessageMemoryBlock) and text.text:  # a letter declares its own character set
             try:
-                return Loaded(body_of(text.text), text, outside=text.outside)
+                return BlockContent(letter_body(text.text), text, is_external=text.is_external)
             except Unreadable as error:
-                return _failed(block.full_path, error.what, text)
-        where = block.points_at or block.id
+                return _error_content(block.full_path, error.message, text)
+        location = block.content_location or block.id
         if text.error is not None:
-            return _failed(where, text.error, text)
+            return _error_content(location, text.error, text)
         content = text.text
-        lines = _lines(block)
-        if lines is not None:
-            content, count = text.lines(*lines)
-            if not content and lines[0] > count:
-                return _failed(where, f"has {count} lines, none of them is {lines[0]}", text)
+        line_range = _line_range(block)
+        if line_range is not None:
+            content, line_count = text.lines(*line_range)
+            if not content and line_range[0] > line_count:
+                return _error_content(location, f"has {line_count} lines, there is no line {line_range[0]}", text)
         elif isinstance(block, KnowledgeMemoryBlock) and block.subtopic:
             content = section(text.text, block.subtopic)
-        return Loaded(content, text, digest=_new_digest(block, text), outside=text.outside)
+        return BlockContent(content, text, digest=_changed_digest(block, text), is_external=text.is_external)
 
 
-def _lines(block: MemoryBlock) -> tuple[int, int | None] | None:
+def _line_range(block: MemoryBlock) -> tuple[int, int | None] | None:
     if isinstance(block, FileMemoryBlock):
         return None if block.start_line is None else (block.start_line, block.end_line)
     start, _, end = str(block.metadata.get("lines", "")).partition("-")
     return (int(start), int(end) if end.isdecimal() else None) if start.isdecimal() and int(start) > 0 else None
 
 
-def _new_digest(block: MemoryBlock, text: Text) -> str | None:
-    """The file's digest, if it has changed since the block was made."""
-    known = block.digest if isinstance(block, FileMemoryBlock) else block.metadata.get("digest")
-    if not known or text.digest is None:
+def _changed_digest(block: MemoryBlock, text: LoadedText) -> str | None:
+    """Return the file's digest if the file has changed since the block was created."""
+    previous_digest = block.digest if isinstance(block, FileMemoryBlock) else block.metadata.get("digest")
+    if not previous_digest or text.digest is None:
         return None
-    return None if str(known).removeprefix("sha256:") == text.digest else text.digest
+    return None if str(previous_digest).removeprefix("sha256:") == text.digest else text.digest
 
 
-def _failed(where: str, error: str, text: Text | None = None) -> Loaded:
-    return Loaded(f"[{where}: {error}]", text, error=error, outside=text.outside if text else False)
+def _error_content(location: str, error: str, text: LoadedText | None = None) -> BlockContent:
+    return BlockContent(f"[{location}: {error}]", text, error=error, is_external=text.is_external if text else False)
 
 
-def _reason(error: Exception) -> str:
+def _describe_error(error: Exception) -> str:
     match error:
         case FileNotFoundError():
-            return "there is no such file"
+            return "does not exist"
         case PermissionError():
-            return "may not be read"
+            return "cannot be read (permission denied)"
         case OSError(errno=int(code)):
             return f"cannot be read ({os.strerror(code)})"
-    return " ".join(str(getattr(error, "what", error)).split())
+    return " ".join(str(getattr(error, "message", error)).split())
 
 
-def _decoded(raw: bytes) -> tuple[str, str | None]:
-    """The text, and what is wrong with it. What is not UTF-8 can be had back with `surrogateescape`."""
+def _decode(raw: bytes) -> tuple[str, str | None]:
+    """Return the text, and the problem if it is not UTF-8. Bytes that are not UTF-8 become surrogate escapes."""
     if b"\0" in raw:
-        return "", "is binary, no text"
+        return "", "is a binary file, not text"
     try:
         return raw.decode("utf-8-sig"), None
     except UnicodeDecodeError as error:
         return raw.decode("utf-8", "surrogateescape"), f"is not UTF-8 (byte {error.start})"
 
 
-def body_of(text: str) -> str:
-    """The text of a message (RFC 5322, or none at all: then all of it). Raises Unreadable."""
-    from hivemind.mail.parse import parse_message  # late: a context without mail needs no parser
+def letter_body(text: str) -> str:
+    """Return the body of a letter (RFC 5322), or the whole text if it has no header. Raises Unreadable."""
+    from hivemind.mail.parse import parse_message  # late: contexts without mail need no parser
 
     with boundary("letter"):
         return parse_message(text.encode("utf-8", "surrogateescape"), "").body
 
 
-def moved_to(full_path: str, path_of: Callable[[str], str]) -> str:
-    """The path of a message of a Maildir: as it was, or in cur/ with flags, if it has been read since."""
+def current_mail_path(full_path: str, path_of: Callable[[str], str]) -> str:
+    """Return the current path of a letter in a Maildir: unchanged, or in cur/ with flags once it has been read."""
     path = path_of(full_path)
     if os.path.exists(path):
         return full_path
     folder, name = os.path.split(path)
-    box, place = os.path.split(folder)
-    if place not in ("new", "cur"):
+    mailbox, subfolder = os.path.split(folder)
+    if subfolder not in ("new", "cur"):
         return full_path
     base = name.partition(":")[0]
     try:
-        names = sorted(os.listdir(os.path.join(box, "cur")))
+        names = sorted(os.listdir(os.path.join(mailbox, "cur")))
     except OSError:
         return full_path
-    return next((os.path.join(box, "cur", name) for name in names if name.partition(":")[0] == base), full_path)
+    return next((os.path.join(mailbox, "cur", name) for name in names if name.partition(":")[0] == base), full_path)

@@ -1,10 +1,11 @@
-"""What a block is worth now, and which blocks go into a context (spec 2, *Score, select*; seed 004).
+"""Score memory blocks, and select the blocks of a context under a budget of tokens.
 
 A score is confidence × type factor × recency, at most 1.0.
 
-CRITICAL always; then, best first, HIGH while used + tokens < 80 % of the budget, MEDIUM < 90 %, LOW < 95 %. A block that
-does not fit is passed over, and smaller ones after it may still go in. No file is read: what a block costs is the exact
-count of last time if its file is unchanged since, else size / 4 plus what the entry around the content costs.
+CRITICAL blocks are always selected. Then, highest score first, HIGH blocks while used + tokens < 80 % of the budget,
+MEDIUM < 90 %, LOW < 95 %. A block that does not fit is skipped; smaller blocks after it may still fit. Selection reads
+no file: it uses the last exact count of a block if its file is unchanged, else estimates size / 4 plus the entry around
+the content.
 """
 
 from __future__ import annotations
@@ -19,35 +20,35 @@ from hivemind.errors import UserError
 from hivemind.frozen import frozen
 from hivemind.memory.blocks import (
     ContextMemoryBlock,
+    ContextRenderer,
     FileMemoryBlock,
     KnowledgeMemoryBlock,
     MemoryBlock,
     Priority,
-    Shown,
-    entry_of,
-    piece,
+    context_entry,
+    json_fragment,
 )
 from hivemind.tokens import TokenCounter
 
-SHARES = {Priority.CRITICAL: 1.0, Priority.HIGH: 0.8, Priority.MEDIUM: 0.9, Priority.LOW: 0.95}
-SMALLER = 8  # so many of those passed over, best first, are offered to be put in smaller
-ENTRY = 84  # tokens of an entry with an empty content and no names in it, measured in cl100k_base
-LINE = 10  # tokens of a line of text, roughly
-ELSEWHERE = 256  # tokens of what a store keeps and nobody has measured
-MISSING = 16  # tokens of the line that says that a file cannot be read
-HALF_LIFE = 3600.0  # seconds after which a score has fallen to half
-RECENT_FILE = 1.5
-SHARED_WORD = 0.2
+BUDGET_SHARES = {Priority.CRITICAL: 1.0, Priority.HIGH: 0.8, Priority.MEDIUM: 0.9, Priority.LOW: 0.95}
+MAX_SMALLER = 8  # skipped blocks, highest score first, that are offered in smaller form
+ENTRY_TOKENS = 84  # an entry with empty content and no names, measured in cl100k_base
+LINE_TOKENS = 10  # an average line of text
+UNMEASURED_TOKENS = 256  # an entry of a store that declares no size
+MISSING_FILE_TOKENS = 16  # the line for a file that cannot be read
+HALF_LIFE = 3600.0  # seconds after which a score is halved
+RECENT_FILE_FACTOR = 1.5
+SHARED_WORD_BONUS = 0.2
 
-_Row = tuple[float, float, str]
-"""A block's score and time of making, both negative, and its id: rows compare as blocks rank, and are no work for the
+_RankRow = tuple[float, float, str]
+"""A block's negative score, negative creation time, and id: rows sort in rank order. Tuples of plain values spare the
 garbage collector."""
 
 
 class RelevanceScorer:
     """Scores blocks. `task_keywords` are lower-case words, `recent_files` locations; both may be changed at any time.
 
-    `model`, if given, returns a factor (0 or more) for a block: what was learned of its use (seed 004, *Learned Relevance*).
+    `model`, if passed, returns a factor (≥ 0) for a block, learned from the use of earlier blocks.
     """
 
     def __init__(self, model: Callable[[MemoryBlock], float] | None = None) -> None:
@@ -56,24 +57,27 @@ class RelevanceScorer:
         self.recent_files: set[str] = set()
 
     def score_memory(self, block: MemoryBlock, now: datetime | None = None) -> float:
-        """The block's score at `now` (default: the clock), 0 to 1. A block from the future (a clock was set back) is new."""
+        """Return the block's score, 0 to 1, at `now` (default: the clock). A timestamp in the future counts as new."""
         score = block.confidence * _recency(block, now)
         if factors := self._factors(block):
             score = max(0.0, score * prod(factors.values()))
         return min(1.0, score)
 
     def explain(self, block: MemoryBlock, now: datetime | None = None) -> dict[str, float]:
-        """The factors of the score, by name."""
+        """Return the factors of the score by name."""
         return {"confidence": block.confidence, **self._factors(block), "recency": _recency(block, now)}
 
     def _factors(self, block: MemoryBlock) -> dict[str, float]:
-        """What counts beside confidence and age; empty for most blocks."""
+        """Return the factors besides confidence and recency; empty for most blocks."""
         factors: dict[str, float] = {}
         if isinstance(block, KnowledgeMemoryBlock):
-            shared = self.task_keywords.intersection(block.topic.lower().split())
-            factors = {"keywords": 1.0 + SHARED_WORD * len(shared), "relevance": 0.5 + block.relevance_score}
+            shared_words = self.task_keywords.intersection(block.topic.lower().split())
+            factors = {
+                "keywords": 1.0 + SHARED_WORD_BONUS * len(shared_words),
+                "relevance": 0.5 + block.relevance_score,
+            }
         elif self.recent_files and isinstance(block, FileMemoryBlock) and block.location in self.recent_files:
-            factors["recent_file"] = RECENT_FILE
+            factors["recent_file"] = RECENT_FILE_FACTOR
         if self.model is not None:
             factors["model"] = self.model(block)
         return factors
@@ -85,27 +89,27 @@ def _recency(block: MemoryBlock, now: datetime | None) -> float:
 
 
 class CriticalOverBudget(UserError):
-    """CRITICAL blocks alone are more than the budget; `sizes` lists them, (id, tokens), largest first."""
+    """The CRITICAL blocks alone exceed the budget. `sizes` lists (id, tokens), largest first."""
 
     def __init__(self, sizes: Iterable[tuple[str, int]], budget: int) -> None:
         self.sizes = sorted(sizes, key=lambda size: (-size[1], size[0]))
         total = sum(tokens for _, tokens in self.sizes)
-        shown = ", ".join(f"{name} {tokens}" for name, tokens in self.sizes[:10])
+        largest_blocks = ", ".join(f"{name} {tokens}" for name, tokens in self.sizes[:10])
         more = f" and {len(self.sizes) - 10} more" if len(self.sizes) > 10 else ""
         super().__init__(
-            f"CRITICAL blocks need {total} tokens, the budget is {budget}: {shown}{more}",
-            mend="raise max_tokens, or make one of them shorter or less than CRITICAL",
+            f"CRITICAL blocks need {total} tokens, the budget is {budget}: {largest_blocks}{more}",
+            remedy="raise max_tokens, shorten one of them or lower its priority",
         )
 
 
 @frozen
 class Choice:
-    """What became of one block: its score (0 to 1), its tokens (estimated), whether it is in whole, and why."""
+    """The decision about one block: its score (0 to 1), estimated tokens, and the reason why it is selected or not."""
 
     block: MemoryBlock
     score: float
     tokens: int
-    taken: bool
+    is_selected: bool
     reason: str
 
     @property
@@ -114,62 +118,67 @@ class Choice:
 
 
 class Selection:
-    """What was selected. `blocks` are in whole, in rank order; `smaller` did not fit and may go in smaller, best first.
+    """The selected blocks. `blocks` fit whole, in rank order; `smaller` may fit in smaller form, highest score first.
 
-    `used` counts tokens. Iterating returns a Choice for each block that there was to choose from, and `why(id)` one.
+    `used` is the sum of their tokens. Iterating yields a Choice for each candidate block; `why(id)` returns one.
     """
 
-    def __init__(self, found: Mapping[str, MemoryBlock], budget: int, tokens: Callable[[MemoryBlock], int]) -> None:
+    def __init__(
+        self, blocks_by_id: Mapping[str, MemoryBlock], budget: int, estimate: Callable[[MemoryBlock], int]
+    ) -> None:
         self.budget = budget
         self.used = 0
         self.blocks: list[MemoryBlock] = []
         self.smaller: list[MemoryBlock] = []
-        self._found = found
-        self._tokens = tokens
-        self._taken: list[tuple[_Row, int]] = []
-        self._out: list[tuple[list[_Row], int]] = []  # with the tokens used before them
+        self._blocks_by_id = blocks_by_id
+        self._estimate = estimate
+        self._selected_rows: list[tuple[_RankRow, int]] = []
+        self._rejected_rows: list[tuple[list[_RankRow], int]] = []  # rows, and the tokens used before them
 
-    def take(self, rows: list[_Row], priority: Priority, least: int) -> None:
-        """Choose among the blocks of one priority, none of which costs less than `least`."""
-        limit = inf if priority is Priority.CRITICAL else self.budget * SHARES[priority]
+    def take(self, rows: list[_RankRow], priority: Priority, min_tokens: int) -> None:
+        """Select blocks of one priority. No block has fewer than `min_tokens`."""
+        limit = inf if priority is Priority.CRITICAL else self.budget * BUDGET_SHARES[priority]
         heapify(rows)
-        while rows and (self.used + least < limit or len(self.smaller) < SMALLER):
+        while rows and (self.used + min_tokens < limit or len(self.smaller) < MAX_SMALLER):
             row = heappop(rows)
-            block = self._found[row[-1]]
-            tokens = self._tokens(block)
+            block = self._blocks_by_id[row[-1]]
+            tokens = self._estimate(block)
             if self.used + tokens < limit:
-                self._taken.append((row, tokens))
+                self._selected_rows.append((row, tokens))
                 self.blocks.append(block)
                 self.used += tokens
             else:
-                self._out.append(([row], self.used))
-                if len(self.smaller) < SMALLER:
+                self._rejected_rows.append(([row], self.used))
+                if len(self.smaller) < MAX_SMALLER:
                     self.smaller.append(block)
-        self._out.append((rows, self.used))
+        self._rejected_rows.append((rows, self.used))
 
     def __iter__(self) -> Iterator[Choice]:
-        for (score, _, name), tokens in self._taken:
-            block = self._found[name]
-            share = f"fits within {SHARES[block.priority]:.0%} of {self.budget} tokens"
-            reason = "always in" if block.priority is Priority.CRITICAL else share
+        for (score, _, block_id), tokens in self._selected_rows:
+            block = self._blocks_by_id[block_id]
+            share = f"fits within {BUDGET_SHARES[block.priority]:.0%} of {self.budget} tokens"
+            reason = "always selected" if block.priority is Priority.CRITICAL else share
             yield Choice(block, -score, tokens, True, f"{block.priority.name}: {reason}")
-        for rows, used in self._out:
-            for score, _, name in rows:
-                block = self._found[name]
-                tokens, share = self._tokens(block), f"{SHARES[block.priority]:.0%} of {self.budget}"
-                reason = f"{block.priority.name}: {used} tokens used before it and its {tokens} are not below {share}"
+        for rows, used_tokens in self._rejected_rows:
+            for score, _, block_id in rows:
+                block = self._blocks_by_id[block_id]
+                tokens, share = self._estimate(block), f"{BUDGET_SHARES[block.priority]:.0%} of {self.budget}"
+                reason = (
+                    f"{block.priority.name}: {used_tokens} tokens used before it and its {tokens} are not below {share}"
+                )
                 yield Choice(block, -score, tokens, False, reason)
 
     def why(self, memory_id: str) -> Choice | None:
-        """What became of a block, or None if there is none of that id."""
+        """Return the Choice for a block, or None for an unknown id."""
         return next((choice for choice in self if choice.block.id == memory_id), None)
 
 
 class MemorySelector:
     """Selects blocks under a budget of tokens.
 
-    `token_counter` counts a text. Without a scorer the order within a priority is the seed's: confidence, then newest.
-    `locate` returns the path of a location (a ContentLoader's `path_of`), for the sizes of files; `shown` as in a ContextBuilder.
+    `token_counter` counts the tokens of a text. Without a scorer, blocks of one priority are ordered by confidence,
+    then newest first. `locate` returns the path of a location (`path_of` of a ContentLoader). `render` is as in
+    ContextBuilder.
     """
 
     def __init__(
@@ -178,65 +187,74 @@ class MemorySelector:
         scorer: RelevanceScorer | None = None,
         *,
         locate: Callable[[str], str] = str,
-        shown: Shown | None = None,
+        render: ContextRenderer | None = None,
     ) -> None:
         self.token_counter = token_counter
         self.scorer = scorer
         self.locate = locate
-        self._piece = piece if shown is None else lambda entry: shown([entry])
-        usual = isinstance(token_counter, TokenCounter)
-        bare = self.tokens(ContextMemoryBlock(context_type="", summary="", id=""))
-        self._entry = bare if shown is not None else ENTRY if usual else min(ENTRY, token_counter(" " * 4 * ENTRY))
-        self._least = min(self._entry, bare)
+        self._render_one = json_fragment if render is None else lambda entry: render([entry])
+        is_token_counter = isinstance(token_counter, TokenCounter)
+        empty_entry_tokens = self.tokens(ContextMemoryBlock(context_type="", summary="", id=""))
+        self._entry_tokens = (
+            empty_entry_tokens
+            if render is not None
+            else ENTRY_TOKENS
+            if is_token_counter
+            else min(ENTRY_TOKENS, token_counter(" " * 4 * ENTRY_TOKENS))
+        )
+        self._min_tokens = min(self._entry_tokens, empty_entry_tokens)
 
     def select_memories(self, symbolic_memory: Iterable[MemoryBlock], max_tokens: int) -> list[MemoryBlock]:
-        """The blocks that go in whole, in rank order. Raises CriticalOverBudget."""
+        """Return the blocks that fit whole, in rank order. Raises CriticalOverBudget."""
         return self.select(symbolic_memory, max_tokens).blocks
 
     def select(
         self, symbolic_memory: Iterable[MemoryBlock], max_tokens: int, *, now: datetime | None = None
     ) -> Selection:
-        """The selection at `now` (default: the clock). Of two blocks with one id the later counts. Raises CriticalOverBudget."""
+        """Return the selection at `now` (default: the clock). Of blocks with the same id, the last one counts.
+
+        Raises CriticalOverBudget.
+        """
         moment = datetime.now(UTC) if now is None else now
-        rows: dict[Priority, list[_Row]] = {priority: [] for priority in Priority}
+        rows: dict[Priority, list[_RankRow]] = {priority: [] for priority in Priority}
         score = self.scorer.score_memory if self.scorer is not None else lambda block, _: block.confidence
         blocks = {block.id: block for block in symbolic_memory}
-        for name, block in blocks.items():
-            rows[block.priority].append((-score(block, moment), -block.timestamp.timestamp(), name))
+        for block_id, block in blocks.items():
+            rows[block.priority].append((-score(block, moment), -block.timestamp.timestamp(), block_id))
         selection = Selection(blocks, max_tokens, self.tokens)
-        for priority, ranked in rows.items():
-            selection.take(ranked, priority, self._least)
+        for priority, priority_rows in rows.items():
+            selection.take(priority_rows, priority, self._min_tokens)
             if priority is Priority.CRITICAL and selection.used > max_tokens:
                 raise CriticalOverBudget([(choice.id, choice.tokens) for choice in selection], max_tokens)
         return selection
 
     def tokens(self, block: MemoryBlock) -> int:
-        """An estimate of what the block's entry costs: one `stat` at most. What carries its content is counted."""
-        if (location := block.points_at) is not None:
-            return self._pointing(block, location)
-        return self.token_counter(self._piece(entry_of(block, block.own_content() or "")))
+        """Estimate the tokens of the block's entry, with at most one `stat`. Inline content is counted exactly."""
+        if (location := block.content_location) is not None:
+            return self._estimate_file(block, location)
+        return self.token_counter(self._render_one(context_entry(block, block.inline_content() or "")))
 
-    def _pointing(self, block: MemoryBlock, location: str) -> int:
-        counted = block.counted
-        around = self._entry + len(block.id) // 2
+    def _estimate_file(self, block: MemoryBlock, location: str) -> int:
+        exact_count = block.exact_count
+        frame_tokens = self._entry_tokens + len(block.id) // 2
         try:
-            found = os.stat(self.locate(location))
-        except (OSError, ValueError):  # not to be seen from here: a loader may have seen it
-            if counted is not None and counted[1] == self.token_counter:
-                return counted[0]
-            elsewhere = isinstance(block, KnowledgeMemoryBlock) and ":" in block.location
-            return around + _said(block, ELSEWHERE if elsewhere else MISSING)
-        if counted is not None and counted[1:] == (self.token_counter, found.st_size, found.st_mtime_ns):
-            return counted[0]
-        tokens = (found.st_size + 3) // 4
+            status = os.stat(self.locate(location))
+        except (OSError, ValueError):  # not visible at this path; the loader may have read it
+            if exact_count is not None and exact_count[1] == self.token_counter:
+                return exact_count[0]
+            is_stored = isinstance(block, KnowledgeMemoryBlock) and ":" in block.location
+            return frame_tokens + _declared_tokens(block, UNMEASURED_TOKENS if is_stored else MISSING_FILE_TOKENS)
+        if exact_count is not None and exact_count[1:] == (self.token_counter, status.st_size, status.st_mtime_ns):
+            return exact_count[0]
+        tokens = (status.st_size + 3) // 4
         if isinstance(block, FileMemoryBlock) and block.start_line is not None and block.end_line is not None:
-            tokens = min(tokens, (block.end_line - block.start_line + 1) * LINE)
-        elif isinstance(block, KnowledgeMemoryBlock):  # a passage of a file: its maker knows its length
-            tokens = min(tokens, _said(block, tokens))
-        return around + tokens
+            tokens = min(tokens, (block.end_line - block.start_line + 1) * LINE_TOKENS)
+        elif isinstance(block, KnowledgeMemoryBlock):  # a passage of a file may declare its size
+            tokens = min(tokens, _declared_tokens(block, tokens))
+        return frame_tokens + tokens
 
 
-def _said(block: MemoryBlock, default: int) -> int:
-    """What the block's maker says it costs (`metadata["tokens"]`)."""
-    said = block.metadata.get("tokens")
-    return said if isinstance(said, int) and said >= 0 else default
+def _declared_tokens(block: MemoryBlock, default: int) -> int:
+    """Return the size that the block declares in `metadata["tokens"]`, else `default`."""
+    tokens = block.metadata.get("tokens")
+    return tokens if isinstance(tokens, int) and tokens >= 0 else default

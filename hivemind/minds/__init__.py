@@ -1,17 +1,17 @@
-"""Minds: what looks at a turn and says what to do."""
+"""Minds, which read a turn and decide on the next calls."""
 
 from __future__ import annotations
 
-from hivemind.minds.meter import Asked, Exchange, Meter, Prices
+from hivemind.minds.meter import Meter, MeteredExchange, MeteredRequest, Prices
 from hivemind.minds.mind import (
-    Action,
     ChatMessage,
     ContextTooLong,
     Mind,
     MindError,
     MindUnavailable,
-    Result,
     Thought,
+    ToolCall,
+    ToolResult,
     ToolSchema,
     Turn,
     Usage,
@@ -20,19 +20,19 @@ from hivemind.minds.open import open_mind, warm_mind
 from hivemind.minds.patience import Patience
 
 __all__ = [
-    "Action",
-    "Asked",
     "ChatMessage",
     "ContextTooLong",
-    "Exchange",
     "Meter",
+    "MeteredExchange",
+    "MeteredRequest",
     "Mind",
     "MindError",
     "MindUnavailable",
     "Patience",
     "Prices",
-    "Result",
     "Thought",
+    "ToolCall",
+    "ToolResult",
     "ToolSchema",
     "Turn",
     "Usage",

@@ -1,4 +1,4 @@
-"""The meter: every request to a language model is announced before it is sent, and told when it is over."""
+"""Meter requests to language models: a meter is entered before each request and left after it."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ _DIGITS = 12
 
 @frozen
 class Prices:
-    """Money for a million tokens in and a million tokens out, in whatever currency the budgets are in.
+    """Prices of a million input tokens and a million output tokens, in the currency of the budgets.
 
-    `cached` is for tokens in that the provider reads from its cache, by default a tenth; `written` for those that it writes
-    there and reports, by default a quarter more.
+    `cached` is the price of input tokens read from the provider's cache, by default a tenth of `tokens_in`; `written`, of
+    those written to it, by default 1.25 times `tokens_in`.
     """
 
     tokens_in: float
@@ -29,36 +29,41 @@ class Prices:
     written: float | None = None
 
     def of(self, used: Usage) -> float:
-        """What a request costs."""
-        read = self.tokens_in / 10 if self.cached is None else self.cached
-        write = self.tokens_in * 1.25 if self.written is None else self.written
-        new = max(0, used.tokens_in - used.cached - used.written)
-        parts = (new * self.tokens_in, used.cached * read, used.written * write, used.tokens_out * self.tokens_out)
-        return sum(parts) / _MILLION
+        """Return the price of a request."""
+        cached_price = self.tokens_in / 10 if self.cached is None else self.cached
+        write_price = self.tokens_in * 1.25 if self.written is None else self.written
+        uncached_tokens = max(0, used.tokens_in - used.cached - used.written)
+        costs = (
+            uncached_tokens * self.tokens_in,
+            used.cached * cached_price,
+            used.written * write_price,
+            used.tokens_out * self.tokens_out,
+        )
+        return sum(costs) / _MILLION
 
 
 class Pricing(Protocol):
-    """What says what a request costs."""
+    """Calculates the price of a request."""
 
     def of(self, used: Usage) -> float:
-        """What a request costs."""
+        """Return the price of a request."""
         ...
 
 
 def priced(used: Usage, prices: Pricing | None) -> Usage:
-    """The usage of one request with its price. Without prices all of its tokens are unpriced, and stay so in every sum."""
+    """Return the usage of one request with its price. Without prices, all of its tokens are unpriced, also in sums."""
     if prices is None:
         return replace(used, money=0.0, unpriced=used.tokens)
     return replace(used, money=round(prices.of(used), _DIGITS), unpriced=0)
 
 
 @frozen
-class Asked:
-    """One request about to be sent, under an `id` of its own.
+class MeteredRequest:
+    """A request before it is sent, with a unique `id`.
 
-    `cause` is turn, correction, continuation, fold, patch or mail; `parts` are all of it as it counts (each is the same text in
-    every request that has it, and need be counted once), `sha256` is its digest, `max_output` the most tokens that the answer
-    may have, `prices` what they cost, or None if nobody knows. `pictures` go with it beside the parts.
+    `cause` is turn, correction, continuation, fold, patch or mail. `parts` are the texts to count; a part that occurs in
+    several requests has the same text in each, so its tokens can be counted once. `sha256` is the request's digest,
+    `max_output` the answer's limit in tokens, `prices` is None if unknown, and `pictures` is their number.
     """
 
     cause: str
@@ -72,9 +77,12 @@ class Asked:
 
 
 @dataclass(slots=True)
-class Exchange:
-    """What came of a request. `answer` is what came (text, calls), or None; then `error` says why, and `lost` whether
-    it may have cost something nevertheless. `usage` is what was reported, or None if nothing was."""
+class MeteredExchange:
+    """The outcome of a request.
+
+    `answer` has the text and calls. If it is None, `error` says why, and `lost` whether the request may have cost
+    something. `usage` is None if the provider reported none.
+    """
 
     answer: dict[str, Any] | None = None
     usage: Usage | None = None
@@ -82,12 +90,15 @@ class Exchange:
     lost: bool = False
 
 
-Meter = Callable[[Asked], AbstractContextManager[Exchange]]
-"""Counts what a mind's requests cost, and stops those that would cost too much: entered before a request is sent, left when
-it is over and its exchange filled in. What it raises on entering stops the request, and comes out of the mind as it is."""
+Meter = Callable[[MeteredRequest], AbstractContextManager[MeteredExchange]]
+"""Counts the cost of a mind's requests and may stop them.
+
+It is entered before a request is sent, and left when the request is over and its exchange is filled in. An exception on
+entering stops the request; the mind passes it on unchanged.
+"""
 
 
 @contextmanager
-def unmetered(asked: Asked) -> Iterator[Exchange]:  # noqa: ARG001 - a meter, which counts nothing
-    """Counts nothing and stops nothing: for a mind on its own."""
-    yield Exchange()
+def unmetered(asked: MeteredRequest) -> Iterator[MeteredExchange]:  # noqa: ARG001 - has a meter's signature
+    """Meter without counting or stopping, for a mind without an agent."""
+    yield MeteredExchange()

@@ -1,4 +1,4 @@
-"""The Mind protocol, its errors, and what passes between an agent and its mind: messages, the turn (spec 8)."""
+"""The Mind protocol, its errors, and the types that an agent and its mind exchange: messages, calls, turns."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Any, Literal, Protocol, TypedDict
 from hivemind.errors import HivemindError
 from hivemind.frozen import frozen
 
-_MOST = 2**53  # beyond it numbers are no longer exact in JSON
+_MOST = 2**53  # larger integers are not exact in JSON
 Role = Literal["system", "user", "assistant", "tool"]
 _RECORD = (
     "id", "role", "text", "parts", "calls", "call_id", "ok", "at", "agent", "provider", "result", "news", "cut", "step",
@@ -18,11 +18,11 @@ _RECORD = (
 
 
 class MindError(HivemindError):
-    """The mind's answer can't be used, and asking again the same way would not help."""
+    """The mind's answer cannot be used, and repeating the request would not help."""
 
 
 class ToolSchema(TypedDict):
-    """A tool as a mind sees it; `parameters` is a JSON Schema of its arguments."""
+    """A tool as a mind sees it. `parameters` is the JSON Schema of its arguments."""
 
     name: str
     description: str
@@ -30,14 +30,14 @@ class ToolSchema(TypedDict):
 
 
 class ContextTooLong(MindError):
-    """The context is longer than the model can read: a shorter one may do."""
+    """The context is longer than the model can read. A shorter one may succeed."""
 
 
 class MindUnavailable(MindError):
-    """What the mind needs is down (a provider, a program): the task is parked and nothing is lost.
+    """A provider or program that the mind needs is down. The task is parked.
 
-    `after_s` is how long it asked to be left alone, in seconds, if it said so; `passing` says that asking again soon may
-    do; `lost` that the question was taken in and its answer did not arrive, so that it may have cost something.
+    `after_s` is the wait in seconds that the provider asked for. `passing`: a retry soon may succeed. `lost`: the request
+    was accepted but its answer did not arrive, so it may have cost something.
     """
 
     def __init__(self, reason: str, *, after_s: float | None = None, passing: bool = False, lost: bool = False) -> None:
@@ -48,10 +48,10 @@ class MindUnavailable(MindError):
 
 
 @frozen
-class Action:
-    """A call of a tool. The runtime validates the arguments and sets the identity; a mind can't.
+class ToolCall:
+    """A tool call. The runtime validates the arguments and sets the caller's identity.
 
-    `id` is what its result is known by. `raw` is what came in place of arguments that cannot be read, which are {} then.
+    The result refers to the call's `id`. If the arguments cannot be read, `raw` has their text, and `arguments` is {}.
     """
 
     tool: str
@@ -66,11 +66,11 @@ class Action:
 
 @frozen
 class Usage:
-    """What a thought cost: tokens in and out, and money in the currency of the price list.
+    """The cost of a thought: input and output tokens, and money in the currency of the price list.
 
-    `cached` of the tokens in were read from the provider's cache, `written` were written to it; `unpriced` are those of the
-    tokens whose price nobody knows: `money` is then what the others cost. Raises MindError for tokens that are not whole
-    numbers from 0, and money that is not a finite number from 0.
+    `cached` and `written` count the input tokens that were read from and written to the provider's cache. `unpriced`
+    counts tokens without a known price; `money` does not include them. Raises MindError unless all token counts are
+    integers ≥ 0 and money is a finite number ≥ 0.
     """
 
     tokens_in: int = 0
@@ -84,37 +84,41 @@ class Usage:
         for name in ("tokens_in", "tokens_out", "unpriced", "cached", "written"):
             value = getattr(self, name)
             if type(value) is not int or not 0 <= value <= _MOST:
-                raise MindError(f"its usage is no usage: {name} is {value!r:.50}, and must be a whole number from 0")
+                raise MindError(f"its usage is invalid: {name} is {value!r:.50} and must be an integer ≥ 0")
         if type(self.money) not in (int, float) or not 0 <= self.money <= _MOST:
-            raise MindError(f"its usage is no usage: money is {self.money!r:.50}, and must be a finite number from 0")
+            raise MindError(f"its usage is invalid: money is {self.money!r:.50} and must be a finite number ≥ 0")
 
     @property
     def tokens(self) -> int:
         return self.tokens_in + self.tokens_out
 
     def __add__(self, other: Usage) -> Usage:
-        return Usage(*(mine + more for mine, more in zip(astuple(self), astuple(other), strict=True)))
+        return Usage(
+            *(amount + other_amount for amount, other_amount in zip(astuple(self), astuple(other), strict=True))
+        )
 
     def __sub__(self, other: Usage) -> Usage:
-        """Return what was used beyond the other."""
-        return Usage(*(max(whole - part, 0) for whole, part in zip(astuple(self), astuple(other), strict=True)))
+        """Return the difference, at least 0 in each field."""
+        return Usage(
+            *(max(amount - other_amount, 0) for amount, other_amount in zip(astuple(self), astuple(other), strict=True))
+        )
 
     def as_record(self) -> dict[str, Any]:
-        """Its fields, without those that are 0."""
+        """Return the fields that are not 0."""
         return {name: value for name, value in asdict(self).items() if value}
 
 
 @frozen
 class Thought:
-    """What came back: a text (may be empty), the calls to make in order, and what it cost.
+    """A mind's answer: a text (possibly empty), the calls to make in order, and the cost.
 
-    `cut` says that the answer ended at the bound of its length; its calls were dropped. With `chained` a call that fails
-    ends the turn: the ones after it build on it. `provider` is what the provider wants back unchanged, opaque. `seconds` is
-    the time from the turn's beginning.
+    `cut`: the answer reached its maximum length; its calls were dropped. `chained`: each call depends on the one before
+    it, so a failed call ends the turn. `provider` is opaque data that the provider wants back unchanged. `seconds` is the
+    time since the turn began.
     """
 
     text: str = ""
-    actions: tuple[Action, ...] = ()
+    actions: tuple[ToolCall, ...] = ()
     usage: Usage = Usage()
     cut: bool = False
     chained: bool = False
@@ -124,15 +128,15 @@ class Thought:
 
 @frozen
 class ChatMessage:
-    """One message of a conversation, as it stands in messages.jsonl.
+    """One message of a conversation, as stored in messages.jsonl.
 
-    A `tool` message answers the call `call_id`: `ok` is false if that failed, `result` keeps its small values for programs
-    (the mind reads `text`). `news` says what a user message in the middle of a conversation tells of.
+    A `tool` message answers the call `call_id`. `ok` is false if the call failed. `result` keeps its small values for
+    programs; the mind reads `text`. `news` describes the subject of a user message within a conversation.
     """
 
     role: Role
     text: str = ""
-    calls: tuple[Action, ...] = ()
+    calls: tuple[ToolCall, ...] = ()
     call_id: str | None = None
     ok: bool | None = None
     parts: tuple[Mapping[str, Any], ...] = ()
@@ -146,39 +150,40 @@ class ChatMessage:
     id: str = ""
 
     def as_record(self) -> dict[str, Any]:
-        """Its JSON form, without what is empty."""
+        """Return the JSON form, without empty fields."""
         record = {name: getattr(self, name) for name in _RECORD}
         record |= {"parts": list(self.parts), "calls": [call.as_record() for call in self.calls]}
-        kept = ("role", "text", "ok")
+        always_included = ("role", "text", "ok")
         return {
-            key: one for key, one in record.items() if one is not None and (key in kept or one not in ("", [], False))
+            key: value
+            for key, value in record.items()
+            if value is not None and (key in always_included or value not in ("", [], False))
         }
 
     @classmethod
     def of(cls, record: Mapping[str, Any]) -> ChatMessage:
-        """The message from its JSON form. Raises whatever the record provokes."""
+        """Create the message from its JSON form. A malformed record may raise any exception."""
         calls = tuple(
-            Action(str(one["tool"]), dict(one["arguments"]), str(one["id"]), one.get("raw"))
-            for one in record.get("calls", ())
+            ToolCall(str(call["tool"]), dict(call["arguments"]), str(call["id"]), call.get("raw"))
+            for call in record.get("calls", ())
         )
-        told = {key: record[key] for key in _RECORD if key in record}
-        return cls(**{**told, "calls": calls, "parts": tuple(record.get("parts", ()))})
+        record_fields = {key: record[key] for key in _RECORD if key in record}
+        return cls(**{**record_fields, "calls": calls, "parts": tuple(record.get("parts", ()))})
 
 
 @frozen
-class Result:
-    """What became of a call: `value` is what the tool answered, `text` the same for a reader, `problem` why it failed, `seconds`
-    how long it took."""
+class ToolResult:
+    """The result of a call: `value` for programs, `text` for readers, `problem` if it failed, `seconds` for its duration."""
 
-    call: Action
+    call: ToolCall
     text: str
     value: Mapping[str, Any] = field(default_factory=dict)
     problem: str | None = None
     seconds: float = 0.0
 
     @classmethod
-    def failed(cls, call: Action, problem: str, value: Mapping[str, Any] | None = None) -> Result:
-        """The result of a call that failed, as its reader is told of it."""
+    def failed(cls, call: ToolCall, problem: str, value: Mapping[str, Any] | None = None) -> ToolResult:
+        """Create the result of a failed call."""
         return cls(call, f"failed: {problem}", value or {}, problem)
 
     @property
@@ -186,31 +191,32 @@ class Result:
         return self.problem is None
 
     def as_record(self) -> dict[str, Any]:
-        """The call and what became of it, for a log."""
-        told = {} if self.problem is None else {"error": self.problem}
-        return {**self.call.as_record(), "ok": self.ok, "result": dict(self.value), **told}
+        """Return the call and its result for a log."""
+        error_field = {} if self.problem is None else {"error": self.problem}
+        return {**self.call.as_record(), "ok": self.ok, "result": dict(self.value), **error_field}
 
 
 @dataclass(slots=True)
 class Turn:
-    """One turn of the cycle, filled in step by step: sense, scope, recall, select, build, think, act, tidy.
+    """One turn of the cycle, filled in by its steps: sense, scope, recall, select, build, think, act, tidy.
 
-    `focus` is what it is about, a task at one of its steps, a message, or nothing. A mind may read of it: `kind` (task, message,
-    nothing), `id`, `tool` (what comes next by rule: plan_steps, finish_step, finish_task, reply_mail), `title`, `text`, `todo`
-    (the step: id, title, kind, argument …, or {}), `message`, `asks_review`, `heard` and `stranger`.
-    `found` are the entries of what was recalled (id, content, metadata) for a mind that works by rule, `messages` the
-    conversation for one that reads, `before` the results of the turn before about the same thing. `epoch` says why the
-    conversation begins anew, `taken_up` that the calls are those of an earlier answer, `parking` why the task rests after
-    it, `problem` why it came to nothing.
+    `focus` is the turn's subject: a task at one of its steps, a message, or nothing. A mind may read its `kind` (task,
+    message, nothing), `id`, `tool` (the next call by rule: plan_steps, finish_step, finish_task, reply_mail), `title`,
+    `text`, `todo` (the step: id, title, kind, argument …, or {}), `message`, `asks_review`, `heard` and `stranger`.
+
+    A mind that works by rule reads `found` (id, content, metadata); others read the conversation in
+    `messages`. `before` are the results of the last turn about the same subject. `epoch` is the reason why the
+    conversation starts again. `taken_up`: the calls are from an earlier answer. `parking` is the reason why the task is
+    parked after the turn, `problem` the reason why the turn failed.
     """
 
     agent: str
     focus: Any = None
     found: Sequence[Mapping[str, Any]] = ()
     messages: Sequence[ChatMessage] = ()
-    before: Sequence[Result] = ()
+    before: Sequence[ToolResult] = ()
     thought: Thought | None = None
-    results: Sequence[Result] = ()
+    results: Sequence[ToolResult] = ()
     epoch: str | None = None
     taken_up: bool = False
     parking: Any = None
@@ -219,20 +225,19 @@ class Turn:
 
     @property
     def seconds(self) -> float:
-        """How long it has lasted so far."""
+        """Return the time since the turn began."""
         return time.monotonic() - self.began
 
     @property
     def cause(self) -> str:
-        """Why its mind is asked: about mail, to go on after an answer that was cut off or could not be used, else for the turn
-        itself."""
+        """Return the cause of the request: `mail`, the cause in the last news (a correction or continuation), or `turn`."""
         if self.focus.kind == "message":
             return "mail"
-        told = self.messages[-1].news if self.messages else None
-        return str((told or {}).get("cause", "turn"))
+        news = self.messages[-1].news if self.messages else None
+        return str((news or {}).get("cause", "turn"))
 
     def as_record(self) -> dict[str, Any]:
-        """What a program that thinks is told of the turn, beside its messages."""
+        """Return the turn without its messages, as a program that serves as a mind receives it."""
         focus = self.focus
         return {
             "agent": self.agent, "about": {"kind": focus.kind, "id": focus.id, "next": focus.tool},
@@ -241,15 +246,15 @@ class Turn:
 
 
 class Mind(Protocol):
-    """Something that thinks. Stateless between calls: all that it may know stands in the turn.
+    """A mind. It keeps no state between calls: the turn contains all that it may use.
 
-    One that works by rule has `by_rule = True`: it reads the turn's structured part, and no conversation is built for it.
+    A mind with `by_rule = True` reads the structured fields of the turn; no conversation is built for it.
     """
 
     def think(self, turn: Turn, tools: Sequence[ToolSchema]) -> Thought:
-        """What to do next. Raises MindError, ContextTooLong, MindUnavailable."""
+        """Decide on the next calls. Raises MindError, ContextTooLong and MindUnavailable."""
         ...
 
     def complete(self, text: str, schema: Mapping[str, Any] | None = None) -> str:
-        """An answer to a plain prompt, JSON if a schema is given (patches, folds, summaries). Raises MindError."""
+        """Answer a plain prompt, in JSON if a schema is given (patches, folds, summaries). Raises MindError."""
         ...

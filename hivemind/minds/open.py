@@ -1,4 +1,4 @@
-"""Minds by name, as agents/<agent>.yaml names them (spec 7)."""
+"""Open minds by the names in agents/<agent>.yaml."""
 
 from __future__ import annotations
 
@@ -24,11 +24,11 @@ def open_mind(
     root: Path | None = None,
     patience: Patience | None = None,
 ) -> Mind:
-    """The mind that `name` names; nothing of another kind is imported.
+    """Open a mind; modules of other kinds are not imported.
 
-    `name` is the value of `mind:` in agents/<agent>.yaml; relative files are taken from `root`, the hive's folder.
-    `patience` says how often a provider is asked again.
-    Raises UserError for a name that is not known, and for a model whose key or client library is missing.
+    `name` is the value of `mind:` in agents/<agent>.yaml. Relative paths start at `root`, the hive's folder. `patience`
+    controls retries of requests to a provider. Raises UserError for an unknown name, and for a model if its key or client
+    library is missing.
     """
     kind, argument = _split(name)
     if kind in _PROVIDERS:
@@ -52,12 +52,14 @@ def open_mind(
 
         return CommandMind(program, folder=root, waiting=(patience or Patience()).waiting)
     if kind == "mcp" and argument is None:
-        raise UserError("the mind mcp is a program outside, which joins by itself", mend="hivemind mcp --agent NAME")
-    raise UserError(f"unknown mind {name!r}", mend=f"known minds: {', '.join(KINDS)}")
+        raise UserError(
+            "the mind mcp is a program outside the hive that joins on its own", remedy="hivemind mcp --agent NAME"
+        )
+    raise UserError(f"unknown mind {name!r}", remedy=f"known minds: {', '.join(KINDS)}")
 
 
 def warm_mind(name: str | Mapping[str, Any]) -> None:
-    """Import now what a language model's client needs, so that what is forked from this process finds it done."""
+    """Import a language model's client now, for processes that are forked from this one later."""
     kind, argument = _split(name)
     if kind in _PROVIDERS:
         from hivemind.minds.language import model_config, warm
@@ -66,16 +68,16 @@ def warm_mind(name: str | Mapping[str, Any]) -> None:
 
 
 def _words(argument: object) -> list[str]:
-    """A program and its arguments; none for what can be no program."""
+    """Return a program and its arguments, or an empty list if the value cannot be one."""
     words = [argument] if isinstance(argument, str) else argument
     if not isinstance(words, list | tuple) or not all(isinstance(word, str | int | float) for word in words):
         return []
-    found = [str(word) for word in words]
-    return found if found and found[0] and not any("\0" in word for word in found) else []
+    program = [str(word) for word in words]
+    return program if program and program[0] and not any("\0" in word for word in program) else []
 
 
 def _split(name: object) -> tuple[str, Any]:
-    """The kind of mind and what is said of it; no kind for what names none (anything may stand in a file)."""
+    """Split the value of `mind:` into kind and argument. The kind is empty if the value is malformed."""
     if isinstance(name, str):
         kind, colon, argument = name.partition(":")
         return kind.strip(), argument.strip() if colon else None

@@ -1,4 +1,4 @@
-"""Asking again where that may help: pauses that double, with jitter, or as long as the other side asked for."""
+"""Repeat failed requests, after pauses that double, with jitter, or after the time that the provider asked for."""
 
 from __future__ import annotations
 
@@ -15,11 +15,12 @@ T = TypeVar("T")
 
 @frozen
 class Patience:
-    """How often something is asked again, and how long the pauses are, in seconds.
+    """The number of tries and the pauses between them, in seconds.
 
-    Pauses are drawn between nothing and twice as much each time (many agents that were turned away together do not come
-    back together); where the other side named a time, that long and a little more. What would take longer than `total_s`
-    in all is left to the caller. `sleep` may end early by raising; so may `waiting`, which is called while an answer is awaited.
+    A pause is random, between 0 and a maximum that doubles with each try, so agents that were refused together do not
+    return together. If the provider asked for a time, the pause is slightly longer than that. If all tries would take
+    longer than `total_s`, the error is raised instead. `waiting` is called while an answer is awaited; it and `sleep` may
+    raise to end the wait.
     """
 
     tries: int = 5
@@ -32,20 +33,20 @@ class Patience:
     draw: Callable[[], float] = random.random
 
     def call(self, ask: Callable[[], T]) -> T:
-        """What `ask` returns; it is called again while it raises a MindUnavailable that is `passing`. Raises the last one."""
-        begun = self.clock()
-        for at in range(self.tries):
+        """Call `ask`, again if it raises a `passing` MindUnavailable. Return its result or raise the last error."""
+        started_at = self.clock()
+        for attempt in range(self.tries):
             try:
                 return ask()
             except MindUnavailable as error:
-                pause = self._pause(at, error.after_s)
-                if not error.passing or at + 1 >= self.tries or self.clock() - begun + pause > self.total_s:
+                pause = self._pause(attempt, error.after_s)
+                if not error.passing or attempt + 1 >= self.tries or self.clock() - started_at + pause > self.total_s:
                     raise
             self.sleep(pause)
-        raise AssertionError("the last try gives or raises")
+        raise AssertionError("the last try returns or raises")
 
     def _pause(self, at: int, after_s: float | None) -> float:
         if after_s is not None:
             return after_s + self.first_s * self.draw()
-        longest: float = min(self.longest_s, self.first_s * 2 ** (at + 1))
-        return longest * self.draw()
+        max_pause: float = min(self.longest_s, self.first_s * 2 ** (at + 1))
+        return max_pause * self.draw()

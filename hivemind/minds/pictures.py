@@ -1,4 +1,4 @@
-"""Pictures in a conversation: a message names them by path and digest, and they are read when it is sent (spec 8)."""
+"""Pictures in conversations. A message refers to them by path and digest; they are read when the message is sent."""
 
 from __future__ import annotations
 
@@ -12,20 +12,20 @@ from hivemind.boundary import Unreadable, read_input
 from hivemind.fs import create, make_folder
 
 PICTURE_TOKENS = 1_600
-"""What a picture counts for: providers make smaller what is larger."""
+"""The number of tokens that a picture counts as. Providers scale larger pictures down."""
 MOST_BYTES = 5 * 2**20
 _BEGINNINGS = {b"\x89PNG\r\n": "image/png", b"\xff\xd8\xff": "image/jpeg", b"GIF8": "image/gif"}
 
 
 def kind_of(raw: bytes) -> str | None:
-    """Which kind of picture begins with these bytes; None for what is no PNG, JPEG, GIF or WebP."""
+    """Return the media type of a PNG, JPEG, GIF or WebP from its first bytes, else None."""
     if raw[:4] == b"RIFF" and raw[8:12] == b"WEBP":
         return "image/webp"
     return next((kind for start, kind in _BEGINNINGS.items() if raw.startswith(start)), None)
 
 
 def picture_part(root: Path, path: Path) -> dict[str, str] | None:
-    """How a message names the picture in a file below `root`: kind, path, sha256. None for what is no picture, or over 5 MiB."""
+    """Return a message part (kind, path, sha256) for a picture below `root`; None if it is not one, or over 5 MiB."""
     with suppress(Unreadable, OSError, ValueError):
         raw = read_input(path, MOST_BYTES)
         if (kind := kind_of(raw)) is not None:
@@ -34,7 +34,10 @@ def picture_part(root: Path, path: Path) -> dict[str, str] | None:
 
 
 def keep_picture(root: Path, folder: Path, raw: bytes) -> dict[str, str] | None:
-    """The same for a picture that is in no file, or in one that may change: a copy is kept in `folder`, by its digest."""
+    """Save a copy of a picture in `folder`, named by its digest, and return its part as `picture_part` does.
+
+    Use this for pictures that are not in a file, or in a file that may change.
+    """
     kind = kind_of(raw)
     if kind is None or len(raw) > MOST_BYTES:
         return None
@@ -47,7 +50,7 @@ def keep_picture(root: Path, folder: Path, raw: bytes) -> dict[str, str] | None:
 
 
 def picture_bytes(root: Path, part: Mapping[str, Any]) -> bytes | None:
-    """The picture that a part names; None if the file is not what it was."""
+    """Read the picture of a part. Return None if the file is missing or has changed."""
     with suppress(Unreadable, OSError):
         raw = read_input(root / part["path"], MOST_BYTES)
         if hashlib.sha256(raw).hexdigest() == part["sha256"]:

@@ -1,4 +1,4 @@
-"""A mind that answers from a file, in order: for tests and replays."""
+"""A mind that reads its answers from a file, for tests and replays."""
 
 from __future__ import annotations
 
@@ -10,17 +10,18 @@ from typing import Any
 from hivemind.boundary import Unreadable, boundary, read_input
 from hivemind.errors import UserError
 from hivemind.json_text import fault_of
-from hivemind.minds.mind import Action, MindError, MindUnavailable, Thought, ToolSchema, Turn, Usage
+from hivemind.minds.mind import MindError, MindUnavailable, Thought, ToolCall, ToolSchema, Turn, Usage
 
 _KEYS = (frozenset({"text", "calls", "usage"}), {"complete"}, {"error", "unavailable"}, {"then"})
 
 
 class ScriptedMind:
-    """Returns the thoughts of a script one after the other, and completions likewise.
+    """Returns the thoughts of a script in order, and its completions in order.
 
-    A script is JSON lines: `{"text": …, "calls": [{"tool": …, "arguments": {…}}], "usage": {…}}` for a thought,
-    `{"complete": "…"}` for a completion, `{"error": "…"}` for a thought that fails (with `"unavailable": true`: because what
-    the mind needs is down). After its end it raises MindError, or with `then="idle"` thinks nothing.
+    A script is JSON lines: `{"text": …, "calls": [{"tool": …, "arguments": {…}}], "usage": {…}}` is a thought,
+    `{"complete": "…"}` a completion, and `{"error": "…"}` raises MindError, or MindUnavailable with
+    `"unavailable": true`. At the end of the script, `think` raises MindError, or returns an empty thought with
+    `then="idle"`.
     """
 
     name = "scripted"
@@ -33,8 +34,10 @@ class ScriptedMind:
 
     @classmethod
     def load(cls, path: Path) -> ScriptedMind:
-        """A script from a file; a first line `{"then": "idle"}` says what comes after its end. Raises UserError naming the
-        line of what is no part of a script."""
+        """Load a script from a file. Its first line may be `{"then": "idle"}`.
+
+        Raises UserError naming the line that is invalid.
+        """
         answers: list[Mapping[str, Any]] = []
         then = "error"
         for number, line in enumerate(_lines(path), 1):
@@ -47,12 +50,12 @@ class ScriptedMind:
                 answers.append(answer)
         return cls(answers, then=then)
 
-    def think(self, turn: Turn, tools: Sequence[ToolSchema]) -> Thought:  # noqa: ARG002 - the script knows
+    def think(self, turn: Turn, tools: Sequence[ToolSchema]) -> Thought:  # noqa: ARG002 - the answers are fixed
         answer = next(self._thoughts, None)
         if answer is None:
             if self._then == "idle":
                 return Thought()
-            raise MindError("the script has come to its end")
+            raise MindError("the script has no thought left")
         if "error" in answer:
             raise (MindUnavailable if answer.get("unavailable") else MindError)(str(answer["error"]))
         return thought_from(answer)
@@ -65,18 +68,18 @@ class ScriptedMind:
 
 
 def _answer(line: str, where: str) -> Mapping[str, Any]:
-    """One line of a script. Raises UserError."""
+    """Parse one line of a script. Raises UserError."""
     with boundary("line of a script", where):
         answer = json.loads(line)
     if not isinstance(answer, dict):
-        raise UserError(f"is no JSON object, but {line[:50]!r}", where=where)
+        raise UserError(f"is not a JSON object, but {line[:50]!r}", location=where)
     for keys in _KEYS:
         if set(answer) <= keys:
             return answer
     raise UserError(
-        f"is no line of a script: it has {', '.join(sorted(answer))}",
-        where=where,
-        mend="a line has text, calls, usage; or complete; or error, unavailable",
+        f"is not a line of a script: its keys are {', '.join(sorted(answer))}",
+        location=where,
+        remedy="a line has text, calls, usage; or complete; or error, unavailable",
     )
 
 
@@ -84,26 +87,28 @@ def _lines(path: Path) -> list[str]:
     try:
         return read_input(path).decode("utf-8").splitlines()
     except (Unreadable, OSError, UnicodeDecodeError) as error:
-        raise UserError(f"cannot be read ({error})", where=path, mend="name a script that exists in mind:") from None
+        raise UserError(
+            f"cannot be read ({error})", location=path, remedy="name a script that exists in mind:"
+        ) from None
 
 
 def thought_from(answer: Mapping[str, Any]) -> Thought:
-    """A Thought from its JSON form. Raises MindError for what is none."""
+    """Create a Thought from its JSON form. Raises MindError if it is invalid."""
     if fault := fault_of(answer):
-        raise MindError(f"the answer can't be used: {fault}")
-    wishes = answer.get("calls", [])
-    if not isinstance(wishes, list):
+        raise MindError(f"the answer cannot be used: {fault}")
+    requested_calls = answer.get("calls", [])
+    if not isinstance(requested_calls, list):
         raise MindError("'calls' is not a list")
     actions = []
-    for wish in wishes:
-        if not isinstance(wish, Mapping) or not isinstance(wish.get("tool"), str):
-            raise MindError(f"a call without a tool: {json.dumps(wish)[:200]}")
-        arguments = wish.get("arguments") or {}
+    for call in requested_calls:
+        if not isinstance(call, Mapping) or not isinstance(call.get("tool"), str):
+            raise MindError(f"a call without a tool: {json.dumps(call)[:200]}")
+        arguments = call.get("arguments") or {}
         if not isinstance(arguments, Mapping):
-            raise MindError(f"the arguments of {wish['tool']} are no object")
-        actions.append(Action(wish["tool"], dict(arguments)))
+            raise MindError(f"the arguments of {call['tool']} are not an object")
+        actions.append(ToolCall(call["tool"], dict(arguments)))
     usage = answer.get("usage") or {}
     if not isinstance(usage, Mapping):
-        raise MindError("'usage' is no object")
-    counted = Usage(usage.get("tokens_in", 0), usage.get("tokens_out", 0), usage.get("money", 0.0))
-    return Thought(str(answer.get("text", "")), tuple(actions), counted)
+        raise MindError("'usage' is not an object")
+    parsed_usage = Usage(usage.get("tokens_in", 0), usage.get("tokens_out", 0), usage.get("money", 0.0))
+    return Thought(str(answer.get("text", "")), tuple(actions), parsed_usage)

@@ -1,1 +1,1 @@
-"""Who is here: names held, heartbeats, status files, doorbells."""
+"""The presence of agents: name locks, heartbeats, status files, doorbells."""

@@ -1,4 +1,4 @@
-"""An agent's own log: what it did that belongs to no task (turns about mail, requests to its model, a member's calls)."""
+"""An agent's log of what belongs to no task: turns about mail, requests to its model, a member's calls."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ _SEGMENT_BYTES = 8 * 1024 * 1024
 
 
 class AgentLog(Log):
-    """`log.jsonl` in the folder of one agent's state; one that is full is renamed to `log-000000000001.jsonl`, and kept."""
+    """`log.jsonl` in the folder of an agent's state. A full file is renamed to `log-000000000001.jsonl`."""
 
     def __init__(self, folder: Path, *, segment_bytes: int = _SEGMENT_BYTES) -> None:
         super().__init__(folder / "log.jsonl", "agent-log", 1, durable=False, segment_bytes=segment_bytes)
 
     def note(self, record: Mapping[str, Any]) -> None:
-        """Append a record. What has the log's name and is none is set aside. Raises UserError."""
+        """Append a record. Set a damaged log aside first, and anything else of that name. Raises UserError."""
         try:
             self.append(record)
         except UserError as error:

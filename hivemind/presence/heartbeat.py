@@ -1,4 +1,4 @@
-"""The agent's pulse: it beats while long work goes on, and only as long as that work may take."""
+"""The agent's heartbeat during long work, limited to the time that the work may take."""
 
 from __future__ import annotations
 
@@ -14,33 +14,35 @@ _log = logging.getLogger(__name__)
 
 
 class Heartbeat:
-    """Calls `beat` every `interval_s` while inside a `busy()` that has lasted as long, from a thread of its own.
+    """Calls `beat` every `interval_s` from a thread, while a `busy()` block has lasted longer than that.
 
-    The thread begins with a `busy()` and ends when it finds nothing busy: an agent at rest has none, and one that takes many
-    short turns wakes it once an interval.
+    The main loop calls `beat` itself between actions. A command or a model may take longer: within `busy(limit_s)` the
+    thread beats until the limit. After the limit it stops, and the supervisor considers the agent hung. `beat` and the
+    code after `busy()` never run at the same time.
 
-    The main loop calls `beat` itself between actions. A command or a model may take long, so `busy(limit_s)` vouches for
-    it until its limit; past the limit the beating stops, and the supervisor takes the agent for hung. `beat` and the code
-    after `busy()` never run at the same time.
+    A `busy()` block starts the thread, which ends at its next wake-up without a block: an idle agent has no thread,
+    and an agent with many short turns wakes it once per interval.
     """
 
     def __init__(self, beat: Callable[[], None], interval_s: float) -> None:
         self._beat = beat
         self._interval_s = interval_s
         self._mutex = threading.Lock()
-        # The outermost block's beginning; until when is vouched, below 0: for nothing.
+        # The start of the outermost block; the time at which beating stops, below 0 outside any block.
         self._since, self._until = 0.0, -1.0
         self._ended = threading.Event()
         self._thread: threading.Thread | None = None
 
     @contextmanager
     def busy(self, limit_s: float) -> Iterator[None]:
-        """Beat until the block ends, but no longer than `limit_s` seconds. Inside another such block its own limit counts,
-        and the time of the other one stands still."""
-        began = time.monotonic()
+        """Beat until the block ends, but no longer than `limit_s` seconds.
+
+        In a nested block only the inner limit applies; the outer limit is extended by the inner block's duration.
+        """
+        start = time.monotonic()
         with self._mutex:
-            outer, self._until = self._until, began + limit_s
-            self._since = began if outer < 0 else self._since
+            outer_until, self._until = self._until, start + limit_s
+            self._since = start if outer_until < 0 else self._since
             if self._thread is None:
                 self._thread = threading.Thread(target=self._run, name="pulse", daemon=True)
                 self._thread.start()
@@ -48,7 +50,7 @@ class Heartbeat:
             yield
         finally:
             with self._mutex:
-                self._until = outer if outer < 0 else outer + time.monotonic() - began
+                self._until = outer_until if outer_until < 0 else outer_until + time.monotonic() - start
 
     def close(self) -> None:
         self._ended.set()
@@ -64,5 +66,8 @@ class Heartbeat:
                 if self._since + self._interval_s <= time.monotonic() < self._until:
                     try:
                         self._beat()
-                    except (HivemindError, OSError) as error:  # no room for a moment: the next beat may do
-                        _log.warning("no sign of life: %s", error)
+                    except (
+                        HivemindError,
+                        OSError,
+                    ) as error:  # the disk may be full for a moment: try again at the next beat
+                        _log.warning("heartbeat failed: %s", error)

@@ -1,7 +1,7 @@
-"""Who this process is: one process at a time has an agent's name, and each life of an agent has a number.
+"""The identity of an agent's process: one process at a time has an agent's name, and each has an incarnation number.
 
-The name is an operating-system lock that dies with its process. Whoever takes it over writes `agent.exited` for a
-predecessor that could not, and then its own `agent.started`: leases of an earlier incarnation are void (spec 1, spec 3).
+The name is an operating-system lock that is freed when its process ends. The next holder writes `agent.exited` for a
+predecessor that could not, then `agent.started` for itself. This ends the leases of the earlier incarnation.
 """
 
 from __future__ import annotations
@@ -10,11 +10,11 @@ import time
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, TypeVar
 
-from hivemind.coordination import Journal, ReservationHeld, State, StepLease, StepLeaseHeld
+from hivemind.coordination import Journal, JournalState, ReservationHeld, StepLease, StepLeaseHeld
 from hivemind.coordination.entries import DEFAULT_TTL_SEQ, MAX_TTL_SEQ, AgentEntry
 from hivemind.errors import UserError
 from hivemind.fs import HeldLock, Lock
-from hivemind.fs.locks import told_of
+from hivemind.fs.locks import describe_holder
 from hivemind.layout import Layout
 from hivemind.presence.parts import Parts
 
@@ -22,24 +22,26 @@ _T = TypeVar("_T")
 
 
 class HiveGone(UserError):
-    """The folder that a process has joined was moved or removed. It ends, and makes nothing where the hive was."""
+    """The hive was moved or removed. The process ends, and creates nothing at the hive's former path."""
 
 
 def check_here(lock: Lock, layout: Layout) -> None:
-    """Raise HiveGone if the lock that this process holds is not the file of that name any more."""
+    """Raise HiveGone if the file of this process's lock was removed or replaced."""
     if not lock.is_current():
         raise HiveGone(
-            "the hive is not there any more, or was taken over", where=layout.root, mend="start anew where it is now"
+            "the hive was removed, moved or taken over",
+            location=layout.root,
+            remedy="start again at the hive's present path",
         )
 
 
 def agent_lock(layout: Layout, name: str) -> Lock:
-    """The lock that the process of agent `name` holds while it lives."""
+    """Return the lock that the agent's process holds while it runs."""
     return Lock(layout.locks / f"agent-{name}.lock")
 
 
 def holder_of(layout: Layout, name: str) -> int | None:
-    """The process that has the agent's name now, or None."""
+    """Return the id of the process that holds the agent's name (0 if unknown), or None."""
     holder = agent_lock(layout, name).holder()
     if holder is None:
         return None
@@ -48,46 +50,46 @@ def holder_of(layout: Layout, name: str) -> int | None:
 
 
 def hold(lock: Lock, layout: Layout, refusal: str, mend: str, **record: object) -> None:
-    """Take the lock of a name for as long as this process lives, and write who holds it.
+    """Take the lock of a name for the lifetime of this process, and write its holder into the lock file.
 
-    Raises HeldLock, which says `refusal` and who has it, if another process holds it, or one on another machine may, which the
-    lock of this file system does not exclude.
+    Raises HeldLock, with `refusal` and the holder, if another process holds the lock. It is also raised if a process on
+    another machine may hold it and the file system's locks do not reach that machine.
     """
     if not lock.acquire(wait=False):
         holder = lock.holder() or {}
-        raise HeldLock(f"{refusal}: {told_of(holder)}", where=layout.root, holder=holder, mend=mend)
+        raise HeldLock(f"{refusal}: {describe_holder(holder)}", location=layout.root, holder=holder, remedy=mend)
     try:
         lock.check_last_holder()
-        lock.note(**record)
+        lock.write_holder(**record)
     except BaseException:
         lock.release()
         raise
 
 
 def take_over(layout: Layout) -> None:
-    """Forget the holders on other machines: a person says that those are gone. One that is not ends when it notices."""
+    """Abandon the locks of other machines, which a person declares dead. A live holder ends when it notices."""
     for path in layout.locks.glob("*.lock"):
-        Lock(path).abandon()
+        Lock(path).clear_foreign_holder()
 
 
 def take_name(layout: Layout, name: str) -> Lock:
-    """Take the agent's name for this process. Raises HeldLock that says who has it."""
+    """Take the agent's name for this process. Raises HeldLock, which names the holder."""
     lock = agent_lock(layout, name)
     hold(lock, layout, f"the agent {name} is running already", "hivemind status shows it", agent=name)
     return lock
 
 
 def announce(journal: Journal, name: str, pid: int) -> int:
-    """Write that this agent lives; gives its incarnation. One append: nobody sees the old life and the new one at once."""
+    """Write `agent.started`, and `agent.exited` for a predecessor, as one append. Return the new incarnation."""
 
-    def decide(state: State) -> Sequence[tuple[str, dict[str, Any]]]:
-        before, moment = state.agents.get(name), int(time.time())
-        incarnation = 1 if before is None else before.incarnation + 1
+    def decide(state: JournalState) -> Sequence[tuple[str, dict[str, Any]]]:
+        entry, now = state.agents.get(name), int(time.time())
+        incarnation = 1 if entry is None else entry.incarnation + 1
         events: list[tuple[str, dict[str, Any]]] = []
-        if before is not None and before.state == "started":
-            gone = {"agent_id": name, "incarnation": before.incarnation, "by": "successor", "time": moment}
-            events.append(("agent.exited", gone))
-        events.append(("agent.started", {"agent_id": name, "incarnation": incarnation, "pid": pid, "time": moment}))
+        if entry is not None and entry.state == "started":
+            exit_payload = {"agent_id": name, "incarnation": entry.incarnation, "by": "successor", "time": now}
+            events.append(("agent.exited", exit_payload))
+        events.append(("agent.started", {"agent_id": name, "incarnation": incarnation, "pid": pid, "time": now}))
         return events
 
     incarnation: int = journal.transact(decide)[-1].payload["incarnation"]
@@ -95,65 +97,68 @@ def announce(journal: Journal, name: str, pid: int) -> int:
 
 
 def farewell(journal: Journal, name: str, incarnation: int, *, by: str) -> bool:
-    """Write that this life of the agent is over, if nobody has; frees its leases at once. Returns whether it was needed."""
+    """Write `agent.exited` for this incarnation, which ends its leases. Return False if it was written before."""
     return _write_end(journal, name, lambda entry: entry.incarnation == incarnation, by)
 
 
 def bury(journal: Journal, layout: Layout, name: str, *, by: str) -> bool:
-    """Write `agent.exited` for an agent whose process died without a word; nothing if its name is held again."""
+    """Write `agent.exited` for an agent that died without writing it. Return False if its name is held again."""
     return _write_end(journal, name, lambda _: holder_of(layout, name) is None, by)
 
 
 def _write_end(journal: Journal, name: str, is_over: Callable[[AgentEntry], bool], by: str) -> bool:
-    def decide(state: State) -> Sequence[tuple[str, dict[str, Any]]]:
+    def decide(state: JournalState) -> Sequence[tuple[str, dict[str, Any]]]:
         entry = state.agents.get(name)
         if entry is None or entry.state != "started" or not is_over(entry):
             return []
-        end = {"agent_id": name, "incarnation": entry.incarnation, "by": by, "time": int(time.time())}
-        return [("agent.exited", end)]
+        exit_payload = {"agent_id": name, "incarnation": entry.incarnation, "by": by, "time": int(time.time())}
+        return [("agent.exited", exit_payload)]
 
     return bool(journal.transact(decide))
 
 
 def unless_dead(hive: Parts, use: Callable[[], _T], *, by: str) -> _T:
-    """Do something; where an agent that was killed stands in the way, bury it and do it once more.
+    """Call `action`. If a dead agent holds what it needs, record the death and call `action` again.
 
-    Raises StepLeaseHeld or ReservationHeld if it lives.
+    Raises StepLeaseHeld or ReservationHeld if the holder is alive.
     """
     try:
         return use()
-    except (StepLeaseHeld, ReservationHeld) as held:
-        if not bury(hive.journal, hive.layout, held.holder, by=by):
+    except (StepLeaseHeld, ReservationHeld) as refusal:
+        if not bury(hive.journal, hive.layout, refusal.holder, by=by):
             raise
         return use()
 
 
 def lease_step(hive: Parts, step_id: str, name: str) -> StepLease:
-    """The lease of a step, taken or kept. An agent that lives has it for as many events as there may be: it ends with its
-    process, and among a hundred agents two hundred events are seconds. Raises StepLeaseHeld if another holds it, and lives."""
+    """Claim a step, or keep its lease. Raises StepLeaseHeld if another live agent holds it.
+
+    A running agent gets the longest lifetime, since its lease ends with its process anyway. The default of 200 events
+    lasts only seconds among a hundred agents.
+    """
     entry = hive.journal.view(lambda state: state.agents.get(name))
     ttl_seq = MAX_TTL_SEQ if entry is not None and entry.state == "started" else DEFAULT_TTL_SEQ
     return unless_dead(hive, lambda: hive.leases.claim(step_id, name, ttl_seq), by=name)
 
 
 def bury_dead(journal: Journal, layout: Layout, names: Iterable[str], *, by: str) -> list[str]:
-    """`bury` each of these agents that has died without a word; gives their names. Writes nothing where nobody has."""
-    gone = [
+    """Record the death of each of these agents that died without `agent.exited`. Return their names."""
+    dead_names = [
         name for name in names if (layout.locks / f"agent-{name}.lock").exists() and holder_of(layout, name) is None
     ]
-    if not gone:
+    if not dead_names:
         return []
 
-    def look(state: State) -> set[str]:
-        return {name for name in gone if name in state.agents and state.agents[name].state == "started"}
+    def look(state: JournalState) -> set[str]:
+        return {name for name in dead_names if name in state.agents and state.agents[name].state == "started"}
 
     return [name for name in sorted(journal.view(look)) if bury(journal, layout, name, by=by)]
 
 
 def announce_life(journal: Journal, layout: Layout, name: str) -> bool:
-    """Write `agent.heartbeat`, unless some agent of the hive has done so within the last second.
+    """Write `agent.heartbeat` unless an agent of the hive did so within the last second. Return True if written.
 
-    Only who holds a lease calls this: it moves the sequence by which leases age, and an idle hive writes nothing.
+    Only holders of leases call this: the events age leases, and an idle hive writes nothing.
     """
     path = layout.state / "heartbeat"
     try:

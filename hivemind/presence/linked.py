@@ -1,4 +1,4 @@
-"""With which hives this one is linked, as its `exchange` process last knew it (`hivemind/exchange/README.md`)."""
+"""The linked hives, as last recorded by the `exchange` process (`hivemind/exchange/README.md`)."""
 
 from __future__ import annotations
 
@@ -18,8 +18,10 @@ _KIND, _VERSION = "linked-hives", 1
 
 
 class LinkedHives:
-    """Reads and writes `.hive/link/hives.json`; read again only when the file has changed. A hint: one that cannot be read
-    counts as one that names no hive."""
+    """Reads and writes `.hive/link/hives.json`. The file is read again only after a change.
+
+    It is a hint: an unreadable file counts as a file without hives.
+    """
 
     def __init__(self, layout: Layout) -> None:
         self._link = layout.link / "link.json"
@@ -33,45 +35,47 @@ class LinkedHives:
         return os.path.lexists(self._link)
 
     def here(self, workspace: str) -> tuple[str, ...]:
-        """What a task's `where:` may say for agents of this hive to claim it: its own name, and `any` where no other hive can
-        be reached."""
+        """Return the values of a task's `where:` with which agents of this hive claim it.
+
+        These are the hive's own name, and `any` unless other hives can be reached.
+        """
         return (workspace,) if self.is_linked and self.away is None else (workspace, ANY)
 
     @property
     def agents(self) -> Mapping[str, Mapping[str, str | None]]:
-        """The other hives by name, and of each its agents with their roles."""
-        found: Mapping[str, Mapping[str, str | None]] = self._read().get("hives", {})
-        return found
+        """The other hives by name, each with its agents and their roles."""
+        hives: Mapping[str, Mapping[str, str | None]] = self._read().get("hives", {})
+        return hives
 
     @property
     def away(self) -> str | None:
-        """Since when and why the exchange cannot be reached; None if it can."""
-        found: str | None = self._read().get("away")
-        return found
+        """The time and reason of the exchange's outage; None if it can be reached."""
+        outage_text: str | None = self._read().get("away")
+        return outage_text
 
     def note(self, *, hives: Mapping[str, Mapping[str, str | None]] | None = None, away: str | None = None) -> None:
-        """Write what is known of the others (None: what was known still holds), and whether the exchange can be reached."""
-        now = {"hives": dict(self.agents if hives is None else hives), "away": away}
-        if now != {"hives": dict(self.agents), "away": self.away}:
-            save_record(self._path, _KIND, _VERSION, {**now, "at": datetime.now(UTC).isoformat()}, durable=False)
+        """Write the other hives (None: unchanged) and the outage of the exchange (None: it can be reached)."""
+        current = {"hives": dict(self.agents if hives is None else hives), "away": away}
+        if current != {"hives": dict(self.agents), "away": self.away}:
+            save_record(self._path, _KIND, _VERSION, {**current, "at": datetime.now(UTC).isoformat()}, durable=False)
 
     def left(self) -> int:
-        """How many letters are still to be sent; names alone are read."""
+        """Return the number of unsent letters. Reads file names only."""
         return _count(self._outbox)
 
     def foreign(self) -> int:
-        """How many tasks of other hives this one has in hand; names alone are read."""
+        """Return the number of other hives' tasks that are worked on here. Reads file names only."""
         return _count(self._link.parent / "tasks")
 
     def _read(self) -> dict[str, Any]:
         try:
-            found = os.stat(self._path)
+            file_status = os.stat(self._path)
         except OSError:
             self._seen, self._known = None, {}
             return self._known
-        mark = found.st_ino, found.st_mtime_ns
-        if mark != self._seen:
-            self._seen, self._known = mark, {}
+        file_identity = file_status.st_ino, file_status.st_mtime_ns
+        if file_identity != self._seen:
+            self._seen, self._known = file_identity, {}
             with suppress(Unreadable, UserError), boundary("record of linked hives", self._path):
                 record = load_record(self._path, _KIND, _VERSION) or {}
                 hives = {str(name): dict(agents) for name, agents in record["hives"].items()}

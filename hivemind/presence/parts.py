@@ -1,11 +1,11 @@
-"""What the runtime needs of a hive. `hivemind.Hive` is one; the rooms below are all it opens."""
+"""The interface of a hive for the runtime. `hivemind.Hive` implements it."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Protocol
 
-if TYPE_CHECKING:  # who looks at a few rooms does not wait for all to be imported
+if TYPE_CHECKING:  # a command that uses few packages must not import all of them
     from hivemind.config import AgentConfig, Agents, HiveConfig
     from hivemind.coordination import Journal, StepLeases, Steps
     from hivemind.documents import Docmem, Knowledge

@@ -1,11 +1,11 @@
-"""What an agent is doing, for people and for the supervisor: `.hive/agents/<agent>/status.json` and `heartbeat`.
+"""The status and the heartbeat file of an agent: `.hive/agents/<agent>/status.json` and `heartbeat`.
 
-The status is written when something changed, the heartbeat file is touched while the agent's main loop moves: its time
-is the sign of life, so that an idle swarm writes no events (spec 3, *Ageing*).
+The status is written after every change. The heartbeat file is touched while the agent's main loop runs. Its time shows
+that the agent is alive, and an idle swarm writes no events.
 
-An agent writes its status several times in every turn, and renaming over a file makes some file systems write it to disk
-at once (ext4: 0.2 ms and more, forty times what the write takes). So this one file is written in place: it is a hint, its
-one writer gives it to the kernel in a single call, and who meets it half-written sees that by its checksum and looks again.
+An agent writes its status several times per turn. Renaming over a file makes some file systems write it to disk at once
+(ext4: 0.2 ms and more, forty times the write itself). Therefore this file is written in place, by one writer in a
+single call. A reader detects a half-written file by its checksum and reads it again.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from hivemind.fs import load_record, save_record
 from hivemind.fs.records import as_line
 
 VERSION = 1
-_BLOCK = 512  # bytes that a status is filled up to: mostly one is as long as the next
+_BLOCK = 512  # a status is padded to a multiple of these bytes: its size rarely changes
 _IN_PLACE = os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK
 _LOOKS = 10
 _log = logging.getLogger(__name__)
@@ -36,11 +36,12 @@ State = Literal[
 
 @frozen
 class AgentStatus:
-    """One agent as it was when it last wrote its status. `tokens` and `money` are those used since its process started,
-    `unpriced` those of the tokens whose price is not known, `cached` those that were read from a provider's cache.
+    """An agent's status when it was last written.
 
-    `mail_rests` says why its mail is not read now, and `mail_rests_until` (ISO 8601) when it is looked at again. `problem` is
-    what an agent that is stuck waits for a person to mend; one that is waiting waits for room on its disk.
+    `tokens` and `money` were used since the process started. `unpriced` counts the tokens without a known price,
+    `cached` the tokens read from a provider's cache. `mail_rests` is the reason why mail is not read now,
+    `mail_rests_until` (ISO 8601) the time of the next try. A stuck agent waits until a person solves `problem`; a
+    waiting agent needs disk space.
     """
 
     name: str
@@ -65,7 +66,7 @@ class AgentStatus:
 
     @property
     def rests(self) -> bool:
-        """Whether it does nothing of its own accord just now: it is idle, or stuck."""
+        """True if the agent is idle or stuck, and does nothing until it is woken."""
         return self.state in ("idle", "stuck")
 
 
@@ -73,7 +74,7 @@ _FIELDS = tuple(field.name for field in fields(AgentStatus))
 
 
 class StatusFile:
-    """Where one agent writes its status and its heartbeat. Both are hints for onlookers, so neither is fsynced."""
+    """Writes an agent's status and heartbeat. Both are hints for readers, and are not fsynced."""
 
     __slots__ = ("_heartbeat", "_path", "current")
 
@@ -83,29 +84,31 @@ class StatusFile:
         self.current = AgentStatus(name, os.getpid())
 
     def update(self, **changes: Any) -> bool:
-        """Write the status if it changes anything; returns whether it did."""
-        new = replace(self.current, **changes)
-        if new == self.current:
+        """Write the status if a field changes. Return True in that case."""
+        new_status = replace(self.current, **changes)
+        if new_status == self.current:
             return False
-        self.current = replace(new, since=datetime.now(UTC).isoformat(timespec="milliseconds"))
+        self.current = replace(new_status, since=datetime.now(UTC).isoformat(timespec="milliseconds"))
         try:
             self._write()
-        except OSError as error:  # a hint is not worth an agent's life: no room, or something else has its name
+        except OSError as error:  # a hint must not end the agent: the disk is full, or the name is taken
             _log.warning("%s: %s", self._path, error.strerror)
         return True
 
     def _write(self) -> None:
-        shown = {name: getattr(self.current, name) for name in _FIELDS}
-        line = as_line({"kind": "status", "version": VERSION, "crc": _crc(shown), **shown}).rstrip()
-        whole = line.ljust(len(line) // _BLOCK * _BLOCK + _BLOCK - 1) + b"\n"  # what is left of a longer one is blank
+        status_fields = {name: getattr(self.current, name) for name in _FIELDS}
+        line = as_line({"kind": "status", "version": VERSION, "crc": _crc(status_fields), **status_fields}).rstrip()
+        padded_line = (
+            line.ljust(len(line) // _BLOCK * _BLOCK + _BLOCK - 1) + b"\n"
+        )  # the padding overwrites a longer status
         try:
             file = os.open(self._path, _IN_PLACE, 0o666)
-        except OSError:  # a link, a pipe: not ours to write through, but to replace
-            save_record(self._path, "status", VERSION, {"crc": _crc(shown), **shown}, durable=False)
+        except OSError:  # do not write through a link or a pipe: replace it
+            save_record(self._path, "status", VERSION, {"crc": _crc(status_fields), **status_fields}, durable=False)
             return
         try:
-            os.pwrite(file, whole, 0)
-            os.ftruncate(file, len(whole))
+            os.pwrite(file, padded_line, 0)
+            os.ftruncate(file, len(padded_line))
         finally:
             os.close(file)
 
@@ -118,7 +121,7 @@ class StatusFile:
 
 
 def read_status(folder: Path, name: str) -> AgentStatus | None:
-    """The last status that an agent wrote, or None; a damaged or foreign file counts as none, since it is only a hint."""
+    """Return the status that an agent last wrote, or None. A damaged file counts as None, since it is only a hint."""
     for _ in range(_LOOKS):
         try:
             record = load_record(folder / "status.json", "status", VERSION)
@@ -127,7 +130,7 @@ def read_status(folder: Path, name: str) -> AgentStatus | None:
             if record.pop("crc", None) == _crc(record):
                 return AgentStatus(**{**record, "name": name})
         except (UserError, TypeError):
-            pass  # being written this very moment, or no status
+            pass  # half-written, or damaged
     return None
 
 

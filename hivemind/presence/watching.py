@@ -1,7 +1,7 @@
-"""The hive's one watcher: what appears in a mailbox or the inbox rings the doorbell of who it concerns.
+"""The hive's watcher: a new file in a mailbox or the inbox rings the doorbell of the agents that it concerns.
 
-Agents that deliver mail ring the recipient's bell themselves; this is for what people and foreign programs put there. One
-process of a hive watches (the supervisor, or else the first agent): a user has 128 inotify instances, a swarm may be larger.
+Agents that deliver mail ring the recipient's bell themselves; the watcher is for files from people and other programs.
+Only one process of a hive watches (the supervisor, or else the first agent): a user has only 128 inotify instances.
 """
 
 from __future__ import annotations
@@ -17,14 +17,14 @@ from hivemind.layout import EXCHANGE
 from hivemind.presence.parts import Parts
 
 _log = logging.getLogger(__name__)
-SUPERVISOR = "_supervisor"  # no agent can have that name: it begins with no letter or digit
+SUPERVISOR = "_supervisor"  # not a valid agent name, which begins with a letter or digit
 
 
 class HiveWatch:
     """Watches the mailboxes, the inbox, agents/ and tasks/schedule/ of a hive until it is closed.
 
-    `agents_written` and `schedule_written` are set once a file there may have changed, and are for who reads them to clear;
-    what is taken away shows in the folder's time only.
+    `agents_written` and `schedule_written` are set when a file in these folders may have changed. The reader clears
+    them. A removed file changes only the folder's time.
     """
 
     def __init__(self, hive: Parts) -> None:
@@ -33,19 +33,19 @@ class HiveWatch:
         self.agents_written = self.schedule_written = False
         for folder in (*self._boxes, hive.layout.agents, hive.layout.schedule):
             folder.mkdir(parents=True, exist_ok=True)
-        flat = [*self._boxes, hive.layout.inbox, hive.layout.agents, hive.layout.schedule]
-        self._watcher = open_watcher(hive.config.watch, flat, [], self._changed)
+        folders = [*self._boxes, hive.layout.inbox, hive.layout.agents, hive.layout.schedule]
+        self._watcher = open_watcher(hive.config.watch, folders, [], self._changed)
         if self._watcher.reason is not None and hive.config.watch != "poll":
             _log.warning("watching: %s", self.described)
 
     @property
     def described(self) -> str:
-        """How it watches, and if it had to fall back, why."""
+        """The kind of watcher, with the reason if it is a fallback."""
         reason = self._watcher.reason
         return f"{self._watcher.kind} ({reason})" if reason else self._watcher.kind
 
     def add(self, name: str) -> None:
-        """Watch the mailbox of a new agent, too."""
+        """Watch the mailbox of a new agent."""
         folder = self._hive.layout.mailbox(name) / "new"
         if folder not in self._boxes:
             folder.mkdir(parents=True, exist_ok=True)
@@ -70,23 +70,23 @@ class HiveWatch:
 
 
 def supervisor_lock(locks: Path) -> Lock:
-    """The lock that the hive's one supervisor holds while it lives."""
+    """Return the lock that the hive's supervisor holds while it runs."""
     return Lock(locks / "supervisor.lock")
 
 
 def agent_problems(locks: Path) -> dict[str, str]:
-    """What the supervisor says of agents by their names: a file that it does not follow, a process that dies again and again."""
+    """Return the supervisor's notes on agents by name: an invalid agent file, a process that dies repeatedly."""
     problems = (supervisor_lock(locks).holder() or {}).get("problems")
     return {str(name): str(problem) for name, problem in problems.items()} if isinstance(problems, dict) else {}
 
 
 def watch_lock(locks: Path) -> Lock:
-    """The lock of the process that watches where no supervisor does it."""
+    """Return the lock of the process that watches without a supervisor."""
     return Lock(locks / "watch.lock")
 
 
 class Watchman:
-    """Keeps the hive's watcher for agents without a supervisor: one of their processes does, and when it ends another."""
+    """The watcher of agents without a supervisor: one of their processes runs it, and another can take it over."""
 
     def __init__(self, hive: Parts) -> None:
         self._hive = hive
@@ -94,13 +94,13 @@ class Watchman:
         self._watch: HiveWatch | None = None
 
     def take_over(self) -> None:
-        """Watch, if no other process does."""
+        """Start watching if no other process does."""
         if self._watch is None and self._lock.acquire(wait=False):
             self._watch = HiveWatch(self._hive)
-            self._lock.note(watching=self._watch.described)
+            self._lock.write_holder(watching=self._watch.described)
 
     def close(self) -> None:
-        """Watch no longer, and wake the others, one of whom takes over."""
+        """Stop watching, and wake the other agents; one of them takes over."""
         if self._watch is not None:
             self._watch.close()
             self._watch = None
@@ -109,6 +109,6 @@ class Watchman:
 
 
 def ring_all(hive: Parts) -> None:
-    """Wake every agent, and the process that links hives: there may be a task for any of them."""
+    """Wake every agent and the exchange process: any of them may have a new task."""
     for name in (*hive.agents, EXCHANGE):
         ring(hive.layout.doorbells, name)

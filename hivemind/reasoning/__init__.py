@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from hivemind.reasoning.episodes import Context, excerpt
+from hivemind.reasoning.episodes import RenderedContext, excerpt
 from hivemind.reasoning.fold_rules import is_settled
 from hivemind.reasoning.graph import ReasoningGraph
-from hivemind.reasoning.graph_index import Found, GraphIndex, NodeHit
+from hivemind.reasoning.graph_index import GraphIndex, GraphMatch, NodeHit
 from hivemind.reasoning.graph_log import LOG_NAME, MAIN, Branch, MergeConflict, MergeReport, Note, Trace
 from hivemind.reasoning.mind_prompts import CompletingMind
 from hivemind.reasoning.node import (
@@ -25,7 +25,7 @@ from hivemind.reasoning.node import (
     Notes,
     ReasoningNode,
 )
-from hivemind.reasoning.reasoning_memory import Place, ReasoningMemory
+from hivemind.reasoning.reasoning_memory import EpisodeHint, ReasoningMemory
 from hivemind.reasoning.structure import Conflict
 from hivemind.reasoning.task_graph import SNAPSHOT_NAME, TaskGraph
 
@@ -41,14 +41,14 @@ __all__ = [
     "BudgetTooSmall",
     "CompletingMind",
     "Conflict",
-    "Context",
     "Edge",
+    "EpisodeHint",
     "FlushAndFoldOp",
     "FlushOp",
     "FoldOp",
-    "Found",
     "GraphError",
     "GraphIndex",
+    "GraphMatch",
     "Link",
     "MemoryPatch",
     "MergeConflict",
@@ -57,10 +57,10 @@ __all__ = [
     "NodeKind",
     "Note",
     "Notes",
-    "Place",
     "ReasoningGraph",
     "ReasoningMemory",
     "ReasoningNode",
+    "RenderedContext",
     "TaskGraph",
     "Trace",
     "excerpt",

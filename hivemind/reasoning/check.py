@@ -1,4 +1,4 @@
-"""What may be wrong with the graphs of tasks: a log that cannot be read to its end, or is gone (README, *graph.jsonl*)."""
+"""Check the graphs of tasks: find logs that are missing or cannot be read to their end."""
 
 from __future__ import annotations
 
@@ -11,39 +11,39 @@ from pathlib import Path
 from hivemind.boundary import Unreadable, boundary
 from hivemind.errors import UnknownVersion, UserError
 from hivemind.fs import write
-from hivemind.fs.check import Aside, Finding
+from hivemind.fs.check import Aside, CheckFinding
 from hivemind.reasoning.graph_log import LOG_NAME
 from hivemind.reasoning.task_graph import SNAPSHOT_NAME, TaskGraph
 
 
-def check_graph(folder: Path, aside: Aside, *, durable: bool) -> Iterator[Finding]:
-    """graph.jsonl of a task that has one, or should have."""
+def check_graph(folder: Path, aside: Aside, *, durable: bool) -> Iterator[CheckFinding]:
+    """Check the graph.jsonl of a task that has one or should have one."""
     log = folder / LOG_NAME
     if not log.is_file() or log.stat().st_size == 0:
         if (folder / SNAPSHOT_NAME).is_file() and _has_nodes(folder / SNAPSHOT_NAME):
-            what = f"is gone or empty: what the task's graph was stands in {SNAPSHOT_NAME} alone"
-            mend = "put it back from a copy, if `hivemind graph show` is to show the graph"
-            yield Finding(log, what, mend, note=True)
+            message = f"is missing or empty: only {SNAPSHOT_NAME} still contains the task's graph"
+            remedy = "restore it from a copy, so `hivemind graph show` can show the graph"
+            yield CheckFinding(log, message, remedy, note=True)
         return
     try:
         _ = TaskGraph(folder).graph
     except UnknownVersion as error:
-        yield Finding(log, error.what, error.mend or "move the file away")
+        yield CheckFinding(log, error.message, error.remedy or "move the file away")
     except UserError as error:
-        # Lines are numbered from 1 in what the log says of itself; without a number nothing of it can be read.
-        number = (error.where or "").rpartition(":")[2]
-        good = int(number) - 1 if number.isdecimal() else 0
-        yield Finding(
+        # The log's error names a line, numbered from 1; without a number the whole file is unreadable.
+        number = (error.location or "").rpartition(":")[2]
+        intact_lines = int(number) - 1 if number.isdecimal() else 0
+        yield CheckFinding(
             Path(f"{log}:{number}") if number.isdecimal() else log,
-            f"{error.what}: the graph cannot be opened",
-            f"put it back from a copy, or hivemind doctor --fix sets it aside and goes on with its first {good} lines",
-            partial(_cut, log, good, aside, durable),
+            f"{error.message}: the graph cannot be opened",
+            f"restore it from a copy, or hivemind doctor --fix sets it aside and keeps its first {intact_lines} lines",
+            partial(_cut, log, intact_lines, aside, durable),
             quiet=True,
         )
 
 
 def _has_nodes(snapshot: Path) -> bool:
-    """Whether a task has a graph; one whose mind noted nothing in it has the snapshot of an empty one, and no log."""
+    """Return False for the snapshot of an empty graph: a task without notes has only this snapshot and no log."""
     with suppress(Unreadable), boundary("snapshot", snapshot):
         return bool(json.loads(snapshot.read_bytes())["nodes"])
     return True
@@ -51,7 +51,7 @@ def _has_nodes(snapshot: Path) -> bool:
 
 def _cut(log: Path, good: int, aside: Aside, durable: bool) -> str:
     lines = log.read_bytes().split(b"\n")[:good]
-    said = aside.take(log)
-    if good > 1:  # the first one says what the file is; alone it says nothing
+    summary = aside.take(log)
+    if good > 1:  # the first line is the file's header
         write(log, b"\n".join(lines) + b"\n", durable=durable)
-    return f"{said}; {good if good > 1 else 0} lines go on"
+    return f"{summary}; {good if good > 1 else 0} lines kept"

@@ -1,4 +1,4 @@
-"""The conversation: its messages, grouped into episodes, and the context that the graph leaves of it (spec 4)."""
+"""The conversation: messages grouped into episodes, and the context rendered from messages and graph."""
 
 from __future__ import annotations
 
@@ -19,11 +19,12 @@ _MARK = "…"
 _Part = tuple[tuple[str, int], Message]
 
 
-class Conversation:
-    """Messages in their order, each with an id that it keeps. Ids count up; 0 is the first, as in the seed.
+class EpisodeLog:
+    """The messages of a conversation in order, each with a permanent id. Ids count up from 0.
 
-    An episode is an assistant turn with all the turns that answer it. What stands before the first assistant turn is
-    the preamble. `done` counts the messages before the first episode that is not in the graph yet.
+    An episode is an assistant message with all the messages that answer it. The preamble is the number of messages
+    before the first assistant message. `done` is the number of messages before the first episode that is not in the
+    graph yet.
     """
 
     __slots__ = ("done", "index", "messages", "preamble", "turn_ids")
@@ -40,34 +41,37 @@ class Conversation:
         first_id: int,
         turn_ids: Iterable[int] | None = None,
     ) -> None:
-        """Take messages in, all or none, under `turn_ids`, or ids from `first_id` or after the last one.
+        """Append messages, all or none, with ids from `turn_ids`, or counting up from `first_id` or the last id.
 
-        Raises GraphError for what is not a message, and for ids that do not rise.
+        Raises GraphError if one is not a message, or if the ids do not increase.
         """
-        checked = [_checked(message) for message in messages]
-        last, before = self.turn_ids[-1] if self.turn_ids else -1, len(self.messages)
-        first = max(first_id, last + 1)
-        ids = list(range(first, first + len(checked)) if turn_ids is None else turn_ids)
-        if len(ids) != len(checked) or any(one >= other for one, other in pairwise([last, *ids])):
-            raise GraphError(f"{len(checked)} messages can't have the ids {ids} after {last}")
-        self.messages += checked
+        new_messages = [_checked(message) for message in messages]
+        last_id, old_count = self.turn_ids[-1] if self.turn_ids else -1, len(self.messages)
+        first = max(first_id, last_id + 1)
+        ids = list(range(first, first + len(new_messages)) if turn_ids is None else turn_ids)
+        if len(ids) != len(new_messages) or any(earlier >= later for earlier, later in pairwise([last_id, *ids])):
+            raise GraphError(f"{len(new_messages)} messages can't have the ids {ids} after {last_id}")
+        self.messages += new_messages
         self.turn_ids += ids
-        self.index |= {turn: at for at, turn in enumerate(ids, before)}
-        if self.preamble == before:
-            self.preamble += next((at for at, one in enumerate(checked) if one["role"] == "assistant"), len(checked))
+        self.index |= {turn: position for position, turn in enumerate(ids, old_count)}
+        if self.preamble == old_count:
+            self.preamble += next(
+                (position for position, message in enumerate(new_messages) if message["role"] == "assistant"),
+                len(new_messages),
+            )
             self.done = self.preamble
 
     def finished(self) -> Iterator[list[int]]:
-        """The turns of each episode from `done` on that is over: answered, or followed by another."""
-        at = self.done
-        while at < len(self.messages):
-            end = at + 1
+        """Yield the turn ids of each finished episode from `done` on. It is answered, or followed by another one."""
+        start = self.done
+        while start < len(self.messages):
+            end = start + 1
             while end < len(self.messages) and self.messages[end]["role"] != "assistant":
                 end += 1
-            if end == len(self.messages) and not _answered(self.messages[at:end]):
+            if end == len(self.messages) and not _answered(self.messages[start:end]):
                 return
-            yield self.turn_ids[at:end]
-            at = end
+            yield self.turn_ids[start:end]
+            start = end
 
     def message(self, turn: int) -> Message:
         return self.messages[self.index[turn]]
@@ -76,7 +80,10 @@ class Conversation:
         return [self.message(turn) for turn in turns]
 
     def protected(self, last: int) -> set[int]:
-        """Positions that stay as they are: the preamble, and the last turns with the call that the first of them answers."""
+        """Return the positions that are never hidden: the preamble and the last turns.
+
+        The last turns include the call that the first of them answers.
+        """
         start = max(self.preamble, len(self.messages) - last)
         while start > self.preamble and self.messages[start]["role"] == "tool":
             start -= 1
@@ -88,21 +95,21 @@ def _answered(episode: Sequence[Message]) -> bool:
     if first["role"] != "assistant":
         return True
     calls = first.get("tool_calls")
-    wanted = {call.get("id") for call in calls if isinstance(call, Mapping)} if isinstance(calls, list) else set()
-    given = {answer.get("tool_call_id") for answer in answers}
-    return bool(answers) and (wanted <= given or None in given)
+    call_ids = {call.get("id") for call in calls if isinstance(call, Mapping)} if isinstance(calls, list) else set()
+    answered_ids = {answer.get("tool_call_id") for answer in answers}
+    return bool(answers) and (call_ids <= answered_ids or None in answered_ids)
 
 
 def _checked(message: Mapping[str, Any]) -> Message:
     if not isinstance(message, Mapping) or not isinstance(message.get("role"), str):
-        raise GraphError(f"a message has a role, a text: {str(message)[:80]!r}")
+        raise GraphError(f"a message needs a role that is a text: {str(message)[:80]!r}")
     with boundary("message"):
         json.dumps(message)
     return dict(message)
 
 
 def _text_of(message: Mapping[str, Any]) -> str:
-    """What a message says, as plain text; of tool calls their names and arguments."""
+    """Return a message as plain text, with the names and arguments of its tool calls."""
     content = message.get("content")
     parts = [content] if isinstance(content, str) else []
     if isinstance(content, list):
@@ -116,7 +123,7 @@ def _text_of(message: Mapping[str, Any]) -> str:
 
 
 def as_notes(episode: Sequence[Message], length: int | None = None) -> list[Notes]:
-    """An episode as notes, each cut to `length` characters where one is given."""
+    """Return an episode as notes, each cut to `length` characters if that is set."""
     notes = []
     for message in episode:
         text = _text_of(message)
@@ -126,14 +133,14 @@ def as_notes(episode: Sequence[Message], length: int | None = None) -> list[Note
     return notes
 
 
-# -- the context that the graph leaves ----------------------------------------------------------------------------
+# -- the rendered context -----------------------------------------------------------------------------------------
 
 
 @frozen
-class Context:
-    """The messages, and which turns are left out of them because of the graph.
+class RenderedContext:
+    """The messages of a context, and the turns that the graph hides.
 
-    `sources` says of each message where it comes from: ("turn", its id) or ("node", the id of the node whose notes it is).
+    `sources` has one origin per message: ("turn", its id), or ("node", the id of the node with these notes).
     """
 
     messages: list[Message]
@@ -142,43 +149,47 @@ class Context:
 
 
 def render(
-    talk: Conversation,
+    talk: EpisodeLog,
     graph: ReasoningGraph,
     lane: str | None,
     *,
     last: int = LAST_TURNS,
     bare: bool = False,
     without: frozenset[int] = frozenset(),
-) -> Context:
-    """The messages with every folded run replaced in place by its summary's notes, every flushed turn by its node's.
+) -> RenderedContext:
+    """Replace folded turns by the notes of their summary, and flushed turns by the notes of their node.
 
-    `bare` leaves out the notes of flushed nodes; nodes in `without` are taken as flushed. A turn stays as it is if it
-    is protected (the preamble and the `last` turns), if an active node needs it, or if no node has it. A summary stands
-    at the place of the last turn that it hides. Nodes of other lanes have turns of other conversations and play no part,
-    unless `lane` is None: then the graph has one conversation.
+    `bare` leaves out the notes of flushed nodes; nodes in `without` count as flushed. A turn stays
+    unchanged if it is protected (the preamble and the `last`), if an active node needs it, or if no node has it.
+    Notes replace the last turn that their node hides. Nodes of other lanes are ignored: their turns belong to other
+    conversations. With `lane` None the graph has one conversation in all lanes.
     """
-    kept, folded, flushed, lost = _owners(talk, graph, lane, without)
+    required_turns, folded_turns, flushed_turns, unplaced_nodes = _owners(talk, graph, lane, without)
     ids = talk.turn_ids
-    kept.update(ids[at] for at in talk.protected(last))
-    hidden: set[int] = set()
-    shown: dict[int, list[int]] = {}  # nodes by their place: the position of the last turn that they hide
-    for owners in (folded, flushed):
-        gone = {turn for turn in set().union(*owners.values()) - kept - hidden if turn in talk.index}
+    required_turns.update(ids[position] for position in talk.protected(last))
+    hidden_turns: set[int] = set()
+    notes_by_position: dict[int, list[int]] = {}  # position of the last hidden turn → nodes
+    for owners in (folded_turns, flushed_turns):
+        newly_hidden = {
+            turn for turn in set().union(*owners.values()) - required_turns - hidden_turns if turn in talk.index
+        }
         for number, turns in sorted(owners.items()):
-            if not gone.isdisjoint(turns):
-                place = talk.index[next(turn for turn in sorted(turns, reverse=True) if turn in gone)]
-                shown.setdefault(place, []).append(number)
-        hidden |= gone
+            if not newly_hidden.isdisjoint(turns):
+                last_position = talk.index[next(turn for turn in sorted(turns, reverse=True) if turn in newly_hidden)]
+                notes_by_position.setdefault(last_position, []).append(number)
+        hidden_turns |= newly_hidden
     parts = _opening(talk, graph)
-    for node in lost:
+    for node in unplaced_nodes:
         parts += _of_node(node.node_id, as_messages(node))
-    left = [at for at in range(talk.preamble, len(ids)) if ids[at] not in hidden]
-    for at in sorted({*left, *shown}):
-        if ids[at] not in hidden:
-            parts.append((("turn", ids[at]), talk.messages[at]))
-        for number in sorted(shown.get(at, ())):
+    visible_positions = [position for position in range(talk.preamble, len(ids)) if ids[position] not in hidden_turns]
+    for turn_position in sorted({*visible_positions, *notes_by_position}):
+        if ids[turn_position] not in hidden_turns:
+            parts.append((("turn", ids[turn_position]), talk.messages[turn_position]))
+        for number in sorted(notes_by_position.get(turn_position, ())):
             parts += _of_node(number, _notes(graph.nodes[number], talk, bare, number in without))
-    return Context([message for _, message in parts], frozenset(hidden), tuple(source for source, _ in parts))
+    return RenderedContext(
+        [message for _, message in parts], frozenset(hidden_turns), tuple(source for source, _ in parts)
+    )
 
 
 def _of_node(number: int, messages: list[Message]) -> list[_Part]:
@@ -186,41 +197,47 @@ def _of_node(number: int, messages: list[Message]) -> list[_Part]:
 
 
 def _owners(
-    talk: Conversation, graph: ReasoningGraph, lane: str | None, without: frozenset[int]
+    talk: EpisodeLog, graph: ReasoningGraph, lane: str | None, without: frozenset[int]
 ) -> tuple[set[int], dict[int, list[int]], dict[int, list[int]], list[ReasoningNode]]:
-    """Turns that active nodes need; the turns of each summary, of each flushed node; active nodes whose turns nobody has."""
-    kept: set[int] = set()
-    folded: dict[int, list[int]] = {}
-    flushed: dict[int, list[int]] = {}
-    lost = []
+    """Assign turns to nodes.
+
+    Returns the turns that active nodes need, the turns of each summary and of each flushed node, and the active nodes
+    with turns that are not in the conversation.
+    """
+    required_turns: set[int] = set()
+    folded_turns: dict[int, list[int]] = {}
+    flushed_turns: dict[int, list[int]] = {}
+    unplaced_nodes = []
     index = talk.index
     for number, node in graph.nodes.items():
         turns, active = node.related_turn_ids, node.active
-        if not turns or active is False or lane not in (None, node.lane):  # of what is folded the summaries speak
+        if not turns or active is False or lane not in (None, node.lane):  # summaries replace folded nodes
             continue
-        if "origin" in node.meta or (active == FLUSHED and "unfolded" in node.meta):  # of a published copy the draft
+        if "origin" in node.meta or (active == FLUSHED and "unfolded" in node.meta):  # the turns belong to the draft
             continue
         if active is True and number in without:
             active = FLUSHED
         if active is True and node.kind is not NodeKind.TASK and not any(turn in index for turn in turns):
-            lost.append(node)
+            unplaced_nodes.append(node)
         elif active is True and node.kind is not NodeKind.SUMMARY:
-            kept.update(turns)
+            required_turns.update(turns)
         else:
-            (folded if active is True else flushed)[number] = turns
-    return kept, folded, flushed, lost
+            (folded_turns if active is True else flushed_turns)[number] = turns
+    return required_turns, folded_turns, flushed_turns, unplaced_nodes
 
 
-def _opening(talk: Conversation, graph: ReasoningGraph) -> list[_Part]:
-    """The preamble; the task itself is in it, also where the conversation did not say it."""
-    opening: list[_Part] = [(("turn", talk.turn_ids[at]), talk.messages[at]) for at in range(talk.preamble)]
+def _opening(talk: EpisodeLog, graph: ReasoningGraph) -> list[_Part]:
+    """Return the preamble. Adds the task if no message of the user contains it."""
+    opening: list[_Part] = [
+        (("turn", talk.turn_ids[position]), talk.messages[position]) for position in range(talk.preamble)
+    ]
     if graph.root is not None and not any(message["role"] == "user" for _, message in opening):
         opening += _of_node(graph.root.node_id, [{"role": "user", "content": graph.root.text}])
     return opening
 
 
-def _notes(node: ReasoningNode, talk: Conversation, bare: bool, without: bool) -> list[Message]:
-    """What a node says in the place of its turns: of a flushed one nothing if that is longer than they were."""
+def _notes(node: ReasoningNode, talk: EpisodeLog, bare: bool, without: bool) -> list[Message]:
+    """Return the messages that replace a node's turns; none for a flushed node if they would be longer."""
     messages = as_messages(node)
     if node.active is True and not without:
         return messages
@@ -229,8 +246,11 @@ def _notes(node: ReasoningNode, talk: Conversation, bare: bool, without: bool) -
 
 
 def as_messages(node: ReasoningNode) -> list[Message]:
-    """The notes of a node as messages. Only assistant and user speak; others are quoted with their name by the user,
-    so that no note can pass for a system message."""
+    """Return the notes of a node as messages.
+
+    Notes of other roles than assistant and user become messages of the user that begin with the role, so no note can
+    pose as a system message.
+    """
     thought = node.thought if not isinstance(node.thought, str) else _from_text(node.thought)
     return [_as_message(note) for note in thought]
 
@@ -242,15 +262,15 @@ def _as_message(note: Notes) -> Message:
 
 
 def _from_text(text: str) -> list[Notes]:
-    """A text as notes; the published implementation of the seed stores the JSON of a list of notes as text."""
+    """Return a text as notes. Snapshots of the published implementation store the JSON of a list of notes as text."""
     if text.startswith("["):
-        with suppress(Unreadable), boundary("list of notes"):  # else it is a text like any other
+        with suppress(Unreadable), boundary("list of notes"):  # otherwise it is plain text
             return [Notes(str(item["role"]), str(item["content"])) for item in json.loads(text)]
     return [Notes("assistant", text)] if text else []
 
 
 def excerpt(text: str, length: int) -> str:
-    """`text` cut to about `length` characters: its beginning and, of the longer ones, its end."""
+    """Return about `length` characters of a text: two thirds from its beginning, one third from its end."""
     if len(text) <= length or len(text) <= 1:
         return text
     head = (length * 2 + 2) // 3
@@ -259,7 +279,7 @@ def excerpt(text: str, length: int) -> str:
 
 
 def excerpted(messages: Sequence[Message], length: int) -> list[Message]:
-    """The messages, every content that is longer than `length` characters cut to an excerpt."""
+    """Return the messages with every content over `length` characters cut to an excerpt."""
     return [_shortened(message, length) for message in messages]
 
 

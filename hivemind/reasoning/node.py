@@ -1,4 +1,4 @@
-"""Nodes (a step of reasoning, or a card), edges (structure) and links (argument): seed 000, seed 002, spec 4."""
+"""The parts of a reasoning graph (nodes, edges and links), and the operations that a mind may request."""
 
 from __future__ import annotations
 
@@ -22,28 +22,28 @@ _M = TypeVar("_M", bound=BaseModel)
 
 
 class GraphError(UserError):
-    """Something that the graph refuses. Nothing has changed."""
+    """The graph refuses a call, and stays unchanged."""
 
 
 class BudgetTooSmall(GraphError):
-    """A context can't be made so small; `least` is the least budget, in tokens, that would do."""
+    """A context can't be made small enough. `least` is the smallest possible budget, in tokens."""
 
     def __init__(self, budget: int, least: int) -> None:
         super().__init__(
-            f"what must stay in the context needs {least} tokens, the budget is {budget}",
-            mend=f"give a budget of at least {least} tokens",
+            f"the context needs at least {least} tokens, the budget is {budget}",
+            remedy=f"set a budget of at least {least} tokens",
         )
         self.least = least
 
 
 def parse(model: type[_M], value: object) -> _M:
-    """The value as that model. Raises GraphError that names the place and the problem."""
+    """Validate a value as the model. Raises GraphError with the field and the problem."""
     if isinstance(value, model):
         return value
     try:
         return checked(model, value, model.__name__)
     except Unreadable as error:
-        raise GraphError(error.what) from None
+        raise GraphError(error.message) from None
 
 
 FLUSHED = "Flushed"
@@ -56,7 +56,7 @@ _card = attrgetter(*CARD_FIELDS)
 
 
 class NodeKind(StrEnum):
-    """What a node is. The first four are seed 000's, the others the cards of seed 002."""
+    """The kinds of nodes. The first four are structure, the others are cards."""
 
     TASK = "task"
     SUBTASK = "subtask"
@@ -76,22 +76,22 @@ _KINDS: dict[str, NodeKind] = {kind.value: kind for kind in NodeKind}
 
 @frozen
 class Notes:
-    """One utterance, never changed. `role` is assistant, user, system, or an agent's own name."""
+    """One immutable utterance. `role` is assistant, user, system or an agent's name."""
 
     role: str
     content: str
 
     def as_dict(self) -> dict[str, str]:
-        """`{"role": …, "content": …}`."""
+        """Return `{"role": …, "content": …}`."""
         return {"role": self.role, "content": self.content}
 
 
 @dataclass(slots=True)
 class ReasoningNode:
-    """One node. Read it freely; change it through the graph, which keeps its log.
+    """One node. Change it through the graph only, which logs the change.
 
     `active` is True, False (folded into a summary) or "Flushed". `related_turn_ids` are ids of messages. `created_seq`
-    counts the changes of the graph (or of its task's log), `created_at` is the time of making where a clock was given.
+    is the graph's seq at its creation, `created_at` the time if the graph has one.
     """
 
     node_id: int
@@ -110,24 +110,24 @@ class ReasoningNode:
     created_at: str | None = None
 
     def take(self, fields: Mapping[str, Any]) -> None:
-        """Set fields of a card. Raises GraphError that names the field."""
+        """Set fields of a card. Raises GraphError with the name of a bad field."""
         for name, value in checked_fields(fields).items():
             setattr(self, name, value)
 
     @property
     def text(self) -> str:
-        """The thought as plain text: of Notes their contents, one to a line."""
+        """The thought as plain text; the contents of Notes on one line each."""
         if isinstance(self.thought, str):
             return self.thought
         return "\n".join(note.content for note in self.thought)
 
     @property
     def heading(self) -> str:
-        """The title, or else the thought, on one line."""
+        """The title, or the thought if there is none, on one line."""
         return " ".join((self.title or self.text).split())
 
     def line(self, width: int) -> str:
-        """`7 [evidence] closed, pinned, agent/a: Title: thought …` on one line."""
+        """Return one line: `7 [evidence] closed, pinned, agent/a: Title: thought …`."""
         thought = self.thought
         text = thought if isinstance(thought, str) else " ".join([note.content for note in thought])
         if len(text) > width:
@@ -145,7 +145,7 @@ class ReasoningNode:
         return f"{self.node_id} [{self.kind.value}] {', '.join(marks)}: {text}"
 
     def as_dict(self) -> dict[str, Any]:
-        """The node as a snapshot has it: the seed's five fields, the others under `meta` where they are set."""
+        """Return the node's record in a snapshot: five fields always, the others under `meta` if they are set."""
         record: dict[str, Any] = {
             "node_id": self.node_id,
             "kind": self.kind.value,
@@ -160,34 +160,34 @@ class ReasoningNode:
 
 
 def plain(value: Any) -> Any:
-    """The value of a field as JSON has it."""
+    """Convert a field's value to JSON."""
     if isinstance(value, tuple | list):
         return [item.as_dict() if isinstance(item, Notes) else item for item in value]
     return value
 
 
 def as_kind(kind: str) -> NodeKind:
-    """The kind of that name. Raises GraphError for an unknown one."""
+    """Return the kind with that name. Raises GraphError for an unknown kind."""
     if kind not in _KINDS:
-        raise GraphError(f"unknown kind of node: {kind!r}", mend=f"known kinds: {', '.join(NodeKind)}")
+        raise GraphError(f"unknown kind of node: {kind!r}", remedy=f"known kinds: {', '.join(NodeKind)}")
     return _KINDS[kind]
 
 
-@lru_cache(maxsize=1024)  # a log names few lanes, and each of them with every node
+@lru_cache(maxsize=1024)  # a log repeats few lanes in many nodes
 def as_lane(lane: str) -> str:
-    """`shared`, or `agent/<name>` with the name as names are written (spec 3, *Lanes*). Raises GraphError."""
+    """Return the normalized lane: `shared` or `agent/<name>`. Raises GraphError."""
     lane = lane.strip().lower()
     if lane == SHARED:
         return lane
     prefix, _, agent = lane.partition("/")
-    with suppress(UserError):  # the error below names the whole lane
+    with suppress(UserError):  # the error below shows the whole lane
         if prefix == "agent":
             return f"agent/{check_name(agent, 'agent name')}"
-    raise GraphError(f"{lane!r} is not a lane", mend="a lane is 'shared' or 'agent/<name>'")
+    raise GraphError(f"{lane!r} is not a lane", remedy="a lane is 'shared' or 'agent/<name>'")
 
 
 def as_thought(thought: Any) -> str | list[Notes]:
-    """A text, or a list of Notes made from Notes or mappings. Raises GraphError."""
+    """Return the text, or a list of Notes from Notes or mappings. Raises GraphError."""
     if isinstance(thought, str):
         return thought
     try:
@@ -201,12 +201,12 @@ def as_thought(thought: Any) -> str | list[Notes]:
 
 
 def as_turns(turns: Iterable[int]) -> list[int]:
-    """The ids of messages. Raises GraphError for anything but integers: no snapshot could be read back."""
-    found = list(turns)
-    for turn in found:
+    """Return ids of messages as a list. Raises GraphError if one is not an integer."""
+    turn_ids = list(turns)
+    for turn in turn_ids:
         if type(turn) is not int:
-            raise GraphError(f"ids of turns must be integers: {found!r}")
-    return found
+            raise GraphError(f"ids of turns must be integers: {turn_ids!r}")
+    return turn_ids
 
 
 def _as_tags(tags: Iterable[object]) -> tuple[str, ...]:
@@ -216,7 +216,7 @@ def _as_tags(tags: Iterable[object]) -> tuple[str, ...]:
 
 
 def _as_meta(meta: Mapping[str, Any]) -> dict[str, Any]:
-    """A copy. Refuses what no log could hold: keys that are names of fields, values that JSON has no word for."""
+    """Return a copy of meta. Raises GraphError for keys that are names of fields, and for values that are not JSON."""
     copy = dict(meta)
     if not copy:
         return copy
@@ -224,8 +224,8 @@ def _as_meta(meta: Mapping[str, Any]) -> dict[str, Any]:
         json.dumps(copy)
     except (TypeError, ValueError, RecursionError) as error:
         raise GraphError(f"meta is not JSON ({error})") from None
-    if taken := copy.keys() & _RESERVED:
-        raise GraphError(f"{', '.join(sorted(taken))!r} is a field of a node, not of its meta")
+    if reserved_keys := copy.keys() & _RESERVED:
+        raise GraphError(f"{', '.join(sorted(reserved_keys))!r} is a field of a node, not of its meta")
     return copy
 
 
@@ -236,34 +236,31 @@ _MAKERS: dict[str, Callable[[Any], Any]] = {
 
 
 def checked_fields(values: Mapping[str, Any]) -> dict[str, Any]:
-    """Values from JSON, or from a caller, as a node holds them. Raises GraphError that names the field."""
-    found: dict[str, Any] = {}
+    """Return values as a node stores them. Raises GraphError with the name of a bad field."""
+    fields: dict[str, Any] = {}
     for name, value in values.items():
         if name in _MAKERS:
-            found[name] = _MAKERS[name](value)
+            fields[name] = _MAKERS[name](value)
         elif name in _TYPES and isinstance(value, _TYPES[name]):
-            found[name] = value
+            fields[name] = value
         else:
-            known = f"fields: {', '.join(sorted({*_TYPES, *_MAKERS}))}"
-            raise GraphError(f"{name} cannot be set to {value!r}", mend=known)
-    if "pinned" in found.get("tags", ()):
-        found.setdefault("pinned", True)
-    return found
+            known_fields = f"fields: {', '.join(sorted({*_TYPES, *_MAKERS}))}"
+            raise GraphError(f"{name} cannot be set to {value!r}", remedy=known_fields)
+    if "pinned" in fields.get("tags", ()):
+        fields.setdefault("pinned", True)
+    return fields
 
 
 def card_of(meta: Mapping[str, Any]) -> dict[str, Any]:
-    """The fields of a card that a record has under `meta`, and the node's own `meta`."""
+    """Split the `meta` of a record into the fields of a card and the node's own `meta`."""
     if not meta:
         return {}
-    own = dict(meta)
-    return {name: own.pop(name) for name in CARD_FIELDS if name in own} | {"meta": own}
+    node_meta = dict(meta)
+    return {name: node_meta.pop(name) for name in CARD_FIELDS if name in node_meta} | {"meta": node_meta}
 
 
 def node_from(record: Mapping[str, Any], created_seq: int = 0) -> ReasoningNode:
-    """The node that a snapshot describes; `meta` and, as in the seed, turns and active may be missing.
-
-    Call it inside a boundary.
-    """
+    """Return the node of a snapshot's record; meta, turns and active may be missing. Call it inside a boundary."""
     active = record.get("active", True)
     if active is not True and active is not False and active != FLUSHED:
         raise GraphError(f"active must be true, false or {FLUSHED!r}, not {active!r}")
@@ -284,9 +281,9 @@ def node_from(record: Mapping[str, Any], created_seq: int = 0) -> ReasoningNode:
 
 @frozen
 class Edge:
-    """From the older or enclosing node to the newer one: parent → child. Equal by ends and rationale.
+    """From the older or enclosing node to the newer one: parent → child. Edges are equal by ends and rationale.
 
-    `relation` is decompose, refine or support, or what was given.
+    `relation` is decompose, refine, support or another word.
     """
 
     src: int
@@ -296,14 +293,14 @@ class Edge:
 
     @classmethod
     def from_dict(cls, record: Mapping[str, Any]) -> Edge:
-        """The edge that a snapshot describes; its ends may be numbers or texts. Call it inside a boundary."""
+        """Return the edge of a snapshot's record; its ends may be numbers or texts. Call it inside a boundary."""
         rationale, relation = str(record.get("rationale") or ""), str(record.get("relation") or "")
         return cls(int(record["src"]), int(record["dst"]), rationale, relation)
 
 
 @frozen
 class Link:
-    """`src` supports, blocks or supersedes `dst`; any other word is kept as it is."""
+    """`src` supports, blocks or supersedes `dst`; any other word is allowed."""
 
     src: int
     dst: int
@@ -312,7 +309,7 @@ class Link:
 
 
 def derive(rationale: str, src: NodeKind, dst: NodeKind) -> str:
-    """decompose, refine or support: by the words of the rationale, else by what the edge joins (seed 000)."""
+    """Return decompose, refine or support, by the words of the rationale, else by the kinds of the two nodes."""
     words = rationale.lower()
     if "decompos" in words:
         return "decompose"
@@ -325,7 +322,7 @@ def derive(rationale: str, src: NodeKind, dst: NodeKind) -> str:
     return "decompose" if src is NodeKind.TASK else "refine"
 
 
-# -- what a mind may ask for (seed 000, *Operation Schemas*) -----------------------------------------------------------
+# -- operations of minds -----------------------------------------------------------------------------------------------
 
 
 class _Op(BaseModel):
@@ -337,7 +334,7 @@ def _as_end(value: Any) -> Any:
 
 
 class AddNodeOp(_Op):
-    """A node to make. `tmp_id` names it within the patch; `kind` is subtask or evidence."""
+    """A node to add. `tmp_id` names it within the patch; `kind` is subtask or evidence."""
 
     tmp_id: str
     kind: NodeKind
@@ -345,7 +342,7 @@ class AddNodeOp(_Op):
 
 
 class AddEdgeOp(_Op):
-    """An edge to draw, parent → child. An end is the number of a node or a `tmp_id` of the patch."""
+    """An edge to add, parent → child. Each end is the id of a node or a `tmp_id` of the patch."""
 
     src: Annotated[str, BeforeValidator(_as_end)]
     dst: Annotated[str, BeforeValidator(_as_end)]
@@ -353,33 +350,33 @@ class AddEdgeOp(_Op):
 
 
 class MemoryPatch(_Op):
-    """What one episode adds to the graph."""
+    """The additions of one episode to the graph."""
 
     add_nodes: list[AddNodeOp] = []
     add_edges: list[AddEdgeOp] = []
 
 
 class EpisodePatch(MemoryPatch):
-    """What one of several episodes adds, by its number in the question."""
+    """The additions of one of several episodes, with its number in the prompt."""
 
     episode: int
 
 
 class EpisodePatches(_Op):
-    """What several episodes add to the graph, each for itself."""
+    """The additions of several episodes, one patch each."""
 
     episodes: list[EpisodePatch]
 
 
 class FlushOp(_Op):
-    """A node to take out of sight, and why."""
+    """A node to flush, and the reason."""
 
     id: int
     rationale: str = ""
 
 
 class FoldOp(_Op):
-    """Nodes to fold into one summary, what it says, and why."""
+    """Nodes to fold into one summary, its notes, and the reason."""
 
     ids: list[int]
     notes: list[Notes] | str
@@ -387,16 +384,16 @@ class FoldOp(_Op):
 
 
 class FlushAndFoldOp(_Op):
-    """What is to be made smaller. Each id stands in at most one operation."""
+    """The flushes and folds that make a context smaller. Each id may be in one operation only."""
 
     flush_ops: list[FlushOp] = []
     fold_ops: list[FoldOp] = []
 
 
 def reads_as_number(text: str) -> bool:
-    """Whether a name could be taken for the id of a node."""
+    """Return True if a name could be read as the id of a node."""
     try:
         float(text.strip())
     except ValueError:
-        return text.strip().isnumeric()  # "²" and "Ⅳ" are numbers to a reader, not to float
+        return text.strip().isnumeric()  # "²" and "Ⅳ" are numeric, but not for float
     return True

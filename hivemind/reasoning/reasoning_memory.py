@@ -1,4 +1,4 @@
-"""The memory of a conversation: episodes go into the graph, a context that fits comes out (spec 4; seed 000)."""
+"""The memory of a conversation: records episodes in the graph, and renders a context that fits a budget."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ from hivemind.frozen import frozen
 from hivemind.fs import write
 from hivemind.reasoning.episodes import (
     LAST_TURNS,
-    Context,
-    Conversation,
+    EpisodeLog,
     Message,
+    RenderedContext,
     as_messages,
     as_notes,
     excerpted,
@@ -53,36 +53,37 @@ from hivemind.reasoning.snapshot import snapshot_text
 from hivemind.reasoning.task_graph import TaskGraph
 from hivemind.tokens import count_tokens
 
-_LEFT = "the file was left as it is"
+_LEFT = "the file was not changed"
 _ROUNDS = 8
-_SPARE = 4  # a quarter of the budget is freed beyond what is needed, so that not every turn needs it again
+_SPARE = 4  # folds free an extra quarter of the budget, so not every turn folds again
 _OFFERED = 120
-_EXCERPT = 400  # characters of a message in a node by rule
-_CHARS = 800  # of a summary by rule, at most; more where the budget is large
+_EXCERPT = 400  # characters per message in a node created by rule
+_CHARS = 800  # characters of a summary by rule; more if the budget is large
 
 
 @frozen
-class Place:
-    """What is known of an episode beforehand: the node that it belongs below, and whether it led to nothing.
+class EpisodeHint:
+    """Facts about an episode from its agent: the node that it belongs below, and whether it was fruitless.
 
-    A mind is told the first; the rule obeys both: what was fruitless is the first to go once its step is closed.
+    The mind's prompt names the parent. The rules use both: fruitless episodes are flushed first, once their step is
+    closed.
     """
 
     below: int | None = None
     fruitless: bool = False
 
 
-_ANYWHERE = Place()
+_ANYWHERE = EpisodeHint()
 
 
 class ReasoningMemory:
-    """Keeps one agent's conversation in a graph.
+    """Records one agent's conversation in a graph.
 
-    `mind` makes patches and folds (None: they are made by rule, with no model). `graph` is a graph, or a task's graph
-    on disk that several memories share, each in its own `lane`. `timeout` seconds after a recall began the mind is asked no more.
-    `only` says that the graph has this conversation and no other, whatever lanes its nodes are in. `last_turns` turns
-    are always shown; with a `last_share` below 1 they are excerpted where they are more than that of the budget, so that
-    one long turn does not push out all that was before.
+    `mind` creates patches and folds; with None they are created by rules, without a model. `graph` is a graph, or a
+    task's graph on disk that several memories share, each in its own `lane`. A recall does not ask the mind after
+    `timeout` seconds. `only` means that all nodes of the graph, in any lane, belong to this
+    conversation. The `last_turns` turns are always in the context; if they exceed the share `last_share` of the budget,
+    they are excerpted, so one long turn does not displace all earlier ones.
     """
 
     def __init__(
@@ -100,7 +101,7 @@ class ReasoningMemory:
         last_turns: int = LAST_TURNS,
         last_share: float = 1.0,
     ) -> None:
-        # a mind that says that it works by rule has no JSON to give
+        # a mind that works by rules answers no prompts
         self.mind = None if getattr(mind, "by_rule", False) else mind
         self.token_counter = token_counter
         self.max_tokens = max_tokens
@@ -111,13 +112,13 @@ class ReasoningMemory:
         self.last_turns = last_turns
         self.last_share = last_share
         self.shown_lane = None if only else self.lane
-        self._places: Mapping[int, Place] = {}  # of episodes that were resumed, by their first turns
-        self._known: set[int] = set()  # turns that had a node when the conversation was resumed or loaded
+        self._places: Mapping[int, EpisodeHint] = {}  # first turn of a resumed episode → hint
+        self._known: set[int] = set()  # turns that had a node at resume or load
         self.store: ReasoningGraph | TaskGraph = ReasoningGraph() if graph is None else graph
-        self.talk = Conversation()
+        self.talk = EpisodeLog()
         self.costs: dict[int, int] = {}
 
-    # -- what there is -----------------------------------------------------------------------------------------
+    # -- reading -----------------------------------------------------------------------------------------------
 
     @property
     def graph(self) -> ReasoningGraph:
@@ -126,93 +127,94 @@ class ReasoningMemory:
 
     @property
     def messages(self) -> list[Message]:
-        """The whole conversation as it was said; change nothing in it."""
+        """The whole conversation, unchanged; do not modify it."""
         return self.talk.messages
 
     @property
     def turn_ids(self) -> list[int]:
-        """The ids of the messages, in their order."""
+        """The ids of the messages, in order."""
         return self.talk.turn_ids
 
     def context(self) -> list[Message]:
-        """The messages as the graph leaves them, whatever they cost."""
+        """Return the messages of the context, without a limit of tokens."""
         return self.rendered().messages
 
-    def rendered(self, *, bare: bool = False, without: frozenset[int] = frozenset()) -> Context:
-        """The same, and where each message comes from; `bare` and `without` as for `episodes.render`."""
+    def rendered(self, *, bare: bool = False, without: frozenset[int] = frozenset()) -> RenderedContext:
+        """Return the context with the origin of each message; the arguments are those of `episodes.render`."""
         return render(self.talk, self.graph, self.shown_lane, last=self.last_turns, bare=bare, without=without)
 
-    # -- taking in ---------------------------------------------------------------------------------------------
+    # -- adding messages ---------------------------------------------------------------------------------------
 
     def init_memory(self, task: str) -> ReasoningNode:
-        """Make the task node. Raises GraphError the second time."""
+        """Create the task node. Raises GraphError if there is one."""
         with self.store.change(self.agent_id) as graph:
             if graph.root is not None:
-                raise GraphError("the memory has its task already")
+                raise GraphError("the memory already has its task")
             return graph.add_node(NodeKind.TASK, task)
 
     def memorize(self, messages: Sequence[Mapping[str, Any]]) -> list[ReasoningNode]:
-        """Take new messages in and put every finished episode into the graph; returns the new nodes.
+        """Add messages, record every finished episode in the graph, and return the new nodes.
 
-        An assistant turn without an answer waits for it. Raises GraphError for what is not a message (nothing is taken in
-        then), UserError if the graph can't be written (the episode stays, and is put into the graph at the next call).
+        An assistant message waits for its answers. Raises GraphError if one is not a message (then none is added), or
+        UserError if the graph can't be written (the next call records the episode).
         """
         self._take_in(messages, None)
         return self.flush()
 
     def resume(
-        self, messages: Sequence[Mapping[str, Any]], turn_ids: Sequence[int], places: Mapping[int, Place] | None = None
+        self,
+        messages: Sequence[Mapping[str, Any]],
+        turn_ids: Sequence[int],
+        places: Mapping[int, EpisodeHint] | None = None,
     ) -> None:
-        """Take in what was said before, under the ids that it had, into a memory that has heard nothing yet.
+        """Add the messages of an earlier conversation, with their ids, to an empty memory.
 
-        Episodes that no node has are put into the graph, with one question to the mind for all of them; `places`, by an
-        episode's first turn, are what is known of them.
-        Raises as `memorize` does.
+        Episodes without a node are recorded in the graph, with one prompt to the mind for all of them. `places` maps the
+        first turn of an episode to its hint. Raises the errors of `memorize`.
         """
         if self.talk.messages:
-            raise GraphError("the memory has a conversation already")
+            raise GraphError("the memory already has a conversation")
         self._take_in(messages, turn_ids)
         self._known, self._places = _known_to(self.graph), dict(places or {})
-        todo = [turns for turns in self.talk.finished() if self._known.isdisjoint(turns)]
-        if self.mind is not None and len(todo) > 1:
-            self._put_together(self.mind, todo)
+        pending_episodes = [turns for turns in self.talk.finished() if self._known.isdisjoint(turns)]
+        if self.mind is not None and len(pending_episodes) > 1:
+            self._put_together(self.mind, pending_episodes)
         self.flush()
 
     def _take_in(self, messages: Sequence[Mapping[str, Any]], turn_ids: Sequence[int] | None) -> None:
         root = self.graph.root
         if root is None:
-            raise GraphError("the memory has no task yet", mend="call init_memory first")
-        talk, before, first = self.talk, self.talk.preamble, 0
-        if not talk.messages:  # the first id that no node of the graph knows
-            first = max(_known_to(self.graph), default=-1) + 1
-        talk.add(messages, first, turn_ids)
-        if talk.preamble > before:
-            self.attach([root.node_id], talk.turn_ids[before : talk.preamble])
+            raise GraphError("the memory has no task yet", remedy="call init_memory first")
+        episodes, old_preamble, first_id = self.talk, self.talk.preamble, 0
+        if not episodes.messages:  # the first id that no node of the graph has
+            first_id = max(_known_to(self.graph), default=-1) + 1
+        episodes.add(messages, first_id, turn_ids)
+        if episodes.preamble > old_preamble:
+            self.attach([root.node_id], episodes.turn_ids[old_preamble : episodes.preamble])
 
     def attach(self, nodes: Iterable[int], turns: Sequence[int]) -> bool:
-        """Attach turns to those of the nodes that are active; False if none is. Raises UserError."""
+        """Attach turns to the active ones of these nodes. Returns False if none is active. Raises UserError."""
         active = [node for node in map(self.graph.nodes.get, nodes) if node is not None and node.active is True]
-        lacking = [node for node in active if not set(turns).issubset(node.related_turn_ids)]
-        if lacking:
+        incomplete_nodes = [node for node in active if not set(turns).issubset(node.related_turn_ids)]
+        if incomplete_nodes:
             with self.store.change(self.agent_id) as graph:
-                for node in lacking:
+                for node in incomplete_nodes:
                     graph.update_node(node.node_id, related_turn_ids=sorted({*node.related_turn_ids, *turns}))
         return bool(active)
 
-    # -- episodes into the graph -------------------------------------------------------------------------------
+    # -- recording episodes ------------------------------------------------------------------------------------
 
     def flush(self) -> list[ReasoningNode]:
-        """Put every finished episode into the graph; returns the new nodes. Raises what kept one from it (a full disk)."""
-        made: list[ReasoningNode] = []
+        """Record every finished episode in the graph, and return the new nodes. Raises UserError (disk full)."""
+        new_nodes: list[ReasoningNode] = []
         for turns in self.talk.finished():
             if self._known.isdisjoint(turns):
-                made += self._put(turns)
+                new_nodes += self._put(turns)
             self.talk.done += len(turns)
-        return made
+        return new_nodes
 
     def _put_together(self, mind: CompletingMind, todo: Sequence[list[int]]) -> None:
-        """Put several episodes into the graph as the mind says, asked once; where its answer has no
-        patch that fits, by rule."""
+        """Record several episodes with one prompt to the mind; by rule where its answer has no valid patch."""
         episodes = [(self.talk.episode(turns), self._below(turns)) for turns in todo]
         prompt = patch_prompt(self.graph, self.lane, episodes)
         patches: dict[int, MemoryPatch] = {}
@@ -221,7 +223,7 @@ class ReasoningMemory:
                 mind,
                 prompt,
                 EpisodePatches,
-                lambda told: patches.update((one.episode, one) for one in told.episodes),
+                lambda answer: patches.update((patch.episode, patch) for patch in answer.episodes),
                 1,
             )
         for number, (turns, (episode, _)) in enumerate(zip(todo, episodes, strict=True), 1):
@@ -232,7 +234,7 @@ class ReasoningMemory:
             self._known.update(turns)
 
     def _put(self, turns: list[int]) -> list[ReasoningNode]:
-        """Put one episode into the graph: as the mind says, or by rule; unabridged if the mind's answers are useless."""
+        """Record one episode: by the mind's patch, or by rule; unabridged if no answer of the mind can be used."""
         episode = self.talk.episode(turns)
         if self.mind is None:
             return self._put_by_rule(episode, turns)
@@ -249,7 +251,7 @@ class ReasoningMemory:
             return graph.apply_patch(patch, turns, lane=self.lane, step=self.step)
 
     def _put_by_rule(self, episode: list[Message], turns: list[int], useless: str | None = None) -> list[ReasoningNode]:
-        """Keep an episode as one node: an excerpt of it, or, where all that the mind said was `useless`, the whole."""
+        """Record an episode as one node: as an excerpt, or whole if the mind's answers were rejected (`useless`)."""
         with self.store.change(self.agent_id) as graph:
             node = graph.add_node(
                 NodeKind.EVIDENCE,
@@ -261,39 +263,39 @@ class ReasoningMemory:
                 tags=() if useless is None else ("unstructured",),
                 meta={} if useless is None else {"unstructured": useless},
             )
-            why = "what this episode found" if useless is None else "kept whole"
-            graph.add_edge(self._parent(graph, turns), node.node_id, f"support: {why}")
+            reason = "the findings of this episode" if useless is None else "kept whole"
+            graph.add_edge(self._parent(graph, turns), node.node_id, f"support: {reason}")
             return [node]
 
     def _parent(self, graph: ReasoningGraph, turns: Sequence[int]) -> int:
-        """The node that an episode belongs below: the one that was said, else the newest open subtask, else the task."""
+        """Return the parent of an episode: from its hint, else the newest open subtask, else the task node."""
         below = graph.nodes.get(self._place(turns).below or 0)
         return below.node_id if below is not None and below.active is True else parent_for(graph, self.lane)
 
     def _below(self, turns: Sequence[int]) -> int | None:
-        """The node that the agent was at in an episode, where that is known."""
+        """Return the parent of an episode if it has a hint, else None."""
         return None if self._place(turns).below is None else self._parent(self.graph, turns)
 
-    def _place(self, turns: Sequence[int]) -> Place:
+    def _place(self, turns: Sequence[int]) -> EpisodeHint:
         return self._places.get(turns[0], _ANYWHERE)
 
     # -- the context -------------------------------------------------------------------------------------------
 
     def recall(self, max_tokens: int | None = None) -> list[Message]:
-        """The messages of a context of at most `max_tokens` (default: the memory's), counted as their `json.dumps`.
+        """Return the messages of a context of at most `max_tokens` (default: the memory's), counted as `json.dumps`.
 
-        What is too much is folded and flushed: by the mind as long as it helps, else by rule. Raises BudgetTooSmall,
-        and then nothing has changed.
+        Folds and flushes nodes until the context fits: by the mind as long as that helps, then by rules. Raises
+        BudgetTooSmall; then nothing has changed.
         """
         return self.recall_context(max_tokens).messages
 
-    def recall_context(self, max_tokens: int | None = None) -> Context:
-        """The same, and where each message comes from: a turn, or the notes of a node."""
+    def recall_context(self, max_tokens: int | None = None) -> RenderedContext:
+        """Recall a context with the origin of each message: a turn, or the notes of a node."""
         budget = self.max_tokens if max_tokens is None else max_tokens
         recall = _Recall(self, budget)
         context = recall.fits()
         if context is None:
-            self.flush()  # only what is in the graph can be folded
+            self.flush()  # only recorded episodes can be folded
             recall.check()
             if self.mind is not None:
                 recall.by_mind(self.mind)
@@ -303,19 +305,19 @@ class ReasoningMemory:
     # -- on disk (README.md, *graph.json*) -----------------------------------------------------------------------
 
     def save_memory(self, path: str | os.PathLike[str], *, durable: bool = True) -> None:
-        """Write the snapshot and the messages, whole or not at all. Raises UserError if the file can't be written."""
+        """Write the snapshot and the messages atomically. Raises UserError if the file can't be written."""
         self.flush()
         text = snapshot_text(self.graph, messages=self.messages, turn_ids=self.turn_ids) + "\n"
         try:
             write(path, text.encode("utf-8", "surrogatepass"), durable=durable)
         except OSError as error:
-            raise UserError(f"cannot be written ({error.strerror})", where=path) from None
+            raise UserError(f"cannot be written ({error.strerror})", location=path) from None
 
     def load_memory(self, path: str | os.PathLike[str]) -> None:
-        """Take the place of what is here: from `save_memory`, from a bare seed snapshot, or one in `{"memory": …}`.
+        """Replace this memory by one from `save_memory`, by a bare snapshot, or by one in `{"memory": …}`.
 
-        A memory on a task's graph takes the messages only: its graph is the task's log. Raises UserError for a file that
-        can't be read, UnknownVersion for another version; then nothing has changed and the file stays.
+        A memory on a task's graph loads the messages only: its graph is the task's log. Raises UserError if the file
+        can't be read, UnknownVersion for another version; then nothing has changed.
         """
         try:
             with boundary("saved memory", path, mend=_LEFT), open(path, "rb") as file:
@@ -324,14 +326,14 @@ class ReasoningMemory:
                     record = record["memory"]
                 if not isinstance(record, dict):
                     raise GraphError("is not a memory")
-                graph, talk = ReasoningGraph.from_dict(record), Conversation()
-                talk.add(record.get("messages") or (), 0, record.get("turn_ids"))
+                graph, episodes = ReasoningGraph.from_dict(record), EpisodeLog()
+                episodes.add(record.get("messages") or (), 0, record.get("turn_ids"))
         except OSError as error:
-            raise UserError(f"cannot be read ({error.strerror})", where=path) from None
+            raise UserError(f"cannot be read ({error.strerror})", location=path) from None
         except UserError as error:
             kind = UnknownVersion if isinstance(error, UnknownVersion) else GraphError
-            raise kind(error.what, where=path, mend=error.mend or _LEFT) from None
-        self.talk = talk
+            raise kind(error.message, location=path, remedy=error.remedy or _LEFT) from None
+        self.talk = episodes
         self.costs.clear()
         if isinstance(self.store, ReasoningGraph):
             self.store = graph
@@ -339,183 +341,195 @@ class ReasoningMemory:
 
 
 def _known_to(graph: ReasoningGraph) -> set[int]:
-    """The turns that the graph has a node for."""
+    """Return the turns that have a node in the graph."""
     return {turn for node in graph.nodes.values() for turn in node.related_turn_ids}
 
 
-# -- making a context fit: the mind is asked, then it is folded and flushed by rule, then excerpted (spec 4, *recall*) ------
+# -- recall: fold and flush by the mind, then by rules, then excerpt ---------------------------------------------------
 
 
 class _Recall:
-    """One recall, from and in the graph of `memory`."""
+    """One recall from a memory. Folds and flushes nodes of its graph."""
 
     def __init__(self, memory: ReasoningMemory, budget: int) -> None:
         self._memory, self._budget = memory, budget
         self._talk, self._store, self._count = memory.talk, memory.store, memory.token_counter
 
-    def fits(self) -> Context | None:
-        """The context, if it is within the budget as it is (without the notes of flushed nodes, if need be)."""
-        for bare in (False, True):
-            context = self._render(bare=bare)
+    def fits(self) -> RenderedContext | None:
+        """Return the context if it fits the budget, if necessary without the notes of flushed nodes, else None."""
+        for omit_flushed in (False, True):
+            context = self._render(bare=omit_flushed)
             if self._size(context.messages) <= self._budget:
                 return context
         return None
 
     def check(self) -> None:
-        """Raises BudgetTooSmall if what no fold and no flush can take away is over the budget even as excerpts."""
-        own = frozenset(node.node_id for node in self._own(self._store.graph))
-        least = self._size(excerpted(self._memory.rendered(bare=True, without=own).messages, 0))
-        if least > self._budget:
-            raise BudgetTooSmall(self._budget, least)
+        """Raise BudgetTooSmall if the messages that must stay exceed the budget even as excerpts."""
+        removable_ids = frozenset(node.node_id for node in self._own(self._store.graph))
+        min_tokens = self._size(excerpted(self._memory.rendered(bare=True, without=removable_ids).messages, 0))
+        if min_tokens > self._budget:
+            raise BudgetTooSmall(self._budget, min_tokens)
 
     def by_mind(self, mind: CompletingMind) -> None:
-        """Let the mind fold and flush as long as that helps; what it can't do is left to the rule.
+        """Let the mind fold and flush as long as that makes the context smaller.
 
-        No question is begun `timeout` seconds after the first one: the agent waits meanwhile.
+        Asks no further question after `timeout` seconds, as the agent waits meanwhile.
         """
         end = time.monotonic() + self._memory.timeout
         size = self._size(self._render().messages)
         for _ in range(_ROUNDS):
-            offered = self._candidates()[:_OFFERED]
-            if size <= self._budget or not offered or time.monotonic() > end:
+            candidates = self._candidates()[:_OFFERED]
+            if size <= self._budget or not candidates or time.monotonic() > end:
                 return
-            prompt = fold_prompt(offered, size - self._budget + self._budget // _SPARE)
+            prompt = fold_prompt(candidates, size - self._budget + self._budget // _SPARE)
             try:
                 ask(mind, prompt, FlushAndFoldOp, self._apply)
             except NoAnswer:
                 return
-            before, size = size, self._size(self._render().messages)
-            if size >= before:
+            previous_size, size = size, self._size(self._render().messages)
+            if size >= previous_size:
                 return
 
     def _apply(self, operations: FlushAndFoldOp) -> None:
         with self._store.change(self._memory.agent_id) as graph:
-            mine = {node.node_id for node in self._own(graph)}
-            for number in (*(op.id for op in operations.flush_ops), *(n for op in operations.fold_ops for n in op.ids)):
-                if number in graph.nodes and number not in mine:
-                    raise GraphError(f"node {number} is not active, or not yours to fold or flush")
+            allowed_ids = {node.node_id for node in self._own(graph)}
+            for number in (
+                *(op.id for op in operations.flush_ops),
+                *(node_id for op in operations.fold_ops for node_id in op.ids),
+            ):
+                if number in graph.nodes and number not in allowed_ids:
+                    raise GraphError(f"node {number} is not active, or may not be folded or flushed")
             graph.apply_operations(operations)
 
-    def by_rule(self) -> Context:
-        """Flush what turned out useless, fold the oldest finished work, then flush what nothing supports, then the rest,
-        until it fits. More is folded than is needed, so that not every turn folds again."""
+    def by_rule(self) -> RenderedContext:
+        """Make the context fit by rules: flush useless nodes, fold the oldest finished work, then flush other nodes,
+        unsupported ones first.
+
+        Folds more than necessary, so not every turn folds again. At last excerpts the longest messages.
+        """
         with self._store.change(self._memory.agent_id) as graph:
-            for bare, step in (
+            for omit_flushed, step in (
                 (False, self._flush_useless),
                 (False, partial(self._fold, mixed=False)),
                 (False, partial(self._fold, mixed=True)),
                 (True, self._flush),
             ):
                 while True:
-                    context = self._render(bare=bare)
-                    over = self._size(context.messages) - self._budget
-                    if over <= 0:
+                    context = self._render(bare=omit_flushed)
+                    excess_tokens = self._size(context.messages) - self._budget
+                    if excess_tokens <= 0:
                         return context
-                    if not step(graph, over):
+                    if not step(graph, excess_tokens):
                         break
         context = self._render(bare=True)
         return replace(context, messages=self._cut(context.messages, self._budget))
 
     def _flush_useless(self, graph: ReasoningGraph, _over: int) -> bool:
-        """Flush what turned out useless. False if nothing has."""
+        """Flush useless nodes. Returns False if there are none."""
         useless = [node for node in self._candidates() if is_useless(graph, node)]
         for node in useless:
             graph.flush_node(node.node_id, f"{node.status}, flushed by rule")
         return bool(useless)
 
     def _fold(self, graph: ReasoningGraph, over: int, *, mixed: bool) -> bool:
-        """Fold until about `over` tokens and a part of the budget more are saved. False if nothing could be."""
+        """Fold until about `over` and a part of the budget are saved. Returns False if nothing was saved."""
         candidates = with_finished_steps(graph, {node.node_id for node in self._candidates()})
-        hidden = self._render().hidden
+        hidden_turns = self._render().hidden
         over += self._budget // _SPARE
-        done = False
+        has_saved = False
         for run in runs(graph, candidates, mixed=mixed):
-            saved = self._fold_units(graph, run, hidden)
+            saved = self._fold_units(graph, run, hidden_turns)
             if not saved and len(run) > 1:
-                saved = sum(self._fold_units(graph, [unit], hidden) for unit in run)
-            done = done or saved > 0
+                saved = sum(self._fold_units(graph, [unit], hidden_turns) for unit in run)
+            has_saved = has_saved or saved > 0
             over -= saved
             if over <= 0:
                 break
-        return done
+        return has_saved
 
     def _fold_units(self, graph: ReasoningGraph, units: Sequence[Sequence[int]], hidden: frozenset[int]) -> int:
-        """Fold units into one summary, if that can be and saves something; returns about how many tokens it does."""
+        """Fold units into one summary if that is possible and saves tokens. Returns about how many."""
         parts = [[graph.nodes[number] for number in unit] for unit in units]
         nodes = [node for part in parts for node in part]
         if len(nodes) == 1 and nodes[0].kind is NodeKind.SUMMARY:
             return 0
-        now = self._weight(nodes, hidden)
-        notes = rule_notes(parts, min(now * 4 // 3, max(160, self._budget // 2), max(_CHARS, self._budget // 16)))
-        saved = now - self._count(json.dumps([note.as_dict() for note in notes]))
+        current_tokens = self._weight(nodes, hidden)
+        notes = rule_notes(
+            parts, min(current_tokens * 4 // 3, max(160, self._budget // 2), max(_CHARS, self._budget // 16))
+        )
+        saved = current_tokens - self._count(json.dumps([note.as_dict() for note in notes]))
         if saved <= 0:
             return 0
         try:
             graph.fold_nodes([node.node_id for node in nodes], notes, "the oldest finished work, folded by rule")
         except GraphError:
-            return 0  # not convex: a flushed node lies between
+            return 0  # not convex: a flushed node is between them
         return saved
 
     def _flush(self, graph: ReasoningGraph, over: int) -> bool:
-        """Flush until about `over` tokens are saved, first what nothing supports. False if nothing could be."""
+        """Flush nodes, unsupported ones first, until about `over` are saved. Returns False if none is left."""
         candidates = [node for node in self._candidates() if node.related_turn_ids]
-        hidden = self._render(bare=True).hidden
+        hidden_turns = self._render(bare=True).hidden
         for node in sorted(candidates, key=lambda node: has_support(graph, node.node_id)):
             graph.flush_node(node.node_id, "flushed by rule to fit the budget")
-            over -= self._weight([node], hidden)
+            over -= self._weight([node], hidden_turns)
             if over <= 0:
                 break
         return bool(candidates)
 
     def _weight(self, nodes: Iterable[ReasoningNode], hidden: frozenset[int]) -> int:
-        """About how many tokens nodes have in the context: their turns that stand there, or else their notes."""
+        """Estimate the tokens of nodes in the context: of their visible turns, and of the notes for hidden ones."""
         total = 0
-        whole: set[int] = set()
+        shown_turns: set[int] = set()
         for node in nodes:
             turns = [turn for turn in node.related_turn_ids if turn in self._talk.index and turn not in hidden]
-            whole.update(turns)
+            shown_turns.update(turns)
             if len(turns) < len(node.related_turn_ids):
                 total += self._count(json.dumps(as_messages(node)))
-        for turn in whole - self._memory.costs.keys():
+        for turn in shown_turns - self._memory.costs.keys():
             self._memory.costs[turn] = self._count(json.dumps(self._talk.message(turn)))
-        return total + sum(self._memory.costs[turn] for turn in whole)
+        return total + sum(self._memory.costs[turn] for turn in shown_turns)
 
     def _own(self, graph: ReasoningGraph) -> list[ReasoningNode]:
-        """The nodes of this lane that may go."""
+        """Return the nodes of this lane that may be folded or flushed."""
         return [node for node in graph.active() if self._memory.shown_lane in (None, node.lane) and may_go(node)]
 
     def _candidates(self) -> list[ReasoningNode]:
-        """Those of them that do not stand in the context for protected turns alone, oldest first."""
-        last = {self._talk.turn_ids[at] for at in self._talk.protected(self._memory.last_turns)}
-        own = self._own(self._store.graph)
-        return [node for node in own if not node.related_turn_ids or not last.issuperset(node.related_turn_ids)]
+        """Return the removable nodes that have more than protected turns, oldest first."""
+        protected_turns = {self._talk.turn_ids[position] for position in self._talk.protected(self._memory.last_turns)}
+        removable_nodes = self._own(self._store.graph)
+        return [
+            node
+            for node in removable_nodes
+            if not node.related_turn_ids or not protected_turns.issuperset(node.related_turn_ids)
+        ]
 
     def _cut(self, messages: list[Message], budget: int) -> list[Message]:
-        """The longest contents cut to one common length, the greatest that fits."""
+        """Excerpt the longest contents to one common length, the greatest that fits."""
         low, high = 0, max((len(json.dumps(message)) for message in messages), default=0)
         best = excerpted(messages, 0)
-        least = self._size(best)
-        if least > budget:
-            raise BudgetTooSmall(budget, least)
+        min_tokens = self._size(best)
+        if min_tokens > budget:
+            raise BudgetTooSmall(budget, min_tokens)
         while low < high:
             middle = (low + high + 1) // 2
-            tried = excerpted(messages, middle)
-            if self._size(tried) <= budget:
-                low, best = middle, tried
+            excerpts = excerpted(messages, middle)
+            if self._size(excerpts) <= budget:
+                low, best = middle, excerpts
             else:
                 high = middle - 1
         return best
 
-    def _render(self, *, bare: bool = False) -> Context:
-        """The context, its last messages cut where they would leave too little of the budget to what was before."""
+    def _render(self, *, bare: bool = False) -> RenderedContext:
+        """Render the context. Excerpts the last messages if they exceed their share of the budget."""
         context = self._memory.rendered(bare=bare)
         messages = context.messages
-        at = len(messages) - len(self._talk.protected(self._memory.last_turns)) + self._talk.preamble
-        room = int(self._budget * self._memory.last_share)
-        if self._memory.last_share == 1.0 or self._size(messages[at:]) <= room:
+        start = len(messages) - len(self._talk.protected(self._memory.last_turns)) + self._talk.preamble
+        max_tokens = int(self._budget * self._memory.last_share)
+        if self._memory.last_share == 1.0 or self._size(messages[start:]) <= max_tokens:
             return context
-        least = self._size(excerpted(messages[at:], 0))
-        return replace(context, messages=[*messages[:at], *self._cut(messages[at:], max(room, least))])
+        min_tokens = self._size(excerpted(messages[start:], 0))
+        return replace(context, messages=[*messages[:start], *self._cut(messages[start:], max(max_tokens, min_tokens))])
 
     def _size(self, messages: Sequence[Message]) -> int:
         return self._count(json.dumps(messages))

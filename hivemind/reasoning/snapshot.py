@@ -1,4 +1,4 @@
-"""Snapshots: the seed's JSON and what it lacks (seed 000, *Storage Format*; README.md, *graph.json*)."""
+"""Write and restore snapshots of a graph (README.md, *graph.json*)."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ _OPTIONAL = ("drawn", "links")
 
 
 def snapshot_text(graph: Structure, indent: int | None = None, **beside: Any) -> str:
-    """The snapshot, and what stands beside it, as JSON. Optional parts (links, drawn) stand there only where there are some."""
-    found: dict[str, Any] = {
+    """Return the snapshot and `extra_fields` as JSON text. Empty optional parts (links, drawn) are left out."""
+    snapshot: dict[str, Any] = {
         "version": _VERSION,
         "nodes": graph.nodes,
         "edges": graph.edges,
@@ -29,11 +29,11 @@ def snapshot_text(graph: Structure, indent: int | None = None, **beside: Any) ->
         "created_seq": {number: node.created_seq for number, node in graph.nodes.items()},
         **beside,
     }
-    found = {name: part for name, part in found.items() if name not in _OPTIONAL or part}
+    snapshot = {name: part for name, part in snapshot.items() if name not in _OPTIONAL or part}
     separators = (",", ":") if indent is None else None
 
     def as_json(item: ReasoningNode | Edge | Link) -> dict[str, Any]:
-        """Of an edge the relation only where the rationale and the kinds do not give it."""
+        """Convert a part; an edge's relation is left out if it can be derived."""
         if isinstance(item, ReasoningNode):
             return item.as_dict()
         if isinstance(item, Link):
@@ -44,20 +44,20 @@ def snapshot_text(graph: Structure, indent: int | None = None, **beside: Any) ->
         return record
 
     return json.dumps(
-        found, default=as_json, ensure_ascii=False, indent=indent, separators=separators, check_circular=False
+        snapshot, default=as_json, ensure_ascii=False, indent=indent, separators=separators, check_circular=False
     )
 
 
 def restore_snapshot(graph: Structure, snapshot: Mapping[str, Any]) -> None:
-    """Fill an empty graph from a snapshot. Raises UserError for a broken one, UnknownVersion for another version."""
+    """Fill an empty graph from a snapshot. Raises UserError if it is invalid, UnknownVersion for another version."""
     if not isinstance(snapshot, Mapping):
         raise GraphError(f"a snapshot must be a mapping, not {snapshot!r}")
     with boundary("snapshot of a graph"):
         version = snapshot.get("version", _VERSION)
         if version != _VERSION:
             raise UnknownVersion(f"a graph of version {version}, this program knows version {_VERSION}")
-        created = snapshot.get("created_seq") or {}
-        nodes = [node_from(record, int(created.get(name, 0))) for name, record in snapshot["nodes"].items()]
+        created_seqs = snapshot.get("created_seq") or {}
+        nodes = [node_from(record, int(created_seqs.get(name, 0))) for name, record in snapshot["nodes"].items()]
         edges = list(map(Edge.from_dict, snapshot.get("drawn") or snapshot["edges"]))
         links = [
             Link(int(link["src"]), int(link["dst"]), str(link["relation"]), int(link.get("created_seq", 0)))
@@ -69,31 +69,38 @@ def restore_snapshot(graph: Structure, snapshot: Mapping[str, Any]) -> None:
 
 
 def restore(graph: Structure, nodes: Iterable[ReasoningNode], edges: Sequence[Edge], links: Iterable[Link]) -> None:
-    """Fill an empty graph; `edges` are those that were drawn. Raises GraphError if the graph would not be sound."""
+    """Fill an empty graph; `edges` are the drawn edges. Raises GraphError if the graph would be inconsistent."""
     for node in sorted(nodes, key=lambda node: node.node_id):
         if node.node_id in graph.nodes or node.node_id < 1:
-            raise GraphError(f"node {node.node_id} is there twice, or its number is below 1")
+            raise GraphError(f"node {node.node_id} is a duplicate, or its id is below 1")
         graph.take_node(node)
     for edge in edges:
         src, dst = graph.nodes.get(edge.src), graph.nodes.get(edge.dst)
         if src is None or dst is None or src is dst:
-            raise GraphError(f"an edge from {edge.src} to {edge.dst}: there is no such node, or it is the same one")
+            raise GraphError(f"an edge from {edge.src} to {edge.dst}: unknown nodes, or the same node twice")
         if dst.kind is NodeKind.TASK:
-            raise GraphError(f"an edge from {edge.src} to {edge.dst}: nothing stands above the task node")
+            raise GraphError(f"an edge from {edge.src} to {edge.dst}: the task node has no parents")
         if edge.src not in graph.parent_ids(edge.dst):
-            named = edge if edge.relation else replace(edge, relation=derive(edge.rationale, src.kind, dst.kind))
-            graph.take_edge(named)
+            completed_edge = (
+                edge if edge.relation else replace(edge, relation=derive(edge.rationale, src.kind, dst.kind))
+            )
+            graph.take_edge(completed_edge)
     for summary in graph.by_kind(NodeKind.SUMMARY):
         members = tuple(dict.fromkeys(summary.meta.get("folded", ())))
         for member in members:
-            one = graph.nodes.get(member)
-            if one is None or member in graph.folded_into or one.active is not False or member >= summary.node_id:
-                raise GraphError(f"summary {summary.node_id} can't stand for node {member}")
+            member_node = graph.nodes.get(member)
+            if (
+                member_node is None
+                or member in graph.folded_into
+                or member_node.active is not False
+                or member >= summary.node_id
+            ):
+                raise GraphError(f"node {member} can't be folded into summary {summary.node_id}")
         if members:
             graph.take_fold(summary.node_id, members)
-    if graph.folded_into or any(edge.src > edge.dst for edge in edges):  # else no cycle can be
+    if graph.folded_into or any(edge.src > edge.dst for edge in edges):  # otherwise there can be no cycle
         graph.in_order()
     for link in links:
         if link.src not in graph.nodes or link.dst not in graph.nodes:
-            raise GraphError(f"a link from {link.src} to {link.dst}: there is no such node")
+            raise GraphError(f"a link from {link.src} to {link.dst}: unknown node")
         graph.take_link(link)

@@ -1,7 +1,7 @@
-"""What a graph holds, and the questions to it: nodes, edges as they were drawn, links, and what is folded into what.
+"""The content of a graph (nodes, drawn edges, links and folds) and its queries.
 
-A drawn edge keeps its ends for ever. A *live* edge joins the nodes that stand for those ends now: the nodes themselves, or
-the summaries that they are folded into. It is computed, so folding moves nothing and summaries unfold in any order.
+A drawn edge keeps its ends. A *live* edge joins the representatives of those ends: the nodes themselves, or the
+summaries that they are folded into. Live edges are computed: a fold moves no edge, and summaries unfold in any order.
 """
 
 from __future__ import annotations
@@ -15,14 +15,14 @@ from typing import Any, Self
 from hivemind.frozen import frozen
 from hivemind.reasoning.node import FLUSHED, SHARED, Edge, GraphError, Link, NodeKind, ReasoningNode, as_kind, as_lane
 
-_LONGEST = 20  # digits of an id; of thousands of them Python makes no number
+_LONGEST = 20  # Python refuses to parse thousands of digits
 _MAX_INDENT = 16
-_NOT_TOPICS = frozenset({"subgoal", "assumption", "pinned", "unstructured"})  # tags that say what a card is
+_NOT_TOPICS = frozenset({"subgoal", "assumption", "pinned", "unstructured"})  # tags that classify a card
 
 
 @frozen
 class Conflict:
-    """Active nodes of one tag and one kind that don't say the same; `node_ids` are sorted."""
+    """Active nodes with the same tag and kind that disagree; `node_ids` are sorted."""
 
     tag: str
     kind: NodeKind
@@ -30,9 +30,9 @@ class Conflict:
 
 
 class Structure:
-    """The state of a graph. Of arguments it checks ids only; `ReasoningGraph` changes it, and checks the rest.
+    """The state of a graph. It checks ids only; `ReasoningGraph` checks other arguments before it changes the state.
 
-    Every change goes through `_put`, `_drop` and `_set`, which note in a transaction how to take it back.
+    Every change goes through `_put`, `_drop` and `_set`. In a transaction they record how to undo it.
     """
 
     def __init__(self) -> None:
@@ -41,13 +41,13 @@ class Structure:
         self.folded_into: dict[int, int] = {}
         self.next_id = 1
         self.seq = 0
-        self._members: dict[int, Sequence[int]] = {}  # of each summary that stands for others
+        self._members: dict[int, Sequence[int]] = {}  # summary → the nodes folded into it
         self._out: dict[int, dict[int, Edge]] = {}
         self._into: dict[int, tuple[int, ...]] = {}
         self._links_from: dict[int, dict[Link, None]] = {}
         self._links_to: dict[int, dict[Link, None]] = {}
         self._of_step: dict[str, dict[int, None]] = {}
-        self._loose: dict[int, None] = {}  # nodes that no edge was ever drawn to, other than the task node
+        self._loose: dict[int, None] = {}  # nodes without a drawn incoming edge, except the task node
         self._root: int | None = None
         self._undo: list[Callable[[], object]] | None = None
         self._replays = False
@@ -56,7 +56,7 @@ class Structure:
 
     @contextmanager
     def transaction(self) -> Iterator[Self]:
-        """All that is done inside, or nothing of it if it raises. Counts as one change; may be nested."""
+        """Undo all changes inside if it raises. Counts as one change; may be nested."""
         outer, counters = self._undo, (self.next_id, self.seq, self._root)
         undo: list[Callable[[], object]] = []
         self._undo = undo
@@ -79,8 +79,8 @@ class Structure:
 
     @contextmanager
     def replay(self, seq: int) -> Iterator[None]:
-        """All that is done inside is the change of that number, said before. It is not taken back where it raises: noting how
-        would double the time that a long log takes."""
+        """Set the seq of all changes inside. They are not undone if it raises: recording how would double the time of
+        replaying a long log."""
         self.seq, self._replays = seq, True
         try:
             yield
@@ -112,50 +112,50 @@ class Structure:
         return self.seq
 
     def take_node(self, node: ReasoningNode) -> None:
-        """Take in a node under its own number, which is the highest."""
+        """Insert a node with an id above all others."""
         if node.kind is not NodeKind.TASK:
             self._put(self._loose, node.node_id, None)
         elif self._root is None:
             self._root = node.node_id
         else:
-            raise GraphError(f"a graph has one task node, and node {self._root} is it")
+            raise GraphError(f"a graph has one task node, here node {self._root}")
         self._put(self.nodes, node.node_id, node)
         if node.step is not None:
             self._put(self._of_step.setdefault(node.step, {}), node.node_id, None)
         self.next_id = node.node_id + 1
 
     def take_edge(self, edge: Edge) -> None:
-        """Draw an edge between nodes that are there; cycles are not looked for."""
-        below = self._out.get(edge.src)
-        if below is None:
-            below = self._out[edge.src] = {}
-        self._put(below, edge.dst, edge)
+        """Insert an edge between existing nodes, without a check for cycles."""
+        outgoing_edges = self._out.get(edge.src)
+        if outgoing_edges is None:
+            outgoing_edges = self._out[edge.src] = {}
+        self._put(outgoing_edges, edge.dst, edge)
         self._put(self._into, edge.dst, (*self._into.get(edge.dst, ()), edge.src))
         if edge.dst in self._loose:
             self._drop(self._loose, edge.dst)
 
     def take_link(self, link: Link) -> None:
-        """Take in a link between nodes that are there."""
+        """Insert a link between existing nodes."""
         self._put(self.links, (link.src, link.dst, link.relation), link)
         self._put(self._links_from.setdefault(link.src, {}), link, None)
         self._put(self._links_to.setdefault(link.dst, {}), link, None)
 
     def take_fold(self, summary: int, members: Sequence[int]) -> None:
-        """Let `summary`, to which no edge leads, stand for the members, which are convex."""
+        """Fold convex members into a summary that has no incoming edge."""
         self._put(self._members, summary, members)
         for member in members:
             self._put(self.folded_into, member, summary)
-        if summary in self._loose:  # if nothing leads to it, nothing leads to one of its members, which tells
+        if summary in self._loose:  # its members tell whether it is attached
             self._drop(self._loose, summary)
 
     def take_apart(self, summary: int) -> None:
-        """Let the members stand for themselves; the edges of the summary's own go to the first one."""
+        """Unfold the members of a summary, and move the summary's own edges to the first member."""
         members = self._members[summary]
         self._drop(self._members, summary)
         for member in members:
             self._drop(self.folded_into, member)
-        above = [self._out[src][summary] for src in self._into.get(summary, ())]
-        for edge in [*self._out.get(summary, {}).values(), *above]:
+        incoming_edges = [self._out[src][summary] for src in self._into.get(summary, ())]
+        for edge in [*self._out.get(summary, {}).values(), *incoming_edges]:
             self._drop(self._out[edge.src], edge.dst)
             self._put(self._into, edge.dst, tuple(src for src in self._into[edge.dst] if src != edge.src))
             src, dst = (members[0] if end == summary else end for end in (edge.src, edge.dst))
@@ -166,12 +166,12 @@ class Structure:
 
     @property
     def drawn(self) -> list[Edge]:
-        """The edges as they were drawn, ordered by their newer end, then their older one."""
-        return [self._out[src][dst] for dst, above in sorted(self._into.items()) for src in sorted(above)]
+        """The drawn edges, ordered by their newer end, then their older end."""
+        return [self._out[src][dst] for dst, sources in sorted(self._into.items()) for src in sorted(sources)]
 
     @property
     def edges(self) -> list[Edge]:
-        """The live edges, in the same order; where one stands for several, the first of them speaks."""
+        """The live edges, in the same order. Of several edges between two representatives, the first one is used."""
         if not self.folded_into:
             return self.drawn
         live: dict[tuple[int, int], Edge] = {}
@@ -183,11 +183,11 @@ class Structure:
         return [edge for _, edge in sorted(live.items())]
 
     def child_ids(self, number: int) -> Collection[int]:
-        """The nodes that live edges lead to."""
+        """Return the ids of the children by live edges."""
         return self._near(number, self._out)
 
     def parent_ids(self, number: int) -> Collection[int]:
-        """The nodes that live edges come from."""
+        """Return the ids of the parents by live edges."""
         return self._near(number, self._into)
 
     def _near(self, number: int, drawn: Mapping[int, Collection[int]]) -> Collection[int]:
@@ -195,48 +195,48 @@ class Structure:
             return drawn.get(number, ())
         if number in self.folded_into:
             return ()
-        found = {self.standing_id(end) for one in self._stood_for(number) for end in drawn.get(one, ())}
-        found.discard(number)
-        return found
+        neighbors = {self.standing_id(end) for member in self._stood_for(number) for end in drawn.get(member, ())}
+        neighbors.discard(number)
+        return neighbors
 
     def _stood_for(self, number: int) -> list[int]:
-        """The node and all that is folded into it, whatever the depth."""
-        found = [number]
-        for one in found:
-            found += self._members.get(one, ())
-        return found
+        """Return the node and all nodes folded into it, at any depth."""
+        member_ids = [number]
+        for member in member_ids:
+            member_ids += self._members.get(member, ())
+        return member_ids
 
     def standing_id(self, number: int) -> int:
-        """The node that stands for it: itself, or the outermost summary that it is folded into."""
+        """Return the node itself, or the outermost summary that it is folded into."""
         while number in self.folded_into:
             number = self.folded_into[number]
         return number
 
     def in_order(self) -> list[int]:
-        """What is not folded away, parents before their children. Raises GraphError that names a cycle."""
-        near = {number: self.parent_ids(number) for number in self.nodes if number not in self.folded_into}
+        """Return the nodes that are not folded, parents before children. Raises GraphError with the path of a cycle."""
+        parents_by_id = {number: self.parent_ids(number) for number in self.nodes if number not in self.folded_into}
         try:
-            return list(TopologicalSorter(near).static_order())
+            return list(TopologicalSorter(parents_by_id).static_order())
         except CycleError as error:
             raise GraphError(f"the edges close a cycle: {as_way(error.args[1])}") from None
 
     def way_down(self, tops: Collection[int], ends: Collection[int]) -> list[int] | None:
-        """A path of live edges from one of `tops` down to one of `ends`, through at least one node that is not in `tops`."""
-        below = dict.fromkeys(ends, 0)
+        """Return a path of live edges from one of `tops` down to one of `ends`, through another node, or None."""
+        child_on_path = dict.fromkeys(ends, 0)
         todo = list(ends)
         for node in todo:
             for parent in self.parent_ids(node):
                 if parent in tops and node not in tops:
                     path = [parent, node]
-                    while below[path[-1]]:
-                        path.append(below[path[-1]])
+                    while child_on_path[path[-1]]:
+                        path.append(child_on_path[path[-1]])
                     return path
-                if parent not in tops and parent not in below:
-                    below[parent] = node
+                if parent not in tops and parent not in child_on_path:
+                    child_on_path[parent] = node
                     todo.append(parent)
         return None
 
-    # -- questions: none looks at all edges, none recurses (spec 4, *Queries*) -----------------------------------
+    # -- queries: none scans all edges, none recurses -----------------------------------------------------------
 
     @property
     def root(self) -> ReasoningNode | None:
@@ -244,57 +244,57 @@ class Structure:
         return None if self._root is None else self.nodes[self._root]
 
     def node(self, node_id: int | str) -> ReasoningNode:
-        """The node of that id. Raises GraphError if there is none."""
+        """Return the node with that id. Raises GraphError if there is none."""
         return self.nodes[self._known(node_id)]
 
     def children(self, node_id: int | str) -> list[ReasoningNode]:
-        """The nodes right below, by id."""
+        """Return the children of a node, by id."""
         return self._all(self.child_ids(self._known(node_id)))
 
     def parents(self, node_id: int | str) -> list[ReasoningNode]:
-        """The nodes right above, by id."""
+        """Return the parents of a node, by id."""
         return self._all(self.parent_ids(self._known(node_id)))
 
     def standing(self, node_id: int | str) -> ReasoningNode:
-        """The node that stands for it: itself, or the outermost summary that it is folded into."""
+        """Return the node itself, or the outermost summary that it is folded into."""
         return self.nodes[self.standing_id(self._known(node_id))]
 
     def path_to_root(self, node_id: int | str) -> list[ReasoningNode]:
-        """From the node to the task node, both included, by the oldest parent at each step."""
+        """Return the path from a node to the task node, both included, by the oldest parent at each step."""
         path = [self.node(node_id)]
         while parents := self.parent_ids(path[-1].node_id):
             path.append(self.nodes[min(parents)])
         return path
 
     def subtree(self, node_id: int | str) -> list[ReasoningNode]:
-        """The node and all below it, by id."""
+        """Return a node and all its descendants, by id."""
         return self._all(self._reached(self._known(node_id), self.child_ids))
 
     def is_attached(self, node_id: int | str) -> bool:
-        """Whether a path of edges leads from the task node to this one."""
+        """Return True if a path of edges leads from the task node to this node."""
         number = self._known(node_id)
         if self._root is None or not self._loose:
             return self._root is not None
         return self._root in self._reached(number, self.parent_ids)
 
     def _reached(self, number: int, near: Callable[[int], Collection[int]]) -> set[int]:
-        found, todo = {number}, [number]
+        reachable_ids, todo = {number}, [number]
         while todo:
-            new = set(near(todo.pop())) - found
-            found |= new
-            todo += new
-        return found
+            new_ids = set(near(todo.pop())) - reachable_ids
+            reachable_ids |= new_ids
+            todo += new_ids
+        return reachable_ids
 
     def get_leaf_node_ids(self) -> list[int]:
-        """Ids of the active nodes below which nothing is active, also not through a flushed node."""
+        """Return the ids of the active nodes without active descendants."""
         active = [node.node_id for node in self.active()]
-        above: set[int] = set()
+        ancestors: set[int] = set()
         todo = list(active)
         while todo:
-            new = set(self.parent_ids(todo.pop())) - above
-            above |= new
-            todo += [number for number in new if not self.is_active(number)]
-        return [number for number in active if number not in above]
+            new_ids = set(self.parent_ids(todo.pop())) - ancestors
+            ancestors |= new_ids
+            todo += [number for number in new_ids if not self.is_active(number)]
+        return [number for number in active if number not in ancestors]
 
     def is_active(self, number: int) -> bool:
         return self.nodes[number].active is True
@@ -316,7 +316,7 @@ class Structure:
         yield from ((link.src, link.dst, link.relation, True) for _, link in sorted(self.links.items()))
 
     def newest(self, most: int) -> Iterator[ReasoningNode]:
-        """The active ones among the `most` newest nodes, newest first; its cost does not grow with the graph."""
+        """Yield the active ones of the `most` newest nodes, newest first. The cost does not grow with the graph."""
         for number in range(self.next_id - 1, max(0, self.next_id - 1 - most), -1):
             node = self.nodes.get(number)
             if node is not None and node.active is True:
@@ -339,21 +339,23 @@ class Structure:
     def visible(
         self, agent_id: str | None = None, *, all_lanes: bool = False, lane: str | None = None
     ) -> list[ReasoningNode]:
-        """The nodes in the lanes that an agent sees, by id: shared and its own; without an agent shared only. `lane` is
-        where it drafts, if not in the lane of its name (spec 3, *Lanes*)."""
+        """Return the nodes in the lanes that an agent sees, by id: shared and its own; without an agent only shared.
+
+        `lane` is the lane of its drafts, if it differs from `agent/<name>`.
+        """
         lanes = {SHARED} if agent_id is None else {SHARED, as_lane(f"agent/{agent_id}"), as_lane(lane or SHARED)}
         return [node for node in self.nodes.values() if all_lanes or node.lane in lanes]
 
     def links_from(self, node_id: int | str, relation: str | None = None) -> list[Link]:
-        """What the node supports, blocks, supersedes; oldest first."""
+        """Return the links from a node, oldest first."""
         return [link for link in self._links_from.get(self._known(node_id), ()) if relation in (None, link.relation)]
 
     def links_to(self, node_id: int | str, relation: str | None = None) -> list[Link]:
-        """What supports, blocks, supersedes the node; oldest first."""
+        """Return the links to a node, oldest first."""
         return [link for link in self._links_to.get(self._known(node_id), ()) if relation in (None, link.relation)]
 
     def published_copy(self, node_id: int | str) -> ReasoningNode | None:
-        """The published copy of a card, or None."""
+        """Return the published copy of a card, or None."""
         number = self._known(node_id)
         for link in self.links_to(number, "supports"):
             copy = self.nodes[link.src]
@@ -363,13 +365,13 @@ class Structure:
         return None
 
     def history(self, tag: str) -> list[ReasoningNode]:
-        """All that was ever said under a tag, folded, flushed and superseded nodes too; oldest first."""
+        """Return all nodes with a tag, folded, flushed and superseded ones too, oldest first."""
         return sorted(self.by_tag(tag), key=lambda node: (node.created_seq, node.node_id))
 
     def conflicts(self) -> list[Conflict]:
-        """Groups of active nodes that share a tag and a kind, are not superseded, and disagree.
+        """Return groups of active nodes that share a tag and a kind, are not superseded, and disagree.
 
-        They disagree where their texts differ, where one is accepted and another rejected, or where one blocks another.
+        Nodes disagree if their texts differ, if one is accepted and another rejected, or if one blocks another.
         """
         groups: dict[tuple[str, NodeKind], list[ReasoningNode]] = {}
         for node in self.active():
@@ -383,35 +385,38 @@ class Structure:
             or any(self.nodes[link.dst] in nodes for node in nodes for link in self.links_from(node.node_id, "blocks"))
         ]
 
-    # -- showing -----------------------------------------------------------------------------------------------
+    # -- printing ----------------------------------------------------------------------------------------------
 
     def pretty_print(self, *, width: int = 500) -> str:
-        """The active nodes as an outline: one to a line, the thought cut to `width` characters, children below their oldest
-        parent, indented by two spaces a level.
+        """Return an outline of the active nodes, one per line, with children below their oldest parent.
 
-        Indents end at 16 levels. What is flushed or folded is not shown; what hangs below a flushed node is shown where that
-        would be. Nodes that hang on nothing come last. Line breaks in a thought become spaces, so that no thought can pass for
-        a line.
+        Thoughts are cut to `width` characters. Each level is indented by two spaces, up to 16 levels. Children of a
+        flushed node take its place. Unattached nodes come last. Line breaks in a thought become spaces, so a thought
+        cannot pose as another line.
         """
         lines = []
         for depth, node in self.outline():
-            above = () if node is None else sorted(self.parent_ids(node.node_id))
-            extra = f" (below {', '.join(map(str, above))})" if len(above) > 1 else ""
-            lines.append("Hanging on nothing:" if node is None else f"{'  ' * depth}{node.line(width)}{extra}")
+            parent_ids = () if node is None else sorted(self.parent_ids(node.node_id))
+            extra = f" (below {', '.join(map(str, parent_ids))})" if len(parent_ids) > 1 else ""
+            lines.append("Unattached:" if node is None else f"{'  ' * depth}{node.line(width)}{extra}")
         return "\n".join(lines) or "(empty)"
 
     def outline(self, *, every: bool = False) -> Iterator[tuple[int, ReasoningNode | None]]:
-        """The active nodes with their depth, at most 16, children below their oldest parent; before those that hang on
-        nothing stands a None.
+        """Yield (depth, active node), with children below their oldest parent and a depth of at most 16.
 
-        What hangs below a flushed node stands in its place. `every` has what is folded, below its summary, and flushed, too.
+        Children of a flushed node take its place. (0, None) precedes the unattached nodes. `every` adds
+        flushed nodes, and folded nodes below their summary.
         """
         seen: set[int] = set()
         if self._root is not None:
             yield from self._below(self._root, seen, every)
-        loose = sorted(one for one in set(map(self.standing_id, self._loose)) if not self.parent_ids(one))
-        found = [one for number in loose if number not in seen for one in self._below(number, seen, every)]
-        yield from [(0, None), *found] if found else ()
+        unattached_ids = sorted(
+            number for number in set(map(self.standing_id, self._loose)) if not self.parent_ids(number)
+        )
+        unattached_rows = [
+            row for number in unattached_ids if number not in seen for row in self._below(number, seen, every)
+        ]
+        yield from [(0, None), *unattached_rows] if unattached_rows else ()
 
     def _below(self, start: int, seen: set[int], every: bool) -> Iterator[tuple[int, ReasoningNode]]:
         seen.add(start)
@@ -422,8 +427,8 @@ class Structure:
             if every or node.active is True:
                 yield depth, node
                 depth = min(depth + 1, _MAX_INDENT)
-            below = {*self.child_ids(number), *(self._members.get(number, ()) if every else ())}
-            for child in sorted(below - seen, reverse=True):
+            child_ids = {*self.child_ids(number), *(self._members.get(number, ()) if every else ())}
+            for child in sorted(child_ids - seen, reverse=True):
                 seen.add(child)
                 todo.append((child, depth))
 
@@ -431,8 +436,8 @@ class Structure:
         return [self.nodes[number] for number in sorted(numbers)]
 
     def _known(self, node_id: int | str) -> int:
-        text = isinstance(node_id, str) and len(node_id) <= _LONGEST and node_id.isdecimal()
-        number = int(node_id) if text else node_id
+        is_id_text = isinstance(node_id, str) and len(node_id) <= _LONGEST and node_id.isdecimal()
+        number = int(node_id) if is_id_text else node_id
         if type(number) is not int or number not in self.nodes:
             raise GraphError(f"there is no node {node_id!r}")
         return number
@@ -445,6 +450,6 @@ class Structure:
 
 
 def as_way(path: Sequence[int]) -> str:
-    """A path for people: `2 → 3 → … → 9`."""
-    shown = [str(node) for node in path]
-    return " → ".join(shown if len(shown) <= 8 else [*shown[:5], "…", *shown[-2:]])
+    """Return a path as text: `2 → 3 → … → 9`."""
+    labels = [str(node) for node in path]
+    return " → ".join(labels if len(labels) <= 8 else [*labels[:5], "…", *labels[-2:]])

@@ -1,4 +1,4 @@
-"""The graph of a task on disk: several agents write it, each in its lane, under the task's lock (spec 4)."""
+"""The graph of a task on disk. Several agents write it, each in its lane, under the task's lock."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ Guard = Callable[[Sequence[str]], AbstractContextManager[object]]
 SNAPSHOT_NAME = "graph.json"
 
 
-class Said(TypedDict, total=False):
-    """Who said a note or did an action, in which lane, of which step."""
+class LogFields(TypedDict, total=False):
+    """The agent, lane and step of a note or an action."""
 
     agent_id: str | None
     lane: str
@@ -30,14 +30,14 @@ class Said(TypedDict, total=False):
 
 
 class TaskGraph:
-    """One task's graph, notes and trace, in the task's folder. Holds no file open between calls; threads may share it.
+    """One task's graph, notes and traces, in the task's folder. Threads may share it. No file stays open between calls.
 
-    `committed` tells whether the journal has the event of a transaction that spans two stores. `guard` is called under the
-    task's lock with the steps that a change touches; the context manager that it returns is held while the line is
-    written. It refuses by raising, and keeps the steps' leases where they are until the line is in the file.
+    `committed` says whether the journal contains the event of a transaction that spans two stores. `guard` is called
+    under the task's lock with the steps that a change touches. The context manager that it returns is held while the
+    line is written: it raises to refuse the change, and blocks changes of the steps' leases until the line is written.
 
-    With `durable` a change is on the disk when the call returns; with `lazy` too, after `sync`, a change with a commit or
-    `save_snapshot`: for callers that call `sync` before they write anything that depends on it.
+    With `durable` a change is on disk when the call returns. With `lazy` as well, it is on disk after `sync`, after a
+    change with a commit, or after `save_snapshot`: for callers that call `sync` before dependent writes.
     """
 
     def __init__(
@@ -64,21 +64,21 @@ class TaskGraph:
 
     @contextmanager
     def _opened(self) -> Iterator[None]:
-        """One thread at a time; if the task's folder is gone, the error says so."""
+        """Exclude other threads. Raises UserError if the task's folder is gone."""
         with self._mutex:
             try:
                 yield
             except FileNotFoundError as error:
                 if error.filename not in (self._history.log.path, os.path.dirname(self._history.log.path)):
                     raise
-                mend = "open the task where it is now"
-                raise UserError("the task's folder is gone", where=self.folder, mend=mend) from None
+                remedy = "open the task at its current place"
+                raise UserError("the task's folder is gone", location=self.folder, remedy=remedy) from None
 
     # -- reading -----------------------------------------------------------------------------------------------
 
     @property
     def graph(self) -> ReasoningGraph:
-        """The graph as it is now, for reading; what others wrote since is in it. Costs a stat if nothing is new."""
+        """The current graph, for reading, with the changes of other processes. Costs one stat if there are none."""
         with self._opened():
             if self._changing is not None:
                 return self._changing
@@ -86,13 +86,13 @@ class TaskGraph:
 
     @property
     def seq(self) -> int:
-        """The number of the log's last line: what `at` takes, and what ages cards."""
+        """The number of the log's last line. It serves as the clock: `at` takes it, and cards age by it."""
         with self._opened():
             self._history.refresh()
             return self._history.log.seq
 
     def at(self, seq: int, branch: str | None = None) -> ReasoningGraph:
-        """The graph as it was after line `seq` of the log, a copy of its own. Raises GraphError for a seq not reached."""
+        """Return a copy of the graph after line `seq` of the log. Raises GraphError for a seq beyond the last line."""
         with self._opened():
             self._history.refresh()
             if not 0 <= seq <= self._history.log.seq:
@@ -100,12 +100,12 @@ class TaskGraph:
             return self._history.at(branch or self.branch, seq).graph
 
     def notes(self) -> Sequence[Note]:
-        """The notes of the branch, oldest first."""
+        """Return the notes of the branch, oldest first."""
         with self._opened():
             return tuple(self._history.state(self.branch).notes)
 
     def traces(self) -> Sequence[Trace]:
-        """The trace of the branch, oldest first."""
+        """Return the traces of the branch, oldest first."""
         with self._opened():
             return tuple(self._history.state(self.branch).traces)
 
@@ -115,17 +115,17 @@ class TaskGraph:
     def change(
         self, agent_id: str | None = None, *, commit: Callable[[str], object] | None = None
     ) -> Iterator[ReasoningGraph]:
-        """The graph to change, under the task's lock: all that is done inside is one line of the log, or none.
+        """Change the graph under the task's lock. All changes inside are one line of the log, or none if it raises.
 
-        With `commit` the line is written first, then `commit(transaction id)` is called, which writes the journal's
-        event with that id, then the line counts. If `commit` raises, nothing has happened; it checks the leases
-        itself, as the guard is let go before. Do not enter it while holding the journal's lock. Raises GraphError,
-        UserError (disk full, the folder is gone).
+        With `commit` the line is prepared first. Then `commit(transaction id)` is called, which writes the journal's
+        event with that id; then the line takes effect. If `commit` raises, the line is aborted. `commit` checks the
+        leases itself, as the guard is released before. Do not enter while holding the journal's lock. Raises
+        GraphError, or UserError (disk full, the folder is gone).
         """
         with self._opened():
             if self._changing is not None:
                 if commit is not None:
-                    raise GraphError("a change with a commit can't lie within another change")
+                    raise GraphError("a change with a commit can't be nested in another change")
                 with self._changing.transaction():
                     yield self._changing
                 return
@@ -137,8 +137,8 @@ class TaskGraph:
     def _locked_change(self, agent_id: str | None, commit: Callable[[str], object] | None) -> Iterator[ReasoningGraph]:
         history, log = self._history, self._history.log
         state = history.state(self.branch)
-        graph, before, now = state.graph, log.seq, self._time()
-        graph.seq = before + (commit is not None)  # a change in two stores counts from its second line
+        graph, last_seq, now = state.graph, log.seq, self._time()
+        graph.seq = last_seq + (commit is not None)  # a change in two stores takes effect with its second line
         graph.next_id, graph.now, graph.record = history.next_id, now, []
         self._changing = graph
         try:
@@ -150,8 +150,8 @@ class TaskGraph:
                     state.say(graph.record, log.seq, now, agent_id)
                     history.note(graph.record, log.seq)
         except BaseException:
-            if log.seq != before:  # the log is ahead of what is undone here
-                log.rewind()  # the next look rebuilds everything from the file
+            if log.seq != last_seq:  # the log has lines that are undone in memory
+                log.rewind()  # the next refresh rebuilds the state from the file
             raise
         finally:
             graph.record = graph.now = self._changing = None
@@ -168,7 +168,7 @@ class TaskGraph:
             log.append(record, guard=guard)
             return
         name = f"{self.folder.name}:{log.seq + 1}"
-        log.append({**record, "tx": name}, guard=guard, now=True)
+        log.append({**record, "tx": name}, guard=guard, sync_now=True)
         reached("graph.commit.prepared")
         try:
             commit(name)
@@ -179,7 +179,7 @@ class TaskGraph:
         log.append({"at": record["at"], "branch": self.branch, "ops": [{"op": "commit", "tx": name}]})
 
     def _settle(self) -> None:
-        """Finish or abandon what a crash left between two stores."""
+        """Commit or abort the transactions that a crash left between two stores."""
         if self._committed is None:
             return
         for name, record in list(self._history.pending.items()):
@@ -188,40 +188,42 @@ class TaskGraph:
             self._history.append({"at": self._time(), "branch": record["branch"], "ops": ops})
 
     def _guarded(self, graph: ReasoningGraph) -> AbstractContextManager[object]:
-        """What keeps the steps of the present change from going to others."""
+        """Return the guard of the steps that the current change touches."""
         steps = () if self._guard is None else self._steps(graph)
         return self._guard(steps) if self._guard is not None and steps else nullcontext()
 
     @staticmethod
     def _steps(graph: ReasoningGraph) -> list[str]:
-        """The steps that the present change touches, sorted."""
+        """Return the steps that the current change touches, sorted."""
         operations = graph.record or ()
         steps = {graph.nodes[op["id"]].step for op in operations if op.get("id") in graph.nodes}
         steps |= {op.get("step") for op in operations if op["op"] in ("note", "trace")}
-        taken = {name for op in operations if op["op"] == "merge" for name in op["parts"] if name.startswith("node ")}
-        steps |= {graph.nodes[int(name.removeprefix("node "))].step for name in taken}
+        merged_nodes = {
+            name for op in operations if op["op"] == "merge" for name in op["parts"] if name.startswith("node ")
+        }
+        steps |= {graph.nodes[int(name.removeprefix("node "))].step for name in merged_nodes}
         return sorted(step for step in steps if step is not None)
 
     def _time(self) -> str:
         return self._clock().astimezone(UTC).isoformat()
 
-    def add_note(self, text: str, **by: Unpack[Said]) -> Note:
-        """Write a note down."""
+    def add_note(self, text: str, **by: Unpack[LogFields]) -> Note:
+        """Add a note."""
         with self._opened():
             self._say(by, {"op": "note", "text": text})
             return self._history.state(self.branch).notes[-1]
 
-    def add_trace(self, kind: str, text: str, **by: Unpack[Said]) -> Trace:
-        """Add an action to the trace."""
+    def add_trace(self, kind: str, text: str, **by: Unpack[LogFields]) -> Trace:
+        """Add the trace of an action."""
         with self._opened():
             self.add_traces([(kind, text)], **by)
             return self._history.state(self.branch).traces[-1]
 
-    def add_traces(self, actions: Iterable[tuple[str, str]], **by: Unpack[Said]) -> None:
-        """Add actions (kind, text) to the trace, all or none."""
+    def add_traces(self, actions: Iterable[tuple[str, str]], **by: Unpack[LogFields]) -> None:
+        """Add the traces of actions (kind, text), all or none."""
         self._say(by, *({"op": "trace", "kind": kind, "text": text} for kind, text in actions))
 
-    def _say(self, by: Said, *operations: dict[str, Any]) -> None:
+    def _say(self, by: LogFields, *operations: dict[str, Any]) -> None:
         lane = as_lane(by.get("lane", SHARED))
         with self.change(by.get("agent_id")) as graph:
             for operation in operations:
@@ -235,8 +237,10 @@ class TaskGraph:
         commit: Callable[[str], object] | None = None,
         hidden: bool = False,
     ) -> ReasoningNode:
-        """The published copy of a draft card (with `hidden` also of one that is folded or flushed); nothing is written if
-        it is up to date. Raises GraphError."""
+        """Publish a draft card (with `hidden` also a folded or flushed one), and return its copy.
+
+        Writes nothing if the copy is up to date. Raises GraphError.
+        """
         with self.change(agent_id, commit=commit) as graph:
             return graph.publish(node_id, hidden=hidden)
 
@@ -246,27 +250,29 @@ class TaskGraph:
             self._history.log.sync()
 
     def save_snapshot(self) -> Path:
-        """Write graph.json, the seed's snapshot of the graph as it is now; returns its path. The log is on the disk then, the
-        snapshot some time later: it can be rebuilt."""
+        """Write graph.json, the snapshot of the current graph, and return its path.
+
+        The log is on disk when the call returns, the snapshot some time later: it can be rebuilt from the log.
+        """
         self.sync()
         path = self.folder / SNAPSHOT_NAME
         try:
             write(path, f"{self.graph.to_json()}\n".encode("utf-8", "surrogatepass"), durable=False)
         except OSError as error:
-            raise UserError(f"cannot be written ({error.strerror})", where=path) from None
+            raise UserError(f"cannot be written ({error.strerror})", location=path) from None
         return path
 
     # -- branches ----------------------------------------------------------------------------------------------
 
     def branches(self) -> list[Branch]:
-        """All branches, main first, then by name."""
+        """Return all branches, main first, then by name."""
         with self._opened():
             self._history.refresh()
-            known = self._history.branches
-            return [known[name] for name in sorted(known, key=lambda name: (name != MAIN, name))]
+            branches = self._history.branches
+            return [branches[name] for name in sorted(branches, key=lambda name: (name != MAIN, name))]
 
     def checkout(self, name: str) -> ReasoningGraph:
-        """Work on that branch from now on (this object only); returns its graph. Raises GraphError if there is none."""
+        """Switch this object to a branch, and return its graph. Raises GraphError if there is none with that name."""
         with self._opened():
             self._history.refresh()
             self._history.branch(name)
@@ -282,24 +288,25 @@ class TaskGraph:
         agent_id: str | None = None,
         commit: Callable[[str, Branch], object] | None = None,
     ) -> Branch:
-        """A new branch that sees `base` (default: the current one) up to `base_seq` (default: now). Raises GraphError.
+        """Create a branch that sees `base` (default: the current branch) up to `base_seq` (default: the last line).
 
-        `commit` gets the id of the change and the branch, and writes the journal's half of it, as for `change`.
+        `commit` is called with the transaction id and the branch, and writes the journal's event, as for `change`.
+        Raises GraphError.
         """
         name = check_name(name, "branch name")
-        made: Branch
-        told = None if commit is None else lambda tx: commit(tx, made)
-        with self.change(agent_id, commit=told) as graph:
+        branch: Branch
+        commit_branch = None if commit is None else lambda tx: commit(tx, branch)
+        with self.change(agent_id, commit=commit_branch) as graph:
             history = self._history
             base = history.branch(base or self.branch).name
             base_seq = history.log.seq if base_seq is None else base_seq
             if name in history.branches or name in history.deleted:
-                raise GraphError(f"there is, or was, a branch {name!r}", mend="take another name")
+                raise GraphError(f"there is or was a branch {name!r}", remedy="choose another name")
             if not history.branches[base].base_seq <= base_seq <= history.log.seq:
                 raise GraphError(f"branch {base!r} has no seq {base_seq}")
-            made = Branch(name, base, base_seq)
+            branch = Branch(name, base, base_seq)
             graph.note({"op": "branch", "name": name, "base": base, "base_seq": base_seq})
-        return made
+        return branch
 
     def merge(
         self,
@@ -311,33 +318,37 @@ class TaskGraph:
         agent_id: str | None = None,
         commit: Callable[[str, Sequence[str]], object] | None = None,
     ) -> MergeReport:
-        """Bring what changed in `source` since the last merge into `into` (default: the current branch).
+        """Merge the changes of `source` since the last merge into `into` (default: the current branch).
 
-        Three-way for each node, edge and link. `resolve` is use_from or use_into for every conflict, or a mapping by the
-        conflict's name. With conflicts left, or as a dry run, nothing is written. Raises GraphError.
-        `commit` gets the id of the change and the steps that it touches, whose leases it checks while it writes the
-        journal's half of it.
+        A three-way merge of each node, edge and link. `resolve` is use_from or use_into for all conflicts, or a mapping
+        by the name of the conflict. Writes nothing if conflicts remain, or in a dry run. `commit` is called with the
+        transaction id and the steps that the merge touches; it checks their leases while it writes the journal's event.
+        Raises GraphError.
         """
-        here = self.branch
+        current_branch = self.branch
         with self._opened():
-            self.checkout(into or here)
+            self.checkout(into or current_branch)
             try:
-                told = None if commit is None else lambda tx: commit(tx, self._steps(self.graph))
-                with self.change(agent_id, commit=told) as graph:
+                commit_merge = None if commit is None else lambda tx: commit(tx, self._steps(self.graph))
+                with self.change(agent_id, commit=commit_merge) as graph:
                     return self._merge(graph, source, resolve, dry_run=dry_run)
             finally:
-                self.branch = here
+                self.branch = current_branch
 
     def _merge(
         self, graph: ReasoningGraph, source: str, resolve: str | Mapping[str, str] | None, *, dry_run: bool
     ) -> MergeReport:
         history, into = self._history, self.branch
         if source == into:
-            raise GraphError(f"branch {source!r} into itself")
+            raise GraphError(f"branch {source!r} cannot be merged into itself")
         base_from, base_into = history.agreed(source, into)
-        theirs = history.at(source, history.log.seq).graph
-        taken, conflicts, decided = compare((base_from, theirs), (base_into, graph), resolve)
-        report = MergeReport(tuple(taken), tuple(conflicts), written=decided and not conflicts and not dry_run)
+        source_graph = history.at(source, history.log.seq).graph
+        merged_parts, conflicts, has_decision = compare((base_from, source_graph), (base_into, graph), resolve)
+        report = MergeReport(
+            tuple(merged_parts), tuple(conflicts), written=has_decision and not conflicts and not dry_run
+        )
         if report.written:
-            put(graph, {"op": "merge", "from": source, "into": into, "from_seq": history.log.seq, "parts": taken})
+            put(
+                graph, {"op": "merge", "from": source, "into": into, "from_seq": history.log.seq, "parts": merged_parts}
+            )
         return report

@@ -13,7 +13,7 @@ from pathlib import PurePosixPath
 from typing import Any
 
 from hivemind.frozen import frozen
-from hivemind.minds import Action, Mind, MindError, Thought, ToolSchema, Turn
+from hivemind.minds import Mind, MindError, Thought, ToolCall, ToolSchema, Turn
 from hivemind.taskrun.transcript import Transcript
 from hivemind.taskrun.waits import Parking
 from hivemind.tools import Session, Tool, ToolProblem
@@ -151,7 +151,7 @@ class RecordedMind:
         recorded = self._course.turn
         if self._rule is not None:
             return self._rule.think(turn, tools)
-        calls = [Action(one["tool"], one["arguments"], one["id"], one.get("raw")) for one in recorded["actions"]]
+        calls = [ToolCall(one["tool"], one["arguments"], one["id"], one.get("raw")) for one in recorded["actions"]]
         return Thought(recorded["thought"], tuple(calls), cut=recorded["cut"])
 
     def complete(self, text: str, schema: Mapping[str, Any] | None = None) -> str:

@@ -71,12 +71,12 @@ def replay(hive: Parts, task_id: str, open_hive: Callable[[Layout, HiveConfig], 
         raise UserError(f"task {task.id} is {task.state.value}: only what is finished can be run again")
     turns = turns_of(hive.tasks.read_log(task.id))
     if not turns:
-        raise UserError(f"the log of task {task.id} has no turns", where=task.path / "messages.jsonl")
+        raise UserError(f"the log of task {task.id} has no turns", location=task.path / "messages.jsonl")
     agents = tuple(dict.fromkeys(str(turn.get("agent")) for turn in turns))
     for agent in agents:
         if agent not in hive.agents:
             raise UserError(
-                f"there is no agent {agent!r} any more, who did task {task.id}", mend="hivemind agent add makes it"
+                f"there is no agent {agent!r} any more, who did task {task.id}", remedy="hivemind agent add makes it"
             )
     with tempfile.TemporaryDirectory(prefix="hivemind-replay-") as folder:
         scratch = Layout.at(folder)

@@ -1,18 +1,19 @@
-"""The one search of the hive: words, meaning and what else bears on an answer, for memories, documents and graphs (spec 9)."""
+"""The search that memories, documents and graphs share: full text, vectors and features, fused into one score."""
 
 from __future__ import annotations
 
-from hivemind.search.answers import Confidence, best_of, quote_span
-from hivemind.search.engine import Engine, Nearness, Source
+from hivemind.search.answers import Confidence, merge_hits, quote_span
+from hivemind.search.engine import CandidateSource, Engine, VectorStore
 from hivemind.search.index import INDEX, Hit, Index
 from hivemind.search.item import Item
-from hivemind.search.meanings import Backlog, Meanings
-from hivemind.search.parts import PARTS, keep_parts, meaning_asked, meanings
+from hivemind.search.meanings import Backlog, StoreEmbedder
+from hivemind.search.parts import PARTS, embed_question, embed_texts, store_parts
 from hivemind.search.query import Query
 from hivemind.search.ranking import Weights
 from hivemind.search.words import TOKENIZER
 
 __all__ = [
-    "INDEX", "PARTS", "TOKENIZER", "Backlog", "Confidence", "Engine", "Hit", "Index", "Item", "Meanings", "Nearness",
-    "Query", "Source", "Weights", "best_of", "keep_parts", "meaning_asked", "meanings", "quote_span",
+    "INDEX", "PARTS", "TOKENIZER", "Backlog", "CandidateSource", "Confidence", "Engine", "Hit", "Index", "Item",
+    "Query", "StoreEmbedder", "VectorStore", "Weights", "embed_question", "embed_texts", "merge_hits", "quote_span",
+    "store_parts",
 ]  # fmt: skip

@@ -1,5 +1,6 @@
-"""Answers without a model: how far what was found can be trusted, what of it is quoted, what of several stores comes first
-(spec 9). Nothing here reads a store.
+"""Answers without a model: the confidence of a hit, the sentences to quote, the merge of hits from several stores.
+
+This module never reads a store.
 """
 
 from __future__ import annotations
@@ -8,28 +9,30 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import Literal, TypeVar
 
 from hivemind.frozen import frozen
-from hivemind.search.parts import Near, every_span
+from hivemind.search.parts import PartSimilarity, sentence_spans
 from hivemind.search.query import Query
 from hivemind.search.words import words_of
 
 Level = Literal["sure", "likely", "weak"]
 
 # Chosen on the `tune` half of benchmarks/retrieval/questions.jsonl (docs/retrieval.md, *Refusals*).
-_ENOUGH = 1.07  # of cosine + nearest sentence's + _WORDS × covered + _WORDS × known: below it nothing is said to answer
-_ENOUGH_BY_WORDS = 0.36  # of covered × (1 + known) / 2, where nothing is known of meanings
-_MOST_BY_WORDS = 1.19  # words alone make nothing sure
-_WORDS = 0.3
-_SURE = 1.29  # times enough
-_QUOTED = 800  # characters: a shorter passage is quoted whole
-_OF_ONE = 2  # of one origin, before the best of all others
-_ALIKE = 0.8  # the share of words from which on two texts say the same
+_ANSWER_THRESHOLD = (
+    1.07  # cosine + nearest sentence's cosine + _WORD_WEIGHT × (coverage + known share); a lower sum is "weak"
+)
+_ANSWER_THRESHOLD_BY_WORDS = 0.36  # coverage × (1 + known share) / 2, used when there are no vectors
+_MAX_BY_WORDS = 1.19  # words alone never make an answer "sure"
+_WORD_WEIGHT = 0.3
+_SURE_THRESHOLD = 1.29  # multiple of the answer threshold
+_MAX_QUOTE_CHARACTERS = 800  # a shorter passage is quoted whole
+_HITS_PER_ORIGIN = 2  # hits of one origin before the other origins get a turn
+_DUPLICATE_SHARE = 0.8  # two texts that share at least this part of their words are duplicates
 
 T = TypeVar("T")
 
 
 @frozen
 class Confidence:
-    """How far a hit can be trusted to answer: `value` is 1 where it is just enough; `reason` says it in words."""
+    """Confidence that a hit answers the query. A `value` of 1 is just enough to answer; `reason` explains it in words."""
 
     value: float
     reason: str
@@ -38,100 +41,127 @@ class Confidence:
     def level(self) -> Level:
         if self.value < 1:
             return "weak"
-        return "sure" if self.value >= _SURE else "likely"
+        return "sure" if self.value >= _SURE_THRESHOLD else "likely"
 
 
 def confidence_of(
-    query: Query, where: Mapping[str, Sequence[str]], covered: float, cosine: float | None, near: Near | None
+    query: Query,
+    words_by_field: Mapping[str, Sequence[str]],
+    coverage: float,
+    cosine: float | None,
+    part_similarity: PartSimilarity | None,
 ) -> Confidence:
-    """Of a hit that has words of the query (`where`: by field), covers a share of it, and is so near to it in meaning."""
-    asked = query.asked
-    known = sum(term.weight for term in query.own if term.often) / asked if asked else 0.0
+    """Rate a hit by the query's words that it contains, the share of the query that they cover, and its cosine."""
+    question_weight = query.question_weight
+    known_share = (
+        sum(term.weight for term in query.question_terms if term.item_count) / question_weight
+        if question_weight
+        else 0.0
+    )
     if cosine is None:
-        value = min(covered * (1 + known) / 2 / _ENOUGH_BY_WORDS, _MOST_BY_WORDS)
+        value = min(coverage * (1 + known_share) / 2 / _ANSWER_THRESHOLD_BY_WORDS, _MAX_BY_WORDS)
     else:
-        value = (cosine + (cosine if near is None else near.cosine) + _WORDS * (covered + known)) / _ENOUGH
-    return Confidence(value, "; ".join(_reasons(query, {word for own in where.values() for word in own}, cosine, near)))
+        value = (
+            cosine
+            + (cosine if part_similarity is None else part_similarity.cosine)
+            + _WORD_WEIGHT * (coverage + known_share)
+        ) / _ANSWER_THRESHOLD
+    return Confidence(
+        value,
+        "; ".join(
+            _reasons(query, {word for words in words_by_field.values() for word in words}, cosine, part_similarity)
+        ),
+    )
 
 
-def _reasons(query: Query, found: Collection[str], cosine: float | None, near: Near | None) -> Iterable[str]:
-    asked = [term.word for term in query.own]
-    unknown = [term.word for term in query.own if not term.often]
-    if found:
-        words = [term.word for term in query.terms if term.word in found]
+def _reasons(
+    query: Query, matched_words: Collection[str], cosine: float | None, part_similarity: PartSimilarity | None
+) -> Iterable[str]:
+    question_words = [term.word for term in query.question_terms]
+    unknown_words = [term.word for term in query.question_terms if not term.item_count]
+    if matched_words:
+        words = [term.word for term in query.terms if term.word in matched_words]
         yield f"has the word{'s' * (len(words) > 1)} {', '.join(words)}"
     else:
-        yield "has none of the words that are asked for"
+        yield "has none of the query's words"
     if cosine is not None:
-        yield f"is near in meaning ({max(cosine, cosine if near is None else near.cosine):.2f})"
-    if lacking := [word for word in asked if word not in found and word not in unknown]:
-        yield f"lacks {', '.join(lacking)}"
-    if unknown:
-        yield f"nothing here has {', '.join(unknown)}"
+        yield f"is near in meaning ({max(cosine, cosine if part_similarity is None else part_similarity.cosine):.2f})"
+    if missing_words := [word for word in question_words if word not in matched_words and word not in unknown_words]:
+        yield f"lacks {', '.join(missing_words)}"
+    if unknown_words:
+        yield f"nothing here has {', '.join(unknown_words)}"
 
 
 def quote_span(
-    text: str, terms: Mapping[str, float], stems: Callable[[Sequence[str]], list[str]], near: float | None
+    text: str,
+    stem_weights: Mapping[str, float],
+    stem_words: Callable[[Sequence[str]], list[str]],
+    nearest_position: float | None,
 ) -> tuple[int, int]:
-    """Where the quote of a passage begins and ends: whole sentences around the one that answers best, at most some 800
-    characters. `terms` are the stems that are asked for and what each weighs; `near` is a place in the stretch that is
-    nearest in meaning (0 to 1 of the text), where that is known."""
-    spans = every_span(text)
-    if not spans or spans[-1][1] - spans[0][0] <= _QUOTED:
+    """Return the start and end of the quote: whole sentences around the best one, at most about 800 characters.
+
+    `stem_weights` maps each stem of the query to its weight. `nearest_position` is the relative position (0 to 1) of the
+    text that is nearest in meaning; without it the sentence with the heaviest stems is the best one.
+    """
+    spans = sentence_spans(text)
+    if not spans or spans[-1][1] - spans[0][0] <= _MAX_QUOTE_CHARACTERS:
         return (spans[0][0], spans[-1][1]) if spans else (0, len(text))
-    words = [terms.keys() & set(stems(words_of(text[start:end]))) for start, end in spans]
-    weights = [sum(terms[stem] for stem in own) for own in words]
-    if near is None:
-        first = max(range(len(spans)), key=lambda at: (weights[at], -at))
+    sentence_stems = [stem_weights.keys() & set(stem_words(words_of(text[start:end]))) for start, end in spans]
+    sentence_weights = [sum(stem_weights[stem] for stem in matched_stems) for matched_stems in sentence_stems]
+    if nearest_position is None:
+        first = max(range(len(spans)), key=lambda at: (sentence_weights[at], -at))
     else:
-        first = next((at for at, (_, end) in enumerate(spans) if near * len(text) < end), len(spans) - 1)
-    last, had, before = first, set(words[first]), True
+        first = next((at for at, (_, end) in enumerate(spans) if nearest_position * len(text) < end), len(spans) - 1)
+    last, covered_stems, prefers_previous = first, set(sentence_stems[first]), True
     while True:
-        free = [
+        neighbours = [
             at
             for at in (last + 1, first - 1)
             if 0 <= at < len(spans)
-            and max(spans[last][1], spans[at][1]) - min(spans[first][0], spans[at][0]) <= _QUOTED
+            and max(spans[last][1], spans[at][1]) - min(spans[first][0], spans[at][0]) <= _MAX_QUOTE_CHARACTERS
         ]
-        if not free:
+        if not neighbours:
             return spans[first][0], spans[last][1]
-        gains = [sum(terms[stem] for stem in words[at] - had) for at in free]
-        at = free[gains.index(max(gains))]
-        if len(free) == 2 and gains[0] == gains[1]:  # what a sentence rests on stands before it; then in turns
-            at, before = first - 1 if before else last + 1, not before
-        first, last = min(first, at), max(last, at)
-        had |= words[at]
+        gains = [sum(stem_weights[stem] for stem in sentence_stems[at] - covered_stems) for at in neighbours]
+        neighbour = neighbours[gains.index(max(gains))]
+        if len(neighbours) == 2 and gains[0] == gains[1]:  # the sentence before adds context; then alternate
+            neighbour, prefers_previous = first - 1 if prefers_previous else last + 1, not prefers_previous
+        first, last = min(first, neighbour), max(last, neighbour)
+        covered_stems |= sentence_stems[neighbour]
 
 
-def best_of(
-    found: Iterable[Sequence[T]],
+def merge_hits(
+    rankings: Iterable[Sequence[T]],
     limit: int,
     *,
     confidence: Callable[[T], Confidence],
     text: Callable[[T], str],
     origin: Callable[[T], object],
 ) -> list[T]:
-    """What several stores found, each list best first, as one: by confidence between stores, in each store's own order
-    within; the best of each origin (a file, an entry) before the third of any; what says the same once."""
-    queues = [list(one) for one in found if one]
+    """Merge the rankings of several stores, each best first, into one.
+
+    Confidence decides between stores; each store's own order is kept. The third hit of an origin (a file or an entry)
+    comes after the best hits of all origins. Duplicates are dropped.
+    """
+    queues = [list(ranking) for ranking in rankings if ranking]
     merged: list[T] = []
     while queues:
-        best = max(queues, key=lambda queue: max(confidence(one).value for one in queue))
+        best = max(queues, key=lambda queue: max(confidence(hit).value for hit in queue))
         merged.append(best.pop(0))
         queues = [queue for queue in queues if queue]
     distinct: list[tuple[T, frozenset[str]]] = []
-    for one in merged:
-        words = frozenset(words_of(text(one)))
-        if not any(_are_alike(words, other) for _, other in distinct):
-            distinct.append((one, words))
-    seen = dict[object, int]()
-    turns = []
-    for one, _ in distinct:
-        seen[origin(one)] = seen.get(origin(one), 0) + 1
-        turns.append(((seen[origin(one)] - 1) // _OF_ONE, one))
-    return [one for _, one in sorted(turns, key=lambda pair: pair[0])][:limit]
+    for candidate in merged:
+        words = frozenset(words_of(text(candidate)))
+        if not any(_are_duplicates(words, other_words) for _, other_words in distinct):
+            distinct.append((candidate, words))
+    origin_counts = dict[object, int]()
+    hits_by_round = []
+    for candidate, _ in distinct:
+        origin_counts[origin(candidate)] = origin_counts.get(origin(candidate), 0) + 1
+        hits_by_round.append(((origin_counts[origin(candidate)] - 1) // _HITS_PER_ORIGIN, candidate))
+    return [hit for _, hit in sorted(hits_by_round, key=lambda pair: pair[0])][:limit]
 
 
-def _are_alike(one: Collection[str], other: Collection[str]) -> bool:
-    both = set(one) & set(other)
-    return bool(both) and len(both) >= _ALIKE * max(len(one), len(other))
+def _are_duplicates(words: Collection[str], other_words: Collection[str]) -> bool:
+    common_words = set(words) & set(other_words)
+    return bool(common_words) and len(common_words) >= _DUPLICATE_SHARE * max(len(words), len(other_words))

@@ -1,4 +1,4 @@
-"""`Engine`: one search over a store's tables of words and vectors (spec 9)."""
+"""`Engine`: search a store's full-text index and vectors."""
 
 from __future__ import annotations
 
@@ -6,79 +6,81 @@ from collections import defaultdict
 from collections.abc import Callable, Collection, Hashable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, Protocol
 
-from hivemind.embedding import Vectors
+from hivemind.embedding import VectorTable
 from hivemind.frozen import frozen
 from hivemind.fs.database import Sql
 from hivemind.search.answers import Confidence, confidence_of
-from hivemind.search.item import Item, read
-from hivemind.search.parts import Near, nearest_parts
-from hivemind.search.query import Query, query_of, rarest
-from hivemind.search.ranking import Candidate, Weights, matches, rank
-from hivemind.search.words import Stems, matching, words_of
+from hivemind.search.item import Item, read_items
+from hivemind.search.parts import PartSimilarity, compare_parts
+from hivemind.search.query import Query, add_terms, rarest_words
+from hivemind.search.ranking import Candidate, Weights, match_items, rank
+from hivemind.search.words import Stemmer, significant_words, words_of
 
-__all__ = ["Engine", "Found", "Nearness", "Source"]
+__all__ = ["CandidateSource", "Engine", "SearchHit", "VectorStore"]
 
-_CANDIDATES = 200  # by words and by meaning each
-_CLOSELY = 200  # the first of them, which are read
-_K = 60  # of reciprocal rank fusion, as is usual
+_CANDIDATES = 200  # from the full-text index, and as many from the vectors
+_CANDIDATES_READ = 200  # the best of them, whose texts are read
+_RANK_CONSTANT = 60  # the usual constant of reciprocal rank fusion
 
-Kept = Callable[[Query, Sequence[Candidate]], Sequence[bool]]
-"""Which candidates are found at all: a store's own rule."""
+CandidateFilter = Callable[[Query, Sequence[Candidate]], Sequence[bool]]
+"""A store's rule for the candidates that may become hits."""
 
 
-class Source(Protocol):
-    """What one search sees of a store, within one transaction: its candidates, in the scope that is asked.
+class CandidateSource(Protocol):
+    """The view of a store that one search uses, within one transaction and one scope.
 
-    `total` is how many items there are, `groups` those of the vectors that are compared (None: all).
+    `total` is the number of items. `groups` are the groups of vectors to compare (None: all).
     """
 
     total: int
     groups: Collection[int] | None
 
-    def how_often(self, word: str, bound: int) -> int:
-        """How many items have the word, counted to just beyond the bound."""
+    def count_items(self, word: str, bound: int) -> int:
+        """Count the items that contain the word, up to `bound` + 1."""
 
-    def matching(self, words: Sequence[str], limit: int) -> Sequence[int]:
-        """The ids of the items that match best in the full-text index, best first. Words have letters and digits only;
-        there may be none."""
+    def find_by_words(self, words: Sequence[str], limit: int) -> Sequence[int]:
+        """Return the ids of the best full-text matches, best first. Words consist of letters and digits; the list may be
+        empty."""
 
-    def allowed(self, ids: Sequence[int]) -> Collection[int]:
-        """Those of the ids that are there and may be found."""
+    def filter_ids(self, ids: Sequence[int]) -> Collection[int]:
+        """Return the ids that exist and may be found."""
 
     def items(self, ids: Iterable[int]) -> Iterable[Item]:
-        """The items of these ids that may be found."""
+        """Load the items with these ids, without those that may not be found."""
 
-    def named(self, scope: int, names: Collection[Any]) -> Iterable[int]:
-        """The ids of the items that have these names in a scope; of none, where only candidates count as neighbours."""
+    def find_by_name(self, scope: int, names: Collection[Any]) -> Iterable[int]:
+        """Return the ids of a scope's items with these names. A store in which only candidates are neighbours returns none."""
 
 
-class Nearness(Protocol):
-    """What keeps and finds vectors in a database by its own means: `hivemind.embedding.Vectors` in SQLite."""
+class VectorStore(Protocol):
+    """Vectors in a database. `hivemind.embedding.VectorTable` implements it for SQLite."""
 
     def put(self, sql: Any, model: str, rows: Iterable[tuple[int, int, bytes]], /) -> None:
-        """Write packed vectors as (key, group, vector), replacing what these keys had."""
+        """Write packed vectors as (key, group, vector), replacing the vectors of these keys."""
 
     def nearest(
         self, sql: Any, model: str, query: bytes, limit: int, groups: Collection[int] | None = None, /
     ) -> list[tuple[int, float]]:
-        """(key, cosine) of the model's vectors nearest to a packed one, best first, equal ones by key."""
+        """Return (key, cosine) of the model's vectors nearest to a packed one, best first, ties by key."""
 
     def cosines(self, sql: Any, model: str, query: bytes, keys: Collection[int], /) -> dict[int, float]:
-        """The cosine of each of these keys that has a vector of the model."""
+        """Return the cosine for each of these keys that has a vector of the model."""
 
 
 @frozen
-class Found:
-    """An item that answers: `score` orders the hits of one search, `similarity` is the cosine of its meaning (0 without),
-    `confidence` how far it can be trusted to answer, `near` how near its parts are (None: not known), `why` says in words what
-    was found."""
+class SearchHit:
+    """An item found by a search.
+
+    `score` orders the hits of one search. `similarity` is the cosine to the query, 0 without a vector. `why` explains the
+    hit in words. `part_similarity` is None if the item has no parts.
+    """
 
     item: Item
     score: float
     similarity: float
     confidence: Confidence
     why: str
-    near: Near | None = None
+    part_similarity: PartSimilarity | None = None
 
     @property
     def id(self) -> int:
@@ -86,111 +88,132 @@ class Found:
 
 
 class Engine:
-    """Searches a database that a transaction sees. Keeps the index of vectors."""
+    """Searches a store within the caller's transaction, with candidates from full text and vectors."""
 
     def __init__(
         self,
         weights: Weights | None = None,
         *,
-        vectors: Nearness | None = None,
+        vectors: VectorStore | None = None,
         candidates: int = _CANDIDATES,
-        closely: int = _CLOSELY,
+        candidates_read: int = _CANDIDATES_READ,
     ) -> None:
-        self.vectors: Nearness = vectors or Vectors()
+        self.vectors: VectorStore = vectors or VectorTable()
         self.weights = weights or Weights()
-        self.stems = Stems()
-        self._candidates, self._closely = candidates, closely
+        self.stemmer = Stemmer()
+        self._candidates, self._candidates_read = candidates, candidates_read
 
     def search(
         self,
         sql: Sql,
-        source: Source,
+        source: CandidateSource,
         query: Query,
         limit: int,
         *,
-        kept: Kept,
+        candidate_filter: CandidateFilter,
         weights: Weights | None = None,
-    ) -> tuple[Iterator[Found], Query]:
-        """The hits, best first, each made as it is taken, and the query as it was understood."""
+    ) -> tuple[Iterator[SearchHit], Query]:
+        """Return the hits, best first and built lazily, and the query with its terms."""
         weights = weights or self.weights
-        most = max(self._candidates, 2 * limit)
-        asked, by_words = self.by_words(source, query, most)
-        near = dict[int, float]() if asked.meaning is None else dict(self.nearest(sql, source, asked, most))
-        ids = _first([by_words, list(near)], max(self._closely, 2 * limit))
-        candidates = self._read(sql, source, asked, ids, near, weights)
-        ranked = rank(asked, candidates, weights)
-        found = kept(asked, candidates)
-        ranked = [one for one in ranked if found[one.place]]
-        return (self._hit(one.score, candidates[one.place], one.why, asked) for one in ranked[:limit]), asked
+        max_candidates = max(self._candidates, 2 * limit)
+        parsed_query, word_ids = self.search_words(source, query, max_candidates)
+        cosines_by_id = (
+            dict[int, float]()
+            if parsed_query.vectors is None
+            else dict(self.nearest(sql, source, parsed_query, max_candidates))
+        )
+        ids = _fuse_rankings([word_ids, list(cosines_by_id)], max(self._candidates_read, 2 * limit))
+        candidates = self._read_candidates(sql, source, parsed_query, ids, cosines_by_id, weights)
+        ranking = rank(parsed_query, candidates, weights)
+        is_accepted = candidate_filter(parsed_query, candidates)
+        ranking = [ranked_candidate for ranked_candidate in ranking if is_accepted[ranked_candidate.position]]
+        return (
+            self._hit(
+                ranked_candidate.score, candidates[ranked_candidate.position], ranked_candidate.explain, parsed_query
+            )
+            for ranked_candidate in ranking[:limit]
+        ), parsed_query
 
-    def by_words(self, source: Source, query: Query, most: int) -> tuple[Query, Sequence[int]]:
+    def search_words(self, source: CandidateSource, query: Query, limit: int) -> tuple[Query, Sequence[int]]:
         """Return the query with its terms, and the ids of the items that match best by their words, best first."""
-        asked = query_of(query, self.stems, source.total, source.how_often)
-        return asked, source.matching(rarest(asked.terms, most, source.total), most)
+        parsed_query = add_terms(query, self.stemmer, source.total, source.count_items)
+        return parsed_query, source.find_by_words(rarest_words(parsed_query.terms, limit, source.total), limit)
 
-    def nearest(self, sql: Sql, source: Source, query: Query, most: int) -> list[tuple[int, float]]:
-        """(id, cosine) of at most `most` items that may be found, best first; fewer only if there are no more."""
-        assert query.meaning is not None
-        reach = most
+    def nearest(self, sql: Sql, source: CandidateSource, query: Query, limit: int) -> list[tuple[int, float]]:
+        """Return (id, cosine) of the nearest items that may be found, best first. Fewer than `limit` means all of them."""
+        assert query.vectors is not None
+        fetch_limit = limit
         while True:
-            near = self.vectors.nearest(sql, query.model, query.meaning.vector, reach, source.groups)
-            allowed = set(source.allowed([one for one, _ in near]))
-            found = [pair for pair in near if pair[0] in allowed]
-            if len(found) >= most or len(near) < reach:
-                return found[:most]
-            reach *= 8
+            neighbours = self.vectors.nearest(sql, query.model, query.vectors.vector, fetch_limit, source.groups)
+            searchable_ids = set(source.filter_ids([item_id for item_id, _ in neighbours]))
+            searchable = [pair for pair in neighbours if pair[0] in searchable_ids]
+            if len(searchable) >= limit or len(neighbours) < fetch_limit:
+                return searchable[:limit]
+            fetch_limit *= 8
 
     def coverage(self, query: str, text: str) -> float:
-        """The share of the query's words, without stop words, that a text has (0 to 1)."""
-        asked, there = self.stems(matching(query)), set(self.stems(words_of(text)))
-        return sum(stem in there for stem in asked) / len(asked) if asked else 0.0
+        """Return the share (0 to 1) of the query's words, without stop words, that the text contains."""
+        query_stems, text_stems = self.stemmer(significant_words(query)), set(self.stemmer(words_of(text)))
+        return sum(stem in text_stems for stem in query_stems) / len(query_stems) if query_stems else 0.0
 
-    def _read(
-        self, sql: Sql, source: Source, query: Query, ids: Collection[int], known: Mapping[int, float], weights: Weights
+    def _read_candidates(
+        self,
+        sql: Sql,
+        source: CandidateSource,
+        query: Query,
+        ids: Collection[int],
+        known_cosines: Mapping[int, float],
+        weights: Weights,
     ) -> list[Candidate]:
         items = _with_neighbours(source, source.items(sorted(ids)))
-        readings = read(items, [term.stem for term in query.terms], self.stems)
-        cosines, near = dict(known), dict[int, Near]()
-        if query.meaning is not None:
+        readings = read_items(items, [term.stem for term in query.terms], self.stemmer)
+        cosines, part_similarities = dict(known_cosines), dict[int, PartSimilarity]()
+        if query.vectors is not None:
             ids = [item.id for item in items]
-            cosines |= self.vectors.cosines(sql, query.model, query.meaning.vector, {*ids} - known.keys())
-            near = nearest_parts(sql, query.model, query.meaning, ids)
-        by_words = matches(query, items, readings, weights)
-        places = {item.place: place for place, item in enumerate(items)}
-        found = []
-        for item, reading, match in zip(items, readings, by_words, strict=True):
-            beside = [None if one is None else places.get(one) for one in item.beside]
-            cosine, parts = cosines.get(item.id), near.get(item.id)
-            found.append(Candidate(item, reading, match, cosine, parts, beside[0], beside[1]))
-        return found
+            cosines |= self.vectors.cosines(sql, query.model, query.vectors.vector, {*ids} - known_cosines.keys())
+            part_similarities = compare_parts(sql, query.model, query.vectors, ids)
+        word_matches = match_items(query, items, readings, weights)
+        positions = {item.address: position for position, item in enumerate(items)}
+        candidates = []
+        for item, reading, match in zip(items, readings, word_matches, strict=True):
+            neighbour_positions = [None if address is None else positions.get(address) for address in item.neighbours]
+            cosine, part_similarity = cosines.get(item.id), part_similarities.get(item.id)
+            candidates.append(
+                Candidate(item, reading, match, cosine, part_similarity, neighbour_positions[0], neighbour_positions[1])
+            )
+        return candidates
 
-    def _hit(self, score: float, one: Candidate, why: Callable[[Candidate], str], query: Query) -> Found:
-        said = why(one)
-        if query.lack is not None:
-            said += f"; by words only: {query.lack}"
-        elif query.meaning is not None and one.cosine is None:
-            said += "; not embedded yet"
-        similarity = 0.0 if one.cosine is None else min(1.0, max(0.0, one.cosine))
-        trust = confidence_of(query, one.match.where, one.match.covered, one.cosine, one.near)
-        return Found(one.item, score, similarity, trust, said, one.near)
-
-
-def _with_neighbours(source: Source, found: Iterable[Item]) -> list[Item]:
-    """Items, and those beside them, by their ids."""
-    items = {item.id: item for item in found}
-    there = {item.place for item in items.values()}
-    wanted: dict[int, set[Hashable]] = defaultdict(set)
-    for place in {place for item in items.values() for place in item.beside if place is not None} - there:
-        wanted[place[0]].add(place[1])
-    beside = [one for scope, names in wanted.items() for one in source.named(scope, names)]
-    items |= {item.id: item for item in source.items(beside)}
-    return [items[one] for one in sorted(items)]
+    def _hit(self, score: float, candidate: Candidate, explain: Callable[[Candidate], str], query: Query) -> SearchHit:
+        explanation = explain(candidate)
+        if query.words_only_reason is not None:
+            explanation += f"; by words only: {query.words_only_reason}"
+        elif query.vectors is not None and candidate.cosine is None:
+            explanation += "; not embedded yet"
+        similarity = 0.0 if candidate.cosine is None else min(1.0, max(0.0, candidate.cosine))
+        confidence = confidence_of(
+            query, candidate.match.words_by_field, candidate.match.coverage, candidate.cosine, candidate.part_similarity
+        )
+        return SearchHit(candidate.item, score, similarity, confidence, explanation, candidate.part_similarity)
 
 
-def _first(rankings: Sequence[Sequence[int]], most: int) -> list[int]:
-    """The first of several rankings together, by reciprocal rank."""
+def _with_neighbours(source: CandidateSource, candidate_items: Iterable[Item]) -> list[Item]:
+    """Return the candidate items and their neighbours, ordered by id."""
+    items = {item.id: item for item in candidate_items}
+    present_addresses = {item.address for item in items.values()}
+    missing_names: dict[int, set[Hashable]] = defaultdict(set)
+    for address in {
+        neighbour for item in items.values() for neighbour in item.neighbours if neighbour is not None
+    } - present_addresses:
+        missing_names[address[0]].add(address[1])
+    neighbour_ids = [item_id for scope, names in missing_names.items() for item_id in source.find_by_name(scope, names)]
+    items |= {item.id: item for item in source.items(neighbour_ids)}
+    return [items[item_id] for item_id in sorted(items)]
+
+
+def _fuse_rankings(rankings: Sequence[Sequence[int]], limit: int) -> list[int]:
+    """Fuse several rankings by reciprocal rank and return the best ids."""
     scores = dict[int, float]()
     for ranking in rankings:
-        for place, one in enumerate(ranking):
-            scores[one] = scores.get(one, 0.0) + 1 / (_K + place)
-    return sorted(scores, key=lambda one: (-scores[one], one))[:most]
+        for position, item_id in enumerate(ranking):
+            scores[item_id] = scores.get(item_id, 0.0) + 1 / (_RANK_CONSTANT + position)
+    return sorted(scores, key=lambda item_id: (-scores[item_id], item_id))[:limit]

@@ -1,5 +1,6 @@
-"""`Index`: what is put into it is found by its words and its meaning (spec 9, *The engine*). Its tables stand in an SQLite
-database that its owner may use for more; each writer is one transaction, across processes.
+"""`Index`: items that can be searched by words and by meaning.
+
+Its tables share an SQLite database with the owner's own tables. Each write is one transaction, across processes.
 """
 
 # ruff: noqa: S608 - statements are put together from this program's own constants; values are always bound
@@ -16,48 +17,48 @@ from hivemind.boundary import boundary
 from hivemind.embedding import VECTORS, Embedder, EmbedderUnavailable
 from hivemind.errors import UserError
 from hivemind.frozen import frozen
-from hivemind.fs.database import Database, DatabaseOwner, Schema, faults
+from hivemind.fs.database import Database, DatabaseOwner, Schema, integrity_errors
 from hivemind.search.answers import Confidence
 from hivemind.search.engine import Engine
-from hivemind.search.item import Item, told
-from hivemind.search.meanings import Backlog, Meanings
+from hivemind.search.item import Item, context_fields
+from hivemind.search.meanings import Backlog, StoreEmbedder
 from hivemind.search.parts import PARTS
 from hivemind.search.query import Query
 from hivemind.search.ranking import Candidate, Weights
-from hivemind.search.words import TOKENIZER, any_of, how_often, matching
+from hivemind.search.words import TOKENIZER, count_rows, or_query, significant_words
 
 __all__ = ["INDEX", "Hit", "Index"]
 
-_ITEMS = 1 << 32
-_WORDS = ("text", "heading", "labels")
-_ALL = (0, (1 << 63) - 1)
-_ALIKE = 0.3  # the least cosine of an item that shares no word with the query
-_CHARACTERS = 40_000  # of one item: what an embedder looks at, at most
-_ASKED_FIRST, _WITH_A_SEARCH = 20, 64  # items that a search embeds: of what its words find, and in all
-_SECONDS = 1.5  # for which it does
+_KEYS_PER_SCOPE = 1 << 32
+_TEXT_FIELDS = ("text", "heading", "labels")
+_ALL_KEYS = (0, (1 << 63) - 1)
+_MIN_COSINE = 0.3  # of an item that shares no word with the query
+_MAX_CHARACTERS = 40_000  # of one item that are embedded
+_MATCHES_EMBEDDED, _EMBEDDED_PER_SEARCH = 20, 64  # items that a search embeds: the best matches by words, and in all
+_EMBEDDING_SECONDS = 1.5  # time limit of each of these two batches
 
 INDEX = (
     """CREATE TABLE scopes (id INTEGER PRIMARY KEY AUTOINCREMENT, name TEXT NOT NULL UNIQUE, items INTEGER NOT NULL)""",
     f"""CREATE TABLE items (
-        key INTEGER PRIMARY KEY, -- its scope's number * {_ITEMS} + its own: a scope is one unbroken range
+        key INTEGER PRIMARY KEY, -- the scope's id * {_KEYS_PER_SCOPE} + its number there: a scope is one range of keys
         scope INTEGER NOT NULL,
         id TEXT NOT NULL,
-        fields TEXT NOT NULL,    -- JSON: those that are not in `words`
+        fields TEXT NOT NULL,    -- JSON: the fields that are not in `words`
         UNIQUE (scope, id)
     )""",
-    f"CREATE VIRTUAL TABLE words USING fts5({', '.join(_WORDS)}, tokenize='{TOKENIZER}')",
+    f"CREATE VIRTUAL TABLE words USING fts5({', '.join(_TEXT_FIELDS)}, tokenize='{TOKENIZER}')",
     *VECTORS,
     *PARTS,
 )
-"""The statements that make an index's tables, for the schema of a database that has others too."""
+"""Statements that create the tables of an index, for the schema of the database that contains it."""
 
 _ROWS = "FROM scopes s JOIN items i ON i.scope = s.id JOIN words w ON w.rowid = i.key"
 
 
 @frozen
 class Hit:
-    """An item that answers: `score` orders the hits of one search, `similarity` is the cosine of its meaning (0 without),
-    `why` says in words what was found, `confidence` how far it can be trusted to answer."""
+    """An item found by a search. `score` orders the hits of one search; `similarity` is the cosine to the query, 0 without
+    a vector; `why` explains the hit in words."""
 
     id: str
     score: float
@@ -69,27 +70,33 @@ class Hit:
 
 
 class Index(DatabaseOwner):
-    """Items of several scopes in one database: a `Database` whose schema has the statements of INDEX, or a path of its own.
+    """Searchable items, grouped in scopes.
 
-    Without an embedder, and where it fails, words alone decide. Methods raise the schema's errors.
+    `database` is a `Database` whose schema contains the statements of INDEX, or the path of a new one. Without an
+    embedder, or if it fails, a search uses words only. Methods raise the schema's errors.
     """
 
     def __init__(self, database: Database | str | os.PathLike[str], embedder: Embedder | None = None) -> None:
-        own = Schema(name="search index", room="search", version=1, error=UserError, statements=INDEX)
-        self.database = database if isinstance(database, Database) else Database(database, own)
-        self.meanings = Meanings(embedder)
+        schema = Schema(name="search index", crash_prefix="search", version=1, error=UserError, statements=INDEX)
+        self.database = database if isinstance(database, Database) else Database(database, schema)
+        self.meanings = StoreEmbedder(embedder)
         self._engine = Engine()
 
     def put(self, id: str, fields: Mapping[str, Any], scope: str = "") -> None:  # noqa: A002 - the spec's name
-        """Let an item say this, in place of what it said. Found by: `text`, `heading`, `labels`; also used: `speaker`,
-        `session`, `time` (ISO 8601), `previous` and `next` (ids of the scope), `standing` (1; less for what is no longer in
-        force). All that JSON can say is kept, and comes back with a hit."""
-        # half a character, which JSON can hold and a database cannot, is replaced
-        words = [str(fields.get(name, "")).encode("utf-8", "replace").decode() for name in _WORDS]
-        kept = json.dumps({name: value for name, value in fields.items() if name not in _WORDS}, sort_keys=True)
+        """Store an item's fields, replacing earlier ones.
+
+        `text`, `heading` and `labels` are searched. `speaker`, `session`, `time` (ISO 8601), `previous` and `next` (ids in
+        the same scope) and `standing` (1, less for an outdated text) influence the ranking. A hit returns every field;
+        values may be any JSON.
+        """
+        # A lone surrogate is valid in JSON but not in SQLite text, so it is replaced.
+        texts = [str(fields.get(name, "")).encode("utf-8", "replace").decode() for name in _TEXT_FIELDS]
+        fields_json = json.dumps(
+            {name: value for name, value in fields.items() if name not in _TEXT_FIELDS}, sort_keys=True
+        )
         with self.database.write() as sql:
             row = sql.execute(
-                f"SELECT i.key, i.fields, {', '.join(_WORDS)} {_ROWS} WHERE s.name = ? AND i.id = ?", (scope, id)
+                f"SELECT i.key, i.fields, {', '.join(_TEXT_FIELDS)} {_ROWS} WHERE s.name = ? AND i.id = ?", (scope, id)
             ).fetchone()
             if row is None:
                 (number,) = sql.execute(
@@ -98,18 +105,20 @@ class Index(DatabaseOwner):
                     (scope,),
                 ).fetchone()
                 newest = "SELECT coalesce(max(key) + 1, ?1) FROM items WHERE key BETWEEN ?1 AND ?2"
-                (key,) = sql.execute(newest, (number * _ITEMS, number * _ITEMS + _ITEMS - 1)).fetchone()
-                sql.execute("INSERT INTO items VALUES (?, ?, ?, ?)", (key, key // _ITEMS, id, kept))
-                sql.execute(f"INSERT INTO words(rowid, {', '.join(_WORDS)}) VALUES (?, ?, ?, ?)", (key, *words))
+                (key,) = sql.execute(
+                    newest, (number * _KEYS_PER_SCOPE, number * _KEYS_PER_SCOPE + _KEYS_PER_SCOPE - 1)
+                ).fetchone()
+                sql.execute("INSERT INTO items VALUES (?, ?, ?, ?)", (key, key // _KEYS_PER_SCOPE, id, fields_json))
+                sql.execute(f"INSERT INTO words(rowid, {', '.join(_TEXT_FIELDS)}) VALUES (?, ?, ?, ?)", (key, *texts))
                 return
-            if row[1] != kept:
-                sql.execute("UPDATE items SET fields = ? WHERE key = ?", (kept, row[0]))
-            if [*row[2:]] != words:
-                sql.execute("UPDATE words SET text = ?, heading = ?, labels = ? WHERE rowid = ?", (*words, row[0]))
+            if row[1] != fields_json:
+                sql.execute("UPDATE items SET fields = ? WHERE key = ?", (fields_json, row[0]))
+            if [*row[2:]] != texts:
+                sql.execute("UPDATE words SET text = ?, heading = ?, labels = ? WHERE rowid = ?", (*texts, row[0]))
                 sql.execute("DELETE FROM vectors WHERE key = ?", (row[0],))
 
     def delete(self, id: str, scope: str = "") -> bool:  # noqa: A002
-        """Take an item out; False if there is none."""
+        """Delete an item. Return False if there is none."""
         with self.database.write() as sql:
             row = sql.execute(f"SELECT i.key {_ROWS} WHERE s.name = ? AND i.id = ?", (scope, id)).fetchone()
             if row is not None:
@@ -120,10 +129,10 @@ class Index(DatabaseOwner):
             return row is not None
 
     def fields(self, scope: str = "") -> dict[str, dict[str, Any]]:
-        """What the items of a scope say, by id."""
+        """Return the fields of a scope's items, by id."""
         with self.database.read() as sql:
-            found = f"SELECT i.id, i.fields, {', '.join(_WORDS)} {_ROWS} WHERE s.name = ?"
-            rows = sql.execute(found, (scope,)).fetchall()
+            statement = f"SELECT i.id, i.fields, {', '.join(_TEXT_FIELDS)} {_ROWS} WHERE s.name = ?"
+            rows = sql.execute(statement, (scope,)).fetchall()
             return {row[0]: fields for row, fields in zip(rows, _fields([row[1:] for row in rows]), strict=True)}
 
     def search(
@@ -135,33 +144,37 @@ class Index(DatabaseOwner):
         *,
         embeds: bool = True,
     ) -> list[Hit]:
-        """The items of a scope (None: of all) that answer best, best first; equal ones by scope and age.
+        """Return the best items of a scope (None: of all scopes), best first, ties by scope and age.
 
-        What is asked is embedded first: of what waits, the best by their words, then the newest, for a second and a half at
-        most; with `embeds` off nothing is. `features` says what counts how much, for this search.
+        Unless `embeds` is False, items without a vector are embedded first: the best matches by words, then the newest,
+        at most 1.5 seconds each. `features` are the weights of this search.
         """
-        asked = self.meanings.query(query) if isinstance(query, str) else query
-        if asked.meaning is not None and embeds:
+        embedded_query = self.meanings.build_query(query) if isinstance(query, str) else query
+        if embedded_query.vectors is not None and embeds:
             with self.database.read() as sql:
-                first = _Items(sql, scope).matching(matching(asked.text), _ASKED_FIRST)
-            with suppress(EmbedderUnavailable):  # then with the vectors that there are
-                done = self.embed(_ASKED_FIRST, scope, seconds=_SECONDS, among=first)
-                self.embed(_WITH_A_SEARCH - done, scope, seconds=_SECONDS)
+                first_keys = _IndexSource(sql, scope).find_by_words(
+                    significant_words(embedded_query.text), _MATCHES_EMBEDDED
+                )
+            with suppress(EmbedderUnavailable):  # search with the existing vectors
+                embedded_count = self.embed(_MATCHES_EMBEDDED, scope, seconds=_EMBEDDING_SECONDS, only_keys=first_keys)
+                self.embed(_EMBEDDED_PER_SEARCH - embedded_count, scope, seconds=_EMBEDDING_SECONDS)
         with self.database.read() as sql:
-            source = _Items(sql, scope)
-            found, _ = self._engine.search(sql, source, asked, limit, kept=_are_alike, weights=features)
+            source = _IndexSource(sql, scope)
+            hits, _ = self._engine.search(
+                sql, source, embedded_query, limit, candidate_filter=_are_relevant, weights=features
+            )
             return [
-                Hit(ident, one.score, one.similarity, one.why, one.confidence, name, told)
-                for one in found
-                for name, ident, told in [source.rows[one.id]]
+                Hit(ident, hit.score, hit.similarity, hit.why, hit.confidence, name, fields)
+                for hit in hits
+                for name, ident, fields in [source.rows[hit.id]]
             ]
 
     def pending(self, scope: str | None = None) -> int:
-        """How many items have no vector yet; 0 without an embedder."""
+        """Count the items without a vector; 0 without an embedder."""
         if (embedder := self.meanings.embedder) is None:
             return 0
         with self.database.read() as sql:
-            return self._backlog(sql, scope).waiting(sql, embedder.name, embedder.dimension)
+            return self._backlog(sql, scope).count_waiting(sql, embedder.name, embedder.dimension)
 
     def embed(
         self,
@@ -169,98 +182,103 @@ class Index(DatabaseOwner):
         scope: str | None = None,
         *,
         seconds: float | None = None,
-        among: Sequence[int] | None = None,
+        only_keys: Sequence[int] | None = None,
     ) -> int:
-        """Give at most `limit` items their vectors, newest first; returns how many. What the embedder refuses is passed over.
-        With `seconds` it ends when they are over; `among` are keys of the items that are meant. Raises EmbedderUnavailable
-        where it takes nothing."""
+        """Embed at most `limit` items, newest first, and return how many were embedded.
+
+        Texts that the embedder refuses are skipped. `seconds` limits the time; `only_keys` limits the items. Raises
+        EmbedderUnavailable if the embedder fails for every text.
+        """
         with self.database.read() as sql:
             backlog = self._backlog(sql, scope)
-        return self.meanings.embed_waiting(self.database, backlog, limit, seconds=seconds, among=among)
+        return self.meanings.embed_backlog(self.database, backlog, limit, seconds=seconds, only_keys=only_keys)
 
     def _backlog(self, sql: sqlite3.Connection, scope: str | None) -> Backlog:
         return Backlog(
-            key="i.key",
-            rows="FROM items i LEFT JOIN vectors v ON v.key = i.key WHERE i.key BETWEEN ? AND ?",
-            given=_span(sql, scope),
-            texts=_texts,
-            group=lambda key: key // _ITEMS,
+            key_column="i.key",
+            from_clause="FROM items i LEFT JOIN vectors v ON v.key = i.key WHERE i.key BETWEEN ? AND ?",
+            parameters=_key_range(sql, scope),
+            texts_of=_texts,
+            group_of=lambda key: key // _KEYS_PER_SCOPE,
             newest_first=True,
         )
 
     def check(self) -> list[str]:
-        """What is wrong with the tables, one sentence each; empty if they are sound. Reads all of it."""
-        with self.database.write() as sql:  # the full-text index's own check is written as an insert
-            found = list(faults(sql, "items"))
-            for what, rows in (
+        """Return the problems of the tables, one sentence each; empty if they are sound. Reads every row."""
+        with self.database.write() as sql:  # FTS5 checks its index by an INSERT
+            problems = list(integrity_errors(sql, "items"))
+            for problem, rows in (
                 ("items belong to no scope", "items WHERE scope NOT IN (SELECT id FROM scopes)"),
                 ("items have no words", "items WHERE key NOT IN (SELECT rowid FROM words)"),
                 ("vectors belong to no item", "vectors WHERE key NOT IN (SELECT key FROM items)"),
                 (
-                    "scopes have another number of items than they say",
+                    "scopes have a wrong count of items",
                     "scopes s WHERE s.items <> (SELECT count(*) FROM items i WHERE i.scope = s.id)",
                 ),
             ):
                 if count := sql.execute(f"SELECT count(*) FROM {rows}").fetchone()[0]:
-                    found.append(f"{count} {what}")
-            return found
+                    problems.append(f"{count} {problem}")
+            return problems
 
 
-def _span(sql: sqlite3.Connection, scope: str | None) -> tuple[int, int]:
-    """The first and the last key that items of a scope can have; of one that is not there, no key."""
+def _key_range(sql: sqlite3.Connection, scope: str | None) -> tuple[int, int]:
+    """Return the first and last key of a scope (None: of all scopes); an empty range for an unknown scope."""
     if scope is None:
-        return _ALL
+        return _ALL_KEYS
     row = sql.execute("SELECT id FROM scopes WHERE name = ?", (scope,)).fetchone()
-    return (1, 0) if row is None else (row[0] * _ITEMS, row[0] * _ITEMS + _ITEMS - 1)
+    return (1, 0) if row is None else (row[0] * _KEYS_PER_SCOPE, row[0] * _KEYS_PER_SCOPE + _KEYS_PER_SCOPE - 1)
 
 
 def _texts(sql: sqlite3.Connection, keys: Sequence[int]) -> dict[int, str]:
-    """What is embedded of items."""
+    """Return the texts to embed, by key."""
     rows = sql.execute(
         "SELECT rowid, heading, text FROM words WHERE rowid IN (SELECT value FROM json_each(?))", (json.dumps(keys),)
     )
-    return {key: f"{heading}\n{text}".strip()[:_CHARACTERS] for key, heading, text in rows}
+    return {key: f"{heading}\n{text}".strip()[:_MAX_CHARACTERS] for key, heading, text in rows}
 
 
 def _fields(rows: Sequence[Sequence[str]]) -> list[dict[str, Any]]:
-    """What items say, of whose rows `fields` and the words are given."""
+    """Build the items' fields from rows of the column `fields` and the full-text columns."""
     with boundary("item"):
-        told = json.loads(f"[{','.join(row[0] for row in rows)}]")
-        words = [{name: text for name, text in zip(_WORDS, row[1:], strict=True) if text} for row in rows]
-        return [one | own for one, own in zip(told, words, strict=True)]
+        other_fields = json.loads(f"[{','.join(row[0] for row in rows)}]")
+        text_fields = [{name: text for name, text in zip(_TEXT_FIELDS, row[1:], strict=True) if text} for row in rows]
+        return [fields | texts for fields, texts in zip(other_fields, text_fields, strict=True)]
 
 
-def _are_alike(_: Query, candidates: Sequence[Candidate]) -> Sequence[bool]:
-    return [one.match.score > 0 or (one.cosine is not None and one.cosine >= _ALIKE) for one in candidates]
+def _are_relevant(_: Query, candidates: Sequence[Candidate]) -> Sequence[bool]:
+    return [
+        candidate.match.score > 0 or (candidate.cosine is not None and candidate.cosine >= _MIN_COSINE)
+        for candidate in candidates
+    ]
 
 
-class _Items:
-    """What a search sees of the items (`engine.Source`). How rare words are is counted among the keys that are searched."""
+class _IndexSource:
+    """The `CandidateSource` of an index. A word's rarity is counted in the searched scope only."""
 
     def __init__(self, sql: sqlite3.Connection, scope: str | None) -> None:
-        self._sql, self._keys = sql, _span(sql, scope)
-        self.rows: dict[int, tuple[str, str, dict[str, Any]]] = {}  # of each key the scope, the id, and what it says
-        self.groups: Collection[int] | None = None if scope is None else [self._keys[0] // _ITEMS]
+        self._sql, self._keys = sql, _key_range(sql, scope)
+        self.rows: dict[int, tuple[str, str, dict[str, Any]]] = {}  # key -> scope, id, fields
+        self.groups: Collection[int] | None = None if scope is None else [self._keys[0] // _KEYS_PER_SCOPE]
         (self.total,) = sql.execute(
             "SELECT coalesce(sum(items), 0) FROM scopes WHERE ? IS NULL OR name = ?", (scope, scope)
         ).fetchone()
 
-    def how_often(self, word: str, bound: int) -> int:
-        return how_often(self._sql, word, bound, *self._keys)
+    def count_items(self, word: str, bound: int) -> int:
+        return count_rows(self._sql, word, bound, *self._keys)
 
-    def matching(self, words: Sequence[str], limit: int) -> Sequence[int]:
+    def find_by_words(self, words: Sequence[str], limit: int) -> Sequence[int]:
         rows = self._sql.execute(
             "SELECT rowid FROM words WHERE words MATCH ? AND rowid BETWEEN ? AND ? ORDER BY rank, rowid LIMIT ?",
-            (any_of(words), *self._keys, limit if words else 0),
+            (or_query(words), *self._keys, limit if words else 0),
         )
         return [key for (key,) in rows]
 
-    def allowed(self, ids: Sequence[int]) -> Collection[int]:
+    def filter_ids(self, ids: Sequence[int]) -> Collection[int]:
         return [key for key in ids if self._keys[0] <= key <= self._keys[1]]
 
     def items(self, ids: Iterable[int]) -> Iterator[Item]:
         rows = self._sql.execute(
-            f"SELECT i.key, s.name, i.id, i.fields, {', '.join(_WORDS)} {_ROWS}"
+            f"SELECT i.key, s.name, i.id, i.fields, {', '.join(_TEXT_FIELDS)} {_ROWS}"
             " WHERE i.key IN (SELECT value FROM json_each(?))",
             (json.dumps([*ids]),),
         ).fetchall()
@@ -272,13 +290,13 @@ class _Items:
                 str(fields.get("text", "")),
                 str(fields.get("heading", "")),
                 labels=str(fields.get("labels", "")),
-                scope=key // _ITEMS,
+                scope=key // _KEYS_PER_SCOPE,
                 name=ident,
                 age=(scope, key),
                 standing=standing if isinstance(standing, float) else 1.0,
-                **told(fields, fields),
+                **context_fields(fields, fields),
             )
 
-    def named(self, scope: int, names: Collection[Any]) -> Iterable[int]:
-        found = "SELECT key FROM items WHERE scope = ? AND id IN (SELECT value FROM json_each(?))"
-        return [key for (key,) in self._sql.execute(found, (scope, json.dumps([*names])))]
+    def find_by_name(self, scope: int, names: Collection[Any]) -> Iterable[int]:
+        statement = "SELECT key FROM items WHERE scope = ? AND id IN (SELECT value FROM json_each(?))"
+        return [key for (key,) in self._sql.execute(statement, (scope, json.dumps([*names])))]

@@ -1,4 +1,4 @@
-"""What a search reads in a candidate: its words by field, who said it and when."""
+"""Items, and the positions of a query's words in them."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from itertools import chain
 from typing import Any
 
 from hivemind.frozen import frozen
-from hivemind.search.query import asks_only, moment_of
-from hivemind.search.words import Stems, words_of
+from hivemind.search.query import is_question, moment_of
+from hivemind.search.words import Stemmer, words_of
 
 FIELDS = ("text", "heading", "titles", "labels", "example")
 _LABEL = re.compile(r"\s*([^\W\d_][\w.'’-]*(?: [^\W\d_][\w.'’-]*){0,2}):\s")
@@ -19,13 +19,13 @@ _LABEL = re.compile(r"\s*([^\W\d_][\w.'’-]*(?: [^\W\d_][\w.'’-]*){0,2}):\s")
 
 @frozen
 class Item:
-    """A candidate, as its store knows it.
+    """A candidate, as its store loads it. Only `id` and `text` are required.
 
-    Only `text` need be there. `heading` is the nearest title, `titles` those above it, `labels` what the document is also
-    found by, `example` code in a text that is none, `leads` whether the text is the first below its heading. `scope` and
-    `session` say what it belongs to; `name` is what its neighbours call it in its scope (its id, unless another is given),
-    `previous` and `next` those of the items before and after it; `age` orders equal ones; `standing` weighs its score (1: as
-    it is; a draft or what was superseded less).
+    `heading` is the nearest title and `titles` are those above it; `is_lead` marks the first text below its heading.
+    `labels` are further words by which the document is found. `example` is code within prose. `scope` and `session` are
+    the groups to which the item belongs. `name` identifies the item in its scope (default: its id); `previous` and `next`
+    are the names of its neighbours. `age` orders items with equal scores. `standing` multiplies the score: below 1 for a
+    draft or a superseded text.
     """
 
     id: int
@@ -34,7 +34,7 @@ class Item:
     titles: str = ""
     labels: str = ""
     example: str = ""
-    leads: bool = False
+    is_lead: bool = False
     scope: int = 0
     speaker: str = ""
     session: str | None = None
@@ -46,53 +46,58 @@ class Item:
     standing: float = 1.0
 
     @property
-    def place(self) -> tuple[int, Hashable]:
-        """Its scope and its name there."""
+    def address(self) -> tuple[int, Hashable]:
+        """The item's scope and its name there."""
         return self.scope, self.id if self.name is None else self.name
 
     @property
-    def beside(self) -> list[tuple[int, Hashable] | None]:
-        """The places of the items before and after it."""
+    def neighbours(self) -> list[tuple[int, Hashable] | None]:
+        """The addresses of the items before and after this one."""
         return [None if name is None else (self.scope, name) for name in (self.previous, self.next)]
 
     @property
     def fields(self) -> tuple[str, ...]:
-        """The texts of FIELDS."""
+        """The item's texts, in the order of FIELDS."""
         return self.text, self.heading, self.titles, self.labels, self.example
 
 
 @frozen
 class Reading:
-    """What was read in an item for a query: stem → field → the places at which it stands there, of the stems that are asked
-    for; how many words its text has, whose it is, whether it only asks."""
+    """The query's stems in an item: stem → field → positions of the words.
 
-    places: Mapping[str, Mapping[str, Sequence[int]]]
+    `length` counts the words of the text. `speaker_words` are the words of the speaker's name. `is_question` is True if
+    the text only asks.
+    """
+
+    positions: Mapping[str, Mapping[str, Sequence[int]]]
     length: int
-    speaker: frozenset[str]
-    asks: bool
+    speaker_words: frozenset[str]
+    is_question: bool
 
 
-def read(items: Sequence[Item], asked: Collection[str], stems: Stems) -> list[Reading]:
-    """What each item has of the stems that are asked for."""
-    words = [[words_of(text) if text else [] for text in one.fields] for one in items]
-    wanted = stems.among(set(chain.from_iterable(chain.from_iterable(words))), asked)
-    found = []
-    for one, fields in zip(items, words, strict=True):
-        places: dict[str, dict[str, list[int]]] = {}
-        for name, own in zip(FIELDS, fields, strict=True):
-            if not wanted.keys().isdisjoint(own):
-                for at, word in enumerate(own):
-                    if word in wanted:
-                        places.setdefault(wanted[word], {}).setdefault(name, []).append(at)
+def read_items(items: Sequence[Item], query_stems: Collection[str], stemmer: Stemmer) -> list[Reading]:
+    """Find the query's stems in each item."""
+    words = [[words_of(text) if text else [] for text in item.fields] for item in items]
+    stems_by_word = stemmer.filter_words(set(chain.from_iterable(chain.from_iterable(words))), query_stems)
+    readings = []
+    for candidate, fields in zip(items, words, strict=True):
+        positions: dict[str, dict[str, list[int]]] = {}
+        for name, field_words in zip(FIELDS, fields, strict=True):
+            if not stems_by_word.keys().isdisjoint(field_words):
+                for position, word in enumerate(field_words):
+                    if word in stems_by_word:
+                        positions.setdefault(stems_by_word[word], {}).setdefault(name, []).append(position)
         length = len(fields[0]) + len(fields[-1])
-        found.append(Reading(places, length, said_by(one.speaker, one.text), asks_only(one.text)))
-    return found
+        readings.append(
+            Reading(positions, length, words_of_speaker(candidate.speaker, candidate.text), is_question(candidate.text))
+        )
+    return readings
 
 
-def told(fields: Mapping[str, Any], beside: Mapping[str, Any]) -> dict[str, Any]:
-    """What fields, as a writer gave them, say of an item's speaker, session and moment, and `beside` of its neighbours."""
+def context_fields(fields: Mapping[str, Any], links: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the arguments of an Item for its speaker, session and moment (from `fields`) and neighbours (from `links`)."""
     session = fields.get("session")
-    names = {name: beside.get(name) for name in ("previous", "next")}
+    names = {name: links.get(name) for name in ("previous", "next")}
     return {
         "speaker": str(fields.get("speaker") or ""),
         "session": None if session is None or session == "" else str(session),
@@ -101,8 +106,8 @@ def told(fields: Mapping[str, Any], beside: Mapping[str, Any]) -> dict[str, Any]
     }
 
 
-def said_by(speaker: str, text: str) -> frozenset[str]:
-    """The words of the name of who said a text: the speaker that is known, else a label before it ("Ann: …")."""
+def words_of_speaker(speaker: str, text: str) -> frozenset[str]:
+    """Return the words of the speaker's name: `speaker`, or else a label before the text ("Ann: …")."""
     if speaker:
         return _words_of_name(speaker)
     label = _LABEL.match(text)

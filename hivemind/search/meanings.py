@@ -1,4 +1,4 @@
-"""`Meanings`: what queries and a store's own texts mean, by its embedder; what waits for a vector, and gets it (spec 9)."""
+"""`StoreEmbedder`: embeds queries and the texts of a store that have no vector yet."""
 
 from __future__ import annotations
 
@@ -9,150 +9,164 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from functools import lru_cache, partial
 from typing import Any
 
-from hivemind.embedding import INSTALL, Embedder, EmbedderUnavailable, Meaning, embed_each, put_vectors
+from hivemind.embedding import INSTALL, Embedder, EmbedderUnavailable, TextVectors, embed_each, put_vectors
 from hivemind.frozen import frozen
 from hivemind.fs import reached
 from hivemind.fs.database import Sql, Transactions
-from hivemind.search.parts import keep_parts, meaning_asked, meanings
-from hivemind.search.query import Query, without
+from hivemind.search.parts import embed_question, embed_texts, store_parts
+from hivemind.search.query import Query, without_names
 
-_AT_ONCE = 64  # texts of one request, and of one transaction
-_HURRIED = 8  # where somebody waits: the embedder is stopped when the time is up
-_REFUSED_AT_ONCE = 16  # texts, each of which is asked for alone, unless all are to be embedded
+_BATCH_SIZE = 64  # texts per request and per transaction
+_TIMED_BATCH_SIZE = 8  # with a time limit, which is checked between batches
+_MAX_REFUSED = 16  # refused texts after which a limited run ends: each costs a request
 
 
 @frozen(kw_only=True)
 class Backlog:
-    """The rows of a store that are to have a vector, of which some wait for it.
+    """The rows of a store that should have a vector, and how to find those without one.
 
-    `rows` is what a SELECT has from its FROM on, to the end of its WHERE, with the parameters `given`; `vectors v` is joined
-    to its column `key`. `texts` returns what is embedded of some keys, `group` the group of a vector. `put` writes vectors,
-    and `kept` is told of each key in the same transaction.
+    `from_clause` is a SELECT from its FROM to the end of its WHERE, with `parameters`; it joins `vectors v` to
+    `key_column`. `texts_of` returns the texts of keys, `group_of` the group of a key's vector. `write_vectors` writes
+    vectors; `on_stored` is called for each key in the same transaction.
     """
 
-    key: str
-    rows: str
-    texts: Callable[[Any, Sequence[int]], Mapping[int, str]]
-    given: Sequence[object] = ()
-    group: Callable[[int], int] = lambda _: 0
+    key_column: str
+    from_clause: str
+    texts_of: Callable[[Any, Sequence[int]], Mapping[int, str]]
+    parameters: Sequence[object] = ()
+    group_of: Callable[[int], int] = lambda _: 0
     newest_first: bool = False
-    put: Callable[[Any, str, list[tuple[int, int, bytes]]], None] = put_vectors
-    kept: Callable[[Any, int], object] = lambda *_: None
+    write_vectors: Callable[[Any, str, list[tuple[int, int, bytes]]], None] = put_vectors
+    on_stored: Callable[[Any, int], object] = lambda *_: None
 
-    def waiting(self, sql: Sql, model: str, dimension: int) -> int:
-        """How many rows have no vector of the model."""
-        rows, given = self._without(model, dimension)
-        return int(sql.execute(f"SELECT count(*) {rows}", given).fetchone()[0])
+    def count_waiting(self, sql: Sql, model: str, dimension: int) -> int:
+        """Count the rows that have no vector of the model."""
+        clause, bindings = self._rows_without_vectors(model, dimension)
+        return int(sql.execute(f"SELECT count(*) {clause}", bindings).fetchone()[0])
 
-    def following(
-        self, sql: Sql, embedder: Embedder, after: int | None, most: int, among: Collection[int] | None
+    def next_keys(
+        self, sql: Sql, embedder: Embedder, after_key: int | None, limit: int, only_keys: Collection[int] | None
     ) -> list[int]:
-        """The keys of those that follow the key `after` (None: the first), among some or all."""
-        rows, given = self._without(embedder.name, embedder.dimension)
-        if after is not None:
-            rows, given = f"{rows} AND {self.key} {'<' if self.newest_first else '>'} ?", (*given, after)
-        if among is not None:
-            rows += f" AND {self.key} IN ({','.join(map(str, among))})"
-        order = f"ORDER BY {self.key}{' DESC' if self.newest_first else ''} LIMIT ?"
-        return [key for (key,) in sql.execute(f"SELECT {self.key} {rows} {order}", (*given, most))]
+        """Return the next keys without a vector, after `after_key` (None: from the start), among `only_keys` or all."""
+        clause, bindings = self._rows_without_vectors(embedder.name, embedder.dimension)
+        if after_key is not None:
+            clause, bindings = (
+                f"{clause} AND {self.key_column} {'<' if self.newest_first else '>'} ?",
+                (*bindings, after_key),
+            )
+        if only_keys is not None:
+            clause += f" AND {self.key_column} IN ({','.join(map(str, only_keys))})"
+        order = f"ORDER BY {self.key_column}{' DESC' if self.newest_first else ''} LIMIT ?"
+        return [key for (key,) in sql.execute(f"SELECT {self.key_column} {clause} {order}", (*bindings, limit))]
 
-    def _without(self, model: str, dimension: int) -> tuple[str, tuple[object, ...]]:
-        missing = "(v.key IS NULL OR v.model <> ? OR length(v.vector) <> ?)"
-        return f"{self.rows} AND {missing}", (*self.given, model, 4 * dimension)
+    def _rows_without_vectors(self, model: str, dimension: int) -> tuple[str, tuple[object, ...]]:
+        condition = "(v.key IS NULL OR v.model <> ? OR length(v.vector) <> ?)"
+        return f"{self.from_clause} AND {condition}", (*self.parameters, model, 4 * dimension)
 
 
-class Meanings:
-    """The embedder of a store (None: words alone decide). `fine`: it is asked for the parts of texts where it knows them;
-    `remembered`: of how many queries the meaning is kept."""
+class StoreEmbedder:
+    """The embedder of a store. Without one, searches use words only.
 
-    lack: str | None = None
-    """What hits say where there is no embedder,"""
-    mend = INSTALL
-    """and how to have one."""
+    `fine` requests vectors for parts of texts from an embedder that has them. `cache_size` is the number of query vectors
+    to cache.
+    """
 
-    def __init__(self, embedder: Embedder | None, *, fine: bool = True, remembered: int = 0) -> None:
+    missing_reason: str | None = None
+    """Reason that hits report if there is no embedder."""
+    remedy = INSTALL
+    """How to install an embedder."""
+
+    def __init__(self, embedder: Embedder | None, *, fine: bool = True, cache_size: int = 0) -> None:
         self.embedder, self.fine = embedder, fine
-        self._refused: set[bytes] = set()  # digests of texts that it does not take, though it takes others
-        self._asked = lru_cache(remembered)(self._ask)
+        self._refused_digests: set[bytes] = set()  # digests of texts that the embedder refuses while it accepts others
+        self._cached_vectors = lru_cache(cache_size)(self._embed_query)
 
-    def query(self, text: str, names: frozenset[str] = frozenset()) -> Query:
-        """A query with its meaning, or why it has none; `names` are of who takes part."""
-        about = without(text, names)
-        if self.embedder is None or not about.strip():
-            return Query(text, names, lack=self.lack if about.strip() else None)
+    def build_query(self, text: str, participants: frozenset[str] = frozenset()) -> Query:
+        """Return a query with its vectors, or the reason for having none. `participants` are words of speakers' names."""
+        topic = without_names(text, participants)
+        if self.embedder is None or not topic.strip():
+            return Query(text, participants, words_only_reason=self.missing_reason if topic.strip() else None)
         try:
-            return Query(text, names, self.meaning(about), self.embedder.name)
+            return Query(text, participants, self.query_vectors(topic), self.embedder.name)
         except EmbedderUnavailable as error:
-            return Query(text, names, lack=error.what)
+            return Query(text, participants, words_only_reason=error.message)
 
-    def meaning(self, text: str) -> Meaning:
-        """What a text means that is asked. Raises EmbedderUnavailable."""
-        return self._asked(text)
+    def query_vectors(self, text: str) -> TextVectors:
+        """Embed a query, using the cache. Raises EmbedderUnavailable."""
+        return self._cached_vectors(text)
 
-    def _ask(self, text: str) -> Meaning:
-        return meaning_asked(self.there(), text, fine=self.fine)
+    def _embed_query(self, text: str) -> TextVectors:
+        return embed_question(self.require_embedder(), text, fine=self.fine)
 
-    def there(self) -> Embedder:
-        """The embedder. Raises EmbedderUnavailable where there is none."""
+    def require_embedder(self) -> Embedder:
+        """Return the embedder. Raises EmbedderUnavailable if there is none."""
         if self.embedder is None:
-            raise EmbedderUnavailable("there is no embedder", mend=self.mend)
+            raise EmbedderUnavailable("no embedder is configured", remedy=self.remedy)
         return self.embedder
 
-    def embed_waiting(
+    def embed_backlog(
         self,
         database: Transactions[Any],
         backlog: Backlog,
         limit: int = sys.maxsize,
         *,
-        among: Collection[int] | None = None,
+        only_keys: Collection[int] | None = None,
         seconds: float | None = None,
         progress: Callable[[int], None] | None = None,
     ) -> int:
-        """Embed at most `limit` of what waits, `among` some keys or all; returns how many.
+        """Embed at most `limit` rows of the backlog, among `only_keys` or all, and return how many were embedded.
 
-        Progress is in the database: a killed process loses one batch, and any other goes on. A text that the embedder refuses
-        is passed over, and not asked for again by this process. With `seconds` it ends when they are over. Raises
-        EmbedderUnavailable where it takes no text. Call it outside of any transaction.
+        Each batch is committed: a killed process loses one batch, and another process can continue. A text that the
+        embedder refuses is skipped and never sent again by this process. `seconds` limits the time. Raises
+        EmbedderUnavailable if the embedder accepts no text. Call it outside any transaction.
         """
         if (embedder := self.embedder) is None:
             return 0
-        done, after, before = 0, None, len(self._refused)
-        patience = sys.maxsize if limit == sys.maxsize else _REFUSED_AT_ONCE
-        end = None if seconds is None else time.monotonic() + seconds
-        while done < limit and len(self._refused) - before < patience and (end is None or time.monotonic() < end):
+        embedded_count, last_key, refused_before = 0, None, len(self._refused_digests)
+        max_refused = sys.maxsize if limit == sys.maxsize else _MAX_REFUSED
+        deadline = None if seconds is None else time.monotonic() + seconds
+        while (
+            embedded_count < limit
+            and len(self._refused_digests) - refused_before < max_refused
+            and (deadline is None or time.monotonic() < deadline)
+        ):
             with database.read() as sql:
-                size = min(_AT_ONCE if end is None else _HURRIED, limit - done)
-                if not (keys := backlog.following(sql, embedder, after, size, among)):
+                batch_size = min(_BATCH_SIZE if deadline is None else _TIMED_BATCH_SIZE, limit - embedded_count)
+                if not (batch_keys := backlog.next_keys(sql, embedder, last_key, batch_size, only_keys)):
                     break
-                texts = backlog.texts(sql, keys)
-            after = keys[-1]
-            asked = {key: text for key, text in texts.items() if _digest(text) not in self._refused}
-            found = embed_each(partial(meanings, embedder, fine=self.fine), [*asked.values()])
-            known = {key: one for key, one in zip(asked, found, strict=True) if one is not None}
-            self._refused |= {_digest(text) for key, text in asked.items() if key not in known}
-            if known:
-                self._keep(database, backlog, embedder.name, asked, known)
-            done += len(known)
+                texts = backlog.texts_of(sql, batch_keys)
+            last_key = batch_keys[-1]
+            new_texts = {key: text for key, text in texts.items() if _digest(text) not in self._refused_digests}
+            vectors = embed_each(partial(embed_texts, embedder, fine=self.fine), [*new_texts.values()])
+            vectors_by_key = {
+                key: text_vectors
+                for key, text_vectors in zip(new_texts, vectors, strict=True)
+                if text_vectors is not None
+            }
+            self._refused_digests |= {_digest(text) for key, text in new_texts.items() if key not in vectors_by_key}
+            if vectors_by_key:
+                self._store(database, backlog, embedder.name, new_texts, vectors_by_key)
+            embedded_count += len(vectors_by_key)
             if progress is not None:
-                progress(done)
-        return done
+                progress(embedded_count)
+        return embedded_count
 
     @staticmethod
-    def _keep(
+    def _store(
         database: Transactions[Any],
         backlog: Backlog,
         model: str,
-        asked: Mapping[int, str],
-        known: Mapping[int, Meaning],
+        texts: Mapping[int, str],
+        vectors_by_key: Mapping[int, TextVectors],
     ) -> None:
-        """Write the meanings of what says still what it said."""
+        """Write the vectors of the texts that have not changed meanwhile."""
         with database.write() as sql:
-            now = backlog.texts(sql, [*known])
-            for key, meaning in known.items():
-                if now.get(key) == asked[key]:
-                    backlog.put(sql, model, [(key, backlog.group(key), meaning.vector)])
-                    keep_parts(sql, key, model, meaning.parts)
-                    backlog.kept(sql, key)
+            current_texts = backlog.texts_of(sql, [*vectors_by_key])
+            for key, vectors in vectors_by_key.items():
+                if current_texts.get(key) == texts[key]:
+                    backlog.write_vectors(sql, model, [(key, backlog.group_of(key), vectors.vector)])
+                    store_parts(sql, key, model, vectors.parts)
+                    backlog.on_stored(sql, key)
         reached("search.embed.batch")
 
 

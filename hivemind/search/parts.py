@@ -1,9 +1,10 @@
-"""The parts of an item, each with a vector of its own, so that what one of them says is found among all that the others
-say, and the words of a question are each compared with those of an item (late interaction). They are looked at closely
-where an item is a candidate already, and are in no index.
+"""Vectors of the parts of an item, for a closer look at candidates (late interaction).
 
-Of an embedder that knows what words mean where they stand, parts are three tokens each, a bit for each dimension; of another
-the sentences, one signed byte for each dimension, scaled to its largest number.
+One sentence of a long text can match a query that the whole text does not. Parts are compared only for items that are
+candidates already; no index contains them.
+
+With a FineEmbedder, which embeds tokens in context, a part is three tokens with one bit per dimension. With any other
+embedder a part is a sentence with one signed byte per dimension, scaled to the largest number.
 """
 
 from __future__ import annotations
@@ -16,76 +17,82 @@ from itertools import chain, islice
 from typing import Any, NamedTuple
 
 from hivemind.boundary import boundary
-from hivemind.embedding import Embedder, FineEmbedder, Meaning, embed_finely, embed_packed, unpack
+from hivemind.embedding import Embedder, FineEmbedder, TextVectors, embed_finely, embed_packed, unpack
 from hivemind.embedding.embedder import numpy_or_none
-from hivemind.fs.database import Sql, select_among
+from hivemind.fs.database import Sql, select_by_keys
 
 PARTS = (
     "CREATE TABLE parts (seq INTEGER PRIMARY KEY, model TEXT NOT NULL, vectors BLOB NOT NULL)",
     "CREATE TRIGGER vectors_gone AFTER DELETE ON vectors BEGIN DELETE FROM parts WHERE seq = old.key; END",
 )
-"""The table of them, beside a table `vectors`: an item has its parts with its vector, and loses them with it."""
+"""Statements that create the table `parts`. Deleting an item's row of `vectors` deletes its parts."""
 
-_END = re.compile(r"(?<=[.!?])\s+|\n\s*\n|\n(?=\s*(?:[-*+#|>]|\d+[.)])\s)")  # a line that goes on is no end
-_SHORTEST = 13  # letters: "Thanks, Ann!" says nothing
-_MOST = 16  # of one content; of a longer one they are of several sentences
-_LARGEST = 127
-_BLOCK = 4  # parts: half of a stretch
-_ALONE = 250_000  # multiplications that OpenBLAS does in the thread that asks
+_END = re.compile(r"(?<=[.!?])\s+|\n\s*\n|\n(?=\s*(?:[-*+#|>]|\d+[.)])\s)")  # a wrapped line does not end a sentence
+_MIN_LETTERS = 13  # shorter sentences, as "Thanks, Ann!", are ignored
+_MAX_SENTENCES = 16  # parts per text; in a longer text a part has several sentences
+_MAX_BYTE = 127
+_BLOCK_PARTS = 4  # parts in half a stretch
+_MAX_PRODUCTS = 250_000  # multiplications that OpenBLAS performs in the calling thread
 
 
 def sentences_of(content: str) -> list[str]:
-    """The sentences of a text that have vectors of their own, without the shortest, several together in a long text; none
-    where there are not two."""
-    found = [span for span in every_span(content) if span[1] - span[0] >= _SHORTEST]
-    if len(found) < 2:
+    """Return the sentences to embed, without very short ones; in a long text, groups of sentences.
+
+    A text with fewer than two such sentences returns none.
+    """
+    spans = [span for span in sentence_spans(content) if span[1] - span[0] >= _MIN_LETTERS]
+    if len(spans) < 2:
         return []
-    each = math.ceil(len(found) / _MOST)
-    return [content[found[at][0] : found[min(at + each, len(found)) - 1][1]] for at in range(0, len(found), each)]
+    sentences_per_part = math.ceil(len(spans) / _MAX_SENTENCES)
+    return [
+        content[spans[at][0] : spans[min(at + sentences_per_part, len(spans)) - 1][1]]
+        for at in range(0, len(spans), sentences_per_part)
+    ]
 
 
-def every_span(content: str) -> list[tuple[int, int]]:
-    """Where each sentence of a text begins and ends, white space around it left out."""
-    found, start = [], 0
+def sentence_spans(content: str) -> list[tuple[int, int]]:
+    """Return the start and end of each sentence, without surrounding white space."""
+    spans, start = [], 0
     for end in (*(match.span() for match in _END.finditer(content)), (len(content), len(content))):
-        part = content[start : end[0]]
-        first = start + len(part) - len(part.lstrip())
-        if part.strip():
-            found.append((first, first + len(part.strip())))
+        sentence = content[start : end[0]]
+        first = start + len(sentence) - len(sentence.lstrip())
+        if sentence.strip():
+            spans.append((first, first + len(sentence.strip())))
         start = end[1]
-    return found
+    return spans
 
 
-def meanings(embedder: Embedder, texts: Sequence[str], *, fine: bool = True) -> list[Meaning]:
-    """What texts mean, with their parts as they are kept; of sentences, where they are not to be fine. Raises
-    EmbedderUnavailable."""
+def embed_texts(embedder: Embedder, texts: Sequence[str], *, fine: bool = True) -> list[TextVectors]:
+    """Embed texts and their parts. With `fine` False, the parts are sentences. Raises EmbedderUnavailable."""
     if fine and isinstance(embedder, FineEmbedder):
         return embed_finely(embedder, texts)
     sentences = [sentences_of(text) for text in texts]
     vectors = iter(embed_packed(embedder, [*texts, *chain.from_iterable(sentences)]))
-    whole = list(islice(vectors, len(texts)))
+    text_vectors = list(islice(vectors, len(texts)))
     return [
-        Meaning(vector, b"".join(map(_as_bytes, islice(vectors, len(own)))))
-        for vector, own in zip(whole, sentences, strict=True)
+        TextVectors(vector, b"".join(map(_quantize, islice(vectors, len(text_sentences)))))
+        for vector, text_sentences in zip(text_vectors, sentences, strict=True)
     ]
 
 
-def meaning_asked(embedder: Embedder, text: str, *, fine: bool = True) -> Meaning:
-    """What a question means, with its words where the embedder knows them; it is compared with what was kept as finely.
-    Raises EmbedderUnavailable."""
+def embed_question(embedder: Embedder, text: str, *, fine: bool = True) -> TextVectors:
+    """Embed a question, with its words if the embedder is a FineEmbedder. `fine` must be that of the stored parts.
+
+    Raises EmbedderUnavailable.
+    """
     if fine and isinstance(embedder, FineEmbedder):
-        return embed_finely(embedder, [text], asked=True)[0]
-    return Meaning(embed_packed(embedder, [text])[0])
+        return embed_finely(embedder, [text], is_query=True)[0]
+    return TextVectors(embed_packed(embedder, [text])[0])
 
 
-def _as_bytes(vector: bytes) -> bytes:
+def _quantize(vector: bytes) -> bytes:
     numbers = unpack(vector)
-    scale = _LARGEST / max(max(numbers), -min(numbers))
+    scale = _MAX_BYTE / max(max(numbers), -min(numbers))
     return array("b", [round(number * scale) for number in numbers]).tobytes()
 
 
-def keep_parts(sql: Sql, seq: int, model: str, parts: bytes) -> None:
-    """Write the parts of an item, in place of those that it had."""
+def store_parts(sql: Sql, seq: int, model: str, parts: bytes) -> None:
+    """Write the parts of an item, replacing earlier ones."""
     if parts:
         sql.execute(
             "INSERT INTO parts(seq, model, vectors) VALUES (?, ?, ?) ON CONFLICT(seq)"
@@ -96,82 +103,96 @@ def keep_parts(sql: Sql, seq: int, model: str, parts: bytes) -> None:
         sql.execute("DELETE FROM parts WHERE seq = ?", (seq,))
 
 
-class Near(NamedTuple):
-    """How near the parts of an item are: the cosine of its nearest sentence (or stretch of 24 tokens), where in its text that
-    is (0 to 1), and the mean, over the words that are asked, of the nearest part of each (None: not known)."""
+class PartSimilarity(NamedTuple):
+    """The similarity of an item's parts to a query.
+
+    `cosine` is that of the nearest sentence (or stretch of 24 tokens), and `position` its relative position in the text
+    (0 to 1). `word_similarity` is the mean, over the query's words, of the nearest part of each; None if unknown.
+    """
 
     cosine: float
-    place: float
-    words: float | None
+    position: float
+    word_similarity: float | None
 
 
-def nearest_parts(sql: Sql, model: str, asked: Meaning, seqs: Collection[int]) -> dict[int, Near]:
-    """How near those of these items are that have parts of the model."""
-    dimension = len(asked.vector) // 4
-    width = dimension // 8 if asked.parts else dimension
-    of_these = "SELECT seq, vectors FROM parts WHERE model = ? AND length(vectors) % ? = 0 AND seq IN KEYS"
-    rows: list[tuple[int, bytes]] = list(select_among(sql, of_these, seqs, [model, width]))
+def compare_parts(sql: Sql, model: str, query_vectors: TextVectors, seqs: Collection[int]) -> dict[int, PartSimilarity]:
+    """Compare the query with the parts of these items. Items without parts of the model are left out."""
+    dimension = len(query_vectors.vector) // 4
+    width = dimension // 8 if query_vectors.parts else dimension
+    statement = "SELECT seq, vectors FROM parts WHERE model = ? AND length(vectors) % ? = 0 AND seq IN KEYS"
+    rows: list[tuple[int, bytes]] = list(select_by_keys(sql, statement, seqs, [model, width]))
     numpy = numpy_or_none()
     if not rows or numpy is None:
         return {}
     with boundary("table of parts"):
         counts = numpy.array([len(vectors) // width for _, vectors in rows])
-        query = numpy.frombuffer(asked.vector, dtype="<f4")
-        if not asked.parts:
-            joined = b"".join(vectors for _, vectors in rows)
-            matrix = numpy.frombuffer(joined, dtype="i1").reshape(-1, dimension)
-            words: list[float | None] = [None] * len(rows)
+        query_vector = numpy.frombuffer(query_vectors.vector, dtype="<f4")
+        if not query_vectors.parts:
+            part_bytes = b"".join(vectors for _, vectors in rows)
+            matrix = numpy.frombuffer(part_bytes, dtype="i1").reshape(-1, dimension)
+            word_similarities: list[float | None] = [None] * len(rows)
             starts = counts.cumsum() - counts
         else:
-            parts, starts, left = _signs(numpy, [vectors for _, vectors in rows], width)
-            each = _products(numpy, parts, numpy.frombuffer(asked.parts, dtype="<f4").reshape(-1, dimension))
-            each[left] = -numpy.inf
-            words = (numpy.maximum.reduceat(each, starts).mean(axis=1) / math.sqrt(dimension)).tolist()
-            matrix, starts, counts = _stretches(numpy, parts, starts // _BLOCK)
+            parts, starts, padding_rows = _unpack_signs(numpy, [vectors for _, vectors in rows], width)
+            products = _products(
+                numpy, parts, numpy.frombuffer(query_vectors.parts, dtype="<f4").reshape(-1, dimension)
+            )
+            products[padding_rows] = -numpy.inf
+            word_similarities = (numpy.maximum.reduceat(products, starts).mean(axis=1) / math.sqrt(dimension)).tolist()
+            matrix, starts, counts = _stretches(numpy, parts, starts // _BLOCK_PARTS)
         matrix = matrix.astype("f4")
-        cosines = numpy.vecdot(matrix, query) / numpy.sqrt(numpy.vecdot(matrix, matrix))
-        found = {}
-        for (seq, _), start, count, word in zip(rows, starts.tolist(), counts.tolist(), words, strict=True):
-            place = int(cosines[start : start + count].argmax())
-            found[seq] = Near(float(cosines[start + place]), (place + 0.5) / count, word)
-        return found
+        cosines = numpy.vecdot(matrix, query_vector) / numpy.sqrt(numpy.vecdot(matrix, matrix))
+        similarities = {}
+        for (seq, _), start, count, word_similarity in zip(
+            rows, starts.tolist(), counts.tolist(), word_similarities, strict=True
+        ):
+            nearest = int(cosines[start : start + count].argmax())
+            similarities[seq] = PartSimilarity(
+                float(cosines[start + nearest]), (nearest + 0.5) / count, word_similarity
+            )
+        return similarities
 
 
-def _signs(numpy: Any, found: Sequence[bytes], width: int) -> tuple[Any, Any, Any]:
-    """The parts of all items, 1 or -1 for each dimension, those of each filled up to whole blocks with zeros; where those of
-    each begin; which are only filled in."""
-    filled = [vectors + bytes(-len(vectors) % (width * _BLOCK)) for vectors in found]
-    parts = numpy.unpackbits(numpy.frombuffer(b"".join(filled), dtype="u1")).view("i1").reshape(-1, 8 * width) * 2 - 1
-    many = numpy.array([len(vectors) // width for vectors in filled])
-    starts = many.cumsum() - many
-    left = [
+def _unpack_signs(numpy: Any, packed_parts: Sequence[bytes], width: int) -> tuple[Any, Any, Any]:
+    """Unpack the parts of all items to 1 or -1 per dimension, padded per item to whole blocks.
+
+    Returns the parts, the first row of each item, and the padding rows, which are zero.
+    """
+    padded = [vectors + bytes(-len(vectors) % (width * _BLOCK_PARTS)) for vectors in packed_parts]
+    parts = numpy.unpackbits(numpy.frombuffer(b"".join(padded), dtype="u1")).view("i1").reshape(-1, 8 * width) * 2 - 1
+    counts = numpy.array([len(vectors) // width for vectors in padded])
+    starts = counts.cumsum() - counts
+    padding_rows = [
         row
-        for start, own, all_ in zip(starts.tolist(), found, many.tolist(), strict=True)
-        for row in range(start + len(own) // width, start + all_)
+        for start, part_bytes, count in zip(starts.tolist(), packed_parts, counts.tolist(), strict=True)
+        for row in range(start + len(part_bytes) // width, start + count)
     ]
-    parts[left] = 0
-    return parts, starts, left
+    parts[padding_rows] = 0
+    return parts, starts, padding_rows
 
 
-def _products(numpy: Any, parts: Any, asked: Any) -> Any:
-    """The product of each part with each word that is asked, in pieces so small that OpenBLAS starts no threads for them: on a
-    busy machine it would wait for them all."""
-    found = numpy.empty((len(parts), len(asked)), "f4")
-    rows = max(1, _ALONE // asked.size)
+def _products(numpy: Any, parts: Any, query_words: Any) -> Any:
+    """Multiply each part with each word of the query.
+
+    The pieces are so small that OpenBLAS starts no threads, which on a busy machine would have to wait for each other.
+    """
+    products = numpy.empty((len(parts), len(query_words)), "f4")
+    rows = max(1, _MAX_PRODUCTS // query_words.size)
     for at in range(0, len(parts), rows):
-        numpy.matmul(parts[at : at + rows].astype("f4"), asked.T, out=found[at : at + rows])
-    return found
+        numpy.matmul(parts[at : at + rows].astype("f4"), query_words.T, out=products[at : at + rows])
+    return products
 
 
 def _stretches(numpy: Any, parts: Any, starts: Any) -> tuple[Any, Any, Any]:
-    """The sums of parts that stand together, each overlapping half of the next, where those of each item begin, how many."""
-    sums = parts.reshape(-1, _BLOCK, parts.shape[1]).sum(axis=1, dtype="i1")
+    """Add up stretches of adjacent parts, each overlapping the next by half. Returns the sums, and first row and count per
+    item."""
+    sums = parts.reshape(-1, _BLOCK_PARTS, parts.shape[1]).sum(axis=1, dtype="i1")
     blocks = numpy.diff(starts, append=len(sums))
-    both = sums.copy()
-    both[:-1] += sums[1:]
+    stretches = sums.copy()
+    stretches[:-1] += sums[1:]
     last = starts + blocks - 1
-    both[last] = sums[last]
-    keep = numpy.ones(len(both), dtype=bool)
-    keep[last[blocks > 1]] = False  # it is the second half of the one before
-    many = numpy.maximum(blocks - 1, 1)
-    return both[keep], many.cumsum() - many, many
+    stretches[last] = sums[last]
+    keep = numpy.ones(len(stretches), dtype=bool)
+    keep[last[blocks > 1]] = False  # already the second half of the stretch before
+    counts = numpy.maximum(blocks - 1, 1)
+    return stretches[keep], counts.cumsum() - counts, counts

@@ -1,4 +1,4 @@
-"""A query as terms: what it asks about, how rare each word is, and what would answer it: times, dates, names."""
+"""Queries: the weighted terms, and the kind of answer that a question expects (a time, a date, a name)."""
 
 from __future__ import annotations
 
@@ -10,16 +10,16 @@ from datetime import date, datetime
 from functools import lru_cache
 
 from hivemind.boundary import Unreadable, boundary
-from hivemind.embedding import Meaning
+from hivemind.embedding import TextVectors
 from hivemind.frozen import frozen
-from hivemind.search.words import MOST_TERMS, Stems, matching, rarity, words_of
+from hivemind.search.words import MAX_TERMS, Stemmer, rarity, significant_words, words_of
 from hivemind.words import GENERIC_WORDS, STOP_WORDS
 
 _MONTHS = tuple("january february march april may june july august september october november december".split())  # noqa: SIM905
 _MONTH = {name: number for number, name in enumerate(_MONTHS, 1)}
 _MONTH |= {name[:3]: number for name, number in _MONTH.items()} | {"sept": 9}
-_WORDS_TOO = ("may", "march")  # that, like short forms, are months only after "in", "on", a number …
-_SURE = re.compile(
+_AMBIGUOUS_MONTHS = ("may", "march")  # words that, like abbreviations, are months only after "in", "on", a number …
+_BEFORE_MONTH = re.compile(
     r"\b(?:in|on|of|by|during|since|until|before|after|last|this|next|early|late|mid|\d{1,2}(?:st|nd|rd|th)?)\W+$"
 )
 _TIME = re.compile(
@@ -32,17 +32,17 @@ _WHEN = re.compile(
     re.IGNORECASE,
 )
 _WHO = re.compile(r"\s*(?:who|whom|whose|where|which)\b", re.IGNORECASE)
-_FIRST = re.compile(r"\b(?:I|I['’](?:m|ve|d|ll)|[Mm]y|me|mine|[Ww]e|[Oo]ur|us|myself)\b")
+_FIRST_PERSON = re.compile(r"\b(?:I|I['’](?:m|ve|d|ll)|[Mm]y|me|mine|[Ww]e|[Oo]ur|us|myself)\b")
 _INNER_NAME = re.compile(r"(?<=[a-z,] )[A-Z][a-z]+")
 _IDENTIFIER = re.compile(r"[^\W_]{2,}(?:[-_.:/]+[^\W_]{2,})+")
 _MOST_IDENTIFIERS = 8
 _NOTE = re.compile(r"\s*\[[^\]]*\]\s*$")
-_KEPT = 1_024  # what was found in so many texts: the next question looks at many of them again
+_CACHE_SIZE = 1_024  # texts; consecutive questions look at many of the same texts
 
 
 @frozen
 class Dates:
-    """The months, years and days that a question names."""
+    """The months, years and days that occur in a question."""
 
     months: frozenset[int]
     years: frozenset[int]
@@ -52,17 +52,17 @@ class Dates:
         return bool(self.months or self.years)
 
     def fits(self, moment: date) -> bool:
-        """Whether a moment is in the months and years that are named."""
+        """Return whether a day is in one of the months and years."""
         return (not self.months or moment.month in self.months) and (not self.years or moment.year in self.years)
 
     def is_near(self, moment: date) -> bool:
-        """Whether it is also within three days of a day that is named."""
+        """Return whether a day fits and is within three days of one of the days."""
         return bool(self.months) and self.fits(moment) and any(abs(moment.day - day) <= 3 for day in self.days)
 
 
 @frozen
-class Wanted:
-    """What would answer a question: a time, a name, something of a certain date, what has an identifier that it names."""
+class ExpectedKind:
+    """The kind of answer that a question expects: a time, a name, a text of certain dates, or one with certain identifiers."""
 
     time: bool
     name: bool
@@ -70,23 +70,23 @@ class Wanted:
     identifiers: tuple[str, ...]
 
 
-def wanted(query: str) -> Wanted:
-    """What a question asks for, by how it begins and the dates that it names."""
-    times, names = _WHEN.match(query) is not None, _WHO.match(query) is not None
-    return Wanted(times, names, _dates(query.lower()), identifiers(query))
+def expected_kind(query: str) -> ExpectedKind:
+    """Derive the expected kind from the first words of a question, its dates and its identifiers."""
+    asks_time, asks_name = _WHEN.match(query) is not None, _WHO.match(query) is not None
+    return ExpectedKind(asks_time, asks_name, _dates(query.lower()), identifiers(query))
 
 
 def identifiers(query: str) -> tuple[str, ...]:
-    """The first words of a query that are joined by signs, in small letters: keep-index of `--keep-index`, core.autocrlf."""
+    """Return the first few words joined by punctuation, in lower case: keep-index from `--keep-index`, core.autocrlf."""
     return tuple(dict.fromkeys(_IDENTIFIER.findall(query.casefold())))[:_MOST_IDENTIFIERS]
 
 
 def _dates(text: str) -> Dates:
     months = set()
-    for found in re.finditer(r"[a-z]+", text):
-        sure = found[0] in _MONTHS and found[0] not in _WORDS_TOO
-        if found[0] in _MONTH and (sure or _SURE.search(text[: found.start()])):
-            months.add(_MONTH[found[0]])
+    for word in re.finditer(r"[a-z]+", text):
+        is_certain = word[0] in _MONTHS and word[0] not in _AMBIGUOUS_MONTHS
+        if word[0] in _MONTH and (is_certain or _BEFORE_MONTH.search(text[: word.start()])):
+            months.add(_MONTH[word[0]])
     iso = re.findall(r"\b(\d{4})-(\d\d)(?:-(\d\d))?\b", text)
     months |= {int(month) for _, month, _ in iso if 1 <= int(month) <= 12}
     days = {int(day) for _, _, day in iso if day}
@@ -96,7 +96,7 @@ def _dates(text: str) -> Dates:
 
 
 def moment_of(value: object) -> date | None:
-    """The day of a time in an entry's metadata (ISO 8601, or the beginning of it), or None."""
+    """Parse the day of an ISO 8601 time from an entry's metadata. Return None for any other value."""
     if not isinstance(value, str):
         return None
     with suppress(Unreadable), boundary("time"):
@@ -104,128 +104,140 @@ def moment_of(value: object) -> date | None:
     return None
 
 
-@lru_cache(maxsize=_KEPT)
+@lru_cache(maxsize=_CACHE_SIZE)
 def has_time(text: str) -> bool:
-    """Whether a text says when: a day, a month, a year, "yesterday", "last week"."""
+    """Return whether a text contains a time: a day, a month, a year, "yesterday", "last week"."""
     return _TIME.search(text) is not None
 
 
-@lru_cache(maxsize=_KEPT)
+@lru_cache(maxsize=_CACHE_SIZE)
 def has_name(text: str) -> bool:
-    """Whether a word within a sentence begins as names do."""
+    """Return whether a word within a sentence is capitalised."""
     return _INNER_NAME.search(text) is not None
 
 
-@lru_cache(maxsize=_KEPT)
+@lru_cache(maxsize=_CACHE_SIZE)
 def in_first_person(text: str) -> bool:
-    """Whether who speaks speaks of themselves."""
-    return _FIRST.search(text) is not None
+    """Return whether a text is in the first person."""
+    return _FIRST_PERSON.search(text) is not None
 
 
-def asks_only(text: str) -> bool:
-    """Whether a text ends with a question, notes in brackets aside: it asks, and tells little."""
+def is_question(text: str) -> bool:
+    """Return whether a text ends with a question mark, ignoring a note in brackets after it."""
     end = text.rstrip()
     return end.endswith("?") or (end.endswith("]") and _NOTE.sub("", end).rstrip().endswith("?"))
 
 
-_COMMON, _FEW = 0.2, 1_000  # a word that more items have finds nothing by itself, where rarer ones do
-_RANKED = 500  # matches that SQLite ranks at some microseconds each; commoner words find no more than these
-_GENERIC = 0.25  # what a word that any question may use weighs, beside one that says what it is about
-_SPECIFIC, _UNKNOWN = 2.0, 1.4  # what a name or number weighs that nothing has, and what another word does
-_MOST_WORDS = 400  # of a long question, of which the rarest count
-_CONTEXT = 0.5  # of the weight of a word that stands around the question
+_COMMON_SHARE, _MIN_BOUND = 0.2, 1_000  # a word in more items is not searched for if the query has rarer ones
+_MAX_RANKED = 500  # matches: SQLite takes microseconds to rank each, so common words are dropped beyond this
+_GENERIC_WEIGHT = 0.25  # factor for a word that any question may contain
+_NAME_WEIGHT, _UNKNOWN_WEIGHT = 2.0, 1.4  # factors for an unknown name or number, and for any other unknown word
+_MAX_WORDS = 400  # of a long question; of these the rarest are used
+_CONTEXT_WEIGHT = 0.5  # factor for a word of the context
 _WRITTEN_AS_NAME = re.compile(r"(?<=[\w,;)\"'`] )[A-Z][^\W_]*|\b[A-Z]{2,}\b|\b\w*\d\w*\b")
 _NAME = re.compile(r"(?<!^)(?<![\"“'‘(])\b[^\W\d_]\w*")
 
 
 @frozen
 class Term:
-    """A word of the query, its stem, in how many items it is (counted to a bound), and its weight: idf × kind of word.
+    """A word of the query with its stem and its weight: inverse document frequency × a factor for the kind of word.
 
-    Words of the `context` have half of their weight; an item need not have them to cover the query.
+    `item_count` is the number of items with the word, counted up to a bound. A word of the context has half the weight,
+    and an item can cover the query without it.
     """
 
     word: str
     stem: str
-    often: int
+    item_count: int
     weight: float
-    context: bool = False
+    is_context: bool = False
 
 
 @frozen
 class Query:
-    """What is asked. `names`, in small letters, are of who takes part: they say whose items count more, not what about.
+    """A search query.
 
-    `meaning` is what it means, and `model` whose vector that is; without one words alone decide, and `lack` says
-    why where there might be one. `context` is what was said around the question: found by, and not asked for.
+    `participants` are the words, in lower case, of names of speakers: they raise the items of these speakers and are not
+    searched for. `vectors` are those of the embedding model `model`. Without them the search uses words only, and
+    `words_only_reason` says why. `context` is text around the question: its words are searched for, with less weight.
     """
 
     text: str
-    names: frozenset[str] = frozenset()
-    meaning: Meaning | None = None
+    participants: frozenset[str] = frozenset()
+    vectors: TextVectors | None = None
     model: str = ""
-    lack: str | None = None
+    words_only_reason: str | None = None
     terms: tuple[Term, ...] = ()
-    want: Wanted = field(default_factory=lambda: wanted(""))
+    expected: ExpectedKind = field(default_factory=lambda: expected_kind(""))
     context: str = ""
 
     @property
-    def own(self) -> tuple[Term, ...]:
-        """The terms of the question itself."""
-        return tuple(term for term in self.terms if not term.context)
+    def question_terms(self) -> tuple[Term, ...]:
+        """The terms of the question, without those of the context."""
+        return tuple(term for term in self.terms if not term.is_context)
 
     @property
-    def asked(self) -> float:
-        """The weight of all that it asks about."""
-        return sum(term.weight for term in self.own)
+    def question_weight(self) -> float:
+        """The total weight of the question's terms."""
+        return sum(term.weight for term in self.question_terms)
 
 
-def query_of(query: Query, stems: Stems, total: int, how_often: Callable[[str, int], int]) -> Query:
-    """The query with its terms: `how_often(word, bound)` counts the items that have a word, of `total` in all."""
+def add_terms(query: Query, stemmer: Stemmer, total: int, count_items: Callable[[str, int], int]) -> Query:
+    """Return the query with its terms. `count_items(word, bound)` counts the items, of `total`, that contain a word."""
     plain = query.text.replace("’", "'")
-    named = {name.casefold() for name in _WRITTEN_AS_NAME.findall(plain)}
-    words = matching(without(plain, query.names), _MOST_WORDS)
-    own = len(words)
-    words += matching(query.context.replace("’", "'"))
-    bound = max(_FEW, int(total * _COMMON))
+    written_names = {name.casefold() for name in _WRITTEN_AS_NAME.findall(plain)}
+    words = significant_words(without_names(plain, query.participants), _MAX_WORDS)
+    question_length = len(words)
+    words += significant_words(query.context.replace("’", "'"))
+    bound = max(_MIN_BOUND, int(total * _COMMON_SHARE))
     terms: dict[str, Term] = {}
-    for at, (word, stem) in enumerate(zip(words, stems(words), strict=True)):
+    for position, (word, stem) in enumerate(zip(words, stemmer(words), strict=True)):
         if stem in terms:
             continue
-        often = how_often(word, bound)
-        weight = rarity(often or 2, max(total, 100)) * (_GENERIC if word in GENERIC_WORDS else 1.0)
-        if not often and word not in GENERIC_WORDS:
-            weight *= _SPECIFIC if word in named else _UNKNOWN
-        terms[stem] = Term(word, stem, often, weight if at < own else weight * _CONTEXT, at >= own)
-    rare = sorted((term for term in terms.values() if not term.context), key=lambda term: -term.weight)
-    for term in rare[MOST_TERMS:]:
+        item_count = count_items(word, bound)
+        weight = rarity(item_count or 2, max(total, 100)) * (_GENERIC_WEIGHT if word in GENERIC_WORDS else 1.0)
+        if not item_count and word not in GENERIC_WORDS:
+            weight *= _NAME_WEIGHT if word in written_names else _UNKNOWN_WEIGHT
+        terms[stem] = Term(
+            word,
+            stem,
+            item_count,
+            weight if position < question_length else weight * _CONTEXT_WEIGHT,
+            position >= question_length,
+        )
+    question_terms = sorted((term for term in terms.values() if not term.is_context), key=lambda term: -term.weight)
+    for term in question_terms[MAX_TERMS:]:
         del terms[term.stem]
-    return replace(query, terms=tuple(terms.values()), want=wanted(query.text))
+    return replace(query, terms=tuple(terms.values()), expected=expected_kind(query.text))
 
 
-def rarest(terms: Sequence[Term], most: int, total: int) -> list[str]:
-    """The words that items are found by: the rarest, as many as find enough. What has only the commoner ones would be
-    ranked behind those anyway, and ranking costs for each match."""
-    known = [term for term in terms if term.often]
-    bound = max(_FEW, int(total * _COMMON))
+def rarest_words(terms: Sequence[Term], limit: int, total: int) -> list[str]:
+    """Return the rarest words, as many as are needed for about `limit` matches.
+
+    Items with only the commoner words would rank below these, and ranking each match takes time.
+    """
+    known_terms = [term for term in terms if term.item_count]
+    bound = max(_MIN_BOUND, int(total * _COMMON_SHARE))
     words, matches = list[str](), 0
-    for term in sorted([term for term in known if term.often <= bound] or known, key=lambda one: one.often):
-        if matches >= most and matches + term.often > _RANKED:
+    for term in sorted(
+        [term for term in known_terms if term.item_count <= bound] or known_terms, key=lambda term: term.item_count
+    ):
+        if matches >= limit and matches + term.item_count > _MAX_RANKED:
             break
         words.append(term.word)
-        matches += term.often
+        matches += term.item_count
     return words
 
 
-def named_in(query: str) -> set[str]:
-    """The words of a query that are written as names are, within the sentence."""
+def names_in(query: str) -> set[str]:
+    """Return the capitalised words within the query's sentence, in lower case."""
     return {name.casefold() for name in _NAME.findall(query) if name[0].isupper()}
 
 
-def without(query: str, names: Collection[str]) -> str:
-    """The query without some names, where that leaves a word that says what it is about; else as it is."""
+def without_names(query: str, names: Collection[str]) -> str:
+    """Remove names from the query, unless that leaves only stop words."""
     if not names:
         return query
     pattern = "|".join(map(re.escape, sorted(names, key=len, reverse=True)))
-    rest = " ".join(re.sub(rf"(?<!\w)(?:{pattern})(?!\w)(?:['’]s\b)?", " ", query, flags=re.IGNORECASE).split())
-    return rest if set(words_of(rest)) - STOP_WORDS else query
+    remaining = " ".join(re.sub(rf"(?<!\w)(?:{pattern})(?!\w)(?:['’]s\b)?", " ", query, flags=re.IGNORECASE).split())
+    return remaining if set(words_of(remaining)) - STOP_WORDS else query

@@ -1,5 +1,6 @@
-"""How well items answer a query (spec 9, *The engine*): words and meaning first, then what else bears on it, where a store
-knows it. Each feature has a name and a weight, and is measured alone (docs/retrieval.md); none favours long items.
+"""Ranking: score candidates by words and meaning, then by further features that a store may provide.
+
+Each feature has a name and a weight and is measured alone (docs/retrieval.md). None favours long items.
 """
 
 from __future__ import annotations
@@ -11,328 +12,400 @@ from itertools import pairwise
 
 from hivemind.frozen import frozen
 from hivemind.search.item import Item, Reading
-from hivemind.search.parts import Near
+from hivemind.search.parts import PartSimilarity
 from hivemind.search.query import Query, has_name, has_time, in_first_person
-from hivemind.search.words import bm25_of_tallies
+from hivemind.search.words import bm25_scores
 
-_K1, _B = 1.2, 0.75  # BM25: saturation, and how much length counts beside the usual one
-_SESSIONS = 2  # of one session alone nothing can be said
-_TOLD = 0.05  # of a score of 1: what counts less is not told
-_BEST = 3  # cosines that a session is judged by
-_CREDIT = {"text": 1.0, "heading": 0.95, "titles": 0.85, "labels": 0.7, "example": 0.5}  # of a word there, as covered
+_K1, _B = 1.2, 0.75  # BM25: saturation and length normalisation
+_MIN_SESSIONS = 2  # sessions can be compared only if there are two
+_MIN_FEATURE = 0.05  # features that change the score by less are not reported
+_BEST_COSINES = 3  # cosines that are averaged for a session
+_FIELD_CREDIT = {
+    "text": 1.0,
+    "heading": 0.95,
+    "titles": 0.85,
+    "labels": 0.7,
+    "example": 0.5,
+}  # the share of a word that counts as covered if it is in that field
 
 
 @frozen
 class Weights:
-    """What each feature counts. Words and meaning together give 0 to 1; what follows them is added to that."""
+    """The weight of each feature. Words and meaning together score 0 to 1; the others are added to that."""
 
-    meaning: float = 2.0  # beside the words' 1
-    sentence: float = 0.4  # the share in it of the nearest sentence, where there are several
-    late: float = 0.0  # how near the words that are asked are to its own, 0 to 1 over the candidates
-    heading: float = 1.1  # of a word in the nearest title, beside one in the text
+    meaning: float = 2.0  # relative to 1 for words
+    sentence: float = 0.4  # share of the nearest sentence's cosine in the item's cosine
+    late: float = 0.0  # similarity of the query's words to the item's parts, scaled to 0 to 1
+    heading: float = 1.1  # a word in the nearest title, relative to 1 in the text
     titles: float = 0.8
     labels: float = 0.5
     example: float = 0.4
-    covered: float = 0.0  # the share of the words' score that is had only in so far as the query is covered
-    together: float = 0.0  # what two words gain that stand side by side, as in the query
-    lead: float = 0.0  # what the first text below a heading gains by each word of the heading
-    neighbour: float = 0.3  # of how near the item before and the item after are in meaning
-    answer: float = 0.2  # and of the one before, if it asks
-    said_before: float = 0.8  # of the words that the item before has and the item itself has not
-    said_after: float = 0.4  # of those of the item after
-    speaker: float = 0.2  # it is by whom the query names
-    first_person: float = 0.1  # and of themselves
-    session: float = 0.2  # what the session as a whole has in common with it, 0 to 1
-    date: float = 0.4  # it is of a month or year that the query names
-    day: float = 0.2  # and near to the day
-    time: float = 0.1  # it says when, and that is asked
-    written: float = 0.0  # it has an identifier just as the query writes it
-    name: float = 0.1  # it says a name, and who, where or which is asked
+    covered: float = 0.0  # share of the words' score that is multiplied by the coverage
+    together: float = 0.0  # two words that are adjacent as in the query
+    lead: float = 0.0  # the first text below a heading, for each matched word of the heading
+    neighbour: float = 0.3  # the previous and next items' cosines
+    answer: float = 0.2  # additional weight of the previous item if it is a question
+    said_before: float = 0.8  # words that only the previous item contains
+    said_after: float = 0.4  # words that only the next item contains
+    speaker: float = 0.2  # the query names its speaker
+    first_person: float = 0.1  # and it is in the first person
+    session: float = 0.2  # score (0 to 1) of the whole session
+    date: float = 0.4  # it is from a month or year of the query
+    day: float = 0.2  # and from about that day
+    time: float = 0.1  # it contains a time, and the query asks when
+    written: float = 0.0  # it contains an identifier exactly as in the query
+    name: float = 0.1  # it contains a name, and the query asks who, where or which
     asking: float = -0.1  # it ends with a question
 
 
 @dataclass(slots=True)
 class Match:
-    """How an item's words answer: the score, the share (0 to 1) of the query that they cover, and which stand where."""
+    """The match of an item's words: its score, the share (0 to 1) of the query that it covers, and the matched words."""
 
     score: float = 0.0
-    covered: float = 0.0
-    where: dict[str, list[str]] = field(default_factory=dict)
-    missing: list[str] = field(default_factory=list)
+    coverage: float = 0.0
+    words_by_field: dict[str, list[str]] = field(default_factory=dict)
+    missing_words: list[str] = field(default_factory=list)
 
 
 @frozen
 class Candidate:
-    """An item that may answer, as it was read, with the cosine of its vector (None: it has none yet) and how near its parts
-    are. `previous` and `next` are the places, among all candidates, of the items beside it."""
+    """An item that may answer, with its reading, its match and its cosine (None: no vector yet).
+
+    `previous` and `next` are the positions of its neighbours in the list of candidates.
+    """
 
     item: Item
     reading: Reading
     match: Match
     cosine: float | None = None
-    near: Near | None = None
+    part_similarity: PartSimilarity | None = None
     previous: int | None = None
     next: int | None = None
 
     @property
-    def nearness(self) -> float:
-        """The cosine of its vector or of its nearest sentence, whichever is more; -1 without any."""
-        return max(-1.0 if self.cosine is None else self.cosine, -1.0 if self.near is None else self.near.cosine)
+    def best_cosine(self) -> float:
+        """The cosine of its vector or of its nearest sentence, the higher of the two; -1 without any."""
+        return max(
+            -1.0 if self.cosine is None else self.cosine,
+            -1.0 if self.part_similarity is None else self.part_similarity.cosine,
+        )
 
     @property
     def session(self) -> tuple[int, str] | None:
-        """Its session, which is one of its scope."""
+        """The scope and session of its item."""
         return None if self.item.session is None else (self.item.scope, self.item.session)
 
 
 @frozen
-class Ranked:
-    """The candidate at a place: its score (0 or more), and what it shows beside words and meaning: (what, its worth)."""
+class RankedCandidate:
+    """The candidate at a position, its score (0 or more), and its features besides words and meaning, as (name, weight)."""
 
-    place: int
+    position: int
     score: float
-    signs: Sequence[tuple[str, float]]
+    features: Sequence[tuple[str, float]]
 
-    def why(self, one: Candidate) -> str:
-        """Why the candidate has its score, in words."""
+    def explain(self, candidate: Candidate) -> str:
+        """Explain the candidate's score in words."""
         parts = []
-        if one.match.where:
-            parts.append("has " + "; ".join(f"{', '.join(w)}{_NAMES[name]}" for name, w in one.match.where.items()))
-            if one.match.missing:
-                parts[0] += f"; without {', '.join(one.match.missing)}"
-        if one.cosine is not None:
-            parts.append(f"its meaning is near ({one.nearness:.2f})")
-        parts = parts or ["neighbour of what was found"]
-        signs = [what for what, value in self.signs if abs(value) >= _TOLD]
-        return "; ".join([*parts, *([f"for it counts {', '.join(signs)}"] if signs else [])])
+        if candidate.match.words_by_field:
+            parts.append(
+                "has "
+                + "; ".join(
+                    f"{', '.join(words)}{_FIELD_SUFFIXES[name]}"
+                    for name, words in candidate.match.words_by_field.items()
+                )
+            )
+            if candidate.match.missing_words:
+                parts[0] += f"; without {', '.join(candidate.match.missing_words)}"
+        if candidate.cosine is not None:
+            parts.append(f"is near in meaning ({candidate.best_cosine:.2f})")
+        parts = parts or ["is next to a match"]
+        feature_names = [name for name, weight in self.features if abs(weight) >= _MIN_FEATURE]
+        return "; ".join([*parts, *([f"counts for it: {', '.join(feature_names)}"] if feature_names else [])])
 
 
-_NAMES = {
+_FIELD_SUFFIXES = {
     "text": "", "heading": " in its heading", "titles": " in the titles above", "labels": " in the document's labels",
     "example": " in an example",
 }  # fmt: skip
 
 
-def matches(query: Query, items: Sequence[Item], readings: Sequence[Reading], weights: Weights) -> list[Match]:
-    """One match by words for each item: BM25 over its fields."""
+def match_items(query: Query, items: Sequence[Item], readings: Sequence[Reading], weights: Weights) -> list[Match]:
+    """Match each item by words: BM25 over its fields."""
     lengths = [reading.length for reading in readings]
     average = sum(lengths) / len(lengths) if lengths else 0.0
-    return [_match(query, *pair, average, weights) for pair in zip(items, readings, strict=True)]
+    return [_match_item(query, *pair, average, weights) for pair in zip(items, readings, strict=True)]
 
 
-def _match(query: Query, item: Item, reading: Reading, average: float, weights: Weights) -> Match:
-    found = Match()
-    if not reading.places:
-        return found
-    usual = 1 - _B + _B * reading.length / average if average else 1.0
-    of_field = {"text": 1 / usual, "heading": weights.heading, "titles": weights.titles, "labels": weights.labels}
-    of_field["example"] = weights.example / usual
+def _match_item(query: Query, item: Item, reading: Reading, average: float, weights: Weights) -> Match:
+    match = Match()
+    if not reading.positions:
+        return match
+    length_factor = 1 - _B + _B * reading.length / average if average else 1.0
+    field_factors = {
+        "text": 1 / length_factor,
+        "heading": weights.heading,
+        "titles": weights.titles,
+        "labels": weights.labels,
+    }
+    field_factors["example"] = weights.example / length_factor
     covered = with_context = 0.0
     for term in query.terms:
-        places = reading.places.get(term.stem)
-        if not places:
-            found.missing += [] if term.context else [term.word]
+        positions = reading.positions.get(term.stem)
+        if not positions:
+            match.missing_words += [] if term.is_context else [term.word]
             continue
-        best = max(places, key=_CREDIT.__getitem__)
-        found.where.setdefault(best, []).append(term.word)
-        with_context += term.weight * _CREDIT[best]
-        covered += 0.0 if term.context else term.weight * _CREDIT[best]
-        often = sum(len(at) * of_field[name] for name, at in places.items())
-        found.score += term.weight * often * (_K1 + 1) / (often + _K1)
-        if item.leads and "heading" in places:
-            found.score += term.weight * weights.lead
-    asked = query.asked
-    found.covered = max(covered / asked, with_context / sum(term.weight for term in query.terms)) if asked else 0.0
+        best = max(positions, key=_FIELD_CREDIT.__getitem__)
+        match.words_by_field.setdefault(best, []).append(term.word)
+        with_context += term.weight * _FIELD_CREDIT[best]
+        covered += 0.0 if term.is_context else term.weight * _FIELD_CREDIT[best]
+        frequency = sum(len(at) * field_factors[name] for name, at in positions.items())
+        match.score += term.weight * frequency * (_K1 + 1) / (frequency + _K1)
+        if item.is_lead and "heading" in positions:
+            match.score += term.weight * weights.lead
+    question_weight = query.question_weight
+    match.coverage = (
+        max(covered / question_weight, with_context / sum(term.weight for term in query.terms))
+        if question_weight
+        else 0.0
+    )
     if weights.together:
-        found.score += weights.together * _together(query, reading)
-    found.score *= 1 - weights.covered + weights.covered * found.covered
-    return found
+        match.score += weights.together * _proximity(query, reading)
+    match.score *= 1 - weights.covered + weights.covered * match.coverage
+    return match
 
 
-def _together(query: Query, reading: Reading) -> float:
+def _proximity(query: Query, reading: Reading) -> float:
     gain = 0.0
-    for one, two in pairwise(query.terms):
-        first, second = reading.places.get(one.stem), reading.places.get(two.stem)
+    for term, next_term in pairwise(query.terms):
+        first, second = reading.positions.get(term.stem), reading.positions.get(next_term.stem)
         if first and second:
             for name in ("text", "heading"):
                 after = set(second.get(name, ()))
                 if any({at + 1, at + 2, at + 3} & after for at in first.get(name, ())):
-                    gain += min(one.weight, two.weight)
+                    gain += min(term.weight, next_term.weight)
     return gain
 
 
-def rank(query: Query, candidates: Sequence[Candidate], weights: Weights) -> list[Ranked]:
-    """A score for each candidate, best first, equal ones by age."""
-    cosines = [_nearness(one, weights.sentence) for one in candidates]
-    base = _fused(
-        _with_words_beside(query, candidates, weights),
+def rank(query: Query, candidates: Sequence[Candidate], weights: Weights) -> list[RankedCandidate]:
+    """Score the candidates and return them best first, ties by age."""
+    cosines = [_blended_cosine(candidate, weights.sentence) for candidate in candidates]
+    base_scores = _fuse(
+        _with_neighbour_words(query, candidates, weights),
         _with_neighbours(cosines, candidates, weights),
-        [one.match.covered for one in candidates],
+        [candidate.match.coverage for candidate in candidates],
         weights.meaning,
     )
-    per_word = [one.near.words for one in candidates if one.near is not None and one.near.words is not None]
-    close = _scale(per_word)
-    sessions = _sessions(query, candidates, cosines, weights)
+    word_similarities = [
+        candidate.part_similarity.word_similarity
+        for candidate in candidates
+        if candidate.part_similarity is not None and candidate.part_similarity.word_similarity is not None
+    ]
+    scale = _scale(word_similarities)
+    sessions = _session_scores(query, candidates, cosines, weights)
     has_meanings = any(cosine is not None for cosine in cosines)
-    found = []
-    for place, one in enumerate(candidates):
-        signs = _signs(query, one, weights)
-        session = sessions[place]
-        closeness = 0.0 if one.near is None or one.near.words is None else close(one.near.words)
-        if has_meanings and one.cosine is None:  # without a vector its words alone count, here too
-            session = base[place] if session else 0.0
-            closeness = base[place] if per_word else 0.0
+    ranking = []
+    for position, candidate in enumerate(candidates):
+        features = _features(query, candidate, weights)
+        session = sessions[position]
+        closeness = (
+            0.0
+            if candidate.part_similarity is None or candidate.part_similarity.word_similarity is None
+            else scale(candidate.part_similarity.word_similarity)
+        )
+        if has_meanings and candidate.cosine is None:  # without a vector the words count here too
+            session = base_scores[position] if session else 0.0
+            closeness = base_scores[position] if word_similarities else 0.0
         if session:
-            signs.append(("its session or file", weights.session * session))
-        score = max(0.0, base[place] + weights.late * closeness + sum(worth for _, worth in signs))
-        found.append(Ranked(place, score * one.item.standing, signs))
-    return sorted(found, key=lambda one: (-one.score, candidates[one.place].item.age))
+            features.append(("its session or file", weights.session * session))
+        score = max(0.0, base_scores[position] + weights.late * closeness + sum(worth for _, worth in features))
+        ranking.append(RankedCandidate(position, score * candidate.item.standing, features))
+    return sorted(
+        ranking, key=lambda scored_candidate: (-scored_candidate.score, candidates[scored_candidate.position].item.age)
+    )
 
 
-def borne_out(query: Query, candidates: Sequence[Candidate], least: float) -> list[bool]:
-    """Whether anything bears out each candidate: a word or a cosine of `least`, its own, of an item beside it or of its
-    session, or that who is asked about said it. The others are candidates only because there was nothing nearer."""
-    alike = [one.match.score > 0 or (one.cosine is not None and one.cosine >= least) for one in candidates]
-    sessions = {one.session for one, found in zip(candidates, alike, strict=True) if found} - {None}
+def are_supported(query: Query, candidates: Sequence[Candidate], min_cosine: float) -> list[bool]:
+    """Return for each candidate whether anything besides its rank supports it.
+
+    A candidate is supported by a matched word or a cosine of at least `min_cosine`, its own, a neighbour's or one in its
+    session, or by a speaker whom the query names. The others are candidates only because nothing nearer exists.
+    """
+    has_match = [
+        candidate.match.score > 0 or (candidate.cosine is not None and candidate.cosine >= min_cosine)
+        for candidate in candidates
+    ]
+    sessions = {candidate.session for candidate, is_match in zip(candidates, has_match, strict=True) if is_match} - {
+        None
+    }
     return [
-        found
-        or any(alike[near] for near in (one.previous, one.next) if near is not None)
-        or one.session in sessions
-        or not query.names.isdisjoint(one.reading.speaker)
-        for one, found in zip(candidates, alike, strict=True)
+        is_match
+        or any(has_match[neighbour] for neighbour in (candidate.previous, candidate.next) if neighbour is not None)
+        or candidate.session in sessions
+        or not query.participants.isdisjoint(candidate.reading.speaker_words)
+        for candidate, is_match in zip(candidates, has_match, strict=True)
     ]
 
 
-def _signs(query: Query, one: Candidate, weights: Weights) -> list[tuple[str, float]]:
-    """What the item itself shows beside its words and meaning: (what, what it counts)."""
-    found = []
-    want, text, moment = query.want, one.item.text, one.item.moment
-    if not query.names.isdisjoint(one.reading.speaker):
-        found.append(("its speaker", weights.speaker))
+def _features(query: Query, candidate: Candidate, weights: Weights) -> list[tuple[str, float]]:
+    """Return the item's own features besides words and meaning, as (name, weight)."""
+    features = []
+    answer_kind, text, moment = query.expected, candidate.item.text, candidate.item.moment
+    if not query.participants.isdisjoint(candidate.reading.speaker_words):
+        features.append(("its speaker", weights.speaker))
         if in_first_person(text):
-            found.append(("that it is in the first person", weights.first_person))
-    if want.dates and moment is not None and want.dates.fits(moment):
-        found.append(("its date", weights.date + (weights.day if want.dates.is_near(moment) else 0.0)))
-    if weights.time and want.time and has_time(text):
-        found.append(("that it says when", weights.time))
-    if weights.name and want.name and has_name(text):
-        found.append(("that it says a name", weights.name))
-    if weights.written and want.identifiers:
-        folded = "\n".join((one.item.text, one.item.example, one.item.heading)).casefold()
-        found += [(f"{name} as it is written", weights.written) for name in want.identifiers if name in folded]
-    if one.reading.asks:
-        found.append(("that it only asks", weights.asking))
-    return found
+            features.append(("the first person", weights.first_person))
+    if answer_kind.dates and moment is not None and answer_kind.dates.fits(moment):
+        features.append(("its date", weights.date + (weights.day if answer_kind.dates.is_near(moment) else 0.0)))
+    if weights.time and answer_kind.time and has_time(text):
+        features.append(("a time", weights.time))
+    if weights.name and answer_kind.name and has_name(text):
+        features.append(("a name", weights.name))
+    if weights.written and answer_kind.identifiers:
+        searchable_text = "\n".join((candidate.item.text, candidate.item.example, candidate.item.heading)).casefold()
+        features += [
+            (f"{name} as written", weights.written) for name in answer_kind.identifiers if name in searchable_text
+        ]
+    if candidate.reading.is_question:
+        features.append(("that it is a question", weights.asking))
+    return features
 
 
-def _nearness(one: Candidate, share: float) -> float | None:
-    """The cosine of an item, with its share of its nearest sentence's."""
-    if one.cosine is None or one.near is None:
-        return one.cosine
-    return one.cosine + share * (one.near.cosine - one.cosine)
+def _blended_cosine(candidate: Candidate, share: float) -> float | None:
+    """Return the item's cosine, blended with that of its nearest sentence."""
+    if candidate.cosine is None or candidate.part_similarity is None:
+        return candidate.cosine
+    return candidate.cosine + share * (candidate.part_similarity.cosine - candidate.cosine)
 
 
 def _with_neighbours(
     cosines: Sequence[float | None], candidates: Sequence[Candidate], weights: Weights
 ) -> list[float | None]:
-    """Add to each cosine a share of those of the items before and after it, more of one before that asks.
+    """Add to each cosine a share of its neighbours' cosines, a larger one if the previous item is a question.
 
-    An item that has none beside it is taken to be among its like: it has the share of its own. One without a vector gets no
-    cosine from its neighbours.
+    A missing neighbour counts as one with the item's own cosine. An item without a vector stays without a cosine.
     """
 
-    def beside(place: int | None, own: float) -> float:
-        cosine = None if place is None else cosines[place]
-        return own if cosine is None else cosine
+    def cosine_at(position: int | None, default: float) -> float:
+        cosine = None if position is None else cosines[position]
+        return default if cosine is None else cosine
 
     sums: list[float | None] = []
-    for own, one in zip(cosines, candidates, strict=True):
-        if own is None:
+    for item_cosine, candidate in zip(cosines, candidates, strict=True):
+        if item_cosine is None:
             sums.append(None)
             continue
         before, after = weights.neighbour, weights.neighbour
-        if one.previous is not None and candidates[one.previous].reading.asks:
+        if candidate.previous is not None and candidates[candidate.previous].reading.is_question:
             before += weights.answer
-        sums.append(own + before * beside(one.previous, own) + after * beside(one.next, own))
+        sums.append(
+            item_cosine
+            + before * cosine_at(candidate.previous, item_cosine)
+            + after * cosine_at(candidate.next, item_cosine)
+        )
     return sums
 
 
-def _with_words_beside(query: Query, candidates: Sequence[Candidate], weights: Weights) -> list[float]:
-    """Each score by words with a share of its neighbours', as far as they have terms that the item itself has not.
+def _with_neighbour_words(query: Query, candidates: Sequence[Candidate], weights: Weights) -> list[float]:
+    """Add to each word score a share of its neighbours' scores, for terms that the item itself does not contain.
 
-    What answers a question often leaves out what the talk is about, as that was said just before. Neighbours that say
-    the same again show nothing more.
+    An answer often omits its subject, because the sentence before contained it. Neighbours that only repeat the item's
+    terms add nothing.
     """
-    of_term = {term.stem: term.weight for term in query.terms}
-    had = [of_term.keys() & one.reading.places.keys() if one.match.score > 0 else set[str]() for one in candidates]
+    term_weights = {term.stem: term.weight for term in query.terms}
+    matched_stems = [
+        term_weights.keys() & candidate.reading.positions.keys() if candidate.match.score > 0 else set[str]()
+        for candidate in candidates
+    ]
 
-    def added(place: int, near: int | None) -> float:
-        if near is None or not had[near]:
+    def added_score(position: int, neighbour: int | None) -> float:
+        if neighbour is None or not matched_stems[neighbour]:
             return 0.0
-        of_all = sum(of_term[stem] for stem in had[near])
-        return candidates[near].match.score * sum(of_term[stem] for stem in had[near] - had[place]) / of_all
+        total_weight = sum(term_weights[stem] for stem in matched_stems[neighbour])
+        return (
+            candidates[neighbour].match.score
+            * sum(term_weights[stem] for stem in matched_stems[neighbour] - matched_stems[position])
+            / total_weight
+        )
 
     return [
-        one.match.score + weights.said_before * added(place, one.previous) + weights.said_after * added(place, one.next)
-        for place, one in enumerate(candidates)
+        candidate.match.score
+        + weights.said_before * added_score(position, candidate.previous)
+        + weights.said_after * added_score(position, candidate.next)
+        for position, candidate in enumerate(candidates)
     ]
 
 
-def _fused(
-    words: Sequence[float], cosines: Sequence[float | None], covered: Sequence[float], meaning: float
+def _fuse(
+    word_scores: Sequence[float], cosines: Sequence[float | None], coverage: Sequence[float], meaning_weight: float
 ) -> list[float]:
-    """Bring words and meaning to 0..1 each and add them by weight: 0 to 1. What has no cosine, where others have, counts as so
-    near in meaning as it has the words, and covers the question; where none has one, words alone count."""
-    text, sense = _scale(words), _scale([cosine for cosine in cosines if cosine is not None])
+    """Scale words and cosines to 0 to 1 each and return their weighted mean.
+
+    A candidate without a cosine gets its scaled word score × its coverage instead. If no candidate has a cosine, words
+    alone count.
+    """
+    scale_word_score, scale_cosine = _scale(word_scores), _scale([cosine for cosine in cosines if cosine is not None])
     if all(cosine is None for cosine in cosines):
-        return [text(word) for word in words]
-    meanings = [
-        text(word) * share if cosine is None else sense(cosine)
-        for word, cosine, share in zip(words, cosines, covered, strict=True)
+        return [scale_word_score(word) for word in word_scores]
+    similarities = [
+        scale_word_score(word) * share if cosine is None else scale_cosine(cosine)
+        for word, cosine, share in zip(word_scores, cosines, coverage, strict=True)
     ]
-    return [(text(word) + meaning * nearness) / (1 + meaning) for word, nearness in zip(words, meanings, strict=True)]
+    return [
+        (scale_word_score(word) + meaning_weight * similarity) / (1 + meaning_weight)
+        for word, similarity in zip(word_scores, similarities, strict=True)
+    ]
 
 
-def _sessions(
+def _session_scores(
     query: Query, candidates: Sequence[Candidate], cosines: Sequence[float | None], weights: Weights
 ) -> list[float]:
-    """What the session of each candidate has in common with the query as a whole: 0 to 1, 0 without a session.
+    """Score the whole session of each candidate, 0 to 1; 0 without a session.
 
-    By the words of all its candidates together, and the mean of its three best cosines; by words alone it says nothing.
+    The score uses the words of all the session's candidates and the mean of their three best cosines. Without any
+    cosine, all scores are 0.
     """
     members: dict[tuple[int, str], list[int]] = defaultdict(list)
-    for place, one in enumerate(candidates):
-        if one.session is not None:
-            members[one.session].append(place)
-    if len(members) < _SESSIONS or all(cosine is None for cosine in cosines):
+    for position, candidate in enumerate(candidates):
+        if candidate.session is not None:
+            members[candidate.session].append(position)
+    if len(members) < _MIN_SESSIONS or all(cosine is None for cosine in cosines):
         return [0.0] * len(candidates)
     tops = [
-        sorted((cosine for place in own if (cosine := cosines[place]) is not None), reverse=True)[:_BEST]
-        for own in members.values()
+        sorted((cosine for position in positions if (cosine := cosines[position]) is not None), reverse=True)[
+            :_BEST_COSINES
+        ]
+        for positions in members.values()
     ]
-    best = [sum(top) / len(top) if top else None for top in tops]
-    of_term = {term.stem: term.weight for term in query.terms}
-    tallies = [_tally([candidates[place].reading for place in own]) for own in members.values()]
-    lengths = [sum(candidates[place].reading.length for place in own) for own in members.values()]
-    words = bm25_of_tallies(of_term, tallies, lengths)
-    found = [0.0] * len(candidates)
-    for own, score in zip(members.values(), _fused(words, best, [1.0] * len(best), weights.meaning), strict=True):
-        for place in own:
-            found[place] = score
-    return found
+    mean_cosines = [sum(top) / len(top) if top else None for top in tops]
+    term_weights = {term.stem: term.weight for term in query.terms}
+    tallies = [_tally([candidates[position].reading for position in positions]) for positions in members.values()]
+    lengths = [
+        sum(candidates[position].reading.length for position in session_positions)
+        for session_positions in members.values()
+    ]
+    words = bm25_scores(term_weights, tallies, lengths)
+    scores = [0.0] * len(candidates)
+    for positions, score in zip(
+        members.values(), _fuse(words, mean_cosines, [1.0] * len(mean_cosines), weights.meaning), strict=True
+    ):
+        for position in positions:
+            scores[position] = score
+    return scores
 
 
 def _tally(readings: Sequence[Reading]) -> Mapping[str, int]:
-    """How often each stem stands in several texts together."""
-    found = dict[str, int]()
+    """Count each stem in several texts together."""
+    counts = dict[str, int]()
     for reading in readings:
-        for stem, places in reading.places.items():
-            found[stem] = found.get(stem, 0) + len(places.get("text", ()))
-    return found
+        for stem, places in reading.positions.items():
+            counts[stem] = counts.get(stem, 0) + len(places.get("text", ()))
+    return counts
 
 
 def _scale(values: Sequence[float]) -> Callable[[float], float]:
-    """Brings numbers to 0 (the least) to 1 (the most); where all are equal, to 1 if they are above 0."""
+    """Return a function that scales the values to 0 to 1. If all are equal, it returns 1 for positive ones."""
     low, high = min(values, default=0.0), max(values, default=0.0)
     if high > low:
         return lambda value: (value - low) / (high - low)

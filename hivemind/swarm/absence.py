@@ -11,7 +11,7 @@ import time
 from collections.abc import Callable, Iterable
 from pathlib import Path
 
-from hivemind.coordination import State
+from hivemind.coordination import JournalState
 from hivemind.errors import HivemindError
 from hivemind.frozen import frozen
 from hivemind.fs import HeldLock
@@ -46,7 +46,7 @@ def absences(hive: Parts) -> list[Absence]:
     if not outside:
         return []
 
-    def look(state: State) -> dict[str, list[str]]:
+    def look(state: JournalState) -> dict[str, list[str]]:
         found: dict[str, list[str]] = {}
         for entry in state.open_tasks():
             if entry.agent_id in outside and entry.state not in ("returned", "handed_over"):

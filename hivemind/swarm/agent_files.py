@@ -34,7 +34,9 @@ def add_agent(hive: Parts, name: str, *, role: str | None = None, mind: str | No
     name = check_agent_name(name)
     path = hive.layout.agent_config(name)
     if name in hive.agents or path.exists() or path.with_suffix(".yml").exists():
-        raise UserError(f"there is an agent {name!r} already", where=path, mend="edit its file, or choose another name")
+        raise UserError(
+            f"there is an agent {name!r} already", location=path, remedy="edit its file, or choose another name"
+        )
     lines = ["# All keys and their defaults: README.md in this folder.\n"]
     if role is not None:
         lines.append(f"role: {json.dumps(check_name(role, 'role'))}\n")
@@ -47,7 +49,7 @@ def add_agent(hive: Parts, name: str, *, role: str | None = None, mind: str | No
         fs.create(path, text, durable=hive.config.durable)
     except FileExistsError:
         raise UserError(
-            f"there is an agent {name!r} already", where=os.fspath(path), mend="choose another name"
+            f"there is an agent {name!r} already", location=os.fspath(path), remedy="choose another name"
         ) from None
     hive.mail.ensure(name)
     return name

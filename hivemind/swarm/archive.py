@@ -26,7 +26,7 @@ _STAYS = frozenset("FT")  # what somebody has flagged, or is about to expunge
 
 
 @frozen
-class Archived:
+class ArchivedTasks:
     """Where the tasks and segments lie now, relative to the hive, and how many letters were moved."""
 
     tasks: tuple[str, ...]
@@ -37,13 +37,13 @@ class Archived:
         return f"{len(self.tasks)} tasks, {self.letters} letters, {len(self.segments)} segments of the journal archived"
 
 
-def archive(hive: Parts, retention: RetentionConfig, now: datetime) -> Archived:
+def archive(hive: Parts, retention: RetentionConfig, now: datetime) -> ArchivedTasks:
     """Move what has been over for longer than `retention` says. Raises OSError, UserError; what was moved stays moved."""
     at, relative = now.timestamp(), hive.layout.relative
     tasks = () if retention.tasks is None else _tasks(hive, at - retention.tasks)
     letters = 0 if retention.mail is None else _mail(hive, at - retention.mail)
     segments = () if retention.journal is None else hive.journal.archive(at - retention.journal)
-    return Archived(tuple(map(relative, tasks)), letters, tuple(map(relative, segments)))
+    return ArchivedTasks(tuple(map(relative, tasks)), letters, tuple(map(relative, segments)))
 
 
 def _tasks(hive: Parts, before: float) -> list[str]:

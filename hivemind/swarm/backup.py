@@ -64,7 +64,7 @@ def back_up_hive(hive: Parts, target: Path) -> Path:
     """
     root, target = hive.layout.root, Path(os.path.realpath(target))
     if target == root or root in target.parents:
-        raise UserError("lies in the hive", where=target, mend="name a folder outside of it")
+        raise UserError("lies in the hive", location=target, remedy="name a folder outside of it")
     with _partial(target, durable=hive.config.durable) as part:
         copy = _Copy(root, part)
         for _ in range(_PASSES):  # what takes long is done while the others work
@@ -73,11 +73,11 @@ def back_up_hive(hive: Parts, target: Path) -> Path:
                 break
         reached("backup.copied")
         began = time.monotonic()
-        with hive.journal.guarding(lambda _: None):
+        with hive.journal.locked(lambda _: None):
             while copy.bring_up_to_date():
                 if time.monotonic() - began > _REST_S:
                     what = "is written to by something that does not wait for the journal"
-                    raise UserError(what, where=root, mend="try again, or end the swarm first: hivemind down")
+                    raise UserError(what, location=root, remedy="try again, or end the swarm first: hivemind down")
         reached("backup.still")
         state = Layout(part).state
         for name in _DATABASES:
@@ -92,10 +92,10 @@ def restore_hive(backup: Path, target: Path) -> Path:
     backup, target = Path(os.path.realpath(backup)), Path(os.path.realpath(target))
     if load_record(Layout(backup).state / RECORD, _KIND, _VERSION) is None:
         raise UserError(
-            "is no backup", where=backup, mend="hivemind backup makes one; one that was cut short has no name"
+            "is no backup", location=backup, remedy="hivemind backup makes one; one that was cut short has no name"
         )
     if backup in target.parents:
-        raise UserError("lies in the backup", where=target, mend="name a folder outside of it")
+        raise UserError("lies in the backup", location=target, remedy="name a folder outside of it")
     with _partial(target, durable=load_hive(Layout(backup)).durable) as part:
         take = _Copy(backup, part).take_file
         copy_tree(backup, part, take)
@@ -108,14 +108,16 @@ def restore_hive(backup: Path, target: Path) -> Path:
 def _partial(target: Path, *, durable: bool) -> Iterator[Path]:
     """A folder to copy to, this process's alone, which gets the name `target` at the end, once it is on the disk."""
     if os.path.lexists(target) and (not target.is_dir() or os.listdir(target)):
-        raise UserError("is there already, and not empty", where=target, mend="name another folder, or move it away")
+        raise UserError(
+            "is there already, and not empty", location=target, remedy="name another folder, or move it away"
+        )
     part = target.with_name(f".{target.name}.partial")
     part.mkdir(parents=True, exist_ok=True)
     lock = os.open(part, os.O_RDONLY | os.O_DIRECTORY)
     try:
         if not try_lock(lock):
             raise UserError(
-                "is being written by another process", where=part, mend="wait for it, or name another folder"
+                "is being written by another process", location=part, remedy="wait for it, or name another folder"
             )
         for one in part.iterdir():  # what was left by one that was killed
             remove_tree(one)

@@ -19,7 +19,7 @@ Work = Callable[[Callable[[], None]], int]
 
 
 @frozen
-class Detached:
+class DetachedSwarm:
     """The process that was started. If it did not come up, `error` says why and `status` is the exit status for it."""
 
     pid: int
@@ -27,7 +27,7 @@ class Detached:
     status: int = 0
 
 
-def detach(work: Work, log: Path) -> Detached:
+def detach(work: Work, log: Path) -> DetachedSwarm:
     """Run `work` in a new session without a terminal, its output in `log`; returns once it is up or has ended.
 
     Call it while this process has one thread and nothing open that two processes must not share. Raises OSError if the
@@ -49,9 +49,9 @@ def detach(work: Work, log: Path) -> Detached:
     with open(answer, "rb") as file:
         line = file.readline()
     if not line:
-        return Detached(0, f"the swarm ended before it was up; {log} says why", FAILED)
+        return DetachedSwarm(0, f"the swarm ended before it was up; {log} says why", FAILED)
     said = json.loads(line)
-    return Detached(said["pid"], said.get("error"), said.get("status", 0))
+    return DetachedSwarm(said["pid"], said.get("error"), said.get("status", 0))
 
 
 def _be(work: Work, log: Path, answer: int) -> NoReturn:

@@ -29,11 +29,11 @@ from hivemind.fs import Lock, load_value, reached, save_value
 from hivemind.layout import HUMAN, POSTMASTER, Layout
 from hivemind.masking import harmless, mask
 from hivemind.presence.parts import Parts
-from hivemind.swarm.archive import Archived, archive
+from hivemind.swarm.archive import ArchivedTasks, archive
 from hivemind.tasks import Notice, Telling, why_failed
 from hivemind.tasks.folder import place_of
 
-__all__ = ["Done", "DueWork", "do_due"]
+__all__ = ["DispatchReport", "DueWork", "do_due"]
 
 _MOMENT = timedelta(seconds=1)
 _FIRST_PAUSE = timedelta(seconds=30)
@@ -49,17 +49,17 @@ _log = logging.getLogger(__name__)
 
 
 @frozen
-class Done:
+class DispatchReport:
     """What was dropped and told (`way: task event`) and archived (None: it was not due), and when the next thing is due;
     None: when something is new."""
 
     dropped: tuple[str, ...]
     told: tuple[str, ...]
-    archived: Archived | None
+    archived: ArchivedTasks | None
     next: datetime | None
 
 
-def do_due(hive: Parts, clock: Callable[[], datetime] = lambda: datetime.now(UTC)) -> Done:
+def do_due(hive: Parts, clock: Callable[[], datetime] = lambda: datetime.now(UTC)) -> DispatchReport:
     """Drop the tasks whose time has come, send what is to be told.
 
     Tasks and letters are the turn of one process at a time: another one waits. No turn waits for a program or a webhook: those
@@ -75,7 +75,7 @@ def do_due(hive: Parts, clock: Callable[[], datetime] = lambda: datetime.now(UTC
             save_value(hive.layout.due_record, _KIND, _VERSION, _Due(following, last), durable=False)
         dropped, archived = [*dropped, *ids], archived or moved
         if not telling.tell_outside():
-            return Done(tuple(dropped), tuple(telling.told), archived, following)
+            return DispatchReport(tuple(dropped), tuple(telling.told), archived, following)
 
 
 @frozen
@@ -93,7 +93,7 @@ def _known(layout: Layout) -> _Due | None:
     return None
 
 
-def _archive(hive: Parts, now: datetime) -> tuple[Archived | None, datetime | None, datetime | None]:
+def _archive(hive: Parts, now: datetime) -> tuple[ArchivedTasks | None, datetime | None, datetime | None]:
     """Archive once a day; returns what was moved, when that was done last, and when it is done next."""
     if not hive.config.retention.is_set:
         return None, None, None

@@ -42,7 +42,7 @@ _LEAD = """# How a lead works
 
 
 @frozen
-class Found:
+class DetectedRepository:
     """A coding agent of this machine: `mind` as an agent's file says it, `missing` if it has neither a key nor a login."""
 
     name: str
@@ -50,7 +50,7 @@ class Found:
     missing: UserError | None = None
 
 
-def find_programs() -> list[Found]:
+def find_programs() -> list[DetectedRepository]:
     """The coding agents on the PATH that have a key or a login; all, if none of them has. Raises UserError if there is none."""
     found, install = [], []
     for name in SHIPPED:
@@ -58,18 +58,18 @@ def find_programs() -> list[Found]:
         try:
             profile.find()
         except UserError as error:
-            install.append(str(error.mend))
+            install.append(str(error.remedy))
             continue
         found.append(_with_access(name, profile))
     if not found:
         what = f"there is none of the coding agents {', '.join(SHIPPED)} on the PATH"
         raise UserError(
-            what, mend=f"install one ({'; '.join(install)}), or make a hive without --for and name other minds"
+            what, remedy=f"install one ({'; '.join(install)}), or make a hive without --for and name other minds"
         )
     return [one for one in found if one.missing is None] or found
 
 
-def _with_access(name: str, profile: Profile) -> Found:
+def _with_access(name: str, profile: Profile) -> DetectedRepository:
     problem = None
     for login in (False, True):
         mind: dict[str, object] = {"agent": name, **({"login": True} if login else {})}
@@ -78,11 +78,11 @@ def _with_access(name: str, profile: Profile) -> Found:
         except UserError as error:
             problem = problem or error
         else:
-            return Found(name, mind)
-    return Found(name, {"agent": name}, problem)
+            return DetectedRepository(name, mind)
+    return DetectedRepository(name, {"agent": name}, problem)
 
 
-def files_for_git(layout: Layout, repository: Path, programs: list[Found]) -> dict[str, str]:
+def files_for_git(layout: Layout, repository: Path, programs: list[DetectedRepository]) -> dict[str, str]:
     """What stands in place of the template's files in a hive that works on `repository`: the text by the name in the hive.
 
     Raises UserError for what is no git repository, or has no commit.

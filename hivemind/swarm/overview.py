@@ -13,7 +13,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from hivemind.coordination import State, StepLease, check_agent
+from hivemind.coordination import JournalState, StepLease, check_agent
 from hivemind.errors import UserError
 from hivemind.frozen import frozen
 from hivemind.layout import EXCHANGE, HUMAN
@@ -25,7 +25,7 @@ from hivemind.presence.status import State as AgentState
 from hivemind.presence.watching import agent_problems, supervisor_lock, watch_lock
 from hivemind.swarm.absence import absences
 from hivemind.swarm.idle import is_full, said_why
-from hivemind.tasks import Scheduled, TaskState, TaskSummary
+from hivemind.tasks import ScheduledTask, TaskState, TaskSummary
 
 if TYPE_CHECKING:
     from hivemind.embedding import Embedder
@@ -72,7 +72,7 @@ class Overview:
     has_state: bool = True
     left: tuple[tuple[str, str], ...] = ()
     disk_full: bool = False
-    schedule: tuple[Scheduled, ...] = ()
+    schedule: tuple[ScheduledTask, ...] = ()
     untold: int = 0
     exchange: str | None = None
 
@@ -202,8 +202,8 @@ def leases_now(hive: Parts, agent: str | None = None) -> tuple[LeaseNow, ...]:
     """The active leases of all agents or of one, by step. Raises CoordinationError for what is no agent's name."""
     who = None if agent is None else check_agent(agent)
 
-    def look(state: State) -> tuple[LeaseNow, ...]:
-        steps = sorted(state.leases if who is None else state.held.get(who, ()))
+    def look(state: JournalState) -> tuple[LeaseNow, ...]:
+        steps = sorted(state.leases if who is None else state.leased_step_ids.get(who, ()))
         return tuple(_lease(state, lease) for step in steps if (lease := state.lease(step)) is not None)
 
     found: tuple[LeaseNow, ...] = hive.journal.view(look)
@@ -223,7 +223,7 @@ def lease_now(hive: Parts, lease: StepLease) -> LeaseNow:
     return found
 
 
-def _lease(state: State, lease: StepLease) -> LeaseNow:
+def _lease(state: JournalState, lease: StepLease) -> LeaseNow:
     step = state.step(lease.step_id)
     task, title = (None, None) if step is None else (step.task, step.title)
     return LeaseNow(**asdict(lease), task=task, title=title, left=max(0, lease.expires_seq - state.seq))

@@ -53,13 +53,15 @@ def root_problems(hive: Parts) -> list[UserError]:
     for path, root in zip(hive.config.read_roots(hive.layout), hive.config.roots, strict=True):
         if not path.is_dir():
             found.append(
-                UserError(f"roots: {root.path} is no folder", where=config, mend="correct it, or take it away")
+                UserError(f"roots: {root.path} is no folder", location=config, remedy="correct it, or take it away")
             )
         elif root.worktree:
             try:
                 check_repository(path)
             except UserError as error:
-                found.append(UserError(f"roots: {error.where}: {error.what}", where=config, mend=error.mend))
+                found.append(
+                    UserError(f"roots: {error.location}: {error.message}", location=config, remedy=error.remedy)
+                )
     return found
 
 
@@ -72,5 +74,7 @@ def _check(hive: Parts, name: str, config: AgentConfig) -> None:
         try:
             check()
         except UserError as error:
-            what = error.what if error.where is None else f"{error.where}: {error.what}"
-            raise UserError(f"{key}: {what}", where=place_of_key(hive.layout, name, key), mend=error.mend) from None
+            what = error.message if error.location is None else f"{error.location}: {error.message}"
+            raise UserError(
+                f"{key}: {what}", location=place_of_key(hive.layout, name, key), remedy=error.remedy
+            ) from None

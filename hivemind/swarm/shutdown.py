@@ -12,7 +12,7 @@ from hivemind.errors import UserError
 from hivemind.frozen import frozen
 from hivemind.fs import HeldLock, Lock, create, fsync_folder, make_folder
 from hivemind.fs.doorbell import ring
-from hivemind.fs.locks import is_here, told_of
+from hivemind.fs.locks import describe_holder, is_on_this_machine
 from hivemind.layout import Layout
 from hivemind.presence.identity import agent_lock
 from hivemind.presence.parts import Parts
@@ -23,14 +23,14 @@ _LOOKS = 5
 
 
 @frozen
-class Ended:
+class ShutdownReport:
     """Which process was told to end (None: none was up), and whether it is `over`: it has let go of the supervisor's lock."""
 
     pid: int | None
     over: bool
 
 
-def end_swarm(layout: Layout, *, timeout_s: float) -> Ended:
+def end_swarm(layout: Layout, *, timeout_s: float) -> ShutdownReport:
     """Send SIGTERM to the hive's supervisor and wait at most `timeout_s` for its end.
 
     Raises HeldLock if the lock is held and its holder cannot be signalled from here (another machine or another user).
@@ -38,12 +38,12 @@ def end_swarm(layout: Layout, *, timeout_s: float) -> Ended:
     return _end(supervisor_lock(layout.locks), "the swarm", timeout_s)
 
 
-def stop_agent(hive: Parts, name: str, *, timeout_s: float) -> Ended:
+def stop_agent(hive: Parts, name: str, *, timeout_s: float) -> ShutdownReport:
     """Have an agent end and not be started again until `start_agent`. Raises UserError if there is none of that name, or it
     comes from outside, and HeldLock as `end_swarm`."""
     stopped, durable = hive.layout.stopped, hive.config.durable
     if hive.agent_files.get(name).outside:
-        raise UserError(f"{name} comes from outside (mind: mcp)", mend="end its program where it runs")
+        raise UserError(f"{name} comes from outside (mind: mcp)", remedy="end its program where it runs")
     make_folder(stopped, durable=durable)
     with suppress(FileExistsError):
         create(stopped / name, b"", durable=durable)
@@ -64,13 +64,13 @@ def start_agent(hive: Parts, name: str) -> bool:
     return True
 
 
-def _end(lock: Lock, what: str, timeout_s: float) -> Ended:
+def _end(lock: Lock, what: str, timeout_s: float) -> ShutdownReport:
     pid = _holder(lock)
     if pid is None:
-        return Ended(None, over=True)
-    if not is_here(holder := lock.holder() or {}):
+        return ShutdownReport(None, over=True)
+    if not is_on_this_machine(holder := lock.holder() or {}):
         mend = "end it there"
-        raise HeldLock(f"{what} is held by {told_of(holder)}", where=lock.path, holder=holder, mend=mend)
+        raise HeldLock(f"{what} is held by {describe_holder(holder)}", location=lock.path, holder=holder, remedy=mend)
     deadline = time.monotonic() + timeout_s
     try:
         if pid <= 0:  # kill(0) would end whoever asks
@@ -79,18 +79,18 @@ def _end(lock: Lock, what: str, timeout_s: float) -> Ended:
         os.killpg(os.getpgid(pid), signal.SIGCONT)  # one that was stopped (Ctrl-Z), with its nursery, could not end
     except OSError as error:
         if _holder(lock) is None:
-            return Ended(pid, over=True)
+            return ShutdownReport(pid, over=True)
         raise HeldLock(
             f"{what} is held by process {pid or '?'}, which cannot be told to end from here ({error.strerror})",
-            where=lock.path,
+            location=lock.path,
             holder=lock.holder() or {},
-            mend="end it where it runs, as the user that it belongs to",
+            remedy="end it where it runs, as the user that it belongs to",
         ) from None
     while _holder(lock) in (pid, 0):  # a successor that holds it already means that this one is over
         if (left := deadline - time.monotonic()) <= 0:
-            return Ended(pid, over=False)
+            return ShutdownReport(pid, over=False)
         time.sleep(min(left, _LOOK_S))
-    return Ended(pid, over=True)
+    return ShutdownReport(pid, over=True)
 
 
 def _holder(lock: Lock) -> int | None:

@@ -178,7 +178,7 @@ class Supervisor:
             if child.deaths >= _DEATHS_IN_A_ROW
         }
         problems = {**self._files.problems, **dying}
-        self._lock.note(what="hivemind up", watching=self._watch.described, problems=problems)
+        self._lock.write_holder(what="hivemind up", watching=self._watch.described, problems=problems)
 
     def _stop_stopped(self) -> None:
         """End whom a person has stopped, start again whom one has started."""

@@ -8,7 +8,7 @@ import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 
-from hivemind.embedding import warm as warm_vectors
+from hivemind.embedding import preload as warm_vectors
 from hivemind.errors import HivemindError, system_error
 from hivemind.frozen import frozen
 from hivemind.layout import EXCHANGE, Layout
@@ -97,7 +97,7 @@ def run_swarm(
     if from_other_machine:
         take_over(hive.layout)
     supervisor = Supervisor(hive, files, running, warm=_Warming(shared, theirs), run_agent=agent_main)
-    run = _Run(hive, supervisor, until_idle, on_tick, on_ready)
+    run = _SwarmRun(hive, supervisor, until_idle, on_tick, on_ready)
     supervisor.run(run.tick, _TICK_S if until_idle or on_tick else None)
     return run.result()
 
@@ -133,7 +133,7 @@ class _Warming:
             _log.warning("%s", error)
 
 
-class _Run:
+class _SwarmRun:
     """What is looked at while the swarm runs: whether all is quiet."""
 
     def __init__(

@@ -46,7 +46,7 @@ def template_folder() -> Path:
     for folder in (package / "template", package.parent):
         if (folder / "hive.yaml").is_file():
             return folder
-    raise UserError("this installation lacks the template of a hive", where=package, mend="install hivemind anew")
+    raise UserError("this installation lacks the template of a hive", location=package, remedy="install hivemind anew")
 
 
 def make_hive(layout: Layout, own: Mapping[str, str] | None = None, workspace: str | None = None) -> None:
@@ -62,7 +62,7 @@ def make_hive(layout: Layout, own: Mapping[str, str] | None = None, workspace: s
         fs.make_folder(folder)
     with FileLock(layout.locks / "init.lock"):  # two at once: the second finds a hive
         if layout.config.exists():
-            raise UserError("there is a hive already", where=layout.config, mend="hivemind up starts it")
+            raise UserError("there is a hive already", location=layout.config, remedy="hivemind up starts it")
         names = [*FILES, *(AGENTS if own is None else ())]
         for name in FOLDERS:
             for ending in ("*.md", "*.png"):  # the manual with its pictures

@@ -21,7 +21,7 @@ from typing import IO
 from hivemind import fs
 from hivemind.errors import UserError
 from hivemind.frozen import frozen
-from hivemind.guarded import Guarded
+from hivemind.guarded import GuardedCommand
 from hivemind.sandbox import check_sandbox, sandboxed
 from hivemind.taskrun.git import GitProblem, Repository, problem_of, run_git, settings
 
@@ -182,7 +182,7 @@ class Worktree:
         if _has_sandbox():
             argv = sandboxed(argv, self.path, None, dict.fromkeys(self.repository.object_folders, False))
         with TemporaryFile() as errors:
-            with Guarded(argv, folder=self.path, environment=environment, stderr=errors) as process:
+            with GuardedCommand(argv, folder=self.path, environment=environment, stderr=errors) as process:
                 timer = threading.Timer(limit_s or _COMMIT_S, process.terminate)
                 timer.start()
                 try:
@@ -194,10 +194,10 @@ class Worktree:
             errors.seek(0)
             reason = errors.read(_MAX_PRINTED).decode("utf-8", "replace")
         if status == _BROKEN:
-            raise BrokenGit("its .git is no repository of the task's any more", where=self.path)
+            raise BrokenGit("its .git is no repository of the task's any more", location=self.path)
         if status == _UNDER_WAY:
             what, mend = "a merge or a rebase is under way", "end it: git commit, git rebase --continue, or --abort"
-            raise MergeUnderWay(f"{what} ({reason.strip()[-40:]})", where=self.path, mend=mend)
+            raise MergeUnderWay(f"{what} ({reason.strip()[-40:]})", location=self.path, remedy=mend)
         if status:
             reason = f"fatal: it did not end in {limit_s or _COMMIT_S:g} s" if late else reason
             raise problem_of("in the worktree", reason, status, self.path)

@@ -9,13 +9,13 @@ from pathlib import Path
 from hivemind.boundary import Unreadable, boundary, checked
 from hivemind.documents import Citation, Verdict
 from hivemind.documents.formats import EXTRACTED, format_of
-from hivemind.fs.check import Finding
+from hivemind.fs.check import CheckFinding
 from hivemind.reasoning import SNAPSHOT_NAME
 
 __all__ = ["check_citations"]
 
 
-def check_citations(folder: Path, verify: Callable[[Citation], Verdict]) -> Iterator[Finding]:
+def check_citations(folder: Path, verify: Callable[[Citation], Verdict]) -> Iterator[CheckFinding]:
     """Quotes of a finished task that stand in unchanged files, and elsewhere than its result says.
 
     Earlier versions cited HTML and PDF so. They checked that a quote stood within the lines cited: one line or page is right.
@@ -32,5 +32,5 @@ def check_citations(folder: Path, verify: Callable[[Citation], Verdict]) -> Iter
         if format_of(citation.path) in EXTRACTED and citation.start_line < citation.end_line:
             verdict = verify(citation)
             if not verdict.stands and not verdict.changed and verdict.lines is not None:
-                what = f"cites {citation.place}, which is not the place of that quote: it {verdict.reason}"
-                yield Finding(folder / "result.md", what, note=True)
+                what = f"cites {citation.place}, but the quote {verdict.reason}"
+                yield CheckFinding(folder / "result.md", what, note=True)

@@ -21,7 +21,7 @@ from hivemind.frozen import frozen
 from hivemind.fs import Log
 from hivemind.layout import Layout
 from hivemind.masking import mask, masked
-from hivemind.minds import Action, ChatMessage, Result, Thought, Usage
+from hivemind.minds import ChatMessage, Thought, ToolCall, ToolResult, Usage
 
 INTERRUPTED = "interrupted: its process ended before there was a result; check whether it took effect"
 SAME = 5
@@ -33,7 +33,7 @@ Append = Callable[[Sequence[Mapping[str, Any]], bool], object]
 
 
 @frozen
-class Exchanged:
+class TurnMessages:
     """One turn of a conversation: what was answered, and the results of its calls as far as there are any."""
 
     answer: ChatMessage
@@ -68,7 +68,7 @@ class Conversation:
         self.letters: set[str] = set()  # that stand in it, by Message-ID
         self._number = self._epochs = 0
         self._calls: set[str] = set()
-        self._open: dict[str, Action] = {}
+        self._open: dict[str, ToolCall] = {}
         self._news: list[ChatMessage] = []
         for record in records:
             self._take(record)
@@ -136,7 +136,7 @@ class Conversation:
         self, thought: Thought, *, step: str | None = None, request: str | None = None, durable: bool = True
     ) -> ChatMessage:
         """Append what the mind answered; its calls get ids where they have none of their own."""
-        calls: list[Action] = []
+        calls: list[ToolCall] = []
         for at, call in enumerate(thought.actions):
             taken = not call.id or call.id in self._calls or call.id in {one.id for one in calls}
             calls.append(replace(call, id=f"call_{self._number}_{at}") if taken else call)
@@ -146,18 +146,18 @@ class Conversation:
         told = {"usage": thought.usage.as_record(), "request": request, "seconds": round(thought.seconds, 3)}
         return self.add(message, durable=durable, **told)
 
-    def result(self, result: Result, *, durable: bool = True) -> None:
+    def result(self, result: ToolResult, *, durable: bool = True) -> None:
         """Append the result of a call."""
         value = dict(result.value) or None
         message = ChatMessage("tool", result.text, call_id=result.call.id, ok=result.ok, result=value)
         self.add(message, durable=durable, seconds=round(result.seconds, 3))
 
-    def took(self, thought: Thought, results: Sequence[Result], *, step: str | None = None) -> None:
+    def took(self, thought: Thought, results: Sequence[ToolResult], *, step: str | None = None) -> None:
         """Append a turn that was taken already: what was answered, and the results of its calls, in one go; nothing of it is
         durable. Calls of the one before whose results a power cut has torn off are answered first, as interrupted."""
         with self.in_one_go():
             for call in self.pending:
-                self.result(Result.failed(call, INTERRUPTED), durable=False)
+                self.result(ToolResult.failed(call, INTERRUPTED), durable=False)
             said = self.answer(replace(thought, actions=thought.actions[: len(results)]), step=step, durable=False)
             for call, result in zip(said.calls, results, strict=True):
                 self.result(replace(result, call=call), durable=False)
@@ -208,36 +208,36 @@ class Conversation:
     # reading
 
     @property
-    def pending(self) -> list[Action]:
+    def pending(self) -> list[ToolCall]:
         """The calls of the last answer that have no result yet: its process ended, or the task rests."""
         return [*self._open.values()]
 
     @property
-    def before(self) -> list[Result]:
+    def before(self) -> list[ToolResult]:
         """The results of the last turn."""
         last = next(self.exchanged(reverse=True), None)
         if last is None:
             return []
         calls = {call.id: call for call in last.answer.calls}
         return [
-            Result(calls[one.call_id or ""], one.text, one.result or {}, None if one.ok else one.text)
+            ToolResult(calls[one.call_id or ""], one.text, one.result or {}, None if one.ok else one.text)
             for one in last.results
         ]
 
-    def exchanged(self, *, reverse: bool = False) -> Iterator[Exchanged]:
+    def exchanged(self, *, reverse: bool = False) -> Iterator[TurnMessages]:
         """The turns of this epoch, oldest first or newest first."""
         at = [number for number, one in enumerate(self.messages) if one.role == "assistant"]
         for number in reversed(at) if reverse else at:
             ids = {call.id for call in self.messages[number].calls}
             after = self.messages[number + 1 :]
-            yield Exchanged(
+            yield TurnMessages(
                 self.messages[number], tuple(one for one in after if one.role == "tool" and one.call_id in ids)
             )
 
     @property
     def is_going_round(self) -> bool:
         """Whether the last turns had the same calls with the same results, and nothing else happened in between."""
-        last: list[Exchanged] = []
+        last: list[TurnMessages] = []
         for one in self.exchanged(reverse=True):
             last.append(one)
             if len(last) == SAME:

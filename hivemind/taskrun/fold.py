@@ -11,9 +11,17 @@ from hivemind.coordination import CoordinationError
 from hivemind.errors import HivemindError
 from hivemind.masking import mask
 from hivemind.minds import Mind
-from hivemind.reasoning import BudgetTooSmall, Context, Place, ReasoningMemory, ReasoningNode, excerpt, is_settled
-from hivemind.taskrun.conversation import Exchanged
-from hivemind.taskrun.trail import Trail
+from hivemind.reasoning import (
+    BudgetTooSmall,
+    EpisodeHint,
+    ReasoningMemory,
+    ReasoningNode,
+    RenderedContext,
+    excerpt,
+    is_settled,
+)
+from hivemind.taskrun.conversation import TurnMessages
+from hivemind.taskrun.trail import TaskTrail
 from hivemind.taskrun.waits import Parking
 
 LAST_TURNS = 4
@@ -29,7 +37,7 @@ Count = Callable[[str], int]
 
 
 def folded(
-    trail: Trail, title: str, turns: Sequence[Exchanged], tokens: int, count: Count, mind: Mind | None = None
+    trail: TaskTrail, title: str, turns: Sequence[TurnMessages], tokens: int, count: Count, mind: Mind | None = None
 ) -> str:
     """What was said so far, in at most `tokens` tokens: a folded outline, and the last four turns, excerpted if they must be.
 
@@ -51,11 +59,11 @@ def folded(
         raise Parking(str(error)) from None
 
 
-def _take_in(memory: ReasoningMemory, trail: Trail, title: str, turns: Sequence[Exchanged]) -> None:
+def _take_in(memory: ReasoningMemory, trail: TaskTrail, title: str, turns: Sequence[TurnMessages]) -> None:
     known = {turn for node in memory.graph.nodes.values() for turn in node.related_turn_ids}
     messages = [{"role": "user", "content": excerpt(_indented(mask(title)), _TITLE_CHARS)}]
     ids = [0]
-    places: dict[int, Place] = {}
+    places: dict[int, EpisodeHint] = {}
     for turn in turns:
         first = int(turn.answer.id[1:])
         messages += _episode(turn)
@@ -75,7 +83,7 @@ def _given(memory: ReasoningMemory, nodes: Sequence[int], turns: Sequence[int]) 
         return False
 
 
-def _episode(turn: Exchanged) -> list[dict[str, Any]]:
+def _episode(turn: TurnMessages) -> list[dict[str, Any]]:
     """A turn as an answer and what came of it; all lines but the first are indented, so that nothing that was quoted can look
     like the beginning of another."""
     calls = [f"{call.tool}({_arguments(call.arguments)})" for call in turn.answer.calls]
@@ -97,7 +105,7 @@ def _indented(text: str) -> str:
     return text.replace("\r", "\n").replace("\n", "\n  ")
 
 
-def _outcome(memory: ReasoningMemory, trail: Trail, turn: Exchanged) -> list[int]:
+def _outcome(memory: ReasoningMemory, trail: TaskTrail, turn: TurnMessages) -> list[int]:
     """The nodes that say what a turn brought: the cards that it made, or else the steps that it closed."""
     tools = {call.id: call.tool for call in turn.answer.calls}
     cards: list[int] = []
@@ -111,11 +119,11 @@ def _outcome(memory: ReasoningMemory, trail: Trail, turn: Exchanged) -> list[int
     return cards or steps
 
 
-def _place(memory: ReasoningMemory, trail: Trail, turn: Exchanged) -> Place:
+def _place(memory: ReasoningMemory, trail: TaskTrail, turn: TurnMessages) -> EpisodeHint:
     """Where a turn without an outcome belongs: below the node of its step, else the task."""
     found = trail.subtask(str(turn.answer.step)) or memory.graph.root
     assert found is not None  # the task's own node was made first
-    return Place(found.node_id, fruitless=bool(turn.results) and not any(one.ok for one in turn.results))
+    return EpisodeHint(found.node_id, fruitless=bool(turn.results) and not any(one.ok for one in turn.results))
 
 
 def _standing_for(node: ReasoningNode | None) -> list[int]:
@@ -124,7 +132,7 @@ def _standing_for(node: ReasoningNode | None) -> list[int]:
     return [node.node_id] if fits and node is not None else []
 
 
-def _text(context: Context) -> str:
+def _text(context: RenderedContext) -> str:
     """The messages, one after the other; only who speaks stands at the beginning of a line."""
     lines = []
     for (source, number), message in zip(context.sources, context.messages, strict=True):

@@ -64,9 +64,9 @@ class Repository:
         try:
             top, common = map(Path, run_git(["-C", root, "rev-parse", *where], {}, hold).splitlines())
         except GitProblem as error:
-            raise UserError(f"of this no worktrees can be made: {error.what}", where=root, mend=_MEND) from None
+            raise UserError(f"of this no worktrees can be made: {error.message}", location=root, remedy=_MEND) from None
         if os.path.realpath(top) != os.fspath(root):
-            raise UserError(f"is a folder of the repository {top}", where=root, mend="list that one in hive.yaml")
+            raise UserError(f"is a folder of the repository {top}", location=root, remedy="list that one in hive.yaml")
         return cls(root, common, hold)
 
     def git(
@@ -96,7 +96,7 @@ class Repository:
         commit = self.commit_of("HEAD")
         if commit is None:
             what = "has no commit yet that a worktree could begin from"
-            raise UserError(what, where=self.root, mend="git commit")
+            raise UserError(what, location=self.root, remedy="git commit")
         return commit
 
     @property
@@ -144,7 +144,7 @@ class Repository:
         """Move a task's branch to a commit of its agent's, which arrives as a pack by a pipe. Its objects are kept in `incoming`
         until all has been checked. Raises UserError for what is no such commit, or breaks a rule."""
         if not _HASH.fullmatch(commit) or len(commit) != len(base):
-            raise GitProblem("the agent's git names no commit", where=repr(commit[:80]))
+            raise GitProblem("the agent's git names no commit", location=repr(commit[:80]))
         fs.remove_tree(incoming)
         incoming.mkdir()
         try:
@@ -165,25 +165,25 @@ class Repository:
             head += more
         count = int.from_bytes(head[8:12])
         if head[:8] != b"PACK\0\0\0\2" or count > _MAX_OBJECTS:
-            raise GitProblem(f"the agent's git sent no pack, or more than {_MAX_OBJECTS:,} objects", where=commit)
+            raise GitProblem(f"the agent's git sent no pack, or more than {_MAX_OBJECTS:,} objects", location=commit)
         words = ("--stdin", "--fix-thin", "--strict", f"--max-input-size={_MAX_PACK_BYTES}", f"--pack_header=2,{count}")
         apart.git("index-pack", *words, stdin=pack)
         alone = {"GIT_DIR": os.fspath(self.common), "GIT_OBJECT_DIRECTORY": os.fspath(incoming)}
         sizes = ("cat-file", "--batch-all-objects", "--batch-check=%(objectsize)")
         if sum(map(int, run_git(["-C", self.common, *sizes], alone, self.hold).split())) > _MAX_BYTES:
-            raise GitProblem(f"the new objects have more than {_MAX_BYTES >> 30} GiB", where=commit)
+            raise GitProblem(f"the new objects have more than {_MAX_BYTES >> 30} GiB", location=commit)
         if apart.commit_of(commit) != commit:
-            raise GitProblem("is no commit", where=commit)
+            raise GitProblem("is no commit", location=commit)
         changes = apart.changes(apart.git("rev-list", commit, "--not", "--all"))
         for modes, path in zip(changes[::2], changes[1::2], strict=False):
             *before, after = modes.lstrip(":").split(" ")[: modes.count(":") + 1]
             if after == _GITLINK and _GITLINK not in before:
                 what = f"{path} is a repository of its own, which git would take for a submodule"
-                raise GitProblem(what, where=commit, mend="take it out of your commits")
+                raise GitProblem(what, location=commit, remedy="take it out of your commits")
             raw = path.encode("utf-8", "surrogateescape")
             if len(raw) > MAX_PATH or max(map(len, raw.split(b"/"))) > MAX_NAME:
                 what = f"a path is too long: {MAX_NAME} bytes a name, {MAX_PATH} a path"
-                raise GitProblem(what, where=path[:80], mend="take it out of your commits")
+                raise GitProblem(what, location=path[:80], remedy="take it out of your commits")
 
     def changes(self, commits: str) -> list[str]:
         """List what each of the commits changes, of a merge what none of its parents has: modes and path in turns. A small pack
@@ -198,7 +198,7 @@ class Repository:
                 cwd=self.common, timeout=_LIMIT_S, check=False, pass_fds=() if self.hold is None else (self.hold,),
             )  # fmt: skip
             if done.returncode:
-                raise GitProblem("changes more files than can be checked", where=commits[:40])
+                raise GitProblem("changes more files than can be checked", location=commits[:40])
             stdout.seek(0)
             return stdout.read().decode("utf-8", "surrogateescape").split("\0")
 
@@ -210,7 +210,7 @@ class Repository:
         ours, theirs = (self.commit_of(f"refs/heads/{one}") for one in (into, source))
         if ours is None or theirs is None:
             what = f"there is no branch {into if ours is None else source}: it was deleted, or nothing was done on it"
-            raise UserError(what, where=self.root)
+            raise UserError(what, location=self.root)
         if not self.git("rev-list", "--max-count=1", theirs, f"^{ours}"):
             return ours, ours, []
         words = ("merge-tree", "--write-tree", "--name-only", "--no-messages", ours, theirs)
@@ -218,7 +218,7 @@ class Repository:
         if conflicts and not mark:
             what = f"{into} and {source} have changed the same lines in {', '.join(conflicts)}"
             raise UserError(
-                what, where=self.root, mend="merge_worktree with mark: true, or git merge, lets you edit them"
+                what, location=self.root, remedy="merge_worktree with mark: true, or git merge, lets you edit them"
             )
         made = self.git("commit-tree", tree, "-p", ours, "-p", theirs, "-m", f"Merge {source} into {into}", who=who)
         return ours, made, conflicts
@@ -261,9 +261,9 @@ def run_git(
                 pass_fds=() if hold is None else (hold,), encoding="utf-8", errors="surrogateescape", **source,
             )  # type: ignore[call-overload]  # fmt: skip
         except FileNotFoundError:
-            raise UserError("git is not installed", mend=_MEND) from None
+            raise UserError("git is not installed", remedy=_MEND) from None
         except subprocess.TimeoutExpired:
-            raise GitProblem(f"git {words[2]} did not end in {_LIMIT_S} s", where=words[1]) from None
+            raise GitProblem(f"git {words[2]} did not end in {_LIMIT_S} s", location=words[1]) from None
         locked = _LOCKED.search(done.stderr)
         if done.returncode == 0 or locked is None:
             break
@@ -280,7 +280,7 @@ def problem_of(command: str, errors: str, status: int, where: str | Path) -> Git
     if _FULL.search(errors):
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), os.fspath(where))
     reasons = "; ".join(_SAID.findall(errors)[:3]) or f"status {status}"
-    return GitProblem(f"git {command}: {reasons[:500]}", where=where)
+    return GitProblem(f"git {command}: {reasons[:500]}", location=where)
 
 
 def in_the_name_of(name: str, address: str) -> dict[str, str]:

@@ -26,7 +26,7 @@ _CHANGED = "[the file with its output is not what it printed: something has chan
 
 
 @frozen
-class Finding:
+class StepReport:
     """What one step gave. `status` and `printed` are its command's, `files` what it wrote (paths within the task)."""
 
     title: str
@@ -112,7 +112,7 @@ class Account:
 def compose(
     title: str,
     answer: str,
-    findings: Sequence[Finding],
+    findings: Sequence[StepReport],
     review: Review,
     agent: str,
     spent: Spent | None,
@@ -163,7 +163,7 @@ def printed(output: Path, digest: str | None, excerpt: Callable[[BinaryIO], str]
         return _CHANGED
 
 
-def _section(finding: Finding, title: str) -> Iterable[str]:
+def _section(finding: StepReport, title: str) -> Iterable[str]:
     if finding.title != title:
         yield f"## {_said(finding.title)}"
         yield ""
@@ -208,7 +208,7 @@ def _fence(text: str) -> str:
     return "`" * max(3, 1 + max(map(len, re.findall("`+", text)), default=0))
 
 
-def _sources(findings: Sequence[Finding]) -> list[str]:
+def _sources(findings: Sequence[StepReport]) -> list[str]:
     seen: dict[str, str] = {}
     for finding in findings:
         for citation in finding.citations:

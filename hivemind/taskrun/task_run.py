@@ -19,17 +19,17 @@ from hivemind.fs.paths import names_in
 from hivemind.layout import HUMAN
 from hivemind.mail import Message
 from hivemind.masking import mask, masked
-from hivemind.minds import Result
+from hivemind.minds import ToolResult
 from hivemind.presence.parts import Parts
 from hivemind.presence.watching import ring_all
 from hivemind.taskrun.conversation import Conversation
 from hivemind.taskrun.planned_step import PlannedStep
-from hivemind.taskrun.report import Account, Finding, Spent, compose, printed
+from hivemind.taskrun.report import Account, Spent, StepReport, compose, printed
 from hivemind.taskrun.review import Citation, Review
-from hivemind.taskrun.trail import Trail
+from hivemind.taskrun.trail import TaskTrail
 from hivemind.taskrun.waits import Parking, ProgramAtWork, StepWaits, TaskWait, has_come
 from hivemind.taskrun.worktree import Worktrees
-from hivemind.tasks import FILES, Said, Task, TaskMoved, TaskStep
+from hivemind.tasks import FILES, AddedText, Task, TaskMoved, TaskStep
 from hivemind.tasks.folder import ATTEMPTS, ended_place, open_log
 
 _log = logging.getLogger(__name__)
@@ -51,7 +51,7 @@ class TaskRun:
         self.lease: StepLease | None = None
         self.program_at_work = False
         """While it is, the task does not end: ProgramAtWork is raised instead."""
-        self.trail = Trail(hive, task, agent, self.shown)
+        self.trail = TaskTrail(hive, task, agent, self.shown)
         self.waits = StepWaits(self._kept.get("waits"), partial(self.keep, "waits"))
         self.review = Review.of(self._kept.get("review"))
         self._folder = task.path
@@ -87,7 +87,7 @@ class TaskRun:
         """Append lines to messages.jsonl, wherever the task lies by now. Raises TaskMoved if the claim is over; what was used
         is booked all the same with a task that another hand has ended."""
         if self.ended:
-            open_log(self._folder, durable=False).append(*records, apart=True)
+            open_log(self._folder, durable=False).append(*records, separate_lines=True)
         else:
             if durable:  # what a mind is told of its cards is on the disk before it rests on that
                 self.trail.sync()
@@ -97,7 +97,7 @@ class TaskRun:
                 folder = ended_place(self._hive.layout, self.task.id)
                 if folder is None or any("answered" not in one for one in records):
                     raise
-                open_log(folder, durable=False).append(*records, apart=True)
+                open_log(folder, durable=False).append(*records, separate_lines=True)
         for record in records:
             self._account.book(record)
 
@@ -114,7 +114,7 @@ class TaskRun:
         if crashes >= MAX_CRASHES:
             raise UserError(
                 f"the process of its agent, or of what guards its command, ended {crashes} times over this task, without a word",
-                mend="look at what the step in question does, and at .hive/logs; then retry the task",
+                remedy="look at what the step in question does, and at .hive/logs; then retry the task",
             )
 
     def went_on(self) -> None:
@@ -125,9 +125,9 @@ class TaskRun:
     def hear(self) -> bool:
         """Take in what people have added to the task: a step for each, where there is a plan already. True if it is news."""
         entry = self._hive.journal.view(lambda state: state.task(self.task.id))
-        news = entry is not None and entry.said > self._said
+        news = entry is not None and entry.addition_count > self._said
         if news and entry is not None:
-            self._said = entry.said
+            self._said = entry.addition_count
             self.task = replace(self.task, said=self._hive.tasks.said(self.task))
         if self.task.said and (steps := [step for step in self.steps() if not step.is_implicit]):
             heard = max((at for step in steps if isinstance(at := step.step.meta.get("heard"), int)), default=0)
@@ -135,7 +135,7 @@ class TaskRun:
                 self._hive.steps.add(self.task.id, **self._row_of(said, at), agent_id=self.agent)
         return news
 
-    def _row_of(self, said: Said, heard: int) -> dict[str, Any]:
+    def _row_of(self, said: AddedText, heard: int) -> dict[str, Any]:
         """The step that a person's words are: a question if they end with `?`, else their agent sees how."""
         text = said.text.strip()
         what = {"kind": "ask", "argument": text} if text.endswith("?") else {}
@@ -225,7 +225,7 @@ class TaskRun:
         """Whether what is said about that task is said to this one: about itself, the one it is a part of, or a part of it."""
         return task_id in (self.task.id, self.task.parent) or task_id in self.task.subtasks
 
-    def trace(self, results: Iterable[Result], step: PlannedStep | None) -> None:
+    def trace(self, results: Iterable[ToolResult], step: PlannedStep | None) -> None:
         """One line for the task's trace for each call; what ended the task is in its conversation only."""
         actions = []
         for one in () if self.ended else results:
@@ -329,7 +329,7 @@ class TaskRun:
         """
         if not step.todo.once:
             return None
-        ran = next((one for one in reversed(step.step.commands) if one.text == step.command), None)
+        ran = next((one for one in reversed(step.step.command_receipts) if one.text == step.command), None)
         if ran is not None:
             return ran
         begun = self._kept.get("once") or []
@@ -337,7 +337,7 @@ class TaskRun:
             raise UserError(
                 f"the command of step {step.step.position} may run only once, and was interrupted when it ran: "
                 "nobody knows whether it took effect",
-                mend="look for yourself, then retry the task or do the rest by hand",
+                remedy="look for yourself, then retry the task or do the rest by hand",
             )
         self.keep("once", [*begun, step.id])
         return None
@@ -348,11 +348,11 @@ class TaskRun:
         self.lease = None  # closing the step has ended it
         self.trail.finished(step.id)
 
-    def findings(self) -> list[Finding]:
+    def findings(self) -> list[StepReport]:
         """What each step gave, in order, read from the graph and the outputs of commands."""
         return [self._finding(step) for step in self.steps()]
 
-    def _findings_when_done(self, *, answered: bool) -> list[Finding]:
+    def _findings_when_done(self, *, answered: bool) -> list[StepReport]:
         """The same, with what was quoted from the task's own folder cited where that will lie: in tasks/done/. Of a task without
         steps that is `answered` in its agent's words the command that happened to be its last tells nothing."""
         here = self._hive.layout.relative(self.task.path)
@@ -369,10 +369,10 @@ class TaskRun:
                 found.append(replace(one, citations=tuple(map(moved, one.citations))))
         return found
 
-    def _finding(self, step: PlannedStep) -> Finding:
+    def _finding(self, step: PlannedStep) -> StepReport:
         cards = self.trail.of_step(step.id)
-        commands = step.step.commands
-        return Finding(
+        commands = step.step.command_receipts
+        return StepReport(
             title=step.todo.title,
             text="\n\n".join(card.text for card in cards if card.citation is None and card.artifact is None),
             citations=tuple(card.citation for card in cards if card.citation is not None),
@@ -412,7 +412,7 @@ class TaskRun:
         for step in self.steps():
             if step.is_implicit and step.step.status == "open":
                 shown = self.shown(step.id)
-                self._hive.steps.done(step.id, evidence=[], confirm=step.step.lacking(), **shown)
+                self._hive.steps.done(step.id, evidence=[], confirm=step.step.missing_checkpoints(), **shown)
                 self.step_finished(step)
         self.trail.publish_all()
         self.trail.save()
@@ -426,12 +426,12 @@ class TaskRun:
             [*self.worktrees.changes(), *self._files(found)],
         )  # fmt: skip
         self._folder = self._hive.tasks.finish(self.task, text)
-        self._hive.steps.end_task(self.task.id, "done", agent_id=self.agent, ended=True)
+        self._hive.steps.end_task(self.task.id, "done", agent_id=self.agent, has_left_active=True)
         if self._hive.tasks.restless:  # a task in the inbox may have waited for this one
             ring_all(self._hive)
         return self._folder
 
-    def _files(self, found: Sequence[Finding]) -> list[str]:
+    def _files(self, found: Sequence[StepReport]) -> list[str]:
         """For result.md: what lies in the task's folder that it did not come with, and that no step tells of."""
         told = {
             *(path.name for path in self.task.attachments),
@@ -477,7 +477,7 @@ class TaskRun:
         self._check_end()
         self._save_what_there_is()
         self._folder = self._hive.tasks.fail(self.task, "\n".join([reason, *self._left_behind()]))
-        self._hive.steps.end_task(self.task.id, "failed", agent_id=self.agent, ended=True, reason=reason)
+        self._hive.steps.end_task(self.task.id, "failed", agent_id=self.agent, has_left_active=True, reason=reason)
         return self._folder
 
     def _left_behind(self) -> list[str]:

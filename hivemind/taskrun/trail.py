@@ -25,7 +25,7 @@ WITHDRAWN = "rejected"
 
 
 @frozen
-class Card:
+class StepCard:
     """A card of a step: its text, and where it was quoted from or which file it is about, if it is."""
 
     node: int
@@ -35,7 +35,7 @@ class Card:
     artifact: str | None = None
 
 
-class Trail:
+class TaskTrail:
     """One task's graph in the hands of one agent, whose drafts go to its `lane`.
 
     What was folded is unfolded where its step is taken up again. What is written is on the disk before the journal rests on it
@@ -54,7 +54,7 @@ class Trail:
 
     def _guard(self, steps: Sequence[str]) -> AbstractContextManager[None]:
         """Refuses to write what belongs to a step that another holds by now, and holds that off while it is written."""
-        return self._steps.guard_all(self._generations(steps), self.agent)
+        return self._steps.freeze_leases(self._generations(steps), self.agent)
 
     def _generations(self, steps: Sequence[str]) -> dict[str, int | None]:
         return {step: self._shown(step)["generation"] for step in steps}
@@ -150,7 +150,7 @@ class Trail:
                 _unfold(graph, step)
                 graph.update_node(step.node_id, status="open")
 
-    def of_step(self, step_id: str) -> list[Card]:
+    def of_step(self, step_id: str) -> list[StepCard]:
         """The step's cards in the order of their making, without what was withdrawn and without published copies."""
         return [_card(node) for node in self.store.graph.by_step(step_id) if self._counts(node)]
 
@@ -231,9 +231,9 @@ def _unfold(graph: ReasoningGraph, node: ReasoningNode) -> None:
         graph.unfold(summary.node_id)
 
 
-def _card(node: ReasoningNode) -> Card:
+def _card(node: ReasoningNode) -> StepCard:
     told = node.meta.get("citation")
     where = f"node {node.node_id}"
     with boundary("citation", where):
         citation = None if told is None else checked(Citation, told, "citation", where)
-    return Card(node.node_id, str(node.kind), node.text, citation, node.meta.get("artifact"))
+    return StepCard(node.node_id, str(node.kind), node.text, citation, node.meta.get("artifact"))

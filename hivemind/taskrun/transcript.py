@@ -22,7 +22,7 @@ Record = Mapping[str, Any]
 
 
 @dataclass(slots=True)
-class Entry:
+class TranscriptEntry:
     """One thing that happened: an `epoch`, a `turn`, `news`, or a `request` that led to no turn.
 
     `turn` is the turn that it is, or leads to; `record` its line in the file, `mind` the mind of its epoch. A turn has the
@@ -116,18 +116,18 @@ class Transcript:
     else has written, and that cannot be read, is told as such."""
 
     def __init__(self, records: Iterable[Record] = ()) -> None:
-        self._entries: list[Entry] = []
+        self._entries: list[TranscriptEntry] = []
         self.account = Account()
-        self.turns: list[Entry] = []
+        self.turns: list[TranscriptEntry] = []
         self._mind: Any = None
-        self._requests: dict[str, Entry] = {}
-        self._calls: dict[str, Entry] = {}
+        self._requests: dict[str, TranscriptEntry] = {}
+        self._calls: dict[str, TranscriptEntry] = {}
         self._before: float | None = None
         for record in records:
             self.take(record)
 
     @property
-    def entries(self) -> list[Entry]:
+    def entries(self) -> list[TranscriptEntry]:
         """Without the requests whose answer is a turn."""
         return [one for one in self._entries if one.kind != "request" or one.record.get("answered") != "turn"]
 
@@ -181,9 +181,9 @@ class Transcript:
         self.turns.append(turn)
         self._calls |= {call["id"]: turn for call in record.get("calls", ())}
 
-    def _add(self, kind: str, record: dict[str, Any], begun: float | None = None) -> Entry:
+    def _add(self, kind: str, record: dict[str, Any], begun: float | None = None) -> TranscriptEntry:
         used(record)
-        self._entries.append(entry := Entry(kind, len(self.turns) + 1, record, self._mind, begun))
+        self._entries.append(entry := TranscriptEntry(kind, len(self.turns) + 1, record, self._mind, begun))
         return entry
 
 

@@ -54,7 +54,7 @@ def until_there_is_room() -> Parking:
 
 
 @frozen
-class Rest:
+class ParkedRest:
     """What is parked, from now on. `until` is for people and other processes; `due` is the same in monotonic seconds of
     this process, so that a clock that is set back makes nobody wait longer. `looks` counts parkings for this reason."""
 
@@ -64,7 +64,7 @@ class Rest:
     looks: int = 1
 
     @classmethod
-    def of(cls, parking: Parking, before: Rest | None = None) -> Rest:
+    def of(cls, parking: Parking, before: ParkedRest | None = None) -> ParkedRest:
         """The rest that a parking begins, after that `before` it for the same task or mailbox."""
         looks = before.looks + 1 if before is not None and before.reason == parking.reason else 1
         now, until = datetime.now(UTC), parking.until
@@ -133,7 +133,7 @@ def has_come(hive: Parts, task: Task, reason: str) -> bool:
 
 
 @frozen
-class Wait:
+class StepWait:
     """One step's wait. `kind` is `until`, `mail`, `human` or `task`; `what` the time (ISO 8601), agent, question or task id.
 
     `message_id` is the mail that was sent to ask (human); `answer` the Message-ID that ended the wait. `lasts` is how many
@@ -155,7 +155,7 @@ class Wait:
             return due if due.tzinfo else due.replace(tzinfo=UTC)
 
 
-def blocked(path: str, reason: str | None, asked: Wait | None) -> Parking:
+def blocked(path: str, reason: str | None, asked: StepWait | None) -> Parking:
     """The rest of a task whose step is blocked, with how to answer if a person was asked about it."""
     told = f"step {path} is blocked: {reason}"
     if asked is None or asked.message_id is None or asked.answer is not None:
@@ -204,13 +204,13 @@ class StepWaits:
         self._keep_all = keep
         with boundary("task's waits"):
             told = kept or {"steps": []}
-            self._waits = {item["step"]: checked(Wait, item, "task's wait") for item in told["steps"]}
+            self._waits = {item["step"]: checked(StepWait, item, "task's wait") for item in told["steps"]}
             self._early = {str(sender): str(message) for sender, message in told.get("early", {}).items()}
 
-    def get(self, step: str) -> Wait | None:
+    def get(self, step: str) -> StepWait | None:
         return self._waits.get(step)
 
-    def begin(self, step: str, until: Mapping[str, Any], now: datetime) -> Wait:
+    def begin(self, step: str, until: Mapping[str, Any], now: datetime) -> StepWait:
         """Return the step's wait, and begin it unless the step waits, or has waited, for exactly this.
 
         Seconds count from the first call, also across a restart.
@@ -229,7 +229,7 @@ class StepWaits:
                 kind, subject = "until", (now + timedelta(seconds=lasts)).isoformat()
         answer = self._early.pop(str(subject), None) if kind == "mail" else None
         fields = {"step": step, "kind": kind, "what": str(subject), "answer": answer, "lasts": lasts}
-        self._keep(checked(Wait, fields, "wait", step))
+        self._keep(checked(StepWait, fields, "wait", step))
         return self._waits[step]
 
     def asked(self, step: str, message_id: str) -> None:
@@ -252,7 +252,7 @@ class StepWaits:
             self._save()
         return False
 
-    def check(self, step: str, now: datetime, outcome: Callable[[str], str | None]) -> Wait:
+    def check(self, step: str, now: datetime, outcome: Callable[[str], str | None]) -> StepWait:
         """The wait if it is over; raises Parking if it is not. `outcome` says of a task `done`, `failed`, or neither."""
         wait = self._waits[step]
         if wait.kind == "until":
@@ -269,7 +269,7 @@ class StepWaits:
             raise Parking(f"waits for mail from {wait.what}")
         return wait
 
-    def _due(self, wait: Wait, now: datetime) -> datetime:
+    def _due(self, wait: StepWait, now: datetime) -> datetime:
         """When a wait is over, by the clock as it is now: for one that is counted from its beginning by our own time, too."""
         if wait.lasts is None:
             return wait.due
@@ -285,7 +285,7 @@ class StepWaits:
                 return wait.what, None if reason == _for_task(wait.what) else "failed"
         return None
 
-    def _keep(self, wait: Wait) -> None:
+    def _keep(self, wait: StepWait) -> None:
         self._waits[wait.step] = wait
         self._save()
 

@@ -148,7 +148,7 @@ class Worktrees:
         theirs = {one.root: one.branch for one in _recorded(self._hive.layout, self._hive.tasks.kept(task))}
         pairs = [(one, branch) for one in self.ready() if one.branch and (branch := theirs.get(one.root))]
         if not pairs:
-            raise UserError("has no branch of a repository of yours", where=task)
+            raise UserError("has no branch of a repository of yours", location=task)
         self.commit(f"Before the merge of {task}", ends=True)
         return [line for one, branch in pairs for line in self._merge(one, str(one.branch), branch, mark=mark)]
 
@@ -245,23 +245,27 @@ def merge_task(hive: Parts, task_id: str) -> list[str]:
     """Merge the branches of a task that is over into those that it began from, as a person asks for it; returns what became of
     it, a line each. A checkout is brought forward only if it is clean. Raises UserError."""
     if hive.tasks.get(task_id).state in (TaskState.INBOX, TaskState.ACTIVE):
-        raise UserError("is not over yet", where=task_id, mend="its branch can be merged when it is")
+        raise UserError("is not over yet", location=task_id, remedy="its branch can be merged when it is")
     found = [one for one in _recorded(hive.layout, hive.tasks.kept(task_id)) if one.branch is not None]
     if not found:
-        raise UserError("has no branch", where=task_id, mend="roots with worktree: true in hive.yaml give tasks one")
+        raise UserError(
+            "has no branch", location=task_id, remedy="roots with worktree: true in hive.yaml give tasks one"
+        )
     parent = hive.tasks.get(task_id).parent
     if parent is not None and hive.tasks.is_open(parent):
-        raise UserError(f"is a part of {parent}, which is not over yet", where=task_id, mend="its agent merges it")
+        raise UserError(f"is a part of {parent}, which is not over yet", location=task_id, remedy="its agent merges it")
     return [_merged_by_hand(one, str(one.branch)) for one in found]
 
 
 def _merged_by_hand(one: Worktree, branch: str) -> str:
     repository, by_hand = Repository.at(one.root), f"git -C {one.root} merge {branch}"
     if one.into is None:
-        raise UserError("began on no branch that it could be merged into", where=branch, mend=by_hand)
+        raise UserError("began on no branch that it could be merged into", location=branch, remedy=by_hand)
     into = Path(repository.git("for-each-ref", "--format=%(worktreepath)", f"refs/heads/{one.into}") or "/")
     if into != Path("/") and run_git(["-C", into, "status", "--porcelain", "--untracked-files=no"], {}, None):
-        raise UserError("has changes that are not committed", where=into, mend=f"commit or stash them, or: {by_hand}")
+        raise UserError(
+            "has changes that are not committed", location=into, remedy=f"commit or stash them, or: {by_hand}"
+        )
     before, after, _ = repository.merged(branch, one.into, {})
     if after != before and into != Path("/"):
         run_git(["-C", into, "merge", "--quiet", "--ff-only", after], {}, None)
@@ -322,7 +326,9 @@ def _put_away_at(path: Path, hold: int) -> None:
     if worktree is not None:
         _put_away(replace(worktree.repository, hold=hold), worktree)
     elif any(path.iterdir()) and not has_git(path):
-        raise UserError("is no worktree that this hive has made", where=path, mend="take what you want, and delete it")
+        raise UserError(
+            "is no worktree that this hive has made", location=path, remedy="take what you want, and delete it"
+        )
     fs.remove_tree(path)
 
 
@@ -343,7 +349,7 @@ def _commit(
     anew: the files are there, and what was taken over before."""
     try:
         if not has_git(worktree.path):
-            raise BrokenGit("has no git any more", where=worktree.path)
+            raise BrokenGit("has no git any more", location=worktree.path)
         worktree.commit(repository, mask(why), who, over=over)
     except GitProblem as problem:
         if not over and not isinstance(problem, BrokenGit):

@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-from hivemind.tasks.claim import Orphan, Taken
+from hivemind.tasks.claim import ClaimedDrop, Orphan
 from hivemind.tasks.folder import read_outcome, why_failed
 from hivemind.tasks.outbox import Notice, Telling
-from hivemind.tasks.schedule import Scheduled
+from hivemind.tasks.schedule import ScheduledTask
 from hivemind.tasks.step import parse_duration
 from hivemind.tasks.task import (
     BEING_WRITTEN,
     FILES,
+    AddedText,
     Ignored,
-    Parked,
-    Said,
+    ParkedTask,
     Task,
     TaskMoved,
     TaskProblem,
@@ -25,13 +25,13 @@ from hivemind.tasks.tasks import Tasks
 __all__ = [
     "BEING_WRITTEN",
     "FILES",
+    "AddedText",
+    "ClaimedDrop",
     "Ignored",
     "Notice",
     "Orphan",
-    "Parked",
-    "Said",
-    "Scheduled",
-    "Taken",
+    "ParkedTask",
+    "ScheduledTask",
     "Task",
     "TaskMoved",
     "TaskProblem",

@@ -81,7 +81,7 @@ class Adding:
         """
         by, text = check_maker(by), text or ""
         if not isinstance(text, str):
-            raise TaskProblem(f"must be a text, not {type(text).__name__}", where="the text")
+            raise TaskProblem(f"must be a text, not {type(text).__name__}", location="the text")
         given: dict[str, Any] = {**fields}
         given["dependencies"] = _several(fields.get("dependencies", ()), str) or None
         given["steps"] = [
@@ -98,14 +98,14 @@ class Adding:
         comes_again = wanted.get("every") is not None
         if comes_again and (by != HUMAN or parent is not None or beside):
             what = "every: goes without attachments" if beside else "only people make tasks that come again (every:)"
-            raise TaskProblem(what, where="the task")
+            raise TaskProblem(what, location="the task")
         # Two who add at once must not find the same id free; people and claims need no lock.
         with Lock(self.layout.locks / "tasks-add.lock"):
             while True:
                 task_id = self._id(wanted.get("id"), title)
                 content = compose({**wanted, "id": task_id}, body)
                 if len(content) > self._max_bytes:
-                    raise TaskProblem(f"has {len(content):,} bytes, at most {self._max_bytes:,}", where=task_id)
+                    raise TaskProblem(f"has {len(content):,} bytes, at most {self._max_bytes:,}", location=task_id)
                 try:
                     if comes_again:
                         make_folder(self.layout.schedule, durable=self._durable)
@@ -123,7 +123,7 @@ class Adding:
             return free_name(slug(title), self._taken)
         task_id = check_name(str(given), "id")
         if self._taken(task_id):
-            raise TaskProblem(f"id: {task_id!r} is taken", where=task_id, mend="give another id, or none")
+            raise TaskProblem(f"id: {task_id!r} is taken", location=task_id, remedy="give another id, or none")
         return task_id
 
     def _taken(self, task_id: str) -> bool:
@@ -173,7 +173,7 @@ def _title(content: bytes) -> str:
     try:
         return read_text(content, "the task").title
     except TaskProblem as problem:
-        raise TaskProblem(problem.what, where="the task", mend=problem.mend) from None
+        raise TaskProblem(problem.message, location="the task", remedy=problem.remedy) from None
 
 
 def _attach(folder: Path, files: list[Attached], *, durable: bool) -> None:
@@ -208,4 +208,4 @@ def _refuse_surrogates(*texts: str) -> None:
         try:
             text.encode()
         except UnicodeEncodeError as error:
-            raise TaskProblem(f"is no UTF-8 text (character {error.start + 1})", where="the text") from None
+            raise TaskProblem(f"is no UTF-8 text (character {error.start + 1})", location="the text") from None

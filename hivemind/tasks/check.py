@@ -8,7 +8,7 @@ from pathlib import Path
 
 from hivemind.errors import UnknownVersion, UserError
 from hivemind.fs import Log
-from hivemind.fs.check import Aside, Finding
+from hivemind.fs.check import Aside, CheckFinding
 from hivemind.fs.paths import names_in
 from hivemind.layout import Layout
 from hivemind.tasks.folder import open_log
@@ -17,11 +17,11 @@ from hivemind.tasks.inbox import NOT_OURS, is_ours
 _ERROR, _LOG = "error.md", "messages.jsonl"
 
 
-def check_folders(layout: Layout) -> Iterator[Finding]:
+def check_folders(layout: Layout) -> Iterator[CheckFinding]:
     """Files where folders belong, dropped folders that are not ours to claim, and failed tasks that do not say why."""
     for path in sorted((*layout.inbox.glob("[!.]*/"), *layout.claimed.glob("*/*/"))):
         if not is_ours(path):
-            yield Finding(path, NOT_OURS, f"chmod -R a+rwX {path}")
+            yield CheckFinding(path, NOT_OURS, f"chmod -R a+rwX {path}")
     for place in (layout.active, layout.done, layout.failed):
         for name in sorted(names_in(place)):
             path = place / name
@@ -29,30 +29,32 @@ def check_folders(layout: Layout) -> Iterator[Finding]:
                 continue
             if not path.is_dir():
                 mend = f"move it to {layout.relative(layout.inbox)}/ if it is to be done"
-                yield Finding(path, "is not a folder, and so not a task: nobody looks at it there", mend, note=True)
+                yield CheckFinding(
+                    path, "is not a folder, and so not a task: nobody looks at it there", mend, note=True
+                )
             elif place == layout.failed and not (path / _ERROR).exists():
                 mend = f"its {_LOG} may tell; hivemind task retry {name} tries it again"
-                yield Finding(path, f"has no {_ERROR}: nothing says why it failed", mend, note=True)
+                yield CheckFinding(path, f"has no {_ERROR}: nothing says why it failed", mend, note=True)
 
 
-def check_log(folder: Path, aside: Aside, *, durable: bool) -> Iterator[Finding]:
+def check_log(folder: Path, aside: Aside, *, durable: bool) -> Iterator[CheckFinding]:
     """What the log of a task is, and its end."""
     log = open_log(folder, durable=durable)
     path = Path(log.path)
     try:
         next(log.records(), None)
-        torn = log.torn()
+        torn = log.torn_bytes()
     except UnknownVersion as error:
-        yield Finding(path, error.what, error.mend or "use the hivemind that wrote it")
+        yield CheckFinding(path, error.message, error.remedy or "use the hivemind that wrote it")
         return
     except UserError as error:
         mend = "put it back from a copy, or hivemind doctor --fix sets it aside"
-        yield aside.finding(path, error.what, mend, quiet=True)
+        yield aside.finding(path, error.message, mend, quiet=True)
         return
     if torn:
         what = f"its last line is torn ({len(torn)} bytes): a crash cut it short"
         mend = f"hivemind doctor --fix moves the piece to {path.name}.torn"
-        yield Finding(path, what, mend, partial(_mend, log), quiet=True)
+        yield CheckFinding(path, what, mend, partial(_mend, log), quiet=True)
 
 
 def _mend(log: Log) -> str:

@@ -42,12 +42,12 @@ from hivemind.tasks.folder import (
     text_file,
     wake_parent,
 )
-from hivemind.tasks.form import NoText, Written
+from hivemind.tasks.form import NoText, ParsedTask
 from hivemind.tasks.inbox import (
     NOT_OURS,
     UNTRUSTED,
-    Entry,
     Inbox,
+    QueuedDrop,
     Settings,
     attachments,
     dropped_text,
@@ -65,7 +65,7 @@ _BUILD = ".build"
 """The folder in `.claimed/AGENT/` in which a task's folder is made; `.build-2` … beside one that is closed by now."""
 
 
-class Taken(NamedTuple):
+class ClaimedDrop(NamedTuple):
     """A drop that an agent has claimed: stage 1. `raw` are the bytes of a file; None for a folder, and for a drop that
     is no text at all."""
 
@@ -110,7 +110,7 @@ class Claims:
 
     # stage 1: one rename
 
-    def take(self, agent: str, role: str | None, lanes: Container[str] | None = None) -> Taken | None:
+    def take(self, agent: str, role: str | None, lanes: Container[str] | None = None) -> ClaimedDrop | None:
         """Claim the next drop for an agent (or from certain lanes) and read it: exactly one caller gets it. None if there is
         nothing for it.
 
@@ -127,13 +127,13 @@ class Claims:
             returned.add(entry.name)
         return None
 
-    def take_entry(self, agent: str, entry: Entry, lanes: Container[str] | None = None) -> Taken | None:
+    def take_entry(self, agent: str, entry: QueuedDrop, lanes: Container[str] | None = None) -> ClaimedDrop | None:
         """Claim one certain drop; None if it is gone, half-written, or changed so that it left `lanes`."""
         target = f"{self.folder(agent)}/{entry.name}"
         if not self._won(f"{self._inbox_path}/{entry.name}", target, entry):
             return None
         reached("tasks.claim.taken")
-        taken = Taken(agent, entry.name, target, None, entry.doom)
+        taken = ClaimedDrop(agent, entry.name, target, None, entry.doom)
         if entry.folder:
             return taken
         if entry.problem:
@@ -151,7 +151,9 @@ class Claims:
         finally:
             os.close(file)
 
-    def _read(self, file: int, taken: Taken, entry: Entry, lanes: Container[str] | None) -> Taken | None:
+    def _read(
+        self, file: int, taken: ClaimedDrop, entry: QueuedDrop, lanes: Container[str] | None
+    ) -> ClaimedDrop | None:
         """What was taken, with its bytes; put back if someone writes it, or has changed who may have it."""
         found: os.stat_result | None = os.fstat(file)
         same = found is not None and entry.of(found)  # as it was at rest, and any change since would show
@@ -167,12 +169,12 @@ class Claims:
             return read
         return self._kept(read, _fits(self._inbox.entry(entry.name, found, raw, entry.name), entry, lanes))
 
-    def _kept(self, taken: Taken, fits: bool) -> Taken | None:
+    def _kept(self, taken: ClaimedDrop, fits: bool) -> ClaimedDrop | None:
         if not fits:
             self.put_back(taken.path)
         return taken if fits else None
 
-    def _won(self, source: str, target: str, entry: Entry) -> bool:
+    def _won(self, source: str, target: str, entry: QueuedDrop) -> bool:
         """Rename, and say whether it was this process that did."""
         try:
             self._settings.rename(source, target)
@@ -221,7 +223,7 @@ class Claims:
 
     # stage 2: the task's folder
 
-    def settle(self, taken: Taken, incarnation: int) -> Task | None:
+    def settle(self, taken: ClaimedDrop, incarnation: int) -> Task | None:
         """Make the task's folder in active/, or, if the drop cannot become a task, its folder in failed/."""
         try:
             if taken.raw is not None or not taken.is_folder():
@@ -234,7 +236,7 @@ class Claims:
         finally:
             self._held.discard(taken.path)  # the drop has left the agent's folder
 
-    def _settle_file(self, taken: Taken, incarnation: int) -> Task | None:
+    def _settle_file(self, taken: ClaimedDrop, incarnation: int) -> Task | None:
         try:
             found = os.lstat(taken.path)
             raw = taken.raw
@@ -257,17 +259,17 @@ class Claims:
         reached("tasks.claim.moved")
         return self._open(build, task_id, record, written, taken.name)
 
-    def _put_into_schedule(self, taken: Taken) -> None:
+    def _put_into_schedule(self, taken: ClaimedDrop) -> None:
         """A file that says `every:` is no task but where tasks come from. Raises TaskProblem if its name is taken there."""
         make_folder(self._layout.schedule, durable=self._durable)
         try:
             move(taken.path, self._layout.schedule / taken.name, durable=self._durable)
         except FileExistsError:
             where = self._layout.relative(self._layout.schedule / taken.name)
-            raise TaskProblem(f"{where} is there already", where=taken.name, mend="give it another name") from None
+            raise TaskProblem(f"{where} is there already", location=taken.name, remedy="give it another name") from None
         reached("tasks.schedule.moved")
 
-    def _with_a_question(self, taken: Taken) -> Taken:
+    def _with_a_question(self, taken: ClaimedDrop) -> ClaimedDrop:
         """The folder of a drop that is no text, as a person would have dropped it with a question."""
         here = os.path.dirname(taken.path)
         name = free_name(id_of(taken.name, False), lambda one: os.path.lexists(os.path.join(here, one)))
@@ -282,7 +284,7 @@ class Claims:
         write(folder / "task.md", f"---\n{head}\n---\n", durable=False)
         return taken._replace(name=name, path=os.fspath(folder), raw=None)
 
-    def _settle_folder(self, taken: Taken, incarnation: int) -> Task | None:
+    def _settle_folder(self, taken: ClaimedDrop, incarnation: int) -> Task | None:
         folder = Path(taken.path)
         self.sync(taken.agent)
         try:
@@ -296,12 +298,12 @@ class Claims:
                 _check(taken, written)
                 if written.form.every is not None:
                     what = "every: goes with a file, and this is a folder"
-                    raise TaskProblem(what, where=written.where("every"), mend="drop its text alone")
+                    raise TaskProblem(what, location=written.where("every"), remedy="drop its text alone")
                 task_id = self._id(taken.name, True, written)
                 record = self._record(taken, incarnation, known or TaskRecord(), raw, text)
                 apart = record.parent is not None and not is_open(self._layout, record.parent)
                 if apart and not has_ended(folder):
-                    raise TaskProblem(f"the task {record.parent} that it is a part of is over", where=taken.name)
+                    raise TaskProblem(f"the task {record.parent} that it is a part of is over", location=taken.name)
                 if known is not None and has_ended(folder):
                     record = replace(record, notes=changes(known, raw), said=(), kept={})
                     record = replace(record, parent=None) if apart else record  # a person wants it for itself
@@ -336,7 +338,7 @@ class Claims:
         if self._durable:
             fsync_folder(build / FILES)
 
-    def _record(self, taken: Taken, incarnation: int, known: TaskRecord, raw: bytes, name: str) -> TaskRecord:
+    def _record(self, taken: ClaimedDrop, incarnation: int, known: TaskRecord, raw: bytes, name: str) -> TaskRecord:
         claimed = self._settings.clock().isoformat(timespec="milliseconds")
         claim = Claim(os.urandom(8).hex(), taken.agent, incarnation, claimed)
         return replace(
@@ -350,7 +352,7 @@ class Claims:
             inode=None,
         )
 
-    def _begin(self, taken: Taken, record: TaskRecord) -> Path:
+    def _begin(self, taken: ClaimedDrop, record: TaskRecord) -> Path:
         """The folder beside the drop in which the task's own is made, with its record. Both are on the disk before anything
         is moved into the folder, and the drop is out of the inbox.
 
@@ -377,7 +379,7 @@ class Claims:
         self._records.save(folder, record)
         reached("tasks.claim.recorded")
 
-    def _open(self, build: Path, task_id: str, record: TaskRecord, written: Written, name: str) -> Task | None:
+    def _open(self, build: Path, task_id: str, record: TaskRecord, written: ParsedTask, name: str) -> Task | None:
         """Rename a finished folder to active/ID and tell the journal. If the id was taken this very moment: to the next
         free one, or, if it was the author's own, to failed/.
 
@@ -403,7 +405,7 @@ class Claims:
                 self._records.failed(folder.name, record.claim.agent, str(problem), title=name)
                 return None
 
-    def _id(self, name: str, folder: bool, written: Written) -> str:
+    def _id(self, name: str, folder: bool, written: ParsedTask) -> str:
         """The id that the task will have. Raises TaskProblem if its author gave it one that is taken."""
         given = written.form.id
         if given is None:
@@ -412,8 +414,8 @@ class Claims:
         if place is not None:
             raise TaskProblem(
                 f"id: {given!r} is taken by {self._layout.relative(place)}",
-                where=written.where("id"),
-                mend="give this task another id, or none",
+                location=written.where("id"),
+                remedy="give this task another id, or none",
             )
         return given
 
@@ -436,11 +438,11 @@ class Claims:
 
     # what cannot be a task
 
-    def _reject(self, taken: Taken, problem: UserError) -> None:
+    def _reject(self, taken: ClaimedDrop, problem: UserError) -> None:
         folder = self.reject(taken, explained(taken.name, problem))
         self._records.failed(folder.name, taken.agent, str(problem), title=taken.name)
 
-    def reject(self, taken: Taken, error: bytes | str, task_id: str | None = None) -> Path:
+    def reject(self, taken: ClaimedDrop, error: bytes | str, task_id: str | None = None) -> Path:
         """Into failed/, byte for byte under its own name, with error.md beside it; as `task_id` where a person cancels it.
         Returns where it lies now."""
         folder = Path(taken.path)
@@ -488,7 +490,7 @@ class Claims:
     def finish_half_made(self, agent: str, incarnation: int) -> Iterator[Task]:
         """The tasks whose claim a crash interrupted, claimed to the end now."""
         for path in self._half_made(agent):
-            task = self._resume(Taken(agent, path.name, os.fspath(path), None), incarnation)
+            task = self._resume(ClaimedDrop(agent, path.name, os.fspath(path), None), incarnation)
             if task is not None:
                 yield task
 
@@ -538,7 +540,7 @@ class Claims:
         if os.path.lexists(build / ATTEMPTS):
             move(build / ATTEMPTS, dropped / ATTEMPTS, durable=self._durable)
 
-    def _resume(self, taken: Taken, incarnation: int) -> Task | None:
+    def _resume(self, taken: ClaimedDrop, incarnation: int) -> Task | None:
         """Go on with a drop; one that is half-written or has dependencies is judged again, from the inbox."""
         drop = self._inbox.drop(taken.path, whole=taken.is_folder())  # a folder was whole when it was taken
         if drop is None or drop.entry is None or drop.entry.dependencies:
@@ -572,7 +574,7 @@ class Claims:
         record = self._records.load(path, path.name) if told else load(path)
         if record is None or record.claim is None:
             raise TaskProblem(
-                f"has no {RECORD} of a claim", where=path, mend="move it to tasks/inbox/ to have it claimed anew"
+                f"has no {RECORD} of a claim", location=path, remedy="move it to tasks/inbox/ to have it claimed anew"
             )
         if record.handed is not None and record.handed.ends(record.claim):
             with held(path, wait=True):
@@ -645,9 +647,9 @@ class Claims:
             return self.put_back(path)
 
 
-def _check(taken: Taken, written: Written) -> None:
+def _check(taken: ClaimedDrop, written: ParsedTask) -> None:
     if taken.doom is not None:
-        raise TaskProblem(taken.doom, where=written.where("dependencies"), mend="change the dependencies")
+        raise TaskProblem(taken.doom, location=written.where("dependencies"), remedy="change the dependencies")
 
 
 def remove_ends(path: Path, but: str = "") -> None:
@@ -670,14 +672,14 @@ def remove(path: Path) -> None:
 
 def explained(name: str, problem: UserError, what: str = "could not become a task") -> bytes:
     """The error.md of a drop that cannot be a task: where, what, how to mend it."""
-    lines = [f"# {name} {what}", "", f"* where: `{problem.where or name}`", f"* what: {problem.what}"]
-    if problem.mend:
-        lines.append(f"* how to mend it: {problem.mend}")
+    lines = [f"# {name} {what}", "", f"* where: `{problem.location or name}`", f"* what: {problem.message}"]
+    if problem.remedy:
+        lines.append(f"* how to mend it: {problem.remedy}")
     lines += ["", "The file is here as it was. Mend it and move this folder back to tasks/inbox/: that is a retry."]
     return harmless("\n".join(lines) + "\n").encode()  # a name may be any bytes
 
 
-def _fits(now: Entry, entry: Entry, lanes: Container[str] | None) -> bool:
+def _fits(now: QueuedDrop, entry: QueuedDrop, lanes: Container[str] | None) -> bool:
     """Whether a drop that may have been changed since the board was made is still for whoever takes it: what was
     judged are its dependencies, and its lane unless it was going to fail."""
     same = now.dependencies == entry.dependencies

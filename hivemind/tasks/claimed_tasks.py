@@ -22,8 +22,8 @@ from hivemind.names import check_name
 from hivemind.tasks.claim import Claims, remove_ends
 from hivemind.tasks.folder import ATTEMPTS, LOG, free_name, held, leave, open_log, place_of
 from hivemind.tasks.inbox import Settings
-from hivemind.tasks.record import Handed, Tampered, TaskRecord
-from hivemind.tasks.task import Parked, Said, Task, TaskMoved
+from hivemind.tasks.record import HandOverTarget, RecordTampered, TaskRecord
+from hivemind.tasks.task import AddedText, ParkedTask, Task, TaskMoved
 
 _SHORT = timedelta(seconds=60)  # nobody is told of a task that rests no longer than that
 _RESULT, _ERROR, _GRAPH = "result.md", "error.md", "graph.json"
@@ -78,17 +78,17 @@ class ClaimedTasks:
                 self._forget(task.id)
                 return target
         except TaskMoved as moved:
-            raise TaskMoved(moved.what, where=task.id, kept=self._keep_late(task, name, end)) from None
+            raise TaskMoved(moved.message, where=task.id, kept=self._keep_late(task, name, end)) from None
 
     def _seal(self, task: Task) -> None:
         """Have the conversation and the graph whole and on the disk before the task's end is: nobody writes to them any more.
         What a power cut has left of lines is set aside. Their names become durable with the end's."""
         log = self._logs.get(task.id) or open_log(task.path, durable=self._durable)
         with suppress(OSError, UserError):  # what lies there is no log: the end says enough
-            if log.torn():
+            if log.torn_bytes():
                 with log.locked():
                     pass
-            log.sync(named=False)
+            log.sync(sync_name=False)
         if self._durable and (task.path / _GRAPH).is_file():
             fsync_file(task.path / _GRAPH)
 
@@ -108,18 +108,18 @@ class ClaimedTasks:
         Raises TaskMoved if the claim is over, UserError for bad names or for neither or both of them.
         """
         if (to is None) == (role is None):
-            raise UserError("a task is handed over to an agent or to a role", where=task.id)
+            raise UserError("a task is handed over to an agent or to a role", location=task.id)
         to, role = (None if one is None else check_name(one, "name") for one in (to, role))
         with self._own(task) as record:
             assert record.claim is not None
-            handed = Handed(record.claim.agent, to, role, mask(reason), record.claim.claimed)
+            handed = HandOverTarget(record.claim.agent, to, role, mask(reason), record.claim.claimed)
             self._save(task, record, handed=handed)
             reached("tasks.hand_over.written")
 
-    def park(self, task: Task, reason: str, until: datetime | None = None) -> Parked:
+    def park(self, task: Task, reason: str, until: datetime | None = None) -> ParkedTask:
         """Record why the task does not go on by itself, for `status` and `--until-idle`; it stays its agent's."""
         reason = mask(reason)
-        parked = Parked(reason, until, self._clock())
+        parked = ParkedTask(reason, until, self._clock())
         with self._own(task) as record:
             if record.parked is None or (record.parked.reason, record.parked.until) != (reason, until):
                 lasts = until is None or until - parked.since > _SHORT
@@ -144,7 +144,7 @@ class ClaimedTasks:
             parked = None if unpark else record.parked
             self._save(task, record, kept=kept, parked=parked)
 
-    def said(self, task: Task) -> tuple[Said, ...]:
+    def said(self, task: Task) -> tuple[AddedText, ...]:
         """All that people have added to a task in hand so far."""
         with self._own(task) as record:
             return record.said
@@ -159,7 +159,7 @@ class ClaimedTasks:
             record = self._records.load(folder, folder.name)
             if key is not None and any(one.key == key for one in record.said):
                 return
-            said = Said(by, self._clock().isoformat(timespec="milliseconds"), mask(text), key)
+            said = AddedText(by, self._clock().isoformat(timespec="milliseconds"), mask(text), key)
             self._records.save(folder, replace(record, said=(*record.said, said)), "task.said", by=by)
         if record.claim is not None:
             ring(self.layout.doorbells, record.claim.agent)
@@ -173,7 +173,7 @@ class ClaimedTasks:
             if task.id not in self._logs:
                 self._follow(task)
             try:
-                self._logs[task.id].append(*records, now=durable, apart=True)
+                self._logs[task.id].append(*records, sync_now=durable, separate_lines=True)
             finally:  # a line that could not be written was taken back
                 self._follow(task)
 
@@ -205,12 +205,14 @@ class ClaimedTasks:
         try:
             if task.id not in self._left or self._left[task.id] == _stamp(task.path / LOG):
                 return self._records.load(task.path, task.id)
-            problem: UserError = Tampered(f"{LOG} was changed by something other than hivemind", where=task.path)
-        except Tampered as error:
+            problem: UserError = RecordTampered(
+                f"{LOG} was changed by something other than hivemind", location=task.path
+            )
+        except RecordTampered as error:
             problem = error
         self._forget(task.id)
         self._claims.give_up(task.path, task.owner, problem)
-        raise TaskMoved(f"it has failed: {problem.what}", where=task.id)
+        raise TaskMoved(f"it has failed: {problem.message}", where=task.id)
 
     def _forget(self, task_id: str) -> None:
         self._records.forget(task_id)

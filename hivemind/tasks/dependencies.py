@@ -9,20 +9,20 @@ from typing import Literal
 
 from hivemind.frozen import frozen
 from hivemind.tasks.folder import ended_place, on_its_way
-from hivemind.tasks.inbox import Entry, Inbox, Settings
+from hivemind.tasks.inbox import Inbox, QueuedDrop, Settings
 
 Place = Literal["inbox", "active", "done", "failed"]
 
 
 @frozen
-class Verdict:
+class DependencyStatus:
     """`ready`: may be claimed. `waits`: not yet, and `why`. `fails`: never as it stands, and `why`."""
 
     kind: Literal["ready", "waits", "fails"]
     why: str = ""
 
 
-READY = Verdict("ready")
+READY = DependencyStatus("ready")
 _WHY = {
     "failed": "failed and was not retried",
     "active": "is being worked on",
@@ -34,7 +34,7 @@ _WHY = {
 class Dependencies:
     """The verdicts on the tasks of one look into the inbox; each dependency is looked up once, whoever waits for it."""
 
-    def __init__(self, settings: Settings, inbox: Inbox, waiting: Collection[Entry]) -> None:
+    def __init__(self, settings: Settings, inbox: Inbox, waiting: Collection[QueuedDrop]) -> None:
         self._settings = settings
         self._layout = settings.layout
         self._inbox = inbox
@@ -42,10 +42,10 @@ class Dependencies:
         self._places: dict[str, Place | None] = {}
 
     @cached_property
-    def _waiting(self) -> dict[str, Entry]:
+    def _waiting(self) -> dict[str, QueuedDrop]:
         return {entry.id: entry for entry in self._entries}
 
-    def verdict(self, entry: Entry) -> Verdict:
+    def verdict(self, entry: QueuedDrop) -> DependencyStatus:
         """Costs a look per dependency; nothing for a task that has none."""
         if not entry.dependencies:
             return READY
@@ -54,11 +54,15 @@ class Dependencies:
             return READY
         cycle = self._cycle(entry)
         if cycle:
-            return Verdict("fails", f"its dependencies form a cycle: {' → '.join(cycle)}")
+            return DependencyStatus("fails", f"its dependencies form a cycle: {' → '.join(cycle)}")
         unknown = [name for name in unmet if self.place(name) is None]
         if unknown and self._rested(entry):
-            return Verdict("fails", f"it depends on {', '.join(map(repr, unknown))}, and there is no such task")
-        return Verdict("waits", "; ".join(f"its dependency {name!r} {_WHY[self.place(name)]}" for name in unmet))
+            return DependencyStatus(
+                "fails", f"it depends on {', '.join(map(repr, unknown))}, and there is no such task"
+            )
+        return DependencyStatus(
+            "waits", "; ".join(f"its dependency {name!r} {_WHY[self.place(name)]}" for name in unmet)
+        )
 
     def place(self, name: str) -> Place | None:
         """Where the task of that id lies, in the folder of which state; None if there is none."""
@@ -78,7 +82,7 @@ class Dependencies:
         place = ended_place(layout, name)
         return None if place is None else "done" if place.parent.name == "done" else "failed"
 
-    def _rested(self, entry: Entry) -> bool:
+    def _rested(self, entry: QueuedDrop) -> bool:
         """Whether the task has lain there for the time of grace; a time in the future (a clock set back) has."""
         try:
             changed = os.lstat(self._layout.inbox / entry.name).st_ctime
@@ -86,7 +90,7 @@ class Dependencies:
             return False
         return not 0 <= self._settings.clock().timestamp() - changed < self._settings.grace_s
 
-    def _cycle(self, entry: Entry) -> tuple[str, ...]:
+    def _cycle(self, entry: QueuedDrop) -> tuple[str, ...]:
         """A way of dependencies from the task back to itself, through waiting and failed tasks; else empty."""
         seen: set[str] = set()
         way = [(entry.id, iter(entry.dependencies))]

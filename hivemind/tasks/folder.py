@@ -18,7 +18,7 @@ from hivemind.fs.locks import lock, try_lock
 from hivemind.fs.paths import names_in
 from hivemind.layout import HUMAN, Layout, archived_places
 from hivemind.names import MAX_LENGTH
-from hivemind.tasks.form import TextReader, Written, is_yaml, read_text
+from hivemind.tasks.form import ParsedTask, TextReader, is_yaml, read_text
 from hivemind.tasks.inbox import attachments, dropped_text, id_of
 from hivemind.tasks.record import ENDS, RECORD, TaskRecord, load
 from hivemind.tasks.task import Task, TaskProblem, TaskState
@@ -170,7 +170,7 @@ def _was_edited(path: Path, raw: bytes) -> bool:
         return False  # moved, or taken away: nobody was told anything by that
 
 
-def task_of(written: Written, path: Path, state: TaskState, record: TaskRecord, task_id: str | None = None) -> Task:
+def task_of(written: ParsedTask, path: Path, state: TaskState, record: TaskRecord, task_id: str | None = None) -> Task:
     """The task that a text, its place and its record make."""
     form, claim, handed = written.form, record.claim, record.handed
     return Task(
@@ -216,7 +216,7 @@ def leave(layout: Layout, folder: Path, place: Path, *, durable: bool) -> Path:
             taken = layout.relative(target)
             target = place / free_name(folder.name, lambda one: os.path.lexists(place / one))
             why = f"something lies at {taken}: this task goes to {layout.relative(target)}"
-            open_log(folder, durable=durable).append({"event": "task.renamed", "why": why}, now=True)
+            open_log(folder, durable=durable).append({"event": "task.renamed", "why": why}, sync_now=True)
         else:
             wake_parent(layout, target)
             return target
@@ -242,7 +242,7 @@ def set_aside(folder: Path, *, durable: bool, before: Callable[[], object] | Non
     """
     attempts = folder / ATTEMPTS
     if attempts.is_symlink() or (attempts.exists() and not attempts.is_dir()):
-        raise TaskProblem("is no folder of the task's own", where=attempts, mend="take it away")
+        raise TaskProblem("is no folder of the task's own", location=attempts, remedy="take it away")
     target = attempts / str(_attempt(attempts))
     make_folder(target, durable=durable)
     if not (target / RECORD).exists():

@@ -12,7 +12,7 @@ from pydantic import BeforeValidator, Field
 
 from hivemind.boundary import Unreadable, boundary
 from hivemind.errors import UserError
-from hivemind.frontmatter import Parsed, parse, split, validate
+from hivemind.frontmatter import ParsedText, parse, split, validate
 from hivemind.frozen import frozen
 from hivemind.fs import CrashCount
 from hivemind.tasks.every import Every
@@ -115,13 +115,13 @@ class _YamlForm(TaskForm):
 
 
 @frozen
-class Written:
+class ParsedTask:
     """A task as it was written: its front matter, its title, its text, and how errors name a key: `file:line`."""
 
     form: TaskForm
     title: str
     text: str
-    parsed: Parsed | None
+    parsed: ParsedText | None
     name: str
 
     def where(self, key: str) -> str:
@@ -156,7 +156,7 @@ def has_front_matter(raw: bytes, name: str) -> bool:
     return raw.startswith((b"---", b"\xef\xbb\xbf")) or is_yaml(name)
 
 
-def read_text(raw: bytes, name: str) -> Written:
+def read_text(raw: bytes, name: str) -> ParsedTask:
     """What a task file says. `name` is how errors call the file, and its ending says whether all of it is YAML.
 
     Raises TaskProblem that names file, and line and field where there are any, for front matter that is not understood and
@@ -168,10 +168,10 @@ def read_text(raw: bytes, name: str) -> Written:
     except TaskProblem:
         raise
     except UserError as error:
-        raise TaskProblem(error.what, where=error.where, mend=error.mend) from None
+        raise TaskProblem(error.message, location=error.location, remedy=error.remedy) from None
 
 
-def _read(text: str, name: str) -> Written:
+def _read(text: str, name: str) -> ParsedTask:
     if is_yaml(name):
         parsed = parse(text, name)
         whole = validate(_YamlForm, parsed)
@@ -179,7 +179,7 @@ def _read(text: str, name: str) -> Written:
     head, body, _ = split(text)
     if head is None:
         if _UNCLOSED.match(text):
-            raise TaskProblem("the front matter never ends", where=f"{name}:1", mend="close it with a line ---")
+            raise TaskProblem("the front matter never ends", location=f"{name}:1", remedy="close it with a line ---")
         return _written(_PLAIN, body, None, name)
     parsed = parse(head, name, 2)
     return _written(validate(TaskForm, parsed), body, parsed, name)
@@ -195,7 +195,7 @@ class TextReader:
         self.max_bytes = max_bytes
         self._crashes = crashes
 
-    def read(self, raw: bytes, name: str, found: os.stat_result) -> Written:
+    def read(self, raw: bytes, name: str, found: os.stat_result) -> ParsedTask:
         """What `read_text` says; `found` tells which version of the file the bytes are from. Raises TaskProblem."""
         if not has_front_matter(raw, name):  # nothing is parsed
             return read_text(raw, name)
@@ -203,16 +203,18 @@ class TextReader:
             with self._crashes.reading("task", name, f"{found.st_size} {found.st_mtime_ns}"):
                 return read_text(raw, name)
         except Unreadable as error:
-            raise TaskProblem(error.what, where=error.where, mend=error.mend) from None
+            raise TaskProblem(error.message, location=error.location, remedy=error.remedy) from None
 
 
 def _decode(raw: bytes, name: str) -> str:
     if raw.startswith(tuple(_MAGIC)):
         kind = next(kind for magic, kind in _MAGIC.items() if raw.startswith(magic))
-        raise NoText(f"is {kind} and no text", where=name, mend=_HOW_TO_ATTACH)
+        raise NoText(f"is {kind} and no text", location=name, remedy=_HOW_TO_ATTACH)
     if b"\0" in raw:
         raise NoText(
-            f"is no text (a NUL at byte {raw.index(0)})", where=name, mend=f"save it as UTF-8 text, or {_HOW_TO_ATTACH}"
+            f"is no text (a NUL at byte {raw.index(0)})",
+            location=name,
+            remedy=f"save it as UTF-8 text, or {_HOW_TO_ATTACH}",
         )
     try:
         return raw.decode("utf-8").removeprefix("\ufeff")
@@ -220,15 +222,17 @@ def _decode(raw: bytes, name: str) -> str:
         line = raw.count(b"\n", 0, error.start) + 1
         raise NoText(
             f"is no UTF-8 text (byte {error.start})",
-            where=f"{name}:{line}",
-            mend=f"save it as UTF-8 text, or {_HOW_TO_ATTACH}",
+            location=f"{name}:{line}",
+            remedy=f"save it as UTF-8 text, or {_HOW_TO_ATTACH}",
         ) from None
 
 
-def _written(form: TaskForm, text: str, parsed: Parsed | None, name: str) -> Written:
+def _written(form: TaskForm, text: str, parsed: ParsedText | None, name: str) -> ParsedTask:
     title = (form.title or "").strip() or first_line(text)
     if not title:
         if not form.steps:
-            raise TaskProblem("says nothing: no title, no text, no steps", where=name, mend="write what is to be done")
+            raise TaskProblem(
+                "says nothing: no title, no text, no steps", location=name, remedy="write what is to be done"
+            )
         title = form.steps[0].step().title
-    return Written(form, title, text, parsed, name)
+    return ParsedTask(form, title, text, parsed, name)

@@ -136,17 +136,21 @@ def read_open(file: int, found: os.stat_result, shown: str, max_bytes: int) -> b
     if raw is None or len(raw) > max_bytes:
         raise TaskProblem(
             f"has {found.st_size:,} bytes, a task's text at most {max_bytes:,}",
-            where=shown,
-            mend="drop a folder with a short task.md and the long file beside it, or raise max_task_bytes in hive.yaml",
+            location=shown,
+            remedy="drop a folder with a short task.md and the long file beside it, or raise max_task_bytes in hive.yaml",
         )
     return raw
 
 
 def _check_regular(found: os.stat_result, shown: str) -> None:
     if stat.S_ISLNK(found.st_mode):
-        raise TaskProblem("is a symbolic link, and none is followed here", where=shown, mend="copy the file itself")
+        raise TaskProblem(
+            "is a symbolic link, and none is followed here", location=shown, remedy="copy the file itself"
+        )
     if not stat.S_ISREG(found.st_mode):
-        raise TaskProblem("is no regular file", where=shown, mend="a task is a text file, or a folder with one in it")
+        raise TaskProblem(
+            "is no regular file", location=shown, remedy="a task is a text file, or a folder with one in it"
+        )
 
 
 def dropped_text(folder: Path, record: TaskRecord | None, max_bytes: int) -> tuple[bytes, str, os.stat_result]:
@@ -173,7 +177,7 @@ def _text_name(folder: Path) -> str:
     if len(texts) == 1:
         return texts[0]
     what = "has no task.md" if not texts else f"has {len(texts)} texts ({', '.join(texts[:4])}) and no task.md"
-    raise TaskProblem(what, where=folder.name, mend="call the file that says what is to be done 'task.md'")
+    raise TaskProblem(what, location=folder.name, remedy="call the file that says what is to be done 'task.md'")
 
 
 def attachments(
@@ -221,7 +225,7 @@ def _walk(folder: Path, skip: Collection[str] = ()) -> Iterator[os.DirEntry[str]
 # looking
 
 
-class Entry(NamedTuple):
+class QueuedDrop(NamedTuple):
     """What must be known of a waiting task to put it in order. `ino`, `mtime_ns` and `size` say which file or folder it
     was read from; the size is _UNKNOWN if another change might not show in that file's time: it is then read again.
 
@@ -275,7 +279,7 @@ class Drop(NamedTuple):
 
     name: str
     found: os.stat_result
-    entry: Entry | None
+    entry: QueuedDrop | None
     head: bytes = b""
     waits: str = BEING_WRITTEN
 
@@ -292,13 +296,13 @@ class Inbox:
         self._settings = settings
         self._path = os.fspath(settings.layout.inbox)
 
-    def drops(self, known: Mapping[str, Entry] | None = None) -> Iterator[Drop]:
+    def drops(self, known: Mapping[str, QueuedDrop] | None = None) -> Iterator[Drop]:
         """All that lies there now; a file that is as it is `known` is not read again. Raises UserError without an inbox."""
         known = known or {}
         try:
             listing = os.scandir(self._path)
         except FileNotFoundError:
-            raise UserError("is gone", where=self._path, mend="hivemind doctor --fix makes it anew") from None
+            raise UserError("is gone", location=self._path, remedy="hivemind doctor --fix makes it anew") from None
         with listing:
             for item in listing:
                 entry = known.get(item.name)
@@ -363,7 +367,7 @@ class Inbox:
         except TaskProblem as problem:
             return _failing(name, found, str(problem))
 
-    def folder_entry(self, path: str, found: os.stat_result) -> Entry:
+    def folder_entry(self, path: str, found: os.stat_result) -> QueuedDrop:
         """The entry of a dropped folder, or of one that was claimed before. Raises FileNotFoundError if it is gone."""
         name, folder = os.path.basename(path), Path(path)
         try:
@@ -371,22 +375,22 @@ class Inbox:
             raw, text, _ = dropped_text(folder, record, self._settings.reader.max_bytes)
             entry = self.entry(name, found, raw, text)
         except UserError as problem:
-            return Entry(*_here(name, found), problem=str(problem))
+            return QueuedDrop(*_here(name, found), problem=str(problem))
         handed = None if record is None else record.handed
         if record is not None and record.kept.get("here"):
             entry = entry._replace(where=None)
         return entry if handed is None else entry._replace(assignee=handed.to, role=handed.role)
 
-    def entry(self, name: str, found: os.stat_result, raw: bytes, text: str) -> Entry:
+    def entry(self, name: str, found: os.stat_result, raw: bytes, text: str) -> QueuedDrop:
         """The entry of a drop by its text, or by how that begins; `text` is the name of the text's file.
 
         Raises TaskProblem for front matter that is not understood.
         """
         if not has_front_matter(raw, text):
-            return Entry(*_here(name, found))  # the rest is looked at when it is claimed
+            return QueuedDrop(*_here(name, found))  # the rest is looked at when it is claimed
         form = self._settings.reader.read(raw, text, found).form
         who = form.id, form.priority, form.assignee, form.role, form.dependencies
-        return Entry(*_here(name, found), *who, where=form.where)
+        return QueuedDrop(*_here(name, found), *who, where=form.where)
 
     def at_rest(self, file: int) -> os.stat_result | None:
         """What an open file is, or None if someone may still be writing it."""
@@ -435,4 +439,4 @@ def _here(name: str, found: os.stat_result) -> tuple[str, int, int, int, bool]:
 
 def _failing(name: str, found: os.stat_result, problem: str = "is no regular file") -> Drop:
     """A drop that cannot become a task."""
-    return Drop(name, found, Entry(*_here(name, found), problem=problem))
+    return Drop(name, found, QueuedDrop(*_here(name, found), problem=problem))

@@ -16,7 +16,7 @@ from hivemind.fs import time_tells
 from hivemind.fs.paths import names_in
 from hivemind.layout import ANY, HUMAN, archived_places
 from hivemind.names import check_name, is_name
-from hivemind.tasks.dependencies import READY, Dependencies, Verdict
+from hivemind.tasks.dependencies import READY, Dependencies, DependencyStatus
 from hivemind.tasks.folder import (
     ended_at,
     ended_place,
@@ -27,8 +27,8 @@ from hivemind.tasks.folder import (
     task_of,
     why_failed,
 )
-from hivemind.tasks.form import Written
-from hivemind.tasks.inbox import ENDINGS, Drop, Entry, Inbox, Settings, ignored_why, is_task_name, read_regular
+from hivemind.tasks.form import ParsedTask
+from hivemind.tasks.inbox import ENDINGS, Drop, Inbox, QueuedDrop, Settings, ignored_why, is_task_name, read_regular
 from hivemind.tasks.record import TaskRecord
 from hivemind.tasks.task import Ignored, Task, TaskState, TaskSummary
 
@@ -36,7 +36,7 @@ from hivemind.tasks.task import Ignored, Task, TaskState, TaskSummary
 class Listing:
     """The tasks of one hive. What cannot be read as a task is listed with its problem."""
 
-    def __init__(self, settings: Settings, inbox: Inbox, known: Callable[[], Mapping[str, Entry]]) -> None:
+    def __init__(self, settings: Settings, inbox: Inbox, known: Callable[[], Mapping[str, QueuedDrop]]) -> None:
         """`known`: what others have read of the inbox (`QueueCache.known`)."""
         self._settings = settings
         self._known = known
@@ -81,12 +81,12 @@ class Listing:
         """Why a task in the inbox is not claimed, in words; None if it can be. Raises UserError if it is not there."""
         return self._waiting(check_name(task_id, "task id"))[1]
 
-    def _waiting(self, task_id: str) -> tuple[Entry, str | None]:
+    def _waiting(self, task_id: str) -> tuple[QueuedDrop, str | None]:
         """A task in the inbox, and why it is not claimed, in words (None: it can be). Raises UserError if it is not there."""
         _, entry, verdict = self._find(task_id)
         return entry, self._why(entry, verdict)
 
-    def _find(self, task_id: str) -> tuple[Drop, Entry, Verdict]:
+    def _find(self, task_id: str) -> tuple[Drop, QueuedDrop, DependencyStatus]:
         for ending in ENDINGS:  # most have their id's name
             drop = self._inbox.drop(f"{self._inbox_path}/{task_id}{ending}")
             entry = None if drop is None else drop.entry
@@ -97,16 +97,16 @@ class Listing:
             if drop.entry is not None and drop.entry.id == task_id:
                 return drop, drop.entry, self._dependencies(drops).verdict(drop.entry)
         if (waits := next((one.waits for one in drops if one.entry is None and one.id == task_id), None)) is not None:
-            raise UserError(waits, where=task_id, mend="look again in a moment")
+            raise UserError(waits, location=task_id, remedy="look again in a moment")
         if on_its_way(self.layout, task_id):
             mend = "look again in a moment; if its agent has ended, hivemind doctor says what to do"
-            raise UserError("is just being claimed", where=task_id, mend=mend)
-        raise UserError("there is no such task", where=task_id, mend="see: hivemind task list")
+            raise UserError("is just being claimed", location=task_id, remedy=mend)
+        raise UserError("there is no such task", location=task_id, remedy="see: hivemind task list")
 
     def _read(self, folder: Path, state: TaskState) -> Task:
         return read_task(folder, state, self._settings.reader, self.layout.root, self._settings.roots)
 
-    def _written(self, drop: Drop) -> Written:
+    def _written(self, drop: Drop) -> ParsedTask:
         """What a file in the inbox says. Raises TaskProblem, FileNotFoundError."""
         raw, found = drop.head, drop.found
         if len(raw) < found.st_size:  # it is long, or no regular file
@@ -203,7 +203,7 @@ class Listing:
     def _dependencies(self, drops: builtins.list[Drop]) -> Dependencies:
         return Dependencies(self._settings, self._inbox, [drop.entry for drop in drops if drop.entry is not None])
 
-    def _why(self, entry: Entry, verdict: Verdict) -> str | None:
+    def _why(self, entry: QueuedDrop, verdict: DependencyStatus) -> str | None:
         """Why a task in the inbox is not claimed, in words; None if it can be."""
         if entry.problem or verdict.kind == "fails":
             return f"it fails when it is claimed: {entry.problem or verdict.why}"

@@ -25,7 +25,7 @@ from hivemind.boundary import Unreadable, boundary
 from hivemind.frozen import frozen
 from hivemind.fs import Lock, set_aside, time_tells, write
 from hivemind.tasks.dependencies import Dependencies
-from hivemind.tasks.inbox import Entry, Inbox, Settings, is_task_name
+from hivemind.tasks.inbox import Inbox, QueuedDrop, Settings, is_task_name
 
 _VERSION = 4
 _CURSOR = struct.Struct("<Q")
@@ -39,7 +39,7 @@ _GAZE = 0.05  # who waits for it looks whenever its wait has grown by this part
 _SIGN_OF_LIFE = 1000  # after so many drops a process that builds the queue shows that it gets on
 _encode = json.JSONEncoder(separators=(",", ":")).encode
 _decode = json.JSONDecoder().raw_decode  # half the time of json.loads for a short line
-_DEFAULTS = Entry("", 0, 0, 0, False)[5:]
+_DEFAULTS = QueuedDrop("", 0, 0, 0, False)[5:]
 
 
 def lanes_of(agent: str, role: str | None, here: Collection[str] = ()) -> tuple[str, ...]:
@@ -112,7 +112,7 @@ class _Queue:
         self._chunk = (at, chunk)
         return chunk[: chunk.index(b"\n") + 1]
 
-    def next(self, lanes: Container[str]) -> Entry | None:
+    def next(self, lanes: Container[str]) -> QueuedDrop | None:
         """The first entry of these lanes that nobody has tried yet, which is tried now; None if there is none."""
         with boundary("cache", self._path):
             known = lanes if isinstance(lanes, tuple) else self._cursors  # of many lanes an agent has few
@@ -125,7 +125,7 @@ class _Queue:
             os.pwrite(self._file, _CURSOR.pack(following), self._cursors[lane])
             return entry
 
-    def _head(self, lane: str) -> tuple[Entry, str, int] | None:
+    def _head(self, lane: str) -> tuple[QueuedDrop, str, int] | None:
         """(the next entry of a lane, the lane, where the one after it begins)."""
         (shared,) = _CURSOR.unpack(os.pread(self._file, _CURSOR.size, self._cursors[lane]))
         at, end = max(shared, self._passed[lane]), self.header.lanes[lane][1]
@@ -137,23 +137,23 @@ class _Queue:
         line = line or self._line(self._start + at, self._start + end)
         return _entry(_decode(line.decode())[0]), lane, at + len(line)
 
-    def entries(self) -> dict[str, Entry]:
+    def entries(self) -> dict[str, QueuedDrop]:
         """Every entry by name, also those that were tried and those that wait."""
         with boundary("cache", self._path):
             lines = os.pread(self._file, self.header.size, self._start).splitlines()
             return {row[0]: _entry(row)._replace(doom=None) for row in json.loads(b"[" + b",".join(lines) + b"]")}
 
 
-def _entry(row: list[object]) -> Entry:
-    entry = Entry(*row)  # type: ignore[arg-type]
+def _entry(row: list[object]) -> QueuedDrop:
+    entry = QueuedDrop(*row)  # type: ignore[arg-type]
     if not (isinstance(entry.name, str) and type(entry.priority) is type(entry.mtime_ns) is int):
         raise TypeError("an entry")
     return entry if entry.dependencies == () else entry._replace(dependencies=tuple(entry.dependencies))
 
 
-def _body(ready: list[Entry], waiting: list[Entry]) -> tuple[bytes, dict[str, tuple[int, int]]]:
+def _body(ready: list[QueuedDrop], waiting: list[QueuedDrop]) -> tuple[bytes, dict[str, tuple[int, int]]]:
     """(the entries as lines, where in them each lane begins and ends)."""
-    lanes: dict[str, list[Entry]] = {}
+    lanes: dict[str, list[QueuedDrop]] = {}
     for entry in ready:
         lanes.setdefault(entry.lane, []).append(entry)
     parts, spans, at = [], {}, 0
@@ -163,7 +163,7 @@ def _body(ready: list[Entry], waiting: list[Entry]) -> tuple[bytes, dict[str, tu
     return b"".join((*parts, _lines(waiting))), spans
 
 
-def _lines(entries: list[Entry]) -> bytes:
+def _lines(entries: list[QueuedDrop]) -> bytes:
     """The entries, each without the fields at the end that have their default, which are most."""
     return "".join([_encode(one[:5] if one[5:] == _DEFAULTS else one) + "\n" for one in entries]).encode()
 
@@ -177,7 +177,7 @@ class QueueCache:
         self._inbox_path = os.fspath(settings.layout.inbox)
         self._path = os.fspath(settings.layout.task_queue)
         self._queue: _Queue | None = None
-        self._known: tuple[float, dict[str, Entry]] = (0.0, {})  # as the queue built then has it
+        self._known: tuple[float, dict[str, QueuedDrop]] = (0.0, {})  # as the queue built then has it
         self._outdated = False
         self._checked = -1.0
         self._sound = 0.0  # when the inbox was last seen to hold nothing but what the queue says
@@ -194,7 +194,7 @@ class QueueCache:
         queue = self._current()
         return 0 if queue is None else queue.header.restless
 
-    def next(self, lanes: Container[str]) -> Entry | None:
+    def next(self, lanes: Container[str]) -> QueuedDrop | None:
         """The entry to try next, or None if nothing waits in these lanes (`lanes_of` an agent)."""
         try:
             asked = time.monotonic()
@@ -213,7 +213,7 @@ class QueueCache:
                 os.unlink(self._path)
             return self.next(lanes)
 
-    def known(self) -> Mapping[str, Entry]:
+    def known(self) -> Mapping[str, QueuedDrop]:
         """What the newest queue says of each name, to be believed of a file that is as it was (`Entry.of`)."""
         with suppress(Unreadable):
             return self._remembered(self._current())
@@ -307,7 +307,7 @@ class QueueCache:
         started, listed_ns = time.monotonic(), time.time_ns()
         with suppress(FileNotFoundError):  # said by the inbox
             inbox_ns = os.stat(self._inbox_path).st_mtime_ns
-        known: dict[str, Entry] = {}
+        known: dict[str, QueuedDrop] = {}
         unsettled = 0
         for at, drop in enumerate(self._inbox.drops(self._remembered(older)), 1):
             if drop.entry is None:
@@ -317,8 +317,8 @@ class QueueCache:
             if at % _SIGN_OF_LIFE == 0:
                 os.utime(lock.path)
         dependencies = Dependencies(self._settings, self._inbox, known.values())
-        ready: list[Entry] = []
-        waiting: list[Entry] = []
+        ready: list[QueuedDrop] = []
+        waiting: list[QueuedDrop] = []
         for entry in known.values():
             verdict = dependencies.verdict(entry)
             if verdict.kind == "waits":
@@ -341,7 +341,7 @@ class QueueCache:
             set_aside(self._path)
             write(self._path, content, durable=False)
 
-    def _remembered(self, queue: _Queue | None) -> dict[str, Entry]:
+    def _remembered(self, queue: _Queue | None) -> dict[str, QueuedDrop]:
         """The entries of the last look, whoever made it."""
         if queue is None:
             return {}

@@ -29,7 +29,7 @@ from hivemind.fs.records import as_line, parse_record
 from hivemind.layout import HUMAN
 from hivemind.masking import harmless
 from hivemind.names import check_maker, check_name
-from hivemind.tasks.task import Parked, Said, TaskProblem
+from hivemind.tasks.task import AddedText, ParkedTask, TaskProblem
 
 RECORD = "task.json"
 ENDS = ("error.md", "result.md")
@@ -38,7 +38,7 @@ _MAX_BYTES = 16 << 20
 _MEND = "look at what its commands did; without its task.json it is, when retried, a new task of yours"
 
 
-class Tampered(TaskProblem):
+class RecordTampered(TaskProblem):
     """A task's record is not what the journal says was written: a command that ran without a sandbox has changed it."""
 
 
@@ -53,7 +53,7 @@ class Claim:
 
 
 @frozen
-class Handed:
+class HandOverTarget:
     """To whom a task was handed over, by whom, and why; `claimed` is when the claim was made that ends with it."""
 
     by: str
@@ -88,9 +88,9 @@ class TaskRecord:
     notes: tuple[str, ...] = ()
     inode: int | None = None
     claim: Claim | None = None
-    handed: Handed | None = None
-    parked: Parked | None = None
-    said: tuple[Said, ...] = ()
+    handed: HandOverTarget | None = None
+    parked: ParkedTask | None = None
+    said: tuple[AddedText, ...] = ()
     kept: Mapping[str, Any] = field(default_factory=dict)
 
     @property
@@ -115,11 +115,11 @@ def load(folder: Path) -> TaskRecord | None:
     except OSError as error:
         if error.errno != errno.ELOOP:
             raise UserError(
-                f"cannot be read ({error.strerror})", where=folder / RECORD, mend="make it readable"
+                f"cannot be read ({error.strerror})", location=folder / RECORD, remedy="make it readable"
             ) from error
         raw = None
     if raw is None:
-        raise TaskProblem("is not a task's record", where=folder / RECORD, mend="take it away")
+        raise TaskProblem("is not a task's record", location=folder / RECORD, remedy="take it away")
     return _parsed(folder, raw)
 
 
@@ -196,12 +196,12 @@ class Records:
     def is_end(self, task_id: str, end: bytes) -> bool:
         """Whether the program itself was about to write this result.md or error.md."""
         entry = self._entry(task_id)
-        return self._journal is None or (entry is not None and entry.end == _digest(end))
+        return self._journal is None or (entry is not None and entry.outcome_digest == _digest(end))
 
     def is_told(self, task_id: str, agent: str) -> bool:
         """Whether the journal says that the agent has the task in hand."""
         entry = self._entry(task_id)
-        return entry is not None and entry.agent_id == agent and not entry.over
+        return entry is not None and entry.agent_id == agent and not entry.is_over
 
     def load(self, folder: Path, task_id: str) -> TaskRecord:
         """The record of a task that was claimed at some time, checked; the folder may have another name just now.
@@ -214,7 +214,9 @@ class Records:
             return known[1]
         if not raw:
             os.stat(folder)
-            raise TaskProblem(f"has no {RECORD}", where=folder, mend="move it to tasks/inbox/ to have it claimed anew")
+            raise TaskProblem(
+                f"has no {RECORD}", location=folder, remedy="move it to tasks/inbox/ to have it claimed anew"
+            )
         found = _parsed(folder, raw)
         self._known[task_id] = now, found
         return found
@@ -230,10 +232,10 @@ class Records:
         if now == self._mine.get(task_id):
             return now, raw
         entry = self._entry(task_id)
-        if entry is None or not entry.records or now in entry.records or self._may_be_newer(folder):
+        if entry is None or not entry.record_digests or now in entry.record_digests or self._may_be_newer(folder):
             return now, raw
         os.stat(folder)
-        raise Tampered(f"{RECORD} was changed by something other than hivemind", where=folder, mend=_MEND)
+        raise RecordTampered(f"{RECORD} was changed by something other than hivemind", location=folder, remedy=_MEND)
 
     def forget(self, task_id: str) -> None:
         """The task is not in hand any more."""

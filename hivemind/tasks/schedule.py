@@ -23,10 +23,10 @@ from hivemind.fs import DamagedRecord, Lock, create, load_value, make_folder, re
 from hivemind.names import MAX_LENGTH, slug
 from hivemind.tasks.adding import compose
 from hivemind.tasks.every import Every
-from hivemind.tasks.form import Written, read_text
+from hivemind.tasks.form import ParsedTask, read_text
 from hivemind.tasks.inbox import Settings, is_task_name, read_regular
 
-__all__ = ["Schedule", "Scheduled"]
+__all__ = ["Schedule", "ScheduledTask"]
 
 _KIND, _VERSION = "schedule", 1
 _AT_ONCE = 100  # tasks of one schedule that are dropped in one go, where it wants all that were missed
@@ -34,7 +34,7 @@ _log = logging.getLogger(__name__)
 
 
 @frozen
-class Scheduled:
+class ScheduledTask:
     """One file of tasks/schedule/: `every` as it is written, the `next` time (None: there is none any more), the `last` one
     that a task was dropped for, or the `problem` because of which none is."""
 
@@ -69,12 +69,12 @@ class Schedule:
         self._layout, self._zone, self._taken = settings.layout, zone, taken
         self._max_bytes, self._durable = settings.reader.max_bytes, settings.durable
 
-    def look(self, now: datetime) -> list[Scheduled]:
+    def look(self, now: datetime) -> list[ScheduledTask]:
         """Every file of the schedule, by name; writes nothing."""
         try:
             known = self._known().files
         except UserError as problem:
-            return [Scheduled(self._layout.schedule_record.name, problem=str(problem))]
+            return [ScheduledTask(self._layout.schedule_record.name, problem=str(problem))]
         return [self._scheduled(path, known.get(path.name), now) for path in self._files()]
 
     def drop_due(self, now: datetime) -> tuple[list[str], datetime | None]:
@@ -116,7 +116,7 @@ class Schedule:
 
     def _plan(
         self, path: Path, known: _Entry | None, now: datetime
-    ) -> tuple[Written, _Entry, list[datetime], datetime | None]:
+    ) -> tuple[ParsedTask, _Entry, list[datetime], datetime | None]:
         """What a file says, what is known of it, the times that are due and the next one. Raises UserError."""
         try:
             with boundary("schedule's file", path):
@@ -128,10 +128,10 @@ class Schedule:
                     self._following_time(written, every, entry, now),
                 )
         except OSError as error:
-            raise UserError(f"cannot be read ({error.strerror})", where=path) from None
+            raise UserError(f"cannot be read ({error.strerror})", location=path) from None
 
     def _due_times(
-        self, written: Written, every: Every, entry: _Entry, now: datetime, *, is_new: bool
+        self, written: ParsedTask, every: Every, entry: _Entry, now: datetime, *, is_new: bool
     ) -> list[datetime]:
         """Return the times that tasks are to be dropped for. A file that `is_new` has missed one at most: it may have been
         written long ago, or elsewhere."""
@@ -143,11 +143,11 @@ class Schedule:
         found = islice(every.times_after(entry.since, after, self._zone), _AT_ONCE)
         return [time for time in found if time <= end]
 
-    def _following_time(self, written: Written, every: Every, entry: _Entry, now: datetime) -> datetime | None:
+    def _following_time(self, written: ParsedTask, every: Every, entry: _Entry, now: datetime) -> datetime | None:
         time = next(every.times_after(entry.since, max(now, entry.last or now), self._zone), None)
         return None if time is None or (written.form.until is not None and time > written.form.until) else time
 
-    def _drop(self, path: Path, written: Written, time: datetime) -> list[str]:
+    def _drop(self, path: Path, written: ParsedTask, time: datetime) -> list[str]:
         """Drop the task of one time, unless it was dropped already. Gives its id."""
         stamp = f"-{time:%Y%m%dt%H%M%Sz}"
         task_id = (written.form.id or slug(path.stem))[: MAX_LENGTH - len(stamp)].rstrip("-._") + stamp
@@ -174,24 +174,24 @@ class Schedule:
             return []
         return [path for path in found if is_task_name(path.name)]
 
-    def _read(self, path: Path, known: _Entry | None, now: datetime) -> tuple[Written, Every, _Entry]:
+    def _read(self, path: Path, known: _Entry | None, now: datetime) -> tuple[ParsedTask, Every, _Entry]:
         """Raises UserError for what is no task, or says no time; OSError."""
         raw, found = read_regular(str(path), path.name, self._max_bytes)
         changed, written = datetime.fromtimestamp(found.st_mtime, UTC), read_text(raw, path.name)
         if written.form.every is None:
             raise UserError(
-                "has no every:", where=path, mend="say when the task comes again, or move it to tasks/inbox/"
+                "has no every:", location=path, remedy="say when the task comes again, or move it to tasks/inbox/"
             )
         if known is None or known.every != written.form.every:
             known = _Entry(written.form.every, min(changed, now).replace(microsecond=0))
         return written, Every.of(written.form.every), known
 
-    def _scheduled(self, path: Path, known: _Entry | None, now: datetime) -> Scheduled:
+    def _scheduled(self, path: Path, known: _Entry | None, now: datetime) -> ScheduledTask:
         try:
             _, entry, due, following = self._plan(path, known, now)
         except UserError as problem:
-            return Scheduled(path.name, problem=str(problem))
-        return Scheduled(path.name, entry.every, due[0] if due else following, entry.last)
+            return ScheduledTask(path.name, problem=str(problem))
+        return ScheduledTask(path.name, entry.every, due[0] if due else following, entry.last)
 
     def _known(self) -> _Known:
         return load_value(_Known, self._layout.schedule_record, _KIND, _VERSION) or _Known({})

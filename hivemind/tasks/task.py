@@ -38,7 +38,7 @@ class TaskMoved(UserError):
     """
 
     def __init__(self, what: str, *, where: object, kept: Path | None = None) -> None:
-        super().__init__(what, where=where, mend=f"the late result is in {kept}" if kept else None)
+        super().__init__(what, location=where, remedy=f"the late result is in {kept}" if kept else None)
         self.kept = kept
 
 
@@ -77,7 +77,7 @@ class TaskReview:
 
 
 @frozen
-class Parked:
+class ParkedTask:
     """Why an active task does not go on by itself; `until` is when to look again, if time alone decides that."""
 
     reason: str
@@ -86,7 +86,7 @@ class Parked:
 
 
 @frozen
-class Said:
+class AddedText:
     """What a person, or the agent of the task that it is a part of, added to a task; `at` is ISO 8601. `key` names it
     where it may be said again after a crash: then it is there once."""
 
@@ -146,8 +146,8 @@ class Task:
     notes: tuple[str, ...] = ()
     owner: str | None = None
     claim: str | None = None
-    parked: Parked | None = None
-    said: tuple[Said, ...] = ()
+    parked: ParkedTask | None = None
+    said: tuple[AddedText, ...] = ()
     kept: Mapping[str, Any] = field(default_factory=dict)
 
     @property
@@ -190,7 +190,7 @@ class TaskSummary:
     role: str | None = None
     owner: str | None = None
     waiting: str | None = None
-    parked: Parked | None = None
+    parked: ParkedTask | None = None
     problem: str | None = None
     error: str | None = None
     hive: str | None = None

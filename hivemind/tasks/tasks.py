@@ -20,7 +20,7 @@ from hivemind.layout import HUMAN, Layout
 from hivemind.masking import harmless, mask
 from hivemind.names import check_name
 from hivemind.tasks.adding import Adding
-from hivemind.tasks.claim import Claims, Orphan, Taken, rename
+from hivemind.tasks.claim import ClaimedDrop, Claims, Orphan, rename
 from hivemind.tasks.claimed_tasks import ClaimedTasks
 from hivemind.tasks.folder import ATTEMPTS, ended_place, held, is_open, leave, open_log, set_aside
 from hivemind.tasks.form import TextReader
@@ -122,20 +122,20 @@ class Tasks(Adding, ClaimedTasks, Listing):
         if entry.lane not in lanes:
             whom = " of the role ".join(filter(None, (entry.assignee or "an agent", entry.role)))
             whom += "" if entry.where is None else " of another hive"
-            raise UserError(f"is for {whom}", where=task_id, mend="see: hivemind task list")
+            raise UserError(f"is for {whom}", location=task_id, remedy="see: hivemind task list")
         if why is not None:
-            raise UserError(f"can't be claimed: {why}", where=task_id)
+            raise UserError(f"can't be claimed: {why}", location=task_id)
         taken = self._claims.take_entry(agent, entry, lanes)
         return None if taken is None else self._settle(taken, incarnation)
 
-    def _settle(self, taken: Taken, incarnation: int) -> Task | None:
+    def _settle(self, taken: ClaimedDrop, incarnation: int) -> Task | None:
         """The second half of a claim."""
         self._recovered.discard(taken.agent)  # until it is done: an error on the way leaves a half-made claim
         task = self._claims.settle(taken, incarnation)
         self._recovered.add(taken.agent)
         return None if task is None else self._follow(task)
 
-    def take(self, agent: str, role: str | None = None) -> Taken | None:
+    def take(self, agent: str, role: str | None = None) -> ClaimedDrop | None:
         """The first half of `claim` by itself: one drop, this agent's alone, its text read. `mine` does the rest."""
         agent = check_name(agent, "agent name")
         self._recovered.discard(agent)
@@ -210,7 +210,7 @@ class Tasks(Adding, ClaimedTasks, Listing):
         the file), is over (retry it), or is not there."""
         task_id = check_name(task_id, "task id")
         if not text.strip():
-            raise UserError("says nothing", where=task_id)
+            raise UserError("says nothing", location=task_id)
         active, inbox = self.layout.active / task_id, self.layout.inbox / task_id
         for folder in (active, inbox, active):  # again: it may be claimed this very moment
             try:
@@ -222,7 +222,9 @@ class Tasks(Adding, ClaimedTasks, Listing):
             return folder
         state = self.get(task_id).state
         mend = "change its text itself" if state is TaskState.INBOX else "change its task.md, then: hivemind task retry"
-        raise UserError(f"is {'not claimed yet' if state is TaskState.INBOX else 'over'}", where=task_id, mend=mend)
+        raise UserError(
+            f"is {'not claimed yet' if state is TaskState.INBOX else 'over'}", location=task_id, remedy=mend
+        )
 
     # dividing
 
@@ -247,12 +249,14 @@ class Tasks(Adding, ClaimedTasks, Listing):
         """Move a failed or done task back into the inbox, as a person may by hand. Raises UserError."""
         place = ended_place(self.layout, check_name(task_id, "task id"))
         if place is None:
-            raise UserError("no failed or finished task has that id", where=task_id, mend="see: hivemind task list")
+            raise UserError(
+                "no failed or finished task has that id", location=task_id, remedy="see: hivemind task list"
+            )
         try:
             move(place, self.layout.inbox / task_id, durable=self._durable)
         except FileExistsError:
             where = self.layout.relative(self.layout.inbox / task_id)
-            raise UserError("something of that name waits already", where=where, mend="move it away") from None
+            raise UserError("something of that name waits already", location=where, remedy="move it away") from None
         reached("tasks.retry.back")
         return self.layout.inbox / task_id
 
@@ -261,7 +265,7 @@ class Tasks(Adding, ClaimedTasks, Listing):
         reason. Raises UserError if it is not over."""
         place = ended_place(self.layout, check_name(task_id, "task id"))
         if place is None:
-            raise UserError("is not over", where=task_id)
+            raise UserError("is not over", location=task_id)
         with held(place, wait=True):
             set_aside(place, durable=self._durable)
             write(place / "error.md", harmless(mask(f"# {task_id}\n\n{reason}\n")), durable=self._durable)
@@ -284,13 +288,13 @@ class Tasks(Adding, ClaimedTasks, Listing):
         if (self.layout.active / task_id).is_dir():
             return self._cancel_active(self.layout.active / task_id, error)
         if ended_place(self.layout, task_id) is not None:
-            raise UserError("is over already", where=task_id, mend="see: hivemind task show")
+            raise UserError("is over already", location=task_id, remedy="see: hivemind task show")
         with self._persons():
             self._claims.reclaim(HUMAN)
             entry, _ = self._waiting(task_id)
             taken = self._claims.take_entry(HUMAN, entry)
             if taken is None:
-                raise UserError("was claimed or withdrawn this very moment", where=task_id, mend="try again")
+                raise UserError("was claimed or withdrawn this very moment", location=task_id, remedy="try again")
             try:
                 return self._claims.reject(taken, error, task_id=entry.id)
             except BaseException:
@@ -330,7 +334,7 @@ class Tasks(Adding, ClaimedTasks, Listing):
                 left = until - time.monotonic()
                 if left <= 0:
                     raise UserError(
-                        f"is not over after {timeout:g} s", where=task_id, mend="hivemind task list says why"
+                        f"is not over after {timeout:g} s", location=task_id, remedy="hivemind task list says why"
                     )
                 moved.wait(min(_NET_S, left))
                 moved.clear()

@@ -24,7 +24,7 @@ _TASK = "# Which bird wades?\n\nTask `birds`, from the operator.\n\nWhich bird w
 
 
 @frozen
-class About:
+class ConformanceHints:
     """A task of one step, as a mind may read it."""
 
     kind: str = "task"
@@ -42,9 +42,9 @@ class About:
 def a_turn(*, empty: bool = False) -> Turn:
     """A turn as a mind may get it: a conversation that has been begun, or, `empty`, with nothing said."""
     if empty:
-        return Turn("heron", About(tool="rest", todo={}))
+        return Turn("heron", ConformanceHints(tool="rest", todo={}))
     messages = [ChatMessage("system", "You act by calling tools.", id="m1"), ChatMessage("user", _TASK, id="m2")]
-    return Turn("heron", About(), messages=messages)
+    return Turn("heron", ConformanceHints(), messages=messages)
 
 
 _SCHEMA = {"type": "object", "properties": {"text": {"type": "string"}}, "required": ["text"]}

@@ -13,7 +13,7 @@ from hivemind.tools.session import Session
 from hivemind.tools.tool import Arguments, ToolProblem, tool
 
 
-class Citation(Arguments):
+class CitationArguments(Arguments):
     path: str
     start_line: int = Field(ge=1)
     end_line: int = Field(ge=1)
@@ -25,7 +25,7 @@ class AddCard(Arguments):
     text: str
     title: str = ""
     step: str | None = None
-    citation: Citation | None = Field(None, description="where an evidence's text stands, word for word")
+    citation: CitationArguments | None = Field(None, description="where an evidence's text stands, word for word")
     tags: list[str] = []
 
 
@@ -63,7 +63,7 @@ def add_card(session: Session, arguments: AddCard) -> dict[str, Any]:
         if verdict.lines and told.start_line <= verdict.lines[0] and verdict.lines[1] <= told.end_line:
             cited = replace(cited, start_line=verdict.lines[0], end_line=verdict.lines[1])  # of a part that was read
         elif not verdict.stands:
-            raise ToolProblem(f"the quote does not stand there: {verdict.reason}", where=cited.place)
+            raise ToolProblem(f"the quote does not stand there: {verdict.reason}", location=cited.place)
     step = session.step(arguments.step)
     node = session.work.trail.card(
         step, arguments.kind, arguments.text, title=arguments.title, citation=cited, tags=arguments.tags

@@ -26,7 +26,7 @@ from hivemind.config import LimitsConfig
 from hivemind.errors import UserError
 from hivemind.frozen import frozen
 from hivemind.fs import fsync_folder, open_own, sockets
-from hivemind.guarded import Guarded
+from hivemind.guarded import GuardedCommand
 from hivemind.layout import HUMAN
 from hivemind.masking import Masker, is_secret_name
 from hivemind.sandbox import sandboxed
@@ -83,9 +83,9 @@ def run_command(session: Session, arguments: RunCommand) -> dict[str, Any]:
     command, timeout_s, author = _allowed(session, step, arguments)
     told = command if isinstance(command, str) else shlex.join(command)
     if step is not None and told == step.command and (known := work.begin_command(step)) is not None:
-        number = step.step.commands.index(known) + 1
+        number = step.step.command_receipts.index(known) + 1
         return _answer(session, step, number, told, known.exit_status, known.output_digest)
-    number = _free(session) if step is None else len(step.step.commands) + 1
+    number = _free(session) if step is None else len(step.step.command_receipts) + 1
     output = work.output_path(step, number)
     result = _run(session, step, command, author, arguments.cwd, output, timeout_s)
     if result.stopped is not None and session.stopping():
@@ -94,7 +94,7 @@ def run_command(session: Session, arguments: RunCommand) -> dict[str, Any]:
     if result.was_lost and result.stopped is None:
         work.crashed()
         mend = f"look whether it took effect; what it had printed is in {os.path.relpath(output, work.task.path)}"
-        raise Interrupted("the command was interrupted: the process that guards it was killed", mend=mend)
+        raise Interrupted("the command was interrupted: the process that guards it was killed", remedy=mend)
     status = _TIMED_OUT if result.stopped else result.exit_status
     if step is not None:
         receipt = {"kind": "CMD", "text": told, "exit_status": status, "output_digest": result.digest}
@@ -167,7 +167,7 @@ def _held(task: Path, place: Path) -> Iterator[Path]:
     try:
         folder = fs.folder_below(task, place.relative_to(task).parts, make=True)
     except OSError as error:
-        raise ToolProblem(f"cannot be made a folder for a command ({error.strerror})", where=place) from None
+        raise ToolProblem(f"cannot be made a folder for a command ({error.strerror})", location=place) from None
     try:
         yield Path(f"/proc/self/fd/{folder}") if os.path.isdir("/proc/self/fd") else place
     finally:
@@ -183,9 +183,9 @@ def _start(session: Session, cwd: str | None) -> Path | None:
     path = readable(session, cwd).path
     allowed = (session.work.task.files, *trees, *session.hive.config.read_roots(session.hive.layout))
     if not any(path.is_relative_to(one) for one in allowed):
-        raise ToolProblem("is neither in the task's folder nor below a root", where=cwd)
+        raise ToolProblem("is neither in the task's folder nor below a root", location=cwd)
     if not path.is_dir():
-        raise ToolProblem("is no folder", where=cwd)
+        raise ToolProblem("is no folder", location=cwd)
     return path
 
 
@@ -210,7 +210,7 @@ def _allowed(
     if asked is None:
         raise ToolProblem("no command is given, and there is no step in focus that has one")
     if "\0" in "".join(asked):
-        raise ToolProblem("a command has no NUL in it", where=repr(asked))
+        raise ToolProblem("a command has no NUL in it", location=repr(asked))
     timeout_s = timeout_s or _TIMEOUT_S
     if session.config.shell:
         return asked, timeout_s, session.agent
@@ -220,7 +220,7 @@ def _allowed(
         listed = ", ".join(session.config.commands) or "none"
         raise ToolProblem(
             f"the program {words[0] if words else ''!r} is not among those that {session.agent} may run ({listed})",
-            mend=f"a person can add it under commands: in agents/{session.agent}.yaml",
+            remedy=f"a person can add it under commands: in agents/{session.agent}.yaml",
         )
     return words, timeout_s, session.agent
 
@@ -291,7 +291,7 @@ def run_program(
         argv = sandboxed(argv, folder, start, roots)
     limit_s = min(limits.wall_s, timeout_s or limits.wall_s)
     with open(_opened(output), "wb") as file:
-        guarded = Guarded(
+        guarded = GuardedCommand(
             argv, folder=folder if start is None or sandbox == "bwrap" else start, environment=environment,
             cpu_s=math.ceil(limits.cpu_s), memory_bytes=limits.memory_mb * 1024**2,
         )  # fmt: skip
@@ -316,14 +316,16 @@ def _opened(output: Path) -> int:
     try:
         return open_own(output, _OUTPUT)
     except UserError as error:
-        raise UserError(error.what, where=f"{output.name} of the task's artifacts", mend="take it away") from None
+        raise UserError(
+            error.message, location=f"{output.name} of the task's artifacts", remedy="take it away"
+        ) from None
 
 
 class _Reading:
     """Copies what a process prints into a file. Of what is longer than the limit it keeps the first half of so many bytes, and
     the last: an error stands at the end."""
 
-    def __init__(self, process: Guarded, file: BinaryIO, limit: int, stopping: Callable[[], bool]) -> None:
+    def __init__(self, process: GuardedCommand, file: BinaryIO, limit: int, stopping: Callable[[], bool]) -> None:
         self._process = process
         self._file = file
         self._left, self._most, self._missing = limit - limit // 2, limit // 2, 0

@@ -201,7 +201,7 @@ def _rest(session: Session, state: Judging, task_id: str) -> None:
             session.hive.tasks.cancel(task_id, by=session.agent, reason="more was said to the task that it reviews")
         _keep(session, replace(state, task=None, round=state.round - 1))
         raise ToolProblem(
-            f"the review was broken off, since something came: {news}", mend="see to that, then finish_task"
+            f"the review was broken off, since something came: {news}", remedy="see to that, then finish_task"
         )
 
 

@@ -76,7 +76,7 @@ def delegate(session: Session, arguments: Delegate) -> dict[str, Any]:
     wait_for returns their results. They end with your task. Another call makes others, and takes nothing away."""
     work, hive = session.work, session.hive
     if len(work.ancestors) >= MAX_DEPTH:
-        raise ToolProblem(f"your task is {MAX_DEPTH} subtasks deep already", mend="do it yourself")
+        raise ToolProblem(f"your task is {MAX_DEPTH} subtasks deep already", remedy="do it yourself")
     key = session.call_key("delegate", arguments)
     ids = [_subtask_id(work.task.id, work.attempt, key, number) for number in range(1, len(arguments.tasks) + 1)]
     needed = [_needed(session, arguments.tasks, ids, at) for at in range(len(ids))]
@@ -106,7 +106,7 @@ def wait_for(session: Session, arguments: WaitFor) -> dict[str, Any]:
         if task_id not in work.task.subtasks:
             hive.tasks.get(task_id)  # there is one
         if task_id in (work.task.id, *(one.id for one in work.ancestors)):
-            raise ToolProblem("waits for you", where=task_id)
+            raise ToolProblem("waits for you", location=task_id)
     wait = work.wait_for(arguments.tasks, arguments.mode, arguments.timeout_s)
     with boundary("wait of a task", work.task.id):
         until = None if wait.until is None else datetime.fromisoformat(wait.until)
@@ -151,7 +151,7 @@ def merge_worktree(session: Session, arguments: MergeWorktree) -> dict[str, Any]
     you are told which files conflict."""
     task = _own(session, arguments.task)
     if session.hive.tasks.is_open(task.id):
-        raise ToolProblem("is not over yet", where=task.id, mend="wait_for it first")
+        raise ToolProblem("is not over yet", location=task.id, remedy="wait_for it first")
     with session.pulse.busy(_MERGING_S):
         return {"merged": session.work.worktrees.merge(task.id, mark=arguments.mark)}
 
@@ -189,7 +189,7 @@ def _needed(session: Session, tasks: Sequence[Subtask], ids: Sequence[str], at: 
         elif isinstance(name, str):
             found.append(session.hive.tasks.get(text).id)
         else:
-            raise ToolProblem(f"depends_on: there is no number {name} in this call", mend="the first is 1")
+            raise ToolProblem(f"depends_on: there is no number {name} in this call", remedy="the first is 1")
     return found
 
 
@@ -214,16 +214,16 @@ def check_whom(session: Session, to: str | None, role: str | None, *, other: str
     if to is not None and role is not None:
         raise ToolProblem("say to whom: an agent (to), or a role, not both")
     if to is not None and to not in agents:
-        raise ToolProblem(f"there is no {other}agent {to!r}", mend=f"there are {', '.join(agents) or 'none'}")
+        raise ToolProblem(f"there is no {other}agent {to!r}", remedy=f"there are {', '.join(agents) or 'none'}")
     roles = sorted({one for one in agents.values() if one})
     if role is not None and role not in roles:
-        raise ToolProblem(f"no {other}agent has the role {role!r}", mend=f"roles: {', '.join(roles) or 'none'}")
+        raise ToolProblem(f"no {other}agent has the role {role!r}", remedy=f"roles: {', '.join(roles) or 'none'}")
 
 
 def _own(session: Session, task_id: str) -> Task:
     task = session.hive.tasks.get(task_id)
     if task.parent != session.work.task.id:
-        raise ToolProblem("is no subtask of yours", where=task_id)
+        raise ToolProblem("is no subtask of yours", location=task_id)
     return task
 
 

@@ -7,7 +7,7 @@ from typing import Any, Literal
 
 from pydantic import Field
 
-from hivemind.documents import Hit, Node, Passage, title_of
+from hivemind.documents import DocumentHit, Node, Passage, title_of
 from hivemind.tools.session import Session
 from hivemind.tools.tool import Arguments, ToolProblem, as_call, tool
 
@@ -98,7 +98,7 @@ def doc_expand(session: Session, arguments: ExpandNode) -> dict[str, Any]:
     """Read a part of a document: the node, and as much below it as fits into max_tokens, in reading order."""
     node = _read(session, arguments.node)
     if arguments.by == "relevance" and not arguments.query:
-        raise ToolProblem("by=relevance needs a query", where=arguments.node)
+        raise ToolProblem("by=relevance needs a query", location=arguments.node)
     query = arguments.query if arguments.by == "relevance" else None
     shown = session.hive.documents.shown(node.id, arguments.max_tokens, by=arguments.by, query=query)
     nodes = [
@@ -119,7 +119,7 @@ def doc_append(session: Session, arguments: AppendNode) -> dict[str, Any]:
         return _named(session, root)
     parent = _read(session, arguments.parent)
     if parent.readonly:
-        raise ToolProblem(f"node {parent.id!r} is readonly, nothing is added below it", mend="use doc_note")
+        raise ToolProblem(f"node {parent.id!r} is readonly, nothing is added below it", remedy="use doc_note")
     return _named(
         session, documents.append_child(parent.id, arguments.kind or "memory", "by", session.agent, arguments.text)
     )
@@ -156,7 +156,7 @@ def _read(session: Session, reference: str) -> Node:
     """The node, if it is the agent's to see. Raises ToolProblem for one of another task's files, NodeNotFoundError."""
     node = session.hive.knowledge.locate(reference)
     if not session.hive.knowledge.is_among(node.id, [session.hive.layout.knowledge, *session.focus.attachments]):
-        raise ToolProblem(f"node {node.id!r} belongs to the files of another task", where=reference)
+        raise ToolProblem(f"node {node.id!r} belongs to the files of another task", location=reference)
     return node
 
 
@@ -180,7 +180,7 @@ def _passage(one: Passage) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def _hit(session: Session, one: Hit) -> dict[str, Any]:
+def _hit(session: Session, one: DocumentHit) -> dict[str, Any]:
     return {
         **_named(session, one.node), "text": one.node.text, "score": one.score, "titles": list(one.titles),
         "document": one.document, "why": one.why,

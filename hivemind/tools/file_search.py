@@ -16,12 +16,12 @@ from typing import Any
 
 from pydantic import Field
 
-from hivemind.guarded import Guarded, bare_environment
+from hivemind.guarded import GuardedCommand, bare_environment
 from hivemind.masking import mask
 from hivemind.tools import matcher
 from hivemind.tools.files import MAX_FOUND, MAX_TEXT_BYTES, READING_S, named, path_filter, path_pattern, read_text, walk
 from hivemind.tools.matcher import SHOWN_CHARS, Found, find
-from hivemind.tools.path_access import Place, is_readable, read_bytes, readable
+from hivemind.tools.path_access import ToolPath, is_readable, read_bytes, readable
 from hivemind.tools.session import Session
 from hivemind.tools.tool import Arguments, ToolProblem, tool
 
@@ -69,7 +69,7 @@ def search_files(session: Session, arguments: SearchFiles) -> dict[str, Any]:
 # by ripgrep
 
 
-def _by_ripgrep(session: Session, top: Place, arguments: SearchFiles) -> Iterator[tuple[str, int, str]]:
+def _by_ripgrep(session: Session, top: ToolPath, arguments: SearchFiles) -> Iterator[tuple[str, int, str]]:
     """What ripgrep finds, as far as the agent may see it. Raises _NotByRipgrep before the first line.
 
     It is told where to look by an open folder, and what it found is read again as every tool reads: a link that somebody puts
@@ -78,7 +78,7 @@ def _by_ripgrep(session: Session, top: Place, arguments: SearchFiles) -> Iterato
     if shutil.which(_WORDS[0]) is None:
         raise _NotByRipgrep
     is_file, fits = top.path.is_file(), path_filter(top, arguments.glob)
-    base = Place(top.base, top.names[:-1]) if is_file else top
+    base = ToolPath(top.base, top.names[:-1]) if is_file else top
     words = [
         *_WORDS,
         *(["--hidden"] if arguments.hidden else []),
@@ -89,12 +89,12 @@ def _by_ripgrep(session: Session, top: Place, arguments: SearchFiles) -> Iterato
     try:
         folder = base.folder()
     except OSError as error:
-        raise ToolProblem(f"is no folder that can be read ({error.strerror})", where=named(session, top)) from None
+        raise ToolProblem(f"is no folder that can be read ({error.strerror})", location=named(session, top)) from None
     try:
         lines = _printed_lines(words, Path(f"/proc/{os.getpid()}/fd/{folder}"), arguments.pattern)
         for path, group in groupby(lines, key=lambda line: line[0]):
             names = path.split("/")
-            place = Place(base.base, (*base.names, *names))
+            place = ToolPath(base.base, (*base.names, *names))
             shown = arguments.hidden or not any(name.startswith(".") for name in names)  # a glob brings them in
             if shown and fits(place) and is_readable(session, place.path):
                 yield from _checked(session, place, group, arguments.pattern)
@@ -107,7 +107,7 @@ def _printed_lines(words: list[str], folder: Path, pattern: str) -> Iterator[tup
     late, is_any = threading.Event(), False
     with (
         open(os.devnull, "wb") as nowhere,
-        Guarded(words, folder=folder, environment=bare_environment(), stderr=nowhere) as process,
+        GuardedCommand(words, folder=folder, environment=bare_environment(), stderr=nowhere) as process,
     ):
 
         def end() -> None:
@@ -127,13 +127,15 @@ def _printed_lines(words: list[str], folder: Path, pattern: str) -> Iterator[tup
         finally:
             timer.cancel()
     if late.is_set():
-        raise ToolProblem(f"the search took more than {LIMIT_S:g} s", where=repr(pattern), mend="search fewer files")
+        raise ToolProblem(
+            f"the search took more than {LIMIT_S:g} s", location=repr(pattern), remedy="search fewer files"
+        )
     if status not in (0, 1) and not is_any:
         raise _NotByRipgrep
 
 
 def _checked(
-    session: Session, place: Place, lines: Iterable[tuple[str, int, bytes]], pattern: str
+    session: Session, place: ToolPath, lines: Iterable[tuple[str, int, bytes]], pattern: str
 ) -> Iterator[tuple[str, int, str]]:
     """The lines of one file as they may be shown: one that masking has changed must match as it is now."""
     try:
@@ -152,7 +154,7 @@ def _checked(
 # by Python
 
 
-def _texts(session: Session, top: Place, arguments: SearchFiles) -> Iterator[tuple[str, str]]:
+def _texts(session: Session, top: ToolPath, arguments: SearchFiles) -> Iterator[tuple[str, str]]:
     """The text files, each with its name; what is none, or over 4 MiB, is passed over."""
     fits = path_filter(top, arguments.glob)
     for place in walk(session, top, hidden=arguments.hidden):
@@ -194,13 +196,15 @@ def _find_elsewhere(pattern: str, texts: list[tuple[str, str]], most: int) -> Fo
         )
     except subprocess.TimeoutExpired:
         raise ToolProblem(
-            f"the search took more than {LIMIT_S:g} s", where=repr(pattern),
-            mend="search fewer files, or without repeats within repeats such as (a+)+",
+            f"the search took more than {LIMIT_S:g} s", location=repr(pattern),
+            remedy="search fewer files, or without repeats within repeats such as (a+)+",
         ) from None  # fmt: skip
     except OSError as error:
         raise ToolProblem(f"the search can't be started ({error.strerror})") from None
     if done.returncode != 0:
-        raise ToolProblem("the search took too much time or memory", where=repr(pattern), mend="a simpler expression")
+        raise ToolProblem(
+            "the search took too much time or memory", location=repr(pattern), remedy="a simpler expression"
+        )
     answer: Found | str = marshal.loads(done.stdout)  # noqa: S302 - from the script beside us
     if isinstance(answer, str):
         raise ToolProblem(f"{pattern!r} is no regular expression: {answer}")

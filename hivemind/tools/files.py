@@ -19,8 +19,8 @@ from hivemind.tools.excerpt import Call
 from hivemind.tools.patch import FilePatch, patched, read_patch
 from hivemind.tools.path_access import (
     MAX_READ_BYTES,
-    Place,
-    Target,
+    ToolPath,
+    WritableFile,
     is_readable,
     open_place,
     read_bytes,
@@ -112,7 +112,7 @@ def read_file(session: Session, arguments: ReadFile) -> dict[str, Any]:
     return shown
 
 
-def _picture(session: Session, place: Place) -> dict[str, Any] | None:
+def _picture(session: Session, place: ToolPath) -> dict[str, Any] | None:
     """What is told of a picture, of which a copy is kept: the conversation must stay as it is, whatever becomes of the file."""
     with open_place(session, place) as stream:
         raw = stream.read(_HEAD_BYTES)
@@ -122,7 +122,7 @@ def _picture(session: Session, place: Place) -> dict[str, Any] | None:
     layout = session.hive.layout
     part = keep_picture(layout.root, layout.agent_state(session.agent) / "pictures", raw)
     if part is None:
-        raise ToolProblem(f"is a picture of more than {MOST_BYTES >> 20} MiB", where=named(session, place))
+        raise ToolProblem(f"is a picture of more than {MOST_BYTES >> 20} MiB", location=named(session, place))
     told = {"path": named(session, place), "digest": part["sha256"], "bytes": len(raw)}
     return {**told, "picture": part, "shown": session.shows_pictures}
 
@@ -138,7 +138,7 @@ class _Part:
         self._room = MAX_READ_BYTES
         self._line = ""
 
-    def read(self, session: Session, place: Place) -> str:
+    def read(self, session: Session, place: ToolPath) -> str:
         """Read the file; returns the digest of its bytes. Raises ToolProblem for what is no UTF-8."""
         # what a command has printed is shown as far as it is text
         printed = "artifacts" in place.names
@@ -153,7 +153,7 @@ class _Part:
                 self._take(masker.feed(decoder.decode(b"", True)) + masker.close())
             except UnicodeDecodeError as error:
                 where = named(session, place)
-                raise ToolProblem(f"is no UTF-8 text (near byte {at + error.start})", where=where) from None
+                raise ToolProblem(f"is no UTF-8 text (near byte {at + error.start})", location=where) from None
         if self._line:
             self._keep(self._line)
         return digest.hexdigest()
@@ -220,8 +220,8 @@ def edit_file(session: Session, arguments: EditFile) -> dict[str, Any]:
         count = text.count(arguments.old)
         if count == 0 or (count > 1 and not arguments.all):
             raise ToolProblem(
-                f"the text to replace stands there {count} times, not once", where=arguments.path,
-                mend="say more of what stands around it, or all: true" if count else "read_file shows what stands there",
+                f"the text to replace stands there {count} times, not once", location=arguments.path,
+                remedy="say more of what stands around it, or all: true" if count else "read_file shows what stands there",
             )  # fmt: skip
         changed = text.replace(arguments.old, arguments.new)
         _refuse_mask(session, target, text, changed)
@@ -241,7 +241,7 @@ def apply_patch(session: Session, arguments: ApplyPatch) -> dict[str, Any]:
     changes = [_Change(session, file) for file in read_patch(arguments.patch)]
     touched = [target.place.path for change in changes for target in change.targets]
     if twice := next((path for at, path in enumerate(touched) if path in touched[:at]), None):
-        raise ToolProblem("is in the patch twice", where=session.hive.layout.relative(twice))
+        raise ToolProblem("is in the patch twice", location=session.hive.layout.relative(twice))
     with ExitStack() as reserved:
         for change in changes:
             for target in change.targets:
@@ -264,7 +264,7 @@ class _Change:
         stays = file.new == file.old
         self._target = self._source if stays else None if file.new is None else writable(session, file.new)
         found = (self._source, None if stays else self._target)
-        self.targets: tuple[Target, ...] = tuple(one for one in found if one is not None)
+        self.targets: tuple[WritableFile, ...] = tuple(one for one in found if one is not None)
         self._before = self._after = ""
 
     @property
@@ -278,12 +278,12 @@ class _Change:
     def prepare(self, session: Session) -> None:
         """Find out what is to be written, before anything is. Raises UserError that says why it cannot be."""
         if self._target is not None and self._target is not self._source and self._target.exists:
-            raise ToolProblem("is there already", where=self._file.new)
+            raise ToolProblem("is there already", location=self._file.new)
         if self._source is not None:
             self._before = read_text(session, self._source.place)
         self._after = patched(self._before, self._file)
         if self._target is None and self._after:
-            raise ToolProblem("has more lines than the patch deletes", where=self._file.old)
+            raise ToolProblem("has more lines than the patch deletes", location=self._file.old)
         if self._target is not None:
             _refuse_mask(session, self._target, self._before, self._after)
 
@@ -301,12 +301,12 @@ class _Change:
             undo.callback(source.write, session, before)
 
 
-def _refuse_mask(session: Session, target: Target, before: str, after: str) -> None:
+def _refuse_mask(session: Session, target: WritableFile, before: str, after: str) -> None:
     """A text that was shown with its secrets masked must not be written back in the place of what it was."""
     if after.count(MASK) > before.count(MASK):
         raise ToolProblem(
             f"has {MASK} in it, which stands in the place of a secret that you were not shown",
-            where=named(session, target.place), mend="edit the lines around it with edit_file",
+            location=named(session, target.place), remedy="edit the lines around it with edit_file",
         )  # fmt: skip
 
 
@@ -335,7 +335,7 @@ def path_pattern(glob: str) -> str:
     return check_pattern(glob if "/" in glob else f"**/{glob}")
 
 
-def path_filter(top: Place, glob: str | None) -> Callable[[Place], bool]:
+def path_filter(top: ToolPath, glob: str | None) -> Callable[[ToolPath], bool]:
     """Whether a place below a folder, or that is all there is, matches."""
     if glob is None:
         return lambda _: True
@@ -343,16 +343,16 @@ def path_filter(top: Place, glob: str | None) -> Callable[[Place], bool]:
     return lambda place: overlap(pattern, escape("/".join(place.names[len(top.names) :]) or place.names[-1]))
 
 
-def read_text(session: Session, place: Place) -> str:
+def read_text(session: Session, place: ToolPath) -> str:
     """A text file's text. Raises ToolProblem for what is none, and for one over 4 MiB."""
     raw = read_bytes(session, place, MAX_TEXT_BYTES)
     try:
         return raw.decode("utf-8")
     except UnicodeDecodeError as error:
-        raise ToolProblem(f"is no UTF-8 text (byte {error.start})", where=named(session, place)) from None
+        raise ToolProblem(f"is no UTF-8 text (byte {error.start})", location=named(session, place)) from None
 
 
-def named(session: Session, place: Place) -> str:
+def named(session: Session, place: ToolPath) -> str:
     """The place as a tool is told of it: from the task's worktree if it lies there, else from the hive's folder."""
     tree = next(iter(session.trees), None)
     if tree is not None and place.base == tree.path and place.names:
@@ -360,7 +360,7 @@ def named(session: Session, place: Place) -> str:
     return session.hive.layout.relative(place.path)
 
 
-def walk(session: Session, top: Place, *, hidden: bool = False) -> Iterator[Place]:
+def walk(session: Session, top: ToolPath, *, hidden: bool = False) -> Iterator[ToolPath]:
     """The files below a folder that may be read, in order; links are passed over, and names that begin with a dot unless
     `hidden`, git's own folder always."""
     if top.path.is_file():
@@ -374,7 +374,7 @@ def walk(session: Session, top: Place, *, hidden: bool = False) -> Iterator[Plac
         except OSError as error:
             if place is top:
                 where = named(session, top)
-                raise ToolProblem(f"is no folder that can be read ({error.strerror})", where=where) from None
+                raise ToolProblem(f"is no folder that can be read ({error.strerror})", location=where) from None
             continue  # something else stands there by now
         try:
             with os.scandir(folder) as found:

@@ -88,7 +88,7 @@ def _send(session: Session, to: list[str], subject: str, body: str, **told: Any)
         mend = "send it again: who has it does not get it twice"
         if report.failed.keys() <= {*report.bounced}:
             mend = f"there are {', '.join([HUMAN, *sorted(session.hive.agents)][:_NAMED])}"
-        raise ToolProblem(f"not delivered to {missing}", mend=mend)
+        raise ToolProblem(f"not delivered to {missing}", remedy=mend)
     return {"message_id": report.message_id, "delivered": list(report.delivered)}
 
 
@@ -203,7 +203,7 @@ def _check_thread(session: Session, cause: Message | None, subject: str, body: s
             session.agent, [to], f"Held: mail between {session.agent} and {cause.sender}", text,
             message_id=_made_id(session, "held", letters[0], to),
         )  # fmt: skip
-    raise ToolProblem(f"not sent: {why}", mend="go on without an answer, or ask the operator")
+    raise ToolProblem(f"not sent: {why}", remedy="go on without an answer, or ask the operator")
 
 
 def _asked(session: Session, id_: str) -> Message:

@@ -42,7 +42,7 @@ def allowed(hive: Parts, agent: str, namespace: Sequence[str]) -> Namespace:
     if tuple(namespace) not in mine:
         raise NamespaceForbidden(
             f"{agent} may not use the namespace {list(namespace)!r}",
-            mend=f"it has {' and '.join(json.dumps(list(one)) for one in mine)}",
+            remedy=f"it has {' and '.join(json.dumps(list(one)) for one in mine)}",
         )
     return tuple(namespace)
 
@@ -146,7 +146,7 @@ def recall(session: Session, arguments: Recall) -> dict[str, Any]:
     """Find what the hive knows about a question, and you do not see here: documents, memories, your mail, cards of this task and
     of others, earlier turns that were folded. Each text has its source."""
     if session.recall is None:
-        raise ToolProblem("only an agent that is at work can recall", mend="search_memory, doc_find")
+        raise ToolProblem("only an agent that is at work can recall", remedy="search_memory, doc_find")
     tokens = min(arguments.tokens, result_limit(session.config.max_tokens) // 4)
     return dict(session.recall(arguments.question, tokens))
 

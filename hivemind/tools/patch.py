@@ -89,7 +89,7 @@ def read_patch(text: str) -> list[FilePatch]:
         at += 1
     if not files:
         raise PatchProblem(
-            "is no unified diff", mend="begin each file with --- a/PATH and +++ b/PATH, then its @@ hunks"
+            "is no unified diff", remedy="begin each file with --- a/PATH and +++ b/PATH, then its @@ hunks"
         )
     if empty := next((one for one in files if not one.hunks and one.old == one.new), None):
         raise PatchProblem(f"{empty.name} has no hunk in the patch")

@@ -32,7 +32,7 @@ from hivemind.tasks.record import load
 from hivemind.tools.session import Session
 from hivemind.tools.tool import Arguments, ToolProblem, tool
 
-__all__ = ["PATH_TOOLS", "Place", "Target", "is_readable", "open_place", "read_bytes", "readable", "writable"]
+__all__ = ["PATH_TOOLS", "ToolPath", "WritableFile", "is_readable", "open_place", "read_bytes", "readable", "writable"]
 
 MAX_READ_BYTES = 262_144
 _NEW = 0o666
@@ -42,7 +42,7 @@ _NOT_HERE = "is not where you may write: your worktree, the task's folder, knowl
 
 
 @frozen
-class Place:
+class ToolPath:
     """A place that a tool was told of: names below a folder that it may be in, none of them `..`."""
 
     base: Path
@@ -60,11 +60,11 @@ class Place:
         """A descriptor of a folder. Raises OSError."""
         return fs.folder_below(self.base, self.names)
 
-    def __truediv__(self, name: str) -> Place:
-        return Place(self.base, (*self.names, name))
+    def __truediv__(self, name: str) -> ToolPath:
+        return ToolPath(self.base, (*self.names, name))
 
 
-def readable(session: Session, path: str) -> Place:
+def readable(session: Session, path: str) -> ToolPath:
     """The place, if a tool may read there. Raises UserError."""
     layout = session.hive.layout
     found = _place(session, path)
@@ -74,19 +74,19 @@ def readable(session: Session, path: str) -> Place:
         found = tree
     elif session.focus.work is not None and not os.path.isabs(path) and found.names:
         task = session.work.task
-        own = (Place(task.path, (FILES, *found.names)), Place(task.path, found.names))
+        own = (ToolPath(task.path, (FILES, *found.names)), ToolPath(task.path, found.names))
         # What lies in the work folder goes first, then what commands have printed; the records beside it are not named so.
         own_first = own[: 1 + (found.names[0] == "artifacts")]
         found = next((one for one in own_first if os.path.lexists(one.path)), tree or found)
     if not is_readable(session, found.path):
         raise ToolProblem(
-            "is another's mailbox" if layout.mailboxes in _up(found.path) else "is the program's own", where=path
+            "is another's mailbox" if layout.mailboxes in _up(found.path) else "is the program's own", location=path
         )
     _refuse_links(session, found, path)
     return found
 
 
-def _archived(layout: Layout, named: Place) -> Place | None:
+def _archived(layout: Layout, named: ToolPath) -> ToolPath | None:
     """Where a file of a task that was in done or failed lies by now, if that was archived."""
     if (
         named.base != layout.root
@@ -95,7 +95,7 @@ def _archived(layout: Layout, named: Place) -> Place | None:
     ):
         return None
     folder = None if os.path.lexists(named.path) else ended_place(layout, named.names[2])
-    return None if folder is None else Place(layout.root, (*folder.relative_to(layout.root).parts, *named.names[3:]))
+    return None if folder is None else ToolPath(layout.root, (*folder.relative_to(layout.root).parts, *named.names[3:]))
 
 
 def is_readable(session: Session, found: Path) -> bool:
@@ -106,17 +106,17 @@ def is_readable(session: Session, found: Path) -> bool:
     return layout.mailboxes not in above or layout.mailbox(session.agent) in above
 
 
-def read_bytes(session: Session, place: Place, most: int = MAX_READ_BYTES) -> bytes:
+def read_bytes(session: Session, place: ToolPath, most: int = MAX_READ_BYTES) -> bytes:
     """A regular file's bytes, `most` of them. Raises UserError for a longer one and for anything else, in words."""
     with open_place(session, place) as stream:
         raw = stream.read(most + 1)
     if len(raw) > most:
         shown = session.hive.layout.relative(place.path)
-        raise ToolProblem(f"is larger than {most} bytes", where=shown, mend="read_file shows it in parts")
+        raise ToolProblem(f"is larger than {most} bytes", location=shown, remedy="read_file shows it in parts")
     return raw
 
 
-def open_place(session: Session, place: Place) -> BufferedReader:
+def open_place(session: Session, place: ToolPath) -> BufferedReader:
     """A regular file, open for reading; the caller closes it. Raises ToolProblem, in words, for anything else.
 
     The text of a task under way is read as it was when the task was claimed, whatever lies there by now.
@@ -128,14 +128,14 @@ def open_place(session: Session, place: Place) -> BufferedReader:
             return BufferedReader(BytesIO(text))
         file = place.open()
     except UserError as error:
-        raise ToolProblem(error.what, where=shown) from None
+        raise ToolProblem(error.message, location=shown) from None
     except OSError as error:
-        raise ToolProblem(f"cannot be read ({error.strerror})", where=shown) from None
+        raise ToolProblem(f"cannot be read ({error.strerror})", location=shown) from None
     # A message is one file with a name in each mailbox that got it; elsewhere in the hive a second name may lead out.
     above = _up(place.path)
     if os.fstat(file).st_nlink > 1 and layout.root in above and layout.mailboxes not in above:
         os.close(file)
-        raise ToolProblem("has a second name (a hard link), which may lead out of the hive", where=shown)
+        raise ToolProblem("has a second name (a hard link), which may lead out of the hive", location=shown)
     return open(file, "rb")
 
 
@@ -148,10 +148,10 @@ def _claimed_text(layout: Layout, path: Path) -> bytes | None:
 
 
 @frozen
-class Target:
+class WritableFile:
     """A file that a tool may write. `shared` is what other agents may write as well: there its path is reserved first."""
 
-    place: Place
+    place: ToolPath
     shared: bool
 
     @contextmanager
@@ -172,7 +172,7 @@ class Target:
     def exists(self) -> bool:
         return os.path.lexists(self.place.path)
 
-    def write(self, session: Session, text: str, like: Target | None = None) -> None:
+    def write(self, session: Session, text: str, like: WritableFile | None = None) -> None:
         """Write the whole file, its folders made. What was there keeps its mode, within `access:`; a new file gets that of
         `like`. Raises UserError."""
         with self.folder(session, make=True) as (folder, name):
@@ -201,12 +201,12 @@ class Target:
             finally:
                 os.close(folder)
         except UnicodeEncodeError:
-            raise ToolProblem("the text has a character that no file can hold", where=shown) from None
+            raise ToolProblem("the text has a character that no file can hold", location=shown) from None
         except OSError as error:
-            raise ToolProblem(f"cannot be written ({error.strerror})", where=shown) from None
+            raise ToolProblem(f"cannot be written ({error.strerror})", location=shown) from None
 
 
-def writable(session: Session, path: str) -> Target:
+def writable(session: Session, path: str) -> WritableFile:
     """The file that a tool may write: in the task's folder unless the path says knowledge/… or a root open for writing.
 
     Raises UserError for every other place, and for what is no regular file.
@@ -216,7 +216,7 @@ def writable(session: Session, path: str) -> Target:
     written = session.hive.config.written(layout)
     found = _place(session, path)
     if any(_folded(name) in _GITS for name in found.names):
-        raise ToolProblem("is what git may take for a repository of its own, and run commands of", where=path)
+        raise ToolProblem("is what git may take for a repository of its own, and run commands of", location=path)
     tree = _in_worktree(session, path, found)
     around = [one for one in _up(found.path) if one in written]
     is_named = tree is None and (os.path.isabs(path) or around[0] != layout.root)
@@ -224,68 +224,70 @@ def writable(session: Session, path: str) -> Target:
         found = tree
         if any(one.path == tree.base and one.branch is None for one in session.trees):
             raise ToolProblem(
-                "is the work that you review, which you only read", where=path, mend="tasks/active/ID/files is yours"
+                "is the work that you review, which you only read",
+                location=path,
+                remedy="tasks/active/ID/files is yours",
             )
     elif not is_named and task is not None and layout.worktrees not in _up(found.path):
         above = _up(found.path)
         if layout.tasks in above and task.files not in above:
             raise ToolProblem(
-                "is the program's own record of a task", where=path, mend=f"write to {layout.relative(task.files)}"
+                "is the program's own record of a task", location=path, remedy=f"write to {layout.relative(task.files)}"
             )
         if _is_protected(layout, found.path) and task.files not in above and not (task.files / found.names[0]).exists():
             raise ToolProblem(
                 "is the hive's own, which no tool writes",
-                where=path,
-                mend=f"{layout.relative(task.files)}/{path} is yours",
+                location=path,
+                remedy=f"{layout.relative(task.files)}/{path} is yours",
             )
         within = found.path.relative_to(task.files).parts if task.files in above else found.names
-        found = Place(task.path, (FILES, *within))
+        found = ToolPath(task.path, (FILES, *within))
     elif not is_named or not written[around[0]] or _is_protected(layout, found.path):
-        raise ToolProblem(_NOT_HERE, where=path)
+        raise ToolProblem(_NOT_HERE, location=path)
     _refuse_links(session, found, path)
     if not found.names or found.path in written or found.path.is_dir() or found.path == (task and task.files):
-        raise ToolProblem("is a folder", where=path)
+        raise ToolProblem("is a folder", location=path)
     if found.path.exists() and not found.path.is_file():
-        raise ToolProblem("is no regular file", where=path)
-    return Target(found, shared=is_named)
+        raise ToolProblem("is not a regular file", location=path)
+    return WritableFile(found, shared=is_named)
 
 
-def _in_worktree(session: Session, path: str, found: Place) -> Place | None:
+def _in_worktree(session: Session, path: str, found: ToolPath) -> ToolPath | None:
     """The place in a worktree of the task's: named in whole, or relative to the first, unless its first name is that of a
     folder of the hive and of nothing in the worktree. None for any other place."""
     trees = session.trees
     for tree in trees:
         if tree.path in _up(found.path):
-            return Place(tree.path, found.path.relative_to(tree.path).parts)
+            return ToolPath(tree.path, found.path.relative_to(tree.path).parts)
     if not trees or os.path.isabs(path) or session.work.task.path in _up(found.path):
         return None
     top = found.names[:1]
     if top and (session.hive.layout.root / top[0]).is_dir() and not os.path.lexists(trees[0].path / top[0]):
         return None
-    return Place(trees[0].path, found.names)
+    return ToolPath(trees[0].path, found.names)
 
 
-def _place(session: Session, path: str) -> Place:
+def _place(session: Session, path: str) -> ToolPath:
     """Where a path begins, and the names in it. Raises ToolProblem that says how to name the place instead."""
     layout = session.hive.layout
     names = [name for name in _checked(path).split("/") if name not in ("", ".")]
     if ".." in names:
         raise ToolProblem(
-            "has `..` in it", where=path, mend="name it from the hive's folder, such as knowledge/boats.md"
+            "has `..` in it", location=path, remedy="name it from the hive's folder, such as knowledge/boats.md"
         )
     if not os.path.isabs(path):
-        return Place(layout.root, tuple(names))
+        return ToolPath(layout.root, tuple(names))
     whole = Path("/", *names)
     above = [one for one in session.hive.config.read_roots(layout) if one in _up(whole)]
     if above:
         base = max(above, key=lambda one: len(one.parts))
-        return Place(base, whole.relative_to(base).parts)
+        return ToolPath(base, whole.relative_to(base).parts)
     shown = layout.relative(whole)
     mend = f"say {shown}" if not os.path.isabs(shown) else "a person can open its folder, under roots: in hive.yaml"
-    raise ToolProblem("is an absolute path", where=path, mend=mend)
+    raise ToolProblem("is an absolute path", location=path, remedy=mend)
 
 
-def _refuse_links(session: Session, place: Place, path: str) -> None:
+def _refuse_links(session: Session, place: ToolPath, path: str) -> None:
     """Tell a link on the way by its name. (One that is put there later is refused when the file is opened.)"""
     layout, at = session.hive.layout, place.base
     for name in place.names:
@@ -295,20 +297,20 @@ def _refuse_links(session: Session, place: Place, path: str) -> None:
         real = Path(os.path.realpath(at))
         inside = any(root in _up(real) for root in (layout.root, *session.hive.config.read_roots(layout)))
         mend = f"name the place that it leads to: {layout.relative(real)}" if inside else None
-        raise ToolProblem(f"has a symbolic link in it ({layout.relative(at)})", where=path, mend=mend)
+        raise ToolProblem(f"has a symbolic link in it ({layout.relative(at)})", location=path, remedy=mend)
 
 
 def _checked(path: str) -> str:
     """A path that can be one. Raises ToolProblem in words."""
     shown = repr(path[:80])
     if not path or any(not char.isprintable() for char in path):
-        raise ToolProblem("a path has no control characters in it, and is not empty", where=shown)
+        raise ToolProblem("a path has no control characters in it, and is not empty", location=shown)
     try:
         long = len(os.fsencode(path)) > MAX_PATH or any(len(os.fsencode(part)) > MAX_NAME for part in path.split("/"))
     except UnicodeEncodeError:
-        raise ToolProblem("is no text that a file can be named with", where=shown) from None
+        raise ToolProblem("is no text that a file can be named with", location=shown) from None
     if long:
-        raise ToolProblem(f"is too long: {MAX_NAME} bytes a name, {MAX_PATH} a path", where=shown)
+        raise ToolProblem(f"is too long: {MAX_NAME} bytes a name, {MAX_PATH} a path", location=shown)
     return path
 
 

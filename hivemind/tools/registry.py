@@ -91,12 +91,12 @@ def allowed_tools(config: AgentConfig, profile: str | None = None) -> dict[str, 
     for name in config.tools or ():
         if name not in known:
             members = f"{name!r} is only for members from outside" if name in MEMBER_TOOLS else f"{name!r} is no tool"
-            raise ToolProblem(members, mend=f"tools: {', '.join(sorted(known))}")
+            raise ToolProblem(members, remedy=f"tools: {', '.join(sorted(known))}")
         names[name] = None
     toolsets = config.toolset or (("hive",) if config.tools is None and config.runs_program else ())
     for toolset in toolsets:
         if toolset not in TOOLSETS:
-            raise ToolProblem(f"{toolset!r} is no toolset", mend=f"toolsets: {', '.join(TOOLSETS)}")
+            raise ToolProblem(f"{toolset!r} is no toolset", remedy=f"toolsets: {', '.join(TOOLSETS)}")
         names |= dict.fromkeys(TOOLSETS[toolset] or known)
     allowed = {name: known[name] for name in names} if names or config.tools is not None else known
     shown = None if profile is None else PROFILES[profile]
@@ -107,7 +107,7 @@ def known_tool(name: str) -> Tool:
     """The tool of that name. Raises ToolProblem naming those that there are."""
     found = TOOLS.get(name) or MEMBER_TOOLS.get(name)
     if found is None:
-        raise ToolProblem(f"there is no tool {name!r}", mend=f"tools: {', '.join(sorted({*TOOLS, *MEMBER_TOOLS}))}")
+        raise ToolProblem(f"there is no tool {name!r}", remedy=f"tools: {', '.join(sorted({*TOOLS, *MEMBER_TOOLS}))}")
     return found
 
 

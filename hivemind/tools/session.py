@@ -122,6 +122,6 @@ class Session:
         if lease is None or lease.holder_agent_id != self.agent:
             where = "whose lease you hold" if self.focus.work is None else f"of task {self.focus.work.task.id}"
             what = "no step is named, and none is in focus" if wanted is None else f"{wanted!r} is no step {where}"
-            raise UserError(what, mend="claim_step takes a step of another's task")
+            raise UserError(what, remedy="claim_step takes a step of another's task")
         found = self.hive.steps.get(lease.step_id)
         return PlannedStep(found, TaskStep(found.title, success_criteria=found.success_criteria, tests=found.tests))

@@ -57,7 +57,7 @@ class PlanSteps(Arguments):
     steps: list[Annotated[PlanStep, BeforeValidator(as_step)]] = Field(min_length=1, max_length=1000)
 
 
-class OfStep(Arguments):
+class StepArguments(Arguments):
     step: str | None = Field(None, description="the step's id; default: the step in focus")
 
 
@@ -65,27 +65,27 @@ class ClaimStep(Arguments):
     step: str = Field(description="a step's id, of any task")
 
 
-class NoteStep(OfStep):
+class NoteStep(StepArguments):
     text: str
     checkpoint: Checkpoint | None = None
 
 
-class VerifyStep(OfStep):
+class VerifyStep(StepArguments):
     checkpoints: list[Checkpoint] = ["criteria", "tests"]
 
 
 _EVIDENCE = "receipts of commands by their ids, as run_command returns them (t.s1#2), or paths of files"
 
 
-class FinishStep(OfStep):
+class FinishStep(StepArguments):
     evidence: list[str] = Field([], description=_EVIDENCE)
 
 
-class AddEvidence(OfStep):
+class AddEvidence(StepArguments):
     evidence: list[str] = Field(min_length=1, description=_EVIDENCE)
 
 
-class BlockStep(OfStep):
+class BlockStep(StepArguments):
     reason: str
 
 
@@ -145,14 +145,14 @@ def finish_step(session: Session, arguments: FinishStep) -> dict[str, Any]:
     are confirmed with it."""
     step = session.step(arguments.step)
     shown = session.shown(step)
-    ran = [one for one in step.step.commands if one.text == step.command]
-    if ran and ran[-1].against and session.owns(step) and session.work.trusts_its_commands(step):
+    ran = [one for one in step.step.command_receipts if one.text == step.command]
+    if ran and ran[-1].is_counterevidence and session.owns(step) and session.work.trusts_its_commands(step):
         raise ToolProblem(
             f"the command of step {step.id} ended with status {ran[-1].exit_status}",
-            mend="run_command runs it again once that is mended; fail_task gives up",
+            remedy="run_command runs it again once that is mended; fail_task gives up",
         )
     receipts = _receipts(session, step, arguments.evidence)
-    after = session.hive.steps.done(step.id, evidence=receipts, confirm=step.step.lacking(), **shown)
+    after = session.hive.steps.done(step.id, evidence=receipts, confirm=step.step.missing_checkpoints(), **shown)
     if session.owns(step):
         session.work.step_finished(step)
     return {"step": step.id, "status": after.status, "warnings": list(after.warnings)}
@@ -178,13 +178,13 @@ def _receipts(session: Session, step: PlannedStep, named: list[str]) -> list[Rec
         whose, sign, number = name.rpartition("#")
         if sign and number.isdecimal():
             ran = session.hive.steps.get(whose)
-            if ran.task != step.step.task or not 1 <= int(number) <= len(ran.commands):
-                raise ToolProblem("is no receipt of a command in this task", where=name)
-            receipt = ran.commands[int(number) - 1]
+            if ran.task != step.step.task or not 1 <= int(number) <= len(ran.command_receipts):
+                raise ToolProblem("is no receipt of a command in this task", location=name)
+            receipt = ran.command_receipts[int(number) - 1]
         elif step.step.proof == "require":
             raise ToolProblem(
-                "proves nothing by being there (proof: require)", where=name,
-                mend="run a command that shows it, quote it with add_card, or write it with the step's id",
+                "proves nothing by being there (proof: require)", location=name,
+                remedy="run a command that shows it, quote it with add_card, or write it with the step's id",
             )  # fmt: skip
         else:
             place = readable(session, name)

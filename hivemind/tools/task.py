@@ -23,7 +23,7 @@ from hivemind.taskrun.review import (
     request_id,
 )
 from hivemind.taskrun.waits import Parking
-from hivemind.taskrun.waits import Wait as StepWait
+from hivemind.taskrun.waits import StepWait as StepWait
 from hivemind.tools.criteria import check_no_review, judge
 from hivemind.tools.delegation import check_whom
 from hivemind.tools.session import Session
@@ -175,7 +175,7 @@ def _end(session: Session, answer: str) -> dict[str, Any]:
     return {"task": work.task.id, "state": "done", "path": result}
 
 
-class Wait(Arguments):
+class WaitArguments(Arguments):
     step: str | None = None
     until: dict[str, Any] = Field(
         description="one of {seconds}, {until: ISO time}, {mail: agent}, {task: id}, {human: question}"
@@ -205,7 +205,7 @@ class FailTask(Arguments):
 
 
 @tool()
-def wait(session: Session, arguments: Wait) -> dict[str, Any]:
+def wait(session: Session, arguments: WaitArguments) -> dict[str, Any]:
     """Wait for a time, a mail, a person or another task; the task rests until then."""
     if len(arguments.until) != 1 or not set(arguments.until) <= {"seconds", "until", "mail", "task", "human"}:
         raise ToolProblem("until is one of {seconds}, {until}, {mail}, {task}, {human}")
@@ -264,7 +264,7 @@ def finish_task(session: Session, arguments: FinishTask) -> dict[str, Any]:
     check_no_review(session)
     still_open = [step.id for step in session.work.steps() if step.step.status != "done" and not step.is_implicit]
     if still_open:
-        raise ToolProblem(f"steps are not done yet: {', '.join(still_open)}", mend="finish_step closes one")
+        raise ToolProblem(f"steps are not done yet: {', '.join(still_open)}", remedy="finish_step closes one")
     return finish(session, arguments.result.strip() or _said_with(session))
 
 

@@ -80,7 +80,7 @@ def claim_task(session: Session, arguments: ClaimTask) -> dict[str, Any]:
         work = session.hand.claim(arguments.task)
     if work is None:
         raise ToolProblem(
-            "there is no task for you now", where=arguments.task, mend="list_tasks says what waits, and why"
+            "there is no task for you now", location=arguments.task, remedy="list_tasks says what waits, and why"
         )
     session.hand.turn_to(work)
     return _task(session, work)
@@ -91,7 +91,7 @@ def add_task(session: Session, arguments: AddTask) -> dict[str, Any]:
     """Put a task into the hive's inbox, for any agent, one agent or a role. It carries your name as its maker."""
     given = masked(arguments.model_dump(exclude_none=True))
     if given.get("id") != arguments.id:
-        raise ToolProblem("looks like a secret, which no task is named after", where="id")
+        raise ToolProblem("looks like a secret, which no task is named after", location="id")
     text = given.pop("text") or given["title"]
     return {"task": session.hive.tasks.add(text, by=session.agent, **given)}
 

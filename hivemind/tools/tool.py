@@ -13,7 +13,7 @@ from typing import Any, ClassVar
 from pydantic import ValidationError, model_validator
 
 from hivemind.boundary import boundary
-from hivemind.errors import HivemindError, UserError, mend_of
+from hivemind.errors import HivemindError, UserError, remedy_of
 from hivemind.frontmatter import StrictModel, instead_of
 from hivemind.frozen import frozen
 from hivemind.masking import masked
@@ -140,7 +140,7 @@ class Tool:
         except OSError as error:  # of what others put in the place of a file, or of the machine: no fault of the tool's
             where = error.filename if isinstance(error.filename, str) else None
             raise ToolProblem(
-                f"the system says: {error.strerror or error}", where=where, mend=mend_of(error)
+                f"the system says: {error.strerror or error}", location=where, remedy=remedy_of(error)
             ) from error
 
     def _wrong(self, found: ErrorDetails) -> str:
@@ -155,14 +155,16 @@ class Tool:
 def for_mind(error: HivemindError, tools: Container[str]) -> HivemindError:
     """The error as a mind is told of it, which has neither a command line nor Python: what helps is named by the `tools` that
     it has, and what only a person can do is said to be a person's."""
-    if not isinstance(error, UserError) or error.mend is None:
+    if not isinstance(error, UserError) or error.remedy is None:
         return error
-    mend, calls = error.mend, getattr(error, "suggestions", ())
+    mend, calls = error.remedy, getattr(error, "suggestions", ())
     if calls and all(one["call"] in mend for one in calls):
         mend = ", or ".join(as_call(one["tool"], **one["arguments"]) for one in calls if one["tool"] in tools)
     for command, tool in _BY_TOOL.items():
         mend = re.sub(command, tool, mend) if tool in tools else mend
-    return UserError(error.what, where=error.where, mend=f"for a person: {mend}" if "hivemind " in mend else mend)
+    return UserError(
+        error.message, location=error.location, remedy=f"for a person: {mend}" if "hivemind " in mend else mend
+    )
 
 
 def _wants_list(kind: Any, value: Any) -> bool:

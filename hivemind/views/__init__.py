@@ -1,22 +1,22 @@
-"""Views: what is in front of an agent, the capsule, and the signals. Read-only (spec 3, seed 002)."""
+"""Views: the working set of an agent, the capsule and the signals. Read-only."""
 
 from __future__ import annotations
 
-from hivemind.views.answer import Answer, Capsule, SignalFound, render
+from hivemind.views.answer import Capsule, SignalFound, ViewAnswer, render
 from hivemind.views.scope import Readable
-from hivemind.views.signal import Action, Signal, Slice, analyse
+from hivemind.views.signal import ProposedCall, Signal, SignalInput, analyse
 from hivemind.views.views import VIEWS, View, capsule, resume, signals, snapshot, watch
 
 __all__ = [
     "VIEWS",
-    "Action",
-    "Answer",
     "Capsule",
+    "ProposedCall",
     "Readable",
     "Signal",
     "SignalFound",
-    "Slice",
+    "SignalInput",
     "View",
+    "ViewAnswer",
     "analyse",
     "capsule",
     "render",

@@ -1,7 +1,7 @@
-"""What a view answers, and keeping it within its budget: what goes first, what goes last (spec 3, *Capsule*).
+"""The answer of a view, and how it is shortened to fit its budget.
 
-The budget counts UTF-8 bytes of compact JSON. In this order: long texts are cut, then traces, notes and events go (oldest
-first), then cards from the tail, then statistics, then signals; the capsule goes last.
+The budget counts UTF-8 bytes of compact JSON. First long texts are cut. Then traces, notes and events are removed
+(oldest first), then cards from the tail, statistics, signals, and last the capsule.
 """
 
 from __future__ import annotations
@@ -14,15 +14,15 @@ from typing import Any, Literal, NotRequired, TypedDict, cast
 from hivemind.coordination import Call, CoordinationError
 from hivemind.masking import escaped
 
-_LEAST = 2
-_WITH_CAPSULE = 200
+_MIN_BUDGET = 2
+_MIN_CAPSULE_BUDGET = 200
 _TEXTS = ("text", "title", "message", "reason")
 _Record = dict[str, Any]
 _encoder = json.JSONEncoder(ensure_ascii=False, separators=(",", ":"))
 
 
-class Where(TypedDict, total=False):
-    """Where a caller is. Under the smallest budgets only the workspace and the lane."""
+class CapsuleLocation(TypedDict, total=False):
+    """The caller's coordinates. The smallest budgets leave only the workspace and the lane."""
 
     workspace: str
     target: _Record | None
@@ -33,15 +33,15 @@ class Where(TypedDict, total=False):
 
 
 class Capsule(TypedDict):
-    """Where the caller is, why that needs attention, and what comes next: calls that can be made as they stand."""
+    """The caller's location, the reasons for attention, and the next calls, which are complete."""
 
-    where: Where
+    where: CapsuleLocation
     why: list[dict[str, str]]
     next: dict[Literal["primary", "backup"], Call | None]
 
 
 class SignalFound(TypedDict):
-    """A signal as an answer has it; `action` is a call with its kind, priority and title."""
+    """A signal in an answer. `action` is a call with its kind, priority and title."""
 
     code: str
     severity: str
@@ -50,8 +50,8 @@ class SignalFound(TypedDict):
     action: NotRequired[_Record]
 
 
-class Answer(TypedDict, total=False):
-    """What `resume`, `snapshot` and `watch` return; what a budget has no room for is not there (README, *The answer*)."""
+class ViewAnswer(TypedDict, total=False):
+    """The answer of `resume`, `snapshot` and `watch`. The budget may remove any field (README, *The answer*)."""
 
     view: str
     seq: int
@@ -74,7 +74,7 @@ class Answer(TypedDict, total=False):
 
 
 def render(answer: object) -> str:
-    """The answer as it is counted: compact JSON, with escapes for what would steer who is shown it."""
+    """Encode the answer as the compact JSON that the budget counts. Control characters are escaped."""
     return escaped(_encoder.encode(answer))
 
 
@@ -83,101 +83,101 @@ def _size(value: Any) -> int:
 
 
 def check_budget(budget: object) -> None:
-    """Raise CoordinationError (`INVALID_BUDGET`) unless it is None or a whole number of at least 2."""
-    if budget is not None and (not isinstance(budget, int) or isinstance(budget, bool) or budget < _LEAST):
+    """Raise CoordinationError (`INVALID_BUDGET`) unless the budget is None or an integer ≥ 2."""
+    if budget is not None and (not isinstance(budget, int) or isinstance(budget, bool) or budget < _MIN_BUDGET):
         raise CoordinationError(
-            f"context_budget is {budget!r}",
+            f"{budget!r} is not a valid context_budget",
             code="INVALID_BUDGET",
-            mend=f"give at least {_LEAST} characters, or leave it out",
+            remedy=f"pass at least {_MIN_BUDGET} characters, or leave it out",
         )
 
 
-def fit(full: Answer, budget: int | None) -> Answer:
-    """The answer with `budget` and `degradation` beside it, no longer than `budget` bytes. `full` is used up."""
+def fit(full: ViewAnswer, budget: int | None) -> ViewAnswer:
+    """Add `budget` and `degradation` to the answer, and shorten it to `budget` bytes. Changes `full`."""
     answer = cast(_Record, full)
     degradation: list[str] = []
-    used = _stamp(answer, budget, degradation)
-    if budget is None or used <= budget:
+    used_bytes = _stamp(answer, budget, degradation)
+    if budget is None or used_bytes <= budget:
         return full
-    if budget < _WITH_CAPSULE:
-        bare: Answer = {"truncated": True}
-        return bare if _size(bare) <= budget else {}
+    if budget < _MIN_CAPSULE_BUDGET:
+        bare_answer: ViewAnswer = {"truncated": True}
+        return bare_answer if _size(bare_answer) <= budget else {}
     for code, shorten in _STAGES:
-        while used > budget and shorten(answer, used - budget):
+        while used_bytes > budget and shorten(answer, used_bytes - budget):
             degradation += [] if code in degradation else [code]
-            used = _stamp(answer, budget, degradation)
-    if used > budget:  # nothing is left but where, and the codes
+            used_bytes = _stamp(answer, budget, degradation)
+    if used_bytes > budget:  # only the location and the codes are left
         _stamp(answer, budget, ["CAPSULE_CUT"])
     return full
 
 
 def _stamp(answer: _Record, budget: int | None, degradation: list[str]) -> int:
-    """Write what was used and left out into the answer; returns its size, which the answer itself names."""
+    """Write budget and degradation into the answer. Return the answer's size, which the answer itself contains."""
     answer["degradation"] = degradation
     stamp = answer["budget"] = {"max_chars": budget, "used_chars": 0, "truncated": bool(degradation)}
-    rest = _size(answer) - 1
-    used = rest + 1
-    while used != rest + len(str(used)):  # the number is part of what it counts
-        used = rest + len(str(used))
-    stamp["used_chars"] = used
-    return used
+    size_without_number = _size(answer) - 1
+    used_bytes = size_without_number + 1
+    while used_bytes != size_without_number + len(str(used_bytes)):  # the number is part of what it counts
+        used_bytes = size_without_number + len(str(used_bytes))
+    stamp["used_chars"] = used_bytes
+    return used_bytes
 
 
-# What shortens an answer, given by how much it is too long: True if it has done something, and may do more. ------------
+# Each function shortens an answer that is `excess` bytes too long, and returns False if it cannot. -----------------
 
 
-def _cut_texts(value: Any, _over: int, *, longest: int) -> bool:
-    """Cut every long text, in place. Calls are left whole: they must be good as they stand; so is the capsule."""
-    found = False
-    todo = [value]
-    for one in todo:
-        for name, item in list(one.items() if isinstance(one, dict) else enumerate(one)):
+def _cut_texts(value: Any, _excess: int, *, longest: int) -> bool:
+    """Cut every long text in place, except in calls, which must stay complete, and in the capsule."""
+    is_changed = False
+    containers = [value]
+    for container in containers:
+        for name, item in list(container.items() if isinstance(container, dict) else enumerate(container)):
             if isinstance(item, str) and len(item) > longest and (isinstance(name, int) or name in _TEXTS):
-                one[name] = item[: longest - 1] + "…"
-                found = True
+                container[name] = item[: longest - 1] + "…"
+                is_changed = True
             elif isinstance(item, dict | list) and name != "capsule" and "call" not in item:
-                todo.append(item)
-    return found
+                containers.append(item)
+    return is_changed
 
 
-def _drop(answer: _Record, over: int, *, name: str, first: bool = False) -> bool:
-    """Take as many items from one end as are needed; a list that is emptied leaves what was in it as a count."""
+def _drop(answer: _Record, excess: int, *, name: str, from_start: bool = False) -> bool:
+    """Remove as many items from one end as needed. An emptied list is replaced by a summary with its count."""
     items = answer.get(name)
     if not items or items[0].get("type") == "summary":
         return False
-    kept, freed = list(items), 0
-    while kept and freed < over:
-        freed += _size(kept.pop(0 if first else -1)) + 1
-    answer[name] = kept or [{"type": "summary", "label": name, "count": len(items)}]
+    remaining, freed = list(items), 0
+    while remaining and freed < excess:
+        freed += _size(remaining.pop(0 if from_start else -1)) + 1
+    answer[name] = remaining or [{"type": "summary", "label": name, "count": len(items)}]
     return True
 
 
-def _remove(answer: _Record, _over: int, *, path: str) -> bool:
-    *above, name = path.split(".")
-    for one in above:
-        answer = answer[one]
+def _remove(answer: _Record, _excess: int, *, path: str) -> bool:
+    *parents, name = path.split(".")
+    for parent in parents:
+        answer = answer[parent]
     return answer.pop(name, answer) is not answer
 
 
-def _only_place(answer: _Record, _over: int) -> bool:
-    """The workspace and the lane, cut: names can be long."""
-    where = answer["capsule"]["where"]
-    answer["capsule"] = {"where": {name: _clip(where[name], 16) for name in ("workspace", "lane")}}
-    return "target" in where
+def _keep_location(answer: _Record, _excess: int) -> bool:
+    """Reduce the capsule to the workspace and the lane, both cut to 16 bytes."""
+    location = answer["capsule"]["where"]
+    answer["capsule"] = {"where": {name: _clip(location[name], 16) for name in ("workspace", "lane")}}
+    return "target" in location
 
 
-def _clip(text: str, most: int) -> str:
-    """At most `most` bytes of JSON, the mark of the cut among them."""
-    if _size(text) - 2 <= most:
+def _clip(text: str, max_bytes: int) -> str:
+    """Cut a text to at most `max_bytes` of JSON, including the mark `…`."""
+    if _size(text) - 2 <= max_bytes:
         return text
-    while text and _size(text + "…") - 2 > most:
+    while text and _size(text + "…") - 2 > max_bytes:
         text = text[:-1]
     return text + "…"
 
 
 _STAGES: list[tuple[str, Callable[[_Record, int], bool]]] = [
     *(("TEXT_CUT", partial(_cut_texts, longest=longest)) for longest in (2_000, 1_000, 400, 160, 80)),
-    *((f"{name.upper()}_TRIMMED", partial(_drop, name=name, first=True)) for name in ("trace", "notes", "events")),
+    *((f"{name.upper()}_TRIMMED", partial(_drop, name=name, from_start=True)) for name in ("trace", "notes", "events")),
     ("CARDS_TRIMMED", partial(_drop, name="cards")),
     *(("STATS_DROPPED", partial(_remove, path=name)) for name in ("stats", "lanes", "steps", "task", "step", "since")),
     ("SIGNALS_TRIMMED", partial(_drop, name="signals")),
@@ -189,5 +189,5 @@ _STAGES: list[tuple[str, Callable[[_Record, int], bool]]] = [
         ("CAPSULE_CUT", partial(_remove, path=f"capsule.{name}"))
         for name in ("why", "where.docs", "next.backup", "next")
     ),
-    ("CAPSULE_CUT", _only_place),
+    ("CAPSULE_CUT", _keep_location),
 ]

@@ -1,11 +1,20 @@
-"""What a view reads of a hive, and the scope of one call: what is in view for whom (seed 002, *Scope resolver*)."""
+"""The scope of a call: everything that a view reads from a hive for one caller."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Protocol, TypeVar
 
-from hivemind.coordination import Coordinates, Event, Journal, Place, Step, StepLease, check_agent, lane_visible
+from hivemind.coordination import (
+    CoordinateResolver,
+    Coordinates,
+    Event,
+    Journal,
+    Step,
+    StepLease,
+    check_agent,
+    is_lane_visible,
+)
 from hivemind.frozen import frozen
 from hivemind.layout import Layout
 from hivemind.reasoning import LOG_NAME, Note, ReasoningNode, TaskGraph, Trace
@@ -14,12 +23,12 @@ from hivemind.tasks.folder import place_of
 if TYPE_CHECKING:
     from hivemind.config import AgentConfig, HiveConfig
 
-_RECENT = 500
+_RECENT_EVENTS = 500
 _Entry = TypeVar("_Entry", Note, Trace)
 
 
 class Readable(Protocol):
-    """What a view needs of a hive; `hivemind.Hive` is one. Nothing of it is written."""
+    """The interface of a hive for views, which only read. `hivemind.Hive` implements it."""
 
     @property
     def agents(self) -> Mapping[str, AgentConfig]: ...
@@ -33,16 +42,16 @@ class Readable(Protocol):
 
 @frozen
 class Scope:
-    """One moment of a hive, for one caller: everything a view is made of, read once."""
+    """The state of a hive for one caller at one moment. Every view is computed from it."""
 
-    place: Place
+    coordinates: Coordinates
     agent_id: str | None
     all_lanes: bool
     explicit_step: bool
     seq: int
     card_seq: int
     title: str | None
-    over: bool
+    is_over: bool
     steps: tuple[Step, ...]
     leases: dict[str, StepLease]
     events: tuple[Event, ...]
@@ -50,18 +59,18 @@ class Scope:
     notes: tuple[Note, ...]
     traces: tuple[Trace, ...]
     question: str | None = None
-    """The Message-ID of what a person is asked, while the task rests until it is answered."""
+    """The Message-ID of a question to a person, while the task is parked for the answer."""
 
     @property
     def step(self) -> Step | None:
         """The step in focus, or None."""
-        return next((step for step in self.steps if step.id == self.place.step), None)
+        return next((step for step in self.steps if step.id == self.coordinates.step), None)
 
     def cards(self) -> list[ReasoningNode]:
-        """The nodes of the task's graph that are shown, by id."""
+        """Return the visible nodes of the task's graph, by id."""
         if self.graph is None:
             return []
-        return self.graph.graph.visible(self.agent_id, all_lanes=self.all_lanes, lane=self.place.lane)
+        return self.graph.graph.visible(self.agent_id, all_lanes=self.all_lanes, lane=self.coordinates.lane)
 
 
 def scope_of(
@@ -73,42 +82,52 @@ def scope_of(
     all_lanes: bool,
     since: int | None = None,
 ) -> Scope:
-    """Where the caller is, and what is there. `since` widens the events to all that came after that seq."""
-    who = None if agent_id is None else check_agent(agent_id)
-    drafts = None if who is None or who not in hive.agents else hive.agents[who].lane
-    place = Coordinates(hive.journal, hive.config.workspace).resolve(who, task, step, drafts)
-    name = place.task or ""
+    """Read the scope of a call. With `since`, it contains all events after that seq, otherwise the newest ones."""
+    agent = None if agent_id is None else check_agent(agent_id)
+    draft_lane = None if agent is None or agent not in hive.agents else hive.agents[agent].lane
+    coordinates = CoordinateResolver(hive.journal, hive.config.workspace).resolve(agent, task, step, draft_lane)
+    name = coordinates.task or ""
     seq, entry, steps, leases = hive.journal.view(
         lambda state: (
             state.seq,
             state.task(name),
             tuple(state.steps_of(name)) if name else (),
-            {one.id: lease for one in state.steps_of(name) if (lease := state.lease(one.id))},
+            {step.id: lease for step in state.steps_of(name) if (lease := state.lease(step.id))},
         )
     )
-    start = max(0, seq - _RECENT) if since is None else since
+    start = max(0, seq - _RECENT_EVENTS) if since is None else since
     question = None
-    if entry is not None and entry.state == "parked" and (said := next(hive.journal.events(entry.seq - 1), None)):
-        question = said.payload.get("asks")
+    if (
+        entry is not None
+        and entry.state == "parked"
+        and (parked_event := next(hive.journal.events(entry.seq - 1), None))
+    ):
+        question = parked_event.payload.get("asks")
     folders = (place_of(hive.layout, name), hive.layout.inbox / name) if name else ()
-    graph = next((TaskGraph(one) for one in folders if one is not None and (one / LOG_NAME).is_file()), None)
-    card_seq = 0 if graph is None else graph.seq  # first: what comes meanwhile is shown twice rather than never
+    graph = next(
+        (TaskGraph(folder) for folder in folders if folder is not None and (folder / LOG_NAME).is_file()), None
+    )
+    card_seq = (
+        0 if graph is None else graph.seq
+    )  # read first: a card that is added meanwhile is shown twice rather than never
 
     def visible(entries: Iterable[_Entry]) -> tuple[_Entry, ...]:
-        return tuple(one for one in entries if lane_visible(one.lane, who, all_lanes, place.lane))
+        return tuple(entry for entry in entries if is_lane_visible(entry.lane, agent, all_lanes, coordinates.lane))
 
     return Scope(
-        place=place,
-        agent_id=who,
+        coordinates=coordinates,
+        agent_id=agent,
         all_lanes=all_lanes,
         explicit_step=step is not None and step != "focus",
         seq=seq,
         card_seq=card_seq,
         title=None if entry is None else entry.title,
-        over=entry is not None and entry.over,
+        is_over=entry is not None and entry.is_over,
         steps=steps,
         leases=leases,
-        events=tuple(event for event in hive.journal.read(start) if event.seq <= seq and _concerns(event, place.task)),
+        events=tuple(
+            event for event in hive.journal.read(start) if event.seq <= seq and _concerns(event, coordinates.task)
+        ),
         graph=graph,
         notes=() if graph is None else visible(graph.notes()),
         traces=() if graph is None else visible(graph.traces()),

@@ -1,4 +1,4 @@
-"""The views: one contract for the command line, MCP and the agent's own scope step. They read and never write."""
+"""The views, for the command line, MCP and the agent's scope step. They never write."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from typing import Any, Literal, get_args
 from hivemind.coordination import Call, CoordinationError, Step, StepLease, call, claim_call, look_call
 from hivemind.layout import HUMAN
 from hivemind.reasoning import NodeKind, ReasoningNode
-from hivemind.views.answer import Answer, Capsule, SignalFound, Where, check_budget, fit
+from hivemind.views.answer import Capsule, CapsuleLocation, SignalFound, ViewAnswer, check_budget, fit
 from hivemind.views.scope import Readable, Scope, scope_of
 from hivemind.views.signal import STALE_AFTER, Signal, analyse_scope, best_action, is_open, is_pinned
 
@@ -40,11 +40,11 @@ def resume(
     context_budget: int | None = None,
     all_lanes: bool = False,
     limit: int | None = None,
-) -> Answer:
-    """Everything that an agent needs to go on where it is, within `context_budget` bytes of compact JSON.
+) -> ViewAnswer:
+    """Return everything that an agent needs to continue its work, within `context_budget` bytes of compact JSON.
 
-    `view` is focus_only, smart, explore, audit or full; `limit` is the most cards. Raises
-    CoordinationError for arguments that make no sense or exclude each other, UnknownStep.
+    `view` is focus_only, smart, explore, audit or full; `limit` is the maximum number of cards. Raises UnknownStep, and
+    CoordinationError for arguments that are invalid or exclude each other.
     """
     scope = _scope(hive, agent_id, task, step, view, context_budget, all_lanes, limit)
     answer, referred = _head(view, scope, context_budget)
@@ -69,8 +69,8 @@ def snapshot(
     context_budget: int | None = None,
     all_lanes: bool = False,
     limit: int | None = None,
-) -> Answer:
-    """The same at a glance: where, the step, the signals and the anchors; no notes, no trace, no events."""
+) -> ViewAnswer:
+    """Return a short `resume`: location, step, signals and pinned cards, without notes, trace and events."""
     scope = _scope(hive, agent_id, task, step, view, context_budget, all_lanes, limit)
     answer, referred = _head(view, scope, context_budget)
     answer["cards"] = _cards(scope, view, context_budget, min(limit or _ANCHORS, _ANCHORS), referred)
@@ -90,10 +90,10 @@ def watch(
     limit: int | None = None,
     *,
     since_card_seq: int | None = None,
-) -> Answer:
-    """What came since: the journal's events after `since_seq`, and the cards, notes and actions after `since_card_seq`.
+) -> ViewAnswer:
+    """Return the journal's events after `since_seq`, and the cards, notes and actions after `since_card_seq`.
 
-    Pass `seq` and `card_seq` of one answer to the next call. Without `since_card_seq` no cards are shown.
+    Pass `seq` and `card_seq` of one answer to the next call. Without `since_card_seq` the answer has no cards.
     """
     if not isinstance(since_seq, int) or isinstance(since_seq, bool) or since_seq < 0:
         raise _refused(
@@ -119,7 +119,7 @@ def capsule(
     step: str | None = None,
     all_lanes: bool = False,
 ) -> Capsule:
-    """The capsule alone, for a context or a status: `where`, `why`, `next {primary, backup}`."""
+    """Return the capsule alone, for a context or a status: `where`, `why`, `next {primary, backup}`."""
     scope = scope_of(hive, agent_id, task, step, all_lanes=all_lanes)
     return _capsule(scope, analyse_scope(scope))
 
@@ -134,20 +134,20 @@ def signals(
     *,
     stale_after: timedelta = STALE_AFTER,
 ) -> list[SignalFound]:
-    """What is worth knowing, best first: `{code, severity, message, refs, action}`. `action` is a call as it stands."""
+    """Return the signals, most important first: `{code, severity, message, refs, action}`."""
     scope = _scope(hive, agent_id, task, step, "smart", None, all_lanes, limit)
-    return [one.as_dict() for one in analyse_scope(scope, stale_after)[:limit]]
+    return [signal.as_dict() for signal in analyse_scope(scope, stale_after)[:limit]]
 
 
 def _scope(
     hive: Readable, agent_id: str | None, task: str | None, step: str | None, view: str, budget: int | None,
     all_lanes: bool, limit: int | None, since: int | None = None,
 ) -> Scope:  # fmt: skip
-    """What is in view for the caller. Raises CoordinationError for arguments that make no sense or exclude each other."""
+    """Check the arguments and read the scope. Raises CoordinationError for arguments that exclude each other."""
     if view not in VIEWS:
         raise _refused(f"unknown view: {view!r}", f"views: {', '.join(VIEWS)}")
     if view == "focus_only" and all_lanes:
-        raise _refused("focus_only and all_lanes exclude each other", "take view='audit' to see every lane")
+        raise _refused("focus_only and all_lanes exclude each other", "use view='audit' to see every lane")
     if limit is not None and (not isinstance(limit, int) or isinstance(limit, bool) or limit < 1):
         raise _refused(f"limit must be an integer ≥ 1, not {limit!r}", "it counts cards")
     check_budget(budget)
@@ -155,28 +155,28 @@ def _scope(
 
 
 def _refused(what: str, mend: str) -> CoordinationError:
-    looks = [
+    view_calls = [
         {"tool": "resume", "arguments": {"view": view}, "call": f"resume(hive, view={view!r})"}
         for view in ("smart", "audit")
     ]
-    return CoordinationError(what, code="INVALID_VIEW", mend=mend, suggestions=looks)
+    return CoordinationError(what, code="INVALID_VIEW", remedy=mend, suggestions=view_calls)
 
 
-def _head(view: str, scope: Scope, budget: int | None) -> tuple[Answer, set[int]]:
-    """What every answer begins with, and the cards that its signals refer to."""
-    found = analyse_scope(scope)
-    answer: Answer = {"view": view, "seq": scope.seq, "card_seq": scope.card_seq}
-    answer["capsule"] = _capsule(scope, found)
-    if scope.place.task is not None:
-        answer["task"] = {"id": scope.place.task, "title": scope.title, "over": scope.over}
+def _head(view: str, scope: Scope, budget: int | None) -> tuple[ViewAnswer, set[int]]:
+    """Return the common part of every answer, and the ids of the cards that its signals refer to."""
+    found_signals = analyse_scope(scope)
+    answer: ViewAnswer = {"view": view, "seq": scope.seq, "card_seq": scope.card_seq}
+    answer["capsule"] = _capsule(scope, found_signals)
+    if scope.coordinates.task is not None:
+        answer["task"] = {"id": scope.coordinates.task, "title": scope.title, "over": scope.is_over}
     if scope.step is not None:
         answer["step"] = _step(scope, scope.step)
-    if len(scope.steps) > 1:  # from just before the focus on: a plan may be long
-        at = next((number for number, one in enumerate(scope.steps) if one.id == scope.place.step), 0)
-        start = max(0, min(at - _STEPS // 3, len(scope.steps) - _STEPS))
-        answer["steps"] = [_brief(one) for one in scope.steps[start : start + _STEPS]]
-    answer["signals"] = [one.as_dict() for one in found[: _SIGNALS[_size_of(budget)]]]
-    return answer, {number for one in found for number in one.refs}
+    if len(scope.steps) > 1:  # a plan may be long: begin just before the focused step
+        focus_index = next((index for index, step in enumerate(scope.steps) if step.id == scope.coordinates.step), 0)
+        start = max(0, min(focus_index - _STEPS // 3, len(scope.steps) - _STEPS))
+        answer["steps"] = [_brief(step) for step in scope.steps[start : start + _STEPS]]
+    answer["signals"] = [signal.as_dict() for signal in found_signals[: _SIGNALS[_size_of(budget)]]]
+    return answer, {node_id for signal in found_signals for node_id in signal.refs}
 
 
 def _brief(step: Step) -> dict[str, str]:
@@ -184,43 +184,43 @@ def _brief(step: Step) -> dict[str, str]:
 
 
 def _step(scope: Scope, step: Step) -> _Record:
-    found: _Record = {
+    fields: _Record = {
         **_brief(step),
         "success_criteria": list(step.success_criteria),
         "tests": list(step.tests),
         "checkpoints": step.checkpoints,
         "proof": step.proof,
         "revision": step.revision,
-        "lacks": list(step.lacking()),
+        "lacks": list(step.missing_checkpoints()),
     }
     if step.evidence:
-        found["evidence"] = [receipt.as_dict() for receipt in step.evidence[-_EVENTS:]]
+        fields["evidence"] = [receipt.as_dict() for receipt in step.evidence[-_EVENTS:]]
     if step.id in scope.leases:
-        found["lease"] = _lease(scope.leases[step.id])
-    return found
+        fields["lease"] = _lease(scope.leases[step.id])
+    return fields
 
 
 def _cards(scope: Scope, view: str, budget: int | None, limit: int | None, referred: Collection[int]) -> list[_Record]:
-    focus = scope.place.step
+    focus = scope.coordinates.step
     cards = [card for card in scope.cards() if not scope.explicit_step or card.step == focus]
-    bounded = (
+    view_limits = (
         [] if view in ("full", "focus_only") else [_MOST["explore" if view == "explore" else "smart"][_size_of(budget)]]
     )
-    most = min([*bounded, *([] if limit is None else [limit])], default=None)
-    return [_card(card) for card in select(cards, view, focus, most, referred)]
+    max_cards = min([*view_limits, *([] if limit is None else [limit])], default=None)
+    return [_card(card) for card in select(cards, view, focus, max_cards, referred)]
 
 
 def _card(card: ReasoningNode) -> _Record:
-    found: _Record = {"id": card.node_id, "kind": card.kind.value, "title": card.title, "text": card.text}
-    found |= {"status": card.status, "lane": card.lane, "seq": card.created_seq}
-    found |= {} if card.active is True else {"active": card.active}
-    rest = {"step": card.step, "tags": list(card.tags), "pinned": card.pinned}
-    return found | {name: value for name, value in rest.items() if value}
+    fields: _Record = {"id": card.node_id, "kind": card.kind.value, "title": card.title, "text": card.text}
+    fields |= {"status": card.status, "lane": card.lane, "seq": card.created_seq}
+    fields |= {} if card.active is True else {"active": card.active}
+    optional_fields = {"step": card.step, "tags": list(card.tags), "pinned": card.pinned}
+    return fields | {name: value for name, value in optional_fields.items() if value}
 
 
 def _events(scope: Scope, view: str) -> list[_Record]:
-    """The events of the task; only those of the step where that is all that is looked at."""
-    focus = scope.place.step if scope.explicit_step or view == "focus_only" else None
+    """Return the events of the task, or only of the focused step if the view is limited to it."""
+    focus = scope.coordinates.step if scope.explicit_step or view == "focus_only" else None
     return [event.as_dict() for event in scope.events if focus is None or event.payload.get("step_id") == focus]
 
 
@@ -234,15 +234,15 @@ def _stats(scope: Scope) -> _Record:
 
 
 def _lanes(scope: Scope) -> list[_Record]:
-    """What lies in each lane."""
-    told: dict[str, Counter[str]] = {}
+    """Count the cards of each lane."""
+    counts_by_lane: dict[str, Counter[str]] = {}
     for card in scope.cards():
-        counts = told.setdefault(card.lane, Counter(cards=0, open=0, pinned=0))
+        counts = counts_by_lane.setdefault(card.lane, Counter(cards=0, open=0, pinned=0))
         counts.update(cards=1, open=card.status == "open", pinned=card.pinned)
-    return [{"lane": lane, **counts} for lane, counts in sorted(told.items())]
+    return [{"lane": lane, **counts} for lane, counts in sorted(counts_by_lane.items())]
 
 
-# -- which cards a view shows, and in which order (spec 3, *Views*) ------------------------------------------------
+# -- the cards of a view and their order ---------------------------------------------------------------------------
 
 
 def _size_of(budget: int | None) -> int:
@@ -252,15 +252,15 @@ def _size_of(budget: int | None) -> int:
 def select(
     cards: Iterable[ReasoningNode], view: str, focus: str | None, most: int | None, referred: Collection[int] = ()
 ) -> list[ReasoningNode]:
-    """The cards of a view in its order, without repeats. `cards` are the visible ones; `referred` those of signals."""
+    """Return the cards of a view in order, without repeats. `referred` are the ids of cards that signals refer to."""
     newest = sorted(
         (card for card in cards if card.kind is not NodeKind.TASK and (view == "full" or card.active is True)),
         key=lambda card: (-card.created_seq, -card.node_id),
     )
     shares = _SHARES.get(view, _smart)(focus, referred)
     picked: dict[int, ReasoningNode] = {}
-    for wanted, limit in shares:
-        fitting = (card for card in newest if card.node_id not in picked and wanted(card))
+    for is_in_share, limit in shares:
+        fitting = (card for card in newest if card.node_id not in picked and is_in_share(card))
         picked |= {card.node_id: card for card in islice(fitting, limit)}
     return list(picked.values())[:most]
 
@@ -282,11 +282,11 @@ def _subgoal(card: ReasoningNode) -> bool:
 
 
 def _focus_only(focus: str | None, referred: Collection[int]) -> list[tuple[_Wanted, int | None]]:
-    asked = (NodeKind.HYPOTHESIS, NodeKind.QUESTION, NodeKind.TEST)
+    open_kinds = (NodeKind.HYPOTHESIS, NodeKind.QUESTION, NodeKind.TEST)
     return [
         (is_pinned, None),
         (_of_step(focus), None),
-        (lambda card: card.kind in asked and is_open(card), _FOCUS_OPEN),
+        (lambda card: card.kind in open_kinds and is_open(card), _FOCUS_OPEN),
         (lambda card: card.node_id in referred, None),
     ]
 
@@ -312,25 +312,25 @@ _SHARES: dict[str, Callable[[str | None, Collection[int]], list[tuple[_Wanted, i
 }
 
 
-# -- the capsule: where, why and what next, small and stable under any budget (seed 002, *capsule as HUD*) ---------------
+# -- the capsule: where, why and what next, small and stable under any budget --------------------------------------
 
 
 def _capsule(scope: Scope, signals: list[Signal]) -> Capsule:
-    """`where`, `why` (at most three signals) and `next {primary, backup}` (calls that can be made as they stand)."""
+    """Return `where`, `why` (up to three signals) and `next {primary, backup}` (complete calls)."""
     primary, backup = _next(scope)
-    proposed = best_action(signals)
+    suggested_action = best_action(signals)
     return {
         "where": _where(scope, signals),
         "why": [
-            {"code": one.code, "severity": one.severity, "message": _short(one.message)}
-            for one in signals[:_MOST_REASONS]
+            {"code": signal.code, "severity": signal.severity, "message": _short(signal.message)}
+            for signal in signals[:_MOST_REASONS]
         ],
-        "next": {"primary": primary, "backup": backup if proposed is None else proposed.as_dict()},
+        "next": {"primary": primary, "backup": backup if suggested_action is None else suggested_action.as_dict()},
     }
 
 
 def _lease(lease: StepLease) -> dict[str, Any]:
-    """A lease as views show it."""
+    """Return a lease as views show it."""
     return {
         "agent_id": lease.holder_agent_id,
         "expires_seq": lease.expires_seq,
@@ -342,8 +342,8 @@ def _short(text: str) -> str:
     return text if len(text) <= _LONGEST else text[: _LONGEST - 1] + "…"
 
 
-def _where(scope: Scope, signals: list[Signal]) -> Where:
-    place, step = scope.place, scope.step
+def _where(scope: Scope, signals: list[Signal]) -> CapsuleLocation:
+    place, step = scope.coordinates, scope.step
     target: dict[str, Any] | None = None
     focus: dict[str, Any] | None = None
     if place.task is not None:
@@ -362,30 +362,38 @@ def _where(scope: Scope, signals: list[Signal]) -> Where:
 
 
 def _next(scope: Scope) -> tuple[Call | None, Call | None]:
-    """What comes next by rule: start, nothing, answer what a person is asked, plan, look at the lease, finish the step,
-    finish the task."""
-    task = scope.place.task
+    """Return the primary and the backup call, by the first rule that applies.
+
+    No task: start one. Finished task: no call. Question to a person: answer it. No steps: plan. Otherwise look at
+    another agent's lease, finish the next step, or finish the task.
+    """
+    task = scope.coordinates.task
     if task is None:
-        waiting = call("list_files", {"path": "tasks/inbox"}, "tasks.list")
-        return waiting, call("check_mailbox", {}, "mail.list", scope.agent_id or "human")
-    if scope.over:
+        list_inbox = call("list_files", {"path": "tasks/inbox"}, "tasks.list")
+        return list_inbox, call("check_mailbox", {}, "mail.list", scope.agent_id or "human")
+    if scope.is_over:
         return None, None
     if scope.question is not None and scope.agent_id in (None, HUMAN):
-        told, reply = {"id": scope.question, "body": "your answer"}, (HUMAN, scope.question, "your answer")
-        return call("reply_mail", told, "mail.reply", *reply), call("check_mailbox", {}, "mail.read", *reply[:2])
+        reply_arguments, reply_values = (
+            {"id": scope.question, "body": "your answer"},
+            (HUMAN, scope.question, "your answer"),
+        )
+        return call("reply_mail", reply_arguments, "mail.reply", *reply_values), call(
+            "check_mailbox", {}, "mail.read", *reply_values[:2]
+        )
     if not scope.steps:
         steps = [{"title": scope.title or task}]
         plan = call("plan_steps", {"steps": steps}, "steps.plan", task, steps, **_by(scope))
         return plan, call(
             "fail_task", {"reason": "it cannot be planned"}, "steps.end_task", task, "failed", **_by(scope)
         )
-    step = next((one for one in scope.steps if one.status == "open"), None)
+    step = next((candidate for candidate in scope.steps if candidate.status == "open"), None)
     if step is None:
-        blocked = next((one for one in scope.steps if one.status == "blocked"), None)
+        blocked = next((candidate for candidate in scope.steps if candidate.status == "blocked"), None)
         if blocked is None:
             return call("finish_task", {}, "steps.end_task", task, **_by(scope)), None
         look = call("resume", {"step": blocked.id}, "steps.get", blocked.id)
-        return call("check_mailbox", {}, "mail.list", scope.agent_id or HUMAN), look  # an answer lets it go on
+        return call("check_mailbox", {}, "mail.list", scope.agent_id or HUMAN), look  # an answer may unblock it
     lease = scope.leases.get(step.id)
     if lease is not None and lease.holder_agent_id != scope.agent_id:
         return look_call(step.id), claim_call(step.id, scope.agent_id, lease.holder_agent_id)
@@ -398,10 +406,10 @@ def _by(scope: Scope) -> dict[str, str]:
 
 
 def _finish(scope: Scope, step: Step) -> Call:
-    """Finish the step with what it still lacks."""
-    lacking = step.lacking()
-    confirmed = {"confirm": lacking} if lacking else {}  # which the tool does by itself
-    found = call("finish_step", {"step": step.id}, "steps.done", step.id, **confirmed, **_by(scope))
-    proof = [] if step.proof == "off" or any(one.counts for one in step.evidence) else ["proof"]
-    missing = [*lacking, *proof]
-    return {**found, "lacks": missing} if missing else found
+    """Return the call that finishes the step, with the checkpoints and proof that are still missing."""
+    missing_checkpoints = step.missing_checkpoints()
+    confirmed = {"confirm": missing_checkpoints} if missing_checkpoints else {}  # the tool does this itself
+    finish_call = call("finish_step", {"step": step.id}, "steps.done", step.id, **confirmed, **_by(scope))
+    proof = [] if step.proof == "off" or any(receipt.is_proof for receipt in step.evidence) else ["proof"]
+    missing_items = [*missing_checkpoints, *proof]
+    return {**finish_call, "lacks": missing_items} if missing_items else finish_call

@@ -34,10 +34,10 @@ from hivemind.hive import Hive
 from hivemind.layout import HUMAN
 from hivemind.loopback import LOOPBACK, listen_on, server_settings
 from hivemind.web.access import Access
-from hivemind.web.acts import ACTS, Done, Upload
+from hivemind.web.acts import ACTS, ActionOutcome, Upload
 from hivemind.web.pages import agent, costs, journal, knowledge, mail, now, task
 from hivemind.web.render import HERE, Render, told
-from hivemind.web.site import Page, Query, Site
+from hivemind.web.site import Page, PageQuery, Site
 
 __all__ = ["DID", "PAGES", "chrome", "serve"]
 
@@ -99,7 +99,7 @@ class _App:
         self._site = Site(root)
         self._render = Render()
         self._acting = threading.Lock()  # one act at a time; pages do not wait for it
-        self._outcomes: OrderedDict[str, tuple[bytes, Done]] = OrderedDict()
+        self._outcomes: OrderedDict[str, tuple[bytes, ActionOutcome]] = OrderedDict()
         self._streams: set[asyncio.Event] = set()
 
     def close(self) -> None:
@@ -111,7 +111,7 @@ class _App:
 
     def page(self, make: Make, request: Request) -> Response:
         """A page, or the one part of it that htmx asks for."""
-        query = Query(request.query_params)
+        query = PageQuery(request.query_params)
         try:
             with self._site.mutex:
                 page = make(self._site, query, **request.path_params)
@@ -119,7 +119,7 @@ class _App:
         except (HivemindError, OSError) as error:
             return self._failed(request, error)
 
-    def _drawn(self, page: Page, request: Request, query: Query) -> str:
+    def _drawn(self, page: Page, request: Request, query: PageQuery) -> str:
         """The page as HTML. Not under the mutex: a long text holds up nobody else."""
         part = request.headers.get("hx-target") if request.headers.get("hx-request") else None
         outcome = self._outcomes.get(query.get("said", ""))
@@ -218,7 +218,7 @@ class _App:
         place = f"../{path.lstrip('/')}{'&' if '?' in path else '?'}said={quote(form['number'], safe='')}{mark}{anchor}"
         return RedirectResponse(place, 303)
 
-    def _done_once(self, name: str, form: dict[str, str], files: list[Upload]) -> Done:
+    def _done_once(self, name: str, form: dict[str, str], files: list[Upload]) -> ActionOutcome:
         """Do it under the form's number; the same form sent again has the outcome of the first. One that failed may be sent
         again. Raises UserError if the number was used for something else."""
         if name not in ACTS:
@@ -235,7 +235,7 @@ class _App:
                 hive.journal.append(DID, agent_id=HUMAN, **done.about, time=int(time.time()))
             first, done = self._outcomes[number]
         if content != first:
-            raise UserError(f"this form was sent already, with other words: {done.said}", mend="load its page again")
+            raise UserError(f"this form was sent already, with other words: {done.said}", remedy="load its page again")
         return done
 
 

@@ -21,7 +21,7 @@ from hivemind.boundary import boundary
 from hivemind.errors import HivemindError, UserError
 from hivemind.frozen import frozen
 from hivemind.fs import Log, time_tells
-from hivemind.fs.database import DerivedDatabase, Schema, Sql, select_among
+from hivemind.fs.database import DerivedDatabase, Schema, Sql, select_by_keys
 from hivemind.hive import Hive
 from hivemind.layout import archived_places
 from hivemind.minds import Usage
@@ -50,10 +50,10 @@ class IndexDamaged(IndexProblem):
 
 _SCHEMA = Schema(
     name="index of the page",
-    room="web.index",
+    crash_prefix="web.index",
     version=4,
     error=IndexProblem,
-    damaged=IndexDamaged,
+    damage_error=IndexDamaged,
     derived=True,
     statements=(
         """CREATE TABLE tasks (
@@ -77,7 +77,7 @@ _SCHEMA = Schema(
 
 
 @frozen
-class Row:
+class TaskRow:
     """A task of a list; `note` is why it waits, rests or failed."""
 
     id: str
@@ -91,7 +91,7 @@ class Row:
 
 
 @dataclass(slots=True)
-class Used:
+class TokenUse:
     """What was used up: tokens, money, tokens whose price nobody knows, turns."""
 
     tokens: int = 0
@@ -99,14 +99,14 @@ class Used:
     unpriced: int = 0
     turns: int = 0
 
-    def add(self, other: Used) -> None:
+    def add(self, other: TokenUse) -> None:
         self.tokens += other.tokens
         self.money += other.money
         self.unpriced += other.unpriced
         self.turns += other.turns
 
 
-class Index:
+class PageIndex:
     """The cache of one hive. May be used by many threads; `sync` by one at a time."""
 
     def __init__(self, root: Path) -> None:
@@ -117,7 +117,7 @@ class Index:
         self._logs: dict[str, Log] = {}
         path = os.fspath(self._layout.web_db) if os.access(self._layout.state, os.W_OK) else ":memory:"
         self._database = DerivedDatabase(path, _SCHEMA, durable=False)
-        self._database.soundly(self._forget_agents)
+        self._database.run_with_rebuild(self._forget_agents)
 
     def _forget_agents(self) -> None:
         """What agents used for no task is read again: a log tells what is new only to who keeps reading it."""
@@ -208,10 +208,10 @@ class Index:
                         sql.execute("INSERT OR REPLACE INTO archives VALUES (?, ?)", [os.fspath(place), changed])
         return True
 
-    def _told(self, task: str, folder: Path) -> tuple[tuple[Any, ...], dict[Any, Used]]:
+    def _told(self, task: str, folder: Path) -> tuple[tuple[Any, ...], dict[Any, TokenUse]]:
         """What a task says of itself; one that cannot be read has its name for a title."""
         slots = _usage(self._records(folder), "")
-        spent = Used()
+        spent = TokenUse()
         for one in slots.values():
             spent.add(one)
         error = why_failed(folder) if folder.parent.name == TaskState.FAILED else None
@@ -268,7 +268,7 @@ class Index:
         [(seen, total)] = self._all("SELECT coalesce(sum(seen), 0), count(*) FROM tasks")
         return int(seen), int(total)
 
-    def ended(self, states: Iterable[str], text: str, order: str, limit: int, offset: int) -> tuple[list[Row], int]:
+    def ended(self, states: Iterable[str], text: str, order: str, limit: int, offset: int) -> tuple[list[TaskRow], int]:
         """(tasks that are over, how many there are in all): in these states, with this text in id, title, owner or project.
         Of those that have a text 1,000 are counted."""
         wanted = list(states)
@@ -289,9 +289,9 @@ class Index:
             f" ORDER BY {_ORDERS.get(order, _ORDERS['newest'])} LIMIT ? OFFSET ?",
             [*values, limit, offset],
         )
-        return [Row(*row) for row in rows], int(total)
+        return [TaskRow(*row) for row in rows], int(total)
 
-    def used_by(self, what: str, since: float) -> dict[tuple[int, str], Used]:
+    def used_by(self, what: str, since: float) -> dict[tuple[int, str], TokenUse]:
         """What was used from the day of `since` on, by day (of UTC, as its number) and `agent`, `task` or `model`."""
         assert what in ("agent", "task", "model")
         rows = self._all(
@@ -299,36 +299,36 @@ class Index:
             " WHERE slot >= ? GROUP BY 1, 2",
             [int(since // _DAY_S) * _SLOTS],
         )
-        return {(int(day), str(name)): Used(*row) for day, name, *row in rows}
+        return {(int(day), str(name)): TokenUse(*row) for day, name, *row in rows}
 
-    def activity(self, since: float) -> dict[str, dict[int, Used]]:
+    def activity(self, since: float) -> dict[str, dict[int, TokenUse]]:
         """What each agent used from `since` on, by ten minutes."""
         rows = self._all(
             "SELECT agent, slot, sum(tokens), sum(money), sum(unpriced), sum(turns) FROM used WHERE slot >= ?"
             " GROUP BY 1, 2",
             [int(since // SLOT_S)],
         )
-        found: dict[str, dict[int, Used]] = {}
+        found: dict[str, dict[int, TokenUse]] = {}
         for agent, slot, *row in rows:
-            found.setdefault(agent, {})[int(slot)] = Used(*row)
+            found.setdefault(agent, {})[int(slot)] = TokenUse(*row)
         return found
 
-    def spent_on(self, tasks: Iterable[str]) -> dict[str, Used]:
+    def spent_on(self, tasks: Iterable[str]) -> dict[str, TokenUse]:
         """What was used for each of these tasks so far."""
         spent = (
             "SELECT task, sum(tokens), sum(money), sum(unpriced), sum(turns) FROM used WHERE task IN KEYS GROUP BY 1"
         )
         with self._database.read() as sql:
-            return {task: Used(*row) for task, *row in select_among(sql, spent, tasks)}
+            return {task: TokenUse(*row) for task, *row in select_by_keys(sql, spent, tasks)}
 
 
-def _book(sql: Sql, task: str, slots: Mapping[Any, Used]) -> None:
+def _book(sql: Sql, task: str, slots: Mapping[Any, TokenUse]) -> None:
     """Let a task have used this, and nothing else."""
     sql.execute("DELETE FROM used WHERE task = ?", [task])
     _add(sql, task, slots)
 
 
-def _add(sql: Sql, task: str, slots: Mapping[Any, Used]) -> None:
+def _add(sql: Sql, task: str, slots: Mapping[Any, TokenUse]) -> None:
     sql.executemany(
         "INSERT INTO used VALUES (?, ?, ?, ?, ?, ?, ?, ?)",
         [
@@ -338,12 +338,12 @@ def _add(sql: Sql, task: str, slots: Mapping[Any, Used]) -> None:
     )
 
 
-def _usage(records: Iterator[Mapping[str, Any]], agent: str) -> dict[Any, Used]:
+def _usage(records: Iterator[Mapping[str, Any]], agent: str) -> dict[Any, TokenUse]:
     """Return what a log says was used, by slot, agent and model: of a request the last line counts, and what is reserved for it
     until there is one."""
-    slots: dict[Any, Used] = defaultdict(Used)
+    slots: dict[Any, TokenUse] = defaultdict(TokenUse)
     models: dict[str, str] = {}
-    booked: dict[str, tuple[Used, Usage]] = {}
+    booked: dict[str, tuple[TokenUse, Usage]] = {}
     mind = ""
     for record in records:
         with suppress(HivemindError), boundary("record"):
@@ -360,10 +360,10 @@ def _usage(records: Iterator[Mapping[str, Any]], agent: str) -> dict[Any, Used]:
                 request = str(record.get("answered") or record.get("request") or "")
                 who = str(record.get("agent") or agent)
                 slot = slots[int(moment // SLOT_S), who, models.get(request) or mind or "by rule"]
-                slot.add(Used(usage.tokens, usage.money, usage.unpriced, int(is_turn)))
+                slot.add(TokenUse(usage.tokens, usage.money, usage.unpriced, int(is_turn)))
                 if request in booked:
                     before, replaced = booked[request]
-                    before.add(Used(-replaced.tokens, -replaced.money, -replaced.unpriced))
+                    before.add(TokenUse(-replaced.tokens, -replaced.money, -replaced.unpriced))
                 if request:
                     booked[request] = slot, usage
-    return {key: slot for key, slot in slots.items() if slot != Used()}
+    return {key: slot for key, slot in slots.items() if slot != TokenUse()}

@@ -10,15 +10,15 @@ from typing import Any
 
 from hivemind.frozen import frozen
 from hivemind.hive import Hive
-from hivemind.web.index import Index
+from hivemind.web.index import PageIndex
 from hivemind.web.snapshot import Watch
 
-__all__ = ["Page", "Query", "Site"]
+__all__ = ["Page", "PageQuery", "Site"]
 
 _DIGITS = 12
 
 
-class Query(dict[str, str]):
+class PageQuery(dict[str, str]):
     """What stands behind the question mark of an address."""
 
     def number(self, name: str, default: int = 0) -> int:
@@ -47,13 +47,13 @@ class Site:
 
     root: Path
     hive: Hive = field(init=False)
-    index: Index = field(init=False)
+    index: PageIndex = field(init=False)
     watch: Watch = field(init=False)
     mutex: threading.Lock = field(default_factory=threading.Lock)
 
     def __post_init__(self) -> None:
         self.hive = Hive.look(self.root)
-        self.index = Index(self.root)
+        self.index = PageIndex(self.root)
         self.watch = Watch(self.root, self.index)
 
     def close(self) -> None:

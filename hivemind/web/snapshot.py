@@ -24,7 +24,7 @@ from hivemind.tasks import TaskState, TaskSummary
 from hivemind.tasks.folder import why_failed
 
 if TYPE_CHECKING:
-    from hivemind.web.index import Index
+    from hivemind.web.index import PageIndex
 
 Kind = Literal["question", "letter", "parked", "failed", "agent", "disk"]
 _REFRESH_S = 0.25  # so often at most is the hive looked at, however much happens in it
@@ -128,7 +128,7 @@ class Watch:
     does. Keeps an `index` up as well, if it has one.
     """
 
-    def __init__(self, root: Path, index: Index | None = None) -> None:
+    def __init__(self, root: Path, index: PageIndex | None = None) -> None:
         self._hive = Hive.look(root)
         self._index = index
         self._mutex = threading.Lock()

@@ -14,7 +14,7 @@ from hivemind.agent.agent import Agent
 from hivemind.agent.scope import scope
 from hivemind.agent.sense import sense
 from hivemind.errors import HivemindError
-from hivemind.minds import Action, Thought, Turn
+from hivemind.minds import Thought, ToolCall, Turn
 from hivemind.presence.identity import announce
 from hivemind.taskrun.waits import Parking
 from tests.messages import calls_of
@@ -95,7 +95,7 @@ def until_idle(agent: Agent, turns: int = 200) -> int:
 
 def doing(*actions: tuple[str, dict[str, Any]]) -> Callable[[Any], Thought]:
     """A mind that always wants the same."""
-    return lambda turn: Thought("", tuple(Action(tool, arguments) for tool, arguments in actions))
+    return lambda turn: Thought("", tuple(ToolCall(tool, arguments) for tool, arguments in actions))
 
 
 def hands(crew: Crew, task: str = "---\nsteps: [{title: x}]\n---\nx\n") -> Callable[..., dict[str, Any]]:

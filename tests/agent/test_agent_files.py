@@ -11,7 +11,7 @@ import pytest
 
 from hivemind import Hive
 from hivemind.cli.main import main
-from hivemind.doctor import Patient, examine
+from hivemind.doctor import CheckContext, examine
 from hivemind.errors import UserError
 from hivemind.mcp_server.member import Member
 from hivemind.swarm.idle import said_why
@@ -63,7 +63,7 @@ def test_an_agent_whose_file_cannot_be_read_is_set_aside_and_nothing_else(crew: 
     for words in (["status"], ["agent", "list"]):
         assert main(["--hive", str(crew.root), *words]) == 0
         assert bad.name in "".join(capsys.readouterr())
-    [found] = [one for one in examine(Patient(Hive.open(crew.root).layout)) if one.check == "settings"]
+    [found] = [one for one in examine(CheckContext(Hive.open(crew.root).layout)) if one.check == "settings"]
     assert bad.name in f"{found.where} {found.what}"
 
 
@@ -79,7 +79,7 @@ def test_what_is_for_an_agent_that_is_set_aside_waits_for_it(crew: Crew, capsys)
         Member(hive, "bob")
     assert main(["--hive", str(crew.root), "agent", "run", "bob"]) == 2
     assert "nonsense" in capsys.readouterr().err
-    assert not [one for one in examine(Patient(hive.layout)) if one.check == "mail" and "bob" in one.where]
+    assert not [one for one in examine(CheckContext(hive.layout)) if one.check == "mail" and "bob" in one.where]
 
 
 def test_a_swarm_starts_without_an_agent_that_is_set_aside_and_says_so(crew: Crew):

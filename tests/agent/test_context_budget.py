@@ -10,7 +10,7 @@ import pytest
 from hivemind import Hive
 from hivemind.agent.preview import preview_context
 from hivemind.errors import UserError
-from hivemind.minds import Action, Thought, Turn
+from hivemind.minds import Thought, ToolCall, Turn
 from tests.agent.conftest import Crew, doing, until_idle
 from tests.messages import lines_of
 
@@ -28,7 +28,7 @@ class Reader:
         self.sizes.append(self.tools + sum(self._count(one.text) for one in turn.messages))
         line = len(self.sizes)
         read = {"path": "knowledge/boats.md", "start_line": line, "end_line": line}
-        return Thought(f"thought {line}", (Action("read_file", read),))
+        return Thought(f"thought {line}", (ToolCall("read_file", read),))
 
     def complete(self, text: str, schema: Any = None) -> str:
         raise AssertionError("nothing is to be completed")

@@ -16,7 +16,7 @@ import pytest
 from hivemind import Hive
 from hivemind.agent.agent import Agent
 from hivemind.mcp_server.member import Member
-from hivemind.minds import Action, ChatMessage, Thought, Turn
+from hivemind.minds import ChatMessage, Thought, ToolCall, Turn
 from tests.agent.conftest import Crew, Mind, doing, until_idle, wants
 from tests.messages import calls_of, lines_of, messages_of, turns_of
 from tests.program import Python, run
@@ -39,7 +39,7 @@ class Script:
 
     def think(self, turn: Turn, tools: Any) -> Thought:
         self.sent.append([one.as_record() for one in turn.messages])
-        return Thought(f"thought {len(self.sent)}", tuple(Action(*wish) for wish in next(self._left)))
+        return Thought(f"thought {len(self.sent)}", tuple(ToolCall(*wish) for wish in next(self._left)))
 
     def complete(self, text: str, schema: Any = None) -> str:
         raise AssertionError("nothing is to be completed")
@@ -131,7 +131,7 @@ LIVES = """
 import json, os, sys
 from hivemind import Hive
 from hivemind.agent.agent import Agent
-from hivemind.minds import Action, Thought
+from hivemind.minds import ToolCall, Thought
 from hivemind.presence.identity import announce, take_name
 from tests.agent.conftest import Mind, until_idle
 
@@ -139,9 +139,9 @@ def think(turn):
     with open(sys.argv[2], "a") as file:
         file.write(json.dumps([one.as_record() for one in turn.messages]) + "\\n")
     at = sum(one.role == "assistant" for one in turn.messages)
-    read = Action("read_file", {"path": "knowledge/boats.md"})
-    write = Action("write_file", {"path": f"{at}.txt", "text": "oak"})
-    return Thought(f"Turn {at}", (read, write, Action("finish_step", {})) if at < 2 else (Action("finish_task", {}),))
+    read = ToolCall("read_file", {"path": "knowledge/boats.md"})
+    write = ToolCall("write_file", {"path": f"{at}.txt", "text": "oak"})
+    return Thought(f"Turn {at}", (read, write, ToolCall("finish_step", {})) if at < 2 else (ToolCall("finish_task", {}),))
 
 hive = Hive.open(sys.argv[1])
 lock = take_name(hive.layout, "ada")
@@ -337,7 +337,7 @@ def test_what_belongs_to_a_finished_task_makes_no_later_opening_longer(crew: Cre
 
     def think(turn: Turn) -> Thought:
         lengths.append(sum(len(one.text) for one in turn.messages[:2]))
-        return Thought("", (Action("finish_task", {"result": "oak " * 50}),))
+        return Thought("", (ToolCall("finish_task", {"result": "oak " * 50}),))
 
     agent = crew.start(think)
     for number in range(8):

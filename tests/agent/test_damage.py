@@ -19,7 +19,7 @@ import pytest
 from hivemind import Hive
 from hivemind.agent.agent import Agent
 from hivemind.errors import UserError
-from hivemind.minds import Action, Thought, Turn
+from hivemind.minds import Thought, ToolCall, Turn
 from hivemind.presence.identity import announce, take_name
 from hivemind.presence.status import read_status
 from hivemind.swarm.preflight import preflight
@@ -203,14 +203,14 @@ def test_an_agent_that_is_stuck_says_so_and_goes_on_once_it_is_mended(crew: Crew
 
 def test_a_task_whose_step_another_holds_is_not_moved_before_that_is_over(crew: Crew):
     crew.drop("---\nsteps: [{title: one}]\n---\nx")
-    agent = crew.start(lambda context: Thought("", (Action("fail_task", {"reason": "no"}),)))
+    agent = crew.start(lambda context: Thought("", (ToolCall("fail_task", {"reason": "no"}),)))
     agent.scheduler.scope(reads=agent.reads)
     [work] = agent.scheduler.holding.works
     agent.hive.leases.claim(work.steps()[0].id, "human", force=True)
     agent.cycle()
     assert Hive.open(crew.root).tasks.get("t").parked is not None
     crew.end(agent)
-    again = crew.start(lambda context: Thought("", (Action("fail_task", {"reason": "no"}),)))
+    again = crew.start(lambda context: Thought("", (ToolCall("fail_task", {"reason": "no"}),)))
     again.cycle()
     again.hive.leases.release(work.steps()[0].id, "human")
     [work] = again.scheduler.holding.works

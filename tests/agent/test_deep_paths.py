@@ -10,7 +10,7 @@ import pytest
 
 from hivemind import Hive
 from hivemind.doctor import examine
-from hivemind.doctor.patient import Patient
+from hivemind.doctor.patient import CheckContext
 from hivemind.fs import remove_tree
 from hivemind.swarm.backup import back_up_hive, restore_hive
 from tests.agent.conftest import Crew, hands, until_idle
@@ -39,7 +39,7 @@ def test_deep_folders_stop_no_task_no_doctor_and_no_backup(crew, deep, tmp_path)
     (deep / "boats.md").write_text("# Boats\n\nA sailing boat is moved by the wind.\n")
     until_idle(crew.start())
     assert "moved by the wind" in (crew.root / "tasks/done/deep/result.md").read_text()
-    examine(Patient(Hive.open(crew.root).layout))
+    examine(CheckContext(Hive.open(crew.root).layout))
     back_up_hive(Hive.open(crew.root), tmp_path / "backup")
     restore_hive(tmp_path / "backup", tmp_path / "restored")
     assert (tmp_path / "restored/tasks/done/deep/result.md").exists()

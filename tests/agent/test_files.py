@@ -12,7 +12,7 @@ from hivemind import Hive, fs
 from hivemind.coordination import Reservations
 from hivemind.fs.paths import folder_inside
 from hivemind.tools import TOOLS, file_search
-from hivemind.tools.path_access import Place
+from hivemind.tools.path_access import ToolPath
 from tests.agent.conftest import Crew, doing, hands
 from tests.messages import calls_of
 
@@ -157,7 +157,7 @@ def test_a_path_says_where_it_goes_or_is_refused_with_what_to_say_instead(crew: 
         "knowledge/link.md": "symbolic link in it (knowledge/link.md); name the place that it leads to: knowledge/boats/oak.md",
         "knowledge/folder/oak.md": "symbolic link in it (knowledge/folder); name the place that it leads to: knowledge/boats",
         "knowledge/lost": "has a symbolic link in it (knowledge/lost)",
-        "knowledge/fifo": "is no regular file",
+        "knowledge/fifo": "is not a regular file",
         "/dev/null": "is an absolute path",
     }.items():
         for tool, more in (
@@ -187,7 +187,7 @@ def test_a_link_that_is_put_there_meanwhile_is_not_followed(crew: Crew) -> None:
     secret.write_text("the key\n")
     (crew.root / "knowledge/a").mkdir()
     (crew.root / "knowledge/a/mail.key").write_text("harmless\n")
-    place = Place(crew.root, ("knowledge", "a", "mail.key"))
+    place = ToolPath(crew.root, ("knowledge", "a", "mail.key"))
     (crew.root / "knowledge/a").rename(crew.root / "knowledge/b")
     (crew.root / "knowledge/a").symlink_to("../.hive")
     with pytest.raises(OSError, match=r"Not a directory|symbolic links"):

@@ -25,7 +25,7 @@ from hivemind import Hive
 from hivemind.agent.act import make_calls
 from hivemind.agent.agent import Agent
 from hivemind.errors import UserError
-from hivemind.minds import Action, Result, Thought, Turn
+from hivemind.minds import Thought, ToolCall, ToolResult, Turn
 from hivemind.sandbox import check_sandbox
 from hivemind.tasks import Task, TaskState
 from hivemind.tools import MEMBER_TOOLS, TOOLS
@@ -169,10 +169,10 @@ def of_schema(schema: dict[str, Any]) -> st.SearchStrategy[Any]:
     return kinds.get(str(schema.get("type")), WORDS)
 
 
-def actions() -> st.SearchStrategy[Action]:
+def actions() -> st.SearchStrategy[ToolCall]:
     every = {**TOOLS, **MEMBER_TOOLS}
     return st.sampled_from(sorted(every)).flatmap(
-        lambda name: st.builds(Action, st.just(name), of_schema(every[name].schema()["parameters"]))
+        lambda name: st.builds(ToolCall, st.just(name), of_schema(every[name].schema()["parameters"]))
     )
 
 
@@ -184,12 +184,12 @@ def test_no_tool_speaks_as_a_person_whatever_it_is_told(crew: Crew) -> None:
     dropped: dict[str, str] = {}
     names = (f"p{at}" for at in count())
 
-    def check(result: Result) -> None:
+    def check(result: ToolResult) -> None:
         assert "the tool broke" not in result.text, result
 
     @settings(max_examples=200, deadline=None, derandomize=True, database=None, suppress_health_check=list(HealthCheck))
     @given(st.lists(actions(), min_size=1, max_size=4))
-    def used(wanted: list[Action]) -> None:
+    def used(wanted: list[ToolCall]) -> None:
         focus = agent.scheduler.scope(reads=True)
         if focus is None or focus.work is None:
             name = next(names)
@@ -300,7 +300,7 @@ def outcome(crew: Crew) -> Callable[[list[tuple[str, str]]], str]:
         """Runs what each step says, and ends the task."""
         focus = agent.scheduler.focus
         wanted = ["run_command", "finish_step"] if focus is not None and focus.step is not None else ["finish_task"]
-        return Thought("", tuple(Action(tool, {}) for tool in wanted))
+        return Thought("", tuple(ToolCall(tool, {}) for tool in wanted))
 
     agent: Agent
     names = (f"t{at}" for at in count())

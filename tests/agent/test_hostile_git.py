@@ -12,7 +12,7 @@ import pytest
 
 from hivemind import Hive, fs
 from hivemind.doctor import examine, treat
-from hivemind.doctor.patient import Patient
+from hivemind.doctor.patient import CheckContext
 from hivemind.errors import UserError
 from hivemind.layout import Layout
 from hivemind.minds import Thought
@@ -440,7 +440,7 @@ def test_what_cannot_be_put_away_holds_up_nobody_and_the_doctor_says_why(crew, r
         crew.drop("Next.\n", "u.md")
         until_idle(ada)
     assert (crew.root / "worktrees/t/app/new").exists()
-    patient = Patient(Hive.open(crew.root).layout)
+    patient = CheckContext(Hive.open(crew.root).layout)
     found = [finding for finding in examine(patient) if finding.check == "worktrees"]
     assert any("the new objects have more than" in finding.what for finding in found)
     treat(patient, found)

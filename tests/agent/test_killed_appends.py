@@ -23,7 +23,7 @@ from hivemind import Hive
 from hivemind.agent.agent import Agent
 from hivemind.coordination import Journal
 from hivemind.fs import crash
-from hivemind.minds import Action, Thought
+from hivemind.minds import Thought, ToolCall
 from tests.agent.conftest import Crew
 
 GROWN = 200_000
@@ -99,9 +99,11 @@ def working(agent_of: list[Agent]) -> Callable[[Any], Thought]:
     def think(context: Any) -> Thought:
         focus = agent_of[0].scheduler.focus
         if focus is None or focus.step is None:
-            return Thought("", (Action("finish_task", {}),))
-        wrote = Action("write_file", {"path": f"{focus.step.step.position}.txt", "text": "done", "step": focus.step.id})
-        return Thought("", (wrote, Action("finish_step", {})))
+            return Thought("", (ToolCall("finish_task", {}),))
+        wrote = ToolCall(
+            "write_file", {"path": f"{focus.step.step.position}.txt", "text": "done", "step": focus.step.id}
+        )
+        return Thought("", (wrote, ToolCall("finish_step", {})))
 
     return think
 

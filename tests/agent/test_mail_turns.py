@@ -11,11 +11,11 @@ import pytest
 
 from hivemind import Hive
 from hivemind.agent.unread_mail import MAX_TURNS
-from hivemind.minds import Action, MindError, MindUnavailable, Thought, Usage
+from hivemind.minds import MindError, MindUnavailable, Thought, ToolCall, Usage
 from hivemind.minds.scripted import thought_from
 from hivemind.swarm.idle import survey
 from hivemind.swarm.overview import overview
-from hivemind.taskrun.waits import LONGEST_PAUSE_S, Rest
+from hivemind.taskrun.waits import LONGEST_PAUSE_S, ParkedRest
 from tests.agent.conftest import Crew, doing, hands, until_idle, using_tools
 from tests.fs.children import run_child, start_child
 from tests.fs.small_disk import fill, small_disk
@@ -32,8 +32,8 @@ def replying(crew_agent, *more):
 
     def think(turn):
         message = crew_agent[0].scheduler.focus.message
-        reply = Action("reply_mail", {"id": message.id, "body": "Yes."})
-        return Thought("", tuple(reply if one == "reply" else Action(*one) for one in more))
+        reply = ToolCall("reply_mail", {"id": message.id, "body": "Yes."})
+        return Thought("", tuple(reply if one == "reply" else ToolCall(*one) for one in more))
 
     return think
 
@@ -59,7 +59,7 @@ def test_a_message_is_over_once_a_reply_was_sent_whatever_else_was_wanted(crew: 
 def asking(whom: str):
     """A mind that asks another one back, once a letter."""
     turns = count()
-    question = Action("send_mail", {"to": [whom], "subject": "And you?", "body": "Why?", "expects_reply": True})
+    question = ToolCall("send_mail", {"to": [whom], "subject": "And you?", "body": "Why?", "expects_reply": True})
     return lambda turn: Thought("", (question,) if next(turns) % 2 == 0 else ())
 
 
@@ -105,7 +105,7 @@ def test_a_letter_stands_in_its_conversation_once(crew: Crew):
 
     def think(turn):
         seen.append(sum("How many boats?" in one.text for one in turn.messages if one.role == "user"))
-        return Thought("", (Action("check_mailbox", {}),) if len(seen) == 1 else ())
+        return Thought("", (ToolCall("check_mailbox", {}),) if len(seen) == 1 else ())
 
     until_idle(crew.start(think))
     assert seen == [1, 1]
@@ -245,7 +245,7 @@ def test_a_provider_that_stays_down_is_asked_ever_less(crew: Crew):
         rest = agent.scheduler.letters.rest
         assert rest is not None
         pauses.append(round(rest.left_s))
-        agent.scheduler.letters.rest = Rest(rest.reason, datetime.now(UTC), 0.0, rest.looks)
+        agent.scheduler.letters.rest = ParkedRest(rest.reason, datetime.now(UTC), 0.0, rest.looks)
     assert pauses == [2, 4, 8, 16, 32, 64, 128, 256, 512, LONGEST_PAUSE_S]
 
 
@@ -350,7 +350,7 @@ def test_a_full_disk_is_a_pause_for_a_message_and_uses_up_no_try(tmp_path, pages
 
         def think(turn):
             return Thought(
-                "", (Action("reply_mail", {"id": held[0].scheduler.focus.message.id, "body": "Yes. " * 40_000}),)
+                "", (ToolCall("reply_mail", {"id": held[0].scheduler.focus.message.id, "body": "Yes. " * 40_000}),)
             )
 
         held.append(crew.start(think))
@@ -361,7 +361,7 @@ def test_a_full_disk_is_a_pause_for_a_message_and_uses_up_no_try(tmp_path, pages
             rest = agent.scheduler.letters.rest
             assert rest is not None
             assert rest.reason == "disk full"
-            agent.scheduler.letters.rest = Rest(rest.reason, datetime.now(UTC), 0.0, rest.looks)
+            agent.scheduler.letters.rest = ParkedRest(rest.reason, datetime.now(UTC), 0.0, rest.looks)
         ballast.unlink()
         assert until_idle(agent) == 1
         assert not reasons(crew)
@@ -472,8 +472,8 @@ def test_letters_and_tasks_take_turns_however_many_letters_there_are(crew: Crew)
     def think(turn: Any) -> Thought:
         abouts.append(turn.focus.kind)
         if turn.focus.kind == "message":
-            return Thought("", (Action("reply_mail", {"id": turn.focus.id, "body": "Yes."}),))
-        return Thought("Built.", (Action("finish_task", {}),))
+            return Thought("", (ToolCall("reply_mail", {"id": turn.focus.id, "body": "Yes."}),))
+        return Thought("Built.", (ToolCall("finish_task", {}),))
 
     until_idle(crew.start(think))
     assert abouts == ["message", "task"] * 3 + ["message"] * 3

@@ -9,7 +9,7 @@ import pytest
 
 from hivemind import Hive
 from hivemind.mail import Attachment
-from hivemind.minds import Action, ChatMessage, Thought, Turn
+from hivemind.minds import ChatMessage, Thought, ToolCall, Turn
 from tests.agent.conftest import Crew
 from tests.messages import messages_of
 
@@ -67,7 +67,7 @@ def seen_after(crew: Crew, *wishes: tuple[str, dict[str, str]], takes_pictures: 
 
     def think(turn: Turn) -> Thought:
         seen.append(list(turn.messages))
-        return Thought("", tuple(Action(*wish) for wish in wishes) if len(seen) == 1 else ())
+        return Thought("", tuple(ToolCall(*wish) for wish in wishes) if len(seen) == 1 else ())
 
     agent = crew.start(think)
     agent.mind.takes_pictures = takes_pictures  # type: ignore[attr-defined]

@@ -22,7 +22,7 @@ from hivemind.minds.agents import Profile
 from hivemind.swarm.overview import agents_now
 from hivemind.taskrun.report import Account
 from hivemind.taskrun.transcript import Transcript
-from hivemind.web.index import Index, Used
+from hivemind.web.index import PageIndex, TokenUse
 from tests.agent.conftest import Crew, until_idle
 from tests.messages import lines_of
 from tests.waiting import until
@@ -130,14 +130,14 @@ def test_a_task_may_end_with_the_programs_last_words(coder: Crew):
 
 def numbers(crew: Crew, agent: Agent) -> dict[str, int]:
     """The tokens that a task has used, wherever they are shown or counted; the agent has done nothing else."""
-    lines, index = lines_of(task(crew)), Index(crew.root)
+    lines, index = lines_of(task(crew)), PageIndex(crew.root)
     while not index.sync(1):
         pass
     counts = {
         "task show": Account(lines).spent().tokens,
         "transcript": sum(one.usage.tokens for one in Transcript(lines).entries),
         "status": agents_now(agent.hive)[0].tokens,
-        "page": index.spent_on(["t"]).get("t", Used()).tokens,
+        "page": index.spent_on(["t"]).get("t", TokenUse()).tokens,
         "page, by agent": sum(one.tokens for (_, name), one in index.used_by("agent", 0).items() if name == "ada"),
         "task's account": json.loads((task(crew) / "account.json").read_text())["tokens"],
         "day's account": json.loads((crew.root / ".hive/budget.json").read_text())["tokens"],
@@ -441,7 +441,7 @@ def test_a_missing_program_and_a_missing_key_say_how_to_mend_it(monkeypatch: pyt
     monkeypatch.setenv("PATH", str(tmp_path))
     with pytest.raises(UserError, match="there is no program codex on the PATH") as refused:
         open_mind("agent: codex")
-    assert "npm install" in str(refused.value.mend)
+    assert "npm install" in str(refused.value.remedy)
     program = tmp_path / "codex"
     program.write_text("#!/bin/sh\n")
     program.chmod(0o755)

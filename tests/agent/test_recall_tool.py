@@ -10,7 +10,7 @@ import pytest
 
 from hivemind import Hive
 from hivemind.errors import HivemindError
-from hivemind.minds import Action, Thought, Turn
+from hivemind.minds import Thought, ToolCall, Turn
 from hivemind.tokens import count_tokens
 from tests.agent.conftest import Crew
 from tests.messages import lines_of
@@ -43,7 +43,7 @@ def using(
             meanwhile()
         seen.append(turn.messages[-1].text)
         call = next(left, None)
-        return Thought() if call is None else Thought("", (Action(*call),))
+        return Thought() if call is None else Thought("", (ToolCall(*call),))
 
     agent = crew.start(think, name)
     for _ in range(len(calls) + 1):
@@ -112,10 +112,10 @@ def test_a_turn_that_was_folded_is_recalled(crew: Crew) -> None:
     def think(turn: Turn) -> Thought:
         seen.append(turn.messages[-1].text)
         if len(seen) == 1:
-            return Thought(f"I have heard it: {OAK}", (Action("note_step", {"text": OAK}),))
+            return Thought(f"I have heard it: {OAK}", (ToolCall("note_step", {"text": OAK}),))
         if turn.agent == "ada" and not any(OAK in one.text for one in turn.messages):
-            return Thought("", (Action(*recall()),))
-        return Thought(f"Again {len(seen)}.", (Action("read_file", {"path": "big.txt", "start_line": len(seen)}),))
+            return Thought("", (ToolCall(*recall()),))
+        return Thought(f"Again {len(seen)}.", (ToolCall("read_file", {"path": "big.txt", "start_line": len(seen)}),))
 
     agent = crew.start(think)
     for _ in range(60):

@@ -120,11 +120,11 @@ def test_a_damaged_memory_is_mended_and_does_not_stop_the_work(hive: Hive, caplo
         file.seek((root - 1) * 4_096)
         file.write(bytes(4_096))
     assert [block.topic for block in remembered(hive, "analyst", [QUESTION])] == ["drink"]
-    assert "takes its place" in caplog.text
+    assert "replaces it" in caplog.text
     hive.memory.close()
     hive.layout.memory_db.write_bytes(b"no database at all")
     assert [block.topic for block in remembered(hive, "analyst", [QUESTION])] == ["drink"]
-    assert "is no database" in caplog.text
+    assert "is not a database" in caplog.text
     assert len(list(hive.layout.aside.glob("*/memory.db*.txt"))) == 2
 
 

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from hivemind import Hive
-from hivemind.minds import Action, MindError, Thought
+from hivemind.minds import MindError, Thought, ToolCall
 from hivemind.reasoning import TaskGraph
 from hivemind.replay import Difference, replay
 from hivemind.tools import TOOLS, ToolProblem
@@ -29,7 +29,7 @@ def by_turn(*turns: Iterable[Wish] | str) -> Callable[[Any], Thought]:
         wanted = next(left)
         if isinstance(wanted, str):
             raise MindError(wanted)
-        return Thought("so", tuple(Action(tool, arguments) for tool, arguments in wanted))
+        return Thought("so", tuple(ToolCall(tool, arguments) for tool, arguments in wanted))
 
     return think
 
@@ -117,7 +117,7 @@ def test_a_task_that_reserves_files_and_gives_them_back_by_their_number(models):
 
     def think(turn: Any) -> Thought:
         step = next(turns)
-        return Thought("so", tuple(Action(tool, arguments) for tool, arguments in step()))
+        return Thought("so", tuple(ToolCall(tool, arguments) for tool, arguments in step()))
 
     def reserved() -> int:
         [event] = models.events("paths.reserved")

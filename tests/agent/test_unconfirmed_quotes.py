@@ -60,7 +60,7 @@ def test_a_task_of_which_none_is_left_fails_with_the_reasons(crew: Crew) -> None
     crew.drop(QUESTION)
     until_idle(agent)
     error = (crew.root / "tasks/failed/t/error.md").read_text()
-    assert [f"knowledge/{name}:8: the quote does not stand there: stands at lines 1-1" in error for name in PAGES] == [
+    assert [f"knowledge/{name}:8: the quote does not stand there: is at lines 1-1" in error for name in PAGES] == [
         True
     ] * 2
 
@@ -118,7 +118,7 @@ def test_a_mind_that_quotes_a_part_of_what_it_has_read_cites_the_lines_of_that_p
     place = {"path": "knowledge/three.md", "start_line": 1, "end_line": 4, "digest": digest}
     assert "node" in use("add_card", kind="evidence", text="Two.\nThree.", citation=place)["result"]
     assert (
-        "stands at lines 2-3"
+        "is at lines 2-3"
         in use("add_card", kind="evidence", text="Two.\nThree.", citation={**place, "start_line": 3})["error"]
     )
     use("finish_step")

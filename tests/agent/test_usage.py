@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from hivemind.agent.budget import Budget
 from hivemind.config import BudgetConfig, TokenBudget
 from hivemind.layout import Layout
-from hivemind.minds import Action, MindUnavailable, Thought, Usage
+from hivemind.minds import MindUnavailable, Thought, ToolCall, Usage
 from hivemind.swarm.overview import agents_now
 from hivemind.taskrun.report import Account
 from hivemind.taskrun.transcript import Transcript
@@ -212,7 +212,7 @@ def test_how_much_of_it_a_cache_had_is_shown_with_the_agent_and_with_the_task(cr
     crew.drop("Do it.")
     used = Usage(1_000, 200, cached=800)
     agent = crew.start()
-    agent.mind = Mind(lambda turn: Thought("", (Action("list_files", {"path": "knowledge"}),), used))
+    agent.mind = Mind(lambda turn: Thought("", (ToolCall("list_files", {"path": "knowledge"}),), used))
     agent.cycle()
     [shown] = agents_now(agent.hive)
     assert (shown.tokens, shown.cached) == (1_200, 800)

@@ -10,7 +10,7 @@ import pytest
 
 from hivemind import Hive
 from hivemind.errors import UserError
-from hivemind.minds import Action, Thought, Turn
+from hivemind.minds import Thought, ToolCall, Turn
 from hivemind.sandbox import check_sandbox
 from tests.agent.conftest import Crew, doing, until_idle
 
@@ -27,8 +27,8 @@ def two(crew: Crew) -> Crew:
 
 
 def forged_everywhere(context: Any) -> Thought:
-    wanted = [Action("write_file", {"path": name, "text": FORGED}) for name in NAMES]
-    return Thought("", (*wanted, Action("hand_over", {"to": "bob", "reason": "go on"})))
+    wanted = [ToolCall("write_file", {"path": name, "text": FORGED}) for name in NAMES]
+    return Thought("", (*wanted, ToolCall("hand_over", {"to": "bob", "reason": "go on"})))
 
 
 @pytest.mark.parametrize("dropped", ["t.md", "t"])
@@ -124,7 +124,7 @@ def test_a_person_adds_to_a_task_and_its_agent_hears_it(crew: Crew) -> None:
 
     def think(turn: Turn) -> Thought:
         seen.append(turn.messages[-1].text)
-        return Thought("", (Action("finish_step", {}),))
+        return Thought("", (ToolCall("finish_step", {}),))
 
     agent.mind = type(agent.mind)(think)
     agent.cycle()
@@ -163,7 +163,7 @@ def test_a_once_command_whose_receipt_is_there_is_not_run_again(crew: Crew) -> N
     crew.drop("---\nsteps: [{run: echo x >> ran, once: true}]\n---\nx\n")
 
     def only_the_command(context: Any) -> Thought:
-        return Thought("", (Action("run_command", {}),))
+        return Thought("", (ToolCall("run_command", {}),))
 
     first = crew.start(only_the_command)
     first.cycle()

@@ -18,9 +18,9 @@ from hivemind import Hive
 from hivemind.agent.agent import Agent
 from hivemind.cli.main import main
 from hivemind.doctor import examine, treat
-from hivemind.doctor.patient import Patient
+from hivemind.doctor.patient import CheckContext
 from hivemind.errors import UserError
-from hivemind.minds import Action, Thought
+from hivemind.minds import Thought, ToolCall
 from hivemind.sandbox import check_sandbox
 from tests.agent.conftest import Crew, Mind, until_idle, using_tools
 from tests.agent.test_replays import again
@@ -84,7 +84,7 @@ def crew(crew: Crew, repo: Repo) -> Crew:
 
 def does(agent: Agent, *calls: tuple[str, dict[str, Any]]) -> None:
     """One turn in which the agent's mind, which reads, wants this."""
-    mind = Mind(lambda turn: Thought("", tuple(Action(tool, told) for tool, told in calls)))
+    mind = Mind(lambda turn: Thought("", tuple(ToolCall(tool, told) for tool, told in calls)))
     agent.mind = mind
     assert agent.cycle()
 
@@ -632,7 +632,7 @@ LIFE = """
 import json, os, sys
 from hivemind import Hive
 from hivemind.agent.agent import Agent
-from hivemind.minds import Action, Thought
+from hivemind.minds import ToolCall, Thought
 from hivemind.presence.identity import announce
 
 class Mind:
@@ -640,7 +640,7 @@ class Mind:
         calls = sum(one.role == "assistant" for one in turn.messages)
         turns = json.loads(sys.argv[2])
         wanted = turns[min(calls, len(turns) - 1)]
-        return Thought("", tuple(Action(tool, told) for tool, told in wanted))
+        return Thought("", tuple(ToolCall(tool, told) for tool, told in wanted))
 
 hive = Hive.open(sys.argv[1])
 agent = Agent(hive, "ada", announce(hive.journal, "ada", os.getpid()))
@@ -667,7 +667,7 @@ def goes_on(crew: Crew, turns: Turns) -> None:
 
     def think(turn: Any) -> Thought:
         at = sum(one.role == "assistant" for one in turn.messages)
-        return Thought("", tuple(Action(tool, told) for tool, told in turns[min(at, len(turns) - 1)]))
+        return Thought("", tuple(ToolCall(tool, told) for tool, told in turns[min(at, len(turns) - 1)]))
 
     until_idle(crew.start(think))
 
@@ -711,7 +711,7 @@ def test_the_doctor_puts_away_what_a_killed_agent_left_of_a_task_that_is_over(cr
     crew.drop("Mend it.\n")
     killed(crew, [[write("boat", "a red boat\n")], [*FINISH]], "tasks.close.moved")
     (crew.root / "worktrees/t/app/tar").write_text("tar\n")
-    patient = Patient(Hive.open(crew.root).layout)
+    patient = CheckContext(Hive.open(crew.root).layout)
     found = [one for one in examine(patient) if one.check == "worktrees"]
     assert [one.where for one in found] == ["worktrees/t"]
     treat(patient, found)

@@ -81,7 +81,7 @@ def test_a_person_who_is_asked_is_told_how_to_answer_and_that_works_once(worked:
     assert (second.status, "answered before" in second.err) == (0, True)
     _up(worked)
     assert "your answer" in run("task", "show", "human").out
-    assert "the task human that asked is over" in run(*reply).err
+    assert "the task human that asked has ended" in run(*reply).err
 
 
 def test_a_task_for_whom_nobody_runs_says_so_while_others_do(worked: Path, run: Command) -> None:

@@ -27,7 +27,7 @@ def test_the_tree_says_kind_status_lane_and_what_a_summary_stands_for(run: Comma
         "    7 [summary, agent/researcher, stands for 4 5] Two kinds of lock",
         "  3 [subtask] Decide",
         "    6 [decision, accepted, agent/researcher] Take \ufffd[2J the flock",
-        "--all shows what is folded and flushed.",
+        "--all shows folded and flushed nodes, too.",
     ]
 
 
@@ -92,7 +92,7 @@ def test_a_chain_of_any_depth_is_shown_with_indents_that_end() -> None:
     lines = list(tree_lines(graph, every=False))
     assert len(lines) == 5_003
     assert lines[4_999].startswith(" " * 32 + "5000 [subtask]")
-    assert lines[-3:] == ["  5001 [note, below 1 2] twice", "Hanging on nothing:", "5002 [note] loose"]
+    assert lines[-3:] == ["  5001 [note, below 1 2] twice", "Without a parent:", "5002 [note] loose"]
 
 
 def test_numbers_in_a_row_are_told_by_their_ends() -> None:
@@ -123,7 +123,7 @@ def test_a_finished_task_of_a_swarm_is_shown(process: Command, hive: Path) -> No
 
 def test_a_draft_is_published_once_and_the_journal_is_told(run: Command, hive: Path, graph: TaskGraph) -> None:
     said = run("graph", "publish", "t", "6", "--agent", "researcher")
-    assert said.out == "Node 6 stands in the shared lane as node 8, revision 1.\n"
+    assert said.out == "Node 6 is in the shared lane as node 8, revision 1.\n"
     (event,) = run("log", "--kind", "lane", "--json").json
     assert (event["card"], event["agent_id"], event["step_id"]) == (6, "researcher", "t.s2")
     assert run("graph", "publish", "t", "6", "--agent", "Researcher", "--json").json["node"] == 8
@@ -283,14 +283,14 @@ def test_conflicts_are_resolved_and_never_come_up_again(
     assert graph.graph.node(6).status == status
     assert graph.graph.node(8).heading == "And if it dies?"
     again = run(*BRANCH, "merge", "t", "alt")
-    assert (again.status, again.out) == (0, "alt into main: it has all of it.\n")
+    assert (again.status, again.out) == (0, "alt into main: no change is missing there.\n")
     assert [event["into"] for event in run("log", "--kind", "branch.merged", "--json").json] == ["main"]
 
 
 @pytest.mark.parametrize(
     ("choice", "said"),
     [
-        (["--use-from", "--use-into"], "can't both be for all"),
+        (["--use-from", "--use-into"], "cannot both apply to all"),
         (["--use-from", "node 8"], "there is no conflict 'node 8'; there are: node 6"),
         (["--use-from", "edge 3->8"], "there is no conflict 'edge 3 → 8'"),
         (["--use-from", "6", "--use-into", "node  6"], "conflict 'node 6' has two choices"),
@@ -340,7 +340,7 @@ def test_nodes_of_all_tasks_are_found_and_said_where_they_stand(run: Command, gr
 def test_a_search_that_cannot_be_is_refused_in_words(run: Command, hive: Path) -> None:
     Hive.open(hive).tasks.add("No graph yet", id="waiting")
     for arguments, said in (
-        (("  ",), "there is nothing to look for"),
+        (("  ",), "the query is empty"),
         (("x", "--task", "nope"), "nope: there is no such task"),
         (("x", "--task", "waiting"), "has no graph"),
         (("x", "--limit", "0"), "--limit"),
@@ -356,4 +356,4 @@ def test_what_a_search_passes_over_goes_to_standard_error(run: Command, hive: Pa
     log.write_bytes(log.read_bytes().replace(b'"kind":"task"', b'"kind":"tusk"'))
     found = run("graph", "find", "lock", "--json")
     assert found.json == []
-    assert f"passed over: {log}:2: does not fit" in found.err
+    assert f"skipped: {log}:2: does not fit" in found.err

@@ -34,7 +34,7 @@ def test_a_lease_is_claimed_seen_renewed_and_given_back(process: Command, hive: 
     claimed = process("lease", "claim", "t.s1", "--agent", "human", "--ttl", "50")
     assert claimed.out == (
         "human holds t.s1 (Look closely) (generation 1).\n"
-        "hivemind lease release t.s1 --agent human frees it; else 50 events in the journal do.\n"
+        "hivemind lease release t.s1 --agent human frees it; otherwise 50 events in the journal do.\n"
     )
     (held,) = process("lease", "list", "--json").json
     assert held == {

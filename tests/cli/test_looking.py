@@ -251,4 +251,4 @@ def test_a_folder_that_was_deleted_under_the_shell_is_said_to_be_gone(process: C
         [sys.executable, "-c", program, str(gone)], capture_output=True, text=True, env=environment, check=False
     )
     assert done.returncode == 2
-    assert done.stderr.startswith("hivemind: the folder that you are in is gone")
+    assert done.stderr.startswith("hivemind: the current folder has been deleted")

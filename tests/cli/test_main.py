@@ -11,7 +11,7 @@ import pytest
 
 from hivemind import Hive
 from hivemind.cli import main
-from hivemind.cli.main import build_parser, declared
+from hivemind.cli.main import build_parser, declared_commands
 from hivemind.layout import find_hive
 from tests.cli.conftest import Command
 
@@ -23,11 +23,11 @@ def one_line(text: str) -> bool:
 def test_help_names_every_command_and_shows_examples(run: Command) -> None:
     ended = run("--help")
     assert ended.status == 0
-    assert all(f"\n    {command.words[0]}" in ended.out for command in declared())
+    assert all(f"\n    {command.words[0]}" in ended.out for command in declared_commands())
     assert "examples:\n  hivemind init" in ended.out
 
 
-@pytest.mark.parametrize("words", [command.words for command in declared()], ids=" ".join)
+@pytest.mark.parametrize("words", [command.words for command in declared_commands()], ids=" ".join)
 def test_every_command_has_help_of_its_own(run: Command, words: tuple[str, ...]) -> None:
     ended = run(*words, "--help")
     assert ended.status == 0
@@ -208,7 +208,7 @@ def test_a_closed_disk_is_one_line(process: Command, hive: Path) -> None:
 
 
 def test_every_command_answers_in_json_and_shows_an_example(run: Command) -> None:
-    helps = {" ".join(one.words): run(*one.words, "--help").out for one in declared()}
+    helps = {" ".join(one.words): run(*one.words, "--help").out for one in declared_commands()}
     own_format = {
         "agent run",
         "doc export",
@@ -221,7 +221,12 @@ def test_every_command_answers_in_json_and_shows_an_example(run: Command) -> Non
     }  # or no answer at all
     assert {name for name, text in helps.items() if "--json" not in text} <= own_format
     assert [name for name, text in helps.items() if "example" not in text] == []
-    silent = [f"{' '.join(one.words)} {said.name}" for one in declared() for said in one.parameters() if not said.help]
+    silent = [
+        f"{' '.join(one.words)} {said.name}"
+        for one in declared_commands()
+        for said in one.parameters()
+        if not said.help
+    ]
     assert silent == []
 
 
@@ -265,4 +270,4 @@ def test_an_agents_command_may_look_at_what_all_are_shown_and_act_in_its_name_bu
         option = next((one for one in words if one in ("--hive", "--file", "--attach")), "")
         said = " ".join(("hivemind", *words[: 1 if words[0] == "status" else 2], option)).rstrip()
         assert f"{said} is not for a command that an agent (analyst) wrote" in refused.err
-    assert {" ".join(one.words) for one in declared() if one.agents} == may.keys()
+    assert {" ".join(one.words) for one in declared_commands() if one.for_agents} == may.keys()

@@ -40,7 +40,7 @@ def test_what_is_remembered_is_found_listed_shown_and_forgotten(run: Command, hi
     assert (mine["content"], mine["metadata"], mine["importance"]) == ("Ann prefers tea", {"a": 1}, 0.9)
     assert len(run("memory", "list", "--json").json) == 2
     assert run("memory", "show", "invoices").out.endswith("\nInvoices go out as PDF\n")
-    assert run("memory", "search", "tea", "--metadata", '{"a": 2}').out == "Nothing is remembered about that.\n"
+    assert run("memory", "search", "tea", "--metadata", '{"a": 2}').out == "No memories match the query.\n"
     assert run("memory", "forget", "invoices").out == "'invoices' is forgotten\n"
     assert run("memory", "forget", "invoices").status == 2
 
@@ -65,7 +65,7 @@ def test_what_is_there_already_is_not_stored_again_and_said_so(run: Command, hiv
     run("memory", "remember", "Invoices go out as PDF", "--key", "invoices")
     ended = run("memory", "remember", "Invoices go out as PDF")
     assert ended.status == 1
-    assert "'invoices' says the same already" in ended.out
+    assert "'invoices' already says the same" in ended.out
     assert run("memory", "remember", "Invoices go out as PDF", "--allow-duplicate").status == 0
 
 
@@ -123,14 +123,14 @@ def test_status_says_when_only_words_are_searched_also_where_nothing_is_remember
     run("memory", "remember", "x")
     for said in (empty, run("memory", "status").out):
         assert "by words only" in said
-        assert "full-text search only: pip install 'hivemind-swarm[embed]', and say embedder: auto in hive.yaml" in said
+        assert "full-text search only: pip install 'hivemind-swarm[embed]', and set embedder: auto in hive.yaml" in said
 
 
 def test_what_has_expired_is_shown_nowhere_and_forgotten(run: Command, hive: Path) -> None:
     assert "0 expired entries are forgotten" in run("memory", "forget", "--expired").out
     assert not (hive / ".hive" / "memory.db").exists()
     run("memory", "remember", "The gate code is 4711", "--key", "gate", "--expires-in", "1ms")
-    assert "Nothing is remembered yet" in run("memory", "list").out
+    assert "No memories yet" in run("memory", "list").out
     assert "none yet" in run("memory", "status").out
     assert "forgotten" in run("memory", "forget", "--expired").out
     with closing(sqlite3.connect(hive / ".hive" / "memory.db")) as sql:
@@ -138,7 +138,7 @@ def test_what_has_expired_is_shown_nowhere_and_forgotten(run: Command, hive: Pat
 
 
 def test_a_namespace_of_one_part_is_refused_in_words(run: Command, hive: Path) -> None:
-    assert "--namespace one has one part; say whose, too" in run("memory", "list", "--namespace", "one").err
+    assert "--namespace one has only one part; add the owner" in run("memory", "list", "--namespace", "one").err
 
 
 def test_a_damaged_memory_is_told_in_one_line_and_mended_by_the_doctor(run: Command, hive: Path) -> None:
@@ -152,7 +152,7 @@ def test_a_damaged_memory_is_told_in_one_line_and_mended_by_the_doctor(run: Comm
     told = run("memory", "search", "gate").err
     assert "hivemind doctor says how to save it" in told
     assert len(told.splitlines()) == 1
-    assert "an empty one takes its place" in run("doctor", "--fix").out
+    assert "an empty database replaces it" in run("doctor", "--fix").out
     assert run("memory", "list").status == 0
 
 
@@ -205,6 +205,6 @@ def test_a_hive_that_names_a_database_keeps_its_memories_there_and_says_how_it_i
             assert store.list(space) == ["tea"]
         assert run("status", "--json").json["memory"]["entries"] == 1
         assert [one for one in run("doctor", "--json").json["findings"] if one["where"] == url] == []
-    assert "the server is away" in run("status").out
+    assert "the server is not reachable" in run("status").out
     [found] = [one for one in run("doctor", "--json").json["findings"] if one["where"] == url]
     assert found["mend"].startswith("start the server")

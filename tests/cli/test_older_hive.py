@@ -45,7 +45,7 @@ def test_a_hive_of_another_version_is_refused_in_words_and_left_as_it_is(
     told = capsys.readouterr()
     said = " ".join((told.out + told.err).split())
     assert "this hive is of another version of hivemind" in said
-    assert "end its tasks with the version that made it" in said
+    assert "finish its tasks with the version that made it" in said
     assert "lies in active/" not in said
     assert content(old) == before
 
@@ -54,4 +54,4 @@ def test_a_hive_of_another_version_can_be_looked_at(old: Path, capsys: pytest.Ca
     assert main(["--hive", str(old), "task", "list"]) == 0
     told = capsys.readouterr()
     assert "asks" in told.out
-    assert "shown all the same, for looking only" in told.err
+    assert "shown for reading only" in told.err

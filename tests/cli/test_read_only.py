@@ -138,7 +138,7 @@ def test_documents_of_files_that_have_changed_are_shown_as_they_were_and_it_is_s
     (root / "knowledge" / "shop.md").write_text("The shop is open.\n")
     [ended] = _on_read_only_disk(root, "doc expand knowledge/shop.md")
     assert "closed on Sundays" in ended.out
-    assert "files look changed since" in ended.err
+    assert "files seem to have changed" in ended.err
 
 
 def test_mail_is_shown_there_and_stays_unread(used: Path) -> None:
@@ -205,7 +205,7 @@ def test_a_backup_of_another_project_is_shown_with_a_warning_and_not_written(
     shutil.copytree(used, copy, symlinks=True)
     shown = run("--hive", str(copy), "task", "show", TASK)
     assert (shown.status, "closed on Sundays" in shown.out) == (0, True)
-    assert shown.err.startswith("hivemind: shown all the same, for looking only: PROJECT_GUARD_MISMATCH: ")
+    assert shown.err.startswith("hivemind: shown for reading only: PROJECT_GUARD_MISMATCH: ")
     added = run("--hive", str(copy), "task", "add", "x")
     assert (added.status, added.err.startswith("hivemind: PROJECT_GUARD_MISMATCH: ")) == (2, True)
 
@@ -213,7 +213,7 @@ def test_a_backup_of_another_project_is_shown_with_a_warning_and_not_written(
 def test_a_hive_opened_for_looking_refuses_to_be_written(used: Path) -> None:
     hive = Hive.look(used)
     assert hive.journal.seq > 0
-    with pytest.raises(UserError, match="was opened to be looked at"):
+    with pytest.raises(UserError, match="was opened read-only"):
         hive.journal.append("x")
-    with pytest.raises(UserError, match="was opened to be looked at"):
+    with pytest.raises(UserError, match="was opened read-only"):
         hive.leases.claim("a", "b")

@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from hivemind import Hive
-from hivemind.cli.main import declared
+from hivemind.cli.main import declared_commands
 from hivemind.masking import harmless
 from hivemind.reasoning import TaskGraph
 from tests.cli.conftest import Command, Ended
@@ -95,7 +95,7 @@ def _typed(command: str, needed: list[str]) -> list[str]:
 
 def test_every_command_is_known_to_change_or_to_look() -> None:
     known = {re.sub(r" (--.*|of)$", "", command).removeprefix("*") for command in LOOKING}
-    assert {" ".join(one.words) for one in declared()} <= known | CHANGING
+    assert {" ".join(one.words) for one in declared_commands()} <= known | CHANGING
 
 
 def _each(run: Command, *more: str) -> Iterator[tuple[str, Ended]]:

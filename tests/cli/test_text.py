@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hivemind.cli.output import table
-from hivemind.cli.text import age, fit, natural, one_line, width
+from hivemind.cli.text import age, fit, natural_key, one_line, width
 from hivemind.masking import harmless
 
 NOW = datetime(2026, 11, 21, tzinfo=UTC)
@@ -66,4 +66,4 @@ def test_ages_are_said_in_the_unit_that_a_person_would_use() -> None:
 
 def test_names_are_sorted_as_people_count() -> None:
     names = ["worker-10", "worker-2", "analyst", "2b", "10a", "worker"]
-    assert sorted(names, key=natural) == ["2b", "10a", "analyst", "worker", "worker-2", "worker-10"]
+    assert sorted(names, key=natural_key) == ["2b", "10a", "analyst", "worker", "worker-2", "worker-10"]

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from hivemind import Hive
-from hivemind.minds import Action, Thought, Usage
+from hivemind.minds import Thought, ToolCall, Usage
 from tests.agent.conftest import Crew, until_idle
 from tests.cli.conftest import Command
 from tests.program import Program
@@ -41,11 +41,11 @@ def thoughts() -> list[Thought]:
     return [
         Thought(
             f"I write. {ESCAPE}",
-            (Action("write_file", write), Action("read_file", {"path": "a.txt"})),
+            (ToolCall("write_file", write), ToolCall("read_file", {"path": "a.txt"})),
             Usage(1_000, 50, 0.25, 0, 800),
         ),
-        Thought("", (Action("read_file", {"path": "nothing.txt"}),), Usage(2_000, 20)),
-        Thought("<script>alert(1)</script>", (Action("finish_task", {"result": "It is done."}),), Usage(2_100, 10)),
+        Thought("", (ToolCall("read_file", {"path": "nothing.txt"}),), Usage(2_000, 20)),
+        Thought("<script>alert(1)</script>", (ToolCall("finish_task", {"result": "It is done."}),), Usage(2_100, 10)),
     ]
 
 
@@ -116,7 +116,7 @@ def test_a_program_gets_the_calls_with_their_results_and_the_totals(run: Command
 def test_a_turn_that_was_not_taken_and_a_task_without_a_word_are_refused(run: Command, done: Crew) -> None:
     assert "it has 3 turns" in run("task", "transcript", "t", "--turn", "9").err
     done.drop("Later.", "later.md")
-    assert "nothing was said in it" in run("task", "transcript", "later").err
+    assert "it has no turns yet" in run("task", "transcript", "later").err
     assert run("task", "transcript", "t", "--turn", "1", "--follow").status == 2
 
 
@@ -196,7 +196,7 @@ def test_a_conversation_that_something_else_has_written_to_is_told_all_the_same(
 @pytest.mark.shows("option: task transcript --attempt")
 def test_what_a_mind_did_about_a_thread_of_mail_is_told(crew: Crew, run: Command) -> None:
     crew.write("Message-ID: <a@x>\nSubject: Boats\n\nHow many boats?\n")
-    reply = Action("reply_mail", {"id": "a@x", "body": "Two."})
+    reply = ToolCall("reply_mail", {"id": "a@x", "body": "Two."})
     until_idle(crew.start(answering(Thought("I answer.", (reply,), Usage(1_000, 50)))))
     text = run("mail", "transcript", "ada", "a@x").out
     assert all(told in text for told in ("How many boats?", "I answer.", "reply_mail", "1,000 tokens in"))

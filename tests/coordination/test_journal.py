@@ -146,7 +146,7 @@ def test_zeros_in_what_was_on_the_disk_are_damage_and_no_torn_end(tmp_path: Path
     for use in (Journal(tmp_path).read, lambda: Journal(tmp_path).append("y")):
         with pytest.raises(LogDamaged) as caught:
             use()
-        assert caught.value.where == f"{path}:{line + 1}"
+        assert caught.value.location == f"{path}:{line + 1}"
     assert path.read_bytes() == damaged
     assert not Path(f"{path}.torn").exists()
 
@@ -161,7 +161,7 @@ def test_zeros_in_a_full_file_are_named(tmp_path: Path) -> None:
     first.write_bytes(content)
     with pytest.raises(LogDamaged) as caught:
         Journal(tmp_path, segment_bytes=200).read()
-    assert caught.value.where == f"{first}:{content.count(10)}"
+    assert caught.value.location == f"{first}:{content.count(10)}"
 
 
 def test_what_a_power_cut_took_of_lines_that_were_never_on_the_disk_is_torn_and_so_is_all_after_it(
@@ -240,7 +240,7 @@ def test_a_damaged_middle_is_refused_with_file_and_line(tmp_path: Path) -> None:
         for use in (lambda: Journal(tmp_path).seq, lambda: Journal(tmp_path).append("y"), Journal(tmp_path).read):
             with pytest.raises(LogDamaged) as caught:
                 use()
-            assert caught.value.where == f"{path}:4"
+            assert caught.value.location == f"{path}:4"
     path.write_bytes(b"".join(content))
     assert Journal(tmp_path).append("y").seq == 5
 
@@ -608,7 +608,7 @@ def test_threads_take_turns(tmp_path: Path) -> None:
 
 def test_a_held_journal_can_be_looked_at_and_refuses_an_append(tmp_path: Path) -> None:
     journal = Journal(tmp_path)
-    with journal.guarding(lambda state: None):
+    with journal.locked(lambda state: None):
         assert journal.seq == 0
         with pytest.raises(HivemindError):
             journal.append("x")

@@ -224,7 +224,7 @@ for change in (
     lambda who: steps.verify(step.id, **who), lambda who: steps.done(step.id, **who), lambda who: steps.block(step.id, **who),
     lambda who: steps.capture(step.id, {"kind": "CMD", "text": "late"}, **who), lambda who: steps.delete(step.id, **who),
     lambda who: steps.end_task("t", step_id=step.id, **who),
-    lambda who: steps.guard_all({step.id: who["generation"]}, who["agent_id"]).__enter__(),
+    lambda who: steps.freeze_leases({step.id: who["generation"]}, who["agent_id"]).__enter__(),
 ):
     try:
         change({"agent_id": "ada", "generation": lease.generation})

@@ -9,7 +9,7 @@ import pytest
 
 from hivemind.coordination import (
     Commits,
-    Coordinates,
+    CoordinateResolver,
     CoordinationError,
     Journal,
     ProjectGuardMismatch,
@@ -20,8 +20,8 @@ from hivemind.coordination import (
     WorkspaceLocked,
     check_lane,
     check_workspace,
+    is_lane_visible,
     lane_of,
-    lane_visible,
 )
 
 
@@ -31,7 +31,7 @@ def journal(tmp_path: Path) -> Journal:
 
 
 def test_in_focus_is_the_step_leased_last_and_an_explicit_argument_wins(journal: Journal) -> None:
-    steps, places = Steps(journal), Coordinates(journal, "w")
+    steps, places = Steps(journal), CoordinateResolver(journal, "w")
     steps.plan("one", [{"title": "a"}, {"title": "b"}])
     steps.plan("two", [{"title": "c"}])
     assert places.resolve("ada").task is None
@@ -47,7 +47,7 @@ def test_in_focus_is_the_step_leased_last_and_an_explicit_argument_wins(journal:
 
 
 def test_the_step_focus_moves_on_when_its_step_is_closed(journal: Journal) -> None:
-    steps, places = Steps(journal), Coordinates(journal, "w")
+    steps, places = Steps(journal), CoordinateResolver(journal, "w")
     steps.plan("t", [{"title": "a"}, {"title": "b"}])
     for step in ("t.s2", "t.s1"):
         StepLeases(journal).claim(step, "ada")
@@ -63,7 +63,7 @@ def test_the_step_focus_moves_on_when_its_step_is_closed(journal: Journal) -> No
 
 def test_a_step_is_of_the_task_that_is_named(journal: Journal) -> None:
     Steps(journal).add("t", "x")
-    places = Coordinates(journal, "w")
+    places = CoordinateResolver(journal, "w")
     with pytest.raises(UnknownStep):
         places.resolve(step="nope")
     with pytest.raises(CoordinationError) as caught:
@@ -75,9 +75,9 @@ def test_what_is_visible_is_shared_and_ones_own() -> None:
     assert lane_of(" Ada") == "agent/ada"
     assert lane_of(None) == "shared"
     lanes = ["shared", None, "agent/ada", "agent/bob"]
-    assert [lane_visible(lane, None) for lane in lanes] == [True, True, False, False]
-    assert [lane_visible(lane, "ADA") for lane in lanes] == [True, True, True, False]
-    assert all(lane_visible(lane, "ada", True) for lane in lanes)
+    assert [is_lane_visible(lane, None) for lane in lanes] == [True, True, False, False]
+    assert [is_lane_visible(lane, "ADA") for lane in lanes] == [True, True, True, False]
+    assert all(is_lane_visible(lane, "ada", True) for lane in lanes)
     assert check_lane(" Agent/Ada ") == "agent/ada"
     for bad in ("", "agent/", "agent/../x", "ada", 7):
         with pytest.raises(CoordinationError):

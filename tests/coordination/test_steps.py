@@ -130,7 +130,7 @@ def test_what_proves_nothing_closes_nothing(steps: Steps, receipt: dict[str, Any
 @pytest.mark.parametrize("receipt", [CMD, {**CMD, "text": "grep TODO src"}, {**CMD, "text": "sort <in >out"}, LINK,
                                      {**LINK, "text": "tasks/done/t/result.md"}])  # fmt: skip
 def test_what_is_a_proof_counts(receipt: dict[str, Any]) -> None:
-    assert Receipt(**receipt).counts
+    assert Receipt(**receipt).is_proof
 
 
 def test_proof_mode_warn_says_what_is_missing_and_closes(steps: Steps) -> None:
@@ -157,8 +157,8 @@ def test_redefining_criteria_or_tests_clears_that_confirmation(steps: Steps, jou
     step = steps.add("t", "x")
     steps.verify(step.id, ALL)
     assert steps.define(step.id, title="y").confirmed == ALL
-    assert steps.define(step.id, tests=["other"]).lacking() == ("tests",)
-    assert steps.define(step.id, success_criteria=[]).lacking() == ("criteria", "tests")
+    assert steps.define(step.id, tests=["other"]).missing_checkpoints() == ("tests",)
+    assert steps.define(step.id, success_criteria=[]).missing_checkpoints() == ("criteria", "tests")
     assert [event.kind for event in journal.read()][-3:] == ["step.defined"] * 3
 
 
@@ -246,9 +246,9 @@ def test_a_task_ends_only_if_nobody_else_holds_one_of_its_steps(steps: Steps, le
 
 def test_a_guard_holds_the_lease_still_while_a_card_is_written(steps: Steps, leases: StepLeases) -> None:
     leases.claim("t.s1", "ada")
-    with pytest.raises(StepLeaseHeld), steps.guard_all({"t.s1": None}, "bob"):
+    with pytest.raises(StepLeaseHeld), steps.freeze_leases({"t.s1": None}, "bob"):
         pytest.fail("entered")
-    with steps.guard_all({"t.s1": 1}, "ada"):
+    with steps.freeze_leases({"t.s1": 1}, "ada"):
         assert leases.get("t.s1") is not None
 
 

@@ -8,10 +8,10 @@ from pathlib import Path
 import pytest
 
 from hivemind import Hive
-from hivemind.doctor import Finding, Patient, Treated, examine, treat
+from hivemind.doctor import CheckContext, CheckFinding, FixReport, examine, treat
 
-Visit = Callable[[], list[Finding]]
-Treatment = Callable[[], list[Treated]]
+Visit = Callable[[], list[CheckFinding]]
+Treatment = Callable[[], list[FixReport]]
 
 
 @pytest.fixture
@@ -30,15 +30,15 @@ def hive(tmp_path: Path) -> Hive:
 @pytest.fixture
 def visit(hive: Hive) -> Visit:
     """What is found that is to be mended; notes are left out."""
-    return lambda: [finding for finding in examine(Patient(hive.layout)) if not finding.note]
+    return lambda: [finding for finding in examine(CheckContext(hive.layout)) if not finding.note]
 
 
 @pytest.fixture
 def treatment(hive: Hive) -> Treatment:
     """Everything found is mended as far as it can be."""
 
-    def mend() -> list[Treated]:
-        patient = Patient(hive.layout)
+    def mend() -> list[FixReport]:
+        patient = CheckContext(hive.layout)
         return [one for one in treat(patient, examine(patient)) if not one.finding.note]
 
     return mend
@@ -47,4 +47,4 @@ def treatment(hive: Hive) -> Treatment:
 @pytest.fixture
 def litter(hive: Hive) -> Visit:
     """What is found that does no harm and can be tidied away."""
-    return lambda: [one for one in examine(Patient(hive.layout)) if one.note and one.fix is not None]
+    return lambda: [one for one in examine(CheckContext(hive.layout)) if one.note and one.fix is not None]

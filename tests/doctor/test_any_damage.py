@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from hivemind import Hive
-from hivemind.doctor import Finding, Patient, examine, treat
+from hivemind.doctor import CheckContext, CheckFinding, examine, treat
 from hivemind.errors import HivemindError
 from hivemind.layout import Layout
 from hivemind.views import resume
@@ -100,7 +100,7 @@ def _refusals(root: Path) -> list[str]:
     return refused
 
 
-def _names(found: list[Finding], path: Path) -> bool:
+def _names(found: list[CheckFinding], path: Path) -> bool:
     return any(str(path) in one.where or path.name in f"{one.where} {one.what}" for one in found)
 
 
@@ -121,11 +121,11 @@ def test_the_doctor_survives_names_and_mends_any_damage(worked: Path, tmp_path: 
             (root / path).write_bytes(damaged)
         others = _digests(root, root / path)
         layout = Layout.at(root)
-        found = examine(Patient(layout))
+        found = examine(CheckContext(layout))
         assert _names(found, path) or not _refusals(root), f"{path} {damage}: {_refusals(root)}"
-        patient = Patient(layout)
+        patient = CheckContext(layout)
         left = {one.finding.check: one.left for one in treat(patient, found) if one.left is not None}
-        again = [one for one in examine(Patient(layout)) if not one.note]
+        again = [one for one in examine(CheckContext(layout)) if not one.note]
         assert {one.check for one in again} <= left.keys(), f"{path} {damage}: {again}"
         assert again or not _refusals(root), f"{path} {damage}: {_refusals(root)}"
         kept = _digests(root, Path())

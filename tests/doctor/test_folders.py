@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from hivemind import Hive
-from hivemind.doctor import Patient, examine
+from hivemind.doctor import CheckContext, examine
 from hivemind.layout import Layout
 from tests.rights import as_anyone
 from tests.tasks.conftest import in_process
@@ -109,7 +109,7 @@ def test_a_link_that_hive_yaml_lists_is_no_finding(hive: Hive, visit, tmp_path_f
 def test_a_new_agent_without_a_mailbox_is_only_a_note(hive: Hive, visit) -> None:
     (hive.layout.agents / "writer.yaml").write_text("")
     assert visit() == []
-    notes = [finding for finding in examine(Patient(hive.layout)) if finding.note]
+    notes = [finding for finding in examine(CheckContext(hive.layout)) if finding.note]
     assert [note.where for note in notes] == ["mailboxes/writer"]
 
 
@@ -126,11 +126,11 @@ def test_a_hive_that_was_never_used_is_healthy_and_one_that_lost_its_state_is_no
     (tmp_path / "agents" / "researcher.yaml").write_text("role: researcher\n")
     (tmp_path / "hive.yaml").write_text("version: 1\n")
     layout = Layout.at(tmp_path)
-    found = examine(Patient(layout))
+    found = examine(CheckContext(layout))
     assert [one.where for one in found if not one.note] == []
     assert "has never been used here" in next(one.what for one in found if one.where == ".hive")
     (tmp_path / "tasks" / "done" / "old").mkdir(parents=True)
-    assert ".hive" in [one.where for one in examine(Patient(layout)) if not one.note]
+    assert ".hive" in [one.where for one in examine(CheckContext(layout)) if not one.note]
 
 
 def test_a_folder_in_the_inbox_that_is_closed_to_the_hive_is_told_and_hides_nothing(hive: Hive) -> None:
@@ -141,7 +141,7 @@ def test_a_folder_in_the_inbox_that_is_closed_to_the_hive_is_told_and_hides_noth
 
     def look() -> None:
         as_anyone()
-        found = {finding.where: finding.what for finding in examine(Patient(hive.layout)) if not finding.note}
+        found = {finding.where: finding.what for finding in examine(CheckContext(hive.layout)) if not finding.note}
         assert sorted(found) == ["tasks/inbox/closed", "tasks/inbox/open/graph.jsonl:1"]
         assert "may not be read" in found["tasks/inbox/closed"]
 

@@ -9,7 +9,7 @@ import time
 import pytest
 
 from hivemind import Hive
-from hivemind.doctor import Patient, examine, treat
+from hivemind.doctor import CheckContext, examine, treat
 from hivemind.errors import UserError
 from tests.rights import as_anyone
 from tests.tasks.conftest import in_process
@@ -107,7 +107,7 @@ def test_a_key_that_is_gone_is_told(hive: Hive, visit, treatment) -> None:
     hive.mail.send("human", "researcher", "s", "body")
     hive.layout.mail_key.unlink()
     (found,) = visit()
-    assert found.what.startswith("is gone: what was sealed with it counts as unsealed")
+    assert found.what.startswith("is missing: messages sealed with it count as unsealed")
     treatment()
     assert visit() == []
 
@@ -116,7 +116,7 @@ def test_what_is_no_key_is_set_aside_and_another_made(hive: Hive, visit, treatme
     hive.mail.send("human", "researcher", "s", "body")
     hive.layout.mail_key.write_text("no key")
     (found,) = visit()
-    assert found.what.startswith("is not a mail key")
+    assert found.what.startswith("does not contain a mail key")
     treatment()
     assert visit() == []
     (kept,) = (hive.layout.state / "aside").glob("*/.hive/mail.key")
@@ -133,8 +133,8 @@ def test_nobodys_mailbox_and_dead_letters_are_notes(hive: Hive) -> None:
     hive.mail.ensure("gone")
     hive.mail.ensure("postmaster")
     (hive.layout.mailbox("human") / ".Dead" / "cur" / "1700000000.M1P1.host:2,").write_text("x")
-    said = {note.where: note.what for note in examine(Patient(hive.layout)) if note.note}
-    assert "nobody's mailbox" in said["mailboxes/gone"]
+    said = {note.where: note.what for note in examine(CheckContext(hive.layout)) if note.note}
+    assert "a mailbox without an agent" in said["mailboxes/gone"]
     assert "mailboxes/postmaster" not in said
     assert "1 dead letter:" in said["mailboxes/human/.Dead"]
 
@@ -147,9 +147,11 @@ def test_a_key_that_may_not_be_read_is_told_and_stays_where_it_is(hive: Hive) ->
         as_anyone()
         mail = Hive.open(hive.layout.root).mail
         for use in (lambda: mail.send("human", "researcher", "s", "body"), lambda: mail.read("researcher", sent)):
-            with pytest.raises(UserError, match=r"mail\.key: cannot be read \(Permission denied\); its owner makes it"):
+            with pytest.raises(
+                UserError, match=r"mail\.key: cannot be read \(Permission denied\); its owner must make it"
+            ):
                 use()
-        patient = Patient(hive.layout)
+        patient = CheckContext(hive.layout)
         told = treat(patient, [one for one in examine(patient) if not one.note])
         assert {one.left for one in told if one.finding.where == ".hive/mail.key"} == {"only you can mend it"}
 

@@ -19,7 +19,7 @@ import pytest
 
 from hivemind import Hive
 from hivemind.coordination import Journal
-from hivemind.doctor import Finding, Patient, examine
+from hivemind.doctor import CheckContext, CheckFinding, examine
 from hivemind.fs import Doorbell, Lock
 from hivemind.fs.backup import back_up
 from hivemind.presence.identity import announce, take_name
@@ -31,9 +31,9 @@ from tests.rights import as_anyone
 from tests.tasks.conftest import in_process
 
 
-def databases(hive: Hive) -> list[Finding]:
+def databases(hive: Hive) -> list[CheckFinding]:
     """What the doctor says of the databases."""
-    return [one for one in examine(Patient(hive.layout)) if one.check == "databases"]
+    return [one for one in examine(CheckContext(hive.layout)) if one.check == "databases"]
 
 
 def killed(program: str, *arguments: str) -> None:
@@ -61,7 +61,7 @@ def test_a_lock_that_a_child_holds_for_a_dead_process_is_told(hive: Hive, visit)
     parent.wait()
     try:
         (found,) = [finding for finding in visit() if finding.check == "locks"]
-        assert f"process {parent.pid}, which does not live" in found.what
+        assert f"process {parent.pid}, which has died" in found.what
         assert "fuser" in found.mend
     finally:
         os.kill(child, signal.SIGKILL)
@@ -157,7 +157,7 @@ def test_a_damaged_journal_is_not_repaired_while_an_agent_runs(hive: Hive, visit
 
 @pytest.mark.parametrize("gone", [os.unlink, lambda path: os.truncate(path, 0)])
 def test_a_journal_that_is_gone_is_told(hive: Hive, visit, gone: Callable[[Path], None]) -> None:
-    with hive.journal.guarding(lambda _: None):
+    with hive.journal.locked(lambda _: None):
         pass
     assert visit() == []
     journal = Journal(hive.layout.journal, durable=True)
@@ -166,7 +166,7 @@ def test_a_journal_that_is_gone_is_told(hive: Hive, visit, gone: Callable[[Path]
     gone(hive.layout.journal / "journal.jsonl")
     (found,) = visit()
     assert (found.check, found.where) == ("journal", ".hive/journal/journal.jsonl")
-    assert "is gone or empty" in found.what
+    assert "is missing or empty" in found.what
 
 
 def test_the_torn_end_of_a_tasks_log_is_cut_off_and_kept(hive: Hive, visit, treatment) -> None:
@@ -191,7 +191,7 @@ def test_a_tasks_log_that_is_something_else_is_set_aside(hive: Hive, visit, trea
     log = hive.tasks.finish(task, "done") / "messages.jsonl"
     log.write_text('{"kind":"other","version":1}\n')
     (found,) = visit()
-    assert "is no messages" in found.what
+    assert "is not a messages" in found.what
     treatment()
     assert visit() == []
     assert list(hive.tasks.read_log("one")) == []
@@ -236,7 +236,7 @@ def test_a_record_that_may_not_be_read_is_told_and_stays_where_it_is(hive: Hive)
 
     def look() -> None:
         as_anyone()
-        told = {one.where: one for one in examine(Patient(hive.layout)) if one.check == "records"}
+        told = {one.where: one for one in examine(CheckContext(hive.layout)) if one.check == "records"}
         assert told.keys() == {hive.layout.relative(path) for path in records}
         assert {(one.what, one.fix) for one in told.values()} == {("cannot be read (Permission denied)", None)}
 
@@ -284,12 +284,12 @@ def test_a_damaged_document_database_is_kept_and_what_can_be_read_is_saved(hive:
     assert (found.where, found.quiet) == (".hive/documents.db", False)
     assert "damaged" in found.what
     [treated] = treatment()
-    assert "newer rows could be read and were taken over" in str(treated.done)
+    assert "newer rows were recovered from the damaged file" in str(treated.done)
     assert visit() == []
     assert len(hive.documents.serialize(root.id)) > 100
     [kept] = hive.layout.aside.glob("*/documents.db")
     assert kept.read_bytes() == bytes(raw)
-    [note] = [one for one in examine(Patient(hive.layout)) if one.note and one.check == "databases"]
+    [note] = [one for one in examine(CheckContext(hive.layout)) if one.note and one.check == "databases"]
     assert "was damaged" in note.what
 
 
@@ -329,7 +329,7 @@ def test_a_damaged_memory_database_is_kept_and_its_last_backup_takes_its_place(h
     treatment()
     assert visit() == []
     (note,) = [one for one in databases(hive) if one.note]
-    assert "takes its place" in note.what
+    assert "replaces it" in note.what
     assert len(hive.memory.list(("memories", "ann"))) == 60
     assert [kept.read_bytes() for kept in hive.layout.aside.glob("*/memory.db")] == [raw[: len(raw) * 3 // 4]]
 
@@ -423,8 +423,8 @@ def test_knowledge_that_is_no_text_is_a_note_for_it_is_not_indexed(hive: Hive, v
     (hive.layout.knowledge / "rand.md").write_bytes(bytes(range(256)))
     (hive.layout.knowledge / "wide.md").write_text("Größe", encoding="utf-16")
     assert [finding.what for finding in visit() if not finding.note] == []
-    told = {one.where: one.what for one in examine(Patient(hive.layout)) if one.check == "encodings"}
-    assert told == {"knowledge/rand.md": "is no text (it has NUL bytes): it is not indexed"}
+    told = {one.where: one.what for one in examine(CheckContext(hive.layout)) if one.check == "encodings"}
+    assert told == {"knowledge/rand.md": "is not text (NUL bytes): it is not indexed"}
 
 
 def test_a_task_whose_mind_made_no_card_lacks_no_graph(hive: Hive, visit) -> None:
@@ -433,12 +433,12 @@ def test_a_task_whose_mind_made_no_card_lacks_no_graph(hive: Hive, visit) -> Non
     assert task is not None
     graph = TaskGraph(hive.tasks.finish(task, "done"))
     graph.save_snapshot()
-    assert [one.where for one in examine(Patient(hive.layout)) if one.check == "graphs"] == []
+    assert [one.where for one in examine(CheckContext(hive.layout)) if one.check == "graphs"] == []
     with graph.change() as change:
         change.add_node("task", "x")
     graph.save_snapshot()
     (graph.folder / "graph.jsonl").unlink()
-    assert [one.where for one in examine(Patient(hive.layout)) if one.check == "graphs"] == [
+    assert [one.where for one in examine(CheckContext(hive.layout)) if one.check == "graphs"] == [
         "tasks/done/one/graph.jsonl"
     ]
 
@@ -464,7 +464,7 @@ def test_a_socket_that_lies_among_the_locks_does_not_stop_the_look(hive: Hive) -
         listener.bind("odd.lock")
     finally:
         os.chdir(here)
-    examine(Patient(hive.layout))
+    examine(CheckContext(hive.layout))
     listener.close()
 
 
@@ -474,8 +474,8 @@ def test_a_user_without_inotify_instances_is_told(hive: Hive) -> None:
         "import sys; from pathlib import Path\n"
         "Path('/proc/sys/user/max_inotify_instances').write_text('0')\n"
         "from hivemind.layout import Layout\n"
-        "from hivemind.doctor import Patient, examine\n"
-        "print([finding.what for finding in examine(Patient(Layout.at(sys.argv[1]))) if finding.check == 'inotify'])"
+        "from hivemind.doctor import CheckContext, examine\n"
+        "print([finding.what for finding in examine(CheckContext(Layout.at(sys.argv[1]))) if finding.check == 'inotify'])"
     )
     inside = ["unshare", "--user", "--map-root-user"]
     if (

@@ -21,7 +21,7 @@ The Gull and the Tern sail under old canvas: both of these boats get new sails b
 
 We have seven boats and four trailers. The boats lie in the harbour; a boat that leaks is hauled out.
 """
-QUESTIONS = {  # the chapter, and what stands in its answer
+QUESTIONS = {  # the chapter, and a part of its answer
     "How do I give the swarm a task?": ("02", "put a file into"),
     "What does parked mean?": ("02", "is parked"),
     "How do I cancel a task?": ("02", "cancel"),

@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from hivemind.documents import Citation, Knowledge
-from hivemind.documents.passages import Part, read_parts
+from hivemind.documents.passages import PassagePart, read_parts
 from hivemind.search import Confidence
 from tests.cited import FORMATS, PDF, SOURCES, VARIATIONS, has, lines_of, opened, pages_of
 
@@ -24,7 +24,7 @@ GENERATED = [
 ]
 
 
-def parts(knowledge: Knowledge) -> list[Part]:
+def parts(knowledge: Knowledge) -> list[PassagePart]:
     """All passages, after the files were read in."""
     assert not knowledge.sync().skipped
     with knowledge.docmem.database.read() as sql:
@@ -33,7 +33,7 @@ def parts(knowledge: Knowledge) -> list[Part]:
 
 
 def cuts(text: str) -> Iterator[tuple[int, int]]:
-    """The whole of a text, its halves, and what lies between its quarters."""
+    """Return a text, its halves, and its middle half."""
     size = len(text)
     for first, last in ((0, size), (0, size // 2), (size // 2, size), (size // 4, size - size // 4)):
         while first < last and (text[first].isspace() or (first and not text[first - 1].isspace())):
@@ -44,11 +44,11 @@ def cuts(text: str) -> Iterator[tuple[int, int]]:
             yield first, last
 
 
-def quoted(part: Part, span: tuple[int, int]) -> Citation:
+def quoted(part: PassagePart, span: tuple[int, int]) -> Citation:
     return part.quoted(0.0, "", Confidence(1.0, ""), span).quoted()
 
 
-def check_opened(root: Path, citation: Citation, part: Part, span: tuple[int, int]) -> None:
+def check_opened(root: Path, citation: Citation, part: PassagePart, span: tuple[int, int]) -> None:
     """The cited lines have the quote; those of an element at each end are among them, and no others."""
     path = root / citation.path
     assert has(opened(path, citation.start_line, citation.end_line), citation.text), citation
@@ -65,8 +65,8 @@ def check_opened(root: Path, citation: Citation, part: Part, span: tuple[int, in
     assert (citation.start_line, citation.end_line) == (first, last), citation
 
 
-def check_elements(root: Path, found: Sequence[Part]) -> None:
-    """Each element stands in its lines whole, and not in fewer; its tag may stand in a line above its words."""
+def check_elements(root: Path, found: Sequence[PassagePart]) -> None:
+    """Check that each element's lines contain it and no smaller range does; its tag may be on a line above its words."""
     elements: dict[tuple[str, int, int, str], str] = {}
     for part in found:
         for member in part.members:

@@ -1,4 +1,4 @@
-"""Docmem keeps to seed 003, sentence by sentence."""
+"""The requirements of the document format, test by test."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def texts(docmem: Docmem, node: Node) -> list[str]:
 
 
 def hash_of(node: Node, order: str) -> str:
-    """The hash that the seed gives the node; `order` as JavaScript prints it."""
+    """Return the specified hash of a node; `order` as JavaScript prints it."""
     joined = "|".join(
         (node.parent_id or "", node.context_type, node.context_name, node.context_value, node.text, order)
     )
@@ -140,7 +140,7 @@ class TestDocmem:
         assert docmem.insert_after(third.id, *context, "w").order_value == 4
 
     def test_the_reading_order_survives_any_number_of_inserts(self, docmem: Docmem) -> None:
-        """Decimal values to allow insertion without reindexing; no insert is ever refused (spec 5)."""
+        """Decimal orders allow insertion without renumbering; no insert is ever refused."""
         root, (first, *_) = family(docmem)
         for number in range(100):
             docmem.insert_after(first.id, "message", "role", "user", f"inserted {number}")
@@ -160,7 +160,7 @@ class TestDocmem:
                 beside(first.id, root.id)
 
     def test_unknown_ids_are_said_to_be_unknown(self, docmem: Docmem) -> None:
-        """Unknown ids raise NodeNotFoundError; find returns None (spec 5)."""
+        """Unknown ids raise NodeNotFoundError; find returns None."""
         root = docmem.create_root()
         assert docmem.find("nobody") is None
         for operation in (docmem.serialize, docmem.structure, docmem.delete, docmem.export_toml, docmem.history):
@@ -211,7 +211,7 @@ class TestDocmem:
             assert found == [text for text in texts(docmem, root) if text in taken]
 
     def test_expanding_never_exceeds_the_limit(self, docmem: Docmem) -> None:
-        """Nodes are added until the content reaches the token limit; what does not fit is passed over (spec 5)."""
+        """Nodes are added until the content reaches the token limit; nodes that do not fit are skipped."""
         root = docmem.create_root(text="r")
         add(docmem, root, "long " * 40)
         small = add(docmem, root, "small")
@@ -301,7 +301,7 @@ class TestDocmem:
         assert docmem.find(root.id) == root
 
     def test_a_copy_into_itself_ends(self, docmem: Docmem) -> None:
-        """A copy into the node's own subtree copies the state before, and ends (spec 5)."""
+        """A copy into the node's own subtree copies the state before the copy, and ends."""
         root, made = tree(docmem)
         copy = docmem.copy_append_child(root.id, made["a11"].id)
         assert texts(docmem, copy) == ["r", "a", "a1", "a11", "a2", "b", "b1"]
@@ -382,7 +382,7 @@ class TestDocmem:
         docmem.delete(children[0].id)
         assert [node.id for node in docmem.stale_summaries()] == [summary.id]
 
-    # -- Import (and spec 5) ----------------------------------------
+    # -- Import ----------------------------------------------------
 
     def test_imports_keep_the_hierarchy_and_are_readonly(self, docmem: Docmem, tmp_path: Path) -> None:
         """Imported documents (non-TOML) MUST have readonly = 1 and preserve the hierarchical structure."""
@@ -409,7 +409,7 @@ class TestDocmem:
         assert all(node.readonly == 0 for node in found)
 
     def test_a_bad_file_changes_nothing(self, docmem: Docmem) -> None:
-        """A bad file changes nothing and the error names file and line (spec 5)."""
+        """A bad file changes nothing and the error names file and line."""
         good = docmem.export_toml(docmem.create_root().id)
         before = docmem.roots()
         for bad in (
@@ -421,7 +421,7 @@ class TestDocmem:
             try:
                 docmem.import_toml(bad)
             except DocmemError as error:
-                where = error.where or ""
+                where = error.location or ""
             assert where.rpartition(":")[2].isdigit()
         assert docmem.roots() == before
 

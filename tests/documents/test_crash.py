@@ -1,4 +1,4 @@
-"""kill -9 in the middle: an operation happened whole or not at all, and the next process goes on."""
+"""kill -9 during an operation: it took full effect or none, and the next process continues."""
 
 from __future__ import annotations
 

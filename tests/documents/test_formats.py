@@ -164,7 +164,7 @@ def test_texts_of_several_encodings_are_read(raw: bytes, text: str) -> None:
 
 @pytest.mark.parametrize("raw", [b"\x89PNG\r\n\0\0", b"\xff\xfe\x00", bytes(range(128, 256)) * 10])
 def test_what_is_no_text_is_refused_by_name(raw: bytes) -> None:
-    with pytest.raises(DocmemError, match=r"picture\.txt: is no"):
+    with pytest.raises(DocmemError, match=r"picture\.txt: is not"):
         read_outline(raw, "picture.txt", estimate_tokens)
 
 

@@ -1,4 +1,4 @@
-"""Whatever a caller gives, the answer is a node, nothing, or an error in words that changes nothing."""
+"""Every argument, however odd, leads to a result or to a UserError that leaves the database unchanged."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the work of an import is bounded by: size, lines, parts, depth; a file that is past one is refused by name."""
+"""Limits of an import: size, lines, parts and depth. A file above a limit is refused, and the error names it."""
 
 from __future__ import annotations
 

@@ -150,7 +150,7 @@ def test_front_matter_helps_to_find_and_can_be_cited(manual: Path, knowledge: Kn
 def test_a_verdict_says_what_became_of_a_quote(manual: Path, knowledge: Knowledge) -> None:
     found = best(knowledge, "How do I reset the router?")
     layout = knowledge.layout
-    assert verify(found, layout).reason == "stands at knowledge/router.md:11-13"
+    assert verify(found, layout).reason == "is at knowledge/router.md:11-13"
 
     manual.write_text(_MANUAL.replace("32 devices", "64 devices"))
     assert verify(found, layout)
@@ -159,10 +159,10 @@ def test_a_verdict_says_what_became_of_a_quote(manual: Path, knowledge: Knowledg
     manual.write_text("A line more.\n" + _MANUAL)
     moved = verify(found, layout)
     assert (bool(moved), moved.lines) == (False, (12, 14))
-    assert "stands at lines 12-14" in moved.reason
+    assert "is at lines 12-14" in moved.reason
 
     manual.write_text(_MANUAL.replace("ten", "eleven"))
-    assert "stands nowhere" in verify(found, layout).reason
+    assert "does not contain the quote" in verify(found, layout).reason
 
     manual.unlink()
     assert not verify(found, layout)

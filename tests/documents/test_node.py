@@ -1,4 +1,4 @@
-"""What a node's hash is made of."""
+"""Numbers as the hash prints them, and the checks of ids, texts and contexts."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def test_an_id_is_short_and_printable(bad: object) -> None:
 
 
 def test_half_characters_are_refused_where_utf8_could_not_hold_them() -> None:
-    with pytest.raises(DocmemError, match="half a character"):
+    with pytest.raises(DocmemError, match="lone surrogate"):
         check_text("a\ud800b")
 
 

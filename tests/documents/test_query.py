@@ -203,4 +203,4 @@ def test_a_search_of_a_damaged_database_whose_parents_form_a_cycle_ends(tmp_path
     for reading in (documents.root_of, documents.size, documents.serialize, documents.delete):
         with pytest.raises(DamagedError, match="form a cycle"):
             reading(below.id)
-    assert "2 nodes hang on no root (a cycle)" in documents.check()
+    assert "2 nodes have no root (a cycle)" in documents.check()

@@ -1,4 +1,4 @@
-"""A damaged database: kept, its last backup in its place, knowledge read in anew, whatever the damage and whoever dies."""
+"""A damaged database is set aside, its backup restored and knowledge imported again, for any damage and any crash."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from hivemind.documents import Docmem, Knowledge
-from hivemind.fs.backup import REPORT, back_up
-from hivemind.fs.database import unsound
+from hivemind.fs.backup import REPORT_SUFFIX, back_up
+from hivemind.fs.database import describe_damage
 from hivemind.layout import Layout
 from tests.program import Python
 
@@ -24,7 +24,7 @@ PAGE = 4_096
 
 
 def fill(layout: Layout) -> dict[str, str]:
-    """Twenty files, and beside them what stands in the database alone; gives those nodes' ids and texts."""
+    """Import twenty files and create nodes without a file; return the texts of these by id."""
     for number in range(20):
         name = "kestrel" if number == 7 else f"bird{number}"
         paragraphs = f"The {name} engine weighs {number * 3} kilograms.\n\n" + "\n\n".join(
@@ -79,7 +79,7 @@ def test_a_file_that_is_no_database_any_more_is_kept_and_made_anew(
     assert ask(layout) == ANSWER
     damaged, report = kept(layout)
     assert damaged.read_bytes() == content
-    assert "is kept as" in report.read_text()
+    assert "kept as" in report.read_text()
 
 
 def test_a_database_that_is_gone_is_told_of_and_made_anew(layout: Layout, own: dict[str, str]) -> None:
@@ -128,7 +128,7 @@ def test_what_stands_on_sound_pages_is_saved(layout: Layout, own: dict[str, str]
         file.write(random.Random(1).randbytes(PAGE))
     spoilt = layout.documents_db.read_bytes()
     assert spoilt != before
-    if unsound(layout.documents_db) is None:
+    if describe_damage(layout.documents_db) is None:
         pytest.fail("the page was free: choose another")
     with Docmem(layout.documents_db, durable=False) as docmem:
         assert Knowledge(docmem, layout).restore()
@@ -174,7 +174,7 @@ def test_an_index_that_does_not_fit_is_rebuilt_in_place(layout: Layout, own: dic
     with Docmem(layout.documents_db, durable=False) as docmem:
         assert docmem.query("log") == []
         [done] = Knowledge(docmem, layout).restore()
-        assert "was rebuilt (the full-text index does not fit the texts" in done
+        assert "was rebuilt (the full-text index does not match the texts" in done
         assert docmem.query("log")
     assert kept(layout) == []
 
@@ -210,9 +210,9 @@ def test_restoring_that_is_killed_is_brought_to_its_end(layout: Layout, own: dic
     with open(layout.documents_db, "r+b") as file:
         file.seek(2 * PAGE)
         file.write(bytes(3 * PAGE))
-    assert unsound(layout.documents_db) is not None
+    assert describe_damage(layout.documents_db) is not None
     command = [WORKER, layout.documents_db, "mend", layout.root]
     assert Python(command, env={**os.environ, "HIVEMIND_CRASH_AT": point}).wait(timeout=60) == -9
     assert ask(layout) == ANSWER
-    assert len([path for path in kept(layout) if path.name.endswith(REPORT)]) == 1, "kept once"
+    assert len([path for path in kept(layout) if path.name.endswith(REPORT_SUFFIX)]) == 1, "kept once"
     assert not list(layout.state.glob("*.restor*"))

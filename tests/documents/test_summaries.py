@@ -1,4 +1,4 @@
-"""What `summarize` puts a summary over, where it is not said."""
+"""The nodes that `summarize` chooses to summarise."""
 
 from __future__ import annotations
 
@@ -53,5 +53,5 @@ def test_who_names_a_document_or_a_leaf_is_told_what_to_name_instead(docmem: Doc
     docmem.add_note(root.id, "on all of it", "ann")
     with pytest.raises(DocmemError, match=f"choose node '{heading.id}' below it"):
         docmem.summarize(root.id)
-    with pytest.raises(DocmemError, match=f"choose node '{heading.id}', which it stands in"):
+    with pytest.raises(DocmemError, match=f"choose its parent '{heading.id}'"):
         docmem.summarize(leaf.id)

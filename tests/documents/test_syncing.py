@@ -75,7 +75,7 @@ def test_a_long_import_says_how_far_it_is(
     monkeypatch.setattr(reading_in, "_NODES_AT_ONCE", 3)
     told: list[str] = []
     knowledge.sync(tell=told.append)
-    assert told[0].startswith("reading in files: 1 of 5")
+    assert told[0].startswith("importing files: 1 of 5")
     assert len(told) > 2
 
 
@@ -104,11 +104,11 @@ def test_a_file_whose_name_is_no_utf8_is_passed_over_and_the_others_are_read(
     odd.write_text("# Odd\n")
     for report in (knowledge.sync(), knowledge.sync(extra=[odd])):
         (why,) = report.skipped.values()
-        assert "caf\\xe9.md: has a name that is no UTF-8" in why
+        assert "caf\\xe9.md: cannot be cited: its name is not UTF-8" in why
     assert sorted(root.text for root in knowledge.docmem.roots()) == ["File 0", "File 1"]
     assert knowledge.search("sentence number", scope=[layout.knowledge, odd])
     assert knowledge.search("sentence number", scope=[odd]) == []
-    with pytest.raises(DocmemError, match="no UTF-8"):
+    with pytest.raises(DocmemError, match="not UTF-8"):
         knowledge.docmem.import_file(odd)
     with pytest.raises(NodeNotFoundError):
         knowledge.locate(os.fspath(odd))

@@ -91,7 +91,7 @@ _HEAD = (
 def test_a_bad_line_is_named_and_nothing_is_imported(docmem: Docmem, tmp_path: object, bad: str, line: int) -> None:
     with pytest.raises(DocmemError) as caught:
         docmem.import_toml(_HEAD + bad)
-    assert caught.value.where == f"TOML:{line}"
+    assert caught.value.location == f"TOML:{line}"
     assert docmem.roots() == []
 
 

@@ -1,4 +1,4 @@
-"""Meanings of nodes are searched with the index that memories use: shared, followed, thrown away and made anew."""
+"""Vectors of nodes: created, kept up to date, deleted and rebuilt, in the tables that memories use too."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from hivemind.documents import Docmem, Knowledge
 from hivemind.documents.node import DamagedError
 from hivemind.documents.search import Units, scored
 from hivemind.embedding import EmbedderUnavailable, HashingEmbedder, pack, unpack
-from hivemind.fs.database import unsound
+from hivemind.fs.database import describe_damage
 from hivemind.layout import Layout
 from hivemind.search import Query
 
@@ -44,8 +44,8 @@ def open_at(path: Path) -> Docmem:
 
 def nearest(docmem: Docmem, sql: sqlite3.Connection, asked: Query, limit: int) -> list[tuple[int, float]]:
     """(seq, cosine) of what is nearest in meaning alone."""
-    assert asked.meaning is not None
-    return docmem._engine.nearest(sql, Units(sql, docmem._engine.stems, asked.text), asked, limit)
+    assert asked.vectors is not None
+    return docmem._engine.nearest(sql, Units(sql, docmem._engine.stemmer, asked.text), asked, limit)
 
 
 def near(docmem: Docmem, text: str, limit: int = 3) -> list[str]:
@@ -156,9 +156,9 @@ def test_vectors_that_belong_to_no_node_are_taken_out(layout: Layout) -> None:
         sql.commit()
     with open_at(layout.documents_db) as docmem:
         assert near(docmem, "kestrels") == ["kestrels hover"]
-        assert docmem.check() == ["1 vectors belong to no node"]
+        assert docmem.check() == ["1 vectors have no node"]
         [done] = Knowledge(docmem, layout).restore()
-        assert "was rebuilt (1 vectors belong to no node)" in done
+        assert "was rebuilt (1 vectors have no node)" in done
         assert docmem.check() == []
 
 
@@ -189,7 +189,7 @@ def test_a_restored_database_is_searched_by_meaning_again(layout: Layout) -> Non
     with open(layout.documents_db, "r+b") as file:
         file.seek(3 * 4_096)
         file.write(bytes(4_096))
-    assert unsound(layout.documents_db) is not None
+    assert describe_damage(layout.documents_db) is not None
     with open_at(layout.documents_db) as docmem:
         knowledge = Knowledge(docmem, layout)
         assert knowledge.restore()
@@ -307,8 +307,8 @@ def test_whatever_was_done_it_finds_what_a_comparison_with_all_finds(
                 near(docmem, "owl")
         docmem.embed_pending()
         asked = docmem.asked(" ".join(query))
-        assert asked.meaning is not None
-        wanted = unpack(asked.meaning.vector)
+        assert asked.vectors is not None
+        wanted = unpack(asked.vectors.vector)
         model = HashingEmbedder(64)
         with docmem.database.read() as sql:
             ids = dict(sql.execute("SELECT seq, id FROM nodes").fetchall())

@@ -106,14 +106,14 @@ def test_what_may_pass_is_tried_three_times_and_what_may_not_once(endpoint: Endp
 )
 def test_an_answer_that_is_no_embedding_is_told_as_such(endpoint: Endpoint, answer: object) -> None:
     endpoint.answer = answer
-    with pytest.raises(EmbedderUnavailable, match="no embedding"):
+    with pytest.raises(EmbedderUnavailable, match="no valid embedding"):
         asking(endpoint).embed(["a"])
 
 
 def test_another_dimension_says_what_to_write(endpoint: Endpoint) -> None:
     with pytest.raises(EmbedderUnavailable) as caught:
         asking(endpoint, dimension=3).embed(["a"])
-    assert "dimension: 2" in str(caught.value.mend)
+    assert "dimension: 2" in str(caught.value.remedy)
 
 
 def test_an_endpoint_that_is_not_there_is_unavailable(endpoint: Endpoint) -> None:
@@ -129,9 +129,9 @@ def test_what_hive_yaml_may_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     assert found is not None
     assert (found.name, found.dimension) == ("small-3@127.0.0.1", 3)
     monkeypatch.setattr(opening_module, "is_installed", lambda: True)
-    assert isinstance(open_embedder("auto", shared=True), SharedEmbedder)
+    assert isinstance(open_embedder("auto", use_service=True), SharedEmbedder)
     monkeypatch.setattr(opening_module, "is_installed", lambda: False)
-    assert open_embedder("auto", shared=True) is None
+    assert open_embedder("auto", use_service=True) is None
 
 
 @pytest.mark.parametrize(

@@ -85,7 +85,7 @@ def test_a_process_that_hangs_is_given_up_killed_and_replaced_after_a_pause(fold
     patient.embed(["a"])
     hung = pid_of(folder)
     os.kill(hung, signal.SIGSTOP)
-    with pytest.raises(EmbedderUnavailable, match="said nothing"):
+    with pytest.raises(EmbedderUnavailable, match="did not answer"):
         embedder.embed(["a"])
     wait_for(hung)
     with pytest.raises(EmbedderUnavailable, match="a moment ago"):
@@ -124,7 +124,7 @@ def test_garbage_from_the_socket_is_no_vector(folder: Path) -> None:
 
         thread = threading.Thread(target=talk, daemon=True)
         thread.start()
-        with pytest.raises(EmbedderUnavailable, match="its process failed"):
+        with pytest.raises(EmbedderUnavailable, match="embedding process failed"):
             shared(folder).embed(["a"])
 
 
@@ -143,7 +143,7 @@ def test_who_talks_nonsense_is_left_and_nobody_else_suffers(folder: Path, nonsen
 def test_another_model_in_the_place_is_told_to_end(folder: Path) -> None:
     shared(folder).embed(["a"])
     first = pid_of(folder)
-    with pytest.raises(EmbedderUnavailable, match="another embedder"):
+    with pytest.raises(EmbedderUnavailable, match="was asked to end"):
         SharedEmbedder(folder, "hashing", "another", 384).embed(["a"])
     wait_for(first)
 
@@ -191,7 +191,7 @@ def test_the_process_inherits_nothing_of_who_started_it(folder: Path, tmp_path: 
 
 def test_all_hives_of_a_user_name_the_same_folder_which_is_the_users_own() -> None:
     pytest.importorskip("onnxruntime")
-    one, other = open_embedder("auto", shared=True), open_embedder("auto", shared=True)
+    one, other = open_embedder("auto", use_service=True), open_embedder("auto", use_service=True)
     assert isinstance(one, SharedEmbedder)
     assert isinstance(other, SharedEmbedder)
     assert one._folder == other._folder == users_folder()
@@ -258,5 +258,5 @@ def test_an_embedder_that_fails_says_so_to_who_asked(folder: Path) -> None:
         def embed(self, texts: list[str]) -> list[list[float]]:
             return [[float("nan")] * 384 for _ in texts]
 
-    with serving(folder, Clock(), Broken(384)), pytest.raises(EmbedderUnavailable, match="no vector"):
+    with serving(folder, Clock(), Broken(384)), pytest.raises(EmbedderUnavailable, match="invalid vector"):
         shared(folder).embed(["a"])

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from hivemind.embedding import VECTORS, Vectors, pack, put_vectors, unpack
+from hivemind.embedding import VECTORS, VectorTable, pack, put_vectors, unpack
 
 numpy = pytest.importorskip("numpy")
 MODEL, DIMENSION = "m", 12
@@ -40,7 +40,7 @@ STEPS = st.lists(
 @settings(max_examples=60, deadline=None)
 @given(STEPS, st.sampled_from([None, [0], [1, 2]]))
 def test_it_finds_what_comparing_all_finds(steps: list[tuple[str, int]], groups: list[int] | None) -> None:
-    sql, vectors, there = database(), Vectors(), dict[int, tuple[int, bytes]]()
+    sql, vectors, there = database(), VectorTable(), dict[int, tuple[int, bytes]]()
     for number, (what, key) in enumerate(steps):
         if what == "put":
             there[key] = key % 3, packed(number)
@@ -71,7 +71,7 @@ def _loose(count: int) -> Any:
 
 
 def test_among_many_next_to_none_of_the_nearest_is_missed() -> None:
-    rows, sql, vectors = _loose(12_020), database(), Vectors()
+    rows, sql, vectors = _loose(12_020), database(), VectorTable()
     put_vectors(sql, MODEL, [(key, 0, row.tobytes()) for key, row in enumerate(rows[:12_000])])
     right = 0
     for query in rows[12_000:]:
@@ -81,7 +81,7 @@ def test_among_many_next_to_none_of_the_nearest_is_missed() -> None:
 
 
 def test_a_database_that_was_put_back_is_read_anew(tmp_path: Path) -> None:
-    path, vectors = tmp_path / "a.db", Vectors()
+    path, vectors = tmp_path / "a.db", VectorTable()
     for name, keys in (("a.db", (1, 2)), ("b.db", (3,))):
         sql = database(str(tmp_path / name))
         put_vectors(sql, MODEL, [(key, 0, packed(key)) for key in keys])
@@ -98,7 +98,7 @@ def test_a_transaction_sees_its_own_state(tmp_path: Path) -> None:
     writer = database(str(tmp_path / "a.db"))
     writer.execute("PRAGMA journal_mode = WAL")
     put_vectors(writer, MODEL, [(1, 0, packed(1)), (2, 0, packed(2))])
-    reader, vectors = sqlite3.connect(tmp_path / "a.db", isolation_level=None), Vectors()
+    reader, vectors = sqlite3.connect(tmp_path / "a.db", isolation_level=None), VectorTable()
     reader.execute("BEGIN")
     before = vectors.nearest(reader, MODEL, packed(1), 5)
     writer.execute("DELETE FROM vectors WHERE key = 1")

@@ -10,8 +10,8 @@ import pytest
 
 PROGRAM = """
 import os, sys
-from hivemind.embedding import warm
-warm()
+from hivemind.embedding import preload
+preload()
 assert "numpy" in sys.modules
 print(len(os.listdir("/proc/self/task")), os.environ.get("OPENBLAS_NUM_THREADS"))
 """
@@ -31,9 +31,9 @@ def test_a_parent_that_is_warmed_has_numpy_and_one_thread(said: str | None) -> N
 
 SEARCHES = """
 import sqlite3, sys
-from hivemind.embedding import VECTORS, Vectors, pack, put_vectors, warm
-warm()
-sql, vectors = sqlite3.connect(":memory:", isolation_level=None), Vectors()
+from hivemind.embedding import VECTORS, VectorTable, pack, preload, put_vectors
+preload()
+sql, vectors = sqlite3.connect(":memory:", isolation_level=None), VectorTable()
 for statement in VECTORS:
     sql.execute(statement)
 loaded = set(sys.modules)

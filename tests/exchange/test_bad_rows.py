@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 from hivemind.boundary import Unreadable
 from hivemind.exchange.events import events_of_all
 from hivemind.exchange.files import received
-from hivemind.exchange.link import Away, HivePlace, hives_now, open_exchange
+from hivemind.exchange.link import HivePlace, LinkDown, hives_now, open_exchange
 from hivemind.exchange.schema import channel
 from tests.exchange.conftest import linked_roles
 from tests.exchange.hives import LinkedHive
@@ -212,10 +212,10 @@ def test_one_holder_speaks_for_a_hive_and_its_next_process_goes_on_at_once(
     for name in ("hive", "copy"):
         (tmp_path / name).mkdir()
     first = HivePlace(linked_role, "munich", tmp_path / "hive")
-    with pytest.raises(Away, match="another process speaks for munich"):
+    with pytest.raises(LinkDown, match="another process speaks for munich"):
         HivePlace(linked_role, "munich", tmp_path / "copy")
     successor = HivePlace(linked_role, "munich", tmp_path / "hive")
-    with pytest.raises(Away, match="another process speaks for munich now"):
+    with pytest.raises(LinkDown, match="another process speaks for munich now"):
         first.renew()
     first.leave()  # to no effect
     successor.renew()

@@ -55,7 +55,7 @@ def test_a_role_that_lacks_a_right_is_told_the_statement_that_gives_it(
     postgres.execute("create role berlin login")
     url = postgres.url(name, user="berlin")
     try:
-        assert "berlin may not make the schema" in berlin.command("link", url, status=2)
+        assert "berlin may not create the schema" in berlin.command("link", url, status=2)
         with psycopg.connect(database, autocommit=True) as connection:
             SCHEMA.prepare(connection, database)
         refused = berlin.command("link", url, status=2)
@@ -90,7 +90,10 @@ def test_letters_cross_once_keep_their_origin_and_come_back_with_the_reason_if_n
     munich.hive.mail.reply("coder", letter.id, "Thank you.")
     until(lambda: len(berlin.subjects("coder")) == 2)
     assert "Re: Results" in berlin.subjects("coder")
-    assert "is not of this hive" in berlin.hive.mail.send("coder", "human@nowhere", "Hello", "").failed["human@nowhere"]
+    assert (
+        "not an address of this hive"
+        in berlin.hive.mail.send("coder", "human@nowhere", "Hello", "").failed["human@nowhere"]
+    )
 
 
 def test_a_letter_that_the_runtime_has_not_written_is_not_sent(pair: tuple[LinkedHive, LinkedHive]) -> None:
@@ -255,6 +258,8 @@ def test_the_process_of_a_hive_that_is_moved_ends_in_one_line(tmp_path: Path, aw
         berlin.root.rename(tmp_path / "elsewhere")
         _, told = process.communicate(timeout=60)
     assert process.returncode == 2
-    assert told.decode().splitlines()[-1].startswith(f"hivemind: {berlin.root}: the hive is not there any more")
+    assert (
+        told.decode().splitlines()[-1].startswith(f"hivemind: {berlin.root}: the hive was removed, moved or taken over")
+    )
     assert b"Traceback" not in told
     assert not berlin.root.exists()

@@ -16,7 +16,7 @@ from tests.exchange.conftest import RIGHTS
 from tests.exchange.test_bad_rows import REFUSED, event, hive, letter, task
 from tests.postgres import Server
 
-VERSION_1 = PostgresSchema(SCHEMA.name, SCHEMA.what, SCHEMA.room, SCHEMA.error, SCHEMA.migrations[:1])
+VERSION_1 = PostgresSchema(SCHEMA.name, SCHEMA.contents, SCHEMA.room, SCHEMA.error, SCHEMA.migrations[:1])
 
 
 @pytest.fixture
@@ -51,7 +51,7 @@ def test_bad_rows_are_set_aside_and_good_ones_stay(
         munich.execute("update tasks set state = 'taken', taker = 'Berlin' where id = 'taken'")
         url = postgres.url(name, user="munich")
         with (
-            pytest.raises(UserError, match=r"which munich may not bring to version 2.*owner"),
+            pytest.raises(UserError, match=r"which munich may not migrate to version 2.*owner"),
             reached_out(url) as role,
         ):
             SCHEMA.prepare(role, url)

@@ -1,4 +1,4 @@
-"""Real processes for tests: a child that runs Python code, and may be told to die at a crash point."""
+"""Child processes for tests. They run Python code and can be killed at a crash point."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ def start_child(code: str, *args: object, crash_at: str | None = None) -> subpro
 
 
 def run_child(code: str, *args: object, crash_at: str | None = None) -> str:
-    """What the child printed; it must have died at the crash point if there is one, and ended well otherwise."""
+    """Run a child and return its output. It must die at the crash point, or exit with 0 if there is none."""
     child = start_child(code, *args, crash_at=crash_at)
     printed, _ = child.communicate(timeout=60)
     assert child.returncode == (-signal.SIGKILL if crash_at else 0), (crash_at, child.returncode)

@@ -1,4 +1,4 @@
-"""A real disk that is soon full: a small tmpfs, where this user may mount one."""
+"""A small tmpfs for tests of a full disk. Mounting it needs root; other users skip the test."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def small_disk(folder: Path, *options: str) -> Iterator[None]:
 
 
 def fill(folder: Path, pages_left: int = 0) -> Path:
-    """A file that leaves so many pages of the disk free; to be deleted to make room."""
+    """Fill the disk by one file, except for `pages_left` pages. Return the file, which the test deletes to free space."""
     ballast = folder / "ballast"
     with open(ballast, "wb", buffering=0) as file:
         try:

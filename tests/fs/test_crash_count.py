@@ -1,4 +1,4 @@
-"""An input over which two processes died is not read a third time; deaths elsewhere count against nothing."""
+"""An input is refused after two processes died reading it. Other deaths do not count."""
 
 from __future__ import annotations
 

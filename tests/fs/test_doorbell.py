@@ -104,7 +104,7 @@ def test_a_bell_that_cannot_be_made_says_where() -> None:
     with tempfile.TemporaryDirectory(dir="/tmp") as folder:  # a longer path would have its bell elsewhere
         file = Path(folder, "file")
         file.write_text("")
-        with pytest.raises(UserError, match="no doorbell"):
+        with pytest.raises(UserError, match="cannot create a doorbell"):
             Doorbell(file, "bob")
 
 

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from hivemind.fs import Lock
-from hivemind.fs.locks import told_of
+from hivemind.fs.locks import describe_holder
 
 from .children import start_child
 
@@ -48,8 +48,8 @@ def test_a_lock_dies_with_its_holder(tmp_path: Path) -> None:
 
 def test_a_released_lock_can_be_taken_again_and_its_file_stays(tmp_path: Path) -> None:
     with Lock(tmp_path / "lock") as lock:
-        assert lock.held
-    assert not lock.held
+        assert lock.is_held
+    assert not lock.is_held
     assert os.path.exists(tmp_path / "lock")
     with Lock(tmp_path / "lock") as again:
         assert again.holder() == {}
@@ -68,7 +68,7 @@ def test_a_lock_knows_whether_its_name_still_leads_to_it(tmp_path: Path) -> None
 def test_a_holder_without_a_record_is_an_empty_record(tmp_path: Path) -> None:
     with Lock(tmp_path / "lock"):
         assert Lock(tmp_path / "lock").holder() == {}
-    assert "just starting" in told_of({}), "of three `up` at once a loser said: process ?, since ?"
+    assert "starting" in describe_holder({}), "of three `up` at once a loser said: process ?, since ?"
     assert Lock(tmp_path / "nobody").holder() is None
 
 

@@ -1,4 +1,4 @@
-"""The append-only log: whole lines, in order, whatever is killed, full, torn, replaced or moved meanwhile."""
+"""The append-only log has whole lines in order after kills, full disks, torn lines, replaced and moved files."""
 
 from __future__ import annotations
 
@@ -67,22 +67,22 @@ def test_a_log_is_a_header_and_a_line_for_each_record(path: Path) -> None:
 
 
 def test_a_reader_is_given_what_is_new_and_not_what_it_wrote_itself(path: Path) -> None:
-    one, two = numbered(path), numbered(path)
-    one.append({"n": 1})
-    assert one.read() == []
-    assert two.read() == [{"seq": 1, "n": 1}]
-    two.append({"n": 2})
-    assert one.read() == [{"seq": 2, "n": 2}]
-    assert one.append({"n": 3}) == 3
-    assert (two.read(), two.seq) == ([{"seq": 3, "n": 3}], 3)
-    assert one.epoch == two.epoch == 0
+    first_log, second_log = numbered(path), numbered(path)
+    first_log.append({"n": 1})
+    assert first_log.read() == []
+    assert second_log.read() == [{"seq": 1, "n": 1}]
+    second_log.append({"n": 2})
+    assert first_log.read() == [{"seq": 2, "n": 2}]
+    assert first_log.append({"n": 3}) == 3
+    assert (second_log.read(), second_log.seq) == ([{"seq": 3, "n": 3}], 3)
+    assert first_log.epoch == second_log.epoch == 0
 
 
 def test_who_appends_without_having_read_all_is_given_all_of_it_later(path: Path) -> None:
-    one, two = numbered(path), numbered(path)
-    one.append({"n": 1})
-    assert two.append({"n": 2}) == 2
-    assert [record["n"] for record in two.read()] == [1, 2]
+    first_log, second_log = numbered(path), numbered(path)
+    first_log.append({"n": 1})
+    assert second_log.append({"n": 2}) == 2
+    assert [record["n"] for record in second_log.read()] == [1, 2]
 
 
 def test_under_the_lock_nobody_else_appends(path: Path) -> None:
@@ -100,35 +100,35 @@ def test_under_the_lock_nobody_else_appends(path: Path) -> None:
 def test_processes_that_append_at_once_lose_nothing_and_a_reader_never_sees_half_a_line(path: Path, kind: str) -> None:
     log = {"numbered": numbered, "loose": loose}[kind](path)
     children = [start_child(CHILD, path, 150, kind) for _ in range(3)]
-    found = []
+    records = []
     while any(child.poll() is None for child in children):
-        found += log.read()
-    found += log.read()
+        records += log.read()
+    records += log.read()
     assert [child.communicate()[0].count("\n") for child in children] == [150] * 3
     for child in children:
-        assert [record["n"] for record in found if record["by"] == child.pid] == list(range(150))
-    assert all(len(record["text"]) == record["n"] * 37 % 500 for record in found)
-    assert found == list(log.records())
+        assert [record["n"] for record in records if record["by"] == child.pid] == list(range(150))
+    assert all(len(record["text"]) == record["n"] * 37 % 500 for record in records)
+    assert records == list(log.records())
 
 
 @pytest.mark.parametrize("seed", range(4))
 def test_whoever_is_killed_at_any_moment_loses_at_most_the_line_that_nobody_was_told_of(path: Path, seed: int) -> None:
-    random, told = Random(seed), 0
+    random, last_seq = Random(seed), 0
     for _ in range(4):
         child = start_child(CHILD, path, 1000, "numbered")
         assert child.stdout is not None
         for _ in range(random.randrange(40)):
             child.stdout.readline()
-            told += 1
+            last_seq += 1
         child.kill()
-        told += child.stdout.read().count("\n")
+        last_seq += child.stdout.read().count("\n")
         child.communicate()
         log = numbered(path)
         seqs = [record["seq"] for record in log.read()]
         assert seqs == list(range(1, len(seqs) + 1))
-        assert told <= len(seqs) <= told + 1
-        told = len(seqs)
-        told = log.append({"n": "after"})
+        assert last_seq <= len(seqs) <= last_seq + 1
+        last_seq = len(seqs)
+        last_seq = log.append({"n": "after"})
 
 
 POINTS = ["things.append.written", "things.append.synced", "things.append.written:3"]
@@ -136,10 +136,10 @@ POINTS = ["things.append.written", "things.append.synced", "things.append.writte
 
 @pytest.mark.parametrize("point", POINTS)
 def test_a_process_killed_at_a_crash_point_leaves_a_whole_log(path: Path, point: str) -> None:
-    told = run_child(CHILD, path, 5, "numbered", crash_at=point).split()
+    output = run_child(CHILD, path, 5, "numbered", crash_at=point).split()
     log = numbered(path)
-    assert len(log.read()) == len(told) + 1
-    assert log.append({"n": "next"}) == len(told) + 2
+    assert len(log.read()) == len(output) + 1
+    assert log.append({"n": "next"}) == len(output) + 2
 
 
 # torn ends
@@ -197,7 +197,7 @@ def test_a_last_record_that_lacks_only_its_newline_is_given_one(path: Path) -> N
 def test_lines_that_a_power_cut_took_before_later_ones_end_the_log(
     path: Path, numbered: bool, first: int, kept: int
 ) -> None:
-    """Found by tests/faults: what was not synced may be there as zeros, with lines after it that are whole."""
+    """After a power cut unsynced lines may be zeros, with whole lines after them (found by tests/faults)."""
     log = Log(path, "things", 1, numbered=numbered, lazy=True)
     for number in range(4):
         log.append({"number": number})
@@ -207,10 +207,10 @@ def test_lines_that_a_power_cut_took_before_later_ones_end_the_log(
         file.seek(at)
         file.write(bytes(12))
     again = Log(path, "things", 1, numbered=numbered, lazy=True)
-    assert [one["number"] for one in again.read()] == [*range(kept)]
-    assert again.torn().startswith(bytes(12))
+    assert [record["number"] for record in again.read()] == [*range(kept)]
+    assert again.torn_bytes().startswith(bytes(12))
     again.append({"number": 9})
-    assert [one["number"] for one in Log(path, "things", 1, numbered=numbered).records()] == [*range(kept), 9]
+    assert [record["number"] for record in Log(path, "things", 1, numbered=numbered).records()] == [*range(kept), 9]
     assert b"\0" not in path.read_bytes()
     (note,) = map(json.loads, Path(f"{path}.torn").read_text().splitlines())
     assert note["torn"].encode().endswith(lines[-1])
@@ -255,37 +255,37 @@ def test_whatever_is_done_to_its_end_a_log_has_what_was_appended_and_nothing_els
     open_log = numbered if in_numbers else loose
     logs = [open_log(path), open_log(path)]
     lines: list[list[int]] = []  # what each line holds
-    seen: list[list[int]] = [[], []]
+    read_numbers: list[list[int]] = [[], []]
     count, torn = 0, False
-    for what, *how in does:
-        if what == "append":
-            records = list(range(count, count := count + how[1]))
-            logs[how[0]].append(*({"n": n} for n in records))
+    for action, *arguments in does:
+        if action == "append":
+            records = list(range(count, count := count + arguments[1]))
+            logs[arguments[0]].append(*({"n": n} for n in records))
             lines.append(records)
             torn = False
-        elif what == "tear" and not torn and path.exists():
+        elif action == "tear" and not torn and path.exists():
             with path.open("ab") as file:
-                file.write(how[0])
+                file.write(arguments[0])
             torn = True
-        elif what == "cut" and lines and not torn:
+        elif action == "cut" and lines and not torn:
             for log in logs:
                 log.read()  # or as many bytes as one knows may be left of a line that it has not seen
             last = path.read_bytes().splitlines(keepends=True)[-1]
-            cut = min(how[0], len(last))
+            cut = min(arguments[0], len(last))
             os.truncate(path, path.stat().st_size - cut)
             if cut > 1:
                 lines.pop()
             torn = True
             for log in logs:
                 log.read()  # or the same number of bytes may come to stand there unseen
-        elif what == "rewrite":
-            lines, count = [[n] for n in range(count, count + how[1])], count + how[1]
-            logs[how[0]].rewrite({"n": n} for [n] in lines)
+        elif action == "rewrite":
+            lines, count = [[n] for n in range(count, count + arguments[1])], count + arguments[1]
+            logs[arguments[0]].rewrite({"n": n} for [n] in lines)
             torn = False
-        elif what == "read":
-            log = logs[how[0]]
+        elif action == "read":
+            log = logs[arguments[0]]
             epoch, new = log.epoch, [record["n"] for record in log.read()]
-            seen[how[0]] = new if log.epoch != epoch else seen[how[0]] + new
+            read_numbers[arguments[0]] = new if log.epoch != epoch else read_numbers[arguments[0]] + new
         whole = [n for line in lines for n in line]
         if not lines or path.read_bytes().endswith(b"\n"):
             assert texts(open_log(path)) == whole
@@ -310,7 +310,7 @@ def test_in_a_numbered_log_a_damaged_line_is_refused_by_its_number_and_kept(path
     for use in (numbered(path).read, lambda: list(log.records())):
         with pytest.raises(LogDamaged) as caught:
             use()
-        assert caught.value.where == f"{path}:3"
+        assert caught.value.location == f"{path}:3"
     assert path.read_bytes() == damaged
     path.write_bytes(b"".join(lines))
     assert texts(log) == [1, 2, 3]
@@ -322,7 +322,7 @@ def test_in_a_numbered_log_a_line_that_is_gone_is_noticed(path: Path) -> None:
         log.append({"n": n})
     lines = path.read_bytes().splitlines(keepends=True)
     path.write_bytes(b"".join([*lines[:2], lines[3]]))
-    with pytest.raises(LogDamaged, match="3 where 2 follows"):
+    with pytest.raises(LogDamaged, match="seq 3 instead of 2"):
         numbered(path).read()
 
 
@@ -370,7 +370,7 @@ def test_a_log_that_is_a_link_or_no_file_is_not_followed(path: Path, tmp_path: P
     path.unlink()
     os.mkfifo(path)
     for use in (numbered(path).read, lambda: numbered(path).append({})):
-        with pytest.raises(UserError, match="no regular file"):
+        with pytest.raises(UserError, match="not a regular file"):
             use()
 
 
@@ -400,7 +400,7 @@ def waits_for_the_lock(child: subprocess.Popen[str]) -> bool:
 
 @contextmanager
 def waiting(path: Path) -> Iterator[subprocess.Popen[str]]:
-    """A child that waits for the log which is held in the meantime."""
+    """Run a child that waits for the log, locked by this process."""
     log = numbered(path)
     with log.locked():
         log.append({"n": 1})
@@ -479,77 +479,77 @@ def test_a_torn_end_that_cannot_be_kept_stays_where_it_is(tmp_path: Path) -> Non
 def test_a_guard_is_held_until_the_line_stands_and_takes_it_back_if_it_cannot_be_let_go(path: Path) -> None:
     log = numbered(path)
     log.append({"n": 1})
-    seen = []
+    sizes = []
 
     @contextmanager
     def guard(problem: Exception | None = None) -> Iterator[None]:
-        seen.append(path.stat().st_size)
+        sizes.append(path.stat().st_size)
         yield
-        seen.append(path.stat().st_size)
+        sizes.append(path.stat().st_size)
         if problem is not None:
             raise problem
 
     log.append({"n": 2}, guard=guard())
-    assert seen[0] < seen[1] == path.stat().st_size
+    assert sizes[0] < sizes[1] == path.stat().st_size
     with pytest.raises(UserError, match="the lease is gone"):
         log.append({"n": 3}, guard=guard(UserError("the lease is gone")))
-    assert path.stat().st_size == seen[1] < seen[3]
+    assert path.stat().st_size == sizes[1] < sizes[3]
     assert log.append({"n": 3}) == 3
 
 
 def synced(path: Path, monkeypatch: pytest.MonkeyPatch) -> list[int]:
-    """How many lines the log had at each fdatasync of it; -1 for one of its folder."""
-    found: list[int] = []
+    """Record the number of lines at each fdatasync of the log, and -1 for each fsync of its folder."""
+    line_counts: list[int] = []
     real, real_folder = os.fdatasync, os.fsync
 
     def sync(file: int) -> None:
         real(file)
-        found.append(os.pread(file, 1 << 20, 0).count(b"\n"))
+        line_counts.append(os.pread(file, 1 << 20, 0).count(b"\n"))
 
     def sync_folder(file: int) -> None:
         real_folder(file)
         if os.path.samestat(os.fstat(file), os.stat(path.parent)):
-            found.append(-1)
+            line_counts.append(-1)
 
     monkeypatch.setattr("os.fdatasync", sync)
     monkeypatch.setattr("os.fsync", sync_folder)
-    return found
+    return line_counts
 
 
 def test_a_durable_record_is_on_the_disk_with_the_name_of_its_file_before_it_is_told(
     path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    found = synced(path, monkeypatch)
+    line_counts = synced(path, monkeypatch)
     log = numbered(path, durable=True)
     log.append({})
     log.append({})
     log.sync()
-    assert found == [2, -1, 3]
+    assert line_counts == [2, -1, 3]
 
 
 def test_a_lazy_log_is_on_the_disk_when_something_is_to_rest_on_it(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    found = synced(path, monkeypatch)
+    line_counts = synced(path, monkeypatch)
     log = numbered(path, durable=True, lazy=True)
     log.sync()
     log.append({})
-    assert found == []
+    assert line_counts == []
     log.sync()
     log.sync()
-    assert found == [2, -1]
-    log.append({}, now=True)
+    assert line_counts == [2, -1]
+    log.append({}, sync_now=True)
     log.append({})
-    assert found == [2, -1, 3]
+    assert line_counts == [2, -1, 3]
     numbered(path, durable=True, lazy=True).sync()  # what a process that was killed wrote may not be there yet
-    assert found == [2, -1, 3, 4, -1]
+    assert line_counts == [2, -1, 3, 4, -1]
 
 
 def test_relaxed_nothing_waits_for_the_disk(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    found = synced(path, monkeypatch)
+    line_counts = synced(path, monkeypatch)
     log = numbered(path, lazy=True)
-    log.append({}, now=True)
+    log.append({}, sync_now=True)
     log.sync()
     log.rewrite([{}])
-    assert found == []
+    assert line_counts == []
 
 
 # rewriting, segments
@@ -613,10 +613,10 @@ def test_who_reads_a_log_while_it_is_begun_finds_its_first_record(tmp_path: Path
             writer = threading.Thread(target=numbered(path).append, args=({"n": 1},))
             writer.start()
             reader = numbered(path)
-            while not (found := reader.read()):
+            while not (records := reader.read()):
                 pass
             writer.join()
-            assert [record["n"] for record in found] == [1]
+            assert [record["n"] for record in records] == [1]
     finally:
         sys.setswitchinterval(interval)
 

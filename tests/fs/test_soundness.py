@@ -1,4 +1,4 @@
-"""Judging a database's file without changing it."""
+"""`unsound` checks a database file without changing it."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import subprocess
 import sys
 from contextlib import closing
 
-from hivemind.fs.database import unsound
+from hivemind.fs.database import describe_damage
 
 DIES_WITHIN_A_TRANSACTION = """
 import os, signal, sqlite3, sys
@@ -29,7 +29,7 @@ def test_a_database_whose_maker_died_within_a_transaction_is_sound_and_stays_as_
     assert died.returncode == -signal.SIGKILL
     assert (tmp_path / "notes.db-journal").stat().st_size
     before = path.read_bytes()
-    assert unsound(path) is None
+    assert describe_damage(path) is None
     assert path.read_bytes() == before
     with closing(sqlite3.connect(path)) as database:
         assert database.execute("SELECT text FROM notes").fetchall() == [("before",)]
@@ -40,4 +40,4 @@ def test_a_damaged_database_is_told_of_also_beside_an_interrupted_transaction(tm
     subprocess.run([sys.executable, "-c", DIES_WITHIN_A_TRANSACTION, os.fspath(path)], check=False)
     with open(path, "r+b") as file:
         file.write(b"\0" * 100)
-    assert unsound(path) is not None
+    assert describe_damage(path) is not None

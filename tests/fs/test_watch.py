@@ -17,7 +17,7 @@ import watchdog.observers.polling  # noqa: F401
 from hivemind.errors import UserError
 from hivemind.fs import Watcher, open_watcher
 from hivemind.fs.filesystem import mounts, needs_polling
-from hivemind.fs.watch import Event, Inotify, TreeWatcher
+from hivemind.fs.watch import FileEvent, Inotify, TreeWatcher
 
 from .children import run_child
 
@@ -25,7 +25,7 @@ _MODES = ["inotify", "poll"]
 
 
 class Seen:
-    """Paths as a watcher calls them; `wait_for` blocks until one was called again."""
+    """Records the paths that a watcher reports; `wait_for` blocks until a path is reported."""
 
     def __init__(self) -> None:
         self._paths: list[Path] = []
@@ -164,7 +164,7 @@ def test_an_overflow_tells_of_every_folder(tmp_path: Path, seen: Seen, monkeypat
         seen.wait_for(folder)
     seen.forget()
     real = Inotify.read
-    monkeypatch.setattr(Inotify, "read", lambda self: iter([Event(-1, 0x4000), *real(self)]))
+    monkeypatch.setattr(Inotify, "read", lambda self: iter([FileEvent(-1, 0x4000), *real(self)]))
     (folders[0] / "file").write_text("x")
     for folder in folders:
         seen.wait_for(folder)
@@ -251,7 +251,7 @@ def test_without_an_inotify_instance_it_polls_and_says_why(tmp_path: Path, seen:
         resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
     assert watcher.kind == "poll"
     assert watcher.reason is not None
-    assert watcher.reason.startswith("no inotify instance to be had: ")
+    assert watcher.reason.startswith("no inotify instance is left: ")
     seen.wait_for(tmp_path)
     seen.forget()
     (tmp_path / "file").write_text("x")
@@ -260,7 +260,7 @@ def test_without_an_inotify_instance_it_polls_and_says_why(tmp_path: Path, seen:
 
 
 def test_a_tree_that_cannot_be_looked_at_for_a_while_is_watched_again(tmp_path: Path, seen: Seen) -> None:
-    """Its path leads through a link that points at itself for a moment: that is ELOOP, and no missing file."""
+    """While a link on the path points at itself, stat fails with ELOOP and not with ENOENT."""
     (tmp_path / "disk" / "tree").mkdir(parents=True)
     (tmp_path / "link").symlink_to("disk")
     tree = tmp_path / "link" / "tree"
@@ -295,7 +295,7 @@ watcher.close()
 
 
 def test_a_tree_with_more_folders_than_may_be_watched_is_polled_and_that_is_said(tmp_path: Path) -> None:
-    """In a user namespace of its own, whose limit is its own."""
+    """A new user namespace has a separate watch limit."""
     command = ["unshare", "--user", "--map-root-user", sys.executable, "-c", _FEW_WATCHES, str(tmp_path)]
     ran = subprocess.run(command, capture_output=True, text=True, timeout=60)
     if "unshare" in ran.stderr:

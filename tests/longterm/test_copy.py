@@ -94,7 +94,7 @@ def test_a_copy_that_fails_leaves_nothing_and_says_why(tmp_path, database):
             copy_memories(store, target, again.get)
         assert target.namespaces() == [("memories", "bob"), ALL, ("shared", "other")]
     with (
-        pytest.raises(LongtermError, match="no memories are there"),
+        pytest.raises(LongtermError, match="there are no memories"),
         open_store(tmp_path / "none.db", None) as nothing,
         open_store(database, None) as target,
     ):

@@ -231,7 +231,7 @@ def test_the_asynchronous_calls_do_the_same(store: HivemindStore) -> None:
 
 def test_a_synchronous_call_within_a_running_loop_warns_and_still_does_it(store: HivemindStore) -> None:
     async def use() -> None:
-        with pytest.warns(RuntimeWarning, match="await its asynchronous form"):
+        with pytest.warns(RuntimeWarning, match="await the asynchronous form"):
             store.put(("a",), "k", {"text": "tea"})
 
     asyncio.run(use())
@@ -319,5 +319,5 @@ def test_a_state_without_a_user_is_refused_in_words(tmp_path: Path) -> None:
     """A caller who forgets it must learn what is missing and where it goes; a KeyError from inside a graph says neither."""
     memory = open_store(tmp_path / "m.db", HashingEmbedder())
     for node in (retrieve_memories(memory), store_memories(memory)):
-        with pytest.raises(NamespaceInvalid, match=r"has no user_id.*where the graph is called"):
+        with pytest.raises(NamespaceInvalid, match=r"has no user_id.*when you invoke the graph"):
             node({"messages": [HumanMessage("tea")]})

@@ -41,7 +41,7 @@ def test_a_store_that_was_lost_is_no_new_one(tmp_path, loss):
             store.status,
             lambda: store.search(ME, "bees"),
         ):
-            with pytest.raises(StoreDamaged, match=r"memory\.db: is (gone|empty), though .* was made"):
+            with pytest.raises(StoreDamaged, match=r"memory\.db: is (gone|empty), though .* was created"):
                 use()
 
 

@@ -14,7 +14,7 @@ import pytest
 
 from hivemind import Hive
 from hivemind.doctor.databases import check_databases
-from hivemind.doctor.patient import Patient
+from hivemind.doctor.patient import CheckContext
 from hivemind.embedding import HashingEmbedder
 from hivemind.errors import UnknownVersion, UserError
 from hivemind.longterm import LongtermError, open_store
@@ -162,7 +162,7 @@ def test_a_database_of_another_version_is_refused_and_kept(database: Path, versi
 @pytest.mark.parametrize("content", [b"no database at all, but a text", b"\0" * 5000])
 def test_what_is_no_database_is_refused_and_kept(database: Path, content: bytes) -> None:
     database.write_bytes(content)
-    with pytest.raises(UserError, match="is no database"):
+    with pytest.raises(UserError, match="is not a database"):
         open_store(database, None).put(SHARED, "k", "x")
     assert database.read_bytes() == content
 
@@ -206,7 +206,9 @@ def test_what_was_changed_behind_the_programs_back_is_named_and_mended(tmp_path:
         sql.execute("DROP TRIGGER entries_reworded")
         sql.execute("UPDATE entries SET content = 'lorries' WHERE key = 'a'")
         sql.execute("UPDATE namespaces SET entries = 7")
-    found = [finding for finding in check_databases(Patient(hive.layout)) if str(finding.where).endswith("memory.db")]
+    found = [
+        finding for finding in check_databases(CheckContext(hive.layout)) if str(finding.where).endswith("memory.db")
+    ]
     assert found
     assert all("does not fit together" in finding.what for finding in found)
     with open_store(database, HashingEmbedder()) as store:

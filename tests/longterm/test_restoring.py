@@ -13,8 +13,8 @@ from pathlib import Path
 import pytest
 
 from hivemind.embedding import HashingEmbedder
-from hivemind.fs.backup import REPORT, back_up, next_backup, restore
-from hivemind.fs.database import unsound
+from hivemind.fs.backup import REPORT_SUFFIX, back_up, next_backup, restore
+from hivemind.fs.database import describe_damage
 from hivemind.longterm import MemoryStore, StoreDamaged, open_store
 from tests.longterm.test_processes import start
 
@@ -55,12 +55,12 @@ def restored(database: Path) -> tuple[dict, str]:
     with open_store(database, HashingEmbedder(), durable=False) as store:
         done = restore(store, folder / "backups", folder / "aside", print)
         assert store.check() == []
-        assert unsound(database) is None
+        assert describe_damage(database) is None
         assert restore(store, folder / "backups", folder / "aside", print) == []
         found = {(space, key): store.get(space, key) for space in store.namespaces() for key in store.list(space)}
     if any("was damaged" in line for line in done):
         assert next((folder / "aside").glob("*/memory.db")).read_bytes() == damaged
-        assert next((folder / "aside").glob(f"*/*{REPORT}")).read_text().strip() == done[0]
+        assert next((folder / "aside").glob(f"*/*{REPORT_SUFFIX}")).read_text().strip() == done[0]
     return found, "; ".join(done)
 
 
@@ -113,14 +113,14 @@ def test_the_backup_takes_the_place_of_what_is_no_database_any_more(database: Pa
     database.write_bytes(content)
     found, said = restored(database)
     assert contents(found) == SAID
-    assert "takes its place" in said
+    assert "replaces it" in said
 
 
 def test_without_a_backup_it_is_begun_anew_and_said_so(database: Path) -> None:
     database.write_bytes(b"no database at all\n" * 400)
     found, said = restored(database)
     assert found == {}
-    assert "there is no backup of it, and an empty one takes its place" in said
+    assert "no backup exists, and an empty database replaces it" in said
     assert "copy of yours" in said
     with open_store(database, HashingEmbedder()) as store:
         store.put(USERS[0], "new", "after the damage")
@@ -133,7 +133,7 @@ def test_newer_rows_are_taken_over_as_far_as_they_can_be_read(database: Path) ->
     spoil(database)
     found, said = restored(database)
     assert contents(found) == SAID | since, said
-    assert "newer rows could be read" in said
+    assert "newer rows were recovered" in said
     with open_store(database, HashingEmbedder()) as store:
         assert [hit.key for hit in store.search(USERS[0], "said since number 3")][:1] == ["new3"]
         assert [one.content for one in store.history(USERS[0], "k7")][-2:] == [SAID[USERS[0], "k7"], "changed since"]
@@ -201,7 +201,7 @@ def test_a_row_that_makes_no_sense_is_told_as_damage_and_the_backup_has_it(datab
         store.get(USERS[0], "k3")
     found, said = restored(database)
     assert contents(found) == SAID
-    assert "makes no sense" in said
+    assert "unreadable" in said
 
 
 def test_who_has_it_open_goes_on_with_the_new_one(database: Path) -> None:

@@ -8,8 +8,8 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule, run_state_machine_as_test
 
 from hivemind.fs.postgres import Postgres
-from hivemind.longterm import named, shown
-from hivemind.longterm.namespace import decoded, encoded
+from hivemind.longterm import format_namespace, parse_namespace
+from hivemind.longterm.namespace import decode_namespace, encode_namespace
 from tests.longterm.conftest import emptied
 
 HOSTILE = [
@@ -35,10 +35,10 @@ def fewer(store, usual=few):
 @given(st.lists(namespaces, min_size=1, max_size=6, unique=True))
 @few
 def test_two_namespaces_never_have_one_name(found):
-    assert len({encoded(namespace) for namespace in found}) == len(found)
-    assert len({shown(namespace) for namespace in found}) == len(found)
-    assert [decoded(encoded(namespace)) for namespace in found] == found
-    assert [named(shown(namespace)) for namespace in found] == found
+    assert len({encode_namespace(namespace) for namespace in found}) == len(found)
+    assert len({format_namespace(namespace) for namespace in found}) == len(found)
+    assert [decode_namespace(encode_namespace(namespace)) for namespace in found] == found
+    assert [parse_namespace(format_namespace(namespace)) for namespace in found] == found
 
 
 def test_no_call_reaches_another_namespace(lasting):

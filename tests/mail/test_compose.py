@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from hivemind.errors import UserError
 from hivemind.mail import Attachment
-from hivemind.mail.compose import MAX_SUBJECT, Draft, compose
+from hivemind.mail.compose import MAX_SUBJECT, LetterDraft, compose
 from hivemind.mail.header import one_line
 from hivemind.mail.parse import parse_message
 from hivemind.mail.seal import Seal
@@ -22,12 +22,12 @@ _NOW = datetime(2026, 11, 21, 12, 0, 5, tzinfo=UTC)
 _ANYTHING = st.text(max_size=300) | st.text("ab =?utf-8?b?\r\n\0\t\u2028äß€😀", max_size=300)
 
 
-def _draft(**fields: object) -> Draft:
+def _draft(**fields: object) -> LetterDraft:
     usual = {"message_id": "1@hive", "sender": "alice@hive", "to": ("bob@hive",), "subject": "s", "body": "b"}
-    return Draft(**{**usual, "date": _NOW, **fields})  # type: ignore[arg-type]
+    return LetterDraft(**{**usual, "date": _NOW, **fields})  # type: ignore[arg-type]
 
 
-def _raw(draft: Draft) -> bytes:
+def _raw(draft: LetterDraft) -> bytes:
     head, body = compose(draft)
     return head + b"\n" + body
 

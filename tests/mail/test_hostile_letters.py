@@ -83,7 +83,7 @@ def test_a_hostile_letter_keeps_no_other_from_being_taken_in(tmp_path: Path, mai
         ("many parts", "1,000 MIME parts"),
         ("many parameters", "8 KiB of parameters"),
         ("many fields", "1,000 header fields"),
-        ("many recipients", "to of over 64 KiB"),
+        ("many recipients", "field to has more than 64 KiB"),
     ],
 )
 def test_what_is_beyond_a_bound_lies_in_dead_with_the_reason(

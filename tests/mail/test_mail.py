@@ -113,7 +113,7 @@ def test_a_message_with_an_odd_id_can_be_answered(mail: Mail, bob: Path, id_: st
 
 def test_a_stranger_cannot_be_answered(mail: Mail, bob: Path) -> None:
     (bob / "new" / "1763765432.1.host").write_text("From: x@example.org\nMessage-ID: <foreign@z>\n\nhello\n")
-    with pytest.raises(UserError, match="not of this hive"):
+    with pytest.raises(UserError, match="not an address of this hive"):
         mail.reply("bob", "foreign@z", "hi")
 
 

@@ -124,7 +124,7 @@ def test_dates_are_read_as_utc(text: str, when: datetime | None) -> None:
 
 
 def test_what_is_no_text_is_refused() -> None:
-    with pytest.raises(ValueError, match="no text"):
+    with pytest.raises(ValueError, match="not text"):
         parse_message(b"\x89PNG\r\n\x1a\n\0\0\0\rIHDR", "hive")
 
 

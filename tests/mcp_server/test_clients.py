@@ -216,7 +216,7 @@ def test_a_refusal_names_tools_that_the_client_has_and_what_is_for_a_person(hive
             lost = await claude.refused("read_mail", id="none")
             assert lost["message"].endswith("; check_mailbox names them")
             nowhere = await claude.refused("claim_step", step="yacht.s1")
-            assert nowhere["message"] == "there is no step 'yacht.s1'; resume()"
+            assert nowhere["message"] == "step 'yacht.s1' does not exist; resume()"
             assert nowhere["suggestions"] == [{"tool": "resume", "arguments": {}}]
             command = await claude.refused("run_command", command=["make"])
             assert command["message"] == (

@@ -17,7 +17,7 @@ def select(
     scorer: RelevanceScorer | None,
     now: datetime,
 ) -> list[str]:
-    """Ids in the order in which they go in: everything scored, sorted and tried."""
+    """Return the ids in the order of selection: score, sort and try every block."""
     blocks = list(blocks)
 
     def rank(block: MemoryBlock) -> tuple[float, float, str]:
@@ -25,11 +25,11 @@ def select(
         return -score, -block.timestamp.timestamp(), block.id
 
     critical = sorted((block for block in blocks if block.priority is Priority.CRITICAL), key=rank)
-    chosen = [block.id for block in critical]
-    used = sum(map(tokens, critical))
+    selected_ids = [block.id for block in critical]
+    used_tokens = sum(map(tokens, critical))
     for priority, share in SHARES:
         for block in sorted((block for block in blocks if block.priority is priority), key=rank):
-            if used + tokens(block) < budget * share:
-                chosen.append(block.id)
-                used += tokens(block)
-    return chosen
+            if used_tokens + tokens(block) < budget * share:
+                selected_ids.append(block.id)
+                used_tokens += tokens(block)
+    return selected_ids

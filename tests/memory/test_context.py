@@ -29,7 +29,7 @@ from hivemind.memory import (
     WorkingMemoryManager,
     count_tokens,
 )
-from hivemind.memory.blocks import entry_of, piece
+from hivemind.memory.blocks import context_entry, json_fragment
 from hivemind.tokens import TokenCounter
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
@@ -91,7 +91,7 @@ def test_an_entry_has_five_keys_and_the_fields_of_its_type(tmp_path: Path) -> No
 )
 def test_no_block_can_claim_an_origin_or_a_type_that_is_not_its_own(fields: dict[str, Any], origin: str) -> None:
     block = MessageMemoryBlock(to_agent="b", subject="s", preview="p", full_path="", **fields)
-    metadata = entry_of(block, "c")["metadata"]
+    metadata = context_entry(block, "c")["metadata"]
     assert (metadata["origin"], metadata["type"], metadata["form"]) == (origin, "message", "full")
 
 
@@ -105,7 +105,7 @@ def test_rom_and_files_from_outside_say_where_they_are_from(tmp_path: Path) -> N
     blocks = [FileMemoryBlock.rom("rom.md"), FileMemoryBlock(location=str(other / "a"))]
     assert [e["metadata"]["origin"] for e in ContextBuilder(loader).build_context(blocks)] == ["rom", "external"]
     by_maker = TaskMemoryBlock(task_id="T", description="d", metadata={"maker": "bob"})
-    assert entry_of(by_maker, "d")["metadata"]["origin"] == "agent"
+    assert context_entry(by_maker, "d")["metadata"]["origin"] == "agent"
 
 
 def test_metadata_that_json_cannot_say_stands_there_as_text(tmp_path: Path) -> None:
@@ -123,7 +123,7 @@ def test_errors_and_changes_are_marked(tmp_path: Path) -> None:
     changed, gone = builder(tmp_path).build_context(blocks)
     assert changed["metadata"]["changed"] is True
     assert len(changed["metadata"]["digest"]) == 64
-    assert gone["metadata"]["error"] == "there is no such file"
+    assert gone["metadata"]["error"] == "does not exist"
 
 
 def test_only_what_is_selected_is_loaded_and_only_what_changed_is_loaded_again(tmp_path: Path) -> None:
@@ -224,9 +224,9 @@ def test_a_context_never_counts_more_than_its_budget(
 @given(st.lists(st.text(max_size=80), min_size=1, max_size=5))
 def test_the_counts_of_pieces_add_up_to_the_count_of_the_list(texts: list[str]) -> None:
     for counter in (count_tokens, TokenCounter("o200k_base")):
-        entries = [entry_of(StatusMemoryBlock(status_type="s", value=text), text) for text in texts]
+        entries = [context_entry(StatusMemoryBlock(status_type="s", value=text), text) for text in texts]
         together = counter(json.dumps(entries))
-        apart = sum(counter(piece(entry)) for entry in entries)
+        apart = sum(counter(json_fragment(entry)) for entry in entries)
         assert abs(together - apart) <= 4
 
 
@@ -284,7 +284,7 @@ def test_critical_blocks_are_never_reduced_and_too_much_of_them_is_an_error(tmp_
 def test_every_kind_of_content_that_a_block_carries_can_be_shown() -> None:
     loop: list[Any] = []
     loop.append(loop)
-    assert StatusMemoryBlock(status_type="s", value=loop).own_content() == "[[...]]"
-    assert StatusMemoryBlock(status_type="s", value="text").own_content() == "text"
-    assert HistoryMemoryBlock(action_type="run", action_detail="ls").own_content() == "run: ls"
-    assert FileMemoryBlock(location="a").own_content() is None
+    assert StatusMemoryBlock(status_type="s", value=loop).inline_content() == "[[...]]"
+    assert StatusMemoryBlock(status_type="s", value="text").inline_content() == "text"
+    assert HistoryMemoryBlock(action_type="run", action_detail="ls").inline_content() == "run: ls"
+    assert FileMemoryBlock(location="a").inline_content() is None

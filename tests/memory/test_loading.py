@@ -14,7 +14,7 @@ import pytest
 from hivemind.errors import UserError
 from hivemind.memory import ContentLoader, FileMemoryBlock, KnowledgeMemoryBlock, MessageMemoryBlock, TaskMemoryBlock
 from hivemind.memory.compression import section
-from hivemind.memory.loading import body_of
+from hivemind.memory.loading import letter_body
 
 _opened: list[str] | None = None
 
@@ -50,7 +50,7 @@ def test_lines_are_one_based_and_inclusive(tmp_path: Path) -> None:
     assert loader.load_content(block("a", 3, None)) == "3\n4\n"
     assert loader.load_content(block("a")) == "1\n2\n3\n4\n"
     past = loader.load(block("a", 5, 6))
-    assert past.content == "[a: has 4 lines, none of them is 5]"
+    assert past.content == "[a: has 4 lines, there is no line 5]"
     assert past.error
     assert loader.loads == 1
 
@@ -122,11 +122,11 @@ def test_what_cannot_be_loaded_says_so_in_one_line(tmp_path: Path) -> None:
     (tmp_path / "large").write_text("x" * 2_000)
     loader = ContentLoader(tmp_path, max_file_bytes=1_000)
     reasons = {
-        "missing": "no such file",
+        "missing": "does not exist",
         "binary": "binary",
         "latin": "not UTF-8 (byte 3)",
-        "folder": "no regular file",
-        "fifo": "no regular file",
+        "folder": "regular file",
+        "fifo": "regular file",
         "link": "out of the hive",
         "../x": "out of the hive",
         "/etc/passwd": "out of the hive",
@@ -147,7 +147,7 @@ def test_roots_beside_the_hive_are_read_and_marked(tmp_path: Path) -> None:
     other.mkdir()
     (other / "a").write_text("x")
     loaded = ContentLoader(hive, roots=[other]).load(block(other / "a"))
-    assert (loaded.content, loaded.outside) == ("x", True)
+    assert (loaded.content, loaded.is_external) == ("x", True)
     assert ContentLoader(hive).load(block(other / "a")).error
 
 
@@ -175,8 +175,8 @@ def test_a_message_is_its_body_in_whatever_character_set_it_came(tmp_path: Path)
             from_agent="a", to_agent="b", subject="hi", preview="c", full_path=str(tmp_path / charset)
         )
         assert ContentLoader(tmp_path).load_content(message) == "café"
-    assert body_of("no headers at all\n\nhere") == "no headers at all\n\nhere"
-    assert "hello" in body_of("Subject: x\nContent-Type: text/plain; charset=nonsense\n\nhello")
+    assert letter_body("no headers at all\n\nhere") == "no headers at all\n\nhere"
+    assert "hello" in letter_body("Subject: x\nContent-Type: text/plain; charset=nonsense\n\nhello")
 
 
 def test_a_message_is_found_when_a_mail_program_has_moved_it(tmp_path: Path) -> None:
@@ -210,7 +210,7 @@ def test_knowledge_is_a_file_a_section_lines_or_what_a_source_gives(tmp_path: Pa
     assert content(location="k.md", subtopic="no such") == (tmp_path / "k.md").read_text()
     assert content(location="k.md", metadata={"lines": "2-4"}) == "one\n## B\ntwo\n"
     assert content(location="memory:x/y") == "x/y within None"
-    assert content(location="memory:bad") == "[memory:bad: cannot be had (is gone)]"
+    assert content(location="memory:bad") == "[memory:bad: cannot be loaded (is gone)]"
     assert section("no headings", "x") == "no headings"
 
 

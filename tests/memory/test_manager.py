@@ -81,6 +81,6 @@ def test_a_difference_between_two_contexts_names_what_entered_left_and_changed()
     manager = WorkingMemoryManager()
     manager.context_memory = now
     changes = manager.diff(before)
-    assert (changes.entered, changes.left, changes.changed) == (["d"], ["b"], ["c"])
+    assert (changes.added_ids, changes.removed_ids, changes.changed_ids) == (["d"], ["b"], ["c"])
     same = manager.diff(now)
-    assert (same.entered, same.left, same.changed) == ([], [], [])
+    assert (same.added_ids, same.removed_ids, same.changed_ids) == ([], [], [])

@@ -73,7 +73,7 @@ def same(manager: WorkingMemoryManager, path: Path) -> None:
         if isinstance(block, MessageMemoryBlock):
             known = manager.get(block.id)
             assert isinstance(known, MessageMemoryBlock)
-            assert known.own_priority == block.own_priority
+            assert known.has_fixed_priority == block.has_fixed_priority
 
 
 @settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
@@ -178,7 +178,7 @@ def test_what_is_damaged_is_refused_and_kept(tmp_path: Path, content: bytes) -> 
     path.write_bytes(content)
     with pytest.raises(UserError) as caught:
         WorkingMemoryManager.load(path)
-    assert caught.value.where == str(path)
+    assert caught.value.location == str(path)
     assert path.read_bytes() == content
 
 

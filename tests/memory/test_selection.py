@@ -83,10 +83,10 @@ def test_a_selection_explains_every_block() -> None:
     selection = MemorySelector(hundred, RelevanceScorer()).select(blocks, 400, now=NOW)
     choices = {choice.id: choice for choice in selection}
     assert set(choices) == {block.id for block in blocks}
-    assert (choices["status:0"].taken, choices["status:0"].tokens, choices["status:0"].score) == (True, 100, 1.0)
+    assert (choices["status:0"].is_selected, choices["status:0"].tokens, choices["status:0"].score) == (True, 100, 1.0)
     out = selection.why("status:3")
     assert out is not None
-    assert (out.taken, out.score) == (False, pytest.approx(0.7))
+    assert (out.is_selected, out.score) == (False, pytest.approx(0.7))
     assert out.reason == "HIGH: 300 tokens used before it and its 100 are not below 80% of 400"
     assert selection.why("nothing") is None
     assert (selection.used, selection.budget) == (300, 400)
@@ -106,7 +106,7 @@ def test_estimates_read_no_file_and_take_the_exact_count_only_while_the_file_is_
     first = selector.tokens(block)
     assert 1_000 <= first <= 1_200
     found = path.stat()
-    block.counted = (77, len, found.st_size, found.st_mtime_ns)
+    block.exact_count = (77, len, found.st_size, found.st_mtime_ns)
     assert selector.tokens(block) == 77
     assert MemorySelector(hundred).tokens(block) != 77
     os.truncate(path, 8_000)

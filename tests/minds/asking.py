@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 
-from hivemind.minds import ChatMessage, Exchange, Patience, Thought, Turn
+from hivemind.minds import ChatMessage, MeteredExchange, Patience, Thought, Turn
 from hivemind.testing.mind import a_turn
 from tests.minds.request import Request
 
@@ -58,9 +58,9 @@ class Counted:
         self.asked, self.exchanges = [], []
 
     @contextmanager
-    def __call__(self, asked) -> Iterator[Exchange]:
+    def __call__(self, asked) -> Iterator[MeteredExchange]:
         self.asked.append(asked)
-        exchange = Exchange()
+        exchange = MeteredExchange()
         try:
             yield exchange
         finally:

@@ -44,19 +44,19 @@ def test_a_program_gets_the_question_whole_and_its_answer_is_a_thought(tmp_path:
 
 
 def test_what_is_no_answer_says_so():
-    with pytest.raises(MindError, match="no JSON"):
+    with pytest.raises(MindError, match="did not print JSON"):
         CommandMind(["echo", "hello"]).think(turn(), [])
-    with pytest.raises(MindError, match="no JSON"):
+    with pytest.raises(MindError, match="did not print JSON"):
         CommandMind([sys.executable, "-c", "print('[' * 100_000)"]).think(turn(), [])
     with pytest.raises(MindError, match="half a character"):
         CommandMind(["printf", r'{"text": "\\ud800"}']).think(turn(), [])
     with pytest.raises(MindError, match="64 deep"):
         CommandMind(["echo", '{"text": ' + "[" * 100 + "]" * 100 + "}"]).think(turn(), [])
-    with pytest.raises(MindUnavailable, match=r"can't be started: .*no-such-program"):
+    with pytest.raises(MindUnavailable, match=r"cannot be started: .*no-such-program"):
         CommandMind(["no-such-program"]).think(turn(), [])
     with pytest.raises(MindUnavailable, match="ended with status 3: why"):
         CommandMind(["sh", "-c", "echo why >&2; exit 3"]).think(turn(), [])
-    with pytest.raises(MindUnavailable, match="no answer"):
+    with pytest.raises(MindUnavailable, match="did not answer"):
         CommandMind(["sleep", "1000"], timeout_s=0.2).think(turn(), [])
 
 

@@ -82,7 +82,7 @@ def test_the_environments_proxy_is_used_and_its_exceptions_are_kept(server, ask,
 
 def test_an_answer_without_end_is_cut_off(server, ask):
     server.think = lambda request: request.send(200, b"x" * (LARGEST_ANSWER + 1))
-    with pytest.raises(MindUnavailable, match="no answer of a model: its answer has more than 8,000,000 bytes"):
+    with pytest.raises(MindUnavailable, match="not an answer of a model: its answer has more than 8,000,000 bytes"):
         ask()
 
 
@@ -120,5 +120,5 @@ def test_a_drip_without_end_ends_when_its_time_is_up(server, ask):
 )
 def test_a_packed_answer_is_not_unpacked(server, ask, packing, body):
     server.think = lambda request: request.send(200, body, Content_Encoding=packing)
-    with pytest.raises(MindUnavailable, match=r"packed"):
+    with pytest.raises(MindUnavailable, match="compressed"):
         ask()

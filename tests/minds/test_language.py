@@ -8,7 +8,7 @@ import pytest
 from hivemind.masking import MASK, mask
 from hivemind.minds import ChatMessage, ContextTooLong, MindError, MindUnavailable, Prices, Usage, open_mind
 from hivemind.minds.language import ModelConfig
-from hivemind.minds.language.answer import Refused
+from hivemind.minds.language.answer import AnswerRefused
 from hivemind.reasoning.node import EpisodePatches
 from tests.minds.asking import OPENING, TOOL, exchanged, note, turn
 from tests.minds.server import Request, model_server
@@ -340,7 +340,7 @@ def test_other_servers_words_for_a_context_that_is_too_long_are_known(server, mi
 
 def test_a_refusal_is_the_minds_last_word(server, mind):
     server.think = lambda request: request.answer("I can't help with that.", finish="content_filter")
-    with pytest.raises(Refused):
+    with pytest.raises(AnswerRefused):
         mind.think(turn(), [TOOL])
     assert len(server.requests) == 1
 
@@ -348,7 +348,7 @@ def test_a_refusal_is_the_minds_last_word(server, mind):
 @pytest.mark.parametrize("usage", [True, False], ids=["reported", "not reported"])
 def test_a_refusal_is_charged_for(server, mind, meter, usage):
     server.think = lambda request: request.answer("No.", finish="content_filter", usage=usage)
-    with pytest.raises(Refused):
+    with pytest.raises(AnswerRefused):
         mind.think(turn(), [TOOL])
     (told,) = meter.exchanges
     assert told.lost
@@ -383,13 +383,13 @@ CHOOSES_NONE = '{"id": "x", "object": "chat.completion", "created": 1, "model": 
     [
         (PAGE, "JSON"), ("", "JSON"), ('{"id": "x", "choi', "Unterminated"), ("[]", "expected JSON data"),
         ('{"error": {"message": "overloaded"}}', "missing or wrong in it: id, choices"),
-        (CHOOSES_NONE, "its choices are an empty list"),
+        (CHOOSES_NONE, "its list of choices is empty"),
     ],
 )  # fmt: skip
 def test_an_answer_that_is_none_of_a_model_is_not_asked_for_again_at_once(server, mind, meter, body, why):
     """It was asked for five times, and five times the whole prompt was counted."""
     server.think = lambda request: request.send(200, body)
-    with pytest.raises(MindUnavailable, match=rf"no answer of a model: .*{why}.*; see whether url: and model:"):
+    with pytest.raises(MindUnavailable, match=rf"not an answer of a model: .*{why}.*; check that url: and model:"):
         mind.think(turn(), [TOOL])
     assert len(server.requests) == 1
     assert meter.exchanges[0].lost

@@ -8,7 +8,7 @@ import sys
 import pytest
 
 from hivemind.errors import UserError
-from hivemind.minds import Action, MindError, MindUnavailable, open_mind
+from hivemind.minds import MindError, MindUnavailable, ToolCall, open_mind
 from tests.minds.asking import turn
 
 
@@ -18,7 +18,7 @@ def test_an_unknown_mind_is_refused_with_the_names_of_those_that_there_are():
     with pytest.raises(UserError, match=r"known minds: .*, mcp \(a program from outside\)$"):
         open_mind("oracle")
     with pytest.raises(
-        UserError, match="the mind mcp is a program outside, which joins by itself; hivemind mcp --agent"
+        UserError, match="the mind mcp is a program outside the hive that joins on its own; hivemind mcp --agent"
     ):
         open_mind("mcp")
 
@@ -45,9 +45,9 @@ def test_a_scripted_mind_gives_its_thoughts_in_order_and_then_says_that_it_has_n
     script = [{"calls": [{"tool": "finish_task", "arguments": {"result": "x"}}]}, {"complete": "a summary"}]
     (tmp_path / "script.jsonl").write_text("\n".join(map(json.dumps, script)))
     mind = open_mind({"scripted": "script.jsonl"}, root=tmp_path)
-    assert mind.think(turn(), []).actions == (Action("finish_task", {"result": "x"}),)
+    assert mind.think(turn(), []).actions == (ToolCall("finish_task", {"result": "x"}),)
     assert mind.complete("…") == "a summary"
-    with pytest.raises(MindError, match="come to its end"):
+    with pytest.raises(MindError, match="no thought left"):
         mind.think(turn(), [])
 
 
@@ -62,7 +62,7 @@ def test_a_command_mind_reads_the_messages_and_prints_its_calls(tmp_path):
     program = f"import json,sys; q=json.load(sys.stdin); print(json.dumps({answer}))"
     mind = open_mind({"command": [sys.executable, "-c", program]}, root=tmp_path)
     thought = mind.think(turn(), [])
-    assert (thought.text, thought.actions) == ("Be brief.", (Action("note", {"text": "x"}),))
+    assert (thought.text, thought.actions) == ("Be brief.", (ToolCall("note", {"text": "x"}),))
 
 
 def test_a_command_that_fails_or_prints_no_json_is_told_apart():
@@ -70,9 +70,9 @@ def test_a_command_that_fails_or_prints_no_json_is_told_apart():
         open_mind(
             {"command": [sys.executable, "-c", "import sys; sys.exit(print('oh no', file=sys.stderr) or 3)"]}
         ).think(turn(), [])
-    with pytest.raises(MindError, match="no JSON"):
+    with pytest.raises(MindError, match="did not print JSON"):
         open_mind({"command": [sys.executable, "-c", "print('hello')"]}).think(turn(), [])
-    with pytest.raises(MindUnavailable, match="can't be started"):
+    with pytest.raises(MindUnavailable, match="cannot be started"):
         open_mind({"command": ["/no/such/program"]}).think(turn(), [])
 
 
@@ -100,14 +100,14 @@ def test_a_script_plays_errors_too_and_refuses_what_it_does_not_know(tmp_path):
         mind.think(turn(), [])
     assert mind.think(turn(), []).actions == ()
     (tmp_path / "s").write_text('{"text": "a", "action": []}')
-    with pytest.raises(UserError, match="s:1: is no line of a script: it has action, text"):
+    with pytest.raises(UserError, match="s:1: is not a line of a script: its keys are action, text"):
         open_mind("scripted: s", root=tmp_path)
 
 
 @pytest.mark.parametrize("script", ["/dev/zero", "fifo", "."])
 def test_a_script_that_is_no_regular_file_is_refused_and_not_read(tmp_path, script):
     os.mkfifo(tmp_path / "fifo")
-    with pytest.raises(UserError, match=r"is no regular file|Is a directory"):
+    with pytest.raises(UserError, match=r"regular file|Is a directory"):
         open_mind(f"scripted: {script}", root=tmp_path)
 
 

@@ -12,8 +12,8 @@ from dataclasses import dataclass, replace
 import pytest
 
 from hivemind.masking import keep_secret
-from hivemind.minds import Action, ChatMessage, ContextTooLong, MindError, MindUnavailable, Prices, Thought, open_mind
-from hivemind.minds.language.answer import Refused
+from hivemind.minds import ChatMessage, ContextTooLong, MindError, MindUnavailable, Prices, Thought, ToolCall, open_mind
+from hivemind.minds.language.answer import AnswerRefused
 from hivemind.minds.pictures import picture_part
 from tests.minds.asking import OPENING, TOOL, exchanged, note, turn
 from tests.minds.dialects import AnthropicRequest, GeminiRequest, OllamaRequest
@@ -100,7 +100,7 @@ def test_a_provider_is_asked_where_the_agents_file_says(server, provider, mind_o
 
 
 def test_a_conversation_is_told_in_the_providers_own_protocol(server, mind):
-    calls = (Action("note", {"text": "é"}, "call_1"), Action("note", {"text": "b"}, "call_2"))
+    calls = (ToolCall("note", {"text": "é"}, "call_1"), ToolCall("note", {"text": "b"}, "call_2"))
     seen = []
     server.think = lambda request: (seen.append(request), note(request))
     mind.think(turn(
@@ -135,7 +135,7 @@ def test_a_picture_is_sent_in_the_providers_own_protocol_as_long_as_it_is_what_i
     sent = base64.b64encode(PICTURE).decode()
     assert [sent in body or sent.translate({43: "-", 47: "_"}) in body for body in seen] == [True, False, True]
     assert ["image/png" in body for body in seen] == [True, False, True]
-    assert "the picture boat.dat is not what it was" in seen[1]
+    assert "the picture boat.dat has changed" in seen[1]
     assert seen[0] == seen[2]
     assert [asked.pictures for asked in meter.asked] == [1, 1, 1]
 
@@ -198,7 +198,7 @@ def test_thinking_with_a_secret_in_it_is_not_kept(server, mind, monkeypatch):
 
 
 def test_a_tool_that_the_model_made_up_goes_back_under_a_name_that_providers_accept(server, mind):
-    call = Action("functions.note é", {"text": "a"}, "call_1")
+    call = ToolCall("functions.note é", {"text": "a"}, "call_1")
     mind.think(turn(*exchanged(Thought("", (call,)), "failed: no such tool", ok=False)), [TOOL])
     assert "functions_note__" in json.dumps(server.requests[0])
     assert "functions.note" not in json.dumps(server.requests[0])
@@ -309,7 +309,7 @@ def test_a_model_that_allows_shorter_answers_only_is_asked_for_those_from_then_o
 
 def test_a_refusal_is_the_last_word_and_is_charged_for(server, mind, meter):
     server.think = lambda request: request.refuse()
-    with pytest.raises(Refused):
+    with pytest.raises(AnswerRefused):
         mind.think(turn(), [TOOL])
     (told,) = meter.exchanges
     assert len(server.requests) == 1

@@ -1,4 +1,4 @@
-"""What other processes do in these tests: `python children.py WHAT FOLDER …`."""
+"""The actions of other processes in these tests: `python children.py ACTION FOLDER …`."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def repair(folder: str) -> None:
 
 
 def written(folder: Path, *texts: str) -> TaskGraph:
-    """The graph of a task in a new folder: the task, and what was found."""
+    """Create the graph of a task in a new folder, with evidence below the task."""
     folder.mkdir(parents=True)
     task = TaskGraph(folder, durable=False)
     with task.change() as graph:
@@ -57,7 +57,7 @@ def find(root: str, query: str) -> None:
 
 
 def search(root: str, agent: str, count: str) -> None:
-    """Write findings into a graph of one's own, and find each of them at once."""
+    """Write findings into this process's graph, and search each of them at once."""
     layout = Layout.at(root)
     task, index = written(layout.active / agent), GraphIndex(layout, HashingEmbedder())
     for number in range(int(count)):

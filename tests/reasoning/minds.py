@@ -1,4 +1,4 @@
-"""Minds that answer from a list, so that a test says exactly what a mind does."""
+"""Minds that answer from a list, for tests that set each answer."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ Answer = str | Exception | Callable[[str], str]
 
 
 class Scripted:
-    """Gives its answers in order and then the last one again; keeps the prompts it was asked with."""
+    """Returns its answers in order, then repeats the last one; records the prompts."""
 
     def __init__(self, *answers: Answer) -> None:
         self.answers = list(answers)
@@ -25,17 +25,17 @@ class Scripted:
 
 
 def patch(*thoughts: str, below: str = "1") -> str:
-    """A patch that hangs one evidence node per thought below a node."""
+    """Return a patch that adds one evidence node per thought below a node."""
     nodes = [
-        {"tmp_id": f"tmp{at}", "kind": "evidence", "thought": [{"role": "assistant", "content": thought}]}
-        for at, thought in enumerate(thoughts)
+        {"tmp_id": f"tmp{index}", "kind": "evidence", "thought": [{"role": "assistant", "content": thought}]}
+        for index, thought in enumerate(thoughts)
     ]
-    edges = [{"src": below, "dst": f"tmp{at}", "rationale": "support"} for at in range(len(thoughts))]
+    edges = [{"src": below, "dst": f"tmp{index}", "rationale": "support"} for index in range(len(thoughts))]
     return json.dumps({"add_nodes": nodes, "add_edges": edges})
 
 
 def turns(number: int, words: int = 30) -> list[dict[str, str]]:
-    """One episode: an assistant turn and its answer."""
+    """Return one episode: an assistant turn and its answer."""
     return [
         {"role": "assistant", "content": f"I look at file {number}. " + "word " * words},
         {"role": "user", "content": f"File {number} says {number * 7}. " + "stuff " * words},

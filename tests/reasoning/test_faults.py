@@ -96,7 +96,7 @@ def test_fault_7_a_tmp_id_never_shadows_a_node() -> None:
     graph = ReasoningGraph()
     graph.add_node("task", "t")
     for bad in ("1", "01", "1.0"):
-        with pytest.raises(GraphError, match="reads as a number"):
+        with pytest.raises(GraphError, match="must not be a number"):
             graph.apply_patch(json.loads(patch("x").replace("tmp0", bad)))
     node = json.loads(patch("x"))
     with pytest.raises(GraphError, match="twice"):

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from hivemind.embedding import EmbedderUnavailable, HashingEmbedder
 from hivemind.errors import UnknownVersion
 from hivemind.layout import Layout
-from hivemind.reasoning import Found, GraphError, GraphIndex, TaskGraph
+from hivemind.reasoning import GraphError, GraphIndex, GraphMatch, TaskGraph
 from tests.reasoning.children import written
 from tests.reasoning.test_task_graph import child, killed
 from tests.rights import as_anyone
@@ -57,7 +57,7 @@ def index(layout: Layout) -> GraphIndex:
     return GraphIndex(layout)
 
 
-def told(found: Found) -> list[tuple[str, int]]:
+def told(found: GraphMatch) -> list[tuple[str, int]]:
     return [(hit.task, hit.node_id) for hit in found.hits]
 
 
@@ -80,16 +80,16 @@ def test_meaning_finds_what_shares_no_word_and_says_how_near_it_is(layout: Layou
     found = GraphIndex(layout, Alike()).find("sailing")
     assert told(found) == [(BOATS, 2)]
     assert found.hits[0].similarity == 1.0
-    assert found.hits[0].why == "its meaning is near (1.00)"
+    assert found.hits[0].why == "is near in meaning (1.00)"
 
 
 def test_words_and_meaning_together_come_first(layout: Layout) -> None:
     written(layout.done / "more", "A sail", "lead in the pipes")
     hits = GraphIndex(layout, Alike()).find("the lead of a boat").hits
     assert [(hit.task, hit.node_id) for hit in hits] == [(BOATS, 2), ("more", 2), ("more", 3)]
-    assert hits[0].why == "has lead; without boat; its meaning is near (1.00)"
+    assert hits[0].why == "has lead; without boat; is near in meaning (1.00)"
     assert (hits[2].why, hits[2].similarity) == (
-        "has lead; without boat; its meaning is near (0.01)",
+        "has lead; without boat; is near in meaning (0.01)",
         pytest.approx(0.01, abs=0.001),
     )
 
@@ -215,7 +215,7 @@ def test_a_graph_damaged_by_hand_is_named_and_passed_over_until_it_is_mended(lay
         found = index.find("lease keel")
         assert told(found) == [(BOATS, 2)]
         (remark,) = found.remarks
-        assert remark.startswith(f"passed over: {log}:2: is a line of a graph's log that cannot be read")
+        assert remark.startswith(f"skipped: {log}:2: is a line of a graph's log that cannot be read")
     assert index.refresh() == 0, "not again while it stays as it is"
     assert index.find("keel", task=BOATS).remarks == ()
     log.write_bytes(whole)
@@ -267,8 +267,8 @@ def test_a_damaged_index_is_set_aside_in_words_and_made_anew(layout: Layout, dam
     assert found.hits == before.hits
     (aside,) = layout.state.glob("graphs.db.damaged-*")
     (remark,) = found.remarks
-    assert remark.startswith(("graphs.db is damaged", "graphs.db is no database"))
-    assert f"set aside as {aside.name}, and rebuilt" in remark
+    assert remark.startswith(("graphs.db is damaged", "graphs.db is not a database"))
+    assert f"set aside as {aside.name}, and is rebuilt" in remark
     assert GraphIndex(layout).check() == []
 
 
@@ -302,7 +302,7 @@ def test_an_older_version_is_set_aside_and_rebuilt(layout: Layout, index: GraphI
     (aside,) = layout.state.glob("graphs.db.damaged-*")
     assert aside.read_bytes() == content
     assert found.hits
-    assert found.remarks == (f"graphs.db is of version 1: set aside as {aside.name}, and rebuilt",)
+    assert found.remarks == (f"graphs.db is of version 1: set aside as {aside.name}, and is rebuilt",)
 
 
 def test_another_embedder_embeds_all_anew(layout: Layout) -> None:
@@ -325,7 +325,7 @@ def test_an_embedder_that_fails_is_said_and_words_find(layout: Layout) -> None:
     index = GraphIndex(layout, embedder)
     found = index.find("keel")
     assert told(found) == [(BOATS, 2)]
-    assert found.remarks == ("looked for by words only: it is ill",)
+    assert found.remarks == ("searched by words only: it is ill",)
     embedder.is_down = False
     assert index.find("sailing").hits
 
@@ -334,17 +334,17 @@ def test_a_text_that_the_embedder_refuses_does_not_stop_the_others(layout: Layou
     embedder = Alike()
     embedder.refused = "kernel"
     found = GraphIndex(layout, embedder).find("sailing kernel's")
-    assert found.remarks == ("looked for by words only: it is ill",), "it refuses the query as well"
+    assert found.remarks == ("searched by words only: it is ill",), "it refuses the query as well"
     found = GraphIndex(layout, embedder).find("sailing, lock")
     assert told(found)[0] == (BOATS, 2)
-    assert found.remarks == ("1 node is not embedded yet: looked for by its words only",)
+    assert found.remarks == ("1 node is not embedded yet: searched by its words only",)
     assert [hit.why for hit in found.hits if hit.node_id == 3] == ["has lock; without sailing; not embedded yet"]
 
 
 def test_an_agent_at_rest_embeds_what_a_search_leaves(layout: Layout) -> None:
     written(layout.done / "planks", *(f"plank {number}" for number in range(62)))
     index = GraphIndex(layout, Alike())
-    assert index.find("sailing").remarks == ("5 nodes are not embedded yet: looked for by their words only",)
+    assert index.find("sailing").remarks == ("5 nodes are not embedded yet: searched by their words only",)
     assert [index.embed_pending(3) for _ in range(3)] == [3, 2, 0]
     assert index.find("sailing").remarks == ()
 

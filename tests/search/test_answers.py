@@ -11,8 +11,8 @@ import pytest
 from hivemind.documents import Docmem, Knowledge
 from hivemind.embedding import Embedder, HashingEmbedder
 from hivemind.layout import Layout
-from hivemind.search import Confidence, best_of, quote_span
-from hivemind.search.words import Stems
+from hivemind.search import Confidence, merge_hits, quote_span
+from hivemind.search.words import Stemmer
 
 FLEET = """# The fleet
 
@@ -62,7 +62,7 @@ def test_words_alone_make_nothing_sure(tmp_path: Path) -> None:
 
 
 def quote(text: str, question: Sequence[str], near: float | None = None) -> str:
-    stems = Stems()
+    stems = Stemmer()
     first, last = quote_span(text, dict.fromkeys(stems(question), 1.0), stems, near)
     return text[first:last]
 
@@ -98,7 +98,7 @@ class Found(NamedTuple):
 
 
 def best(*stores: Sequence[Found], limit: int = 10) -> list[str]:
-    found = best_of(
+    found = merge_hits(
         stores,
         limit,
         confidence=lambda one: Confidence(one.value, ""),

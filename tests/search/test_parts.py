@@ -12,11 +12,11 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from hivemind.embedding import HashingEmbedder, MiniLM, pack
-from hivemind.embedding.embedder import Meaning
+from hivemind.embedding.embedder import TextVectors
 from hivemind.embedding.local import is_installed
 from hivemind.longterm import MemoryEntry, MemoryStore, open_store
-from hivemind.search import PARTS, keep_parts, meaning_asked, meanings
-from hivemind.search.parts import nearest_parts, sentences_of
+from hivemind.search import PARTS, embed_question, embed_texts, store_parts
+from hivemind.search.parts import compare_parts, sentences_of
 
 TALK = ("shared", "talk")
 SAID = "We saw the harbour in the rain, all of us. The cello was out of tune."
@@ -67,16 +67,16 @@ def test_of_however_many_sentences_there_are_only_so_many_sentences(content: str
 def test_the_nearest_sentence_counts(tmp_path: Path) -> None:
     with open_store(tmp_path / "memory.db", HashingEmbedder(), durable=False) as store:
         store.put_many(TALK, {"two": SAID, "one": "We saw the harbour in the rain, and the cello was out of tune."})
-        query = meaning_asked(HashingEmbedder(), "the cello was out of tune")
+        query = embed_question(HashingEmbedder(), "the cello was out of tune")
         with store.database.read() as sql:
             seqs = [seq for (seq,) in sql.execute("SELECT seq FROM entries ORDER BY seq")]
-            (seq, near), *others = nearest_parts(sql, HashingEmbedder().name, query, seqs).items()
-        assert (seq, near.place, near.words, others) == (seqs[0], 0.75, None, [])
+            (seq, near), *others = compare_parts(sql, HashingEmbedder().name, query, seqs).items()
+        assert (seq, near.position, near.word_similarity, others) == (seqs[0], 0.75, None, [])
         assert near.cosine == pytest.approx(1.0, abs=0.01)
 
 
 def test_a_vector_loses_little_by_being_kept_small() -> None:
-    (meaning,) = meanings(HashingEmbedder(), [SAID])
+    (meaning,) = embed_texts(HashingEmbedder(), [SAID])
     assert len(meaning.parts) == 2 * len(meaning.vector) // 4
 
 
@@ -87,7 +87,7 @@ class Letters(HashingEmbedder):
         super().__init__(32)
         self.name = "letters"
 
-    def embed_finely(self, texts: list[str], *, asked: bool = False) -> Sequence[Meaning]:
+    def embed_finely(self, texts: list[str], *, is_query: bool = False) -> Sequence[TextVectors]:
         found = []
         for text in texts:
             rows = [[1.0 if ord(word[0]) % 32 == at else -1.0 for at in range(32)] for word in text.lower().split()]
@@ -95,7 +95,7 @@ class Letters(HashingEmbedder):
             signs = b"".join(
                 int("".join("1" if value > 0 else "0" for value in row), 2).to_bytes(4, "big") for row in rows
             )
-            found.append(Meaning(pack(whole, 32), b"".join(pack(row, 32) for row in rows) if asked else signs))
+            found.append(TextVectors(pack(whole, 32), b"".join(pack(row, 32) for row in rows) if is_query else signs))
         return found
 
 
@@ -103,12 +103,12 @@ def test_each_word_that_is_asked_is_compared_with_those_of_an_item() -> None:
     texts = ["a b c d e f g h i j k l m", "n o p q r s t u v w x y z", "a", "z y"]
     with closing(sqlite3.connect(":memory:")) as sql:
         sql.execute(PARTS[0])
-        for at, meaning in enumerate(meanings(Letters(), texts)):
-            keep_parts(sql, at, "letters", meaning.parts)
-        near = nearest_parts(sql, "letters", meaning_asked(Letters(), "a z"), range(4))
+        for at, meaning in enumerate(embed_texts(Letters(), texts)):
+            store_parts(sql, at, "letters", meaning.parts)
+        near = compare_parts(sql, "letters", embed_question(Letters(), "a z"), range(4))
     one_of_two = (1 + 1 - 4 / 32) / 2  # the other word differs from each in two dimensions
-    assert [near[at].words for at in range(4)] == pytest.approx([one_of_two] * 4)
-    assert [near[at].place for at in range(4)] == [pytest.approx(at) for at in (1 / 6, 5 / 6, 0.5, 0.5)]
+    assert [near[at].word_similarity for at in range(4)] == pytest.approx([one_of_two] * 4)
+    assert [near[at].position for at in range(4)] == [pytest.approx(at) for at in (1 / 6, 5 / 6, 0.5, 0.5)]
 
 
 @pytest.mark.skipif(not is_installed(), reason="the extra embed is not installed")
@@ -119,7 +119,7 @@ def test_minilm_says_what_words_mean_where_they_stand() -> None:
     assert [one.vector for one in kept] == [bytes(memoryview(row)) for row in model.embed(texts)]  # type: ignore[arg-type]
     tokens = [60 * 8, 5, 2]  # of each text; a piece has 254 of them
     assert [len(one.parts) for one in kept] == [48 * (85 + -(-(tokens[0] - 254) // 3)), 48 * 2, 48]
-    (asked,) = model.embed_finely(texts[1:2], asked=True)
+    (asked,) = model.embed_finely(texts[1:2], is_query=True)
     assert len(asked.parts) == 4 * 384 * 5
 
 

@@ -12,11 +12,19 @@ import pytest
 from hivemind.embedding import HashingEmbedder
 from hivemind.longterm import MemoryEntry, MemorySearchResult, MemoryStore, open_store
 from hivemind.search import Item, Query, Weights
-from hivemind.search.item import read, said_by
-from hivemind.search.parts import Near
-from hivemind.search.query import asks_only, has_time, identifiers, in_first_person, moment_of, query_of, wanted
-from hivemind.search.ranking import Candidate, Match, borne_out, matches, rank
-from hivemind.search.words import Stems
+from hivemind.search.item import read_items, words_of_speaker
+from hivemind.search.parts import PartSimilarity
+from hivemind.search.query import (
+    add_terms,
+    expected_kind,
+    has_time,
+    identifiers,
+    in_first_person,
+    is_question,
+    moment_of,
+)
+from hivemind.search.ranking import Candidate, Match, are_supported, match_items, rank
+from hivemind.search.words import Stemmer
 
 TALK = ("shared", "talk")
 
@@ -63,9 +71,9 @@ def test_a_name_that_entries_speak_of_is_searched_for(store: MemoryStore) -> Non
 
 
 def test_a_label_before_the_text_says_who_speaks() -> None:
-    assert said_by("", "Ann: I am back") == {"ann"}
-    assert said_by("Ann Lee", "Bob: hello") == {"ann", "lee"}
-    assert said_by("", "I am back at 10:30") == frozenset()
+    assert words_of_speaker("", "Ann: I am back") == {"ann"}
+    assert words_of_speaker("Ann Lee", "Bob: hello") == {"ann", "lee"}
+    assert words_of_speaker("", "I am back at 10:30") == frozenset()
 
 
 def test_the_answer_beside_a_question_is_found_by_what_was_asked(store: MemoryStore) -> None:
@@ -79,8 +87,8 @@ def test_an_entry_that_only_asks_tells_less(store: MemoryStore) -> None:
     say(store, "asks", "the red boat, is it fast?")
     say(store, "tells", "the red boat, it is fast.")
     assert keys(store, "red boat fast") == ["tells", "asks"]
-    assert asks_only("Is it? [photo: a boat]")
-    assert not asks_only("Is it? It is.")
+    assert is_question("Is it? [photo: a boat]")
+    assert not is_question("Is it? It is.")
 
 
 def test_a_date_in_the_question_finds_entries_of_that_time(store: MemoryStore) -> None:
@@ -104,7 +112,7 @@ def test_a_date_in_the_question_finds_entries_of_that_time(store: MemoryStore) -
     ],
 )
 def test_dates_are_read_as_people_write_them(text: str, months: set[int], years: set[int], days: set[int]) -> None:
-    found = wanted(text).dates
+    found = expected_kind(text).dates
     assert (set(found.months), set(found.years)) == (months, years)
     assert days <= set(found.days)
 
@@ -146,16 +154,16 @@ def test_the_same_entries_and_question_give_the_same_answer(store: MemoryStore) 
 
 def ranked(text: str, items: list[Item], weights: Weights) -> dict[int, float]:
     """The score of each item, by words alone."""
-    stems = Stems()
-    query = query_of(Query(text), stems, len(items), lambda *_: 1)
-    readings = read(items, [term.stem for term in query.terms], stems)
-    found = matches(query, items, readings, weights)
+    stems = Stemmer()
+    query = add_terms(Query(text), stems, len(items), lambda *_: 1)
+    readings = read_items(items, [term.stem for term in query.terms], stems)
+    found = match_items(query, items, readings, weights)
     places = {one.id: at for at, one in enumerate(items)}
     candidates = [
         Candidate(one, reading, match, previous=places.get(one.previous or -1), next=places.get(one.next or -1))
         for one, reading, match in zip(items, readings, found, strict=True)
     ]
-    return {items[one.place].id: one.score for one in rank(query, candidates, weights)}
+    return {items[one.position].id: one.score for one in rank(query, candidates, weights)}
 
 
 def test_what_was_said_just_before_completes_an_item_and_repeating_it_does_not() -> None:
@@ -186,12 +194,12 @@ def test_a_draft_and_what_was_superseded_stand_behind_what_is_in_force() -> None
 def test_an_item_without_a_vector_is_judged_by_its_words_and_never_as_the_farthest_in_meaning() -> None:
     def score(words: float, cosine: float | None, late: float | None) -> Candidate:
         item = Item(1, "x")
-        near = None if cosine is None else Near(cosine, 0.5, late)
-        return Candidate(item, read([item], [], Stems())[0], Match(words, covered=words / 10), cosine, near)
+        near = None if cosine is None else PartSimilarity(cosine, 0.5, late)
+        return Candidate(item, read_items([item], [], Stemmer())[0], Match(words, coverage=words / 10), cosine, near)
 
     candidates = [score(10.0, None, None), score(3.0, 0.9, 0.9), score(6.0, 0.1, 0.1), score(1.0, None, None)]
     for late in (0.0, 3.0):
-        assert [one.place for one in rank(Query("x"), candidates, Weights(late=late))] == [0, 1, 2, 3]
+        assert [one.position for one in rank(Query("x"), candidates, Weights(late=late))] == [0, 1, 2, 3]
 
 
 def test_an_identifier_counts_only_as_it_is_written() -> None:
@@ -204,7 +212,7 @@ def test_an_identifier_counts_only_as_it_is_written() -> None:
 def test_an_item_that_nothing_speaks_for_is_not_found() -> None:
     def candidate(score: float, cosine: float | None, near: int | None = None, **known: Any) -> Candidate:
         item = Item(1, "x", **known)
-        return Candidate(item, read([item], [], Stems())[0], Match(score), cosine, previous=near)
+        return Candidate(item, read_items([item], [], Stemmer())[0], Match(score), cosine, previous=near)
 
     cases = [
         (candidate(1.0, 0.0), True),  # a word
@@ -218,7 +226,7 @@ def test_an_item_that_nothing_speaks_for_is_not_found() -> None:
         (candidate(0.0, 0.09, speaker="Ann"), True),
         (candidate(0.0, 0.09, speaker="Bob"), False),
     ]
-    kept = borne_out(Query("Ann's tea", frozenset({"ann"})), [one for one, _ in cases], 0.125)
+    kept = are_supported(Query("Ann's tea", frozenset({"ann"})), [one for one, _ in cases], 0.125)
     assert kept == [wanted for _, wanted in cases]
 
 

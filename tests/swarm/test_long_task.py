@@ -12,7 +12,7 @@ from typing import Any
 
 from hivemind import Hive
 from hivemind.agent.agent import Agent
-from hivemind.minds import Action, ChatMessage, Thought, Turn
+from hivemind.minds import ChatMessage, Thought, ToolCall, Turn
 from hivemind.presence.identity import announce
 from hivemind.reasoning import TaskGraph
 from hivemind.taskrun.fold import LAST_TURNS
@@ -167,9 +167,9 @@ def test_a_conversation_of_many_epochs_keeps_to_its_tokens_and_loses_neither_tas
         sent.append(list(turn.messages))
         todo = turn.focus.todo
         if not todo:
-            return Thought("The end.", (Action("finish_task", {"result": "Weighed."}),))
-        note = Action("note_step", {"text": f"The engine of {todo['id']} was weighed. " + "It is a heavy one. " * 20})
-        return Thought(f"Weighing for {todo['id']}.", (note, Action("finish_step")))
+            return Thought("The end.", (ToolCall("finish_task", {"result": "Weighed."}),))
+        note = ToolCall("note_step", {"text": f"The engine of {todo['id']} was weighed. " + "It is a heavy one. " * 20})
+        return Thought(f"Weighing for {todo['id']}.", (note, ToolCall("finish_step")))
 
     with closing(an_agent(tmp_path / "hive", 0, tools="tools: [note_step, finish_step, finish_task]\n")) as agent:
         rows = "".join(f"  - Weigh engine {number}\n" for number in range(steps))
@@ -203,7 +203,7 @@ def test_a_conversation_of_many_epochs_keeps_to_its_tokens_and_loses_neither_tas
 def test_a_mind_that_comes_to_no_end_is_a_persons_to_judge(tmp_path: Path) -> None:
     with closing(an_agent(tmp_path / "hive", 0, tools="max_turns: 3\n")) as agent:
         (agent.hive.layout.inbox / "long.md").write_text(QUESTION)
-        agent.mind = mind = Mind(lambda _: Thought("", (Action("note_step", {"text": f"Look {mind.asked}."}),)))
+        agent.mind = mind = Mind(lambda _: Thought("", (ToolCall("note_step", {"text": f"Look {mind.asked}."}),)))
         agent.scheduler.holding.resume()
         until_idle(agent)
         assert mind.asked == 3

@@ -110,8 +110,8 @@ def test_a_step_as_written_reads_as_the_same_step():
 def test_what_is_wrong_is_said_with_line_and_field(text: str, where: str, what: str):
     with pytest.raises(TaskProblem) as problem:
         read(text, "t.md")
-    assert problem.value.where == where
-    assert what in problem.value.what
+    assert problem.value.location == where
+    assert what in problem.value.message
 
 
 def test_bytes_that_are_no_utf8_are_named_with_their_line():
@@ -148,4 +148,4 @@ def test_what_is_no_duration_is_refused(written: object):
 def test_a_key_that_belongs_under_another_is_said_to():
     with pytest.raises(TaskProblem, match="unknown key 'run'") as refused:
         read_text(b"---\nrun: true\n---\nx\n", "t.md")
-    assert refused.value.mend == "it stands under steps:"
+    assert refused.value.remedy == "it stands under steps:"

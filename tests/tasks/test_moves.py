@@ -15,7 +15,7 @@ import pytest
 from hivemind.errors import UserError
 from hivemind.frontmatter import parse, split
 from hivemind.layout import Layout
-from hivemind.tasks import Parked, Task, TaskMoved, TaskProblem, Tasks, TaskState
+from hivemind.tasks import ParkedTask, Task, TaskMoved, TaskProblem, Tasks, TaskState
 
 from .conftest import drop, opened
 
@@ -161,7 +161,7 @@ def test_a_parked_task_says_why_until_it_goes_on(layout: Layout, tasks: Tasks, t
     until = datetime(2030, 1, 1, tzinfo=UTC)
     tasks.park(task, "waits for mail from clerk", until)
     (again,) = opened(layout).mine("scout")
-    assert isinstance(again.parked, Parked)
+    assert isinstance(again.parked, ParkedTask)
     assert (again.parked.reason, again.parked.until) == ("waits for mail from clerk", until)
     (summary,) = tasks.list("active")
     assert summary.parked == again.parked

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from hivemind.coordination import Coordinates, Journal, StepLeases, Steps
+from hivemind.coordination import CoordinateResolver, Journal, StepLeases, Steps
 from hivemind.layout import Layout
 from hivemind.reasoning import TaskGraph
 
@@ -58,7 +58,7 @@ def make_place(root: Path) -> Place:
         journal=journal,
         steps=Steps(journal),
         leases=StepLeases(journal),
-        coordinates=Coordinates(journal, "w"),
+        coordinates=CoordinateResolver(journal, "w"),
         graph=graph,
         clock=clock,
     )

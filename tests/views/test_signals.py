@@ -6,17 +6,17 @@ from datetime import timedelta
 import pytest
 
 from hivemind.reasoning import NodeKind
-from hivemind.views import Slice, signals
+from hivemind.views import SignalInput, signals
 
 from .conftest import Place
 
 Codes = Callable[..., list[str]]
 
 
-def slice_of(place: Place) -> Slice:
+def slice_of(place: Place) -> SignalInput:
     graph = place.graph.graph
     nodes = graph.visible("ada")
-    return Slice(graph, nodes, visible=frozenset(node.node_id for node in nodes))
+    return SignalInput(graph, nodes, visible=frozenset(node.node_id for node in nodes))
 
 
 def score(place: Place, number: int) -> int:

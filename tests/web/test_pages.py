@@ -19,7 +19,7 @@ from tests.web.conftest import Site, claimed, events, filled
 
 pytest.importorskip("starlette")
 
-from hivemind.web.index import Index
+from hivemind.web.index import PageIndex
 from hivemind.web.render import Render
 from tests.program import run
 
@@ -265,13 +265,13 @@ def test_the_page_is_told_what_changes_as_it_changes(own_site: Site) -> None:
 
 def test_the_index_is_a_cache_that_may_be_damaged_and_taken_away(tmp_path: Path) -> None:
     hive = filled(tmp_path / "hive")
-    index = Index(hive.layout.root)
+    index = PageIndex(hive.layout.root)
     assert index.sync(60)
     assert index.progress == (2, 2)
     index.close()
     place = tmp_path / "hive" / ".hive" / "web.db"
     place.write_bytes(b"no database at all" * 100)
-    index = Index(hive.layout.root)
+    index = PageIndex(hive.layout.root)
     assert index.sync(60)
     [lease], total = index.ended(["done"], "lease", "newest", 10, 0)
     assert (total, lease.title, lease.tokens) == (1, "What is a lease?", 3_150)
@@ -283,7 +283,7 @@ def test_the_index_is_a_cache_that_may_be_damaged_and_taken_away(tmp_path: Path)
 
 def test_what_an_archived_task_used_still_counts_though_it_is_not_on_the_board(tmp_path: Path) -> None:
     hive = filled(tmp_path / "hive")
-    index = Index(hive.layout.root)
+    index = PageIndex(hive.layout.root)
     assert index.sync(60)
     used = {what: index.used_by(what, 0) for what in ("agent", "model", "task")}
     assert {sum(one.tokens for one in found.values()) for found in used.values()} == {3_150}
@@ -296,7 +296,7 @@ def test_what_an_archived_task_used_still_counts_though_it_is_not_on_the_board(t
         assert {what: index.used_by(what, 0) for what in used} == used
         index.close()
         (hive.layout.root / ".hive/web.db").unlink()
-        index = Index(hive.layout.root)
+        index = PageIndex(hive.layout.root)
     index.close()
 
 

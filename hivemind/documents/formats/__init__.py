@@ -1,4 +1,4 @@
-"""Reading files into outlines: one module per format, each returns the pieces of a text in reading order."""
+"""Read files into outlines. Each module handles one format and returns the pieces of a text in reading order."""
 
 from __future__ import annotations
 
@@ -8,4 +8,5 @@ from hivemind.documents.formats.reading import EXTRACTED, decoded, format_of, re
 __all__ = ["EXTRACTED", "VERSION", "Outline", "Piece", "decoded", "format_of", "read_bytes", "read_outline"]
 
 VERSION = 5
-"""Of all importers together: raise it when one of them reads other pieces, and files are read anew; ids stay."""
+"""The version of all importers. Raise it when one of them splits files differently: files are read again; nodes
+keep their ids."""

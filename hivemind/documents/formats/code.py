@@ -1,4 +1,4 @@
-"""Source code by classes and functions: a class is interior, its methods and other functions are leaves."""
+"""Split source code into classes (interior nodes) and methods and functions (leaves)."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import ast
 import re
 import warnings
 
-from hivemind.documents.formats.outline import Lines, Piece
+from hivemind.documents.formats.outline import LineReader, Piece
 
 __all__ = ["python", "source_code"]
 
@@ -18,22 +18,22 @@ _DEFINITION = re.compile(
 )
 _NAME = re.compile(r"(?:\([^)]*\)[ \t]*)?(?:<[^>]*>[ \t]*)?([A-Za-z_$][\w$.:]*)")
 _BELONGS = re.compile(r"[ \t]*(?://|#(?!include|define|if|endif)|\*|/\*|@|--)")
-_LARGEST_TREE = 1 << 19  # characters, whose tree takes 400 times as many bytes
+_LARGEST_TREE = 1 << 19  # the syntax tree takes about 400 bytes per character
 _Defined = ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef
 
 
 def python(text: str) -> list[Piece]:
-    """Python by its syntax tree; what does not parse or is larger than 512 KiB, by the lines that look like definitions."""
-    if len(text) > _LARGEST_TREE or "\r" in text.replace("\r\n", ""):  # Python would count lines where nobody else does
+    """Split Python by its syntax tree. Code that does not parse or exceeds 512 KiB is split as by `source_code`."""
+    if len(text) > _LARGEST_TREE or "\r" in text.replace("\r\n", ""):  # Python counts a lone CR as a line end
         return source_code(text)
     try:
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # of the file's author's concern
+            warnings.simplefilter("ignore")  # warnings are for the author of the file
             module = ast.parse(text)
     except (SyntaxError, ValueError, RecursionError, MemoryError):
         return source_code(text)
-    source = Lines(text)
-    starts: list[tuple[int, int, str]] = []  # (line, depth, name) at which a piece begins, in order
+    source = LineReader(text)
+    starts: list[tuple[int, int, str]] = []  # (first line, depth, name) of each piece
     todo: list[tuple[ast.stmt, int]] = [(statement, 1) for statement in reversed(module.body)]
     ends_at = 0
     while todo:
@@ -49,22 +49,22 @@ def python(text: str) -> list[Piece]:
     return _between(source, starts)
 
 
-def _with_comments(source: Lines, first: int, floor: int) -> int:
-    """The first line of the comments that stand right above a line."""
+def _with_comments(source: LineReader, first: int, floor: int) -> int:
+    """Return the first line of the comment directly above a line, or the line itself."""
     while first > floor and source.lines[first - 1].lstrip().startswith("#"):
         first -= 1
     return first
 
 
 def source_code(text: str) -> list[Piece]:
-    """Any language: from each line that looks like a definition to the next one; nested ones by their indentation."""
-    source = Lines(text)
+    """Split code of any language before each line that looks like a definition; indentation decides the depth."""
+    source = LineReader(text)
     starts: list[tuple[int, int, str]] = []
     outer: list[int] = []
     for at, line in enumerate(source.lines):
-        found = _DEFINITION.match(line)
-        named = _NAME.match(found["rest"]) if found else None
-        if found is None or named is None:
+        definition = _DEFINITION.match(line)
+        name_match = _NAME.match(definition["rest"]) if definition else None
+        if definition is None or name_match is None:
             continue
         indent = source.indent(at)
         while outer and outer[-1] >= indent:
@@ -72,12 +72,12 @@ def source_code(text: str) -> list[Piece]:
         first = at
         while first > 0 and _BELONGS.match(source.lines[first - 1]) and (not starts or first - 1 > starts[-1][0]):
             first -= 1
-        starts.append((first, len(outer) + 1, named[1]))
+        starts.append((first, len(outer) + 1, name_match[1]))
         outer.append(indent)
     return _between(source, starts)
 
 
-def _between(source: Lines, starts: list[tuple[int, int, str]]) -> list[Piece]:
+def _between(source: LineReader, starts: list[tuple[int, int, str]]) -> list[Piece]:
     first_code = next((at for at in range(len(source)) if not source.blank(at)), None)
     if first_code is None:
         return []

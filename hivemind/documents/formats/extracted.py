@@ -1,6 +1,6 @@
-"""Text that was got out of a file: a PDF (by a library that comes with the extra `docs`) or an HTML page (`html`).
+"""Text extracted from a PDF (by the library of the extra `docs`) or an HTML page (module `html`).
 
-It stands nowhere in the file byte for byte; its places are a PDF's pages and the lines of the HTML source.
+The file does not contain this text byte for byte. Its places are the PDF's pages or the lines of the HTML source.
 """
 
 from __future__ import annotations
@@ -17,10 +17,10 @@ from hivemind.documents.formats import outline
 from hivemind.documents.formats.outline import Piece
 from hivemind.documents.node import DocmemError, MissingLibraryError
 from hivemind.frozen import frozen
-from hivemind.guarded import Guarded
+from hivemind.guarded import GuardedCommand
 from hivemind.masking import mask, secret_names
 
-__all__ = ["Extract", "Part", "joined", "pdf"]
+__all__ = ["Extract", "ExtractPart", "joined", "pdf"]
 
 MAX_CPU_S = 60
 MAX_MEMORY_BYTES = 1 << 30
@@ -29,7 +29,7 @@ _SCRIPT = os.path.join(os.path.dirname(__file__), "pdf_text.py")
 
 @frozen
 class Extract:
-    """What was got out of a file: the text, its pieces, where each stands (first and last line or page), the title."""
+    """The text extracted from a file, its title, its pieces, and the first and last line or page of each piece."""
 
     text: str
     pieces: list[Piece]
@@ -38,8 +38,8 @@ class Extract:
 
 
 @frozen
-class Part:
-    """A leaf or a heading that was got out: its text, and its first and last line or page."""
+class ExtractPart:
+    """An extracted leaf or heading: its text, and its first and last line or page."""
 
     kind: str
     depth: int
@@ -47,8 +47,11 @@ class Part:
     place: tuple[int, int]
 
 
-def joined(parts: Iterator[Part], title: Callable[[], str], where: object) -> Extract:
-    """The parts as one text, secrets masked; the title is asked for after the last one. Raises DocmemError past a bound."""
+def joined(parts: Iterator[ExtractPart], title: Callable[[], str], where: object) -> Extract:
+    """Join the parts into one text and mask its secrets. `title` is called after the last part.
+
+    Raises DocmemError if there are too many parts.
+    """
     pieces: list[Piece] = []
     places: list[tuple[int, int]] = []
     texts: list[str] = []
@@ -64,36 +67,36 @@ def joined(parts: Iterator[Part], title: Callable[[], str], where: object) -> Ex
 
 
 def pdf(raw: bytes, where: object) -> Extract:
-    """A PDF by pages and paragraphs, read by a process of its own, whose time and memory have bounds.
+    """Extract the paragraphs of a PDF, page by page, in a separate process with limits of time and memory.
 
-    Raises DocmemError for a broken or locked one, one that needs more than there is for it, or if the library is missing.
+    Raises DocmemError if the PDF is damaged or encrypted, exceeds a limit, or the library is missing.
     """
     if importlib.util.find_spec("pypdf") is None:
         raise MissingLibraryError(
-            "PDF needs the library pypdf", where=where, mend="install it with: pip install 'hivemind-swarm[docs]'"
+            "PDF needs the library pypdf", location=where, remedy="install it with: pip install 'hivemind-swarm[docs]'"
         )
     environment = {name: value for name, value in os.environ.items() if name not in secret_names()}
     program = [sys.executable, "-P", _SCRIPT, str(outline.LARGEST), str(outline.MAX_PARTS)]
-    with TemporaryFile() as given, open(os.devnull, "wb") as nowhere:
-        given.write(raw)
-        given.seek(0)
-        with Guarded(
-            program, folder=None, environment=environment, cpu_s=MAX_CPU_S, memory_bytes=MAX_MEMORY_BYTES, stdin=given,
-            stderr=nowhere,
+    with TemporaryFile() as stdin, open(os.devnull, "wb") as devnull:
+        stdin.write(raw)
+        stdin.seek(0)
+        with GuardedCommand(
+            program, folder=None, environment=environment, cpu_s=MAX_CPU_S, memory_bytes=MAX_MEMORY_BYTES, stdin=stdin,
+            stderr=devnull,
         ) as process:  # fmt: skip
-            told = process.output.read()
-            ended = process.wait()
-    if ended is not None and ended < 0:
-        raise DocmemError(f"is a PDF whose reading takes more than {MAX_CPU_S} s of processor time", where=where)
-    found = json.loads(told or b"{}")
-    if "pages" not in found:
-        why = f"more than {MAX_MEMORY_BYTES >> 20} MiB of memory" if found.get("error") == "MemoryError" else ""
-        why = f"its reading takes {why}" if why else found.get("error", "its reading broke off")
-        raise DocmemError(f"cannot be read as PDF ({why})", where=where, mend=found.get("mend"))
+            output = process.output.read()
+            exit_status = process.wait()
+    if exit_status is not None and exit_status < 0:
+        raise DocmemError(f"is a PDF that takes more than {MAX_CPU_S} s of processor time to read", location=where)
+    extraction = json.loads(output or b"{}")
+    if "pages" not in extraction:
+        reason = f"more than {MAX_MEMORY_BYTES >> 20} MiB of memory" if extraction.get("error") == "MemoryError" else ""
+        reason = f"reading takes {reason}" if reason else extraction.get("error", "reading broke off")
+        raise DocmemError(f"cannot be read as PDF ({reason})", location=where, remedy=extraction.get("mend"))
     paragraphs = (
-        Part("paragraph", 1, paragraph.strip(), (number, number))
-        for number, page in enumerate(found["pages"], 1)
+        ExtractPart("paragraph", 1, paragraph.strip(), (number, number))
+        for number, page in enumerate(extraction["pages"], 1)
         for paragraph in re.split(r"\n[ \t]*\n", page)
         if paragraph.strip()
     )
-    return joined(paragraphs, lambda: found["title"], where)
+    return joined(paragraphs, lambda: extraction["title"], where)

@@ -1,7 +1,7 @@
-"""HTML in one pass over its tags, with no tree: work and memory grow with the page, however deep it is nested.
+"""Extract HTML in one pass over its tags, without a tree: work and memory grow with the page, not with its nesting.
 
-Headings are interior, paragraphs, list items, tables and the like are leaves with all that stands in them; words that
-stand in none of these are paragraphs too. Ends that may be left out (`</p>`, `</li>`) may be missing.
+Headings are interior nodes. Paragraphs, list items, tables and similar elements are leaves with everything inside them.
+Text outside these elements becomes paragraphs. Optional end tags (`</p>`, `</li>`) may be missing.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from html import unescape
 from itertools import chain
 
-from hivemind.documents.formats.extracted import Extract, Part, joined
+from hivemind.documents.formats.extracted import Extract, ExtractPart, joined
 from hivemind.documents.formats.outline import Headings
 
 __all__ = ["html"]
@@ -25,7 +25,7 @@ _LEAVES = {
 _LISTS = frozenset({"ul", "ol", "dl", "menu"})
 _ITEMS = frozenset({"li", "dt", "dd"})
 _WHOLE = frozenset({"table", "blockquote", "pre"})
-"""Leaves that only their own end closes."""
+"""Leaves that only their end tag closes."""
 _BLOCKS = _LISTS.union(
     _LEAVES,
     (
@@ -46,13 +46,13 @@ _ENCODINGS = re.compile(
 
 
 def html(raw: bytes, where: object) -> Extract:
-    """An HTML page by its headings."""
+    """Extract an HTML page by its headings."""
     page = _Page()
     return joined(page.parts(_decoded(raw)), lambda: page.title, where)
 
 
 def _decoded(raw: bytes) -> str:
-    """The page's text in the encoding that its first bytes name, UTF-8 if they name none."""
+    """Decode the page by its byte-order mark or declared encoding, otherwise as UTF-8 or Windows-1252."""
     for mark, name in (
         (codecs.BOM_UTF8, "utf-8"),
         (codecs.BOM_UTF16_LE, "utf-16-le"),
@@ -60,10 +60,10 @@ def _decoded(raw: bytes) -> str:
     ):
         if raw.startswith(mark):
             return raw[len(mark) :].decode(name, "replace")
-    found = _CHARSET.search(raw[:2048])
-    named = _known_encoding(found[1].decode()) if found else None
-    if named is not None:
-        return raw.decode(named, "replace")
+    charset = _CHARSET.search(raw[:2048])
+    encoding = _known_encoding(charset[1].decode()) if charset else None
+    if encoding is not None:
+        return raw.decode(encoding, "replace")
     try:
         return raw.decode()
     except UnicodeDecodeError:
@@ -71,17 +71,19 @@ def _decoded(raw: bytes) -> str:
 
 
 def _known_encoding(name: str) -> str | None:
-    """Only the encodings of pages: some that Python has besides take time that grows with the square."""
+    """Return Python's name of a web encoding, or None. Other codecs are refused: some take quadratic time."""
     try:
-        known = codecs.lookup(name).name
+        codec_name = codecs.lookup(name).name
     except LookupError:
         return None
-    return known if _ENCODINGS.fullmatch(known) and not known.startswith("utf-16") else None
+    return codec_name if _ENCODINGS.fullmatch(codec_name) and not codec_name.startswith("utf-16") else None
 
 
 def _tags(text: str) -> Iterator[tuple[int, int, str, bool]]:
-    """Tags in order: where each begins and ends, its name, whether it closes. Comments are tags without a name; what stands
-    in a script or a style belongs to its tag."""
+    """Yield (start, end, name, is end tag) of each tag in order.
+
+    A comment is a tag without a name. The content of a script or style belongs to its tag.
+    """
     at, tag = text.find("<"), _TAG
     while at >= 0:
         end, name, closes = at + 1, "", False
@@ -91,13 +93,13 @@ def _tags(text: str) -> Iterator[tuple[int, int, str, bool]]:
         elif text.startswith(("<!", "<?"), at):
             end = text.find(">", at) + 1 or len(text)
         elif _IS_TAG.match(text, at):
-            found = tag.match(text, at)
-            if found is None and tag is _TAG:
-                tag = _TAG_TO_BRACKET  # a quote is left open: from here on quotes say nothing
-                found = tag.match(text, at)
-            if found is None:
-                return  # no tag ends any more
-            end, name, closes = found.end(), found[2].lower(), bool(found[1])
+            match = tag.match(text, at)
+            if match is None and tag is _TAG:
+                tag = _TAG_TO_BRACKET  # unclosed quote: ignore quotes from here on
+                match = tag.match(text, at)
+            if match is None:
+                return  # no further tag is closed
+            end, name, closes = match.end(), match[2].lower(), bool(match[1])
             if name in _END_OF_RAW and not closes:
                 after_raw = _END_OF_RAW[name].search(text, end)
                 end = after_raw.start() if after_raw else len(text)
@@ -107,19 +109,19 @@ def _tags(text: str) -> Iterator[tuple[int, int, str, bool]]:
 
 
 class _Page:
-    """The leaf that we are in (none: words between leaves), with what was said in it so far."""
+    """The page being read: the open leaf (empty: text between leaves) and its text so far."""
 
     def __init__(self) -> None:
         self.title = ""
         self._headings = Headings()
         self._leaf = ""
-        self._nested = 0  # how many of its own kind (in an item: of lists) are open in it
+        self._nested = 0  # open elements of the same kind inside it; for an item: open lists
         self._said: list[str] = []
         self._has_words = False
         self._first = self._last = 1
 
-    def parts(self, text: str) -> Iterator[Part]:
-        """The parts of a page, in order."""
+    def parts(self, text: str) -> Iterator[ExtractPart]:
+        """Yield the parts of the page in order."""
         at, line, silent, depth = 0, 1, "", 0
         for start, end, name, closes in chain(_tags(text), [(len(text), len(text), "", False)]):
             if not silent:
@@ -139,27 +141,27 @@ class _Page:
         yield from self._finish()
 
     def _say(self, text: str, line: int) -> None:
-        if said := text.strip():
-            first = line + text.count("\n", 0, text.index(said[0]))
+        if words := text.strip():
+            first = line + text.count("\n", 0, text.index(words[0]))
             if not self._leaf and not self._has_words:
                 self._first = first
             self._has_words = True
-            self._last = first + said.count("\n")
+            self._last = first + words.count("\n")
         self._said.append(unescape(_LONG_NUMBER.sub("\ufffd", text)))
 
-    def _begin(self, name: str, line: int) -> Iterator[Part]:
+    def _begin(self, name: str, line: int) -> Iterator[ExtractPart]:
         leaf = self._leaf
         if (leaf in _ITEMS and name in _LISTS) or (leaf in _WHOLE and name == leaf):
             self._nested += 1
         inside = leaf in _WHOLE or (leaf in _ITEMS and (self._nested > 0 or name not in _ITEMS))
         if inside or (leaf and leaf != "p" and leaf not in _ITEMS and not self._has_words):
-            self._said.append(" ")  # a box in a heading does not end it
+            self._said.append(" ")  # a block inside a heading does not end it
             return
         yield from self._finish()
         if name in _LEAVES:
             self._leaf, self._first, self._last = name, line, line
 
-    def _end(self, name: str) -> Iterator[Part]:
+    def _end(self, name: str) -> Iterator[ExtractPart]:
         leaf = self._leaf
         if leaf in _WHOLE:
             ends, counts = name == leaf, name == leaf
@@ -176,8 +178,8 @@ class _Page:
         else:
             self._said.append(" ")
 
-    def _finish(self) -> Iterator[Part]:
-        """End the leaf, or what was said between leaves."""
+    def _finish(self) -> Iterator[ExtractPart]:
+        """Yield the open leaf or the text between leaves, and start afresh."""
         leaf, text = self._leaf, "".join(self._said)
         self._leaf, self._nested, self._said, self._has_words = "", 0, [], False
         kind = _LEAVES.get(leaf, "paragraph")
@@ -188,4 +190,4 @@ class _Page:
             self.title = self.title or text
             return
         depth = self._headings.enter(int(leaf[1])) if kind == "heading" else self._headings.depth
-        yield Part(kind, depth, text, (self._first, self._last))
+        yield ExtractPart(kind, depth, text, (self._first, self._last))

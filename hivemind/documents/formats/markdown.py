@@ -1,7 +1,7 @@
-"""Markdown by its heading hierarchy: headings are interior, paragraphs, list items, tables and code are leaves.
+"""Split Markdown by its headings: headings are interior nodes; paragraphs, list items, tables and code are leaves.
 
-What CommonMark and GitHub's tables call blocks, by markdown-it-py, whose work grows with the text. A list item with a list
-below it is interior. Thematic breaks and comments are gaps: they say nothing.
+markdown-it-py finds the blocks of CommonMark and GitHub's tables in linear time. A list item with a nested list is an
+interior node. Thematic breaks and comments are left out.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from functools import lru_cache
 from typing import TYPE_CHECKING
 
-from hivemind.documents.formats.outline import Headings, Lines, Piece
+from hivemind.documents.formats.outline import Headings, LineReader, Piece
 
 if TYPE_CHECKING:
     from markdown_it import MarkdownIt
@@ -26,8 +26,8 @@ _LINK = re.compile(r"!?\[([^\]]*)\](?:\([^)]*\)|\[[^\]]*\])")
 
 @lru_cache(maxsize=1)
 def _parser() -> MarkdownIt:
-    """Blocks only: what stands within a line is the reader's."""
-    from markdown_it import MarkdownIt  # late: who reads no Markdown need not load it
+    """Return a parser for blocks only; inline markup stays in the text."""
+    from markdown_it import MarkdownIt  # imported only when Markdown is read
 
     parser = MarkdownIt("commonmark", {"maxNesting": 100}).enable("table").disable("reference")
     parser.core.ruler.enableOnly("block")
@@ -35,36 +35,36 @@ def _parser() -> MarkdownIt:
 
 
 def plain_title(text: str) -> str:
-    """A heading's words without its markup; of a very long one the first 1,000 characters."""
+    """Return a heading without its markup, at most 1,000 characters."""
     text = text[:_LONGEST_TITLE]
     return " ".join(re.sub(r"[*`]+|(?<!\w)_+|_+(?!\w)", "", _LINK.sub(r"\1", text)).split())
 
 
 def markdown(text: str, first_line: int = 0) -> list[Piece]:
-    """The pieces of a Markdown text in reading order, from line `first_line` (counted from 0) on."""
-    source = Lines(text)
+    """Return the pieces of a Markdown text in reading order, starting at line `first_line` (counted from 0)."""
+    source = LineReader(text)
     starts = list(_starts(source, first_line))
-    nexts = [*(start[0] for start in starts[1:]), len(source)]
+    next_starts = [*(start[0] for start in starts[1:]), len(source)]
     return [
-        source.piece(kind, depth, first, min(after, following), title)
-        for (first, after, kind, depth, title), following in zip(starts, nexts, strict=False)
+        source.piece(kind, depth, first, min(after, next_start), title)
+        for (first, after, kind, depth, title), next_start in zip(starts, next_starts, strict=False)
     ]
 
 
-def _starts(source: Lines, first_line: int) -> Iterator[tuple[int, int, str, int, str]]:
-    """(first line, the line after it at the latest, kind, depth, title) of each piece; a piece ends where the next begins."""
-    shown = [
+def _starts(source: LineReader, first_line: int) -> Iterator[tuple[int, int, str, int, str]]:
+    """Yield (first line, latest end, kind, depth, title) of each piece. A piece ends where the next begins."""
+    visible_lines = [
         line.replace("\r", " ") if at >= first_line and line.strip() else "" for at, line in enumerate(source.lines)
     ]
-    tokens = _parser().parse("\n".join(shown))
-    headings, items, whole, last = Headings(), list[int](), -1, -1
+    tokens = _parser().parse("\n".join(visible_lines))
+    headings, items, skipped_level, last = Headings(), list[int](), -1, -1
     for at, token in enumerate(tokens):
         kind = token.type
-        if whole >= 0:  # within what is read as a whole, up to its end on this level
-            whole = -1 if token.nesting < 0 and token.level == whole else whole
+        if skipped_level >= 0:  # inside a block that is one piece: skip to its end
+            skipped_level = -1 if token.nesting < 0 and token.level == skipped_level else skipped_level
             continue
         if token.nesting > 0 and kind in _KINDS:
-            whole = token.level
+            skipped_level = token.level
         if kind == "list_item_close":
             items.pop()
         if token.map is None or kind in _SILENT or kind.endswith("list_open"):
@@ -76,7 +76,7 @@ def _starts(source: Lines, first_line: int) -> Iterator[tuple[int, int, str, int
             kind = "item"
         elif items:
             if not tokens[at - 1].type.endswith("list_close"):
-                continue  # it is a part of its item, unless a list within stands before it
+                continue  # part of its item, unless a nested list comes before it
             kind, after = "paragraph", items[-1]
         elif kind == "heading_open":
             title = plain_title(" ".join(tokens[at + 1].content.split()))

@@ -1,4 +1,4 @@
-"""The outline of a file: its pieces in reading order, each with its depth and where it stands in the text."""
+"""The outline of a file: its pieces in reading order, each with its depth and its offsets in the text."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ __all__ = [
     "MAX_LINES",
     "MAX_PARTS",
     "Headings",
-    "Lines",
+    "LineReader",
     "Outline",
     "Piece",
     "check",
@@ -27,7 +27,7 @@ __all__ = [
     "split_long",
 ]  # fmt: skip
 
-# A full stop and the like, closing quotes or brackets, then white space and something that can begin a sentence.
+# Sentence-ending punctuation, closing quotes or brackets, then white space and a character that can begin a sentence.
 _END = re.compile(r"(?<![.!?…])[.!?…]++[\"'”’)\]*_]*+(?=\s+[\"'“‘(\[*_]*[^\W_a-z])|[。！？]+|\n[ \t]*\n")
 _ABBREVIATION = re.compile(
     r"(?:\b(?:[A-Za-z]|Dr|Mr|Mrs|Ms|Prof|St|No|vs|etc|cf|al|approx|resp|Fig|Vol|pp|Inc|Ltd|Nr|bzw|ca)"
@@ -36,11 +36,11 @@ _ABBREVIATION = re.compile(
 
 
 def sentence_ends(text: str) -> list[int]:
-    """Offsets just after each sentence of the text, the last one len(text). Empty for an empty text."""
+    """Return the offset after each sentence; the last one is len(text). An empty text has none."""
     ends = [
-        found.end()
-        for found in _END.finditer(text)
-        if not _ABBREVIATION.search(text, max(0, found.end() - 8), found.end())
+        match.end()
+        for match in _END.finditer(text)
+        if not _ABBREVIATION.search(text, max(0, match.end() - 8), match.end())
     ]
     if text and (not ends or ends[-1] != len(text)):
         ends.append(len(text))
@@ -50,10 +50,10 @@ def sentence_ends(text: str) -> list[int]:
 def pieces(
     text: str, ends: list[int], count: Callable[[str], int], *, whole_lines: bool = False
 ) -> list[tuple[int, int]]:
-    """Offsets of runs of whole sentences (or lines, whatever ends at `ends`), each of at most 400 tokens.
+    """Join the sentences or lines that end at `ends` into runs of at most 400 tokens; return the runs' offsets.
 
-    A single sentence that is longer stays whole: nothing is cut within. White space between runs belongs to none; with
-    `whole_lines` the indentation of a line does belong to it.
+    A longer sentence is a run and is not cut. White space between runs is left out, but with `whole_lines` a run keeps
+    the indentation of its first line.
     """
     runs: list[tuple[int, int]] = []
     start, size = 0, 0
@@ -66,7 +66,7 @@ def pieces(
         size += cost
         last = end
     runs.append((start, last))
-    return [found for a, b in runs if (found := _trimmed(text, a, b, whole_lines))]
+    return [run for a, b in runs if (run := _trimmed(text, a, b, whole_lines))]
 
 
 def _trimmed(text: str, start: int, end: int, whole_lines: bool) -> tuple[int, int] | None:
@@ -82,18 +82,18 @@ def _trimmed(text: str, start: int, end: int, whole_lines: bool) -> tuple[int, i
 
 
 class Headings:
-    """The levels of the headings that we are below, outermost first."""
+    """The levels of the open headings, outermost first."""
 
     def __init__(self) -> None:
         self._levels: list[int] = []
 
     @property
     def depth(self) -> int:
-        """The depth of what stands below them."""
+        """The depth of a piece below the innermost open heading."""
         return len(self._levels) + 1
 
     def enter(self, level: int) -> int:
-        """Begin a part of this level (any earlier one of it or below it ends); gives the heading's own depth."""
+        """Open a heading of this level, close those of this and deeper levels, and return the new heading's depth."""
         while self._levels and self._levels[-1] >= level:
             self._levels.pop()
         depth = self.depth
@@ -101,19 +101,19 @@ class Headings:
         return depth
 
 
-LONGEST = 400  # tokens of one leaf (spec 5, *Import*)
-LARGEST = 64 << 20  # bytes of a file
+LONGEST = 400  # longer leaves are split
+LARGEST = 64 << 20
 MAX_LINES = 2_000_000
-MAX_PARTS = 1_000_000  # and so deep may they be nested: what documents are made for (spec 5, *Limits*)
+MAX_PARTS = 1_000_000  # pieces of one file
 MAX_DEPTH = 10_000
 _BY_LINE = frozenset({"code", "table"})
 
 
 @frozen
 class Piece:
-    """A part of a text from offset `start` to `end`, below the nearest earlier piece of smaller `depth` (1 is the top).
+    """A part of a text, from offset `start` to `end`. Its parent is the nearest earlier piece of smaller `depth`.
 
-    `kind` is heading, paragraph, item, table, code, quote or frontmatter; `title` is set where the piece names a part.
+    `kind` is heading, paragraph, item, table, code, quote or frontmatter. `title` is set if the piece names a section.
     """
 
     kind: str
@@ -125,27 +125,27 @@ class Piece:
 
 @frozen
 class Outline:
-    """What a file holds: its text, title, labels (topic, tags), pieces, and how it was read."""
+    """The content of a file: its text, title, labels (topic, tags) and pieces."""
 
     text: str
     format: str
     title: str
     labels: tuple[str, ...]
     pieces: tuple[Piece, ...]
-    tokens: tuple[int, ...]  # of each piece
+    tokens: tuple[int, ...]  # one count per piece
     note: str | None = None
-    places: tuple[tuple[int, int], ...] | None = None  # of text that was got out of a file: lines or pages there
-    values: Mapping[str, Any] = field(default_factory=dict)  # of its front matter
+    places: tuple[tuple[int, int], ...] | None = None  # for extracted text: each piece's lines or pages in the file
+    values: Mapping[str, Any] = field(default_factory=dict)  # the front matter
 
     def lines(self) -> list[tuple[int, int]]:
-        """First and last line of each piece, counted from 1 as editors do (a line ends with `\\n`)."""
+        """Return the first and last line of each piece, counted from 1 (a line ends with `\\n`)."""
         if self.places is not None:
             return list(self.places)
         starts = line_starts(self.text)
         return [(bisect_right(starts, p.start), bisect_right(starts, max(p.start, p.end - 1))) for p in self.pieces]
 
     def gaps(self) -> Iterator[str]:
-        """What stands before the first piece, and after each piece up to the next one."""
+        """Yield the text before the first piece, then the text between each piece and the next."""
         last = 0
         for piece in self.pieces:
             yield self.text[last : piece.start]
@@ -154,7 +154,7 @@ class Outline:
 
 
 def line_starts(text: str) -> list[int]:
-    """Offsets at which lines begin."""
+    """Return the offset of each line."""
     starts, at = [0], text.find("\n")
     while at >= 0:
         starts.append(at + 1)
@@ -163,13 +163,13 @@ def line_starts(text: str) -> list[int]:
 
 
 def check(count: int, most: int, what: str, where: object) -> None:
-    """Raises DocmemError where there are more than `most`."""
+    """Raise DocmemError if `count` exceeds `limit`."""
     if count > most:
-        raise DocmemError(f"has more than {most:,} {what}", where=where, mend="split it")
+        raise DocmemError(f"has more than {most:,} {what}", location=where, remedy="split it")
 
 
-class Lines:
-    """A text by lines: `lines[i]` without its end, `starts[i]` its offset, and offsets of runs of lines."""
+class LineReader:
+    """A text split into lines: `lines[i]` without its line end, and its offset `starts[i]`."""
 
     __slots__ = ("lines", "starts", "text")
 
@@ -185,24 +185,24 @@ class Lines:
         return not self.lines[at].strip()
 
     def indent(self, at: int) -> int:
-        """Columns of white space before the line's first character; a tab goes to the next multiple of 4."""
+        """Return the line's indentation in columns; a tab goes to the next multiple of 4."""
         line = self.lines[at]
         return len((line[: len(line) - len(line.lstrip(" \t"))]).expandtabs(4))
 
     def piece(self, kind: str, depth: int, first: int, after: int, title: str = "") -> Piece:
-        """The piece of the lines from `first` to before `after`, without blank lines at its end."""
+        """Return the piece of the lines from `first` up to, not including, `after`, without trailing blank lines."""
         while after > first + 1 and self.blank(after - 1):
             after -= 1
         return Piece(kind, depth, self.starts[first], self.starts[after - 1] + len(self.lines[after - 1]), title)
 
 
 def split_long(text: str, found: Sequence[Piece], count: Callable[[str], int]) -> Iterator[Piece]:
-    """The pieces, leaves of more than 400 tokens split: at sentence ends, code and tables at line ends."""
+    """Split leaves of more than 400 tokens: code and tables at line ends, other text at sentence ends."""
     for at, piece in enumerate(found):
         is_leaf = at + 1 == len(found) or found[at + 1].depth <= piece.depth
         body = text[piece.start : piece.end]
         if not is_leaf or piece.kind == "heading" or len(body) <= LONGEST or count(body) <= LONGEST:
-            yield piece  # a token has at least one character... of most texts; a leaf that short is short enough
+            yield piece  # a token usually has at least one character, so a short leaf need not be counted
             continue
         for start, end in _cut(body, piece.kind, count):
             yield replace(piece, start=piece.start + start, end=piece.start + end)
@@ -215,7 +215,7 @@ def _cut(body: str, kind: str, count: Callable[[str], int]) -> Iterator[tuple[in
         return
     ends: list[int] = []
     last = 0
-    for end in sentence_ends(body):  # a sentence too long by itself is cut where its lines end
+    for end in sentence_ends(body):  # a sentence above the limit is cut at its line ends
         if count(body[last:end]) > LONGEST:
             ends += by_line[bisect_right(by_line, last) : bisect_left(by_line, end)]
         ends.append(end)
@@ -224,9 +224,9 @@ def _cut(body: str, kind: str, count: Callable[[str], int]) -> Iterator[tuple[in
 
 
 def plain(text: str) -> list[Piece]:
-    """The paragraphs of a text, all at the top."""
-    source = Lines(text)
-    found, at = [], 0
+    """Return the paragraphs of a text, all at depth 1."""
+    source = LineReader(text)
+    paragraphs, at = [], 0
     while at < len(source):
         if source.blank(at):
             at += 1
@@ -234,5 +234,5 @@ def plain(text: str) -> list[Piece]:
         first = at
         while at < len(source) and not source.blank(at):
             at += 1
-        found.append(source.piece("paragraph", 1, first, at))
-    return found
+        paragraphs.append(source.piece("paragraph", 1, first, at))
+    return paragraphs

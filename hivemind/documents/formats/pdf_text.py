@@ -1,7 +1,7 @@
-"""The text of a PDF: a script of its own, started by `extracted.pdf` under limits of time and memory.
+"""Extract the text of a PDF. `extracted.pdf` runs this script with limits of time and memory.
 
-Reads the PDF from standard input; prints JSON: `title` and `pages`, or `error` (and `mend`). Its arguments are the most
-characters and pages. It imports nothing of hivemind.
+The script reads the PDF from standard input and prints JSON: `title` and `pages`, or `error` (and `mend`). Its
+arguments are the maximum numbers of characters and pages. It does not import hivemind.
 """
 
 from __future__ import annotations
@@ -15,27 +15,31 @@ __all__: list[str] = []
 
 
 def main(most_characters: int, most_pages: int) -> dict[str, Any]:
-    """What there is to print."""
+    """Return the object to print."""
     try:
         import pypdf
 
         reader = pypdf.PdfReader(io.BytesIO(sys.stdin.buffer.read()))
         if reader.is_encrypted and not reader.decrypt(""):
             return {"error": "it is encrypted", "mend": "save it without a password"}
-        title, pages, left = str((reader.metadata or {"/Title": ""}).get("/Title") or "").strip(), [], most_characters
+        title, pages, remaining_characters = (
+            str((reader.metadata or {"/Title": ""}).get("/Title") or "").strip(),
+            [],
+            most_characters,
+        )
         for page in reader.pages:
             text = page.extract_text()
             pages.append(text.encode("utf-8", "replace").decode())
-            left -= len(text)
-            if left < 0 or len(pages) > most_pages:
+            remaining_characters -= len(text)
+            if remaining_characters < 0 or len(pages) > most_pages:
                 return {
-                    "error": f"it has more than {most_characters} characters or {most_pages} pages",
+                    "error": f"more than {most_characters} characters or {most_pages} pages",
                     "mend": "split it",
                 }
         return {"title": title.encode("utf-8", "replace").decode(), "pages": pages}
     except MemoryError:
         return {"error": "MemoryError"}
-    except Exception as error:  # what a library meets in a broken file has no end of forms; all of them mean the same
+    except Exception as error:  # a damaged file can raise any exception
         return {"error": f"{type(error).__name__}: {error}"[:300]}
 
 

@@ -1,4 +1,4 @@
-"""A file's bytes as an outline: what format it has, its title and labels, its pieces."""
+"""Read a file's bytes into an outline: format, title, labels and pieces."""
 
 from __future__ import annotations
 
@@ -27,24 +27,24 @@ __all__ = ["EXTRACTED", "decoded", "format_of", "read_bytes", "read_extract", "r
 
 
 def read_bytes(path: str, file: int | None = None) -> tuple[bytes, os.stat_result]:
-    """The content of a file (of an open one, if given) and its stat, taken while it was open.
+    """Read a file, by its descriptor `file` if it is open already; return its content and its stat.
 
-    Raises DocmemError for what is no regular file, is larger than 64 MiB or cannot be read.
+    Raises DocmemError if it is not a regular file, is larger than 64 MiB or cannot be read.
     """
     try:
-        with os.fdopen(file, "rb") if file is not None else open(path, "rb", opener=_without_waiting) as opened:
-            found = os.fstat(opened.fileno())
-            if not stat.S_ISREG(found.st_mode):
-                raise DocmemError("is no regular file", where=path)
-            if found.st_size > outline.LARGEST:
-                raise DocmemError(f"is larger than {outline.LARGEST >> 20} MiB", where=path, mend="split it")
-            return opened.read(), found
+        with os.fdopen(file, "rb") if file is not None else open(path, "rb", opener=_without_waiting) as stream:
+            status = os.fstat(stream.fileno())
+            if not stat.S_ISREG(status.st_mode):
+                raise DocmemError("is not a regular file", location=path)
+            if status.st_size > outline.LARGEST:
+                raise DocmemError(f"is larger than {outline.LARGEST >> 20} MiB", location=path, remedy="split it")
+            return stream.read(), status
     except OSError as error:
-        raise DocmemError(f"cannot be read ({error.strerror})", where=path) from None
+        raise DocmemError(f"cannot be read ({error.strerror})", location=path) from None
 
 
 def _without_waiting(path: str, flags: int) -> int:
-    return os.open(path, flags | os.O_NONBLOCK | os.O_CLOEXEC)  # a FIFO would wait for its writer for ever
+    return os.open(path, flags | os.O_NONBLOCK | os.O_CLOEXEC)  # O_NONBLOCK: do not wait for a FIFO's writer
 
 
 _ENDINGS = {
@@ -57,33 +57,31 @@ _ENDINGS = {
     "pdf": ".pdf",
 }
 EXTRACTED = frozenset({"html", "pdf"})
-"""Formats whose text is got out of the file: it stands there at the lines of elements, or on pages."""
+"""Formats with extracted text. Its places are lines of the HTML source or pages of the PDF."""
 _FORMATS = {ending: name for name, endings in _ENDINGS.items() for ending in endings.split()}
 _HEADINGS = re.compile(r"^#{1,6} \S.*(?:\n|\Z)(?=\s|\Z)|^#{1,6} \S.*\n(?=[^#\n])", re.MULTILINE)
 
 
 def decoded(raw: bytes, where: object) -> str:
-    """The text of a file: UTF-8, UTF-16 with a byte-order mark, else one byte a character if it looks like text.
+    """Decode a text file: UTF-8, UTF-16 with a byte-order mark, otherwise Windows-1252 or Latin-1 if it seems text.
 
-    A byte-order mark is left out.
-
-    Raises DocmemError for what is no text.
+    The byte-order mark is dropped. Raises DocmemError for a binary file.
     """
     if raw.startswith((b"\xff\xfe", b"\xfe\xff")):
         try:
             return raw.decode("utf-16")
         except UnicodeDecodeError as error:
-            raise DocmemError(f"is no UTF-16 text (byte {error.start})", where=where) from None
+            raise DocmemError(f"is not UTF-16 text (byte {error.start})", location=where) from None
     if b"\0" in raw[:65536]:
-        raise DocmemError("is no text (it has NUL bytes)", where=where)
+        raise DocmemError("is not text (NUL bytes)", location=where)
     try:
-        return raw.decode("utf-8-sig")  # a byte-order mark is no text: it would hide the first heading
+        return raw.decode("utf-8-sig")  # a byte-order mark would hide the first heading
     except UnicodeDecodeError as error:
         sample = raw[:65536]
-        odd = sum(byte < 32 and byte not in (9, 10, 12, 13, 27) for byte in sample)
-        high = sum(byte >= 127 for byte in sample)
-        if odd or high * 2 > len(sample):
-            raise DocmemError(f"is no text (not UTF-8 at byte {error.start})", where=where) from None
+        control_bytes = sum(byte < 32 and byte not in (9, 10, 12, 13, 27) for byte in sample)
+        high_bytes = sum(byte >= 127 for byte in sample)
+        if control_bytes or high_bytes * 2 > len(sample):
+            raise DocmemError(f"is not text (not UTF-8 at byte {error.start})", location=where) from None
         try:
             return raw.decode("cp1252")
         except UnicodeDecodeError:
@@ -91,12 +89,12 @@ def decoded(raw: bytes, where: object) -> str:
 
 
 def format_of(path: str) -> str:
-    """The format that a file's name tells, "plain" for any other."""
+    """Return the format of a file by its extension; "plain" for an unknown one."""
     return _FORMATS.get(os.path.splitext(path)[1].lower(), "plain")
 
 
 def read_extract(raw: bytes, path: str) -> Extract | None:
-    """What is got out of a PDF or HTML file; None for a file that is its own text. Raises DocmemError."""
+    """Extract the text of a PDF or HTML file; return None for a text file. Raises DocmemError."""
     match format_of(path):
         case "pdf":
             return pdf(raw, path)
@@ -107,32 +105,32 @@ def read_extract(raw: bytes, path: str) -> Extract | None:
 
 
 def read_outline(raw: bytes, path: str, count: Callable[[str], int]) -> Outline:
-    """The outline of a file's content; `path` gives the format by its ending and the title where nothing else does.
+    """Return the outline of a file. The extension of `path` decides the format; its stem is the default title.
 
-    Raises DocmemError that names the file, and the line where there is one; Unreadable whatever it may be that cannot be read.
+    Raises DocmemError that names the file and, if known, the line; Unreadable for any other failure to read it.
     """
     with boundary("document", path):
-        found = _read(raw, path, count)
-        outline.check(max((piece.depth for piece in found.pieces), default=0), outline.MAX_DEPTH, "levels", path)
-        for text in (found.text, found.title, *found.labels):
-            text.encode()  # half a character could not be stored
-        return found
+        file_outline = _read(raw, path, count)
+        outline.check(max((piece.depth for piece in file_outline.pieces), default=0), outline.MAX_DEPTH, "levels", path)
+        for text in (file_outline.text, file_outline.title, *file_outline.labels):
+            text.encode()  # a lone surrogate could not be stored
+        return file_outline
 
 
 def _read(raw: bytes, path: str, count: Callable[[str], int]) -> Outline:
-    form, stem = format_of(path), os.path.splitext(os.path.basename(path))[0]
+    format_name, stem = format_of(path), os.path.splitext(os.path.basename(path))[0]
     extract = read_extract(raw, path)
     if extract is not None:
         title = extract.title or _title({}, extract.pieces, stem)
-        return _outline(path, extract.text, form, title, (), extract.pieces, None, count, extract.places)
+        return _outline(path, extract.text, format_name, title, (), extract.pieces, None, count, extract.places)
     text = mask(decoded(raw, path))
     outline.check(text.count("\n"), outline.MAX_LINES, "lines", path)
-    if form == "plain" and len(_HEADINGS.findall(text[:20_000])) >= 2:
-        form = "markdown"  # a text file written as Markdown
-    if form != "markdown":
+    if format_name == "plain" and len(_HEADINGS.findall(text[:20_000])) >= 2:
+        format_name = "markdown"  # a text file written as Markdown
+    if format_name != "markdown":
         parsers = {"restructured": restructured, "python": python, "code": source_code}
-        pieces = parsers.get(form, plain)(text)
-        return _outline(path, text, form, _title({}, pieces, stem), (), pieces, None, count)
+        pieces = parsers.get(format_name, plain)(text)
+        return _outline(path, text, format_name, _title({}, pieces, stem), (), pieces, None, count)
     values, body_line, note = _front_matter(text, path)
     pieces = markdown(text, body_line - 1)
     if body_line > 1:
@@ -140,54 +138,54 @@ def _read(raw: bytes, path: str, count: Callable[[str], int]) -> Outline:
             0,
             Piece("frontmatter", 1, 0, len("\n".join(text.split("\n", body_line - 1)[: body_line - 1]).rstrip("\r\n"))),
         )
-    found = _outline(path, text, form, _title(values, pieces, stem), _labels(values), pieces, note, count)
-    return replace(found, values=values)
+    file_outline = _outline(path, text, format_name, _title(values, pieces, stem), _labels(values), pieces, note, count)
+    return replace(file_outline, values=values)
 
 
 def _outline(
     path: str, text: str, form: str, title: str, labels: tuple[str, ...], pieces: Sequence[Piece], note: str | None,
     count: Callable[[str], int], places: Sequence[tuple[int, int]] | None = None,
 ) -> Outline:  # fmt: skip
-    known: dict[str, int] = {}  # what had to be counted to see whether it is too long
+    token_counts: dict[str, int] = {}  # counted while splitting
 
     def counted(part: str) -> int:
-        known[part] = found = count(part)
-        return found
+        token_counts[part] = part_tokens = count(part)
+        return part_tokens
 
-    found = tuple(split_long(text, pieces, counted))
-    outline.check(len(found), outline.MAX_PARTS, "parts", path)
-    bodies = (text[piece.start : piece.end] for piece in found)
-    tokens = tuple(known[body] if body in known else count(body) for body in bodies)
+    parts = tuple(split_long(text, pieces, counted))
+    outline.check(len(parts), outline.MAX_PARTS, "parts", path)
+    bodies = (text[piece.start : piece.end] for piece in parts)
+    tokens = tuple(token_counts[body] if body in token_counts else count(body) for body in bodies)
     starts, lines = [piece.start for piece in pieces], None
     if places is not None:
-        lines = tuple(places[bisect_right(starts, piece.start) - 1] for piece in found)
-    return Outline(text, form, title, labels, found, tokens, note, lines)
+        lines = tuple(places[bisect_right(starts, piece.start) - 1] for piece in parts)
+    return Outline(text, form, title, labels, parts, tokens, note, lines)
 
 
 def _front_matter(text: str, path: str) -> tuple[dict[str, Any], int, str | None]:
-    """(values, line at which the body begins, what is wrong with it)."""
+    """Return (values, first line of the body, error in the front matter or None)."""
     head, _, body_line = frontmatter.split(text)
     if head is None:
         return {}, 1, None
     try:
         return frontmatter.parse(head, path, first_line=2).values, body_line, None
-    except UserError as error:  # it is still text that people can be referred to
+    except UserError as error:  # the text can still be searched and cited
         return {}, body_line, f"front matter: {error}"
 
 
 def _title(values: dict[str, Any], pieces: Sequence[Piece], stem: str) -> str:
-    named = values.get("title")
-    if isinstance(named, str | int | float) and str(named).strip():
-        return " ".join(str(named).split())
+    title = values.get("title")
+    if isinstance(title, str | int | float) and str(title).strip():
+        return " ".join(str(title).split())
     return next((p.title for p in pieces if p.kind == "heading" and p.title and p.depth == 1), "") or stem
 
 
 def _labels(values: dict[str, Any]) -> tuple[str, ...]:
-    found: list[str] = []
+    labels: list[str] = []
     for key in ("topic", "subtopic", "tags", "keywords", "aliases"):
         value = values.get(key)
         if isinstance(value, str):
-            found += value.split(",") if key in ("tags", "keywords") else [value]
+            labels += value.split(",") if key in ("tags", "keywords") else [value]
         elif isinstance(value, list):
-            found += [str(part) for part in value]
-    return tuple(dict.fromkeys(" ".join(part.split()) for part in found if part.strip()))
+            labels += [str(part) for part in value]
+    return tuple(dict.fromkeys(" ".join(part.split()) for part in labels if part.strip()))

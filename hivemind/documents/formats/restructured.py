@@ -1,11 +1,11 @@
-"""reStructuredText by its sections: titles are interior, paragraphs, list items, tables and literal blocks are leaves."""
+"""Split reStructuredText by its sections: titles are interior nodes; paragraphs, items, tables and code are leaves."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Iterator
 
-from hivemind.documents.formats.outline import Headings, Lines, Piece
+from hivemind.documents.formats.outline import Headings, LineReader, Piece
 
 __all__ = ["restructured"]
 
@@ -21,15 +21,15 @@ _ROLE = re.compile(r":[\w:+.-]+:`([^`<]*?)(?:\s*<[^`>]*>)?`|`([^`<]*?)(?:\s*<[^`
 
 
 def restructured(text: str) -> list[Piece]:
-    """The pieces of a reStructuredText in reading order."""
-    return list(_Blocks(Lines(text)).read())
+    """Return the pieces of a reStructuredText document in reading order."""
+    return list(_Blocks(LineReader(text)).read())
 
 
 class _Blocks:
-    def __init__(self, source: Lines) -> None:
+    def __init__(self, source: LineReader) -> None:
         self.source = source
         self.headings = Headings()
-        self.styles: list[tuple[str, bool]] = []  # adornments in the order in which they first came
+        self.styles: list[tuple[str, bool]] = []  # adornments in order of first use
 
     def read(self) -> Iterator[Piece]:
         source, at, literal = self.source, 0, False
@@ -44,13 +44,13 @@ class _Blocks:
                 piece = self._heading(at, after)
                 at = after
             elif _ADORNMENT.match(line) and len(line.strip()) >= 4:
-                at += 1  # a transition says nothing
+                at += 1  # a transition has no text
                 continue
             elif _MARKUP.match(line):
-                at, found = self._explicit(at)
-                if found is None:
+                at, explicit_piece = self._explicit(at)
+                if explicit_piece is None:
                     continue
-                piece = found
+                piece = explicit_piece
             elif _GRID.match(line) or _RULE.match(line):
                 at, piece = self._table(at)
             elif _ITEM.match(line):
@@ -69,7 +69,7 @@ class _Blocks:
         return piece.kind != "heading" and self.source.text[piece.start : piece.end].rstrip().endswith("::")
 
     def _title(self, at: int) -> int:
-        """The line after a section title that begins here, or 0."""
+        """Return the line after the section title that begins here, or 0."""
         lines = self.source.lines
         under = lines[at + 1] if at + 1 < len(lines) else ""
         over = _ADORNMENT.match(lines[at])
@@ -85,19 +85,19 @@ class _Blocks:
         style = (self.source.lines[after - 1].strip()[0], overlined)
         if style not in self.styles:
             self.styles.append(style)
-        title = _ROLE.sub(lambda found: found[1] or found[2] or "", self.source.lines[at + overlined])
+        title = _ROLE.sub(lambda match: match[1] or match[2] or "", self.source.lines[at + overlined])
         title = " ".join(title.replace("*", "").replace("``", "").split())
         return self.source.piece("heading", self.headings.enter(self.styles.index(style)), at, after, title)
 
     def _block_end(self, at: int) -> int:
-        """The line after the one here and all that is indented below it."""
+        """Return the line after the block that begins here; indented lines belong to it."""
         end = at + 1
         while end < len(self.source) and (self.source.blank(end) or self.source.indent(end) > 0):
             end += 1
         return end
 
     def _explicit(self, at: int) -> tuple[int, Piece | None]:
-        """A directive, footnote or substitution; a comment or a target says nothing."""
+        """Read a directive, footnote or substitution; a comment or a target has no piece."""
         line, end = self.source.lines[at], self._block_end(at)
         if _TARGET.match(line) or not _SAYS.match(line):
             return end, None
@@ -112,7 +112,7 @@ class _Blocks:
         simple = _RULE.match(self.source.lines[at]) is not None
         while end < len(self.source) and not self.source.blank(end):
             end += 1
-        if simple:  # blank lines may stand in it; it ends with a rule that a blank line follows
+        if simple:  # it may contain blank lines and ends with a rule before a blank line
             while end < len(self.source) and not _RULE.match(self.source.lines[end - 1]):
                 end += 1
                 while end < len(self.source) and not self.source.blank(end):
@@ -129,27 +129,27 @@ class _Blocks:
         return at, self.source.piece("paragraph", self.headings.depth, first, at)
 
     def _list(self, at: int) -> tuple[int, list[Piece]]:
-        """The line after a list, and its items, those nested in one a level deeper."""
+        """Return the line after a list, and its items; nested items are one level deeper."""
         source, base = self.source, self.source.indent(at)
-        found: list[Piece] = []
-        open_at: list[int] = []  # columns of the markers that we are inside of
+        items: list[Piece] = []
+        open_at: list[int] = []  # columns of the open items' markers
         first, depth = at, self.headings.depth
         while at < len(source):
             if source.blank(at):
                 at += 1
                 continue
             indent = source.indent(at)
-            fresh = at == first or source.blank(at - 1) or (bool(open_at) and indent == open_at[-1])
-            marker = fresh and _ITEM.match(source.lines[at]) is not None
-            if indent < base or (indent == base and not marker and at > first):
+            can_begin_item = at == first or source.blank(at - 1) or (bool(open_at) and indent == open_at[-1])
+            has_marker = can_begin_item and _ITEM.match(source.lines[at]) is not None
+            if indent < base or (indent == base and not has_marker and at > first):
                 break
-            if marker:
+            if has_marker:
                 while open_at and open_at[-1] >= indent:
                     open_at.pop()
                 if at > first:
-                    found.append(source.piece("item", depth, first, at))
+                    items.append(source.piece("item", depth, first, at))
                 first, depth = at, self.headings.depth + len(open_at)
                 open_at.append(indent)
             at += 1
-        found.append(source.piece("item", depth, first, at))
-        return at, found
+        items.append(source.piece("item", depth, first, at))
+        return at, items

@@ -1,4 +1,4 @@
-"""Long-term memory under LangGraph (extra `langgraph`): a store for its graphs, and the seed's nodes (seed 001)."""
+"""Long-term memory for LangGraph (extra `langgraph`): a store, and two nodes that retrieve and store memories."""
 
 from __future__ import annotations
 
@@ -10,6 +10,6 @@ try:
 except ModuleNotFoundError as error:
     if error.name is None or error.name.partition(".")[0] not in ("langgraph", "langchain_core"):
         raise
-    raise UserError("LangGraph is not installed", mend="pip install 'hivemind-swarm[langgraph]'") from None
+    raise UserError("LangGraph is not installed", remedy="pip install 'hivemind-swarm[langgraph]'") from None
 
 __all__ = ["HivemindStore", "MemoryState", "retrieve_memories", "store_memories", "told"]

@@ -1,4 +1,4 @@
-"""The seed's graph state and its two nodes: memories before the model, what it wants remembered after (seed 001)."""
+"""A graph state with memory, and two nodes: one retrieves memories before the model, one stores new ones after it."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ _TOOLS = ("upsert_memory", "upsertMemory")
 
 
 class MemoryState(MessagesState, total=False):
-    """The state of a conversation with memory. `user_id` says whose: the namespace is ("memories", user_id).
+    """The state of a conversation with memory in the namespace ("memories", user_id).
 
-    `retrieved_memories` are those of the last message, for one turn; `memory_operations` what the model wants stored, and
-    `memory_results` what came of it.
+    `retrieved_memories` are those for the last message, for one turn. `memory_operations` are the memories that the model
+    wants to store, `memory_results` their results.
     """
 
     summary: str
@@ -39,64 +39,67 @@ Node = Callable[[MemoryState], dict[str, Any]]
 def retrieve_memories(
     store: MemoryStore, *, threshold: float | None = None, limit: int = 20, max_tokens: int = 1_000
 ) -> Node:
-    """The node before the model: what the user's memory has about the last message of the user.
+    """Return a node for use before the model: it retrieves the user's memories about the user's last message.
 
-    At most `limit` memories within `max_tokens` of content; one that does not fit is passed over. They take the place of
-    those of the turn before.
+    It returns at most `limit` memories with at most `max_tokens` of content, skips memories that do not fit, and replaces
+    those of the previous turn.
     """
 
     def node(state: MemoryState) -> dict[str, Any]:
-        namespace, query, kept, left = _namespace(state), _asked(state), [], max_tokens
+        namespace, query, memories, remaining_tokens = _namespace(state), _asked(state), [], max_tokens
         hits = store.search(namespace, query, threshold, limit) if query else []
         for hit in hits:
             tokens = count_tokens(hit.content)
-            if tokens <= left:
-                left -= tokens
-                kept.append(hit)
-        return {"retrieved_memories": kept}
+            if tokens <= remaining_tokens:
+                remaining_tokens -= tokens
+                memories.append(hit)
+        return {"retrieved_memories": memories}
 
     return node
 
 
 def _namespace(state: MemoryState) -> tuple[str, str]:
-    """Whose memory it is. A graph that was not told must not fall back on a namespace that all users would share."""
+    """Return the user's namespace. A missing `user_id` is an error, since all users would share it."""
     if "user_id" not in state:
         raise NamespaceInvalid(
-            "the state has no user_id, which says whose memory it is",
-            mend='give one where the graph is called: {"user_id": "ann", "messages": [...]}',
+            "the state has no user_id",
+            remedy='pass one when you invoke the graph: {"user_id": "ann", "messages": [...]}',
         )
     return ("memories", state["user_id"])
 
 
 def _asked(state: MemoryState) -> str:
-    last = next((one for one in reversed(state.get("messages", [])) if isinstance(one, HumanMessage)), None)
+    last = next((message for message in reversed(state.get("messages", [])) if isinstance(message, HumanMessage)), None)
     return "" if last is None else str(last.text).strip()
 
 
 def told(memories: Sequence[MemorySearchResult]) -> str:
-    """Memories as a passage of a system message; empty where there are none."""
+    """Format memories for a system message. Return an empty string if there are none."""
     if not memories:
         return ""
-    return "\n".join(["What is remembered of this user:", *(f"* {memory.content}" for memory in memories)])
+    return "\n".join(["Memories of this user:", *(f"* {memory.content}" for memory in memories)])
 
 
 def store_memories(store: MemoryStore) -> Node:
-    """The node after the model: store its `memory_operations`, and its calls of the tool `upsert_memory`.
+    """Return a node for use after the model: it stores the `memory_operations` and the calls of the tool `upsert_memory`.
 
-    A new memory is the user's (`speaker`), of the graph's thread (`session`), linked with the one before it there. One that
-    cannot be stored is a result without success, with the reason; the others are stored all the same.
+    A new memory has the user as `speaker` and the graph's thread as `session`, and is linked to the previous one there. If
+    a memory cannot be stored, its result has no success and names the reason; the others are stored.
     """
 
     def node(state: MemoryState) -> dict[str, Any]:
         namespace, thread = _namespace(state), _thread()
-        wishes = [*state.get("memory_operations", []), *_called(state)]
-        return {"memory_operations": [], "memory_results": [_stored(store, namespace, wish, thread) for wish in wishes]}
+        operations = [*state.get("memory_operations", []), *_called(state)]
+        return {
+            "memory_operations": [],
+            "memory_results": [_stored(store, namespace, operation, thread) for operation in operations],
+        }
 
     return node
 
 
 def _thread() -> object:
-    """The thread of the graph that runs; None where none does, or it has none."""
+    """Return the thread id of the running graph, or None."""
     try:
         return (get_config().get("configurable") or {}).get("thread_id")
     except RuntimeError:
@@ -106,9 +109,9 @@ def _thread() -> object:
 def _stored(
     store: MemoryStore, namespace: tuple[str, str], wish: UpsertMemoryInput, thread: object
 ) -> UpsertMemoryResult:
-    told = provenance(str(wish.content), namespace[1], session=None if thread is None else str(thread))
+    origin = provenance(str(wish.content), namespace[1], session=None if thread is None else str(thread))
     try:
-        return store.upsert_memory(namespace, wish.content, wish.metadata, wish.key, provenance=told)
+        return store.upsert_memory(namespace, wish.content, wish.metadata, wish.key, provenance=origin)
     except UserError as error:
         return UpsertMemoryResult(False, "", "refused", str(error), wish.key or "")
 
@@ -116,5 +119,5 @@ def _stored(
 def _called(state: MemoryState) -> list[UpsertMemoryInput]:
     messages = state.get("messages", [])
     calls = messages[-1].tool_calls if messages and isinstance(messages[-1], AIMessage) else []
-    given = [call["args"] for call in calls if call["name"] in _TOOLS]
-    return [UpsertMemoryInput(args.get("content", ""), args.get("metadata"), args.get("key")) for args in given]
+    arguments = [call["args"] for call in calls if call["name"] in _TOOLS]
+    return [UpsertMemoryInput(args.get("content", ""), args.get("metadata"), args.get("key")) for args in arguments]

@@ -12,7 +12,7 @@ from tempfile import TemporaryDirectory, TemporaryFile
 from typing import IO, Any
 
 from hivemind import fs
-from hivemind.guarded import Guarded
+from hivemind.guarded import GuardedCommand
 from hivemind.minds.agents import relay
 from hivemind.minds.agents.profile import AgentProgram, Profile
 from hivemind.minds.meter import Prices
@@ -85,7 +85,7 @@ class AgentMind:
         errors: IO[bytes],
         printed: IO[bytes] | None = None,
         session: str | None = None,
-    ) -> Guarded:
+    ) -> GuardedCommand:
         """Run the program in `folder` with its own files in `files`; with a `session` that one is gone on with.
 
         `attached` is what the server of the hive's tools is told (`relay`). What the program prints goes to `printed`, or into a
@@ -100,7 +100,7 @@ class AgentMind:
             asked.write(prompt.encode("utf-8", "replace"))
             asked.seek(0)
             try:
-                return Guarded(
+                return GuardedCommand(
                     [self.path, *words],
                     folder=folder,
                     environment=environment,

@@ -19,7 +19,7 @@ from pydantic import Field
 
 from hivemind.boundary import Unreadable, boundary
 from hivemind.errors import UserError
-from hivemind.frontmatter import Parsed, StrictModel, parse, validate
+from hivemind.frontmatter import ParsedText, StrictModel, parse, validate
 from hivemind.frozen import frozen
 from hivemind.minds.mind import Usage
 
@@ -130,7 +130,7 @@ class Profile(StrictModel):
                 return validate(cls, parse(own.read_text("utf-8"), own))
         if name not in SHIPPED:
             mend = f"known: {', '.join(SHIPPED)}, and those in agents/profiles/"
-            raise UserError(f"there is no profile of a coding agent {name!r}", mend=mend)
+            raise UserError(f"there is no profile of a coding agent {name!r}", remedy=mend)
         text = (resources.files("hivemind.minds.agents") / f"{name}.yaml").read_text("utf-8")
         return validate(cls, parse(text, f"{name}.yaml"))
 
@@ -141,7 +141,7 @@ class Profile(StrictModel):
         found = shutil.which(name)
         if found is None:
             where = "" if "/" in self.program else " on the PATH"
-            raise UserError(f"there is no program {self.program}{where}", mend=self.install or None)
+            raise UserError(f"there is no program {self.program}{where}", remedy=self.install or None)
         return os.path.abspath(found)
 
     def check_access(self, config: AgentProgram) -> None:
@@ -149,11 +149,11 @@ class Profile(StrictModel):
         if config.login:
             if self.login is None or not os.path.exists(os.path.expanduser(self.login)):
                 raise UserError(
-                    f"nobody is logged in to {self.program}", where=self.login, mend=f"log in with {self.program}"
+                    f"nobody is logged in to {self.program}", location=self.login, remedy=f"log in with {self.program}"
                 )
         elif self.keys and not any(os.environ.get(name) for name in (*self.keys, *config.env)):
             mend = f"set {' or '.join(self.keys)}, or log in with {self.program} and set login: true"
-            raise UserError(f"{self.program} has no key", mend=mend)
+            raise UserError(f"{self.program} has no key", remedy=mend)
 
     def arguments(self, config: AgentProgram, line: Sequence[str], files: Path, session: str | None) -> list[str]:
         """The program's arguments. `line` starts the MCP server that has the hive's tools, `files` is where its files lie;
@@ -211,7 +211,7 @@ class Profile(StrictModel):
 def program_config(argument: object) -> AgentProgram:
     """What an agent's file says under `mind:`. Raises UserError."""
     values = {"agent": argument} if isinstance(argument, str) else argument
-    return validate(AgentProgram, Parsed(dict(values) if isinstance(values, Mapping) else {}, {}, "mind"))
+    return validate(AgentProgram, ParsedText(dict(values) if isinstance(values, Mapping) else {}, {}, "mind"))
 
 
 def _each(told: dict[str, Any], path: str | None) -> Iterator[dict[str, Any]]:

@@ -1,4 +1,4 @@
-"""The default mind: deterministic, no key, no network, no model. It quotes and cites; it writes no prose of its own."""
+"""The default mind: deterministic, without key, network or model. It quotes and cites, and writes no other text."""
 
 from __future__ import annotations
 

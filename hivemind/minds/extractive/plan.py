@@ -1,4 +1,4 @@
-"""Planning by rule: a step for each list item or question in a task's text, with the words around it."""
+"""Plan by rule: one step for each list item or question in a task's text, with the words around it."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _FENCE = re.compile(r"^\s*(```|~~~)")
 _ITEM = re.compile(r"^ {0,3}(?:[-*+]|\d{1,4}[.)])\s+(?:\[[ xX]\]\s+)?(?P<text>\S.*)$")
 _HEADING = re.compile(r"^ {0,3}#{1,6}\s")
 SENTENCE = re.compile(r"(?<=[.!?])[\"')\]]*\s+")
-"""What stands between two sentences of a text on one line."""
+"""Matches the gap between two sentences of a text on one line."""
 _FEW_WORDS = r"(?:[ \t]+[\w.'-]+){0,3}[ \t]*"
 _GREETING = re.compile(
     rf"(?im)\A\s*(?:hi|hello|hey|dear|good (?:morning|day|afternoon|evening)|hallo|liebe[rs]?|guten (?:morgen|tag|abend)|bonjour"
@@ -25,13 +25,12 @@ _SIGNATURE = re.compile(
     r"(?:\n[^?\n]{0,60}){0,5}\s*\Z",
 )
 _CONTEXT_WORDS = 60
-_LONGEST = 2_000  # characters of a text that is one question
+_LONGEST = 2_000
 
 
 @frozen
 class Question:
-    """What a text asks. `context` are the nearest words around it, which it may rest on; `title` is what a reader sees of a
-    question that is all of a text."""
+    """A question in a text. `context` are the nearest words around it. `title` is set if the question is a whole text."""
 
     text: str
     context: str = ""
@@ -39,18 +38,18 @@ class Question:
 
 
 def plan_steps(title: str, text: str) -> list[Question]:
-    """What to find out, in the order of the text: its list items and questions, or else all of it as one question.
+    """Return the list items and questions of a text in order, or the whole text as one question if there are none.
 
-    Never empty, no repeats; what stands in fenced code is not read.
+    Repeated questions and fenced code are skipped. The list is never empty.
     """
     questions = _items_and_questions(text)
     if len(questions) > 1 and questions[0].text == _squeeze(title):
-        del questions[0]  # a heading that asks what its items ask
+        del questions[0]  # the title repeats as a heading over its items
     return [*{question.text: question for question in questions}.values()] or [_whole(title, text)]
 
 
 def questions_in(subject: str, text: str) -> list[Question]:
-    """The questions of a mail: those in its body, else its subject if that is one, else its body."""
+    """Return the questions in a mail's body; else its subject, if that is a question; else the whole body."""
     questions = {question.text: question for question in _items_and_questions(text) if question.text.endswith("?")}
     if questions:
         return [*questions.values()]
@@ -60,7 +59,7 @@ def questions_in(subject: str, text: str) -> list[Question]:
 
 
 def _whole(title: str, text: str) -> Question:
-    """A text without questions and list items as one question, with its title where it does not repeat that."""
+    """Return a text without questions and list items as one question. The title precedes it unless the text contains it."""
     title, body = _squeeze(title), _squeeze(_without_courtesies(text)) or _squeeze(text)
     question = body if title in body else f"{title}. {body}"
     return Question(question[:_LONGEST] or "(an empty task)", title=title or SENTENCE.split(body)[0][:200])
@@ -75,7 +74,7 @@ def _items_and_questions(text: str) -> list[Question]:
     above: list[str] = []  # the sentences of the paragraph above
     paragraph: list[str] = []
     item: list[str] = []
-    fenced = False
+    is_fenced = False
 
     def close() -> None:
         nonlocal above
@@ -83,23 +82,23 @@ def _items_and_questions(text: str) -> list[Question]:
             item_text = _squeeze(" ".join(item))
             questions.append(Question(item_text, _nearest([*above, item_text], len(above))))
         elif sentences := [one for one in SENTENCE.split(_squeeze(" ".join(paragraph))) if one]:
-            around = [*above, *sentences]
-            for at, sentence in enumerate(sentences, len(above)):
+            context_sentences = [*above, *sentences]
+            for position, sentence in enumerate(sentences, len(above)):
                 if sentence.rstrip("\"')]").endswith("?"):
-                    questions.append(Question(sentence, _nearest(around, at)))
+                    questions.append(Question(sentence, _nearest(context_sentences, position)))
             above = sentences
         item.clear()
         paragraph.clear()
 
     for line in _without_courtesies(text).splitlines():
         if _FENCE.match(line):
-            fenced = not fenced
+            is_fenced = not is_fenced
             close()
-        elif fenced or line.lstrip().startswith(">"):
+        elif is_fenced or line.lstrip().startswith(">"):
             continue
-        elif begun := _ITEM.match(line):
+        elif item_start := _ITEM.match(line):
             close()
-            item.append(begun["text"])
+            item.append(item_start["text"])
         elif not line.strip():
             close()
         elif item and line[:1].isspace():
@@ -115,10 +114,12 @@ def _items_and_questions(text: str) -> list[Question]:
 
 
 def _nearest(sentences: Sequence[str], at: int) -> str:
-    """The words of the sentences around one, nearest first."""
+    """Return the words of the sentences around a position, nearest sentence first."""
     window = range(max(0, at - _CONTEXT_WORDS), min(len(sentences), at + _CONTEXT_WORDS))
-    around = sorted((place for place in window if place != at), key=lambda place: abs(place - at))
-    return " ".join(" ".join(sentences[place] for place in around).split()[:_CONTEXT_WORDS])
+    nearby_positions = sorted(
+        (other_position for other_position in window if other_position != at), key=lambda place: abs(place - at)
+    )
+    return " ".join(" ".join(sentences[place] for place in nearby_positions).split()[:_CONTEXT_WORDS])
 
 
 def _squeeze(text: str) -> str:

@@ -1,4 +1,4 @@
-"""Quoting: what answers a question, of files and of memories, exactly as it stands there; or that nothing does."""
+"""Choose quotes from files and memories that answer a question."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Any
 
 from hivemind.documents import Citation
 from hivemind.frozen import frozen
-from hivemind.search import Confidence, best_of
+from hivemind.search import Confidence, merge_hits
 
 __all__ = ["MAX_QUOTES", "Quote", "quotes_for"]
 
@@ -16,8 +16,11 @@ MAX_QUOTES = 3
 
 @frozen
 class Quote:
-    """What answers: `text` as it stands at its `citation`. Or what is remembered, or was noted for a task or on a document, as
-    `path`, since the day (or of the task, or by whom) `remembered`; then without a citation."""
+    """A quote that answers a question.
+
+    A quote from a file has a `citation`. A quote from a memory, a task's note or a document's note has none: `path` is
+    its key, and `remembered` its day, task or author.
+    """
 
     text: str
     path: str
@@ -31,11 +34,11 @@ class Quote:
 
 
 def quotes_for(question: str, found: Sequence[Mapping[str, Any]]) -> list[Quote]:
-    """At most three quotes, those of files and of memories ranked together; only weak ones where nothing else is there.
+    """Return the three best quotes from files and memories. Weak quotes are returned only if there are no others.
 
-    `found` are entries of type knowledge, each store's best first, whose `answers` say how far each can be trusted to
-    answer which question, and `why`; of files with their `citation`, of memories with `remembered`, of nodes of graphs and
-    of documents with `path`. What could not be read, and memories that are not there in full, are not quoted.
+    `found` are of type knowledge, each store's best first. Their metadata maps questions to confidences in `answers`,
+    with the reason in `why`. Files have a `citation`, memories `remembered`, and nodes of graphs and documents a `path`.
+    Unreadable entries and shortened memories are not quoted.
     """
     files, memories = list[Quote](), list[Quote]()
     for entry in found:
@@ -51,7 +54,7 @@ def quotes_for(question: str, found: Sequence[Mapping[str, Any]]) -> list[Quote]
             path = str(fields.get("path") or fields["source"])
             since = str(fields["remembered"])[:10] if "remembered" in fields else f"of task {fields['task']}"
             memories.append(Quote(str(entry["content"]), path, confidence, remembered=since))
-    best = best_of(
+    best = merge_hits(
         [files, memories],
         len(found),
         confidence=lambda quote: quote.confidence,

@@ -1,4 +1,4 @@
-"""Language models as minds, through pydantic-ai (the extra `models`)."""
+"""Use language models as minds, through pydantic-ai (the extra `models`)."""
 
 from __future__ import annotations
 

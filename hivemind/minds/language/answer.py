@@ -1,4 +1,4 @@
-"""What a model answered, and the thought that it amounts to; how one that cannot call tools is told of them in words."""
+"""Convert a model's answers and errors to thoughts and MindErrors, and describe tools to models that cannot call them."""
 
 from __future__ import annotations
 
@@ -12,21 +12,21 @@ from hivemind.boundary import Unreadable
 from hivemind.frozen import frozen
 from hivemind.json_text import find_json, whole_text
 from hivemind.minds.mind import (
-    Action,
     ChatMessage,
     ContextTooLong,
     MindError,
     MindUnavailable,
     Thought,
+    ToolCall,
     ToolSchema,
     Usage,
 )
 from hivemind.minds.scripted import thought_from
 
 _PROMPTED = """
-You have no way to call tools but this: answer with one JSON object and nothing else, of this form:
+To call tools, answer with one JSON object and no other text, in this form:
 {"text": "why, in a few words", "calls": [{"tool": "NAME", "arguments": {…}}]}
-The tools, one JSON object a line, `parameters` being the JSON Schema of the arguments:"""
+The tools follow, one JSON object per line; `parameters` is the JSON Schema of the arguments:"""
 _TOO_LONG = re.compile(
     r"context.{0,20}(length|window|size|limit)|prompt is too long|too many (input )?tokens|maximum.{0,30}tokens",
     re.IGNORECASE,
@@ -35,45 +35,50 @@ _BOUND_TOO_HIGH = re.compile(r"(output|completion) tokens", re.IGNORECASE)
 _MOST_ALLOWED = re.compile(
     r"max_tokens: \d+ > (\d+)|at most (\d+) completion tokens|maxOutputTokens .*from 1 \(inclusive\) to (\d+) \(exclusive"
 )
-"""How Anthropic, OpenAI and Google say how long an answer may be at most."""
+"""The error messages with which Anthropic, OpenAI and Google report the maximum length of an answer."""
 _TOO_LARGE = 413
 _NOT_UNDERSTOOD = frozenset({400, 422})
 _NOT_YET = frozenset({408, 425})
-"""A proxy's words for a request that came too slowly, or too early: the same request may do in a moment."""
+"""A proxy's statuses for a request that came too slowly or too early: repeating it soon may succeed."""
 _SHOWN = 300
 
 
 def in_words(messages: Sequence[ChatMessage], tools: Sequence[ToolSchema]) -> list[ChatMessage]:
-    """A conversation for a model that cannot call tools: they are told in the system message, calls and results are texts."""
-    told = "\n".join([_PROMPTED, *(json.dumps(tool, ensure_ascii=False) for tool in tools)])
+    """Rewrite a conversation for a model that cannot call tools.
+
+    The tools are described in the system message; calls and results become texts.
+    """
+    instructions = "\n".join([_PROMPTED, *(json.dumps(tool, ensure_ascii=False) for tool in tools)])
     names = {call.id: call.tool for message in messages for call in message.calls}
-    plain = []
+    plain_messages = []
     for message in messages:
         if message.role == "system":
-            plain.append(ChatMessage("system", f"{message.text}\n{told}"))
+            plain_messages.append(ChatMessage("system", f"{message.text}\n{instructions}"))
         elif message.role == "assistant":
-            plain.append(ChatMessage("assistant", written_form(message.text, message.calls)))
+            plain_messages.append(ChatMessage("assistant", written_form(message.text, message.calls)))
         elif message.role == "tool":
-            plain.append(ChatMessage("user", f"Result of {names.get(message.call_id or '', 'a call')}: {message.text}"))
+            plain_messages.append(
+                ChatMessage("user", f"Result of {names.get(message.call_id or '', 'a call')}: {message.text}")
+            )
         else:
-            plain.append(message)
-    return plain
+            plain_messages.append(message)
+    return plain_messages
 
 
 def completion_messages(text: str, schema: Mapping[str, Any] | None) -> list[ChatMessage]:
-    """The messages for a completion; with a schema it is told to answer in JSON."""
+    """Return the messages for a completion. With a schema, they ask for JSON."""
     if schema is None:
-        told = "Do what the text asks, and answer with the result alone."
+        instructions = "Do what the text asks, and answer only with the result."
     else:
-        form = json.dumps(schema, ensure_ascii=False)
-        told = f"Answer with one JSON value and nothing else. Its JSON Schema:\n{form}"
-    return [ChatMessage("system", told), ChatMessage("user", text)]
+        schema_json = json.dumps(schema, ensure_ascii=False)
+        instructions = f"Answer with one JSON value and no other text. Its JSON Schema:\n{schema_json}"
+    return [ChatMessage("system", instructions), ChatMessage("user", text)]
 
 
 def answer_schema(tools: Sequence[ToolSchema]) -> dict[str, Any]:
-    """The JSON Schema of an answer with prompted tools: only tools that there are, with arguments by their own schemas.
+    """Return the JSON Schema of an answer with prompted tools: known tools only, with arguments by their schemas.
 
-    Arguments whose schema refers to definitions of its own are any object; they are checked afterwards all the same.
+    Arguments with definitions in their schema may be any object here; they are validated later, as all arguments are.
     """
     action = {"anyOf": [_form_of(tool) for tool in tools]}
     return {
@@ -96,7 +101,7 @@ def _form_of(tool: ToolSchema) -> dict[str, Any]:
 
 @frozen
 class Call:
-    """A tool call as it came: `arguments` is text or an object, `key` what the provider knows it by."""
+    """A tool call in a model's answer. `arguments` is a text or an object, `key` is the provider's id."""
 
     tool: str
     arguments: str | Mapping[str, Any] | None
@@ -104,9 +109,8 @@ class Call:
 
 
 @frozen
-class Answer:
-    """One answer. `cut` if it ended at the bound of its length; `parts` is what the provider wants back unchanged, if it wants
-    anything."""
+class ModelAnswer:
+    """A model's answer. `cut`: it reached its maximum length. `parts` are what the provider wants back unchanged."""
 
     text: str = ""
     calls: tuple[Call, ...] = ()
@@ -115,73 +119,75 @@ class Answer:
     parts: Sequence[Mapping[str, Any]] = ()
 
     def as_dict(self) -> dict[str, Any]:
-        """The answer for the log."""
+        """Return the answer for the log."""
         calls = [{"tool": call.tool, "arguments": call.arguments} for call in self.calls]
         return {"text": self.text, **({"calls": calls} if calls else {}), **({"cut": True} if self.cut else {})}
 
 
-def thought_in(answer: Answer, *, model: str, prompted: bool) -> Thought:
-    """The thought that an answer amounts to: of one that was cut only the text, since half a call may be another call."""
+def thought_in(answer: ModelAnswer, *, model: str, prompted: bool) -> Thought:
+    """Convert an answer to a thought. Of a cut answer only the text is used: half a call may mean a different call."""
     if answer.cut:
         return Thought(answer.text, usage=answer.usage, cut=True)
     provider = {"model": model, "parts": list(answer.parts)} if answer.parts else None
     if answer.calls:
         return Thought(answer.text, tuple(map(_action, answer.calls)), answer.usage, provider=provider)
     text, actions = _written(answer.text) if prompted or "{" in answer.text else (answer.text, ())
-    return Thought(text, actions, answer.usage, provider=None if actions else provider)  # its parts have no such calls
+    return Thought(
+        text, actions, answer.usage, provider=None if actions else provider
+    )  # the provider's parts do not contain these calls
 
 
-def _action(call: Call) -> Action:
-    """The call with its arguments as an object; what cannot be read stands in `raw`."""
+def _action(call: Call) -> ToolCall:
+    """Parse the arguments of a call to an object. Keep arguments that cannot be read in `raw`."""
     if isinstance(call.arguments, Mapping):
-        return Action(call.tool, call.arguments, call.key)
+        return ToolCall(call.tool, call.arguments, call.key)
     if not call.arguments:
-        return Action(call.tool, {}, call.key)
+        return ToolCall(call.tool, {}, call.key)
     try:
-        value = find_json(call.arguments)
-        if isinstance(value, str):  # JSON in a string in JSON, as some models write it
-            value = find_json(value)
+        arguments = find_json(call.arguments)
+        if isinstance(arguments, str):  # some models encode the JSON twice
+            arguments = find_json(arguments)
     except Unreadable:
-        value = None
-    if isinstance(value, dict):
-        return Action(call.tool, value, call.key)
-    return Action(call.tool, {}, call.key, raw=str(call.arguments))
+        arguments = None
+    if isinstance(arguments, dict):
+        return ToolCall(call.tool, arguments, call.key)
+    return ToolCall(call.tool, {}, call.key, raw=str(call.arguments))
 
 
-def _written(text: str) -> tuple[str, tuple[Action, ...]]:
-    """Calls that were written down as JSON instead of being made; a text without any is only a text."""
+def _written(text: str) -> tuple[str, tuple[ToolCall, ...]]:
+    """Extract calls that the model wrote as JSON in its text. Return the text alone if there are none."""
     try:
         value = find_json(text)
         if isinstance(value, dict) and "tool" in value:
             value = [value]
-        told = {"calls": value} if isinstance(value, list) else value
-        if not isinstance(told, dict) or not told.get("calls"):
+        answer = {"calls": value} if isinstance(value, list) else value
+        if not isinstance(answer, dict) or not answer.get("calls"):
             return text, ()
-        thought = thought_from({"text": str(told.get("text") or ""), "calls": told["calls"]})
+        thought = thought_from({"text": str(answer.get("text") or ""), "calls": answer["calls"]})
     except (MindError, Unreadable):
         return text, ()
     return thought.text, thought.actions
 
 
-def written_form(text: str, actions: Sequence[Action]) -> str:
-    """An answer with prompted tools, as it is sent back: one JSON object."""
-    calls = [{"tool": one.tool, "arguments": dict(one.arguments)} for one in actions]
+def written_form(text: str, actions: Sequence[ToolCall]) -> str:
+    """Format an answer with prompted tools as one JSON object, to be sent back."""
+    calls = [{"tool": call.tool, "arguments": dict(call.arguments)} for call in actions]
     return json.dumps({"text": text, "calls": calls}, ensure_ascii=False)
 
 
-class Refused(MindError):
-    """The model or its provider will not answer this; the message says why, if it was told.
+class AnswerRefused(MindError):
+    """The model or its provider refuses to answer. The message contains the reason, if one was given.
 
-    `answer` is what came all the same: a refusal is charged for, too.
+    `answer` is the refused answer, if there is one: refusals are charged, too.
     """
 
-    def __init__(self, reason: str, answer: Answer | None = None) -> None:
+    def __init__(self, reason: str, answer: ModelAnswer | None = None) -> None:
         super().__init__(reason)
         self.answer = answer
 
 
 class BoundTooHigh(MindError):
-    """More tokens of answer were asked for than the model can give, which are `most`."""
+    """The request allows a longer answer than the model does. The model's limit in tokens is `most`."""
 
     def __init__(self, reason: str, most: int) -> None:
         super().__init__(reason)
@@ -189,46 +195,44 @@ class BoundTooHigh(MindError):
 
 
 def in_our_words(error: Exception, key: str | None) -> MindError:
-    """The MindError that says what a client library's exception means; a key that stands in its text is taken out."""
+    """Convert a client library's exception to a MindError. The key is removed from its text."""
     from pydantic_ai import exceptions as theirs
 
-    said = _said(error, key)
-    after = getattr(error, "retry_after", None)
+    message = _said(error, key)
+    after_s = getattr(error, "retry_after", None)
     status = getattr(error, "status_code", None) or getattr(error.__cause__, "status_code", None)
     if isinstance(error, theirs.ContentFilterError):
-        return Refused(f"the provider refused to answer: {said}")
+        return AnswerRefused(f"the provider refused to answer: {message}")
     if (
         isinstance(error, theirs.ModelContextWindowExceededError)
         or status == _TOO_LARGE
-        or _says_too_long(status, said)
+        or _says_too_long(status, message)
     ):
-        return ContextTooLong(f"the context is too long for the model: {said}")
-    if status in _NOT_UNDERSTOOD and (allowed := _MOST_ALLOWED.search(said)):
-        inclusive, exclusive = allowed[1] or allowed[2], allowed[3]
-        return BoundTooHigh(f"max_output is too high: {said}", int(inclusive or int(exclusive) - 1))
+        return ContextTooLong(f"the context is too long for the model: {message}")
+    if status in _NOT_UNDERSTOOD and (match := _MOST_ALLOWED.search(message)):
+        inclusive, exclusive = match[1] or match[2], match[3]
+        return BoundTooHigh(f"max_output is too high: {message}", int(inclusive or int(exclusive) - 1))
     if isinstance(error, theirs.ModelRateLimitError):
-        return MindUnavailable(f"asked too often: {said}", after_s=after, passing=True)
+        return MindUnavailable(f"asked too often: {message}", after_s=after_s, passing=True)
     if (
         isinstance(error, theirs.ModelUnavailableError | theirs.ModelServerError)
         or (status or 0) >= 500
         or status in _NOT_YET
     ):
-        return MindUnavailable(f"the provider has trouble: {said}", after_s=after, passing=True)
+        return MindUnavailable(f"the provider has trouble: {message}", after_s=after_s, passing=True)
     if isinstance(error, theirs.ModelQuotaExceededError):
-        return MindUnavailable(f"the account's quota is used up: {said}")
+        return MindUnavailable(f"the account's quota is used up: {message}")
     if isinstance(error, theirs.ModelAuthenticationError):
-        return MindUnavailable(f"the provider does not accept the key: {said}")
+        return MindUnavailable(f"the provider does not accept the key: {message}")
     if isinstance(error, theirs.ModelNotFoundError):
-        return MindUnavailable(f"the provider has no such model: {said}")
+        return MindUnavailable(f"the provider does not have the model: {message}")
     if status is not None and 300 <= status < 400:
-        return MindUnavailable(
-            "the provider answers with a redirect, which is not followed: its url: is another one by now"
-        )
-    return _of_the_connection(error, said)
+        return MindUnavailable("the provider answers with a redirect, which is not followed: its url: has changed")
+    return _of_the_connection(error, message)
 
 
 def _says_too_long(status: int | None, said: str) -> bool:
-    """Whether a request was turned away for the length of its context, not for the length of the answer that it asks for."""
+    """Check that a request was rejected for the length of its context, not of the answer that it allows."""
     return status in _NOT_UNDERSTOOD and bool(_TOO_LONG.search(said)) and not _BOUND_TOO_HIGH.search(said)
 
 
@@ -242,16 +246,16 @@ def _of_the_connection(error: Exception, said: str) -> MindError:
         return MindUnavailable(f"no connection: {said}", passing=True, lost=_was_sent(error))
     if isinstance(error, theirs.ModelAPIError) and getattr(error, "status_code", None) is not None:
         return MindError(f"the provider does not understand the request: {said}")
-    # What is no answer of this kind of server at all, a page of a proxy, half a body, too much of it: what was sent may have been
-    # charged for, and at once the same would come again.
-    what = said
+    # Not an answer of this kind of server: a proxy's page, a truncated body, a body that is too large. The request may have
+    # been charged, and an immediate retry would have the same result.
+    problem = said
     if isinstance(error, IndexError):
-        what = "its choices are an empty list"
+        problem = "its list of choices is empty"
     elif isinstance(error.__cause__, ValidationError):
-        places = (".".join(map(str, one["loc"])) for one in error.__cause__.errors()[:5])
-        what = f"missing or wrong in it: {', '.join(places)}"
-    mend = "see whether url: and model: in the agent's file name a server of this kind, and what its log says"
-    return MindUnavailable(f"what came is no answer of a model: {what}; {mend}", lost=True)
+        locations = (".".join(map(str, one["loc"])) for one in error.__cause__.errors()[:5])
+        problem = f"missing or wrong in it: {', '.join(locations)}"
+    remedy = "check that url: and model: in the agent's file name a server of this kind, and see its log"
+    return MindUnavailable(f"the response is not an answer of a model: {problem}; {remedy}", lost=True)
 
 
 def _was_sent(error: Exception) -> bool:
@@ -259,7 +263,7 @@ def _was_sent(error: Exception) -> bool:
 
 
 def _said(error: Exception, key: str | None) -> str:
-    """The error's own words in one line, without the key and not too long."""
+    """Return the error's message on one line, without the key, cut to 300 characters."""
     cause = error.__cause__
     text = str(error) or type(error).__name__
     if cause is not None and str(cause) and str(cause) not in text:

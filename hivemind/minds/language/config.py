@@ -1,4 +1,4 @@
-"""Which language model a mind is: the value of `mind:` in agents/<agent>.yaml, checked."""
+"""The configuration of a language model: the validated value of `mind:` in agents/<agent>.yaml."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ KEYS = {
     "openai": ("OPENAI_API_KEY",),
     "google": ("GOOGLE_API_KEY", "GEMINI_API_KEY"),
 }
-"""The environment variables that hold a provider's key; the first that is set counts."""
+"""The environment variables that may contain a provider's key; the first that is set is used."""
 
 ADDRESSES = {
     "anthropic": "ANTHROPIC_BASE_URL",
@@ -26,10 +26,10 @@ ADDRESSES = {
     "google": "GOOGLE_GEMINI_BASE_URL",
     "ollama": "OLLAMA_BASE_URL",
 }
-"""The environment variables, the client libraries' own, that say where a provider is asked if no `url` does."""
+"""The client libraries' environment variables for a provider's address, used without `url`."""
 
 _MAX_OUTPUT = 16_000
-_LARGE_OUTPUT = 32_000  # what a model of a large provider writes in ten minutes, at fifty tokens a second
+_LARGE_OUTPUT = 32_000  # ten minutes at 50 tokens per second, the speed of a large provider's model
 _SETTINGS = frozenset({
     "effort", "extra_body", "frequency_penalty", "logit_bias", "parallel_tool_calls", "presence_penalty", "seed",
     "service_tier", "stop_sequences", "temperature", "thinking", "top_k", "top_p",
@@ -38,14 +38,13 @@ _CLIENTS = {"anthropic": "anthropic", "google": "google.genai"}
 
 
 class ModelConfig(BaseModel):
-    """A model and how it is asked. `key_env` names the variable that its key stands in; the key itself is never kept here.
+    """A model and its settings. `key_env` names the environment variable with its key; the key itself is not stored.
 
-    `max_output` is the most tokens of one answer, `timeout_s` how long it may take; a model that allows fewer tokens says so, and
-    is asked for those. `tools` is `native` where the model
-    can call tools, else `prompted`: then it is told about them in words and answers in JSON. `pictures` says whether it takes
-    them (default: the models of Anthropic, OpenAI and Google do). Any other key is a setting of
-    the model, as pydantic-ai names it (`temperature`, `thinking`, `top_p`, `seed`, `anthropic_…`); `effort` is another name
-    of `thinking`.
+    `max_output` is the maximum length of an answer in tokens; it is lowered if the model reports a lower limit.
+    `timeout_s` is the maximum time for an answer. `tools` is `native` if the model can call tools, else `prompted`: tools
+    are then described in the system message, and the model answers in JSON. `pictures` says whether the model accepts
+    pictures (default: yes for Anthropic, OpenAI and Google). All other keys are settings of the model, named as in
+    pydantic-ai (`temperature`, `thinking`, `top_p`, `seed`, `anthropic_…`); `effort` is an alias of `thinking`.
     """
 
     model_config = ConfigDict(extra="allow", frozen=True, hide_input_in_errors=True)
@@ -72,7 +71,7 @@ class ModelConfig(BaseModel):
 
     @property
     def name(self) -> str:
-        """`provider:model`, as the log and the price list have it."""
+        """Return `provider:model`, as in the log and the price list."""
         return f"{self.provider}:{self.model}"
 
     @property
@@ -80,42 +79,42 @@ class ModelConfig(BaseModel):
         return self.provider in KEYS if self.pictures is None else self.pictures
 
     def settings(self, max_output: int) -> Any:
-        """The settings of a request: its bounds, the model's own, and the provider's cache for what stays the same."""
-        own = dict(self.model_extra or {})
-        if "effort" in own:
-            own["thinking"] = own.pop("effort")
+        """Return the settings of a request: its limits, the model's settings, and the use of the provider's cache."""
+        model_settings = dict(self.model_extra or {})
+        if "effort" in model_settings:
+            model_settings["thinking"] = model_settings.pop("effort")
         if self.provider == "openai":
-            own.setdefault("openai_prompt_cache_key", f"hivemind-{self.model}")
+            model_settings.setdefault("openai_prompt_cache_key", f"hivemind-{self.model}")
         bounds = {"max_tokens": max_output, "timeout": self.timeout_s, "request_timeout": self.timeout_s}
-        return {**bounds, "max_retries": 0, "cache": True, **own}
+        return {**bounds, "max_retries": 0, "cache": True, **model_settings}
 
     @property
     def address(self) -> str | None:
-        """Where it is asked: `url`, else what the provider's variable says; None for the provider's own place."""
+        """Return `url`, else the address in the provider's environment variable, else None for the default address."""
         return self.url or os.environ.get(ADDRESSES.get(self.provider, ""), "").strip() or None
 
     def key(self) -> str | None:
-        """The key, from the environment only; None for a model that needs none. Raises UserError if it is not set."""
+        """Return the key from the environment, or None if the model needs none. Raises UserError if it is not set."""
         names = (self.key_env,) if self.key_env is not None else KEYS.get(self.provider, ())
         if self.key_env is not None:
-            keep_secret(self.key_env)  # a model that is told its key, or a server that echoes it, gets it into no log
+            keep_secret(self.key_env)  # masks the key in logs, in case a model or server repeats it
         for name in names:
-            if found := os.environ.get(name, "").strip():
-                return found
+            if key := os.environ.get(name, "").strip():
+                return key
         if self.provider == "ollama" and self.key_env is None:
             return os.environ.get("OLLAMA_API_KEY") or None
         if not names:
             return None
         raise UserError(
             f"{self.name} needs a key, and {' or '.join(names)} is not set",
-            mend="set it in the environment of hivemind up; keys are read from nowhere else",
+            remedy="set it in the environment of hivemind up; keys are read only from there",
         )
 
     def check(self) -> None:
-        """Raise UserError if what it needs is not there: the key, the client library. Imports nothing."""
+        """Raise UserError if the key or the client library is missing. Does not import them."""
         client = _CLIENTS.get(self.provider, "openai")
         if not (_there("pydantic_ai") and _there("jsonschema") and _there(client)):
-            raise UserError(f"{self.name} needs the extra 'models'", mend="pip install 'hivemind-swarm[models]'")
+            raise UserError(f"{self.name} needs the extra 'models'", remedy="pip install 'hivemind-swarm[models]'")
         self.key()
 
 
@@ -127,16 +126,16 @@ def _there(module: str) -> bool:
 
 
 def model_config(provider: str, argument: Any) -> ModelConfig:
-    """The config from `provider:MODEL`, or from `{provider: {model: …, …}}`. Raises UserError naming the key."""
-    told: Any = {"model": argument} if isinstance(argument, str) else argument
-    if not isinstance(told, Mapping):
-        raise UserError(f"mind: {provider} needs a model", mend=f"write mind: {provider}:MODEL")
+    """Create the config from `provider:MODEL` or `{provider: {model: …, …}}`. Raises UserError naming the bad key."""
+    fields: Any = {"model": argument} if isinstance(argument, str) else argument
+    if not isinstance(fields, Mapping):
+        raise UserError(f"mind: {provider} needs a model", remedy=f"write mind: {provider}:MODEL")
     with boundary(f"configuration of {provider}"):
         try:
-            return ModelConfig.model_validate({**told, "provider": provider})
+            return ModelConfig.model_validate({**fields, "provider": provider})
         except ValidationError as error:
-            first = error.errors(include_input=False)[0]
-            place = ".".join(str(part) for part in first["loc"])
-            what = f"mind: {provider}{'.' if place else ''}{place}: {first['msg'].removeprefix('Value error, ')}"
+            first_error = error.errors(include_input=False)[0]
+            location = ".".join(str(part) for part in first_error["loc"])
+            message = f"mind: {provider}{'.' if location else ''}{location}: {first_error['msg'].removeprefix('Value error, ')}"
             keys = [name for name in ModelConfig.model_fields if name != "provider"] + sorted(_SETTINGS)
-            raise UserError(what, mend=f"keys: {', '.join(keys)}, {provider.partition('-')[0]}_…") from None
+            raise UserError(message, remedy=f"keys: {', '.join(keys)}, {provider.partition('-')[0]}_…") from None

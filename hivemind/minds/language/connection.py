@@ -1,4 +1,4 @@
-"""The client of a provider: what of a request leaves this machine, how much of an answer is read, what the model costs."""
+"""Open the HTTP client and model of a provider, limit requests and answers, and look up published prices."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from pydantic_ai.models import Model
 
 LARGEST_ANSWER = 8_000_000
-"""Bytes of an answer; an answer of 100,000 tokens has a twentieth of it."""
+"""The maximum size of an answer; 100,000 tokens take a twentieth of it."""
 _CONNECT_S = 10.0
 _NAME = "hivemind"
 _SENT = frozenset({
@@ -33,7 +33,7 @@ _PUBLISHED = ("anthropic", "openai", "google")
 
 
 def open_model(config: ModelConfig, client: httpx2.AsyncClient) -> Model:
-    """The model, asked through `client`. Raises UserError without its key."""
+    """Open a model that uses `client`. Raises UserError if its key is missing."""
     key, url = config.key(), config.address
     if config.provider == "anthropic":
         from pydantic_ai.models.anthropic import AnthropicModel
@@ -49,7 +49,7 @@ def open_model(config: ModelConfig, client: httpx2.AsyncClient) -> Model:
 
 
 def _openai_like(config: ModelConfig, key: str | None, client: httpx2.AsyncClient) -> Model:
-    """OpenAI itself, or who speaks as it does."""
+    """Open a model of OpenAI or of a server with OpenAI's protocol."""
     if config.provider == "ollama":
         from pydantic_ai.models.ollama import OllamaModel
         from pydantic_ai.providers.ollama import OllamaProvider
@@ -64,51 +64,51 @@ def _openai_like(config: ModelConfig, key: str | None, client: httpx2.AsyncClien
     from pydantic_ai.profiles.openai import OpenAIModelProfile
     from pydantic_ai.providers.openai_compatible import OpenAICompatibleProvider
 
-    assert config.url is not None  # the config insists
+    assert config.url is not None  # the config requires it
     provider = OpenAICompatibleProvider(
         "openai-compatible", base_url=config.url, api_key=key, http_client=client,
     )  # fmt: skip
-    # What most of these servers know: the older name of the bound, JSON by schema.
+    # Most of these servers support the older name of the output limit, and JSON by schema.
     profile = OpenAIModelProfile(openai_chat_supports_max_completion_tokens=False, supports_json_schema_output=True)
     return OpenAIChatModel(config.model, provider=provider, profile=profile)
 
 
 @frozen
 class PublishedPrices:
-    """What pydantic-ai's price list says of a model, in dollars."""
+    """The prices of a model in pydantic-ai's price list, in dollars."""
 
     provider: str
     model: str
 
     def of(self, used: Usage) -> float:
-        """What a request costs. Raises LookupError for a model that is not listed."""
+        """Return the price of a request. Raises LookupError if the model is not listed."""
         from genai_prices import Usage as Listed
         from genai_prices import calc_price
 
-        counted = Listed(
+        listed_usage = Listed(
             input_tokens=used.tokens_in, output_tokens=used.tokens_out, cache_read_tokens=used.cached,
             cache_write_tokens=used.written,
         )  # fmt: skip
-        return float(calc_price(counted, self.model, provider_id=self.provider).total_price)
+        return float(calc_price(listed_usage, self.model, provider_id=self.provider).total_price)
 
 
 def published_prices(config: ModelConfig) -> Pricing | None:
-    """What is known of a model's price, or None."""
+    """Return a model's prices, or None if they are unknown."""
     if config.provider not in _PUBLISHED or config.address is not None:
         return Prices(0, 0) if config.provider == "ollama" else None
     with suppress(LookupError):
-        found = PublishedPrices(config.provider, config.model)
-        found.of(Usage(1, 1))
-        return found
+        prices = PublishedPrices(config.provider, config.model)
+        prices.of(Usage(1, 1))
+        return prices
     return None
 
 
 def http_client(config: ModelConfig) -> httpx2.AsyncClient:
-    """A client that sends what the protocol needs and the config's key, no more, and reads no endless answer.
+    """Create a client that sends only the protocol's headers and the config's key, and limits the size of answers.
 
-    Client libraries add headers of their own accord: what the environment says of accounts, projects and further headers,
-    what this machine is. Those do not leave it, but for OpenAI's account at OpenAI's own address. Redirects are not
-    followed: a key goes where the config says, and nowhere else. The environment's proxies are used.
+    Client libraries add headers about accounts, projects and the machine. They are removed, except for OpenAI's account
+    headers in requests to OpenAI's address. Redirects are not followed, so a key is sent only to the configured address.
+    The environment's proxies are used.
     """
     import httpx2
 
@@ -118,22 +118,22 @@ def http_client(config: ModelConfig) -> httpx2.AsyncClient:
         _strip(request.headers, key, request.url.host)
 
     async def bound(response: httpx2.Response) -> None:
-        packing = response.headers.get("content-encoding", "").strip().lower()
-        if packing not in ("", "identity"):
-            raise Unreadable(f"its answer is packed as {packing[:40]!r}, which was not asked for")
-        response.stream = Bounded(response.stream)
+        encoding = response.headers.get("content-encoding", "").strip().lower()
+        if encoding not in ("", "identity"):
+            raise Unreadable(f"its answer is compressed as {encoding[:40]!r}, which was not asked for")
+        response.stream = BoundedTransport(response.stream)
 
-    class Bounded(httpx2.AsyncByteStream):
+    class BoundedTransport(httpx2.AsyncByteStream):
         def __init__(self, stream: Any) -> None:
             self._stream = stream
 
         async def __aiter__(self) -> AsyncIterator[bytes]:
-            left = LARGEST_ANSWER
-            async for part in self._stream:
-                left -= len(part)
-                if left < 0:
+            remaining = LARGEST_ANSWER
+            async for chunk in self._stream:
+                remaining -= len(chunk)
+                if remaining < 0:
                     raise Unreadable(f"its answer has more than {LARGEST_ANSWER:,} bytes")
-                yield part
+                yield chunk
 
         async def aclose(self) -> None:
             await self._stream.aclose()
@@ -144,12 +144,12 @@ def http_client(config: ModelConfig) -> httpx2.AsyncClient:
 
 
 def _strip(headers: Any, key: str | None, host: str) -> None:
-    """Take out of a request's headers what is not to be sent; a key in them can only be `key`."""
-    kept = _SENT | _OPENAI_ACCOUNT if host == _OPENAI else _SENT
+    """Remove the headers that must not be sent, and set key headers to `key`."""
+    allowed_headers = _SENT | _OPENAI_ACCOUNT if host == _OPENAI else _SENT
     for name in list(headers):
         if name in _KEYS and key is not None:
             headers[name] = _KEYS[name].format(key)
-        elif name not in kept:
+        elif name not in allowed_headers:
             del headers[name]
     headers["user-agent"] = _NAME
-    headers["accept-encoding"] = "identity"  # so that a small answer cannot be a huge one
+    headers["accept-encoding"] = "identity"  # a small compressed answer could expand to a huge one

@@ -1,4 +1,4 @@
-"""A language model as a mind (spec 8): asked through pydantic-ai, counted by its meter."""
+"""A language model as a mind: requests go through pydantic-ai and are counted by a meter."""
 
 from __future__ import annotations
 
@@ -18,16 +18,16 @@ from hivemind.boundary import Unreadable
 from hivemind.errors import HivemindError
 from hivemind.json_text import fault_in, find_json
 from hivemind.minds.language.answer import (
-    Answer,
+    AnswerRefused,
     BoundTooHigh,
-    Refused,
+    ModelAnswer,
     answer_schema,
     completion_messages,
     in_words,
     thought_in,
 )
 from hivemind.minds.language.config import ModelConfig
-from hivemind.minds.meter import Asked, Meter, Pricing, priced, unmetered
+from hivemind.minds.meter import Meter, MeteredRequest, Pricing, priced, unmetered
 from hivemind.minds.mind import ChatMessage, MindError, MindUnavailable, Thought, ToolSchema, Turn
 from hivemind.minds.patience import Patience
 
@@ -40,25 +40,27 @@ T = TypeVar("T")
 CORRECTIONS = 3
 _log = logging.getLogger(__name__)
 _PATCHES = frozenset({"EpisodePatches", "MemoryPatch"})
-"""What the reasoning graph's schemas of patches are called."""
+"""The titles of the reasoning graph's patch schemas."""
 
 
 class _Line:
-    """The client of a mind and of all that are counted by other meters; opened with the first question, so that an agent that
-    asks nothing has neither connections nor their thread. (It brings asyncio and ssl, a tenth of what a swarm without a model
-    would import.)"""
+    """A client that opens with the first request, shared by a mind and its copies with other meters.
+
+    An agent that never calls its model has no connections and no thread for them, and does not import asyncio and ssl,
+    which are a tenth of all that a swarm without a model imports.
+    """
 
     def __init__(self, config: ModelConfig, root: Path | None, waiting: Callable[[], object]) -> None:
         self._config, self._root, self._waiting = config, root, waiting
         self.max_output = config.max_output
-        """The most tokens of an answer: as the config says, or fewer once the provider has said so."""
+        """The maximum length of an answer in tokens: the config's, or the provider's limit once it is known."""
         self._mutex = threading.Lock()
         self._client: Client | None = None
 
     def ask(
         self, messages: Sequence[ChatMessage], tools: Sequence[ToolSchema], schema: Mapping[str, Any] | None
-    ) -> Answer:
-        """The answer to a conversation. Raises as `Client.ask` does."""
+    ) -> ModelAnswer:
+        """Return the answer to a conversation. Raises as `Client.ask` does."""
         from hivemind.minds.language.client import Client
 
         with self._mutex:
@@ -66,7 +68,7 @@ class _Line:
         return client.ask(messages, tools, schema, self.max_output)
 
     def close(self) -> None:
-        """Let go of the connections and end the thread. A later question opens others."""
+        """Close the connections and end the thread. A later request opens new ones."""
         with self._mutex:
             client, self._client = self._client, None
             if client is not None:
@@ -74,19 +76,19 @@ class _Line:
 
 
 class LanguageMind:
-    """Thinks and completes with one model. Nothing is imported, opened or asked before the first question.
+    """Thinks and completes with one model. The client is imported and opened at the first request.
 
-    A thought is one request. What a provider turns away for the moment is asked again (`patience`); a completion that can't
-    be used goes back with the reason, at most three times. Every request goes past `meter`, before and after.
+    A thought is one request. Requests that fail for the moment are repeated by `patience`. An unusable completion is sent
+    back with the reason, at most three times. Every request passes `meter`.
     """
 
     by_rule = False
 
     def __init__(self, config: ModelConfig, *, patience: Patience | None = None, root: Path | None = None) -> None:
-        """`root` is where the paths of pictures begin. Raises UserError if the key or the client library is missing."""
+        """Paths of pictures start at `root`. Raises UserError if the key or the client library is missing."""
         config.check()
         self.config = config
-        self.own_prices: Pricing | None = None  # the hive's; else those that are published count
+        self.own_prices: Pricing | None = None  # by default the published prices count
         self.meter: Meter = unmetered
         self.patience = patience or Patience()
         self.takes_pictures = root is not None and config.takes_pictures
@@ -99,7 +101,7 @@ class LanguageMind:
 
     @property
     def prices(self) -> Pricing | None:
-        """What its tokens cost, or None if nobody knows."""
+        """Return the prices of the model's tokens, or None if they are unknown."""
         return self.own_prices or self._published
 
     @cached_property
@@ -109,40 +111,42 @@ class LanguageMind:
         return published_prices(self.config)
 
     def with_meter(self, meter: Meter) -> LanguageMind:
-        """The same mind on the same connections, its requests counted by another meter."""
+        """Return a copy of the mind with another meter and the same connections."""
         other = copy(self)
         other.meter = meter
         return other
 
     def close(self) -> None:
-        """Let go of the connections. A later question opens others."""
+        """Close the connections. A later request opens new ones."""
         self._line.close()
 
     # the Mind protocol
 
     def think(self, turn: Turn, tools: Sequence[ToolSchema]) -> Thought:
-        """What to do next: one request with the turn's messages. Raises MindUnavailable, ContextTooLong, Refused, MindError,
-        and what the meter raises."""
-        prompted = self.config.tools == "prompted"
-        messages = in_words(turn.messages, tools) if prompted else turn.messages
-        schema = answer_schema(tools) if prompted else None
-        answer = self._ask(turn.cause, messages, [] if prompted else tools, schema)
-        return thought_in(answer, model=self.name, prompted=prompted)
+        """Send the turn's messages in one request and return the model's decision.
+
+        Raises MindUnavailable, ContextTooLong, AnswerRefused, MindError, and the meter's exceptions.
+        """
+        is_prompted = self.config.tools == "prompted"
+        messages = in_words(turn.messages, tools) if is_prompted else turn.messages
+        schema = answer_schema(tools) if is_prompted else None
+        answer = self._ask(turn.cause, messages, [] if is_prompted else tools, schema)
+        return thought_in(answer, model=self.name, prompted=is_prompted)
 
     def complete(self, text: str, schema: Mapping[str, Any] | None = None) -> str:
-        """An answer to a plain prompt, JSON by the schema if one is given. Raises as `think` does."""
+        """Answer a plain prompt, in JSON by the schema if one is given. Raises as `think` does."""
         cause = "patch" if (schema or {}).get("title") in _PATCHES else "fold"
         messages = completion_messages(text, schema)
         for _ in range(1 + CORRECTIONS):
             answer = self._ask(cause, messages, [], schema)
-            found, fault = _completion(answer, schema, self._line.max_output)
+            completion, fault = _completion(answer, schema, self._line.max_output)
             if fault is None:
-                return found
-            told = f"This cannot be used: {fault}. Answer again, as a whole."
-            messages = [*messages, ChatMessage("assistant", answer.text), ChatMessage("user", told)]
+                return completion
+            correction = f"This cannot be used: {fault}. Write the complete answer again."
+            messages = [*messages, ChatMessage("assistant", answer.text), ChatMessage("user", correction)]
         raise MindError(f"no answer of {self.name} could be used: {fault}")
 
-    # asking
+    # requests
 
     def _ask(
         self,
@@ -150,16 +154,20 @@ class LanguageMind:
         messages: Sequence[ChatMessage],
         tools: Sequence[ToolSchema],
         schema: Mapping[str, Any] | None,
-    ) -> Answer:
-        whole = [*(_counted(one) for one in messages), *([list(tools)] if tools else []), *([schema] if schema else [])]
-        parts = tuple(json.dumps(one, ensure_ascii=False) for one in whole)
+    ) -> ModelAnswer:
+        counted_parts = [
+            *(_counted(message) for message in messages),
+            *([list(tools)] if tools else []),
+            *([schema] if schema else []),
+        ]
+        parts = tuple(json.dumps(part, ensure_ascii=False) for part in counted_parts)
         digest = hashlib.sha256("\n".join(parts).encode("utf-8", "surrogatepass")).hexdigest()
 
-        def once() -> Answer:
-            by_schema = schema if self._by_schema else None
-            pictures = sum(len(one.parts) for one in messages)
-            asked = Asked(cause, self.name, parts, digest, self._line.max_output, self.prices, pictures)
-            return self._metered(asked, lambda: self._line.ask(messages, tools, by_schema))
+        def once() -> ModelAnswer:
+            sent_schema = schema if self._by_schema else None
+            pictures = sum(len(message.parts) for message in messages)
+            request = MeteredRequest(cause, self.name, parts, digest, self._line.max_output, self.prices, pictures)
+            return self._metered(request, lambda: self._line.ask(messages, tools, sent_schema))
 
         try:
             return self.patience.call(once)
@@ -172,18 +180,25 @@ class LanguageMind:
         except MindError as error:
             if schema is None or not self._by_schema or type(error) is not MindError:
                 raise
-            self._by_schema = False  # a server that knows no JSON by schema is told the form in words, as it was anyway
+            self._by_schema = False  # the server may not support schemas: the messages describe the form as well
             return self.patience.call(once)
 
-    def _metered(self, asked: Asked, ask: Callable[[], Answer]) -> Answer:
+    def _metered(self, asked: MeteredRequest, ask: Callable[[], ModelAnswer]) -> ModelAnswer:
         with self.meter(asked) as exchange:
             try:
                 answer = ask()
             except HivemindError as error:
-                came = error.answer if isinstance(error, Refused) else None
-                exchange.error, exchange.usage = str(error), None if came is None else priced(came.usage, self.prices)
-                waited = isinstance(error, MindError)  # else what `waiting` raises
-                exchange.lost = came is not None or not waited or (isinstance(error, MindUnavailable) and error.lost)
+                refused_answer = error.answer if isinstance(error, AnswerRefused) else None
+                exchange.error, exchange.usage = (
+                    str(error),
+                    None if refused_answer is None else priced(refused_answer.usage, self.prices),
+                )
+                is_mind_error = isinstance(error, MindError)  # else `waiting` raised it
+                exchange.lost = (
+                    refused_answer is not None
+                    or not is_mind_error
+                    or (isinstance(error, MindUnavailable) and error.lost)
+                )
                 raise
             answer = replace(answer, usage=priced(answer.usage, self.prices))
             exchange.answer, exchange.usage = answer.as_dict(), answer.usage
@@ -191,7 +206,7 @@ class LanguageMind:
 
 
 def warm(config: ModelConfig) -> None:
-    """Import what asking the model needs. Opens nothing and starts no thread."""
+    """Import the modules that a request needs. Open no connection and start no thread."""
     import_module("hivemind.minds.language.client")
     import_module("jsonschema")
     kind = {"openai-compatible": "openai"}.get(config.provider, config.provider)
@@ -199,14 +214,14 @@ def warm(config: ModelConfig) -> None:
 
 
 def _counted(message: ChatMessage) -> dict[str, Any]:
-    """What of a message is sent: as it counts, and as its digest is made."""
-    calls = [{"tool": one.tool, "arguments": dict(one.arguments)} for one in message.calls]
+    """Return the fields of a message that are sent, for counting and for the digest."""
+    calls = [{"tool": call.tool, "arguments": dict(call.arguments)} for call in message.calls]
     pictures = {"parts": list(message.parts)} if message.parts else {}
     return {"role": message.role, "text": message.text, **pictures, **({"calls": calls} if calls else {})}
 
 
-def _completion(answer: Answer, schema: Mapping[str, Any] | None, max_output: int) -> tuple[str, str | None]:
-    """The text of a completion, and what is wrong with it."""
+def _completion(answer: ModelAnswer, schema: Mapping[str, Any] | None, max_output: int) -> tuple[str, str | None]:
+    """Return the text of a completion and the reason why it is unusable, or None."""
     if answer.cut:
         return "", f"it was cut off after {max_output} tokens; be shorter"
     if schema is None:

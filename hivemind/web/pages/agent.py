@@ -28,7 +28,7 @@ def agent(site: Site, name: str) -> Page:
     snapshot = site.watch.snapshot()
     row = next((one for one in agent_rows(site, snapshot.agents) if one["agent"].name == name), None)
     if row is None:
-        raise UserError("there is no such agent", where=name, mend="the first page has them all")
+        raise UserError("there is no such agent", location=name, remedy="the first page has them all")
     preview, problem = None, None
     if name in hive.agents:
         try:

@@ -7,8 +7,8 @@ import time
 from collections import defaultdict
 from typing import Any
 
-from hivemind.web.index import Used
-from hivemind.web.site import Page, Query, Site
+from hivemind.web.index import TokenUse
+from hivemind.web.site import Page, PageQuery, Site
 
 _DAY_S = 86_400
 _BY = {"agent": "by agent", "task": "by task", "model": "by model"}
@@ -17,13 +17,13 @@ _LINES = 8  # of the curve; the others together are one more
 _ROWS = 100
 
 
-def costs(site: Site, query: Query) -> Page:
+def costs(site: Site, query: PageQuery) -> Page:
     """The last `days` days, `by` agent, task or model: a table, and a curve for each of those that used most."""
     by, days = query.choice("by", _BY, "agent"), int(query.choice("days", _DAYS, "30"))
     today = int(time.time() // _DAY_S)
     used = site.index.used_by(by, (today - days + 1) * _DAY_S)
-    totals: dict[str, Used] = defaultdict(Used)
-    whole = Used()
+    totals: dict[str, TokenUse] = defaultdict(TokenUse)
+    whole = TokenUse()
     for (_, name), one in used.items():
         for total in (totals[name], whole):
             total.add(one)
@@ -46,11 +46,11 @@ def costs(site: Site, query: Query) -> Page:
     return Page("costs.html", context, "Costs", ("index",))
 
 
-def _curve(used: dict[tuple[int, str], Used], names: list[str], today: int, days: int, what: str) -> str:
+def _curve(used: dict[tuple[int, str], TokenUse], names: list[str], today: int, days: int, what: str) -> str:
     """What the curves are drawn from, as JSON: days, and for each name its numbers."""
     span = range(today - days + 1, today + 1)
     shown, others = names[:_LINES], set(names[_LINES:])
-    lines = [(name, [getattr(used.get((day, name), Used()), what) for day in span]) for name in shown]
+    lines = [(name, [getattr(used.get((day, name), TokenUse()), what) for day in span]) for name in shown]
     if others:
         rest: dict[int, float] = defaultdict(float)
         for (day, name), one in used.items():

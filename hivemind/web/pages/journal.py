@@ -13,7 +13,7 @@ from hivemind.errors import HivemindError
 from hivemind.hive import Hive
 from hivemind.tasks import TaskState
 from hivemind.views import SignalFound, signals
-from hivemind.web.site import Page, Query, Site
+from hivemind.web.site import Page, PageQuery, Site
 
 _ROWS = 100
 _CHUNK = 2_000
@@ -23,7 +23,7 @@ _TASKS = 20  # in hand whose signals are shown
 _VALUE_CHARS = 200
 
 
-def journal(site: Site, query: Query) -> Page:
+def journal(site: Site, query: PageQuery) -> Page:
     """The events before `before`, of the family `kind`, by the agent `agent`, about the task `task`."""
     hive = site.hive
     newest = hive.journal.seq

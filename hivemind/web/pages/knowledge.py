@@ -7,8 +7,8 @@ from typing import Any
 
 from hivemind.documents import Node, title_of
 from hivemind.errors import UserError
-from hivemind.longterm import MemoryEntry, MemorySearchResult, shown
-from hivemind.web.site import Page, Query, Site
+from hivemind.longterm import MemoryEntry, MemorySearchResult, format_namespace
+from hivemind.web.site import Page, PageQuery, Site
 
 _HITS = 20
 _NODES = 200
@@ -16,7 +16,7 @@ _ROWS = 50
 _TEXT_CHARS = 700
 
 
-def knowledge(site: Site, query: Query) -> Page:
+def knowledge(site: Site, query: PageQuery) -> Page:
     """All documents; with `q` what answers best, and because of what."""
     documents, text = site.hive.documents, query.get("q", "").strip()[:500]
     hits: list[dict[str, Any]] = []
@@ -47,12 +47,12 @@ def knowledge(site: Site, query: Query) -> Page:
     return Page("knowledge.html", context, "Knowledge")
 
 
-def document(site: Site, node: str, query: Query) -> Page:
+def document(site: Site, node: str, query: PageQuery) -> Page:
     """A document as a tree. Raises UserError if there is none."""
     documents = site.hive.documents
     top = documents.find(node) if documents.database.was_made else None
     if top is None:
-        raise UserError("there is no such document", where=node)
+        raise UserError("there is no such document", location=node)
     nodes = documents.serialize(top.id)
     start = query.number("from")
     depths: dict[str | None, int] = {top.parent_id: -1}
@@ -87,20 +87,20 @@ def _trust(entry: MemoryEntry) -> str | None:
     return None if found is None else found.level
 
 
-def memory(site: Site, query: Query) -> Page:
+def memory(site: Site, query: PageQuery) -> Page:
     """What is remembered, newest first, by namespace; with `q` what answers, and because of what."""
     store, text = site.hive.memory, query.get("q", "").strip()[:500]
     wanted = query.get("namespace", "")
     entries, spaces = [], Counter[str]()
     if store.database.was_made:
         everything = store.search((), "", limit=1_000, prefix=True)
-        spaces.update(shown(one.namespace) for one in everything)
+        spaces.update(format_namespace(one.namespace) for one in everything)
         found = store.search((), text, limit=_ROWS * 4, prefix=True) if text else everything
-        entries = [one for one in found if not wanted or shown(one.namespace) == wanted][:_ROWS]
+        entries = [one for one in found if not wanted or format_namespace(one.namespace) == wanted][:_ROWS]
     rows = [
         {
             "entry": one,
-            "namespace": shown(one.namespace),
+            "namespace": format_namespace(one.namespace),
             "content": one.content[:_TEXT_CHARS],
             "why": getattr(one, "why", ""),
             "trust": _trust(one),

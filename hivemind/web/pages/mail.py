@@ -14,9 +14,9 @@ from hivemind.fs import time_tells
 from hivemind.hive import Hive
 from hivemind.layout import HUMAN
 from hivemind.mail import Message, MessageSummary
-from hivemind.mail.maildir import DATED, Entry, Maildir, split
+from hivemind.mail.maildir import DATED, Maildir, MailFile, split
 from hivemind.mail.reading import time_key
-from hivemind.web.site import Page, Query, Site
+from hivemind.web.site import Page, PageQuery, Site
 
 _FOLDERS = {"inbox": "Inbox", "sent": "Sent", "archive": "Archive", "dead": "Set aside"}
 _ROWS = 50
@@ -28,12 +28,12 @@ _SEARCH_S = 0.12  # a search goes back so long; where it stopped it can be taken
 _listed: dict[tuple[str, str], tuple[tuple[int, ...], list[tuple[str, bool]]]] = {}
 
 
-def mailboxes(site: Site, query: Query) -> Page:
+def mailboxes(site: Site, query: PageQuery) -> Page:
     """A person's own mailbox, and all others beside it."""
     return mailbox(site, HUMAN, query)
 
 
-def mailbox(site: Site, box: str, query: Query) -> Page:
+def mailbox(site: Site, box: str, query: PageQuery) -> Page:
     """One folder of one mailbox, newest first; with `q` the letters that have these words."""
     hive = site.hive
     own = hive.mail.boxes.get(box)
@@ -82,9 +82,9 @@ def _entries(hive: Hive, box: str, folder: str) -> list[tuple[str, bool]]:
     return found
 
 
-def _entry(maildir: Maildir, name: str, new: bool) -> Entry:
+def _entry(maildir: Maildir, name: str, new: bool) -> MailFile:
     base, flags = split(name)
-    return Entry(base, flags, os.path.join(maildir.new if new else maildir.cur, name), new)
+    return MailFile(base, flags, os.path.join(maildir.new if new else maildir.cur, name), new)
 
 
 def _time(maildir: Maildir, name: str, new: bool) -> str:

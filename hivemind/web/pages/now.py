@@ -10,8 +10,8 @@ from typing import Any
 from hivemind.swarm.overview import AgentNow
 from hivemind.tasks import TaskState, TaskSummary
 from hivemind.web.drawing.bars import sparkline
-from hivemind.web.index import SLOT_S, Index, Row, Used
-from hivemind.web.site import Page, Query, Site
+from hivemind.web.index import SLOT_S, PageIndex, TaskRow, TokenUse
+from hivemind.web.site import Page, PageQuery, Site
 from hivemind.web.snapshot import Snapshot
 
 _ROWS = 50
@@ -23,7 +23,7 @@ _BUSY = {"working": 0, "stuck": 1, "starting": 2, "stopping": 3, "idle": 4}
 _NEEDS = 12
 
 
-def now(site: Site, query: Query) -> Page:
+def now(site: Site, query: PageQuery) -> Page:
     """The page, with the board filtered by `state` and `q`, sorted by `sort`, `page` by page."""
     snapshot = site.watch.snapshot()
     board = _board(site, snapshot, query)
@@ -49,7 +49,7 @@ def agent_rows(site: Site, agents: Sequence[AgentNow]) -> list[dict[str, Any]]:
     rows = []
     for agent in sorted(agents, key=lambda one: (one.pid is None, _BUSY.get(one.state, 5), one.name)):
         slots = activity.get(agent.name, {})
-        today = Used()
+        today = TokenUse()
         for slot, one in slots.items():
             if slot * SLOT_S >= midnight:
                 today.add(one)
@@ -58,7 +58,7 @@ def agent_rows(site: Site, agents: Sequence[AgentNow]) -> list[dict[str, Any]]:
     return rows
 
 
-def _board(site: Site, snapshot: Snapshot, query: Query) -> dict[str, Any]:
+def _board(site: Site, snapshot: Snapshot, query: PageQuery) -> dict[str, Any]:
     state = query.choice("state", _STATES, "all")
     sort = query.choice("sort", _SORTS, "newest")
     text, page = query.get("q", "")[:200], max(1, query.number("page", 1))
@@ -99,7 +99,7 @@ def _wanted(task: TaskSummary, state: str, text: str) -> bool:
     return all(word in found for word in text.casefold().split())
 
 
-def open_rows(tasks: Iterable[TaskSummary], index: Index) -> Iterator[Row]:
+def open_rows(tasks: Iterable[TaskSummary], index: PageIndex) -> Iterator[TaskRow]:
     """Tasks that are not over, each with what was used for it so far."""
     tasks = list(tasks)
     spent = index.spent_on([task.id for task in tasks[:_SPENT]])
@@ -107,5 +107,5 @@ def open_rows(tasks: Iterable[TaskSummary], index: Index) -> Iterator[Row]:
         state = "waiting" if task.state is TaskState.INBOX else "parked" if task.parked else "active"
         note = task.waiting or (task.parked.reason if task.parked else None) or task.problem
         owner = task.owner or task.assignee or (f"role {task.role}" if task.role else None)
-        used = spent.get(task.id, Used())
-        yield Row(task.id, state, task.since.timestamp(), task.title, owner, note, used.tokens, used.money)
+        used = spent.get(task.id, TokenUse())
+        yield TaskRow(task.id, state, task.since.timestamp(), task.title, owner, note, used.tokens, used.money)

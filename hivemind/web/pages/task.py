@@ -7,20 +7,20 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from hivemind.coordination import Commits, State, Step
+from hivemind.coordination import Commits, JournalState, Step
 from hivemind.errors import HivemindError, UserError
 from hivemind.fs import walk
 from hivemind.hive import Hive
 from hivemind.layout import HUMAN
 from hivemind.minds import Usage
 from hivemind.reasoning import LOG_NAME, ReasoningGraph, TaskGraph
-from hivemind.taskrun.transcript import Entry, Transcript, TranscriptReader
+from hivemind.taskrun.transcript import Transcript, TranscriptEntry, TranscriptReader
 from hivemind.taskrun.worktree import Worktrees
 from hivemind.tasks import Task, TaskProblem, TaskState, TaskSummary, read_outcome
 from hivemind.tools.registry import use_by_hand
 from hivemind.web.drawing.graph import draw_graph
 from hivemind.web.drawing.timeline import draw_timeline, spans_of
-from hivemind.web.site import Page, Query, Site
+from hivemind.web.site import Page, PageQuery, Site
 
 _TURNS = 15
 _TEXT_CHARS = 2_500
@@ -33,7 +33,7 @@ _NODES = 120  # of a graph are shown before somebody opens more
 _conversations: OrderedDict[str, TranscriptReader] = OrderedDict()
 
 
-def task(site: Site, task_id: str, query: Query) -> Page:
+def task(site: Site, task_id: str, query: PageQuery) -> Page:
     """The page of a task, wherever it lies. Raises UserError if there is none."""
     hive = site.hive
     found = _task(hive, task_id)
@@ -71,7 +71,7 @@ def _task(hive: Hive, task_id: str) -> Task | TaskSummary:
         return unread
 
 
-def _parts(site: Site, found: Task, query: Query) -> dict[str, Any]:
+def _parts(site: Site, found: Task, query: PageQuery) -> dict[str, Any]:
     hive = site.hive
     said = conversation_of(found)
     entries = [one for one in said.entries if one.kind != "epoch" or one.record.get("cause")]
@@ -125,13 +125,13 @@ def graph_of(hive: Hive, found: Task) -> ReasoningGraph | None:
     return None
 
 
-def _steps(state: State, task_id: str) -> list[tuple[Step, str | None]]:
+def _steps(state: JournalState, task_id: str) -> list[tuple[Step, str | None]]:
     """Its steps, each with who holds it."""
     held = ((step, state.lease(step.id)) for step in state.steps_of(task_id))
     return [(step, None if lease is None else lease.holder_agent_id) for step, lease in held]
 
 
-def _entry(entry: Entry) -> dict[str, Any]:
+def _entry(entry: TranscriptEntry) -> dict[str, Any]:
     """One thing that happened, its long texts cut; the whole of a turn has a page of its own."""
     usage = entry.usage
     calls = []
@@ -195,14 +195,14 @@ def turn(site: Site, task_id: str, number: str) -> Page:
     said = conversation_of(found)
     shown = [one for one in said.entries if str(one.turn) == number]
     if not shown:
-        raise UserError(f"it has {len(said.turns)} turns", where=task_id)
+        raise UserError(f"it has {len(said.turns)} turns", location=task_id)
     parts = [(one.heading, list(one.parts)) for one in shown]
     return Page(
         "turn.html", {"task": found, "number": int(number), "parts": parts, "turns": len(said.turns)}, f"Turn {number}"
     )
 
 
-def file(site: Site, query: Query) -> Page:
+def file(site: Site, query: PageQuery) -> Page:
     """A file that agents may read, at the lines that were quoted. Raises UserError for any other."""
     path = query.get("path", "")
     first = query.number("first", 1)
