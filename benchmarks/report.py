@@ -1,4 +1,4 @@
-"""A run of the benchmarks as files: JSON for programs, Markdown for people."""
+"""A run of the benchmarks as files: JSON and tab-separated rows for programs, Markdown for people."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from datetime import datetime
 from pathlib import Path
 
 from benchmarks.machine import Machine
-from benchmarks.table import lines
+from benchmarks.table import COLUMNS, cells
 from benchmarks.topics import Outcome
 
 __all__ = ["Report"]
@@ -31,9 +31,10 @@ class Report:
         return f"{self.began:%Y-%m-%d-%H%M}-{self.machine.name}{'-quick' if self.quick else ''}"
 
     def write(self, path: Path) -> None:
-        """Write `path`.json and `path`.md."""
+        """Write `path`.json, `path`.tsv and `path`.md."""
         path.parent.mkdir(parents=True, exist_ok=True)
         path.with_name(path.name + ".json").write_text(self.as_json(), "utf-8")
+        path.with_name(path.name + ".tsv").write_text(self.as_rows(), "utf-8")
         path.with_name(path.name + ".md").write_text(self.as_markdown(), "utf-8")
 
     def as_json(self) -> str:
@@ -58,7 +59,14 @@ class Report:
         }
         return json.dumps(record, indent=1, ensure_ascii=False) + "\n"
 
+    def as_rows(self) -> str:
+        """Return all rows, with the topic before each, as tab-separated values."""
+        rows = [("topic", *COLUMNS)]
+        rows += [(one.topic.name, *cells(row)) for one in self.outcomes for row in one.rows]
+        return "".join("\t".join(row) + "\n" for row in rows)
+
     def as_markdown(self) -> str:
+        """Return a verdict on each topic, the targets that were missed, and the errors of failed topics."""
         return "\n".join(self._lines()) + "\n"
 
     def _lines(self) -> Iterator[str]:
@@ -78,16 +86,24 @@ class Report:
         yield ""
         yield from self._summary()
         for outcome in self.outcomes:
-            yield ""
-            if outcome.error is None:
-                yield from lines(f"{outcome.topic.title} ({outcome.seconds:.0f} s)", outcome.rows)
-            else:
-                yield from (f"## {outcome.topic.title}", "", f"Failed after {outcome.seconds:.0f} s: {outcome.error}")
+            if outcome.error is not None:
+                yield from (
+                    "",
+                    f"## {outcome.topic.title}",
+                    "",
+                    f"Failed after {outcome.seconds:.0f} s: {outcome.error}",
+                )
 
     def _summary(self) -> Iterator[str]:
         aimed = [(one, row) for one in self.outcomes for row in one.rows if row.met is not None]
         missed = [(one, row) for one, row in aimed if not row.met]
         yield f"Targets: {len(aimed) - len(missed)} of {len(aimed)} met. Failed topics: {self._failed()}."
+        yield from ("", "| topic | rows | targets met | seconds |", "|---|---:|---:|---:|")
+        for outcome in self.outcomes:
+            mets = [row.met for row in outcome.rows if row.met is not None]
+            met = f"{sum(mets)} of {len(mets)}" if mets else ""
+            yield f"| {outcome.topic.name}: {outcome.topic.title} | {len(outcome.rows)} | {met} | {outcome.seconds:.0f} |"
+        yield ""
         for one, row in missed:
             yield f"* missed, {one.topic.name}: {row.name}: {row.value:.4g} {row.unit}, target {row.target:g}"
 
