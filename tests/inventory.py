@@ -36,7 +36,7 @@ __all__ = ["DOCUMENT", "Item", "gone", "inventory", "listed", "shown_by", "write
 ROOT = Path(__file__).parent.parent
 DOCUMENT = ROOT / "tests" / "inventory.txt"
 GONE = "gone"  # in place of a test
-NAMES = {  # of each room, those that the specs fix: other programs import them
+NAMES = {  # of each room, the names that other programs import: they stay
     "coordination": "Journal Event Steps Step StepLeases StepLease CoordinationError StepLeaseHeld StepLeaseNotHeld "
     "StaleGeneration RevisionMismatch CheckpointsNotConfirmed ProofRequired ProjectGuardMismatch WorkspaceLocked",
     "documents": "Docmem Node OptimisticLockError ReadonlyError NodeNotFoundError CycleError DocmemError",
