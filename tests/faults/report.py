@@ -153,7 +153,8 @@ def _kind(fault: str) -> str:
 def held_after(fault: str) -> set[str]:
     """The promises that hold after a fault: `kill`, `disk`, `pause`, `clock`, `late` or `power`."""
     rows = re.findall(r"^\| (P\d+) \| .+? \| (.+?) \|", PROMISES.read_text("utf-8").partition(BEGIN)[0], re.MULTILINE)
-    return {number for number, faults in rows if fault in faults.split(", ")}
+    names = {fault, "all"} if fault in ("kill", "disk", "pause", "clock", "power") else {fault}
+    return {number for number, faults in rows if names & set(faults.split(", "))}
 
 
 def _count(run: Mapping[str, Any]) -> int:
