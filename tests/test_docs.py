@@ -30,7 +30,7 @@ from tests.cli.conftest import make_hive
 ROOT = Path(__file__).parent.parent
 MANUAL = sorted((ROOT / "knowledge" / "manual").glob("*.md"))
 PROSE = [
-    *(ROOT / name for name in ("README.md", "ARCHITECTURE.md", "CHANGELOG.md")),
+    *(ROOT / name for name in ("README.md", "ARCHITECTURE.md", "CONTRIBUTING.md", "CHANGELOG.md")),
     *MANUAL,
     *sorted((ROOT / "docs").rglob("*.md")),
     *(ROOT / folder / "README.md" for folder in ("agents", "rom", "mailboxes", "knowledge", "tasks")),
@@ -357,11 +357,11 @@ def test_the_questions_of_the_first_command_are_tasks() -> None:
         assert read_text(path.read_bytes(), path.name).title
 
 
-def test_the_first_change_of_the_architecture_is_a_tool_that_works(
+def test_the_first_change_of_a_contributor_is_a_tool_that_works(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     [code] = re.findall(
-        r"^```python\n(.*?)^```", (ROOT / "ARCHITECTURE.md").read_text("utf-8"), re.DOTALL | re.MULTILINE
+        r"^```python\n(.*?)^```", (ROOT / "CONTRIBUTING.md").read_text("utf-8"), re.DOTALL | re.MULTILINE
     )
     names = dict(vars(files))
     exec(code, names)
