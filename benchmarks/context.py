@@ -1,6 +1,6 @@
-"""Building a context: score, select, build, as at the start of an epoch (spec 2, *Performance*).
+"""Select blocks and build a context, as at the start of an epoch (docs/design/blocks.md#cost).
 
-Beside it, in the same run and interleaved: a literal working version of the seed's algorithm with counts and contents cached
+In the same run, interleaved, the original algorithm is measured, with counts and contents cached
 (its best case). Processor time. Each block refers to a real file of about 1 KiB; beyond FILES blocks, to lines of one.
 """
 
@@ -60,8 +60,8 @@ def _block(folder: str, at: int, chance: random.Random) -> FileMemoryBlock:
     )
 
 
-class _Seed:
-    """Seed 004's algorithm, made to run: everything scored, sorted and tried anew; counts and contents cached."""
+class _Original:
+    """Score, sort and try every block at each selection: the original algorithm, with counts and contents cached."""
 
     def __init__(self, scorer: RelevanceScorer) -> None:
         self.scorer = scorer
@@ -110,16 +110,16 @@ def _size(folder: str, number: int, rounds: int) -> list[Row]:
     chance = random.Random(number)
     blocks = [_block(folder, at, chance) for at in range(number)]
     selector, builder = MemorySelector(count_tokens, RelevanceScorer()), ContextBuilder(ContentLoader(folder))
-    seed = _Seed(RelevanceScorer())
-    took: dict[str, list[float]] = {"select": [], "build": [], "seed": []}
+    original = _Original(RelevanceScorer())
+    took: dict[str, list[float]] = {"select": [], "build": [], "original": []}
     for at in range(rounds):
         now = NOW + timedelta(seconds=at)
         selection: list[Selection] = []
         took["select"].append(_timed(lambda: selection.append(selector.select(blocks, BUDGET, now=now))))  # noqa: B023
         took["build"].append(_timed(lambda: builder.build_context(selection[0], BUDGET)))  # noqa: B023
-        took["seed"].append(_timed(lambda: seed.cycle(blocks, now)))  # noqa: B023
+        took["original"].append(_timed(lambda: original.cycle(blocks, now)))  # noqa: B023
     mid = {name: median(times[1:]) for name, times in took.items()}
-    beside, name = ("seed 004, counts cached", mid["seed"]), f"{number:,} blocks:"
+    beside, name = ("the original algorithm, counts cached", mid["original"]), f"{number:,} blocks:"
     return [
         Row(f"{name} score + select", mid["select"], "ms", *beside, target=_SELECT_MS.get(number)),
         Row(

@@ -2,8 +2,8 @@
 
 Hives and server are on this machine, the hives relaxed. For the costs they have no agents: what is measured is the carrying.
 Then 1, 2 and 4 swarms say how much gets done in a second here, where they share the processor. Processor
-time is told of both hives together and of the server, so that it can be added up for other numbers of hives
-(knowledge/manual/25-several-machines.md does that). Procrastinate's jobs on the same server stand beside it: a queue in
+time is told of both hives together and of the server, so that it can be added up for other numbers of hives.
+Procrastinate's jobs on the same server stand beside it: a queue in
 PostgreSQL that carries a row, where a task here is a folder with a record, a journal and a result.
 """
 

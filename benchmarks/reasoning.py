@@ -1,6 +1,6 @@
-"""The reasoning graph: add, render, fold, context after folds, save and load, memorize (spec 4, *Measured*).
+"""The reasoning graph: add, render, fold, context after folds, save and load, memorize (docs/design/reasoning.md#cost).
 
-CPU time. Beside each row stands the seed's own algorithm, written down literally (a list of edges that every fold
+CPU time. Each row has next to it the original algorithm, written down literally (a list of edges that every fold
 rebuilds, a recursive outline, a snapshot with indentation), measured in the same run; the last column names the target.
 Run with: python -m benchmarks.reasoning [--quick]
 """
@@ -40,7 +40,7 @@ def cpu_ms(work: Callable[[], Any]) -> tuple[float, Any]:
 
 
 @dataclass
-class SeedNode:
+class OriginalNode:
     node_id: int
     kind: str
     thought: Any
@@ -49,28 +49,28 @@ class SeedNode:
 
 
 @dataclass
-class SeedEdge:
+class OriginalEdge:
     src: int
     dst: int
     rationale: str = ""
 
 
 @dataclass
-class SeedGraph:
-    """Seed 000 to the letter."""
+class OriginalGraph:
+    """The original algorithm, to the letter."""
 
-    nodes: dict[int, SeedNode] = field(default_factory=dict)
-    edges: list[SeedEdge] = field(default_factory=list)
+    nodes: dict[int, OriginalNode] = field(default_factory=dict)
+    edges: list[OriginalEdge] = field(default_factory=list)
 
-    def add_node(self, kind: str, thought: Any, turns: list[int]) -> SeedNode:
-        node = SeedNode(len(self.nodes) + 1, kind, thought, turns)
+    def add_node(self, kind: str, thought: Any, turns: list[int]) -> OriginalNode:
+        node = OriginalNode(len(self.nodes) + 1, kind, thought, turns)
         self.nodes[node.node_id] = node
         return node
 
     def add_edge(self, src: int, dst: int, rationale: str = "") -> None:
         if src not in self.nodes or dst not in self.nodes:
             raise ValueError(src, dst)
-        self.edges.append(SeedEdge(src, dst, rationale))
+        self.edges.append(OriginalEdge(src, dst, rationale))
 
     def fold_nodes(self, ids: list[int], thought: Any) -> None:
         members = set(ids)
@@ -80,7 +80,7 @@ class SeedGraph:
         for edge in self.edges:
             src, dst = (summary if end in members else end for end in (edge.src, edge.dst))
             if src != dst:
-                edges.append(SeedEdge(src, dst, edge.rationale))
+                edges.append(OriginalEdge(src, dst, edge.rationale))
         self.edges = edges
         for number in ids:
             self.nodes[number].active = False
@@ -101,16 +101,16 @@ class SeedGraph:
         walk(1, "")
         return "\n".join(lines)
 
-    def save_and_load(self, path: Path) -> SeedGraph:
+    def save_and_load(self, path: Path) -> OriginalGraph:
         record = {
             "nodes": {number: asdict(node) for number, node in self.nodes.items()},
             "edges": [asdict(edge) for edge in self.edges],
         }
         path.write_text(json.dumps(record, ensure_ascii=False, indent=4))
         loaded = json.loads(path.read_text())
-        return SeedGraph(
-            {int(number): SeedNode(**node) for number, node in loaded["nodes"].items()},
-            [SeedEdge(**edge) for edge in loaded["edges"]],
+        return OriginalGraph(
+            {int(number): OriginalNode(**node) for number, node in loaded["nodes"].items()},
+            [OriginalEdge(**edge) for edge in loaded["edges"]],
         )
 
     def rebuild_context(self, messages: list[dict[str, str]]) -> list[dict[str, str]]:
@@ -195,9 +195,9 @@ def _memory_over(graph: ReasoningGraph, turns: int) -> ReasoningMemory:
     return memory
 
 
-def _both(rounds: int, ours: Callable[[], float], seeds: Callable[[], float]) -> tuple[float, float]:
+def _both(rounds: int, ours: Callable[[], float], original: Callable[[], float]) -> tuple[float, float]:
     """Medians of both, measured in turns."""
-    pairs = [(ours(), seeds()) for _ in range(rounds)]
+    pairs = [(ours(), original()) for _ in range(rounds)]
     return median(pair[0] for pair in pairs), median(pair[1] for pair in pairs)
 
 
@@ -207,32 +207,32 @@ def run(quick: bool = False) -> list[Row]:
     rows = []
 
     def row(
-        name: str, ours: Callable[[], float], seeds: Callable[[], float], target: float, rounds: int = rounds
+        name: str, ours: Callable[[], float], original: Callable[[], float], target: float, rounds: int = rounds
     ) -> None:
-        value, beside = _both(rounds, ours, seeds)
-        rows.append(Row(name, value, "ms", "the seed's algorithm", beside, target=None if quick else target))
+        value, beside = _both(rounds, ours, original)
+        rows.append(Row(name, value, "ms", "the original algorithm", beside, target=None if quick else target))
 
     row(f"add {nodes} nodes and edges", lambda: cpu_ms(lambda: _grow(ReasoningGraph(), nodes))[0],
-        lambda: cpu_ms(lambda: _grow(SeedGraph(), nodes))[0], 40)  # fmt: skip
-    big, seed_big = _grow(ReasoningGraph(), nodes), _grow(SeedGraph(), nodes)
-    row(f"render {nodes} nodes", lambda: cpu_ms(big.pretty_print)[0], lambda: cpu_ms(seed_big.pretty_print)[0],
+        lambda: cpu_ms(lambda: _grow(OriginalGraph(), nodes))[0], 40)  # fmt: skip
+    big, original_big = _grow(ReasoningGraph(), nodes), _grow(OriginalGraph(), nodes)
+    row(f"render {nodes} nodes", lambda: cpu_ms(big.pretty_print)[0], lambda: cpu_ms(original_big.pretty_print)[0],
         50)  # fmt: skip
 
     def fold(graph: Any) -> float:
         return cpu_ms(lambda: _fold_all(graph, folds))[0]
 
-    row(f"{folds} folds of 5", lambda: fold(_wide(ReasoningGraph(), folds)), lambda: fold(_wide(SeedGraph(), folds)),
+    row(f"{folds} folds of 5", lambda: fold(_wide(ReasoningGraph(), folds)), lambda: fold(_wide(OriginalGraph(), folds)),
         40, rounds=1)  # fmt: skip
-    folded, seed_folded = _wide(ReasoningGraph(), folds), _wide(SeedGraph(), folds)
+    folded, original_folded = _wide(ReasoningGraph(), folds), _wide(OriginalGraph(), folds)
     _fold_all(folded, folds)
-    _fold_all(seed_folded, folds)
+    _fold_all(original_folded, folds)
     memory = _memory_over(folded, 9 * folds)
     row(f"context after {folds} folds", lambda: cpu_ms(memory.context)[0],
-        lambda: cpu_ms(lambda: seed_folded.rebuild_context(memory.messages))[0], 20)  # fmt: skip
+        lambda: cpu_ms(lambda: original_folded.rebuild_context(memory.messages))[0], 20)  # fmt: skip
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "graph.json"
         row(f"save and load {nodes} nodes", lambda: cpu_ms(lambda: _save_and_load(big, path))[0],
-            lambda: cpu_ms(lambda: seed_big.save_and_load(path))[0], 150)  # fmt: skip
+            lambda: cpu_ms(lambda: original_big.save_and_load(path))[0], 150)  # fmt: skip
     few = 50 if quick else 500
     value, beside = _both(min(rounds, 3), lambda: cpu_ms(lambda: _memorize(4 * few))[0],
                           lambda: cpu_ms(lambda: _memorize(few))[0])  # fmt: skip

@@ -1,4 +1,4 @@
-"""A run of the benchmarks as files: JSON for programs, Markdown for people."""
+"""A run of the benchmarks as files: JSON and tab-separated rows for programs, Markdown for people."""
 
 from __future__ import annotations
 
@@ -6,10 +6,11 @@ import json
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
 from datetime import datetime
+from math import log
 from pathlib import Path
 
 from benchmarks.machine import Machine
-from benchmarks.table import lines
+from benchmarks.table import COLUMNS, Row, cells
 from benchmarks.topics import Outcome
 
 __all__ = ["Report"]
@@ -31,9 +32,10 @@ class Report:
         return f"{self.began:%Y-%m-%d-%H%M}-{self.machine.name}{'-quick' if self.quick else ''}"
 
     def write(self, path: Path) -> None:
-        """Write `path`.json and `path`.md."""
+        """Write `path`.json, `path`.tsv and `path`.md."""
         path.parent.mkdir(parents=True, exist_ok=True)
         path.with_name(path.name + ".json").write_text(self.as_json(), "utf-8")
+        path.with_name(path.name + ".tsv").write_text(self.as_rows(), "utf-8")
         path.with_name(path.name + ".md").write_text(self.as_markdown(), "utf-8")
 
     def as_json(self) -> str:
@@ -58,7 +60,14 @@ class Report:
         }
         return json.dumps(record, indent=1, ensure_ascii=False) + "\n"
 
+    def as_rows(self) -> str:
+        """Return all rows, with the topic before each, as tab-separated values."""
+        rows: list[tuple[str, ...]] = [("topic", *COLUMNS)]
+        rows += [(one.topic.name, *cells(row)) for one in self.outcomes for row in one.rows]
+        return "".join("\t".join(row) + "\n" for row in rows)
+
     def as_markdown(self) -> str:
+        """Return a verdict on each topic with its worst miss, and the errors of failed topics."""
         return "\n".join(self._lines()) + "\n"
 
     def _lines(self) -> Iterator[str]:
@@ -78,18 +87,34 @@ class Report:
         yield ""
         yield from self._summary()
         for outcome in self.outcomes:
-            yield ""
-            if outcome.error is None:
-                yield from lines(f"{outcome.topic.title} ({outcome.seconds:.0f} s)", outcome.rows)
-            else:
-                yield from (f"## {outcome.topic.title}", "", f"Failed after {outcome.seconds:.0f} s: {outcome.error}")
+            if outcome.error is not None:
+                yield from (
+                    "",
+                    f"## {outcome.topic.title}",
+                    "",
+                    f"Failed after {outcome.seconds:.0f} s: {outcome.error}",
+                )
 
     def _summary(self) -> Iterator[str]:
-        aimed = [(one, row) for one in self.outcomes for row in one.rows if row.met is not None]
-        missed = [(one, row) for one, row in aimed if not row.met]
-        yield f"Targets: {len(aimed) - len(missed)} of {len(aimed)} met. Failed topics: {self._failed()}."
-        for one, row in missed:
-            yield f"* missed, {one.topic.name}: {row.name}: {row.value:.4g} {row.unit}, target {row.target:g}"
+        rows = [row for outcome in self.outcomes for row in outcome.rows]
+        yield f"Targets: {_met(rows)} met. Failed topics: {self._failed()}."
+        yield from ("", "| topic | rows | met | worst miss |", "|---|---:|---:|---|")
+        for outcome in self.outcomes:
+            yield f"| {outcome.topic.name} | {len(outcome.rows)} | {_met(outcome.rows)} | {_worst_miss(outcome.rows)} |"
 
     def _failed(self) -> str:
         return ", ".join(one.topic.name for one in self.outcomes if one.error is not None) or "none"
+
+
+def _met(rows: Sequence[Row]) -> str:
+    aims = [row for row in rows if row.target is not None]
+    return f"{sum(row.met is True for row in aims)} of {len(aims)}" if aims else ""
+
+
+def _worst_miss(rows: Sequence[Row]) -> str:
+    """Return the missed target that is furthest from its value, with both."""
+    missed = [(row.target, row) for row in rows if row.target is not None and not row.met]
+    if not missed:
+        return ""
+    target, row = max(missed, key=lambda one: abs(log((one[1].value or 1e-9) / (one[0] or 1e-9))))
+    return f"{row.name}: {row.value:.4g} {row.unit}, target {target:g}"

@@ -6,7 +6,9 @@ import json
 from collections.abc import Iterable, Iterator
 from dataclasses import asdict, dataclass
 
-__all__ = ["Row", "as_json", "lines", "show"]
+__all__ = ["COLUMNS", "Row", "as_json", "cells", "lines", "show"]
+
+COLUMNS = ("what", "value", "unit", "target", "beside", "its value", "ratio", "better", "note")
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,22 +48,25 @@ def _target(row: Row) -> str:
     if row.target is None:
         return ""
     bound = "≤" if row.better == "less" else "≥"
-    return f"{bound} {_number(row.target)}{'' if row.met else ' **missed**'}"
+    return f"{bound} {_number(row.target)}{'' if row.met else ' missed'}"
+
+
+def cells(row: Row) -> tuple[str, ...]:
+    """Return a row as it is shown, in the order of COLUMNS."""
+    ratio = "" if row.ratio is None else _number(row.ratio)
+    return (
+        row.name, _number(row.value), row.unit, _target(row),
+        row.baseline, _number(row.baseline_value), ratio, row.better, row.note,
+    )  # fmt: skip
 
 
 def lines(title: str, rows: Iterable[Row]) -> Iterator[str]:
     """The rows as a Markdown table under a heading."""
     yield f"## {title}"
     yield ""
-    yield "| what | value | unit | target | beside | its value | ratio | better | |"
+    yield f"| {' | '.join(COLUMNS)} |"
     yield "|---|---:|---|---:|---|---:|---:|---|---|"
-    for row in rows:
-        ratio = "" if row.ratio is None else _number(row.ratio)
-        cells = (
-            row.name, _number(row.value), row.unit, _target(row),
-            row.baseline, _number(row.baseline_value), ratio, row.better, row.note,
-        )  # fmt: skip
-        yield "| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |"
+    yield from ("| " + " | ".join(cell.replace("|", "\\|") for cell in cells(row)) + " |" for row in rows)
 
 
 def show(title: str, rows: Iterable[Row]) -> None:

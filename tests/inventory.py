@@ -1,8 +1,9 @@
 """What hivemind has, made from its code: every command, option, tool, key, file, event and public name; and which test uses
 each through a public door.
 
-`python -m tests.inventory` writes docs/inventory.md. What was there and is gone is moved to its list of what is gone, and
-`tests/test_inventory.py` wants a line in CHANGELOG.md for it; what is new wants a test.
+`python -m tests.inventory` writes tests/inventory.txt: a line for each, its kind, its name and a test that uses it, separated
+by tabs. A line of something that is no longer there says `gone` instead, and `tests/test_inventory.py` wants a line in
+CHANGELOG.md or changes/ for it; something new needs a test.
 """
 
 from __future__ import annotations
@@ -33,9 +34,9 @@ from hivemind.tools import MEMBER_TOOLS, PROFILES, TOOLS
 __all__ = ["DOCUMENT", "Item", "gone", "inventory", "listed", "shown_by", "write"]
 
 ROOT = Path(__file__).parent.parent
-DOCUMENT = ROOT / "docs" / "inventory.md"
-GONE = "## Gone"
-NAMES = {  # of each room, those that the specs fix: other programs import them
+DOCUMENT = ROOT / "tests" / "inventory.txt"
+GONE = "gone"  # in place of a test
+NAMES = {  # of each room, the names that other programs import: they stay
     "coordination": "Journal Event Steps Step StepLeases StepLease CoordinationError StepLeaseHeld StepLeaseNotHeld "
     "StaleGeneration RevisionMismatch CheckpointsNotConfirmed ProofRequired ProjectGuardMismatch WorkspaceLocked",
     "documents": "Docmem Node OptimisticLockError ReadonlyError NodeNotFoundError CycleError DocmemError",
@@ -517,47 +518,28 @@ def _saying(word: str) -> set[_Scene]:
 
 
 def listed() -> dict[str, str]:
-    """What docs/inventory.md has, by kind and name, and the test beside it."""
-    return _rows(DOCUMENT.read_text("utf-8").partition(GONE)[0])
+    """Return the tests that tests/inventory.txt lists, by kind and name."""
+    return {name: test for name, test in _rows().items() if test != GONE}
 
 
 def gone() -> list[str]:
-    """What was there once, by kind and name."""
-    return list(_rows(DOCUMENT.read_text("utf-8").partition(GONE)[2]))
+    """Return the kind and name of everything that was there once."""
+    return [name for name, test in _rows().items() if test == GONE]
 
 
-def _rows(text: str) -> dict[str, str]:
-    rows = re.findall(r"^\| (\w+) \| `(.+?)` \| (.*?) \|$", text, re.MULTILINE)
+def _rows() -> dict[str, str]:
+    rows = (line.split("\t") for line in DOCUMENT.read_text("utf-8").splitlines())
     return {f"{kind}: {name}": test for kind, name, test in rows}
 
 
 def write() -> None:
-    """Bring the document in line with the code; what vanished is moved to its end, where only a person takes it away."""
-    now = {f"{item.kind}: {item.name}": item for item in inventory()}
-    before, past = (listed(), _rows(DOCUMENT.read_text("utf-8").partition(GONE)[2])) if DOCUMENT.exists() else ({}, {})
-    past = {name: "" for name in {**past, **before} if name not in now}
-    lines = [
-        "# Inventory", "",
-        "What users can rest on, made from the code by `python -m tests.inventory`, and the test that uses each through a",
-        "public door. None leaves without a line in CHANGELOG.md; none comes without a test (`tests/test_inventory.py`).", "",
-        *_table(("kind", "name", "shown by"), (
-            (item.kind, f"`{item.name}`", f"`{shown_by(item)}`" if shown_by(item) else "") for item in now.values()
-        )),
-        "", GONE, "", *_table(("kind", "name", ""), ((*_split(name), "") for name in sorted(past))), "",
-    ]  # fmt: skip
-    DOCUMENT.write_text("\n".join(lines))
-
-
-def _split(name: str) -> tuple[str, str]:
-    kind, _, rest = name.partition(": ")
-    return kind, f"`{rest}`"
-
-
-def _table(header: Iterable[str], rows: Iterable[Iterable[str]]) -> Iterator[str]:
-    titles = list(header)
-    yield f"| {' | '.join(titles)} |"
-    yield f"|{'---|' * len(titles)}"
-    yield from (f"| {' | '.join(row)} |" for row in rows)
+    """Update the document from the code. Only a person removes lines that say `gone`."""
+    items = inventory()
+    present = {f"{item.kind}: {item.name}" for item in items}
+    rows = [f"{item.kind}\t{item.name}\t{shown_by(item) or ''}" for item in items]
+    if DOCUMENT.exists():
+        rows += ["\t".join((*name.split(": ", 1), GONE)) for name in sorted(set(_rows()) - present)]
+    DOCUMENT.write_text("\n".join(rows) + "\n", "utf-8")
 
 
 if __name__ == "__main__":

@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import argparse
+import io
 import re
 import shlex
+import subprocess
+import tokenize
 import tomllib
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -26,7 +30,7 @@ from tests.cli.conftest import make_hive
 ROOT = Path(__file__).parent.parent
 MANUAL = sorted((ROOT / "knowledge" / "manual").glob("*.md"))
 PROSE = [
-    *(ROOT / name for name in ("README.md", "ARCHITECTURE.md", "CHANGELOG.md")),
+    *(ROOT / name for name in ("README.md", "ARCHITECTURE.md", "CONTRIBUTING.md", "CHANGELOG.md")),
     *MANUAL,
     *sorted((ROOT / "docs").rglob("*.md")),
     *(ROOT / folder / "README.md" for folder in ("agents", "rom", "mailboxes", "knowledge", "tasks")),
@@ -36,6 +40,10 @@ SHOWING_COMMANDS = [path for path in PROSE if path.parent.name != "adr"]
 FORBIDDEN = {"helper", "helpers", "utils", "util", "handler", "handlers", "data", "info"}
 LINES_OF_A_QUOTE = 12  # as hivemind.minds.extractive.quote has it
 WIDTH = 125  # prose is wrapped before that; tables and what a program printed may be wider
+DATA = {".json", ".jsonl", ".tsv", ".txt"}  # questions, reports and figures refer to documents of others
+DOCUMENT = re.compile(r"(?<![\w/.-])docs/[\w./-]+\.md(?:#[\w-]+)?")
+LINK = re.compile(r"\]\(([^)\s]+)\)")
+OUTSIDE = re.compile(r"\b[Ss]pecs?\s+\d+\b|\b[Ss]eed\s+00\d\b|\bDESIG[N]\b")
 
 by_name = pytest.mark.parametrize("path", PROSE, ids=lambda path: str(path.relative_to(ROOT)))
 
@@ -67,11 +75,81 @@ def shown_commands(path: Path) -> Iterator[str]:
         yield from (" ".join(part.split()) for part in re.split(r"\s*(?:&&|;)\s*", span))
 
 
-@by_name
-def test_every_relative_link_leads_to_a_file(path: Path) -> None:
-    for target in re.findall(r"\]\(([^)\s]+)\)", fenced_out(path.read_text("utf-8"))):
-        if "://" not in target and not target.startswith("#"):
-            assert (path.parent / target.partition("#")[0]).exists(), f"{path.name} links to {target}"
+@cache
+def tracked_texts() -> dict[str, str]:
+    """Map each tracked text file, as a path from the root of the repository, to its text."""
+    listing = subprocess.run(["git", "ls-files", "-z"], cwd=ROOT, capture_output=True, text=True, check=True)
+    texts = {}
+    for name in filter(None, listing.stdout.split("\0")):
+        path = ROOT / name
+        if path.suffix not in DATA and path.is_file() and not path.is_symlink():
+            content = path.read_bytes()
+            if b"\0" not in content:
+                texts[name] = content.decode("utf-8", "replace")
+    return texts
+
+
+@cache
+def heading_anchors(path: Path) -> frozenset[str]:
+    """Return the anchors of a document's headings, as GitHub derives them."""
+    anchors: set[str] = set()
+    text = re.sub(r"^```.*?^```$", "", path.read_text("utf-8"), flags=re.DOTALL | re.MULTILINE)
+    for heading in re.findall(r"^#{1,6} +(.+?) *#*$", text, re.MULTILINE):
+        plain = re.sub(r"[^\w\- ]", "", LINK.sub("]", heading).lower())
+        anchor, number = plain.replace(" ", "-"), 0
+        while (f"{anchor}-{number}" if number else anchor) in anchors:
+            number += 1
+        anchors.add(f"{anchor}-{number}" if number else anchor)
+    return frozenset(anchors)
+
+
+def is_resolved(document: Path, anchor: str) -> bool:
+    """Check that a document exists and has a heading with the anchor, if there is one."""
+    return document.exists() and (not anchor or (document.suffix == ".md" and anchor in heading_anchors(document)))
+
+
+def prose_of(name: str, text: str) -> Iterator[tuple[int, str]]:
+    """Yield a file's lines with their numbers: of Python only comments and strings of several words."""
+    if not name.endswith(".py"):
+        yield from enumerate(text.splitlines(), 1)
+        return
+    for token in tokenize.generate_tokens(io.StringIO(text).readline):
+        if token.type == tokenize.COMMENT or (token.type == tokenize.STRING and " " in token.string):
+            yield from enumerate(token.string.splitlines(), token.start[0])
+
+
+def test_every_reference_to_a_document_resolves_to_a_file_and_a_heading() -> None:
+    unresolved = [
+        f"{name}:{number}: {reference}"
+        for name, text in tracked_texts().items()
+        if "docs/" in text
+        for number, line in prose_of(name, text)
+        for reference in DOCUMENT.findall(line)
+        if not is_resolved(ROOT / reference.partition("#")[0], reference.partition("#")[2])
+    ]
+    assert not unresolved, "\n".join(unresolved)
+
+
+def test_every_link_of_a_markdown_file_resolves_to_a_file_and_a_heading() -> None:
+    unresolved = []
+    for name, text in tracked_texts().items():
+        links = LINK.findall(fenced_out(text)) if name.endswith(".md") else []
+        for link in links:
+            if re.match(r"[a-z]+:", link):  # https:, mailto:
+                continue
+            target, _, anchor = link.partition("#")
+            if not is_resolved((ROOT / name).parent / target if target else ROOT / name, anchor):
+                unresolved.append(f"{name}: {link}")
+    assert not unresolved, "\n".join(unresolved)
+
+
+def test_no_file_refers_to_documents_that_the_repository_does_not_have() -> None:
+    references = [
+        f"{name}:{text.count(chr(10), 0, match.start()) + 1}: {' '.join(match[0].split())}"
+        for name, text in tracked_texts().items()
+        for match in OUTSIDE.finditer(text)
+    ]
+    assert not references, "\n".join(references)
 
 
 @by_name
@@ -267,7 +345,7 @@ def test_every_paragraph_of_the_manual_is_short_enough_to_be_quoted_whole(path: 
 def test_modules_are_named_by_the_vocabulary() -> None:
     for path in (ROOT / "hivemind").rglob("*.py"):
         words = set(path.stem.strip("_").split("_"))
-        assert not words & FORBIDDEN, f"{path.relative_to(ROOT)}: DESIGN.md says not to use {words & FORBIDDEN}"
+        assert not words & FORBIDDEN, f"{path.relative_to(ROOT)}: {words & FORBIDDEN} does not say what a module holds"
 
 
 def test_the_questions_of_the_first_command_are_tasks() -> None:
@@ -279,11 +357,11 @@ def test_the_questions_of_the_first_command_are_tasks() -> None:
         assert read_text(path.read_bytes(), path.name).title
 
 
-def test_the_first_change_of_the_architecture_is_a_tool_that_works(
+def test_the_first_change_of_a_contributor_is_a_tool_that_works(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     [code] = re.findall(
-        r"^```python\n(.*?)^```", (ROOT / "ARCHITECTURE.md").read_text("utf-8"), re.DOTALL | re.MULTILINE
+        r"^```python\n(.*?)^```", (ROOT / "CONTRIBUTING.md").read_text("utf-8"), re.DOTALL | re.MULTILINE
     )
     names = dict(vars(files))
     exec(code, names)

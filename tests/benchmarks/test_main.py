@@ -29,11 +29,12 @@ def test_a_full_run_is_printed_and_written_with_ratios_and_targets(tmp_path, cap
     assert main([], topics=(QUIET,), results=tmp_path) == 0
     printed = capsys.readouterr().out
     assert "| half as long | 1 | s |  | a nap | 2 | 0.5 | less |" in printed
-    assert "≥ 12 **missed**" in printed
+    assert "≥ 12 missed" in printed
     told = (tmp_path / "latest.md").read_text()
     assert "Targets: 0 of 1 met. Failed topics: none." in told
-    assert "* missed, quiet: twice as many: 10 1/s, target 12" in told
+    assert "| quiet | 3 | 0 of 1 | twice as many: 10 1/s, target 12 |" in told
     assert "Load over the last minute" in told
+    assert "quiet\thalf as long\t1\ts\t\ta nap\t2\t0.5\tless\t" in (tmp_path / "latest.tsv").read_text()
     assert rows(tmp_path, "quiet")["half as long"]["ratio"] == 0.5
 
 

@@ -1,8 +1,8 @@
-"""What was tried and what was found: JSON for programs, and the table in docs/promises.md, made from it.
+"""Write what was tried and found as JSON, and a summary of it into docs/promises.md.
 
 Each part of the harness writes `tests/faults/report/<part>.json`: `{"part", "commit", "machine", "command", "took_s", "load",
 "runs": [{"scenario", "fault", "seed", "promises", "broken", "violations"}], "left_out": {fault: why}, "notes": [sentences]}`.
-`python -m tests.faults.report` makes the table anew from all parts that there are.
+`python -m tests.faults.report` writes the summary again from all parts, and prints the runs of each promise and fault.
 """
 
 from __future__ import annotations
@@ -14,7 +14,6 @@ import re
 import shlex
 import subprocess
 import sys
-import textwrap
 import time
 from collections.abc import Iterable, Iterator, Mapping
 from itertools import pairwise
@@ -91,29 +90,35 @@ def runs_of(trials: Iterable[Trial]) -> Iterator[dict[str, Any]]:
 
 
 def write_table() -> None:
-    """Put the last run beside each promise: the part of docs/promises.md that no person writes."""
+    """Write the summary of the last run into docs/promises.md, between its two marks."""
     text = PROMISES.read_text("utf-8")
     before, _, rest = text.partition(BEGIN)
-    PROMISES.write_text(f"{before}{BEGIN}\n\n{table()}\n{END}{rest.partition(END)[2]}", "utf-8")
+    PROMISES.write_text(f"{before}{BEGIN}\n\n{_summary()}\n{END}{rest.partition(END)[2]}", "utf-8")
+
+
+def _parts() -> list[dict[str, Any]]:
+    return [json.loads(path.read_text()) for path in sorted(FOLDER.glob("*.json"))]
+
+
+def _summary() -> str:
+    lines = ["| part | commit | runs | with violations |", "|---|---|---|---|"]
+    for part in _parts():
+        broken = sum(bool(run["violations"]) for run in part["runs"])
+        runs = sum(map(_count, part["runs"])) if part["runs"] else part["notes"][0]
+        lines.append(f"| {part['part']} | {part['commit']} | {runs} | {broken} |")
+    return "\n".join(lines) + "\n"
 
 
 def table() -> str:
-    parts = [json.loads(path.read_text()) for path in sorted(FOLDER.glob("*.json"))]
+    """Return the parts with their notes, and the runs of each promise and of each fault."""
+    parts = _parts()
     runs = [run for part in parts for run in part["runs"]]
     lines = []
     for part in parts:
         took = f"{part['took_s']} s, load {part['load']:.1f} at its end; " if "took_s" in part else ""
-        lines += _wrapped(
-            f"* {part['part']}: commit {part['commit']}; `{part['command']}`; {took}{part['machine']}", "  "
-        )
-        if mine := part["runs"]:
-            broken = sum(bool(run["violations"]) for run in mine)
-            lines.append(f"  * {sum(map(_count, mine))} runs, {broken} with violations")
-        for note in (
-            *(f"left out: {fault}: {why}" for fault, why in part.get("left_out", {}).items()),
-            *part.get("notes", ()),
-        ):
-            lines += _wrapped(f"  * {note}", "    ")
+        lines.append(f"* {part['part']}: commit {part['commit']}; `{part['command']}`; {took}{part['machine']}")
+        lines += [f"  * left out: {fault}: {reason}" for fault, reason in part.get("left_out", {}).items()]
+        lines += [f"  * {note}" for note in part.get("notes", ())]
     kinds = (*dict.fromkeys(fault.after for fault in FAULTS.values()), *_OTHER.values())
     lines += ["", "Runs of each promise, by the kind of fault:", "",
               f"| promise | {' | '.join(kinds)} | violations |", f"|---|{'---|' * len(kinds)}---|"]  # fmt: skip
@@ -145,14 +150,11 @@ def _kind(fault: str) -> str:
     return _OTHER.get(fault) or FAULTS[fault].after
 
 
-def _wrapped(text: str, indent: str) -> list[str]:
-    return textwrap.wrap(text, 120, subsequent_indent=indent, break_long_words=False)
-
-
 def held_after(fault: str) -> set[str]:
     """The promises that hold after a fault: `kill`, `disk`, `pause`, `clock`, `late` or `power`."""
     rows = re.findall(r"^\| (P\d+) \| .+? \| (.+?) \|", PROMISES.read_text("utf-8").partition(BEGIN)[0], re.MULTILINE)
-    return {number for number, faults in rows if fault in faults.split(", ")}
+    names = {fault, "all"} if fault in ("kill", "disk", "pause", "clock", "power") else {fault}
+    return {number for number, faults in rows if names & set(faults.split(", "))}
 
 
 def _count(run: Mapping[str, Any]) -> int:
@@ -167,3 +169,4 @@ def numbers() -> list[str]:
 
 if __name__ == "__main__":
     write_table()
+    sys.stdout.write(table())

@@ -73,7 +73,12 @@ def _mutt_replies(root: Path, folder: Path, text: str) -> None:
     assert settings is not None
     assert script is not None
     send, muttrc, editor = folder / "hive-send", folder / "muttrc", folder / "editor"
-    placed = [("/home/you/my-hive", str(root)), ("/home/you/bin/hive-send", str(send)), ("\n    ", "\n")]
+    placed = [
+        ("/home/you/my-hive", str(root)),
+        ("human@my-hive", "human@hive"),
+        ("/home/you/bin/hive-send", str(send)),
+        ("\n    ", "\n"),
+    ]
     texts = {send: script[0].strip(), muttrc: settings[0].strip(), editor: f"#!/bin/sh\necho '{text}' >> \"$1\"\n"}
     for path, content in texts.items():
         for old, new in placed:
