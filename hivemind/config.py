@@ -16,12 +16,12 @@ from hivemind.frontmatter import MAX_BYTES, StrictModel, parse, validate
 from hivemind.frozen import frozen
 from hivemind.layout import EXCHANGE, HUMAN, POSTMASTER, Layout
 from hivemind.names import check_name, is_name
-from hivemind.tokens import DEFAULT_ENCODING, LEAST_CONTEXT
+from hivemind.tokens import DEFAULT_ENCODING, MIN_CONTEXT
 
 SHARED = 0o2770
 """The mode of a folder that a group shares: what is made in it belongs to the group as well."""
 
-TAKEN = {
+RESERVED_NAMES = {
     HUMAN: "the operator's own name",
     EXCHANGE: "the name of the process that links hives",
     POSTMASTER: "the name that the hive's own letters come from",
@@ -178,7 +178,7 @@ class AgentConfig(StrictModel):
     rom: list[str] = []
     tools: list[str] | None = None
     toolset: Annotated[tuple[str, ...], BeforeValidator(_as_list)] = ()
-    max_tokens: int = Field(100_000, ge=LEAST_CONTEXT)
+    max_tokens: int = Field(100_000, ge=MIN_CONTEXT)
     max_turns: int = Field(100, ge=1)
     graph: Literal["rules", "model"] = "rules"
     budget: BudgetConfig = BudgetConfig.model_construct()
@@ -204,7 +204,7 @@ class AgentConfig(StrictModel):
     @field_validator("role")
     @classmethod
     def _role(cls, value: str | None) -> str | None:
-        return None if value is None else _named(value, "role")
+        return None if value is None else _checked_name(value, "role")
 
     @field_validator("env", mode="before")
     @classmethod
@@ -214,9 +214,9 @@ class AgentConfig(StrictModel):
         return value
 
 
-def _named(value: str, what: str) -> str:
+def _checked_name(value: str, description: str) -> str:
     try:
-        return check_name(value, what)
+        return check_name(value, description)
     except UserError as error:
         raise ValueError(str(error)) from None
 
@@ -254,7 +254,7 @@ class HiveConfig(StrictModel):
     def durable(self) -> bool:
         return self.durability == "full"
 
-    def take_access(self) -> None:
+    def set_umask(self) -> None:
         """From now on what this process makes, and what it starts, can be used by whom `access` says, and by nobody else.
 
         It is said in one place, to the kernel, as the umask: databases, mail, logs and what commands write included.
@@ -285,30 +285,30 @@ class HiveConfig(StrictModel):
 
     def worktree_roots(self, layout: Layout) -> tuple[Path, ...]:
         """Those of them of which each task has a worktree."""
-        found = zip(self.read_roots(layout), self.roots, strict=True)
-        return tuple(dict.fromkeys(path for path, root in found if root.worktree))
+        pairs = zip(self.read_roots(layout), self.roots, strict=True)
+        return tuple(dict.fromkeys(path for path, root in pairs if root.worktree))
 
-    def bound(self, layout: Layout) -> dict[Path, bool | None]:
+    def sandbox_folders(self, layout: Layout) -> dict[Path, bool | None]:
         """The roots as a sandbox shows them: whether each may be written; None for the hive itself where a root is around it.
         Of the hive's own folders only those that no tool keeps from agents are shown."""
-        closed = (layout.state, layout.mailboxes, layout.tasks, layout.rom, layout.agents)
-        written = self.written(layout)
-        found: dict[Path, bool | None] = {
-            path: written[path]
+        hidden_folders = (layout.state, layout.mailboxes, layout.tasks, layout.rom, layout.agents)
+        writable = self.writable_folders(layout)
+        folders: dict[Path, bool | None] = {
+            path: writable[path]
             for path in self.read_roots(layout)
-            if path != layout.root and not any(path.is_relative_to(one) for one in closed)
+            if path != layout.root and not any(path.is_relative_to(folder) for folder in hidden_folders)
         }
-        return {**found, layout.root: None} if any(path in layout.root.parents for path in found) else found
+        return {**folders, layout.root: None} if any(path in layout.root.parents for path in folders) else folders
 
-    def written(self, layout: Layout) -> dict[Path, bool]:
+    def writable_folders(self, layout: Layout) -> dict[Path, bool]:
         """Which folders may be written and which not: of those around a path the innermost decides.
 
         The hive's own may not, but `knowledge/`; of a root that is listed twice the listing without `write` holds.
         """
-        found = {layout.root: False, layout.knowledge: True}
+        folders = {layout.root: False, layout.knowledge: True}
         for path, root in zip(self.read_roots(layout), self.roots, strict=True):
-            found[path] = found.get(path, True) and root.write and not root.worktree
-        return found
+            folders[path] = folders.get(path, True) and root.write and not root.worktree
+        return folders
 
 
 def _read(path: Path) -> str:
@@ -340,77 +340,77 @@ class Agents(Collection[str]):
     """The names of all agents of a hive. `known`: what their files say, sorted; a group of `replicas: 3` named `r` is `r-1`,
     `r-2`, `r-3`. `aside`: why a file cannot be read, by its name without the ending: that agent, or group, is set aside."""
 
-    known: dict[str, AgentConfig] = field(default_factory=dict)
-    aside: dict[str, UserError] = field(default_factory=dict)
+    configs: dict[str, AgentConfig] = field(default_factory=dict)
+    problems: dict[str, UserError] = field(default_factory=dict)
 
     def __contains__(self, name: object) -> bool:
-        return name in self.known or self.why_aside(str(name)) is not None
+        return name in self.configs or self.problem_of(str(name)) is not None
 
     def __iter__(self) -> Iterator[str]:
         return iter(
-            [*self.known, *(name for name in self.aside if is_name(name) and name not in (*TAKEN, *self.known))]
+            [*self.configs, *(name for name in self.problems if is_name(name) and name not in (*RESERVED_NAMES, *self.configs))]
         )
 
     def __len__(self) -> int:
         return sum(1 for _ in self)
 
-    def why_aside(self, name: str) -> UserError | None:
+    def problem_of(self, name: str) -> UserError | None:
         """Why an agent, or the group that it is of, is set aside; None if it is not."""
-        return None if name in self.known else self.aside.get(name) or self.aside.get(name.rpartition("-")[0])
+        return None if name in self.configs else self.problems.get(name) or self.problems.get(name.rpartition("-")[0])
 
     def roles(self) -> dict[str, str | None]:
-        return {name: self.known[name].role if name in self.known else None for name in self}
+        return {name: self.configs[name].role if name in self.configs else None for name in self}
 
     def get(self, name: str, options: str = "") -> AgentConfig:
         """What the agent's file says. Raises UserError: why it is set aside, or that there is none, and how it is added."""
-        found = self.known.get(name)
-        if found is not None:
-            return found
-        if (why := self.why_aside(name)) is not None:
-            raise why
-        names = list(self.known)
-        there = ", ".join(names[:12]) + (f", … ({len(names)} in all)" if len(names) > 12 else "")
-        mend = f"its agents: {there or 'none'}; hivemind agent add {name}{options} makes it one"
-        raise UserError(f"there is no agent {name!r} in this hive", remedy=mend)
+        config = self.configs.get(name)
+        if config is not None:
+            return config
+        if (problem := self.problem_of(name)) is not None:
+            raise problem
+        names = list(self.configs)
+        listing = ", ".join(names[:12]) + (f", … ({len(names)} in all)" if len(names) > 12 else "")
+        remedy = f"its agents: {listing or 'none'}; hivemind agent add {name}{options} makes it one"
+        raise UserError(f"there is no agent {name!r} in this hive", remedy=remedy)
 
 
 def load_agents(layout: Layout, hive: HiveConfig) -> Agents:
     """What agents/ says, each file by itself: one that cannot be read sets its agent aside, with the reason."""
-    found = Agents()
+    agents = Agents()
     for path in sorted(layout.agents.glob("*.y*ml")):
         if path.suffix not in (".yaml", ".yml") or path.name.startswith("."):
             continue
         try:
             with boundary("agent's file", path):
-                found.known.update(_load_agent(path, hive, found.known))
+                agents.configs.update(_load_agent(path, hive, agents.configs))
         except UserError as error:
-            found.aside[path.name if path.stem in found.known else path.stem] = error
-    return Agents(dict(sorted(found.known.items())), found.aside)
+            agents.problems[path.name if path.stem in agents.configs else path.stem] = error
+    return Agents(dict(sorted(agents.configs.items())), agents.problems)
 
 
 def check_agent_name(text: object) -> str:
     """The name that an agent may have, as `check_name`. Raises UserError for those of others, too."""
     name = check_name(text, "agent name")
-    if name in TAKEN:
-        raise UserError(f"{name!r} is {TAKEN[name]}", remedy="choose another")
+    if name in RESERVED_NAMES:
+        raise UserError(f"{name!r} is {RESERVED_NAMES[name]}", remedy="choose another")
     return name
 
 
-def _load_agent(path: Path, hive: HiveConfig, others: Collection[str]) -> dict[str, AgentConfig]:
+def _load_agent(path: Path, hive: HiveConfig, used_names: Collection[str]) -> dict[str, AgentConfig]:
     try:
         name = check_agent_name(path.stem)
     except UserError as error:
         raise UserError(error.message, location=path, remedy=error.remedy) from None
     parsed = parse(_read(path), path)
-    own = validate(AgentConfig, parsed)
-    config = AgentConfig.model_validate({**hive.agents, **parsed.values}) if hive.agents else own
+    config_alone = validate(AgentConfig, parsed)
+    config = AgentConfig.model_validate({**hive.agents, **parsed.values}) if hive.agents else config_alone
     names = [name] if config.replicas == 1 else [f"{name}-{number}" for number in range(1, config.replicas + 1)]
-    if taken := next((one for one in names if one in others), None):
-        raise UserError(f"a second agent named {taken!r}", location=path, remedy="rename one of them")
-    return {check_name(one, "agent name"): config for one in names}
+    if duplicate := next((candidate for candidate in names if candidate in used_names), None):
+        raise UserError(f"a second agent named {duplicate!r}", location=path, remedy="rename one of them")
+    return {check_name(agent_name, "agent name"): config for agent_name in names}
 
 
-def place_of_key(layout: Layout, name: str, key: str) -> str:
+def key_location(layout: Layout, name: str, key: str) -> str:
     """The file and line where an agent's key stands: its own file, its group's, or the defaults in hive.yaml."""
     group = name.rpartition("-")[0] or name
     for stem in (name, group):

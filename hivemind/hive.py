@@ -40,9 +40,9 @@ class Hive:
     def __init__(self, layout: Layout, config: HiveConfig) -> None:
         self.layout = layout
         self.config = config
-        config.take_access()
+        config.set_umask()
         self._agents = Agents()
-        self._agents_changed = -1
+        self._agents_time = -1
 
     @classmethod
     def open(cls, path: str | os.PathLike[str]) -> Hive:
@@ -63,12 +63,12 @@ class Hive:
                     location=folder,
                     remedy="hivemind doctor --fix sets it aside",
                 ) from None
-        wall = (layout.workspace_record, hive.config.workspace, layout.root, hive.config.guard)
+        identity = (layout.workspace_record, hive.config.workspace, layout.root, hive.config.guard)
         try:
-            check_workspace(*wall, durable=hive.config.durable)
+            check_workspace(*identity, durable=hive.config.durable)
         except DamagedRecord as error:  # it says no more than hive.yaml does: written anew
             _log.warning("%s; kept as %s", error, set_aside(layout.workspace_record).name)
-            check_workspace(*wall, durable=hive.config.durable)
+            check_workspace(*identity, durable=hive.config.durable)
         return hive
 
     @classmethod
@@ -82,7 +82,7 @@ class Hive:
 
     @classmethod
     def init(
-        cls, path: str | os.PathLike[str] = ".", own: Mapping[str, str] | None = None, workspace: str | None = None
+        cls, path: str | os.PathLike[str] = ".", replacements: Mapping[str, str] | None = None, workspace: str | None = None
     ) -> Hive:
         """Make a hive in the folder `path` (made if need be) and open it; what is there already is left as it is. With `own` the
         texts of these files, by their names, stand in place of the usual ones; the agents among them are all that there are.
@@ -92,8 +92,8 @@ class Hive:
         """
         from hivemind.swarm.template import make_hive
 
-        HiveConfig().take_access()
-        make_hive(Layout.at(path), own, workspace)
+        HiveConfig().set_umask()
+        make_hive(Layout.at(path), replacements, workspace)
         hive = cls.open(path)
         for name in (HUMAN, *hive.agents):
             hive.mail.ensure(name)
@@ -102,34 +102,34 @@ class Hive:
     @property
     def agents(self) -> dict[str, AgentConfig]:
         """The agents by name; one that was added since is there, one that was taken away stays for as long as this lives."""
-        return self.agent_files.known
+        return self.agent_files.configs
 
     @property
     def agent_files(self) -> Agents:
         """The same, with those that are set aside because their file cannot be read; one that could be is not."""
         try:
-            changed = self.layout.agents.stat().st_mtime_ns
+            folder_time = self.layout.agents.stat().st_mtime_ns
         except FileNotFoundError:  # missing from a copy, or moved away: those that were known stand
             return self._agents
-        if changed != self._agents_changed:
-            self._agents_changed = changed
+        if folder_time != self._agents_time:
+            self._agents_time = folder_time
             self.read_agents()
         return self._agents
 
     def read_agents(self) -> Agents:
         """Read agents/ now, whatever was known of it, and return what stands there; `agent_files` has it from then on."""
-        found = load_agents(self.layout, self.config)
-        self._agents = Agents({**self._agents.known, **found.known}, found.aside)
-        for agent in self._agents.known.values():
+        agents = load_agents(self.layout, self.config)
+        self._agents = Agents({**self._agents.configs, **agents.configs}, agents.problems)
+        for agent in self._agents.configs.values():
             keep_secrets(agent.env)
-        return found
+        return agents
 
     def keep_agents(self, configs: Mapping[str, AgentConfig]) -> None:
         """Go on with agents as they were: what their files say now cannot be had."""
-        self._agents = Agents({**self._agents.known, **configs}, self._agents.aside)
+        self._agents = Agents({**self._agents.configs, **configs}, self._agents.problems)
 
     @property
-    def _lasting(self) -> bool:
+    def _is_persistent(self) -> bool:
         """Whether what is read in can be kept; otherwise it is read into memory, for this once."""
         return not self.layout.read_only or os.access(self.layout.state, os.W_OK)
 
@@ -152,7 +152,7 @@ class Hive:
         return StepLeases(self.journal)
 
     @cached_property
-    def linked(self) -> LinkedHives:
+    def linked_hives(self) -> LinkedHives:
         from hivemind.presence.linked import LinkedHives
 
         return LinkedHives(self.layout)
@@ -169,7 +169,7 @@ class Hive:
             settle_ms=self.config.settle_ms,
             roots=self.config.read_roots(self.layout),
             unknown_sender=self.config.mail.unknown_sender,
-            hives=lambda: self.linked.agents,
+            hives=lambda: self.linked_hives.agents,
         )
 
     @cached_property
@@ -186,7 +186,7 @@ class Hive:
             ask_about_files=self.config.no_text == "ask",
             tell_of=self.config.notify.events,
             zone=self.config.zone,
-            here=lambda: self.linked.here(self.config.workspace.lower()),
+            here=lambda: self.linked_hives.local_names(self.config.workspace.lower()),
             journal=self.journal,
         )
 
@@ -198,8 +198,8 @@ class Hive:
         """
         from hivemind.embedding import open_embedder
 
-        said = self.config.embedder
-        spec = said if isinstance(said, str) else said.model_dump()
+        setting = self.config.embedder
+        spec = setting if isinstance(setting, str) else setting.model_dump()
         return open_embedder(os.environ.get("HIVEMIND_EMBEDDER") or spec, use_service=True)
 
     @cached_property
@@ -217,22 +217,22 @@ class Hive:
     def knowledge(self) -> Knowledge:
         from hivemind.documents import Docmem, Knowledge
 
-        documents = self.documents if self._lasting else Docmem(":memory:", token_counter=self.count_tokens)
+        documents = self.documents if self._is_persistent else Docmem(":memory:", token_counter=self.count_tokens)
         return Knowledge(documents, self.layout, roots=self.config.read_roots(self.layout))
 
     @cached_property
     def graph_index(self) -> GraphIndex:
         from hivemind.reasoning import GraphIndex
 
-        return GraphIndex(self.layout, self.embedder, lasting=self._lasting)
+        return GraphIndex(self.layout, self.embedder, persistent=self._is_persistent)
 
     @cached_property
     def memory(self) -> MemoryStore:
         from hivemind.longterm import MemoryStore
 
-        place = str(self.layout.memory_db)
+        location = str(self.layout.memory_db)
         if self.config.memory is not None:
             from hivemind.fs.postgres import check_url
 
-            place = check_url(self.config.memory)
-        return MemoryStore(place, self.embedder, token_counter=self.count_tokens, durable=self.config.durable)
+            location = check_url(self.config.memory)
+        return MemoryStore(location, self.embedder, token_counter=self.count_tokens, durable=self.config.durable)

@@ -12,9 +12,9 @@ from hivemind.boundary import Unreadable, boundary
 
 _FENCE = re.compile(r"```[a-zA-Z]*[ \t]*\n(.*?)(?:\n[ \t]*```|\Z)", re.DOTALL)
 _START = re.compile(r"[\[{]")
-_LOOKS = 50  # brackets in prose that may be the beginning of the JSON
+_MAX_TRIES = 50  # brackets in prose that may be the beginning of the JSON
 
-DEEPEST = 64
+MAX_DEPTH = 64
 """How many lists and objects may stand in each other: no tool asks for more than a few, and what walks them recurses."""
 
 
@@ -23,25 +23,25 @@ def fault_of(value: Any) -> str | None:
     a number that is none."""
     level, depth = [value], 0
     while level:
-        below: list[Any] = []
-        for one in level:
-            if isinstance(one, str):
-                if whole_text(one) != one:
+        next_level: list[Any] = []
+        for node in level:
+            if isinstance(node, str):
+                if without_surrogates(node) != node:
                     return "a text in it has half a character (a lone surrogate)"
-            elif isinstance(one, float):
-                if not math.isfinite(one):  # Python writes it, and no other program can read the log then
+            elif isinstance(node, float):
+                if not math.isfinite(node):  # Python writes it, and no other program can read the log then
                     return "a number in it is none that JSON has (NaN, Infinity, or too large)"
-            elif isinstance(one, Mapping):
-                below += [*one, *one.values()]
-            elif isinstance(one, list):
-                below += one
-        level, depth = below, depth + 1
-        if level and depth > DEEPEST:
-            return f"it is nested more than {DEEPEST} deep"
+            elif isinstance(node, Mapping):
+                next_level += [*node, *node.values()]
+            elif isinstance(node, list):
+                next_level += node
+        level, depth = next_level, depth + 1
+        if level and depth > MAX_DEPTH:
+            return f"it is nested more than {MAX_DEPTH} deep"
     return None
 
 
-def whole_text(text: str) -> str:
+def without_surrogates(text: str) -> str:
     """The text with `?` for what no file can hold: halves of characters, which JSON can write."""
     return text if text.isascii() else text.encode("utf-8", "replace").decode("utf-8")
 
@@ -53,34 +53,34 @@ def find_json(text: str) -> Any:
     too deeply or has half a character in it as well; it says why, for the model to read.
     """
     with boundary("JSON value", "the answer"):
-        found = _found(text)
-    if fault := fault_of(found):
+        document = _find(text)
+    if fault := fault_of(document):
         raise Unreadable(f"the JSON in the answer can't be used: {fault}")
-    return found
+    return document
 
 
-def _found(text: str) -> Any:
-    whole = text.strip()
-    if not whole:
+def _find(text: str) -> Any:
+    trimmed = text.strip()
+    if not trimmed:
         raise Unreadable("the answer was empty")
     problem: ValueError | None = None
-    for part in [whole, *(found.strip() for found in _FENCE.findall(whole))]:
+    for part in [trimmed, *(fenced.strip() for fenced in _FENCE.findall(trimmed))]:
         try:
             return json.loads(part)
         except ValueError as error:
             problem = problem or error
-    found = _among_words(whole)
-    if found is None:
+    match = _find_in_prose(trimmed)
+    if match is None:
         raise Unreadable(f"the answer had no JSON in it ({problem})")
-    return found[0]
+    return match[0]
 
 
-def _among_words(text: str) -> tuple[Any] | None:
+def _find_in_prose(text: str) -> tuple[Any] | None:
     """The first object or list in a text, or None. Raises Unreadable for one that is cut off: what is in it is a part."""
     decoder = json.JSONDecoder()
-    at = 0
-    for _ in range(_LOOKS):
-        start = _START.search(text, at)
+    position = 0
+    for _ in range(_MAX_TRIES):
+        start = _START.search(text, position)
         if start is None:
             return None
         try:
@@ -88,17 +88,17 @@ def _among_words(text: str) -> tuple[Any] | None:
         except json.JSONDecodeError as error:
             if error.pos >= len(text) or error.msg.startswith("Unterminated"):
                 raise Unreadable(f"the JSON in the answer is cut off ({error.msg})") from None
-            at = max(error.pos, start.end())
+            position = max(error.pos, start.end())
     return None
 
 
-def fault_in(value: Any, schema: Mapping[str, Any]) -> str | None:
+def schema_fault(value: Any, schema: Mapping[str, Any]) -> str | None:
     """What is wrong with a value by its JSON Schema, with the place, or None if nothing is."""
     from jsonschema import Draft202012Validator
     from jsonschema.exceptions import best_match
 
-    found = best_match(Draft202012Validator(schema).iter_errors(value))
-    if found is None:
+    error = best_match(Draft202012Validator(schema).iter_errors(value))
+    if error is None:
         return None
-    place = ".".join(str(part) for part in found.absolute_path)
-    return f"{place}: {found.message}" if place else found.message
+    path = ".".join(str(part) for part in error.absolute_path)
+    return f"{path}: {error.message}" if path else error.message

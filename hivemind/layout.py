@@ -23,7 +23,7 @@ MONTH = re.compile(r"\d{4}-\d{2}")
 """What an archive's folder of a month is called."""
 
 
-class _Place:
+class _Path:
     """A path below the root of a layout."""
 
     def __init__(self, below: str) -> None:
@@ -52,43 +52,43 @@ class Layout:
         return cls(Path(os.path.realpath(root)), read_only)
 
     # what people see and change
-    config = _Place(CONFIG_NAME)
-    agents = _Place("agents")
-    rom = _Place("rom")
-    mailboxes = _Place("mailboxes")
-    knowledge = _Place("knowledge")
-    tasks = _Place("tasks")
-    inbox = _Place("tasks/inbox")
-    active = _Place("tasks/active")
-    done = _Place("tasks/done")
-    failed = _Place("tasks/failed")
-    archive = _Place("tasks/archive")  # what ended long ago, by month: `2026-11/done/ID`, `2026-11/failed/ID`
-    schedule = _Place("tasks/schedule")  # tasks that come again, a file each
-    claimed = _Place("tasks/active/.claimed")  # on their way from the inbox to `active`, a folder for each agent
-    worktrees = _Place("worktrees")  # a folder for each task; made when the first one is
+    config = _Path(CONFIG_NAME)
+    agents = _Path("agents")
+    rom = _Path("rom")
+    mailboxes = _Path("mailboxes")
+    knowledge = _Path("knowledge")
+    tasks = _Path("tasks")
+    inbox = _Path("tasks/inbox")
+    active = _Path("tasks/active")
+    done = _Path("tasks/done")
+    failed = _Path("tasks/failed")
+    archive = _Path("tasks/archive")  # what ended long ago, by month: `2026-11/done/ID`, `2026-11/failed/ID`
+    schedule = _Path("tasks/schedule")  # tasks that come again, a file each
+    claimed = _Path("tasks/active/.claimed")  # on their way from the inbox to `active`, a folder for each agent
+    worktrees = _Path("worktrees")  # a folder for each task; made when the first one is
 
     # what the program alone owns
-    state = _Place(".hive")
-    journal = _Place(".hive/journal")
-    locks = _Place(".hive/locks")
-    stopped = _Place(".hive/stopped")  # agents that a person has stopped: an empty file each, until `agent start`
-    doorbells = _Place(".hive/doorbells")
-    logs = _Place(".hive/logs")
-    reading = _Place(".hive/reading")  # marks of what each process is reading: who died over an input is found there
-    aside = _Place(".hive/aside")  # what was damaged, or in the way, in a folder for each day
-    backups = _Place(".hive/backups")  # the last two of each database that holds what is nowhere else
-    mail_key = _Place(".hive/mail.key")  # the runtime seals its messages with it
-    task_queue = _Place(".hive/tasks.queue")  # the order in which waiting tasks are claimed: a cache
-    schedule_record = _Place(".hive/schedule.json")  # up to which time the tasks of `schedule` were dropped
-    due_record = _Place(".hive/due.json")  # when `hivemind due` has something to do again
-    outbox = _Place(".hive/outbox")  # what a person is still to be told of tasks, a file each
-    workspace_record = _Place(".hive/workspace.json")  # which workspace of which project this state belongs to
-    budget_record = _Place(".hive/budget.json")  # what all agents together have used up on a day
-    memory_db = _Place(".hive/memory.db")
-    documents_db = _Place(".hive/documents.db")
-    graphs_db = _Place(".hive/graphs.db")  # the index of the graphs of all tasks: a cache
-    link = _Place(".hive/link")  # with which hives this one is linked, and what it has in hand of theirs
-    web_db = _Place(".hive/web.db")  # what the page shows of tasks that are over, and what they cost: a cache
+    state = _Path(".hive")
+    journal = _Path(".hive/journal")
+    locks = _Path(".hive/locks")
+    stopped = _Path(".hive/stopped")  # agents that a person has stopped: an empty file each, until `agent start`
+    doorbells = _Path(".hive/doorbells")
+    logs = _Path(".hive/logs")
+    reading = _Path(".hive/reading")  # marks of what each process is reading: who died over an input is found there
+    aside = _Path(".hive/aside")  # what was damaged, or in the way, in a folder for each day
+    backups = _Path(".hive/backups")  # the last two of each database that holds what is nowhere else
+    mail_key = _Path(".hive/mail.key")  # the runtime seals its messages with it
+    task_queue = _Path(".hive/tasks.queue")  # the order in which waiting tasks are claimed: a cache
+    schedule_record = _Path(".hive/schedule.json")  # up to which time the tasks of `schedule` were dropped
+    due_record = _Path(".hive/due.json")  # when `hivemind due` has something to do again
+    outbox = _Path(".hive/outbox")  # what a person is still to be told of tasks, a file each
+    workspace_record = _Path(".hive/workspace.json")  # which workspace of which project this state belongs to
+    budget_record = _Path(".hive/budget.json")  # what all agents together have used up on a day
+    memory_db = _Path(".hive/memory.db")
+    documents_db = _Path(".hive/documents.db")
+    graphs_db = _Path(".hive/graphs.db")  # the index of the graphs of all tasks: a cache
+    link = _Path(".hive/link")  # with which hives this one is linked, and what it has in hand of theirs
+    web_db = _Path(".hive/web.db")  # what the page shows of tasks that are over, and what they cost: a cache
 
     def mailbox(self, agent: str) -> Path:
         return self.mailboxes / check_name(agent, "agent name")
@@ -100,7 +100,7 @@ class Layout:
         """The folder that an agent's own process keeps its state in."""
         return self.state / "agents" / check_name(agent, "agent name")
 
-    def sends(self, sender: str) -> Path:
+    def send_records(self, sender: str) -> Path:
         """What became of the sends of one sender that were given a Message-ID, or failed for someone."""
         return self.state / "sends" / check_name(sender, "sender")
 
@@ -130,7 +130,7 @@ def month_of(seconds: float) -> str:
     return f"{datetime.fromtimestamp(min(max(0.0, seconds), 2.0**37), UTC):%Y-%m}"
 
 
-def archived_places(layout: Layout) -> list[Path]:
+def archived_folders(layout: Layout) -> list[Path]:
     """The folders `done` and `failed` of each month of the archive of tasks, the newest month first."""
     try:
         months = [name for name in os.listdir(layout.archive) if MONTH.fullmatch(name)]
@@ -150,21 +150,21 @@ def find_hive(
     `explicit` (`--hive`), else `$HIVEMIND_HIVE`, else the nearest ancestor of `start` with a hive.yaml that does not lie in a
     folder of another hive's, where agents write. Raises UserError if there is none.
     """
-    named = explicit or (os.environ if environ is None else environ).get("HIVEMIND_HIVE")
-    if named:
-        layout = Layout.at(named)
+    name = explicit or (os.environ if environ is None else environ).get("HIVEMIND_HIVE")
+    if name:
+        layout = Layout.at(name)
         if not layout.config.is_file():
             raise UserError(
-                f"no {CONFIG_NAME} there", location=layout.root, remedy=f"make one with: hivemind init {named}"
+                f"no {CONFIG_NAME} there", location=layout.root, remedy=f"make one with: hivemind init {name}"
             )
         return layout
-    here = Path(os.path.realpath(start))
-    found: Layout | None = None
-    for folder in (here, *here.parents):
-        if (folder / CONFIG_NAME).is_file() and (found is None or Layout(folder).owns(found.root)):
-            found = Layout(folder)
-    if found is None:
+    start_folder = Path(os.path.realpath(start))
+    nearest: Layout | None = None
+    for folder in (start_folder, *start_folder.parents):
+        if (folder / CONFIG_NAME).is_file() and (nearest is None or Layout(folder).owns(nearest.root)):
+            nearest = Layout(folder)
+    if nearest is None:
         raise UserError(
-            f"no {CONFIG_NAME} here or in any folder above", location=here, remedy="make a hive with: hivemind init"
+            f"no {CONFIG_NAME} here or in any folder above", location=start_folder, remedy="make a hive with: hivemind init"
         )
-    return found
+    return nearest

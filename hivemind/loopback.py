@@ -26,7 +26,7 @@ App = Callable[[Message, Receive, Send], Awaitable[None]]
 """An application as ASGI has it, what it hears and says."""
 
 _MAX_CONNECTIONS = 500
-_AT_ONCE = 32  # connections that are taken before one of them is looked at
+_BACKLOG = 32  # connections that are taken before one of them is looked at
 _HEAD_S = 10.0
 _log = logging.getLogger(__name__)
 
@@ -34,22 +34,22 @@ _log = logging.getLogger(__name__)
 def listen_on(port: int) -> socket.socket:
     """A socket that listens on 127.0.0.1 at `port` (0: any that is free). Raises UserError if it is in use."""
     # Said to be TCP, or asyncio leaves Nagle's algorithm on, and each answer waits 40 ms for the client's acknowledgement.
-    bound = socket.socket(socket.AF_INET, socket.SOCK_STREAM, socket.IPPROTO_TCP)
-    bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    listener = socket.socket(socket.AF_INET, socket.SOCK_STREAM, socket.IPPROTO_TCP)
+    listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     try:
-        bound.bind((LOOPBACK, port))
+        listener.bind((LOOPBACK, port))
     except OSError as error:
-        bound.close()
-        mend = "--port 0 takes any that is free"
-        raise UserError(f"can't listen ({error.strerror})", location=f"{LOOPBACK}:{port}", remedy=mend) from None
-    bound.listen(_AT_ONCE)  # from now on who knocks is heard, if a little later
-    return bound
+        listener.close()
+        remedy = "--port 0 takes any that is free"
+        raise UserError(f"can't listen ({error.strerror})", location=f"{LOOPBACK}:{port}", remedy=remedy) from None
+    listener.listen(_BACKLOG)  # from now on who knocks is heard, if a little later
+    return listener
 
 
 def server_settings(app: App, *, lifespan: bool) -> uvicorn.Config:
     """Settings of a server whose connections are bounded in number and in time."""
     return uvicorn.Config(
-        app, http=_Connection, ws="none", backlog=_AT_ONCE, log_level="error", access_log=False, server_header=False,
+        app, http=_Connection, ws="none", backlog=_BACKLOG, log_level="error", access_log=False, server_header=False,
         timeout_graceful_shutdown=1, lifespan="on" if lifespan else "off",
     )  # fmt: skip
 
@@ -58,22 +58,22 @@ class _Connection(H11Protocol):
     """One connection. Nobody needs a token to open one, so one that has not sent the whole head of its request, the first
     or the next, is closed without an answer after ten seconds; at once, the one that waits longest, if there are too many."""
 
-    _waiting: ClassVar[dict[asyncio.Transport, asyncio.TimerHandle]] = {}  # those without a head, the oldest first
+    _headless: ClassVar[dict[asyncio.Transport, asyncio.TimerHandle]] = {}  # those without a head, the oldest first
     _has_warned = False
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)
         self._await_head()
-        if len(self.connections) > _most_connections():
-            oldest = next(iter(self._waiting))
-            self._waiting.pop(oldest).cancel()
+        if len(self.connections) > _max_connections():
+            oldest = next(iter(self._headless))
+            self._headless.pop(oldest).cancel()
             oldest.abort()
             if not _Connection._has_warned:
                 _Connection._has_warned = True
                 _log.warning("too many connections at once: the oldest that say nothing are closed (said once)")
 
     def data_received(self, data: bytes) -> None:
-        if self.transport not in self._waiting:
+        if self.transport not in self._headless:
             self._await_head()
         super().data_received(data)
         if self.cycle is not None and not self.cycle.response_complete:
@@ -84,14 +84,14 @@ class _Connection(H11Protocol):
         super().connection_lost(exc)
 
     def _await_head(self) -> None:
-        self._waiting[self.transport] = self.loop.call_later(_HEAD_S, self.transport.abort)
+        self._headless[self.transport] = self.loop.call_later(_HEAD_S, self.transport.abort)
 
     def _end_wait(self) -> None:
-        if (timer := self._waiting.pop(self.transport, None)) is not None:
+        if (timer := self._headless.pop(self.transport, None)) is not None:
             timer.cancel()
 
 
-def _most_connections() -> int:
+def _max_connections() -> int:
     """So many that files can still be opened."""
     soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
     return min(_MAX_CONNECTIONS, soft // 2)
@@ -123,6 +123,6 @@ def replay_body(body: bytes, receive: Receive) -> Receive:
 
 async def respond(send: Send, status: int, body: bytes, headers: Iterable[tuple[bytes, bytes]]) -> None:
     """A whole answer."""
-    about = [(b"content-length", b"%d" % len(body)), *headers]
-    await send({"type": "http.response.start", "status": status, "headers": about})
+    all_headers = [(b"content-length", b"%d" % len(body)), *headers]
+    await send({"type": "http.response.start", "status": status, "headers": all_headers})
     await send({"type": "http.response.body", "body": body})

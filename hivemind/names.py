@@ -18,16 +18,16 @@ def is_name(text: str) -> bool:
     return _NAME.fullmatch(text) is not None and ".." not in text
 
 
-def check_name(text: object, what: str = "name") -> str:
+def check_name(text: object, description: str = "name") -> str:
     """The name, trimmed and lower-cased: 1 to 64 characters, first a letter or digit, then `A-Z a-z 0-9 . _ -`.
 
     Raises UserError for anything else (`..`, a path separator, an absolute path, an empty text, no text at all).
     """
     name = text.strip().lower() if isinstance(text, str) else ""
     if _NAME.fullmatch(name) is None or ".." in name:
-        shown = repr(text) if len(repr(text)) <= 80 else repr(text)[:77] + "..."
+        quoted = repr(text) if len(repr(text)) <= 80 else repr(text)[:77] + "..."
         raise UserError(
-            f"{shown} is no {what}",
+            f"{quoted} is no {description}",
             remedy="1 to 64 characters: first a letter or digit, then letters, digits, '.', '_', '-', never '..'",
         )
     return name
@@ -41,8 +41,8 @@ def check_maker(text: str) -> str:
 
 def slug(text: str, default: str = "task") -> str:
     """A name made from free text: `Was ist los?` gives `was-ist-los`. At most 48 characters, never empty."""
-    plain = unicodedata.normalize("NFKD", text.casefold()).encode("ascii", "ignore").decode().lower()
-    words = re.sub(r"[^a-z0-9._]+", "-", plain)
+    ascii_text = unicodedata.normalize("NFKD", text.casefold()).encode("ascii", "ignore").decode().lower()
+    words = re.sub(r"[^a-z0-9._]+", "-", ascii_text)
     words = re.sub(r"\.{2,}", ".", words)[:48].strip("-._")
     return words or default
 
@@ -54,5 +54,5 @@ def address(name: str, workspace: str) -> str:
 
 def local_part(text: str) -> str:
     """The agent's name in `name`, `name@workspace` or `Name <name@workspace>`; raises UserError if there is none."""
-    found = _ADDRESS.fullmatch(text.strip())
-    return check_name(found.group(1) if found else text, "agent or address")
+    match = _ADDRESS.fullmatch(text.strip())
+    return check_name(match.group(1) if match else text, "agent or address")

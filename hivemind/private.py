@@ -22,25 +22,25 @@ def keep_keys_private() -> None:
     """
     names = secret_names()
     if names:
-        _blot_out({os.fsencode(name) for name in names})
+        _overwrite({os.fsencode(name) for name in names})
         prctl(PR_SET_DUMPABLE, 0)
 
 
-def _blot_out(names: set[bytes]) -> None:
+def _overwrite(names: set[bytes]) -> None:
     """Put stars for the values of these variables where the system shows them. (Where there is no /proc: nothing.)"""
     import ctypes
 
     try:
         with open("/proc/self/stat", "rb") as file:
-            told = file.read().rpartition(b")")[2].split()
+            fields = file.read().rpartition(b")")[2].split()
     except FileNotFoundError:
         return
-    start, end = int(told[_ENV_START]), int(told[_ENV_END])
+    start, end = int(fields[_ENV_START]), int(fields[_ENV_END])
     for name in names:
         os.environb[name] = os.environb[name]  # getenv() finds it elsewhere from now on
-    place = start
+    address = start
     for entry in ctypes.string_at(start, end - start).split(b"\0"):
         name, _, value = entry.partition(b"=")
         if name in names:
-            ctypes.memset(place + len(name) + 1, ord("*"), len(value))
-        place += len(entry) + 1
+            ctypes.memset(address + len(name) + 1, ord("*"), len(value))
+        address += len(entry) + 1

@@ -16,10 +16,10 @@ if TYPE_CHECKING:
     import tiktoken
 
 DEFAULT_ENCODING = "cl100k_base"
-LEAST_CONTEXT = 1000
+MIN_CONTEXT = 1000
 """The least budget of a context that may be asked for: the capsule and a task of a few lines, without a tool."""
 # A piece longer than this is counted in parts: byte-pair merging of one unbroken run is quadratic in its length.
-_LONGEST_PIECE = 65_536
+_MAX_PIECE = 65_536
 _log = logging.getLogger(__name__)
 
 # The split patterns and special tokens are facts of the encodings, as published with tiktoken.
@@ -57,11 +57,11 @@ def _encoding(name: str) -> tiktoken.Encoding | None:
     import tiktoken  # late: importing hivemind loads no vocabulary
 
     pattern, digest = _SHIPPED[name]
-    packed = (resources.files("hivemind") / "vocabulary" / f"{name}.tiktoken.gz").read_bytes()
-    plain = gzip.decompress(packed)
-    if hashlib.sha256(plain).hexdigest() != digest:
+    compressed = (resources.files("hivemind") / "vocabulary" / f"{name}.tiktoken.gz").read_bytes()
+    vocabulary = gzip.decompress(compressed)
+    if hashlib.sha256(vocabulary).hexdigest() != digest:
         raise HivemindError(f"the vocabulary {name} of this installation is damaged; install hivemind anew")
-    words = map(binascii.a2b_base64, plain.split()[::2])  # each is followed by its rank, which is its place
+    words = map(binascii.a2b_base64, vocabulary.split()[::2])  # each is followed by its rank, which is its place
     ranks = {word: rank for rank, word in enumerate(words)}
     encoding = tiktoken.Encoding(name, pat_str=pattern, mergeable_ranks=ranks, special_tokens={})
     ranks.clear()  # it has its own copy outside Python; this one is 15 MB that every process would hold
@@ -77,7 +77,7 @@ class TokenCounter:
         self.encoding = encoding
 
     @property
-    def exact(self) -> bool:
+    def is_exact(self) -> bool:
         """False where the encoding does not ship with the package and counts are estimates."""
         return self.encoding in _SHIPPED
 
@@ -91,9 +91,9 @@ class TokenCounter:
         encoding = _encoding(self.encoding)
         if encoding is None:
             return estimate_tokens(text)
-        if len(text) <= _LONGEST_PIECE:
+        if len(text) <= _MAX_PIECE:
             return len(encoding.encode_ordinary(text))
-        parts = (text[at : at + _LONGEST_PIECE] for at in range(0, len(text), _LONGEST_PIECE))
+        parts = (text[at : at + _MAX_PIECE] for at in range(0, len(text), _MAX_PIECE))
         return sum(len(encoding.encode_ordinary(part)) for part in parts)
 
     def __repr__(self) -> str:

@@ -13,13 +13,13 @@ def duration(seconds: float) -> str:
     return f"{int(max(0.0, seconds))} s"
 
 
-def shown(value: object) -> str:
+def short_repr(value: object) -> str:
     """A value within a sentence: short, whatever it is."""
     try:
-        said = repr(value)
+        text = repr(value)
     except ValueError:  # a whole number of thousands of digits
         return f"a {type(value).__name__}"
-    return said if len(said) <= _SHOWN else said[:_SHOWN] + "…"
+    return text if len(text) <= _SHOWN else text[:_SHOWN] + "…"
 
 
 STOP_WORDS = frozenset(

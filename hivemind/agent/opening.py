@@ -99,7 +99,7 @@ def task_opening(
         f"read_file(path='{layout.relative(task.path)}/task.md')",
     )
     by = "the operator" if task.maker == HUMAN else task.maker
-    above = " › ".join(run.above)
+    above = " › ".join(run.graph_path)
     due = f", due {task.deadline:%Y-%m-%d %H:%M} UTC" if task.deadline else ""
     parts = [f"# {task.title}", f"Task `{task.id}`, from {by}{due}.{f' A part of {above}.' if above else ''}", text]
     if task.attachments:

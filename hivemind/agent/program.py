@@ -35,7 +35,7 @@ from hivemind.minds.agents import AgentMind, Line, last_line
 from hivemind.taskrun.conversation import Conversation
 from hivemind.taskrun.waits import Parking, ProgramAtWork
 from hivemind.tasks import TaskMoved
-from hivemind.tools.excerpt import LONGEST, shortened
+from hivemind.tools.excerpt import MAX_RESULT_CHARS, shortened
 from hivemind.tools.tool import for_mind
 
 if TYPE_CHECKING:
@@ -95,7 +95,7 @@ class _ProgramRun:
         self._problem = ""
         self._parking: Parking | None = None
         self._ends_at: float | None = None
-        self._at = turn.began  # when it was at work last, as far as its conversation counts the time
+        self._at = turn.began_at  # when it was at work last, as far as its conversation counts the time
         self._why: str | None = None
 
     def run(self) -> None:
@@ -187,7 +187,7 @@ class _ProgramRun:
         """What the run came to."""
         agent, name, work = self._agent, self._mind.name, self._work
         if isinstance(self._parking, ProgramAtWork):  # now that all is counted which the program has used
-            self._turn.thought, self._turn.taken_up = Thought(actions=tuple(self._talk.pending)), True
+            self._turn.thought, self._turn.taken_up = Thought(actions=tuple(self._talk.pending_calls)), True
         elif self._parking is not None:
             self._turn.parking = self._parking
         elif self._why is not None:
@@ -201,7 +201,7 @@ class _ProgramRun:
                 raise MindUnavailable(reason)
             agent.ask_person(self._turn, f"{reason}. It has ended {agent.failed_starts} times before it did anything.")
         elif work is not None and not asked:
-            self._talk.tell(_UNFINISHED, cause="unfinished")
+            self._talk.add_news(_UNFINISHED, cause="unfinished")
         elif work is not None:
             said = (one.text for one in reversed(self._talk.messages) if one.role == "assistant" and one.text)
             last = next(said, "nothing")
@@ -259,7 +259,7 @@ class _ProgramRun:
         self.heard = True
         if self._is_over:
             return
-        self._talk.answer(self._thought(shortened(text, 10 * LONGEST)), step=self._step_id, durable=False)
+        self._talk.answer(self._thought(shortened(text, 10 * MAX_RESULT_CHARS)), step=self._step_id, durable=False)
         self._count_turn()
 
     def _did(self, begun: Line, ended: Line) -> None:
@@ -269,7 +269,7 @@ class _ProgramRun:
             return
         call = ToolCall(str(begun.tool), begun.arguments or {}, begun.id or "")
         said = self._talk.answer(self._thought("", call), step=self._step_id, durable=False)
-        text = shortened(ended.result or "", LONGEST)
+        text = shortened(ended.result or "", MAX_RESULT_CHARS)
         result = ToolResult(said.calls[0], text, problem=text[:200] or "it failed" if ended.failed else None)
         self._talk.result(result, durable=False)
         self._results.append(result)
@@ -318,7 +318,7 @@ class _ProgramRun:
         listener.bind(path)
         stack.callback(Path(path).unlink, missing_ok=True)
         listener.listen()
-        tools = [tool.listed() for tool in agent.tools.values()]
+        tools = [tool.mcp_entry() for tool in agent.tools.values()]
         instructions = f"The tools of the hive in which you are the agent {agent.name}."
         return listener, {"socket": path, "token": self._token, "tools": tools, "instructions": instructions}
 
@@ -374,7 +374,7 @@ class _ProgramRun:
         try:
             agent.take_lease(focus)
             session = replace(agent.session(turn), focus=focus)
-            self._parking = make_calls(session, agent.tools, Thought(actions=said.calls), LONGEST, tell)
+            self._parking = make_calls(session, agent.tools, Thought(actions=said.calls), MAX_RESULT_CHARS, tell)
         except HivemindError as error:
             if isinstance(error, Parking):
                 self._parking = error

@@ -19,7 +19,7 @@ from hivemind.errors import HivemindError, UserError
 from hivemind.frozen import frozen
 from hivemind.fs import Log, LogBookmark, ReadPosition, Record, make_folder, reached, records_of, write
 from hivemind.fs.atomic import open_own
-from hivemind.masking import masked
+from hivemind.masking import mask_values
 
 MAX_LINE = 1_048_576
 EventDraft = tuple[str, Mapping[str, Any]]
@@ -58,7 +58,7 @@ def encode_line(seq: int, drafts: Sequence[EventDraft]) -> tuple[bytes, list[Rec
         _check_draft(kind, payload)
     try:
         masked_drafts = [
-            (kind, payload if kind.startswith(_UNMASKED_KINDS) else masked(payload)) for kind, payload in drafts
+            (kind, payload if kind.startswith(_UNMASKED_KINDS) else mask_values(payload)) for kind, payload in drafts
         ]
         records = [
             {"seq": number, "kind": kind, **payload} for number, (kind, payload) in enumerate(masked_drafts, seq + 1)

@@ -66,10 +66,10 @@ def _logs(patient: CheckContext) -> Iterator[CheckFinding]:
 
 def _schedule(patient: CheckContext) -> Iterator[CheckFinding]:
     """Files of the schedule of which no task is made; its record is seen to by the check of records."""
-    for one in patient.tasks.schedule.look(datetime.now(UTC)):
-        path = patient.layout.schedule / one.name
-        if one.problem is not None and path.exists():
-            yield CheckFinding(path, f"{one.problem}; no task is made of it", "mend the file")
+    for schedule_file in patient.tasks.schedule.look(datetime.now(UTC)):
+        path = patient.layout.schedule / schedule_file.name
+        if schedule_file.problem is not None and path.exists():
+            yield CheckFinding(path, f"{schedule_file.problem}; no task is made of it", "mend the file")
 
 
 def _results(patient: CheckContext) -> Iterator[CheckFinding]:
@@ -78,8 +78,8 @@ def _results(patient: CheckContext) -> Iterator[CheckFinding]:
 
 
 def _tasks_in(*places: Path) -> Iterator[Path]:
-    found = (folder for place in places for folder in sorted(place.glob("[!.]*/")))
-    return (folder for folder in found if os.access(folder, os.R_OK | os.X_OK))  # else told by the check of folders
+    folders = (folder for parent in places for folder in sorted(parent.glob("[!.]*/")))
+    return (folder for folder in folders if os.access(folder, os.R_OK | os.X_OK))  # else told by the check of folders
 
 
 CHECKS: tuple[tuple[str, Check], ...] = (
@@ -94,15 +94,15 @@ CHECKS: tuple[tuple[str, Check], ...] = (
     ("records", check_places),
     ("records", check_records),  # before the claims: a damaged one is nobody's
     ("tasks", check_claims),
-    ("tasks", lambda patient: tasks.check_folders(patient.layout)),
+    ("tasks", lambda context: tasks.check_folders(context.layout)),
     ("tasks", _schedule),
     ("graphs", _graphs),
     ("results", _results),
     ("journal", _journal),
     ("logs", _logs),
-    ("locks", lambda patient: check_locks(patient.layout.locks)),
+    ("locks", lambda context: check_locks(context.layout.locks)),
     ("locks", check_farewells),
-    ("doorbells", lambda patient: check_doorbells(patient.layout.doorbells)),
+    ("doorbells", lambda context: check_doorbells(context.layout.doorbells)),
     ("leftovers", check_leftovers),
     ("worktrees", check_worktrees),
     ("databases", check_databases),
@@ -121,9 +121,9 @@ class FixReport:
     left: str | None = None
 
     def as_dict(self) -> dict[str, Any]:
-        found = self.finding
-        same = {name: getattr(found, name) for name in ("check", "where", "what", "mend", "note")}
-        return {**same, "fixable": found.fix is not None, "done": self.done, "left": self.left}
+        finding = self.finding
+        fields = {name: getattr(finding, name) for name in ("check", "where", "what", "mend", "note")}
+        return {**fields, "fixable": finding.fix is not None, "done": self.done, "left": self.left}
 
 
 def examine(patient: CheckContext, began: Callable[[str], None] = lambda _: None) -> list[CheckFinding]:
@@ -135,19 +135,19 @@ def examine(patient: CheckContext, began: Callable[[str], None] = lambda _: None
     try:
         load_workspace(layout.workspace_record)
     except UnknownVersion as error:
-        where = layout.relative(layout.workspace_record)
-        return [CheckFinding(where, error.message, error.remedy or "", check="records")]
+        record_path = layout.relative(layout.workspace_record)
+        return [CheckFinding(record_path, error.message, error.remedy or "", check="records")]
     except UserError:
         pass  # told by the check of records
-    found: list[CheckFinding] = []
+    findings: list[CheckFinding] = []
     for name, check in CHECKS:
         began(name)
         try:
-            found += (replace(one, check=name) for one in check(patient))
+            findings += (replace(finding, check=name) for finding in check(patient))
         except OSError as error:  # one folder that cannot be read must not hide what the other checks see
-            what = f"cannot be looked at: {error.strerror}"
-            found.append(CheckFinding(Path(error.filename or layout.root), what, "see its permissions", check=name))
-    return [replace(one, where=layout.relative(one.where)) if isinstance(one.where, Path) else one for one in found]
+            message = f"cannot be looked at: {error.strerror}"
+            findings.append(CheckFinding(Path(error.filename or layout.root), message, "see its permissions", check=name))
+    return [replace(finding, where=layout.relative(finding.where)) if isinstance(finding.where, Path) else finding for finding in findings]
 
 
 def treat(patient: CheckContext, findings: Iterable[CheckFinding]) -> list[FixReport]:

@@ -14,15 +14,15 @@ from hivemind.fs import HeldLock
 from hivemind.fs.check import CheckFinding
 from hivemind.layout import EXCHANGE
 from hivemind.names import is_name
-from hivemind.presence.identity import farewell, take_name
-from hivemind.taskrun.worktree import left_reason, put_away
+from hivemind.presence.identity import record_exit, lock_name
+from hivemind.taskrun.worktree import failure_reason, put_away
 
 
 def check_claims(patient: CheckContext) -> Iterator[CheckFinding]:
     """Claims of agents that no longer exist, or that do not run although the swarm does."""
     layout = patient.layout
-    needed = (layout.inbox, layout.active, layout.done, layout.failed, layout.locks)
-    if patient.agents is None or not all(folder.is_dir() for folder in needed):  # told by the check of folders
+    required_folders = (layout.inbox, layout.active, layout.done, layout.failed, layout.locks)
+    if patient.agents is None or not all(folder.is_dir() for folder in required_folders):  # told by the check of folders
         return
     try:
         orphans = patient.tasks.orphans(patient.alive())
@@ -30,19 +30,19 @@ def check_claims(patient: CheckContext) -> Iterator[CheckFinding]:
         yield CheckFinding(error.location or "tasks/active", error.message, error.remedy or "mend or move the file")
         return
     for path, agent in ((orphan.path, orphan.agent) for orphan in orphans):
-        known = agent in patient.agents or (agent == EXCHANGE and (layout.link / "link.json").exists())
+        is_known = agent in patient.agents or (agent == EXCHANGE and (layout.link / "link.json").exists())
         if agent is None:
-            what = "lies in active/, and nobody has claimed it: nobody works on it"
+            message = "lies in active/, and nobody has claimed it: nobody works on it"
             fix = partial(_to_inbox, patient, path, layout.inbox / path.name)
-            yield CheckFinding(path, what, "hivemind doctor --fix moves it to the inbox", fix)
-        elif known and not patient.up():
+            yield CheckFinding(path, message, "hivemind doctor --fix moves it to the inbox", fix)
+        elif is_known and not patient.up():
             yield CheckFinding(
                 path, f"waits for {agent}, which goes on with it when it runs again", "hivemind up", note=True
             )
         else:
-            what = f"is claimed by {agent}, which {'does not run' if known else 'does not exist'}: nobody works on it"
-            mend = "hivemind doctor --fix gives it back to the inbox, with its log"
-            yield CheckFinding(path, what, mend, partial(_reclaim, patient, agent, path))
+            message = f"is claimed by {agent}, which {'does not run' if is_known else 'does not exist'}: nobody works on it"
+            remedy = "hivemind doctor --fix gives it back to the inbox, with its log"
+            yield CheckFinding(path, message, remedy, partial(_reclaim, patient, agent, path))
 
 
 def _to_inbox(patient: CheckContext, folder: Path, target: Path) -> str:
@@ -55,14 +55,14 @@ def _reclaim(patient: CheckContext, agent: str, path: Path) -> str:
     if not path.exists():  # went back together with another one of the same agent
         return "given back already"
     try:
-        name = take_name(patient.layout, agent)
+        lock = lock_name(patient.layout, agent)
     except HeldLock:
         return f"left alone: {agent} runs again"
     try:
-        back = patient.tasks.reclaim(agent)
+        returned_folders = patient.tasks.reclaim(agent)
     finally:
-        name.release()
-    return ", ".join(f"now {patient.layout.relative(one)}" for one in back) or "nothing was left to give back"
+        lock.release()
+    return ", ".join(f"now {patient.layout.relative(folder)}" for folder in returned_folders) or "nothing was left to give back"
 
 
 def check_farewells(patient: CheckContext) -> Iterator[CheckFinding]:
@@ -72,52 +72,52 @@ def check_farewells(patient: CheckContext) -> Iterator[CheckFinding]:
         return
     journal = Journal(patient.layout.journal, read_only=True)
     try:
-        started = journal.view(_started)
+        started_agents = journal.view(_started)
     except (UserError, OSError):
         return  # told by the check of the journal
     finally:
         journal.close()
-    running, alive = patient.running(), patient.alive()
-    for name, incarnation, leases in started:
-        if name not in alive:
-            held = f", and holds {leases} lease{'s' if leases > 1 else ''} of steps" if leases else ""
-            what = f"{name} has ended without a word (it was killed){held}"
-            mend = "hivemind doctor --fix writes that it has ended; so does its next start"
+    running, live_agents = patient.running(), patient.alive()
+    for name, incarnation, leases in started_agents:
+        if name not in live_agents:
+            lease_note = f", and holds {leases} lease{'s' if leases > 1 else ''} of steps" if leases else ""
+            message = f"{name} has ended without a word (it was killed){lease_note}"
+            remedy = "hivemind doctor --fix writes that it has ended; so does its next start"
             fix = partial(_say_farewell, patient, name, incarnation)
-            yield CheckFinding(patient.layout.journal, what, mend, fix, note=running is None)
+            yield CheckFinding(patient.layout.journal, message, remedy, fix, note=running is None)
 
 
 def _started(state: JournalState) -> list[tuple[str, int, int]]:
     """(name, incarnation, leases held) of each agent that has begun and not ended."""
     return [
-        (name, entry.incarnation, len(state.leased_step_ids.get(name, ())))
-        for name, entry in sorted(state.agents.items())
-        if entry.state == "started"
+        (name, agent_state.incarnation, len(state.leased_step_ids.get(name, ())))
+        for name, agent_state in sorted(state.agents.items())
+        if agent_state.state == "started"
     ]
 
 
 def _say_farewell(patient: CheckContext, name: str, incarnation: int) -> str:
     try:
-        lock = take_name(patient.layout, name)
+        lock = lock_name(patient.layout, name)
     except HeldLock:
         return f"left alone: {name} runs again"
     journal = Journal(patient.layout.journal, durable=patient.durable)
     try:
-        said = farewell(journal, name, incarnation, by="doctor")
+        is_new = record_exit(journal, name, incarnation, by="doctor")
     finally:
         journal.close()
         lock.release()
-    return "agent.exited written, its leases are free" if said else "said already"
+    return "agent.exited written, its leases are free" if is_new else "said already"
 
 
 def check_worktrees(patient: CheckContext) -> Iterator[CheckFinding]:
     """Worktrees whose task is over or gone: their agent was killed before it could put them away."""
     for folder in patient.layout.worktrees.glob("*"):
         if is_name(folder.name) and not patient.tasks.is_open(folder.name):
-            reason = left_reason(patient.layout, folder.name)
-            what = f"is left of a task that is over, or gone{f': {reason}' if reason else ''}"
-            mend = "hivemind doctor --fix commits what is in no commit yet to its branch, and takes it away"
-            yield CheckFinding(folder, what, mend, partial(_put_away, patient, folder.name), note=reason is None)
+            reason = failure_reason(patient.layout, folder.name)
+            message = f"is left of a task that is over, or gone{f': {reason}' if reason else ''}"
+            remedy = "hivemind doctor --fix commits what is in no commit yet to its branch, and takes it away"
+            yield CheckFinding(folder, message, remedy, partial(_put_away, patient, folder.name), note=reason is None)
 
 
 def _put_away(patient: CheckContext, task: str) -> str:

@@ -34,17 +34,17 @@ def check_databases(patient: CheckContext) -> Iterator[CheckFinding]:
         layout.memory_db, MemoryStore, partial(_mend_memories, patient),
         gone="what was remembered is gone", then="searches by words until vectors are computed anew",
     )  # fmt: skip
-    looks = ((layout.documents_db, documents), (layout.memory_db, memories), (layout.graphs_db, _graph_index(patient)))
-    for path, look in looks:
+    checks = ((layout.documents_db, documents), (layout.memory_db, memories), (layout.graphs_db, _graph_index(patient)))
+    for path, findings in checks:
         try:
-            yield from look
+            yield from findings
         except UnknownVersion as error:
             yield CheckFinding(path, error.message, error.remedy or "move the file away")
         except (OSError, UserError) as error:
             if not is_disk_full(error):
                 raise
-            what, how = "cannot be looked at: the disk is full", "make room, then look again"
-            yield CheckFinding(path, what, how, note=True)
+            message, remedy = "cannot be looked at: the disk is full", "make room, then look again"
+            yield CheckFinding(path, message, remedy, note=True)
     yield from _saved(patient)
     yield from _memory_server(patient)
 
@@ -54,8 +54,8 @@ def _memory_server(patient: CheckContext) -> Iterator[CheckFinding]:
     if patient.config is not None and patient.config.memory is not None:
         from hivemind.longterm.postgres import server_status
 
-        for what, mend in server_status(patient.config.memory).problems:
-            yield CheckFinding(patient.config.memory, f"memory in PostgreSQL: {what}", mend)
+        for problem, remedy in server_status(patient.config.memory).problems:
+            yield CheckFinding(patient.config.memory, f"memory in PostgreSQL: {problem}", remedy)
 
 
 def _check(
@@ -67,13 +67,13 @@ def _check(
     then: str,
 ) -> Iterator[CheckFinding]:
     """One database: whether it is one, is whole, and fits together. `gone` and `then` are what is lost, what comes after."""
-    if (lost := database.describe_loss(path)) is not None:
-        how = "put it back from a copy; hivemind doctor --fix takes the last backup, or begins it anew"
-        yield CheckFinding(path, f"is {lost}: {gone}", how, mend)
+    if (loss := database.describe_loss(path)) is not None:
+        remedy = "put it back from a copy; hivemind doctor --fix takes the last backup, or begins it anew"
+        yield CheckFinding(path, f"is {loss}: {gone}", remedy, mend)
         return
-    if (wrong := _judge(path)) is not None:
-        how = f"hivemind doctor --fix keeps it in .hive/aside/, puts the last good backup in its place and {then}"
-        yield CheckFinding(path, f"is damaged: {wrong}", how, mend)
+    if (damage := _judge(path)) is not None:
+        remedy = f"hivemind doctor --fix keeps it in .hive/aside/, puts the last good backup in its place and {then}"
+        yield CheckFinding(path, f"is damaged: {damage}", remedy, mend)
         return
     for line in _problems(path, partial(store, path)):
         yield CheckFinding(path, f"does not fit together: {line}", "hivemind doctor --fix mends it", mend)
@@ -84,8 +84,8 @@ def _problems(path: Path, store: Callable[[], Docmem | MemoryStore | GraphIndex]
     if not path.exists() or not os.access(path, os.W_OK) or not os.access(path.parent, os.W_OK):
         return []
     try:
-        with closing(store()) as opened:
-            return opened.check()[:_SHOWN]
+        with closing(store()) as open_store:
+            return open_store.check()[:_SHOWN]
     except UserError as error:
         if is_disk_full(error) or isinstance(error, UnknownVersion):
             raise
@@ -108,10 +108,10 @@ def _told(done: Sequence[str]) -> str:
 
 def _graph_index(patient: CheckContext) -> Iterator[CheckFinding]:
     index = GraphIndex(patient.layout)
-    if wrong := _problems(patient.layout.graphs_db, lambda: index):
-        mend = "hivemind doctor --fix sets it aside; the next `hivemind graph find` makes it anew from the graphs"
+    if problems := _problems(patient.layout.graphs_db, lambda: index):
+        remedy = "hivemind doctor --fix sets it aside; the next `hivemind graph find` makes it anew from the graphs"
         yield CheckFinding(
-            patient.layout.graphs_db, f"does not fit together: {'; '.join(wrong)}", mend, index.database.set_aside
+            patient.layout.graphs_db, f"does not fit together: {'; '.join(problems)}", remedy, index.database.set_aside
         )
 
 
@@ -130,6 +130,6 @@ def _judge(path: Path) -> str | None:
 def _saved(patient: CheckContext) -> Iterator[CheckFinding]:
     """What agents have mended by themselves, for as long as the report lies there."""
     for report in sorted(patient.layout.aside.glob(f"*/*{REPORT_SUFFIX}")):
-        said = " ".join(report.read_text("utf-8", "replace").split())
-        mend = "delete it and the damaged file beside it once you have all that you want of them"
-        yield CheckFinding(report, said, mend, note=True)
+        report_text = " ".join(report.read_text("utf-8", "replace").split())
+        remedy = "delete it and the damaged file beside it once you have all that you want of them"
+        yield CheckFinding(report, report_text, remedy, note=True)

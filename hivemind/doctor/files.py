@@ -35,35 +35,35 @@ def check_folders(patient: CheckContext) -> Iterator[CheckFinding]:
     """Every folder of the layout; those that a hive lacks which has never been used are told of at once."""
     layout = patient.layout
     folders = layout.folders()
-    missing = [folder for folder in folders if not os.path.lexists(folder)]
-    tasks = (path for place in (layout.active, layout.done, layout.failed) for path in place.glob("*/"))
-    if layout.state in missing and not any(tasks):
-        names = ", ".join(map(layout.relative, missing))
-        what = "is not there yet: this hive has never been used here"
-        mend = f"the first command that writes makes what is missing: {names}"
-        yield CheckFinding(layout.state, what, mend, lambda: "; ".join(map(_make, missing)), note=True)
-        folders = tuple(folder for folder in folders if folder not in missing)
+    missing_folders = [folder for folder in folders if not os.path.lexists(folder)]
+    tasks = (path for parent in (layout.active, layout.done, layout.failed) for path in parent.glob("*/"))
+    if layout.state in missing_folders and not any(tasks):
+        names = ", ".join(map(layout.relative, missing_folders))
+        message = "is not there yet: this hive has never been used here"
+        remedy = f"the first command that writes makes what is missing: {names}"
+        yield CheckFinding(layout.state, message, remedy, lambda: "; ".join(map(_make, missing_folders)), note=True)
+        folders = tuple(folder for folder in folders if folder not in missing_folders)
     for folder in folders:
         yield from _look(patient, folder, "the next command that writes makes it anew")
 
 
 def check_mailbox_folders(patient: CheckContext) -> Iterator[CheckFinding]:
     """Every known mailbox with its sub-folders."""
-    parts = [Path(sub, part) for sub in _SUBFOLDERS for part in _PARTS]
+    parts = [Path(subfolder, part) for subfolder in _SUBFOLDERS for part in _PARTS]
     for name in patient.names:
-        box = patient.layout.mailbox(name)
-        if not os.path.lexists(box):
-            yield CheckFinding(box, "is not there yet", "the first message, or the first start, makes it", note=True)
+        mailbox = patient.layout.mailbox(name)
+        if not os.path.lexists(mailbox):
+            yield CheckFinding(mailbox, "is not there yet", "the first message, or the first start, makes it", note=True)
             continue
-        missing = [str(part) for part in parts if not os.path.lexists(box / part)]
-        if missing:
-            what = f"lacks {', '.join(missing)}: mail of {name} cannot be delivered, read or put away there"
+        missing_folders = [str(part) for part in parts if not os.path.lexists(mailbox / part)]
+        if missing_folders:
+            message = f"lacks {', '.join(missing_folders)}: mail of {name} cannot be delivered, read or put away there"
             yield CheckFinding(
-                box, what, "hivemind doctor --fix makes what is missing", partial(_ensure, patient, name)
+                mailbox, message, "hivemind doctor --fix makes what is missing", partial(_ensure, patient, name)
             )
         for part in parts:
-            if os.path.lexists(box / part):
-                yield from _look(patient, box / part, f"mail of {name} passes through it")
+            if os.path.lexists(mailbox / part):
+                yield from _look(patient, mailbox / part, f"mail of {name} passes through it")
 
 
 def _ensure(patient: CheckContext, name: str) -> str:
@@ -85,10 +85,10 @@ def check_access(patient: CheckContext) -> Iterator[CheckFinding]:
             path.chmod(stat.S_IMODE(path.stat().st_mode) | (SHARED if path.is_dir() else _SHARED_FILE))
         return f"opened for the group: {len(paths)}"
 
-    if found := closed():
-        more = f", nor can {len(found) - 1} more" if found[1:] else ""
-        what = f"cannot be used by the group of the hive's folder{more}, though hive.yaml says access: group"
-        yield CheckFinding(found[0], what, "hivemind doctor --fix opens them; tokens and logins stay yours alone", fix)
+    if unusable_paths := closed():
+        other_note = f", nor can {len(unusable_paths) - 1} more" if unusable_paths[1:] else ""
+        message = f"cannot be used by the group of the hive's folder{other_note}, though hive.yaml says access: group"
+        yield CheckFinding(unusable_paths[0], message, "hivemind doctor --fix opens them; tokens and logins stay yours alone", fix)
 
 
 def _shared(layout: Layout) -> Iterator[Path]:
@@ -105,14 +105,14 @@ def _shared(layout: Layout) -> Iterator[Path]:
 
 
 def _is_closed(found: os.stat_result, group: int) -> bool:
-    wanted = SHARED if stat.S_ISDIR(found.st_mode) else _SHARED_FILE if stat.S_ISREG(found.st_mode) else 0
-    return found.st_uid == os.geteuid() and bool(wanted) and (found.st_mode & wanted, found.st_gid) != (wanted, group)
+    required_mode = SHARED if stat.S_ISDIR(found.st_mode) else _SHARED_FILE if stat.S_ISREG(found.st_mode) else 0
+    return found.st_uid == os.geteuid() and bool(required_mode) and (found.st_mode & required_mode, found.st_gid) != (required_mode, group)
 
 
 def _look(patient: CheckContext, folder: Path, use: str) -> Iterator[CheckFinding]:
     try:
         inside(folder, patient.layout.root, patient.roots)
-        found = folder.stat()
+        folder_stat = folder.stat()
     except UserError as error:
         yield CheckFinding(folder, error.message, error.remedy or "make it a folder of the hive's own")
         return
@@ -122,12 +122,12 @@ def _look(patient: CheckContext, folder: Path, use: str) -> Iterator[CheckFindin
         else:
             yield CheckFinding(folder, f"is missing; {use}", "hivemind doctor --fix makes it", partial(_make, folder))
         return
-    if stat.S_ISDIR(found.st_mode):
-        yield from _permissions(patient, folder, found, use)
+    if stat.S_ISDIR(folder_stat.st_mode):
+        yield from _permissions(patient, folder, folder_stat, use)
         return
-    mend = "hivemind doctor --fix sets the file aside and makes the folder"
+    remedy = "hivemind doctor --fix sets the file aside and makes the folder"
     yield CheckFinding(
-        folder, f"is not a folder, and {use}", mend, lambda: f"{patient.aside.take(folder)}; {_make(folder)}"
+        folder, f"is not a folder, and {use}", remedy, lambda: f"{patient.aside.take(folder)}; {_make(folder)}"
     )
 
 
@@ -137,18 +137,18 @@ def _make(folder: Path) -> str:
 
 
 def _permissions(patient: CheckContext, folder: Path, found: os.stat_result, use: str) -> Iterator[CheckFinding]:
-    ours, mode = found.st_uid == os.geteuid(), stat.S_IMODE(found.st_mode)
-    wanted = stat.S_IRWXU if ours else 0
-    needed = os.R_OK | os.X_OK | (0 if patient.read_only else os.W_OK)  # told once, by the check of the file system
-    if mode & wanted != wanted or not os.access(folder, needed):
-        what = f"cannot be read, written and entered by its owner (mode {mode:o}), and {use}"
-        theirs = f"give it to the user that runs the hive: chown {os.geteuid()} {folder}"
-        fix = partial(_chmod, folder, stat.S_IRWXU, 0) if ours else None
-        yield CheckFinding(folder, what, f"chmod u+rwx {folder}" if ours else theirs, fix)
+    is_own, mode = found.st_uid == os.geteuid(), stat.S_IMODE(found.st_mode)
+    required_mode = stat.S_IRWXU if is_own else 0
+    required_access = os.R_OK | os.X_OK | (0 if patient.read_only else os.W_OK)  # told once, by the check of the file system
+    if mode & required_mode != required_mode or not os.access(folder, required_access):
+        message = f"cannot be read, written and entered by its owner (mode {mode:o}), and {use}"
+        chown_remedy = f"give it to the user that runs the hive: chown {os.geteuid()} {folder}"
+        fix = partial(_chmod, folder, stat.S_IRWXU, 0) if is_own else None
+        yield CheckFinding(folder, message, f"chmod u+rwx {folder}" if is_own else chown_remedy, fix)
     if mode & stat.S_IWOTH and not mode & stat.S_ISVTX:
-        what = f"can be written by everybody here (mode {mode:o}), who could put tasks or mail there"
-        fix = partial(_chmod, folder, 0, stat.S_IWOTH) if ours else None
-        yield CheckFinding(folder, what, f"chmod o-w {folder}", fix)
+        message = f"can be written by everybody here (mode {mode:o}), who could put tasks or mail there"
+        fix = partial(_chmod, folder, 0, stat.S_IWOTH) if is_own else None
+        yield CheckFinding(folder, message, f"chmod o-w {folder}", fix)
 
 
 def _chmod(folder: Path, more: int, less: int) -> str:
@@ -174,8 +174,8 @@ def check_records(patient: CheckContext) -> Iterator[CheckFinding]:
             if isinstance(error.__cause__, OSError):  # nothing is known of what it says
                 yield CheckFinding(path, error.message, error.remedy or "make it readable")
                 continue
-            mend = "put it back from a copy, or hivemind doctor --fix sets it aside"
-            yield patient.aside.finding(path, f"{error.message}: what it said is lost to its owner", mend, quiet=True)
+            remedy = "put it back from a copy, or hivemind doctor --fix sets it aside"
+            yield patient.aside.finding(path, f"{error.message}: what it said is lost to its owner", remedy, quiet=True)
 
 
 def check_workspace_record(patient: CheckContext) -> Iterator[CheckFinding]:
@@ -199,11 +199,11 @@ def check_places(patient: CheckContext) -> Iterator[CheckFinding]:
             mode = path.lstat().st_mode
             if stat.S_ISREG(mode) or stat.S_ISLNK(mode) or stat.S_ISSOCK(mode) or _may_be_folder(path, mode):
                 continue
-            what = "is not a regular file, and what needs it there stands still"
+            message = "is not a regular file, and what needs it there stands still"
             if (folder == layout.journal and path.suffix == ".jsonl") or path.suffix == ".db":
-                yield CheckFinding(path, what, "put the file back from a copy", quiet=True)
+                yield CheckFinding(path, message, "put the file back from a copy", quiet=True)
             else:
-                yield patient.aside.finding(path, what, quiet=True)
+                yield patient.aside.finding(path, message, quiet=True)
 
 
 def check_leftovers(patient: CheckContext) -> Iterator[CheckFinding]:
@@ -227,5 +227,5 @@ def _records(patient: CheckContext) -> Iterator[Path]:
     layout = patient.layout
     for pattern in ("agents/*/*.json", "*.json"):
         yield from sorted(layout.state.glob(pattern))
-    for place in (layout.inbox, layout.active, layout.done, layout.failed):
-        yield from sorted(place.glob(f"*/{RECORD}"))
+    for parent in (layout.inbox, layout.active, layout.done, layout.failed):
+        yield from sorted(parent.glob(f"*/{RECORD}"))

@@ -14,7 +14,7 @@ from hivemind.fs.check import Aside, listed
 from hivemind.fs.filesystem import mounts, needs_polling
 from hivemind.layout import HUMAN, Layout
 from hivemind.mail import Mail
-from hivemind.presence.identity import holder_of
+from hivemind.presence.identity import holder_pid
 from hivemind.presence.watching import supervisor_lock
 from hivemind.tasks import Tasks
 
@@ -35,7 +35,7 @@ class CheckContext:
         return Aside(self.layout, self.now)
 
     def __post_init__(self) -> None:
-        (self.config or HiveConfig()).take_access()
+        (self.config or HiveConfig()).set_umask()
 
     @cached_property
     def config(self) -> HiveConfig | None:
@@ -92,7 +92,7 @@ class CheckContext:
     def alive(self) -> set[str]:
         """The names that a process holds now, of agents that are configured or were once."""
         locks = {path.stem.removeprefix("agent-") for path in listed(self.layout.locks) if path.match("agent-*.lock")}
-        return {name for name in {*(self.agents or ()), *locks} if holder_of(self.layout, name) is not None}
+        return {name for name in {*(self.agents or ()), *locks} if holder_pid(self.layout, name) is not None}
 
     def up(self) -> bool:
         """Whether a supervisor runs."""
@@ -102,5 +102,5 @@ class CheckContext:
         """What of the hive runs now, in words; None if nothing does."""
         if self.up():
             return "the swarm is up"
-        alive = sorted(self.alive())
-        return f"{', '.join(alive)} {'runs' if len(alive) == 1 else 'run'}" if alive else None
+        live_agents = sorted(self.alive())
+        return f"{', '.join(live_agents)} {'runs' if len(live_agents) == 1 else 'run'}" if live_agents else None

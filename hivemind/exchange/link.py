@@ -12,16 +12,16 @@ from typing import TYPE_CHECKING, Any
 
 from hivemind.boundary import Unreadable, checked
 from hivemind.errors import HivemindError, UserError
-from hivemind.exchange.foreign_tasks import foreign_tasks, let_go
+from hivemind.exchange.foreign_tasks import load_foreign_tasks, abandon_task
 from hivemind.exchange.rows import HiveRow, OverviewRow, read_row
-from hivemind.exchange.schema import LEASE, SCHEMA, channel, tell
+from hivemind.exchange.schema import LEASE, SCHEMA, channel, notify
 from hivemind.frozen import frozen
 from hivemind.fs import HeldLock, load_record, make_folder, ring, save_record
 from hivemind.fs.locks import machine_identity
 from hivemind.fs.postgres import check_url, client, connect
 from hivemind.layout import ANY, EXCHANGE, Layout
 from hivemind.names import is_name
-from hivemind.presence.identity import take_name
+from hivemind.presence.identity import lock_name
 from hivemind.presence.parts import Parts
 from hivemind.presence.watching import SUPERVISOR, ring_all
 
@@ -30,22 +30,22 @@ if TYPE_CHECKING:
 
 __all__ = [
     "HiveLink",
-    "HivePlace",
+    "HiveLease",
     "LinkDown",
-    "hives_now",
+    "hive_overviews",
     "link",
     "load_link",
     "open_exchange",
     "other_hives",
     "reached_out",
-    "take_place",
+    "take_hive_lease",
     "unlink",
 ]
 
 _KIND, _VERSION = "link", 1
-_PATIENCE_S = 15.0
+_LOCK_TIMEOUT_S = 15.0
 # Whatever becomes of the network, either side knows within ten seconds that the other is gone.
-_SOON = {
+_CONNECTION_DEFAULTS = {
     "connect_timeout": "5", "tcp_user_timeout": "10000", "application_name": "hivemind exchange",
     "keepalives_idle": "5", "keepalives_interval": "2", "keepalives_count": "3",
 }  # fmt: skip
@@ -76,26 +76,26 @@ def load_link(layout: Layout) -> HiveLink | None:
 
 def link(hive: Parts, url: str) -> HiveLink:
     """Link a hive: make the tables where there are none, take its name. Raises UserError, Away."""
-    old = load_link(hive.layout)
-    if old is not None:
-        raise UserError(f"is linked already, as {old.name}, through {old.url}", remedy="hivemind unlink ends that")
+    current_link = load_link(hive.layout)
+    if current_link is not None:
+        raise UserError(f"is linked already, as {current_link.name}, through {current_link.url}", remedy="hivemind unlink ends that")
     check_url(url)
     name = hive.config.workspace.lower()
     if not is_name(name) or name == ANY:
-        mend = f"change workspace: in hive.yaml, and move {hive.layout.relative(hive.layout.workspace_record)} away"
-        raise UserError(f"the workspace {name!r} cannot be a hive's name: it must be like berlin", remedy=mend)
-    new = HiveLink(url, name, os.urandom(16).hex())
+        remedy = f"change workspace: in hive.yaml, and move {hive.layout.relative(hive.layout.workspace_record)} away"
+        raise UserError(f"the workspace {name!r} cannot be a hive's name: it must be like berlin", remedy=remedy)
+    new_link = HiveLink(url, name, os.urandom(16).hex())
     with reached_out(url) as connection:
         SCHEMA.prepare(connection, url)
         with connection.transaction():
             agents = {agent: config.role for agent, config in hive.agents.items()}
             from psycopg.types.json import Jsonb
 
-            took = connection.execute(
+            inserted = connection.execute(
                 "insert into hives (name, identity, agents) values (%s, %s, %s) on conflict do nothing",
-                (name, new.identity, Jsonb(agents)),
+                (name, new_link.identity, Jsonb(agents)),
             ).rowcount
-            if not took:
+            if not inserted:
                 raise UserError(
                     f"another hive has the name {name} there",
                     remedy=f"unlink that one; or give this one another workspace: in hive.yaml, and move"
@@ -103,29 +103,29 @@ def link(hive: Parts, url: str) -> HiveLink:
                 )
             make_folder(hive.layout.link, durable=hive.config.durable)
             # Written before the commit: a crash in between leaves a link whose name nobody has, which the process says.
-            save_record(hive.layout.link / "link.json", _KIND, _VERSION, asdict(new), durable=hive.config.durable)
-            tell(connection, ANY, what="hives")
+            save_record(hive.layout.link / "link.json", _KIND, _VERSION, asdict(new_link), durable=hive.config.durable)
+            notify(connection, ANY, payload="hives")
     hive.mail.ensure(EXCHANGE)
     ring(hive.layout.doorbells, SUPERVISOR)
-    return new
+    return new_link
 
 
 def unlink(hive: Parts, *, force: bool = False) -> HiveLink:
     """End a link: the name is free, letters to it that have not arrived go back, tasks of others go on elsewhere, its own are
     worked on here. With `force` also without the exchange, and if tasks are lost by it. Raises UserError, Away."""
-    old = load_link(hive.layout)
-    if old is None:
+    current_link = load_link(hive.layout)
+    if current_link is None:
         raise UserError("this hive is not linked", remedy="hivemind link postgresql://... links it")
     record = hive.layout.link / "link.json"
     try:
-        with reached_out(old.url) as connection, connection.transaction():
-            mine = (old.name, old.identity)
+        with reached_out(current_link.url) as connection, connection.transaction():
+            hive_key = (current_link.name, current_link.identity)
             sql = "select from hives where name = %s and identity = %s for update"
-            if connection.execute(sql, mine).rowcount:
-                _withdraw(connection, old.name, force=force)
-                connection.execute("delete from hives where name = %s", (old.name,))
+            if connection.execute(sql, hive_key).rowcount:
+                _withdraw(connection, current_link.name, force=force)
+                connection.execute("delete from hives where name = %s", (current_link.name,))
                 givers = connection.execute("select name from hives").fetchall()
-                tell(connection, ANY, *(name for (name,) in givers), what="hives")
+                notify(connection, ANY, *(name for (name,) in givers), payload="hives")
     except LinkDown as error:
         if not force:
             raise LinkDown(f"{error}; to end the link without the database: hivemind unlink --force") from error
@@ -134,7 +134,7 @@ def unlink(hive: Parts, *, force: bool = False) -> HiveLink:
         ring(hive.layout.doorbells, name)
     _return_tasks(hive)
     (hive.layout.link / "hives.json").unlink(missing_ok=True)
-    return old
+    return current_link
 
 
 def _withdraw(connection: Connection, name: str, *, force: bool) -> None:
@@ -145,12 +145,12 @@ def _withdraw(connection: Connection, name: str, *, force: bool) -> None:
         {"me": name},
     ).fetchall()
     if rows and not force:
-        told = ", ".join(
+        stranded_tasks = ", ".join(
             f"{task} ({f'of {giver}' if giver != name else f'with {taker}'}:"
             f" {'a step of it must run once' if state == 'taken' else 'its result has not come home'})"
             for task, giver, taker, state in rows
         )
-        raise UserError(f"these tasks would be stranded: {told}", remedy="let them end first, or use --force")
+        raise UserError(f"these tasks would be stranded: {stranded_tasks}", remedy="let them end first, or use --force")
     connection.execute(
         "update letters set state = 'ended', reason = %s where hive = %s and state = 'open'",
         (f"no linked hive has the name {name} any more", name),
@@ -164,18 +164,18 @@ def _withdraw(connection: Connection, name: str, *, force: bool) -> None:
 
 def _return_tasks(hive: Parts) -> None:
     """Let go of the tasks of others, and put its own back into the inbox, once no process carries them any more."""
-    end = time.monotonic() + _PATIENCE_S
+    deadline = time.monotonic() + _LOCK_TIMEOUT_S
     while True:
         try:
-            lock = take_name(hive.layout, EXCHANGE)
+            lock = lock_name(hive.layout, EXCHANGE)
             break
         except HeldLock:
-            if time.monotonic() > end:  # it is stopped; what it has goes back when it ends, by whoever starts the swarm
+            if time.monotonic() > deadline:  # it is stopped; what it has goes back when it ends, by whoever starts the swarm
                 return
             time.sleep(0.05)
     try:
-        for task in foreign_tasks(hive.layout).values():
-            let_go(hive, task, f"This hive was unlinked; the task {task.id} of {task.giver} goes on elsewhere.")
+        for task in load_foreign_tasks(hive.layout).values():
+            abandon_task(hive, task, f"This hive was unlinked; the task {task.id} of {task.giver} goes on elsewhere.")
         hive.tasks.reclaim(EXCHANGE)
     finally:
         lock.release()
@@ -188,13 +188,13 @@ def reached_out(url: str) -> Iterator[Connection]:
     what the role's owner has to give."""
     psycopg = client(url)
     try:
-        with connect(url, defaults=_SOON) as connection:
+        with connect(url, defaults=_CONNECTION_DEFAULTS) as connection:
             connection.execute(_SETTINGS)
             try:
                 yield connection
             except psycopg.errors.InsufficientPrivilege as error:
-                for problem, mend in SCHEMA.lacks(connection, url):
-                    raise UserError(problem, location=url, remedy=mend) from error
+                for problem, remedy in SCHEMA.lacks(connection, url):
+                    raise UserError(problem, location=url, remedy=remedy) from error
                 raise
     except psycopg.Error as error:
         raise LinkDown(" ".join(str(error).split()) or type(error).__name__) from error
@@ -203,26 +203,26 @@ def reached_out(url: str) -> Iterator[Connection]:
 @contextmanager
 def open_exchange(layout: Layout) -> Iterator[Connection]:
     """The exchange that a hive is linked with, to be looked at. Raises UserError for a hive that is not linked, Away."""
-    mine = load_link(layout)
-    if mine is None:
+    hive_link = load_link(layout)
+    if hive_link is None:
         raise UserError("this hive is not linked", remedy="hivemind link postgresql://... links it")
-    with reached_out(mine.url) as connection:
-        if not SCHEMA.version(connection, mine.url):
+    with reached_out(hive_link.url) as connection:
+        if not SCHEMA.version(connection, hive_link.url):
             raise UserError("the database has no tables of linked hives", remedy="hivemind unlink --force, then link")
         yield connection
 
 
-def hives_now(connection: Connection) -> list[dict[str, Any]]:
+def hive_overviews(connection: Connection) -> list[dict[str, Any]]:
     """Every linked hive: when it was last seen (seconds ago), its agents with their states, how its tasks stand; or the problem
     of a row that cannot be read."""
     rows = connection.execute(
         "select name, case when isfinite(seen) then extract(epoch from now() - seen)::bigint end, overview::text, events"
         " from hives order by name"
     ).fetchall()
-    return [_hive_now(columns) for columns in rows]
+    return [_read_overview(columns) for columns in rows]
 
 
-def _hive_now(columns: tuple[Any, ...]) -> dict[str, Any]:
+def _read_overview(columns: tuple[Any, ...]) -> dict[str, Any]:
     try:
         row = read_row(OverviewRow, columns)
     except Unreadable as error:
@@ -243,7 +243,7 @@ def other_hives(connection: Connection, name: str) -> tuple[dict[str, dict[str, 
     return hives, problems
 
 
-class HivePlace:
+class HiveLease:
     """The lease of a hive's place in the exchange: its holder speaks for the hive. The holder is a hive's folder on a machine,
     so that the next process goes on at once, and a copy of the hive waits until the lease has ended."""
 
@@ -268,7 +268,7 @@ class HivePlace:
         if not self._extend(LEASE):
             raise LinkDown(f"another process speaks for {self._hive} now")
 
-    def leave(self) -> None:
+    def release(self) -> None:
         """Free the place for any holder."""
         self._extend("interval '0'")
 
@@ -277,18 +277,18 @@ class HivePlace:
         return self._connection.execute(sql.encode(), (self._hive, self._generation)).rowcount
 
 
-def take_place(connection: Connection, mine: HiveLink, workspace: str, root: Path) -> HivePlace:
+def take_hive_lease(connection: Connection, hive_link: HiveLink, workspace: str, root: Path) -> HiveLease:
     """Make sure that this connection alone speaks for the hive, and listen for what is new. Raises Away, UnknownVersion."""
-    if workspace.lower() != mine.name:
+    if workspace.lower() != hive_link.name:
         raise LinkDown(
-            f"hive.yaml says workspace: {workspace}, and the hive is linked as {mine.name}: hivemind unlink, then link"
+            f"hive.yaml says workspace: {workspace}, and the hive is linked as {hive_link.name}: hivemind unlink, then link"
         )
-    SCHEMA.prepare(connection, mine.url)
-    row = connection.execute("select identity from hives where name = %s", (mine.name,)).fetchone()
-    if row is None or row[0] != mine.identity:
-        whose = "is not linked there" if row is None else "is the name of another hive there"
-        raise LinkDown(f"{mine.name} {whose}: hivemind unlink, then link")
-    place = HivePlace(connection, mine.name, root)
-    for name in (mine.name, ANY):
+    SCHEMA.prepare(connection, hive_link.url)
+    row = connection.execute("select identity from hives where name = %s", (hive_link.name,)).fetchone()
+    if row is None or row[0] != hive_link.identity:
+        problem = "is not linked there" if row is None else "is the name of another hive there"
+        raise LinkDown(f"{hive_link.name} {problem}: hivemind unlink, then link")
+    lease = HiveLease(connection, hive_link.name, root)
+    for name in (hive_link.name, ANY):
         connection.execute(f"listen {channel(name)}")
-    return place
+    return lease

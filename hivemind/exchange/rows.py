@@ -13,7 +13,7 @@ from typing import Annotated, Any, TypeVar
 from pydantic import AfterValidator, Field, Json
 
 from hivemind.boundary import checked
-from hivemind.exchange.schema import LETTER_BYTES, LINE_LENGTH, MOST_COUNTED, REASON_LENGTH
+from hivemind.exchange.schema import LETTER_BYTES, LINE_LENGTH, MAX_COUNT, REASON_LENGTH
 from hivemind.frozen import frozen
 from hivemind.names import is_name
 
@@ -30,7 +30,7 @@ def _lower_name(text: str) -> str:
 
 _Name = Annotated[str, AfterValidator(_lower_name)]
 _Line = Annotated[str, Field(min_length=1, max_length=LINE_LENGTH)]
-_Count = Annotated[int, Field(ge=0, le=MOST_COUNTED)]
+_Count = Annotated[int, Field(ge=0, le=MAX_COUNT)]
 
 
 @frozen
@@ -93,8 +93,8 @@ class OverviewRow:
     events: _Count
 
 
-def read_row(kind: type[_Row], columns: Sequence[object]) -> _Row:
+def read_row(row_type: type[_Row], columns: Sequence[object]) -> _Row:
     """Make a checked value of the columns of a row, which stand in the order of its fields. Raises Unreadable."""
-    names = [column.name for column in fields(kind)]  # type: ignore[arg-type]
+    names = [column.name for column in fields(row_type)]  # type: ignore[arg-type]
     label = "/".join(str(column)[:64] for column in columns[:3])
-    return checked(kind, dict(zip(names, columns, strict=False)), "row of a linked hive", label)
+    return checked(row_type, dict(zip(names, columns, strict=False)), "row of a linked hive", label)

@@ -13,13 +13,13 @@ from hivemind.layout import ANY
 if TYPE_CHECKING:
     from psycopg import Connection
 
-__all__ = ["LEASE", "SCHEMA", "channel", "tell"]
+__all__ = ["LEASE", "SCHEMA", "channel", "notify"]
 
 LEASE = "interval '30 seconds'"  # of a task, and of a hive's place; no task's ends so soon after the server's start
 _ROLES = "(SELECT rolname FROM pg_roles WHERE pg_has_role(oid, 'member'))"
-_OWN = f"(SELECT hives.name FROM hives WHERE hives.role IN {_ROLES})"  # noqa: S608 - constants of this program
-_FOR_US = f"(place = '{ANY}' OR place IN {_OWN})"
-_FREE = "(taker IS NULL OR (state = 'taken' AND NOT once AND lease < now()))"
+_OWN_HIVES = f"(SELECT hives.name FROM hives WHERE hives.role IN {_ROLES})"  # noqa: S608 - constants of this program
+_ADDRESSED_TO_OWN = f"(place = '{ANY}' OR place IN {_OWN_HIVES})"
+_CLAIMABLE = "(taker IS NULL OR (state = 'taken' AND NOT once AND lease < now()))"
 _VERSION_1 = (
     """CREATE TABLE hives (
         name text PRIMARY KEY,
@@ -65,20 +65,20 @@ _VERSION_1 = (
     *(f"ALTER TABLE {table} FORCE ROW LEVEL SECURITY" for table in ("hives", "letters", "events", "tasks")),
     "CREATE POLICY seen ON hives FOR SELECT USING (true)",
     f"CREATE POLICY own ON hives USING (role IN {_ROLES})",
-    f"CREATE POLICY given ON letters USING (giver IN {_OWN})",
-    f"CREATE POLICY seen ON letters FOR SELECT USING (hive IN {_OWN})",
-    f"CREATE POLICY received ON letters FOR UPDATE USING (hive IN {_OWN})",
+    f"CREATE POLICY given ON letters USING (giver IN {_OWN_HIVES})",
+    f"CREATE POLICY seen ON letters FOR SELECT USING (hive IN {_OWN_HIVES})",
+    f"CREATE POLICY received ON letters FOR UPDATE USING (hive IN {_OWN_HIVES})",
     "CREATE POLICY seen ON events FOR SELECT USING (true)",
-    f"CREATE POLICY own ON events USING (hive IN {_OWN})",
-    f"CREATE POLICY given ON tasks USING (giver IN {_OWN})",
-    f"CREATE POLICY seen ON tasks FOR SELECT USING (taker IN {_OWN} OR ({_FOR_US} AND {_FREE}))",
-    f"""CREATE POLICY taken ON tasks FOR UPDATE USING (taker IN {_OWN} OR ({_FOR_US} AND {_FREE}))
-        WITH CHECK (taker IN {_OWN} OR ({_FOR_US} AND taker IS NULL))""",
+    f"CREATE POLICY own ON events USING (hive IN {_OWN_HIVES})",
+    f"CREATE POLICY given ON tasks USING (giver IN {_OWN_HIVES})",
+    f"CREATE POLICY seen ON tasks FOR SELECT USING (taker IN {_OWN_HIVES} OR ({_ADDRESSED_TO_OWN} AND {_CLAIMABLE}))",
+    f"""CREATE POLICY taken ON tasks FOR UPDATE USING (taker IN {_OWN_HIVES} OR ({_ADDRESSED_TO_OWN} AND {_CLAIMABLE}))
+        WITH CHECK (taker IN {_OWN_HIVES} OR ({_ADDRESSED_TO_OWN} AND taker IS NULL))""",
 )
 # Bounds of the tables, as version_2.sql has them.
 LINE_LENGTH, REASON_LENGTH = 1000, 2000  # characters
-PATH_LENGTH, PATH_DEPTH, NAME_BYTES, MOST_FILES, FILES_BYTES = 1000, 32, 255, 1000, 32 << 20
-LETTER_BYTES, HEAD_BYTES, TEXT_BYTES, MOST_COUNTED = 32 << 20, 1 << 20, 16 << 20, 10**12
+PATH_LENGTH, PATH_DEPTH, NAME_BYTES, MAX_FILES, FILES_BYTES = 1000, 32, 255, 1000, 32 << 20
+LETTER_BYTES, HEAD_BYTES, TEXT_BYTES, MAX_COUNT = 32 << 20, 1 << 20, 16 << 20, 10**12
 _VERSION_2 = (Path(__file__).with_name("version_2.sql").read_text("utf-8"),)
 SCHEMA = PostgresSchema(
     name="hivemind_exchange",
@@ -94,7 +94,7 @@ def channel(hive: str) -> str:
     return f"hivemind_{hashlib.sha256(hive.encode()).hexdigest()[:16]}"
 
 
-def tell(connection: Connection, *hives: str, what: str = "") -> None:
+def notify(connection: Connection, *hives: str, payload: str = "") -> None:
     """Wake hives once what was written is committed; with `what` "hives" they look who is linked."""
     for hive in dict.fromkeys(hives):
-        connection.execute("select pg_notify(%s, %s)", (channel(hive), what))
+        connection.execute("select pg_notify(%s, %s)", (channel(hive), payload))

@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
 
-from hivemind.boundary import Unreadable, boundary, checked, plain, read_input
+from hivemind.boundary import Unreadable, boundary, checked, json_fields, read_input
 from hivemind.errors import UnknownVersion, UserError
 from hivemind.fs.atomic import move, write
 
@@ -30,7 +30,7 @@ def save_record(
 
 def save_value(path: str | os.PathLike[str], kind: str, version: int, value: object, *, durable: bool = True) -> None:
     """Write a dataclass as a record."""
-    save_record(path, kind, version, plain(value), durable=durable)
+    save_record(path, kind, version, json_fields(value), durable=durable)
 
 
 def as_line(record: Mapping[str, Any] | Sequence[Mapping[str, Any]]) -> bytes:

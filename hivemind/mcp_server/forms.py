@@ -69,21 +69,21 @@ def _spoken_to(form: str, address: str) -> dict[str, Any]:
 
 
 def _json(form: str, server: dict[str, Any]) -> str:
-    whole: dict[str, Any] = {"servers" if form == "vscode" else "mcpServers": {_NAME: server}}
+    document: dict[str, Any] = {"servers" if form == "vscode" else "mcpServers": {_NAME: server}}
     if f"${{input:{_ASKED}}}" in json.dumps(server):
-        asked = {"type": "promptString", "id": _ASKED, "description": "the hive's mcp.token", "password": True}
-        whole = {"inputs": [asked], **whole}
-    return json.dumps(whole, ensure_ascii=False, indent=2)
+        token_prompt = {"type": "promptString", "id": _ASKED, "description": "the hive's mcp.token", "password": True}
+        document = {"inputs": [token_prompt], **document}
+    return json.dumps(document, ensure_ascii=False, indent=2)
 
 
 def _toml(server: dict[str, Any]) -> str:
     lines = [f"[mcp_servers.{_NAME}]"]
     for key, value in server.items():
         if isinstance(value, dict):
-            shown = "{ " + ", ".join(f"{name} = {_quoted(text)}" for name, text in value.items()) + " }"
+            toml_value = "{ " + ", ".join(f"{name} = {_quoted(text)}" for name, text in value.items()) + " }"
         else:
-            shown = f"[{', '.join(map(_quoted, value))}]" if isinstance(value, list) else _quoted(value)
-        lines.append(f"{key} = {shown}")
+            toml_value = f"[{', '.join(map(_quoted, value))}]" if isinstance(value, list) else _quoted(value)
+        lines.append(f"{key} = {toml_value}")
     return "\n".join(lines)
 
 

@@ -44,17 +44,17 @@ def own_streams() -> Iterator[tuple[int, int]]:
     Descriptor 0 leads to nothing and descriptor 1 to standard error while it lasts: whatever prints, here or in a child,
     reaches the log and never the client.
     """
-    given, taken = os.dup(0), os.dup(1)
-    nothing = os.open(os.devnull, os.O_RDONLY)
-    os.dup2(nothing, 0)
-    os.close(nothing)
+    input_fd, output_fd = os.dup(0), os.dup(1)
+    null_fd = os.open(os.devnull, os.O_RDONLY)
+    os.dup2(null_fd, 0)
+    os.close(null_fd)
     os.dup2(2, 1)
     try:
-        yield given, taken
+        yield input_fd, output_fd
     finally:
-        os.dup2(taken, 1)
-        os.close(given)
-        os.close(taken)
+        os.dup2(output_fd, 1)
+        os.close(input_fd)
+        os.close(output_fd)
 
 
 def instructions(name: str, root: Path) -> str:
@@ -70,21 +70,21 @@ def greet(given: int, taken: int, name: str, root: Path, tools: Callable[[], Seq
     """
     greeting = Greeting()
     _hear(greeting, given, _FIRST_WORD_S)
-    asked = _message(greeting.heard.partition(b"\n")[0])
-    if not _is_handshake(asked):
+    request = _message(greeting.heard.partition(b"\n")[0])
+    if not _is_handshake(request):
         return greeting
-    about = {"name": "hivemind", "version": __version__}
-    version = asked["params"]["protocolVersion"]
-    told = instructions(name, root)
-    shown = {"capabilities": _CAPABILITIES, "instructions": told, "protocolVersion": version, "serverInfo": about}
-    _answer(greeting, taken, asked["id"], shown)
-    found = tools()
+    server_info = {"name": "hivemind", "version": __version__}
+    version = request["params"]["protocolVersion"]
+    instruction_text = instructions(name, root)
+    initialize_result = {"capabilities": _CAPABILITIES, "instructions": instruction_text, "protocolVersion": version, "serverInfo": server_info}
+    _answer(greeting, taken, request["id"], initialize_result)
+    tool_list = tools()
     _hear(greeting, given, 0)
     for line in greeting.heard.split(b"\n")[1:-1]:
-        asked = _message(line)
-        if asked.get("method") == "tools/list" and _id_of(asked) is not None and not asked.get("params"):
-            _answer(greeting, taken, asked["id"], {"tools": found})
-        elif asked.get("method") != "notifications/initialized":
+        request = _message(line)
+        if request.get("method") == "tools/list" and _id_of(request) is not None and not request.get("params"):
+            _answer(greeting, taken, request["id"], {"tools": tool_list})
+        elif request.get("method") != "notifications/initialized":
             break
     return greeting
 
@@ -101,29 +101,29 @@ def _hear(greeting: Greeting, given: int, seconds: float) -> None:
 def _message(line: bytes) -> dict[str, Any]:
     try:
         with boundary("message"):
-            found = json.loads(line)
+            message = json.loads(line)
     except Unreadable:
         return {}
-    return found if isinstance(found, dict) and found.get("jsonrpc") == "2.0" else {}
+    return message if isinstance(message, dict) and message.get("jsonrpc") == "2.0" else {}
 
 
 def _id_of(asked: dict[str, Any]) -> str | int | None:
-    found = asked.get("id")
-    return found if isinstance(found, str | int) and not isinstance(found, bool) else None
+    request_id = asked.get("id")
+    return request_id if isinstance(request_id, str | int) and not isinstance(request_id, bool) else None
 
 
 def _is_handshake(asked: dict[str, Any]) -> bool:
     if asked.get("method") != "initialize" or _id_of(asked) is None or not isinstance(asked.get("params"), dict):
         return False
-    can, client = asked["params"].get("capabilities"), asked["params"].get("clientInfo")
-    known = asked["params"].get("protocolVersion") in _VERSIONS
-    named = isinstance(client, dict) and all(isinstance(client.get(key), str) for key in ("name", "version"))
-    return known and named and isinstance(can, dict) and all(isinstance(value, dict) for value in can.values())
+    capabilities, client = asked["params"].get("capabilities"), asked["params"].get("clientInfo")
+    is_known_version = asked["params"].get("protocolVersion") in _VERSIONS
+    has_name_and_version = isinstance(client, dict) and all(isinstance(client.get(key), str) for key in ("name", "version"))
+    return is_known_version and has_name_and_version and isinstance(capabilities, dict) and all(isinstance(value, dict) for value in capabilities.values())
 
 
 def _answer(greeting: Greeting, taken: int, id_: str | int, result: dict[str, Any]) -> None:
-    told = {"jsonrpc": "2.0", "id": id_, "result": result}
-    view = memoryview(json.dumps(told, separators=(",", ":")).encode() + b"\n")
+    response = {"jsonrpc": "2.0", "id": id_, "result": result}
+    view = memoryview(json.dumps(response, separators=(",", ":")).encode() + b"\n")
     while view:
         view = view[os.write(taken, view) :]
     greeting.answered.add(id_)

@@ -49,16 +49,16 @@ async def listen(
     """Serve on 127.0.0.1 at `port` (0: any that is free) until cancelled. Raises UserError for a port that is in use."""
     path, token = token_in(member.folder)
     member.requests = 0
-    with listen_on(port) as bound:
-        port = bound.getsockname()[1]
-        names = [f"{LOOPBACK}:{port}", f"localhost:{port}"]
+    with listen_on(port) as listener_socket:
+        port = listener_socket.getsockname()[1]
+        hosts = [f"{LOOPBACK}:{port}", f"localhost:{port}"]
         # Another site's page that a browser was led to must not speak to us: Host and Origin have to be ours (421, 403).
-        security = TransportSecuritySettings(allowed_hosts=names, allowed_origins=[f"http://{name}" for name in names])
-        served = server.streamable_http_app(transport_security=security, host=LOOPBACK, max_sessions=_MAX_SESSIONS)
-        app = _Guard(served, token, member)
+        security = TransportSecuritySettings(allowed_hosts=hosts, allowed_origins=[f"http://{name}" for name in hosts])
+        mcp_app = server.streamable_http_app(transport_security=security, host=LOOPBACK, max_sessions=_MAX_SESSIONS)
+        app = _Guard(mcp_app, token, member)
         if on_ready is not None:
-            on_ready(f"http://{names[0]}/mcp", os.fspath(path))
-        await _serve(_Listener(server_settings(app, lifespan=True)), bound)
+            on_ready(f"http://{hosts[0]}/mcp", os.fspath(path))
+        await _serve(_Listener(server_settings(app, lifespan=True)), listener_socket)
 
 
 def token_in(folder: Path) -> tuple[Path, str]:
@@ -73,8 +73,8 @@ def token_in(folder: Path) -> tuple[Path, str]:
         pass  # from an earlier time
     file = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
     with os.fdopen(file, encoding="utf-8", errors="replace") as stream:
-        found = os.fstat(file)
-        if not stat.S_ISREG(found.st_mode) or found.st_uid != os.geteuid() or found.st_mode & 0o077:
+        file_stat = os.fstat(file)
+        if not stat.S_ISREG(file_stat.st_mode) or file_stat.st_uid != os.geteuid() or file_stat.st_mode & 0o077:
             raise UserError(
                 "others than you may read it, or change it", location=path, remedy=f"rm {path}: a new one is made"
             )
@@ -120,14 +120,14 @@ class _Guard:
         elif (body := await read_body(receive, LIMIT_BYTES)) is not None:
             try:
                 read_message(body)
-            except NoMessage as wrong:
-                await _refuse(send, 413 if len(body) > LIMIT_BYTES else 400, wrong.answer)
+            except NoMessage as error:
+                await _refuse(send, 413 if len(body) > LIMIT_BYTES else 400, error.answer)
             else:
                 await self._app(scope, replay_body(body, receive), send)
 
     def _is_allowed(self, scope: Message) -> bool:
-        shown = [value for name, value in scope["headers"] if name == b"authorization"]
-        return len(shown) == 1 and hmac.compare_digest(shown[0], self._wanted)
+        credentials = [value for name, value in scope["headers"] if name == b"authorization"]
+        return len(credentials) == 1 and hmac.compare_digest(credentials[0], self._wanted)
 
 
 async def _refuse(send: Send, status: int, error: JSONRPCError, headers: Iterable[tuple[bytes, bytes]] = ()) -> None:

@@ -17,11 +17,11 @@ from hivemind.agent.working_memory import WorkingMemory
 from hivemind.errors import HivemindError, UserError
 from hivemind.fs import make_folder, time_tells
 from hivemind.mail import Mail
-from hivemind.masking import masked
+from hivemind.masking import mask_values
 from hivemind.minds import Thought, ToolCall, ToolResult
 from hivemind.presence.agent_log import AgentLog
 from hivemind.presence.heartbeat import Heartbeat
-from hivemind.presence.identity import HiveGone, announce, announce_life, check_here, farewell, lease_step, take_name
+from hivemind.presence.identity import HiveGone, record_start, record_heartbeat, check_hive_exists, record_exit, lease_step, lock_name
 from hivemind.presence.parts import Parts
 from hivemind.presence.status import StatusFile
 from hivemind.presence.watching import ring_all
@@ -31,7 +31,7 @@ from hivemind.taskrun.focus import Focus
 from hivemind.taskrun.task_run import TaskRun
 from hivemind.taskrun.waits import Parking
 from hivemind.tools import Session, Tool, ToolProblem, allowed_tools
-from hivemind.tools.excerpt import LONGEST
+from hivemind.tools.excerpt import MAX_RESULT_CHARS
 from hivemind.tools.tool import for_mind
 
 __all__ = ["Arrivals", "HiveGone", "Member"]
@@ -52,23 +52,23 @@ class Arrivals:
     """The new messages of one mailbox, each told once. A look at an unchanged mailbox is one question to the file system."""
 
     def __init__(self, mail: Mail, name: str) -> None:
-        self._box = mail.boxes.get(name)
+        self._box = mail.mailboxes.get(name)
         self._seen: set[str] = set()
         self._mark = 0
 
     def count(self) -> int:
         """How many have come since the last call, and are not read yet; at the first call, how many lie unread in new/."""
         try:
-            changed = os.stat(self._box.new).st_mtime_ns
+            mtime_ns = os.stat(self._box.new).st_mtime_ns
         except OSError:  # no mailbox yet, or none any more
             return 0
-        if changed == self._mark:
+        if mtime_ns == self._mark:
             return 0
-        self._mark = changed if time_tells(changed) else 0
-        names = set(self._box.names(True))
-        come = len(names - self._seen)
+        self._mark = mtime_ns if time_tells(mtime_ns) else 0
+        names = set(self._box.file_names(True))
+        arrived_count = len(names - self._seen)
         self._seen = names
-        return come
+        return arrived_count
 
 
 class Member:
@@ -83,12 +83,12 @@ class Member:
         self.hive, self.name = hive, name
         self.config = hive.agent_files.get(name, " --mind mcp")
         self.tools: dict[str, Tool] = allowed_tools(self.config, profile)
-        self._lock = take_name(hive.layout, name)
-        self.incarnation = announce(hive.journal, name, os.getpid())
+        self._lock = lock_name(hive.layout, name)
+        self.incarnation = record_start(hive.journal, name, os.getpid())
         try:
             self._settle_in()
         except BaseException:
-            farewell(hive.journal, name, self.incarnation, by="itself")
+            record_exit(hive.journal, name, self.incarnation, by="itself")
             self._lock.release()
             raise
 
@@ -132,7 +132,7 @@ class Member:
 
         Mail that has come since the last answer is counted in it, as `new_mail`. Raises HiveGone.
         """
-        check_here(self._lock, self.hive.layout)
+        check_hive_exists(self._lock, self.hive.layout)
         self._listen()
         focus = self._focus(tool, arguments)
         if focus.work is not None and focus.id in self._parked:
@@ -140,10 +140,10 @@ class Member:
             self._parked.discard(focus.id)
         call = ToolCall(tool, dict(arguments))
         outcome = ToolResult.failed(call, INTERRUPTED)
-        began = time.monotonic()
+        started_at = time.monotonic()
         try:
             result = self._use(tool, arguments, focus)
-            outcome = ToolResult(call, self.tools[tool].shown(result, LONGEST), short(result))
+            outcome = ToolResult(call, self.tools[tool].render(result, MAX_RESULT_CHARS), short(result))
         except Parking as parking:
             result = self._waits(focus, parking)
             outcome = ToolResult(call, f"waiting: {parking.reason}", result)
@@ -152,22 +152,22 @@ class Member:
             outcome = ToolResult.failed(call, str(problem))
             raise
         finally:
-            self._record(focus, replace(outcome, seconds=time.monotonic() - began))
+            self._record(focus, replace(outcome, seconds=time.monotonic() - started_at))
             self._after(focus, tool)
-        come = self._arrivals.count()
-        return {**result, "new_mail": come} if come and tool not in _OF_THE_MAILBOX else result
+        new_mail_count = self._arrivals.count()
+        return {**result, "new_mail": new_mail_count} if new_mail_count and tool not in _OF_THE_MAILBOX else result
 
     def _listen(self) -> None:
         """Let the tasks that wait hear the mail that has come: a verdict, an answer. It stays unread for the client."""
         if not self._parked:
             return
         mail = self.hive.mail
-        for entry in list(mail.boxes.get(self.name).entries()):
-            if entry.base in self._heard or not mail.reader.settled(entry):
+        for mail_file in list(mail.mailboxes.get(self.name).mail_files()):
+            if mail_file.base in self._heard or not mail.reader.is_finished(mail_file):
                 continue
-            self._heard.add(entry.base)
+            self._heard.add(mail_file.base)
             try:
-                message = mail.read(self.name, entry.base, mark=False)
+                message = mail.read(self.name, mail_file.base, mark=False)
             except UserError as error:  # no message, or deleted this moment
                 _log.warning("%s: %s", self.name, error)
             else:
@@ -189,23 +189,23 @@ class Member:
     def _session(self, focus: Focus) -> Session:
         return Session(
             hive=self.hive, agent=self.name, config=self.config, focus=focus, pulse=self._pulse,
-            stopping=lambda: self._stopping, tools=self.tools, in_hand=self,
-            recall=lambda *asked: answer(WorkingMemory(self.hive, self.name, read_only=True), focus, lambda _: False, *asked),
+            stopping=lambda: self._stopping, tools=self.tools, member_tasks=self,
+            recall=lambda *query: answer(WorkingMemory(self.hive, self.name, read_only=True), focus, lambda _: False, *query),
         )  # fmt: skip
 
     def _focus(self, tool: str, arguments: Mapping[str, Any]) -> Focus:
         """The task in hand at the step that a call names, else at its first open one; nothing, if none is in hand."""
-        for known in list(self.works()):
-            if not known.task.path.exists():  # a person has moved it away: it is not ours any more
-                self._scheduler.holding.drop(known)
-        work = next((one for one in self.works() if one.task.id == self.task), None)
+        for held_task in list(self.works()):
+            if not held_task.task.path.exists():  # a person has moved it away: it is not ours any more
+                self._scheduler.holding.drop(held_task)
+        work = next((task_run for task_run in self.works() if task_run.task.id == self.task), None)
         if work is None:
             return Focus("claim_task")
-        work.hear()
-        own_name = self.tools[tool].arguments.own_name if tool in self.tools else str
-        asked = next((value for name, value in arguments.items() if own_name(name) == "step"), None)
-        named = work.step(asked) if isinstance(asked, str) else None
-        return focus_on(work) if named is None else Focus("finish_step", work=work, step=named)
+        work.take_additions()
+        canonical_name = self.tools[tool].arguments.canonical_name if tool in self.tools else str
+        step_argument = next((value for name, value in arguments.items() if canonical_name(name) == "step"), None)
+        step = work.step(step_argument) if isinstance(step_argument, str) else None
+        return focus_on(work) if step is None else Focus("finish_step", work=work, step=step)
 
     def _waits(self, focus: Focus, parking: Parking) -> dict[str, Any]:
         """The task rests: said to the client, and to whoever asks for the hive's status."""
@@ -222,22 +222,22 @@ class Member:
     def _record(self, focus: Focus, result: ToolResult) -> None:
         """The call for the task's conversation and trace, or for the agent's own log."""
         if focus.work is None:
-            now = {"kind": "turn", "time": round(time.time(), 3), "agent": self.name, "by": "mcp"}
-            self._log.note(masked({**now, "about": focus.target, "calls": [result.as_record()]}))
+            fields = {"kind": "turn", "time": round(time.time(), 3), "agent": self.name, "by": "mcp"}
+            self._log.note(mask_values({**fields, "about": focus.target, "calls": [result.as_record()]}))
             return
         step = None if focus.step is None else focus.step.id
-        focus.work.conversation.took(Thought(actions=(result.call,)), [result], step=step)
+        focus.work.conversation.add_turn(Thought(actions=(result.call,)), [result], step=step)
         lease = None if focus.step is None else self.hive.leases.get(focus.step.id)
-        mine = lease is None or lease.holder_agent_id == self.name  # a step of another's is not written to
-        focus.work.trace([result], focus.step if mine else None)
+        is_own_step = lease is None or lease.holder_agent_id == self.name  # a step of another's is not written to
+        focus.work.trace([result], focus.step if is_own_step else None)
 
     def _after(self, focus: Focus, tool: str) -> None:
         work = focus.work
-        if work is not None and not work.ended and tool in self.tools and not self.tools[tool].reads:
+        if work is not None and not work.is_ended and tool in self.tools and not self.tools[tool].is_read_only:
             work.commit()
-        if work is not None and (work.ended or work.handed):
+        if work is not None and (work.is_ended or work.handed_to):
             self._scheduler.holding.drop(work)
-            self.task = next((one.task.id for one in self.works()), None)
+            self.task = next((task_run.task.id for task_run in self.works()), None)
         state = "idle" if self.task is None else "working"
         step = focus.step.step.path if focus.step is not None and self.task is not None else None
         self._status.update(state=state, task=self.task, step=step, last_action=tool)
@@ -249,18 +249,18 @@ class Member:
 
         Raises HiveGone.
         """
-        check_here(self._lock, self.hive.layout)
+        check_hive_exists(self._lock, self.hive.layout)
         self._status.beat()
-        held = self.hive.leases.list(self.name)
-        for lease in held:
+        leases = self.hive.leases.list(self.name)
+        for lease in leases:
             try:
                 self._scheduler.keep_lease(lease.step_id, lease.generation)
             except (
                 HivemindError
             ) as error:  # taken over this very moment: the write that follows is refused, and says so
                 _log.warning("%s: %s", self.name, error)
-        if held:
-            announce_life(self.hive.journal, self.hive.layout, self.name)
+        if leases:
+            record_heartbeat(self.hive.journal, self.hive.layout, self.name)
         now, limit = time.monotonic(), self.hive.config.mcp.return_after
         if self.requests:
             self._heard_at = now
@@ -297,5 +297,5 @@ class Member:
         self._pulse.close()
         self._scheduler.close()
         self._status.update(state="exited", task=None, step=None)
-        farewell(self.hive.journal, self.name, self.incarnation, by="itself")
+        record_exit(self.hive.journal, self.name, self.incarnation, by="itself")
         self._lock.release()

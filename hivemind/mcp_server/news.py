@@ -47,7 +47,7 @@ class News:
     async def tell(self, uri: str) -> None:
         """The resource has changed. A client that has gone hears nothing."""
         await self._bus.publish(ResourceUpdated(uri))
-        for session in [session for (_, one), session in self._sessions.items() if one == uri]:
+        for session in [session for (_, subscribed_uri), session in self._sessions.items() if subscribed_uri == uri]:
             await session.send_resource_updated(uri)
 
     async def follow(self, member: Member) -> None:

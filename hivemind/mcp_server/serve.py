@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from hivemind.errors import HivemindError, UserError
 from hivemind.layout import Layout
 from hivemind.mcp_server.greeting import Greeting, greet, own_streams
-from hivemind.presence.identity import HiveGone, holder_of
+from hivemind.presence.identity import HiveGone, holder_pid
 from hivemind.private import keep_keys_private
 from hivemind.swarm.nursery import END_WITHIN_S
 
@@ -39,11 +39,11 @@ def serve_stdio(layout: Layout, name: str, profile: str = "core") -> None:
     """
     _check_installed()
     keep_keys_private()
-    with own_streams() as (given, taken):
+    with own_streams() as (input_fd, output_fd):
         greeting = Greeting()
-        if layout.agent_config(name).exists() and holder_of(layout, name) is None:  # who is refused is not greeted
-            greeting = greet(given, taken, name, layout.root, lambda: _tools(layout, name, profile))
-        asyncio.run(_until_told(_stdio(layout, name, profile, given, taken, greeting)))
+        if layout.agent_config(name).exists() and holder_pid(layout, name) is None:  # who is refused is not greeted
+            greeting = greet(input_fd, output_fd, name, layout.root, lambda: _tools(layout, name, profile))
+        asyncio.run(_until_told(_stdio(layout, name, profile, input_fd, output_fd, greeting)))
 
 
 def _tools(layout: Layout, name: str, profile: str) -> list[dict[str, Any]]:
@@ -52,7 +52,7 @@ def _tools(layout: Layout, name: str, profile: str) -> list[dict[str, Any]]:
     from hivemind.tools import allowed_tools
 
     config = Hive.look(layout.root).agent_files.get(name)
-    return [tool.listed() for tool in allowed_tools(config, profile).values()]
+    return [tool.mcp_entry() for tool in allowed_tools(config, profile).values()]
 
 
 def serve_http(
@@ -79,9 +79,9 @@ async def _until_told(serving: Coroutine[Any, Any, None]) -> None:
 
     def end() -> None:
         if not task.cancelling():
-            overdue = threading.Timer(END_WITHIN_S, _end_at_once)
-            overdue.daemon = True
-            overdue.start()
+            watchdog = threading.Timer(END_WITHIN_S, _end_at_once)
+            watchdog.daemon = True
+            watchdog.start()
         task.cancel()
 
     for number in (signal.SIGTERM, signal.SIGINT):
@@ -130,11 +130,11 @@ async def joined(layout: Layout, name: str, profile: str = "core") -> AsyncItera
         member, news = await run(lambda: Member(Hive.open(layout.root), name, profile)), News()
         try:
             async with asyncio.TaskGroup() as tasks:
-                beside = [tasks.create_task(_beat(member, run)), tasks.create_task(news.follow(member))]
+                background_tasks = [tasks.create_task(_beat(member, run)), tasks.create_task(news.follow(member))]
                 try:
                     yield member, build_server(member, run, news)
                 finally:
-                    for task in beside:
+                    for task in background_tasks:
                         task.cancel()
         except BaseExceptionGroup as group:  # the first that went wrong has ended the others
             raise group.exceptions[0] from None

@@ -21,7 +21,7 @@ from hivemind.mcp_server.member import Member
 from hivemind.mcp_server.news import News
 from hivemind.tasks import read_outcome
 from hivemind.tools import Tool
-from hivemind.tools.tasks import offered
+from hivemind.tools.tasks import restrict_calls
 from hivemind.tools.tool import for_mind
 from hivemind.views import capsule, resume, snapshot
 
@@ -38,13 +38,13 @@ _TEMPLATES = {
 
 def _resources(member: Member) -> list[types.Resource]:
     """The resources that every member has, its own ROM among them."""
-    shown = [
+    resources = [
         *((f"hive://{path}", path, "read-only memory: the rules here", _TEXT) for path in _rom(member)),
         ("hive://inbox", "inbox", f"the newest messages of {member.name}, oldest first", _JSON),
         ("hive://capsule", "capsule", "where you are, why, what comes next", _JSON),
         *((f"hive://view/{view}", f"view {view}", "your task in this view", _JSON) for view in _VIEWS),
     ]
-    return [types.Resource(uri=uri, name=name, description=what, mime_type=kind) for uri, name, what, kind in shown]
+    return [types.Resource(uri=uri, name=name, description=description, mime_type=media_type) for uri, name, description, media_type in resources]
 
 
 def _read(member: Member, uri: str) -> tuple[str, str]:
@@ -64,32 +64,32 @@ def _rom(member: Member) -> list[str]:
 
 
 def _inbox(member: Member, _: str) -> Any:
-    return [one.as_record() for one in member.hive.mail.list(member.name, limit=_NEWEST)]
+    return [message.as_record() for message in member.hive.mail.list(member.name, limit=_NEWEST)]
 
 
 def _message(member: Member, id_: str) -> Any:
-    one = member.hive.mail.read(member.name, id_, mark=False)
-    return {"id": one.id, "from": one.sender, "subject": one.subject, "date": one.date, "body": one.body}
+    message = member.hive.mail.read(member.name, id_, mark=False)
+    return {"id": message.id, "from": message.sender, "subject": message.subject, "date": message.date, "body": message.body}
 
 
 def _capsule(member: Member, _: str) -> Any:
-    return offered({"capsule": capsule(member.hive, agent_id=member.name, task=member.task)}, member.tools)["capsule"]
+    return restrict_calls({"capsule": capsule(member.hive, agent_id=member.name, task=member.task)}, member.tools)["capsule"]
 
 
 def _view(member: Member, view: str) -> Any:
     if view == "snapshot":
-        shown = snapshot(member.hive, agent_id=member.name, task=member.task, context_budget=_BYTES)
+        view_fields = snapshot(member.hive, agent_id=member.name, task=member.task, context_budget=_BYTES)
     else:
-        shown = resume(member.hive, agent_id=member.name, task=member.task, view=view, context_budget=_BYTES)
-    return offered({**shown}, member.tools)
+        view_fields = resume(member.hive, agent_id=member.name, task=member.task, view=view, context_budget=_BYTES)
+    return restrict_calls({**view_fields}, member.tools)
 
 
 def _task(member: Member, task_id: str) -> Any:
     task = member.hive.tasks.get(task_id)
-    told: dict[str, Any] = {"task": task.id, "title": task.title, "state": str(task.state), "text": task.full_text}
+    fields: dict[str, Any] = {"task": task.id, "title": task.title, "state": str(task.state), "text": task.full_text}
     if (outcome := read_outcome(task.path)) is not None:
-        told["result" if task.state.value == "done" else "error"] = outcome
-    return told
+        fields["result" if task.state.value == "done" else "error"] = outcome
+    return fields
 
 
 _READERS: dict[str, Callable[[Member, str], Any]] = {
@@ -112,7 +112,7 @@ def build_server(member: Member, run: Run[Any], news: News) -> Server[Any]:
     """The server. What a tool refuses is an answer with `is_error`: {code, message, suggestions}, as JSON and structured."""
 
     async def on_list_tools(_: _Context, __: types.PaginatedRequestParams | None) -> types.ListToolsResult:
-        return types.ListToolsResult(tools=[types.Tool(**tool.listed()) for tool in member.tools.values()])
+        return types.ListToolsResult(tools=[types.Tool(**tool.mcp_entry()) for tool in member.tools.values()])
 
     async def on_call_tool(_: _Context, asked: types.CallToolRequestParams) -> types.CallToolResult:
         try:
@@ -123,8 +123,8 @@ def build_server(member: Member, run: Run[Any], news: News) -> Server[Any]:
             Exception
         ) as error:  # the boundary of a tool: a fault in one must not end the server; it is logged and told
             _log.exception("%s: the tool %s broke", member.name, asked.name)
-            told = {"code": "FAULT", "message": f"the tool broke: {type(error).__name__}: {error}", "suggestions": []}
-            return _answer(told, failed=True)
+            fault_fields = {"code": "FAULT", "message": f"the tool broke: {type(error).__name__}: {error}", "suggestions": []}
+            return _answer(fault_fields, failed=True)
 
     async def on_list_resources(_: _Context, __: types.PaginatedRequestParams | None) -> types.ListResourcesResult:
         return types.ListResourcesResult(resources=await run(lambda: _resources(member)))
@@ -132,18 +132,18 @@ def build_server(member: Member, run: Run[Any], news: News) -> Server[Any]:
     async def on_list_templates(
         _: _Context, __: types.PaginatedRequestParams | None
     ) -> types.ListResourceTemplatesResult:
-        found = [
-            types.ResourceTemplate(uri_template=uri, name=uri, description=what) for uri, what in _TEMPLATES.items()
+        templates = [
+            types.ResourceTemplate(uri_template=uri, name=uri, description=description) for uri, description in _TEMPLATES.items()
         ]
-        return types.ListResourceTemplatesResult(resource_templates=found)
+        return types.ListResourceTemplatesResult(resource_templates=templates)
 
     async def on_read_resource(_: _Context, asked: types.ReadResourceRequestParams) -> types.ReadResourceResult:
         uri = str(asked.uri)
         try:
-            text, kind = await run(lambda: _read(member, uri))
+            text, media_type = await run(lambda: _read(member, uri))
         except UserError as error:
             raise MCPError(code=types.INVALID_PARAMS, message=str(error), data={"uri": uri}) from None
-        return types.ReadResourceResult(contents=[types.TextResourceContents(uri=uri, text=text, mime_type=kind)])
+        return types.ReadResourceResult(contents=[types.TextResourceContents(uri=uri, text=text, mime_type=media_type)])
 
     def schema_of(
         name: str,
@@ -170,16 +170,16 @@ def build_server(member: Member, run: Run[Any], news: News) -> Server[Any]:
 def refusal(error: HivemindError, tools: Mapping[str, Tool]) -> dict[str, Any]:
     """What a tool refuses, as the client gets it: a code, one line, and calls that help, as they can be made here: those that
     the error proposes, else the tools that its line names for it and that need no arguments."""
-    told = for_mind(error, tools)
-    named = re.findall(r"\w+", getattr(told, "mend", None) or "")
-    calls = getattr(error, "suggestions", ()) or [{"tool": name, "arguments": {}} for name in named]
+    mind_error = for_mind(error, tools)
+    tool_names = re.findall(r"\w+", getattr(mind_error, "mend", None) or "")
+    calls = getattr(error, "suggestions", ()) or [{"tool": name, "arguments": {}} for name in tool_names]
     suggestions = [
-        {"tool": one["tool"], "arguments": one["arguments"]}
-        for one in calls
-        if one["tool"] in tools
-        and one["arguments"].keys() >= {*tools[one["tool"]].schema()["parameters"].get("required", ())}
+        {"tool": call["tool"], "arguments": call["arguments"]}
+        for call in calls
+        if call["tool"] in tools
+        and call["arguments"].keys() >= {*tools[call["tool"]].schema()["parameters"].get("required", ())}
     ]
-    answer = {"code": getattr(error, "code", "REFUSED"), "message": str(told), "suggestions": suggestions}
+    answer = {"code": getattr(error, "code", "REFUSED"), "message": str(mind_error), "suggestions": suggestions}
     lease = getattr(error, "lease", None)
     holder = getattr(error, "holder", None) if lease is None else lease.holder_agent_id
     return answer if not isinstance(holder, str) else {**answer, "holder": holder}

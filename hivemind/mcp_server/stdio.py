@@ -28,12 +28,12 @@ async def talk(server: Server[Any], given: int, taken: int, greeting: Greeting) 
 
     What it said when it was greeted the server hears as well; what was answered then is not answered again.
     """
-    heard, hears = anyio.create_memory_object_stream[SessionMessage | Exception](0)
-    said, says = anyio.create_memory_object_stream[SessionMessage](0)
+    incoming_writer, incoming_reader = anyio.create_memory_object_stream[SessionMessage | Exception](0)
+    outgoing_writer, outgoing_reader = anyio.create_memory_object_stream[SessionMessage](0)
     async with anyio.create_task_group() as tasks:
-        tasks.start_soon(_listen, MessageLines(given, greeting.heard), heard, said.clone())
-        tasks.start_soon(_speak, Out(taken), says, greeting.answered, tasks.cancel_scope)
-        await server.run(hears, said, server.create_initialization_options())
+        tasks.start_soon(_listen, MessageLines(given, greeting.heard), incoming_writer, outgoing_writer.clone())
+        tasks.start_soon(_speak, Out(taken), outgoing_reader, greeting.answered, tasks.cancel_scope)
+        await server.run(incoming_reader, outgoing_writer, server.create_initialization_options())
         tasks.cancel_scope.deadline = anyio.current_time() + _LAST_WORDS_S
 
 
@@ -47,8 +47,8 @@ async def _listen(
         async for line in lines:
             try:
                 message = read_message(line)
-            except NoMessage as wrong:
-                await said.send(SessionMessage(wrong.answer))
+            except NoMessage as error:
+                await said.send(SessionMessage(error.answer))
             else:
                 await heard.send(SessionMessage(message))
 
@@ -61,11 +61,11 @@ async def _speak(
 ) -> None:
     try:
         async with says:
-            async for one in says:
-                if isinstance(one.message, JSONRPCResponse) and one.message.id in answered:
-                    answered.remove(one.message.id)
+            async for session_message in says:
+                if isinstance(session_message.message, JSONRPCResponse) and session_message.message.id in answered:
+                    answered.remove(session_message.message.id)
                     continue
-                await out.write(one.message.model_dump_json(by_alias=True, exclude_unset=True).encode() + b"\n")
+                await out.write(session_message.message.model_dump_json(by_alias=True, exclude_unset=True).encode() + b"\n")
     except (BrokenPipeError, ConnectionResetError):  # the client has gone, though its input is still open
         serving.cancel()
 
@@ -81,19 +81,19 @@ class MessageLines:
         self._file, self._heard = file, heard
 
     async def __aiter__(self) -> AsyncIterator[bytes]:
-        kept: list[bytes] = []
+        parts: list[bytes] = []
         size = 0
         while data := self._heard or await self._read():
             self._heard = b""
-            *ended, rest = data.split(b"\n")
-            for end in ended:
-                line = b"".join((*kept, end)).strip() if size <= LIMIT_BYTES else b"".join(kept)
-                kept, size = [], 0
+            *line_ends, remainder = data.split(b"\n")
+            for line_end in line_ends:
+                line = b"".join((*parts, line_end)).strip() if size <= LIMIT_BYTES else b"".join(parts)
+                parts, size = [], 0
                 if line:
                     yield line
             if size <= LIMIT_BYTES:
-                kept.append(rest)
-                size += len(rest)
+                parts.append(remainder)
+                size += len(remainder)
 
     async def _read(self) -> bytes:
         try:

@@ -29,18 +29,18 @@ def read_message(raw: bytes) -> types.JSONRPCMessage:
         raise NoMessage(types.INVALID_REQUEST, f"Invalid request: longer than {LIMIT_BYTES} bytes")
     try:
         with boundary("message"):
-            told = from_json(raw, allow_inf_nan=False)
+            payload = from_json(raw, allow_inf_nan=False)
     except Unreadable as error:
         raise NoMessage(types.PARSE_ERROR, f"Parse error: {str(error.__cause__)[:_REASON_CHARS]}") from None
-    if not isinstance(told, dict):
-        kind = "a batch" if isinstance(told, list) else "no object"
+    if not isinstance(payload, dict):
+        kind = "a batch" if isinstance(payload, list) else "no object"
         raise NoMessage(types.INVALID_REQUEST, f"Invalid request: {kind}; one message at a time")
     try:
         with boundary("message"):
-            message: types.JSONRPCMessage = types.jsonrpc_message_adapter.validate_python(told, by_name=False)
+            message: types.JSONRPCMessage = types.jsonrpc_message_adapter.validate_python(payload, by_name=False)
     except Unreadable:
-        raise NoMessage(types.INVALID_REQUEST, f"Invalid request: {_wrong(told)}", _id_of(told)) from None
-    if isinstance(message, types.JSONRPCNotification) and "id" in told:  # a request by its form: it is owed an answer
+        raise NoMessage(types.INVALID_REQUEST, f"Invalid request: {_wrong(payload)}", _id_of(payload)) from None
+    if isinstance(message, types.JSONRPCNotification) and "id" in payload:  # a request by its form: it is owed an answer
         raise NoMessage(types.INVALID_REQUEST, "Invalid request: its id is neither text nor a whole number")
     return message
 
@@ -54,5 +54,5 @@ def _wrong(told: dict[str, Any]) -> str:
 
 
 def _id_of(told: dict[str, Any]) -> str | int | None:
-    found = told.get("id")
-    return found if isinstance(found, str) or (isinstance(found, int) and not isinstance(found, bool)) else None
+    request_id = told.get("id")
+    return request_id if isinstance(request_id, str) or (isinstance(request_id, int) and not isinstance(request_id, bool)) else None

@@ -51,23 +51,23 @@ def differences(was: Mapping[str, Any], now: Mapping[str, Any], *, by_rule: bool
     """The differences of two records of a turn, in the order of the turn."""
     if was.get("step") != now.get("step"):
         yield Difference("focus", "step", was.get("step"), now.get("step"))
-    wanted, wants = wishes_of(was), wishes_of(now)
-    for at in range(max(len(wanted), len(wants))):
-        one = wanted[at] if at < len(wanted) else None
-        other = wants[at] if at < len(wants) else None
-        if one != other:
-            yield Difference("action", str(at + 1), one, other)
+    recorded_calls, replayed_calls = wishes_of(was), wishes_of(now)
+    for position in range(max(len(recorded_calls), len(replayed_calls))):
+        recorded_call = recorded_calls[position] if position < len(recorded_calls) else None
+        replayed_call = replayed_calls[position] if position < len(replayed_calls) else None
+        if recorded_call != replayed_call:
+            yield Difference("action", str(position + 1), recorded_call, replayed_call)
             return  # what follows another action follows from it
-    passing = _PASSING if by_rule else _PASSING | _NUMBERED
-    for at, (one, other) in enumerate(zip(was.get("actions", ()), now.get("actions", ()), strict=False), 1):
-        before, after = _outcome(one, passing), _outcome(other, passing)
-        if before != after:
-            yield Difference("result", f"{at} {one['tool']}", before, after)
+    volatile_keys = _PASSING if by_rule else _PASSING | _NUMBERED
+    for position, (recorded_call, replayed_call) in enumerate(zip(was.get("actions", ()), now.get("actions", ()), strict=False), 1):
+        recorded_outcome, replayed_outcome = _outcome(recorded_call, volatile_keys), _outcome(replayed_call, volatile_keys)
+        if recorded_outcome != replayed_outcome:
+            yield Difference("result", f"{position} {recorded_call['tool']}", recorded_outcome, replayed_outcome)
 
 
 def _outcome(action: Mapping[str, Any], passing: Collection[str]) -> dict[str, Any]:
-    told: dict[str, Any] = {key: action[key] for key in ("error", "parked") if key in action}
-    return told | {"result": _lasting(action.get("result", {}), passing)}
+    fields: dict[str, Any] = {key: action[key] for key in ("error", "parked") if key in action}
+    return fields | {"result": _lasting(action.get("result", {}), passing)}
 
 
 def _lasting(value: Any, passing: Collection[str]) -> Any:
@@ -90,32 +90,32 @@ def turns_of(records: Iterable[Record]) -> list[Record]:
 
 
 def _action(call: Record) -> Record:
-    told = {key: value for key, value in call.items() if key != "ok"}
+    fields = {key: value for key, value in call.items() if key != "ok"}
     if "ok" in call:
-        told["result"] = call.get("result", {})
-    return told if call.get("ok", True) else {**told, "error": call["text"].removeprefix("failed: ")}
+        fields["result"] = call.get("result", {})
+    return fields if call.get("ok", True) else {**fields, "error": call["text"].removeprefix("failed: ")}
 
 
 def wishes_of(turn: Record) -> list[dict[str, Any]]:
     """All calls that were asked for in a turn, those that were not come to among them."""
-    return [{"tool": one["tool"], "arguments": one.get("arguments", {})} for one in turn.get("actions", ())]
+    return [{"tool": action["tool"], "arguments": action.get("arguments", {})} for action in turn.get("actions", ())]
 
 
 def written_in(turns: Iterable[Record]) -> set[str]:
     """The files that a task wrote, those of its own folder by their names in it."""
-    done = [
-        one for turn in turns for one in turn.get("actions", ()) if one["tool"] == "write_file" and "error" not in one
+    writes = [
+        action for turn in turns for action in turn.get("actions", ()) if one["tool"] == "write_file" and "error" not in one
     ]
-    names = {PurePosixPath(str(one.get("arguments", {}).get("path", ""))) for one in done}
+    names = {PurePosixPath(str(action.get("arguments", {}).get("path", ""))) for action in writes}
     return {str(name) for name in names if name.name and not name.is_absolute() and ".." not in name.parts}
 
 
 def script_lines(records: Iterable[Record]) -> Iterator[str]:
     """A script for a scripted mind: what was answered, and the completions that folds asked for."""
-    kept = list(records)
-    for turn in turns_of(kept):
+    record_list = list(records)
+    for turn in turns_of(record_list):
         yield json.dumps({"text": turn.get("thought", ""), "calls": wishes_of(turn)}, ensure_ascii=False)
-    for record in kept:
+    for record in record_list:
         if "answered" in record and "text" in record:
             yield json.dumps({"complete": record["text"]}, ensure_ascii=False)
 
@@ -148,11 +148,11 @@ class RecordedMind:
     def think(self, turn: Turn, tools: Sequence[ToolSchema]) -> Thought:
         """The thought of the next turn. Raises MindError after the last."""
         self._course.at += 1
-        recorded = self._course.turn
+        recorded_turn = self._course.turn
         if self._rule is not None:
             return self._rule.think(turn, tools)
-        calls = [ToolCall(one["tool"], one["arguments"], one["id"], one.get("raw")) for one in recorded["actions"]]
-        return Thought(recorded["thought"], tuple(calls), cut=recorded["cut"])
+        calls = [ToolCall(action["tool"], action["arguments"], action["id"], action.get("raw")) for action in recorded_turn["actions"]]
+        return Thought(recorded_turn["thought"], tuple(calls), cut=recorded_turn["cut"])
 
     def complete(self, text: str, schema: Mapping[str, Any] | None = None) -> str:
         """A rule's own completion. Raises MindError where there is none: a replay asks nothing."""
@@ -173,7 +173,7 @@ def replayed_tools(tools: Mapping[str, Tool], course: Course, *, worktrees: bool
     """The tools of an agent, those that reach outside replaced by their records; `course` knows which turn is taken. A task that
     had `worktrees` finds none: what it read and wrote there stands in the log."""
     log = _Log(course)
-    uses: dict[str, Callable[[Tool, Session, Any], dict[str, Any]]] = {
+    replacements: dict[str, Callable[[Tool, Session, Any], dict[str, Any]]] = {
         "run_command": log.run_command,
         "finish_task": log.finish_task,
         "verdict": log.verdict,
@@ -184,11 +184,11 @@ def replayed_tools(tools: Mapping[str, Tool], course: Course, *, worktrees: bool
     }
 
     def bound(tool: Tool) -> Tool:
-        use = uses.get(tool.name)
-        if use is None:
+        replacement = replacements.get(tool.name)
+        if replacement is None:
             return tool
         # a log keeps no long fields of a result, which the tool's own text may be made of
-        return replace(tool, use=lambda session, arguments: use(tool, session, arguments), text=as_lines, rest=None)
+        return replace(tool, use=lambda session, arguments: replacement(tool, session, arguments), text=as_lines, rest=None)
 
     return {name: bound(tool) for name, tool in tools.items()}
 
@@ -203,48 +203,48 @@ class _Log:
     def _next(self, tool: str, session: Session) -> Mapping[str, Any]:
         """The record of a call: that of its id, else, where a rule has made it, the next use of the tool in this turn. Raises
         ToolProblem if there was none."""
-        uses = [one for one in self._course.turn.get("actions", ()) if one["tool"] == tool]
-        at = self._taken[self._course.at, tool]
+        uses = [action for action in self._course.turn.get("actions", ()) if action["tool"] == tool]
+        use_number = self._taken[self._course.at, tool]
         self._taken[self._course.at, tool] += 1
-        named = [one for one in uses if one["id"] == session.call_id]
-        if not named and at >= len(uses):
+        identified = [action for action in uses if action["id"] == session.call_id]
+        if not identified and use_number >= len(uses):
             raise ToolProblem(f"{tool} was not used here, and a replay uses nothing outside")
-        found: Mapping[str, Any] = named[0] if named else uses[at]
-        if "parked" in found:
-            raise Parking(str(found["parked"]), datetime.now(UTC))
-        return found
+        call_record: Mapping[str, Any] = identified[0] if identified else uses[use_number]
+        if "parked" in call_record:
+            raise Parking(str(call_record["parked"]), datetime.now(UTC))
+        return call_record
 
     def as_recorded(self, tool: Tool, session: Session, arguments: Any) -> dict[str, Any]:  # noqa: ARG002 - nothing is used
         return self._result(self._next(tool.name, session))
 
     def run_command(self, tool: Tool, session: Session, arguments: Any) -> dict[str, Any]:
         """What the command printed goes where it went, its receipt to the step; nothing runs."""
-        found = self._next(tool.name, session)
-        result = found.get("result", {})
+        call_record = self._next(tool.name, session)
+        result = call_record.get("result", {})
         if "exit_status" in result:
             step = session.step(arguments.step) if arguments.step or session.focus.step else None
             output = session.work.task.path / str(result["output_path"])
             output.parent.mkdir(parents=True, exist_ok=True)
-            known = result.get("output", result["output_tail"])  # the end of it is what was recorded
-            printed = str(known).encode(errors="replace")
-            output.write_bytes(printed)
+            output_text = result.get("output", result["output_tail"])  # the end of it is what was recorded
+            output_bytes = str(output_text).encode(errors="replace")
+            output.write_bytes(output_bytes)
             if step is None:
-                return self._result(found)
+                return self._result(call_record)
             receipt = {"kind": "CMD", "text": result["command"], "exit_status": result["exit_status"]}
-            receipt["output_digest"] = hashlib.sha256(printed).hexdigest()
-            session.hive.steps.capture(step.id, receipt, **session.shown(step))
-        return self._result(found)
+            receipt["output_digest"] = hashlib.sha256(output_bytes).hexdigest()
+            session.hive.steps.capture(step.id, receipt, **session.step_authority(step))
+        return self._result(call_record)
 
     def finish_task(self, tool: Tool, session: Session, arguments: Any) -> dict[str, Any]:
         """The end, with the verdict that the reviewer gave."""
-        found = self._next(tool.name, session)
-        state, work = found.get("result", {}).get("state"), session.work
+        call_record = self._next(tool.name, session)
+        state, work = call_record.get("result", {}).get("state"), session.work
         if work.task.review is not None:
             if state != "done":
-                return self._result(found)
+                return self._result(call_record)
             work.keep("criteria", {"missing": [], "approved": "the log"})
         if state is not None and work.citations():
-            problems = tuple(found["result"].get("problems", ())) or (("as recorded",) if state != "done" else ())
+            problems = tuple(call_record["result"].get("problems", ())) or (("as recorded",) if state != "done" else ())
             verdict = replace(
                 work.review, state="rejected" if problems else "approved", reviewer="the log", problems=problems
             )
@@ -259,18 +259,18 @@ class _Log:
 
     def wait(self, tool: Tool, session: Session, arguments: Any) -> dict[str, Any]:
         """The waiting is over, with the answer that came."""
-        found = self._next(tool.name, session)
-        result = found.get("result", {})
+        call_record = self._next(tool.name, session)
+        result = call_record.get("result", {})
         if "answer" in result:
             step = session.step(arguments.step)
-            session.work.trail.card(step, "note", result["answer"], title=f"{result.get('from', 'they')} answered")
-        return self._result(found)
+            session.work.trail.add_card(step, "note", result["answer"], title=f"{result.get('from', 'they')} answered")
+        return self._result(call_record)
 
     def send_mail(self, tool: Tool, session: Session, arguments: Any) -> dict[str, Any]:
         """Sent to the mailboxes of the copy, and called by the id that it had: the conversation names it."""
-        found = self._next(tool.name, session)
+        call_record = self._next(tool.name, session)
         result = tool.use(session, arguments)
-        return result | {key: found["result"][key] for key in ("message_id",) if key in found.get("result", {})}
+        return result | {key: call_record["result"][key] for key in ("message_id",) if key in call_record.get("result", {})}
 
     @staticmethod
     def _result(found: Mapping[str, Any]) -> dict[str, Any]:

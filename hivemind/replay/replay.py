@@ -19,7 +19,7 @@ from hivemind.frozen import frozen
 from hivemind.fs import copy_tree
 from hivemind.layout import Layout
 from hivemind.minds.open import open_mind
-from hivemind.presence.identity import announce, take_name
+from hivemind.presence.identity import record_start, lock_name
 from hivemind.presence.parts import Parts
 from hivemind.replay.record import (
     RULE,
@@ -84,17 +84,17 @@ def replay(hive: Parts, task_id: str, open_hive: Callable[[Layout, HiveConfig], 
         for name in task.dependencies:  # they were done, or it could not have begun
             (scratch.tasks / TaskState.DONE.value / name).mkdir(exist_ok=True)
         copy = open_hive(scratch, _harmless(hive.config, hive.layout))
-        before = [{"title": "of an earlier attempt", "meta": {"attempt": 0}}] * _steps_before(hive, task)
-        copy.steps.plan(task.id, before)
-        taken = _take_again(copy, task.id, turns, worktrees=bool(task.kept.get("worktrees")))[: len(turns)]
-    shown = []
-    for at, (was, now) in enumerate(zip(turns, [*taken, *[None] * (len(turns) - len(taken))], strict=True)):
+        earlier_steps = [{"title": "of an earlier attempt", "meta": {"attempt": 0}}] * _steps_before(hive, task)
+        copy.steps.plan(task.id, earlier_steps)
+        replayed_turns = _take_again(copy, task.id, turns, worktrees=bool(task.kept.get("worktrees")))[: len(turns)]
+    turn_reports = []
+    for position, (recorded, replayed) in enumerate(zip(turns, [*replayed_turns, *[None] * (len(turns) - len(replayed_turns))], strict=True)):
         with boundary("turn of a log", task.path / "messages.jsonl"):
-            found: tuple[Difference, ...] = (Difference("end", "turn", "taken", "not come to"),)
-            if now is not None:
-                found = tuple(differences(was, now, by_rule=_is_rule(was)))
-            shown.append(ReplayedTurn(str(was["agent"]), at + 1, was.get("step"), found))
-    return Replay(task.id, agents, tuple(shown))
+            turn_differences: tuple[Difference, ...] = (Difference("end", "turn", "taken", "not come to"),)
+            if replayed is not None:
+                turn_differences = tuple(differences(recorded, replayed, by_rule=_is_rule(recorded)))
+            turn_reports.append(ReplayedTurn(str(recorded["agent"]), position + 1, recorded.get("step"), turn_differences))
+    return Replay(task.id, agents, tuple(turn_reports))
 
 
 def _is_rule(turn: Mapping[str, Any]) -> bool:
@@ -151,17 +151,17 @@ def _take_again(
 ) -> list[Mapping[str, Any]]:
     """The records of the turns, taken by this process in the scratch hive, each as the agent that took it."""
     hive.tasks.retry(task)
-    course = Course(turns)
+    cursor = Course(turns)
     agents: dict[str, Agent] = {}
-    with ExitStack() as closing:
-        closing.callback(hive.journal.close)
-        closing.callback(hive.tasks.close)
-        for at, turn in enumerate(turns):
+    with ExitStack() as stack:
+        stack.callback(hive.journal.close)
+        stack.callback(hive.tasks.close)
+        for position, turn in enumerate(turns):
             name = str(turn["agent"])
             if name not in agents:
-                agents[name] = agent = _opened(hive, name, course, by_rule=_is_rule(turn), closing=closing)
-                agent.tools = replayed_tools(agent.tools, course, worktrees=worktrees)
-            if not _comes_to(agents[name], course, at):
+                agents[name] = agent = _opened(hive, name, cursor, by_rule=_is_rule(turn), closing=stack)
+                agent.tools = replayed_tools(agent.tools, cursor, worktrees=worktrees)
+            if not _comes_to(agents[name], cursor, position):
                 break
         return turns_of(hive.tasks.read_log(task))
 
@@ -169,9 +169,9 @@ def _take_again(
 def _opened(hive: Parts, name: str, course: Course, *, by_rule: bool, closing: ExitStack) -> Agent:
     """An agent of the scratch hive that thinks what stands in the log. It takes in no mail: what was said to it about the
     task is in the log, and turns about mail are in another."""
-    closing.callback(take_name(hive.layout, name).release)
+    closing.callback(lock_name(hive.layout, name).release)
     mind = RecordedMind(course, open_mind(RULE) if by_rule else None)
-    agent = Agent(hive, name, announce(hive.journal, name, os.getpid()), mind=mind)
+    agent = Agent(hive, name, record_start(hive.journal, name, os.getpid()), mind=mind)
     closing.callback(agent.close)
     agent.scheduler.hears = False
     agent.scheduler.holding.resume()

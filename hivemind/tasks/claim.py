@@ -26,7 +26,7 @@ from hivemind.frozen import frozen
 from hivemind.fs import fsync_file, fsync_folder, make_folder, move, reached, write
 from hivemind.fs.paths import names_in
 from hivemind.layout import HUMAN
-from hivemind.masking import harmless
+from hivemind.masking import strip_controls
 from hivemind.tasks.folder import (
     ATTEMPTS,
     changes,
@@ -676,7 +676,7 @@ def explained(name: str, problem: UserError, what: str = "could not become a tas
     if problem.remedy:
         lines.append(f"* how to mend it: {problem.remedy}")
     lines += ["", "The file is here as it was. Mend it and move this folder back to tasks/inbox/: that is a retry."]
-    return harmless("\n".join(lines) + "\n").encode()  # a name may be any bytes
+    return strip_controls("\n".join(lines) + "\n").encode()  # a name may be any bytes
 
 
 def _fits(now: QueuedDrop, entry: QueuedDrop, lanes: Container[str] | None) -> bool:

@@ -17,7 +17,7 @@ from typing import Any
 from hivemind.errors import UserError
 from hivemind.fs import Log, fsync_file, make_folder, reached, ring, write
 from hivemind.fs.paths import names_in
-from hivemind.masking import harmless, mask
+from hivemind.masking import strip_controls, mask
 from hivemind.names import check_name
 from hivemind.tasks.claim import Claims, remove_ends
 from hivemind.tasks.folder import ATTEMPTS, LOG, free_name, held, leave, open_log, place_of
@@ -62,7 +62,7 @@ class ClaimedTasks:
         return self._close(task, _ERROR, text, self.layout.failed)
 
     def _close(self, task: Task, name: str, text: str, place: Path) -> Path:
-        end = harmless(mask(text)).encode()
+        end = strip_controls(mask(text)).encode()
         try:
             with self._own(task) as record:
                 if record.parked is not None:
@@ -181,7 +181,7 @@ class ClaimedTasks:
         """Move an active task to failed/ under its agent's hands; what the agent still writes is turned away."""
         with held(path, wait=True):
             remove_ends(path)
-            write(path / _ERROR, harmless(mask(reason)), durable=self._durable)
+            write(path / _ERROR, strip_controls(mask(reason)), durable=self._durable)
             reached("tasks.cancel.written")
             return leave(self.layout, path, self.layout.failed, durable=self._durable)
 

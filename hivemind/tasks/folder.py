@@ -16,7 +16,7 @@ from hivemind.fs import Log, fsync_folder, make_folder, move, reached, write
 from hivemind.fs.doorbell import ring
 from hivemind.fs.locks import lock, try_lock
 from hivemind.fs.paths import names_in
-from hivemind.layout import HUMAN, Layout, archived_places
+from hivemind.layout import HUMAN, Layout, archived_folders
 from hivemind.names import MAX_LENGTH
 from hivemind.tasks.form import ParsedTask, TextReader, is_yaml, read_text
 from hivemind.tasks.inbox import attachments, dropped_text, id_of
@@ -53,7 +53,7 @@ def ended_place(layout: Layout, task_id: str) -> Path | None:
     for folder in (layout.done, layout.failed):
         if os.path.lexists(folder / task_id):
             return folder / task_id
-    return next((folder / task_id for folder in archived_places(layout) if os.path.lexists(folder / task_id)), None)
+    return next((folder / task_id for folder in archived_folders(layout) if os.path.lexists(folder / task_id)), None)
 
 
 def ended_at(folder: str | os.PathLike[str]) -> float:

@@ -119,7 +119,7 @@ def read_regular(path: str, shown: str, max_bytes: int) -> tuple[bytes, os.stat_
     Raises TaskProblem for a link, FIFO, device, socket or folder and for a file of more than `max_bytes`; Unreadable;
     FileNotFoundError if it is gone.
     """
-    with boundary("task's text", shown, mend=f"chmod a+r {os.path.basename(path)}"):
+    with boundary("task's text", shown, remedy=f"chmod a+r {os.path.basename(path)}"):
         _check_regular(os.lstat(path), shown)
         file = os.open(path, UNTRUSTED)
         try:

@@ -17,7 +17,7 @@ from hivemind.errors import UserError
 from hivemind.fs import CrashCount, Lock, is_settled, make_folder, move, open_watcher, reached, write
 from hivemind.fs.paths import names_in
 from hivemind.layout import HUMAN, Layout
-from hivemind.masking import harmless, mask
+from hivemind.masking import strip_controls, mask
 from hivemind.names import check_name
 from hivemind.tasks.adding import Adding
 from hivemind.tasks.claim import ClaimedDrop, Claims, Orphan, rename
@@ -268,7 +268,7 @@ class Tasks(Adding, ClaimedTasks, Listing):
             raise UserError("is not over", location=task_id)
         with held(place, wait=True):
             set_aside(place, durable=self._durable)
-            write(place / "error.md", harmless(mask(f"# {task_id}\n\n{reason}\n")), durable=self._durable)
+            write(place / "error.md", strip_controls(mask(f"# {task_id}\n\n{reason}\n")), durable=self._durable)
             if place.parent.name == TaskState.FAILED:
                 return place
             return leave(self.layout, place, self.layout.failed, durable=self._durable)

@@ -39,7 +39,7 @@ class ConformanceHints:
     stranger: bool = False
 
 
-def a_turn(*, empty: bool = False) -> Turn:
+def example_turn(*, empty: bool = False) -> Turn:
     """A turn as a mind may get it: a conversation that has been begun, or, `empty`, with nothing said."""
     if empty:
         return Turn("heron", ConformanceHints(tool="rest", todo={}))
@@ -63,52 +63,52 @@ class MindConformance:
 
     def test_a_thought_is_a_thought(self, mind: Mind) -> None:
         """think returns a Thought, or raises MindError."""
-        found = _thought(mind, a_turn(), TOOLS)
-        if found is not None:
-            assert isinstance(found, Thought)
-            assert isinstance(found.text, str)
-            assert isinstance(found.usage, Usage)
-            found.text.encode()
+        thought = _thought(mind, example_turn(), TOOLS)
+        if thought is not None:
+            assert isinstance(thought, Thought)
+            assert isinstance(thought.text, str)
+            assert isinstance(thought.usage, Usage)
+            thought.text.encode()
 
     def test_actions_name_tools_that_there_are(self, mind: Mind) -> None:
         """Its actions name tools that it was given, and their arguments are JSON."""
-        found = _thought(mind, a_turn(), TOOLS)
-        for action in () if found is None else found.actions:
+        thought = _thought(mind, example_turn(), TOOLS)
+        for action in () if thought is None else thought.actions:
             assert action.tool in {tool["name"] for tool in TOOLS}
             assert isinstance(action.arguments, Mapping)
             assert json.loads(json.dumps(dict(action.arguments))) == dict(action.arguments)
 
     def test_without_tools_there_are_no_actions(self, mind: Mind) -> None:
         """Without tools it asks for none."""
-        found = _thought(mind, a_turn(), ())
-        assert found is None or found.actions == ()
+        thought = _thought(mind, example_turn(), ())
+        assert thought is None or thought.actions == ()
 
     def test_it_can_think_about_nothing(self, mind: Mind) -> None:
         """A turn about nothing is a turn."""
-        found = _thought(mind, a_turn(empty=True), TOOLS)
-        assert found is None or isinstance(found, Thought)
+        thought = _thought(mind, example_turn(empty=True), TOOLS)
+        assert thought is None or isinstance(thought, Thought)
 
     def test_what_it_is_shown_is_left_alone(self, mind: Mind) -> None:
         """What it is shown stays as it is."""
-        turn, tools = a_turn(), copy.deepcopy(list(TOOLS))
+        turn, tools = example_turn(), copy.deepcopy(list(TOOLS))
         with suppress(MindError):
             mind.think(turn, tools)
-        assert (turn.messages, turn.focus) == (a_turn().messages, a_turn().focus)
+        assert (turn.messages, turn.focus) == (example_turn().messages, example_turn().focus)
         assert tools == list(TOOLS)
 
     def test_a_completion_is_a_text(self, mind: Mind) -> None:
         """complete returns a text, or raises MindError."""
-        for asked in ("Say one word.", "", "été 🐝"):
+        for prompt in ("Say one word.", "", "été 🐝"):
             try:
-                found = mind.complete(asked)
+                completion = mind.complete(prompt)
             except MindError:
                 continue
-            assert isinstance(found, str)
+            assert isinstance(completion, str)
 
     def test_with_a_schema_a_completion_is_json(self, mind: Mind) -> None:
         """complete returns JSON if a schema is passed."""
         try:
-            found = mind.complete('Answer with {"text": "heron"}.', _SCHEMA)
+            completion = mind.complete('Answer with {"text": "heron"}.', _SCHEMA)
         except MindError:
             return
-        json.loads(found)
+        json.loads(completion)

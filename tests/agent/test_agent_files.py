@@ -14,7 +14,7 @@ from hivemind.cli.main import main
 from hivemind.doctor import CheckContext, examine
 from hivemind.errors import UserError
 from hivemind.mcp_server.member import Member
-from hivemind.swarm.idle import said_why
+from hivemind.swarm.idle import with_wait_reasons
 from tests.agent.conftest import Crew, until_idle
 from tests.program import run
 
@@ -73,7 +73,7 @@ def test_what_is_for_an_agent_that_is_set_aside_waits_for_it(crew: Crew, capsys)
     assert hive.mail.send("human", "bob", "Hello", "Hello?").delivered
     crew.drop("---\nassignee: bob\n---\nBoats\n")
     until_idle(crew.start())
-    [task] = said_why(hive, hive.tasks.list("inbox"))
+    [task] = with_wait_reasons(hive, hive.tasks.list("inbox"))
     assert "bob.yaml:1" in str(task.waiting)
     with pytest.raises(UserError, match="nonsense"):
         Member(hive, "bob")

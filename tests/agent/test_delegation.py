@@ -77,11 +77,11 @@ CHILD = """
 import os, sys
 from hivemind import Hive
 from hivemind.agent.agent import Agent
-from hivemind.presence.identity import announce, take_name
+from hivemind.presence.identity import lock_name, record_start
 from tests.agent.conftest import Mind, doing
 hive = Hive.open(sys.argv[1])
-lock = take_name(hive.layout, "ada")
-agent = Agent(hive, "ada", announce(hive.journal, "ada", os.getpid()))
+lock = lock_name(hive.layout, "ada")
+agent = Agent(hive, "ada", record_start(hive.journal, "ada", os.getpid()))
 agent.mind = Mind(doing(("delegate", {"tasks": [{"text": "Saw."}, {"text": "Rig.", "depends_on": [1]}]})))
 agent.scheduler.holding.resume()
 agent.cycle()

@@ -271,7 +271,7 @@ def test_a_file_of_any_size_is_read_in_parts_by_its_lines(crew: Crew) -> None:
     assert first["text"].count("\n") == seen
     last = use("read_file", path="knowledge/long.txt", start_line=39_999, end_line=50_000)["result"]
     assert (last["start_line"], last["end_line"], last["text"].count("\n")) == (39_999, 40_000, 2)
-    text = TOOLS["read_file"].shown(first, 5_000)
+    text = TOOLS["read_file"].render(first, 5_000)
     assert text.startswith(f"lines 1 to {seen:,} of 40,000\nline 1 ")
     left_out = re.search(r'read_file\(path="knowledge/long.txt", start_line=(\d+), end_line=(\d+)\)', text)
     assert left_out is not None

@@ -16,10 +16,10 @@ from hivemind.doctor.patient import CheckContext
 from hivemind.errors import UserError
 from hivemind.layout import Layout
 from hivemind.minds import Thought
-from hivemind.sandbox import check_sandbox, sandboxed
+from hivemind.sandbox import check_sandbox, sandbox_command
 from hivemind.taskrun.agent_git import Worktree
-from hivemind.taskrun.git import Repository, in_the_name_of
-from hivemind.taskrun.worktree import left_reason, put_away
+from hivemind.taskrun.git import Repository, git_identity
+from hivemind.taskrun.worktree import failure_reason, put_away
 from tests.agent.conftest import Crew, Mind, until_idle
 from tests.agent.test_worktree import FINISH, Repo, at_work, does, said, write
 
@@ -138,7 +138,7 @@ def test_nothing_of_the_persons_changes_and_the_next_task_is_done(crew, repo, pe
 
 # what else git reads that an agent can write, each tried on one worktree, in the sandbox that its commands have
 
-WHO = in_the_name_of("ada", "ada@hive")
+WHO = git_identity("ada", "ada@hive")
 CANARY = "touch $home/ran; echo ran >> $home/diary; cat"
 
 
@@ -162,7 +162,7 @@ class Hostile:
             ran=self.person.ran, victim=self.person.home / "diary", person=self.repo.path, home=self.person.home
         )
         binds = dict.fromkeys(self.repository.object_folders, False)
-        argv = sandboxed(["sh", "-euc", told + script], self.worktree.path, None, binds)
+        argv = sandbox_command(["sh", "-euc", told + script], self.worktree.path, None, binds)
         names = {f"GIT_{who}_{what}": "eve" for who in ("AUTHOR", "COMMITTER") for what in ("NAME", "EMAIL")}
         done = subprocess.run(
             argv, cwd=self.worktree.path, env={"PATH": os.environ["PATH"], **names}, capture_output=True, text=True
@@ -454,7 +454,7 @@ def test_whoever_is_killed_while_he_puts_a_worktree_away_is_not_followed_by_the_
     (top / ".left").write_text("whoever put it away was killed")
     crew.start()
     assert (top / "app").exists()
-    assert left_reason(Hive.open(crew.root).layout, "gone") == "whoever put it away was killed"
+    assert failure_reason(Hive.open(crew.root).layout, "gone") == "whoever put it away was killed"
 
 
 def test_an_agent_that_a_task_is_handed_to_has_a_git_of_its_own(crew, person):

@@ -134,11 +134,11 @@ def numbers(crew: Crew, agent: Agent) -> dict[str, int]:
     while not index.sync(1):
         pass
     counts = {
-        "task show": Account(lines).spent().tokens,
+        "task show": Account(lines).usage().tokens,
         "transcript": sum(one.usage.tokens for one in Transcript(lines).entries),
         "status": agents_now(agent.hive)[0].tokens,
-        "page": index.spent_on(["t"]).get("t", TokenUse()).tokens,
-        "page, by agent": sum(one.tokens for (_, name), one in index.used_by("agent", 0).items() if name == "ada"),
+        "page": index.usage_of_tasks(["t"]).get("t", TokenUse()).tokens,
+        "page, by agent": sum(one.tokens for (_, name), one in index.usage_by("agent", 0).items() if name == "ada"),
         "task's account": json.loads((task(crew) / "account.json").read_text())["tokens"],
         "day's account": json.loads((crew.root / ".hive/budget.json").read_text())["tokens"],
     }
@@ -213,7 +213,7 @@ def test_what_is_reported_once_the_task_was_cancelled_is_booked_with_it(coder: C
     account.report(Usage(60, 6), None, None)
     account.report(Usage(100, 10), None, None)
     account.close(was_heard=True)
-    assert Account(lines_of(task(coder))).spent().tokens == 110
+    assert Account(lines_of(task(coder))).usage().tokens == 110
     assert json.loads((coder.root / ".hive/budget.json").read_text())["tokens"] == 110
 
 

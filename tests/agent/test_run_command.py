@@ -168,7 +168,7 @@ def test_a_long_output_is_shown_with_its_head_and_tail_and_read_on_by_its_lines(
     crew.agent_file(SHELL)
     use = hands(crew)
     result = use("run_command", command="seq 1 60000; echo end; exit 1")["result"]
-    text = TOOLS["run_command"].shown(result, 10_000)
+    text = TOOLS["run_command"].render(result, 10_000)
     assert len(text) <= 10_000
     assert "\n1\n2\n" in text
     assert text.endswith("\n60000\nend\n")

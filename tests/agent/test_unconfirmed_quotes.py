@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from hivemind.presence.identity import take_name
+from hivemind.presence.identity import lock_name
 from hivemind.reasoning import TaskGraph
 from tests.agent.conftest import Crew, hands, until_idle
 
@@ -71,7 +71,7 @@ def test_what_a_reviewer_rejects_is_dropped_and_a_step_left_without_any_is_asked
 ) -> None:
     crew.agent_file("role: reviewer\n", "bob")
     ada, bob = crew.start(), crew.start(name="bob")
-    lock = take_name(bob.hive.layout, "bob")
+    lock = lock_name(bob.hive.layout, "bob")
     crew.drop(f"---\nassignee: ada\n---\n{QUESTION}")
     until_idle(ada)
     assert (crew.root / "tasks/active/t").exists()
@@ -91,7 +91,7 @@ def test_what_a_reviewer_rejects_is_dropped_and_a_step_left_without_any_is_asked
 def test_a_process_that_was_killed_while_it_dropped_quotes_leaves_none_unchecked(crew: Crew) -> None:
     crew.agent_file("role: reviewer\n", "bob")
     ada, bob = crew.start(), crew.start(name="bob")
-    lock = take_name(bob.hive.layout, "bob")
+    lock = lock_name(bob.hive.layout, "bob")
     crew.drop(f"---\nassignee: ada\n---\n{QUESTION}")
     until_idle(ada)
     (crew.root / "knowledge/one.md").write_text("Ada paints the zeppelin now.\n")

@@ -633,7 +633,7 @@ import json, os, sys
 from hivemind import Hive
 from hivemind.agent.agent import Agent
 from hivemind.minds import ToolCall, Thought
-from hivemind.presence.identity import announce
+from hivemind.presence.identity import record_start
 
 class Mind:
     def think(self, turn, tools):
@@ -643,7 +643,7 @@ class Mind:
         return Thought("", tuple(ToolCall(tool, told) for tool, told in wanted))
 
 hive = Hive.open(sys.argv[1])
-agent = Agent(hive, "ada", announce(hive.journal, "ada", os.getpid()))
+agent = Agent(hive, "ada", record_start(hive.journal, "ada", os.getpid()))
 agent.mind = Mind()
 agent.scheduler.holding.resume()
 while agent.cycle():

@@ -19,7 +19,7 @@ from hivemind import Hive
 from hivemind.fs import Lock
 from hivemind.fs.sockets import readable
 from hivemind.layout import Layout
-from hivemind.swarm.overview import AgentNow, agents_now
+from hivemind.swarm.overview import AgentOverview, agents_now
 from hivemind.swarm.shutdown import end_swarm
 from tests.cli.conftest import Command
 from tests.program import Program
@@ -35,7 +35,7 @@ def ended(hive: Path) -> Iterator[None]:
     end_swarm(Layout.at(hive), timeout_s=LIMIT_S)
 
 
-def wait_for_status(root: Path, name: str, state: str) -> AgentNow:
+def wait_for_status(root: Path, name: str, state: str) -> AgentOverview:
     """The agent, once its state is that."""
     until = time.monotonic() + LIMIT_S
     while time.monotonic() < until:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from hivemind import Hive
 from hivemind.doctor import CheckContext, examine
-from hivemind.presence.identity import take_name
+from hivemind.presence.identity import lock_name
 from hivemind.presence.watching import supervisor_lock
 
 
@@ -57,7 +57,7 @@ def test_the_claim_of_an_agent_that_does_not_run_in_a_running_swarm_goes_back(hi
 
 def test_the_claim_of_an_agent_that_runs_is_left_alone(hive: Hive, visit) -> None:
     claimed_by(hive, "researcher")
-    name = take_name(hive.layout, "researcher")
+    name = lock_name(hive.layout, "researcher")
     with supervisor_lock(hive.layout.locks):
         assert visit() == []
     name.release()
@@ -67,7 +67,7 @@ def test_an_agent_that_comes_back_between_the_look_and_the_mending_keeps_its_cla
     task_id = claimed_by(hive, "researcher")
     with supervisor_lock(hive.layout.locks):
         (found,) = [one for one in examine(CheckContext(hive.layout)) if not one.note]
-    name = take_name(hive.layout, "researcher")
+    name = lock_name(hive.layout, "researcher")
     assert found.fix is not None
     assert "runs again" in found.fix()
     assert [one.id for one in hive.tasks.list("active")] == [task_id]

@@ -22,7 +22,7 @@ from hivemind.coordination import Journal
 from hivemind.doctor import CheckContext, CheckFinding, examine
 from hivemind.fs import Doorbell, Lock
 from hivemind.fs.backup import back_up
-from hivemind.presence.identity import announce, take_name
+from hivemind.presence.identity import lock_name, record_start
 from hivemind.presence.watching import supervisor_lock
 from hivemind.reasoning import TaskGraph
 from hivemind.sandbox import check_sandbox
@@ -77,7 +77,7 @@ def test_the_file_of_a_lock_that_nobody_holds_is_no_finding(hive: Hive, visit) -
 def test_an_agent_that_was_killed_is_said_farewell_and_its_leases_are_free(
     hive: Hive, visit, litter, treatment
 ) -> None:
-    announce(hive.journal, "researcher", 1)
+    record_start(hive.journal, "researcher", 1)
     hive.leases.claim("task/1", "researcher")
     (found,) = litter()
     assert "holds 1 lease of steps" in found.what
@@ -90,8 +90,8 @@ def test_an_agent_that_was_killed_is_said_farewell_and_its_leases_are_free(
 
 
 def test_an_agent_that_lives_is_not_said_farewell(hive: Hive, visit) -> None:
-    announce(hive.journal, "researcher", os.getpid())
-    name = take_name(hive.layout, "researcher")
+    record_start(hive.journal, "researcher", os.getpid())
+    name = lock_name(hive.layout, "researcher")
     assert visit() == []
     name.release()
 
@@ -148,7 +148,7 @@ def test_a_damaged_journal_is_not_repaired_while_an_agent_runs(hive: Hive, visit
         hive.journal.append("agent.note")
     (segment,) = hive.layout.journal.glob("*.jsonl")
     segment.write_bytes(damaged := segment.read_bytes().replace(b'{"seq":2', b"rubbish", 1))
-    held = take_name(hive.layout, "researcher")
+    held = lock_name(hive.layout, "researcher")
     left = [one.left for one in treatment() if one.finding.check == "journal"]
     held.release()
     assert left == ["researcher runs: hivemind down first"]

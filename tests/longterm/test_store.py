@@ -556,6 +556,6 @@ def test_an_entry_without_a_time_is_of_the_day_on_which_it_was_made(store, clock
 def test_who_says_it_is_told_by_a_label_before_it_unless_it_is_known():
     assert provenance("The oars are new", "analyst", session="t1") == {"speaker": "analyst", "session": "t1"}
     assert provenance("Ann: I like tea", "analyst") == {}
-    assert provenance("Ann: I like tea", "analyst", known="ann", time="2026-01-31") == {
+    assert provenance("Ann: I like tea", "analyst", author="ann", time="2026-01-31") == {
         "speaker": "ann", "time": "2026-01-31",
     }  # fmt: skip

@@ -44,7 +44,7 @@ def greeted(hive, words: bytes) -> tuple[list[dict], Greeting]:
     given, theirs = of_a_pipe(words)
     answers, ours = of_a_pipe()
     tools = allowed_tools(hivemind.Hive.look(hive.root).agent_files.get("claude"), "core").values()
-    found = greet(given, ours, "claude", hive.root, lambda: [one.listed() for one in tools])
+    found = greet(given, ours, "claude", hive.root, lambda: [one.mcp_entry() for one in tools])
     os.close(given)
     os.close(theirs)
     return all_of(answers, ours), found

@@ -69,7 +69,7 @@ def test_a_program_and_its_children_end_when_it_is_not_waited_for_any_longer(tmp
             raise Enough
 
     with pytest.raises(Enough):
-        CommandMind(["sh", "-c", THINKS_LONG], folder=tmp_path, waiting=waiting).think(turn(), [])
+        CommandMind(["sh", "-c", THINKS_LONG], folder=tmp_path, on_wait=waiting).think(turn(), [])
     pid = int((tmp_path / "pid").read_text())
     until(lambda: not is_alive(pid))
 

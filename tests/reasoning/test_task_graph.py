@@ -454,7 +454,7 @@ def test_the_guard_refuses_a_merge_that_takes_cards_of_a_step(task: TaskGraph) -
     with pytest.raises(UserError, match="s1 is leased"):
         guarded.merge("alt")
     assert guarded.graph.node(2).status == "open"
-    assert opened(task.folder).merge("alt").taken == ("node 2",)
+    assert opened(task.folder).merge("alt").merged_names == ("node 2",)
 
 
 def test_a_branch_sees_its_own_and_its_base_up_to_where_it_began(task: TaskGraph) -> None:
@@ -485,7 +485,7 @@ def test_a_merge_names_conflicts_and_they_never_surface_again(task: TaskGraph) -
         graph.update_node(2, status="rejected")
     text = (task.folder / "graph.jsonl").read_bytes()
     tried = task.merge("alt", dry_run=True)
-    assert tried.taken == ("edge 2 → 3", "link 3 blocks 2", "node 3")
+    assert tried.merged_names == ("edge 2 → 3", "link 3 blocks 2", "node 3")
     assert [
         (conflict.name, conflict.use_from["meta"]["status"]) for conflict in tried.conflicts if conflict.use_from
     ] == [("node 2", "accepted")]
@@ -496,10 +496,10 @@ def test_a_merge_names_conflicts_and_they_never_surface_again(task: TaskGraph) -
     assert task.graph.node(3).text == "E"
     assert opened(task.folder).graph == task.graph
     again = task.merge("alt")
-    assert again.taken == again.conflicts == ()
+    assert again.merged_names == again.conflicts == ()
     with alt.change() as graph:
         graph.update_node(3, title="new")
-    assert task.merge("alt").taken == ("node 3",)
+    assert task.merge("alt").merged_names == ("node 3",)
     task.add_note("a merge ends its change")
     assert task.graph.seq == task.seq
     assert task.graph.next_id == opened(task.folder).graph.next_id

@@ -33,7 +33,7 @@ class Quote:
         return self.confidence.level == "weak"
 
 
-def quotes_for(question: str, found: Sequence[Mapping[str, Any]]) -> list[Quote]:
+def quotes_for(question: str, entries: Sequence[Mapping[str, Any]]) -> list[Quote]:
     """Return the three best quotes from files and memories. Weak quotes are returned only if there are no others.
 
     `found` are of type knowledge, each store's best first. Their metadata maps questions to confidences in `answers`,
@@ -41,7 +41,7 @@ def quotes_for(question: str, found: Sequence[Mapping[str, Any]]) -> list[Quote]
     Unreadable entries and shortened memories are not quoted.
     """
     files, memories = list[Quote](), list[Quote]()
-    for entry in found:
+    for entry in entries:
         fields = entry["metadata"]
         value = fields.get("answers", {}).get(question)
         if value is None or fields.get("form", "full") != "full" or not entry["content"]:
@@ -56,7 +56,7 @@ def quotes_for(question: str, found: Sequence[Mapping[str, Any]]) -> list[Quote]
             memories.append(Quote(str(entry["content"]), path, confidence, remembered=since))
     best = merge_hits(
         [files, memories],
-        len(found),
+        len(entries),
         confidence=lambda quote: quote.confidence,
         text=lambda quote: quote.text,
         origin=lambda quote: quote.path,

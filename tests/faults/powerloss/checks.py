@@ -116,7 +116,7 @@ def _letters(hive: Any, facts: Facts, durable: bool) -> Iterator[str]:
     if torn and durable:
         yield f"letters that nobody sent: {torn}"
     intake = Intake(hive.mail, "bob", hive.layout.agent_state("bob"))
-    given = [message.subject for message in intake.new()]
+    given = [message.subject for message in intake.new_messages()]
     for subject in facts.keys("letter"):
         if "bob" not in facts.may_be("letter", subject)[-1]["to"]:
             continue
