@@ -26,7 +26,7 @@ from benchmarks.table import Row, show
 from hivemind.exchange.events import JournalShipper
 from hivemind.exchange.foreign_tasks import ForeignTasks
 from hivemind.exchange.letters import Letters
-from hivemind.exchange.link import link, load_link, reached_out, take_hive_lease
+from hivemind.exchange.link import connect_exchange, link, load_link, take_hive_lease
 from hivemind.exchange.offers import Offers
 from hivemind.hive import Hive
 from hivemind.presence.identity import lock_name
@@ -94,7 +94,7 @@ def _across(folder: Path, server: Server, count: int, job: Cost | None) -> list[
         hive.linked_hives.note(hives={other: {"coder": None} for other in ("berlin", "munich") if other != name})
         hives.append(hive)
     berlin, munich = hives
-    with reached_out(url) as one, reached_out(url) as two:
+    with connect_exchange(url) as one, connect_exchange(url) as two:
         for hive, connection in ((berlin, one), (munich, two)):
             mine = load_link(hive.layout)
             assert mine is not None
@@ -130,7 +130,7 @@ def _across(folder: Path, server: Server, count: int, job: Cost | None) -> list[
                 pass
             while taking.receive():
                 pass
-            assert munich.mail.unread("coder") == count
+            assert munich.mail.count_unread("coder") == count
 
         giving, taking = Letters(berlin, one, "berlin"), Letters(munich, two, "munich")
         for number in range(count):

@@ -16,7 +16,7 @@ from benchmarks.hives import new_hive
 from benchmarks.processes import at_once, share_mb
 from benchmarks.table import Row, show
 from hivemind.doctor.checkup import examine
-from hivemind.doctor.patient import CheckContext
+from hivemind.doctor.context import CheckContext
 from hivemind.hive import Hive
 from hivemind.mail import Intake
 from hivemind.swarm.overview import overview

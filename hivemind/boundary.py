@@ -1,9 +1,9 @@
 """The boundary around the reading of an input: an error there sets only that input aside.
 
 Inputs are texts that others wrote: a task, a letter, a line of a log, a record, a configuration file, a cache, a document, a
-request. `with boundary("letter", path):` around the reading turns every exception that the input causes into one `Unreadable`. The
-caller then sets the input aside with the reason. Errors of the machine pass through unchanged: a full disk must not condemn a
-letter.
+request. `with boundary("letter", path):` around the reading turns every exception that the input causes into one `Unreadable`.
+The caller then sets the input aside with the reason. Errors of the machine pass through unchanged: a full disk must not condemn
+a letter.
 """
 
 from __future__ import annotations
@@ -67,7 +67,9 @@ class boundary:  # noqa: N801 - reads as a word; a generator function would cost
         ) from error
 
 
-def checked(kind: type[_T], fields: object, description: str, location: object = None, *, remedy: str | None = None) -> _T:
+def as_dataclass(
+    kind: type[_T], fields: object, description: str, location: object = None, *, remedy: str | None = None
+) -> _T:
     """Validate a JSON object as a dataclass (a list for a tuple); returns the instance. Raises Unreadable."""
     with boundary(description, location, remedy=remedy):
         try:

@@ -23,7 +23,7 @@ class HivemindError(Exception):
 class UserError(HivemindError):
     """An error that a person can correct, printed as one line `location: message; remedy`, without a traceback.
 
-    `message` says what is wrong, `location` is the file (and line, and field), `remedy` says how to correct it.
+    `message` describes the error, `location` is the file (and line, and field), `remedy` says how to correct it.
     """
 
     def __init__(self, message: str, *, location: object = None, remedy: str | None = None) -> None:

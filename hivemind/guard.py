@@ -7,10 +7,10 @@ kills all processes below the guard, in any session or group. Only a program tha
 running; a sandbox prevents that too.
 
 The host gets a program as a packet with five descriptors: a line (a stream socket), the folder, three streams. The order, the
-program's words, environment and limits, comes through the line. A byte on the line asks the program's group to end, and a second
-later everything is killed. When the caller's end of the line closes, everything is killed at once. After the last process of the
-program has ended, the guard sends the exit status in four bytes, or, if the status is lost, the line closes. The host ends when no
-process can send it orders any more.
+program's words, environment and limits, comes through the line. A byte on the line asks the program's group to end, and a
+second later everything is killed. When the caller's end of the line closes, everything is killed at once. After the last
+process of the program has ended, the guard sends the exit status in four bytes, or, if the status is lost, the line closes. The
+host ends when no process can send it orders any more.
 """
 
 from __future__ import annotations
@@ -92,7 +92,11 @@ class _Host:
 
     def serve(self) -> None:
         """Pass programs on to guards and watch the guards, until no process can send orders any more."""
-        while self._orders is not None or self._orphaned_lines or any(guard.line is not None for guard in self._guards.values()):
+        while (
+            self._orders is not None
+            or self._orphaned_lines
+            or any(guard.line is not None for guard in self._guards.values())
+        ):
             poll = select.poll()
             poll.register(self._wake, select.POLLIN)
             if self._orders is not None:
@@ -142,10 +146,21 @@ class _Host:
         pid = os.fork()
         if pid == 0:
             other_ends = [
-                end for guard_info in self._guards.values() for end in (guard_info.orders.detach(), guard_info.line) if end is not None
+                end
+                for guard_info in self._guards.values()
+                for end in (guard_info.orders.detach(), guard_info.line)
+                if end is not None
             ]
             order_ends = [] if self._orders is None else [self._orders.detach()]
-            for end in (self._wake, self._wake_writer, host_end.detach(), *order_ends, *other_ends, *self._orphaned_lines, *descriptors):
+            for end in (
+                self._wake,
+                self._wake_writer,
+                host_end.detach(),
+                *order_ends,
+                *other_ends,
+                *self._orphaned_lines,
+                *descriptors,
+            ):
                 os.close(end)
             _serve_as_guard(guard_end)
         guard_end.close()
@@ -256,8 +271,8 @@ def _child_pipe() -> tuple[int, int]:
 
 
 def _start(order: _Order, files: list[int]) -> int:
-    """Start the program in a new session; returns its pid, which is also its group. The program is searched before the fork, since
-    a child copies every page that it touches."""
+    """Start the program in a new session; returns its pid, which is also its group. The program is searched before the fork,
+    since a child copies every page that it touches."""
     words, environment, cpu_s, memory_bytes = order
     folder, *streams = files
     path = _find_program(words[0], environment, folder)
@@ -320,8 +335,8 @@ def _print_error(stream: int, program: bytes, error: Exception) -> None:
 
 
 def _wait_for(program: int, line: int, host: int, wake: int) -> int | None:
-    """Wait for the program; returns its status. Returns None a second after it was asked to end, and at once when its caller or the
-    host is gone."""
+    """Wait for the program; returns its status. Returns None a second after it was asked to end, and at once when its caller or
+    the host is gone."""
     poll = select.poll()
     for descriptor in (wake, line):
         poll.register(descriptor, select.POLLIN)

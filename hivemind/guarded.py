@@ -18,7 +18,7 @@ from typing import IO
 from hivemind import guard
 
 _END_S = 5.0
-"""The longest wait for the processes of a killed program: one that hangs in a dead file system cannot be killed."""
+"""The longest wait for the processes of a killed program: a process that hangs in a dead file system cannot be killed."""
 _PYTHON_VARIABLES = ("LD_LIBRARY_PATH",)  # some builds of Python need it to start
 _FOLDER = os.O_DIRECTORY | os.O_PATH
 _ENDING = b"\0"
@@ -83,11 +83,16 @@ class GuardedCommand:
         stdout: IO[bytes] | None = None,
         stderr: IO[bytes] | None = None,
     ) -> None:
-        """Start the program. `environment` defaults to this process's, `stdin` to an empty input, `stdout` to a pipe that `output`
-        reads, `stderr` to `stdout`. Raises OSError."""
+        """Start the program. `environment` defaults to this process's, `stdin` to an empty input, `stdout` to a pipe that
+        `output` reads, `stderr` to `stdout`. Raises OSError."""
         words = [os.fsencode(word) for word in program]
         variables = os.environ if environment is None else environment
-        order = (words, {os.fsencode(name): os.fsencode(value) for name, value in variables.items()}, cpu_s, memory_bytes)
+        order = (
+            words,
+            {os.fsencode(name): os.fsencode(value) for name, value in variables.items()},
+            cpu_s,
+            memory_bytes,
+        )
         self.returncode: int | None = None
         self.was_lost = False
         """True if its guard was killed, so the exit status is unknown."""

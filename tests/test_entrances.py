@@ -20,15 +20,15 @@ HIVEMIND = Path(__file__).parents[1] / "hivemind"
 
 OWN_INPUT = {
     **dict.fromkeys(
-        ("guard.py _read_order", "tools/matcher.py _main", "tools/file_search.py _find_elsewhere"),
+        ("guard.py _read_order", "tools/matcher.py _main", "tools/file_search.py _find_in_process"),
         "marshal between a process and its child, through a pipe that nobody else has",
     ),
     **dict.fromkeys(
         (
             "swarm/nursery.py reports",
             "tools/file_search.py _printed_lines",
-            "swarm/nursery.py _hear",
-            "swarm/nursery.py _obey",
+            "swarm/nursery.py _receive",
+            "swarm/nursery.py _execute",
             "swarm/detach.py detach",
         ),
         "JSON between a process and its child, through a pipe that nobody else has",
@@ -52,34 +52,34 @@ OWN_INPUT = {
         "a time with a zone, whose seconds no year makes too many",
     ),
     **dict.fromkeys(
-        ("fs/locks.py _is_marked", "fs/watch.py read", "fs/filesystem.py mounts"),
+        ("fs/locks.py _has_marker_lock", "fs/watch.py read", "fs/filesystem.py mounts"),
         "what the kernel writes",
     ),
-    **dict.fromkeys(("web/site.py number", "web/pages/task.py _parts"), "a few digits, after a look"),
+    **dict.fromkeys(("web/site.py number", "web/pages/task.py _task_context"), "a few digits, after a look"),
     **dict.fromkeys(
-        ("web/pages/now.py agent_rows", "web/pages/now.py open_rows", "cli/top.py _tasks"),
+        ("web/pages/now.py agent_rows", "web/pages/now.py open_rows", "cli/top.py _task_rows"),
         "the clock, and the kernel's time of a change",
     ),
     "web/access.py __call__": "in Latin-1 every byte is a character",
-    "web/drawing/svg.py _colours": "a file of the package",
+    "web/drawing/svg.py _style_sheet": "a file of the package",
     **dict.fromkeys(
-        ("web/drawing/timeline.py _times", "cli/transcript.py timeline"),
+        ("web/drawing/timeline.py _time_labels", "cli/transcript.py timeline"),
         "made of a time that was read inside a boundary",
     ),
-    "web/pages/task.py file": "the number of a line, as the tool has counted it",
+    "web/pages/task.py show_file": "the number of a line, as the tool has counted it",
     "coordination/state.py get": "the digest of the snapshot was compared when it was read",
     "cli/command.py read": "an argument of the command line, after a look whether it is a few digits",
     "documents/formats/pdf_text.py main": "a process of its own that imports nothing of hivemind; whatever is raised it prints",
     "documents/tree.py split_reference": "at most nine digits, by its pattern",
-    "embedding/vectors.py take": "`_columns_of` calls it, inside its boundary",
+    "embedding/vectors.py apply": "`_columns_of` calls it, inside its boundary",
     "embedding/vectors.py nearest": "a question's vector, which the table packed itself",
     "tasks/dependencies.py _rested": "the program's own clock",
-    "tools/delegation.py _needed": "at most three digits, after a look",
+    "tools/delegation.py _dependency_ids": "at most three digits, after a look",
     "tools/files.py read": "the masker's feed, which parses nothing",
     "masking.py _forms_in": "letters and digits of ASCII, by its pattern",
     "mcp_server/server.py _answer": "a text that was written the line before",
-    "tools/command.py _take": "the masker's feed, which parses nothing",
-    "tools/tool.py plain": "pydantic calls it, inside the boundary of `call`",
+    "tools/command.py _feed": "the masker's feed, which parses nothing",
+    "tools/tool.py normalize": "pydantic calls it, inside the boundary of `call`",
     "tasks/claim.py _record": "bytes that were decoded when the task was read",
 }
 """`file function` whose input is the program's own → the reason."""

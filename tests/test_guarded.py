@@ -117,8 +117,8 @@ def test_nothing_is_left_when_a_guard_is_stopped(tmp_path: Path, daemon: Callabl
 
 def test_nothing_is_left_when_its_maker_is_killed(tmp_path: Path, daemon: Callable[[], int]) -> None:
     makes = (
-        "import sys; from pathlib import Path; from hivemind.guarded import Guarded\n"
-        "with Guarded(sys.argv[2:], folder=Path(sys.argv[1])) as process: process.wait()"
+        "import sys; from pathlib import Path; from hivemind.guarded import GuardedCommand\n"
+        "with GuardedCommand(sys.argv[2:], folder=Path(sys.argv[1])) as process: process.wait()"
     )
     maker = subprocess.Popen([sys.executable, "-c", makes, tmp_path, *HIDES])
     pid = daemon()

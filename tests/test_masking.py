@@ -73,7 +73,7 @@ def test_names_of_secrets(name, is_one):
 
 def told(values, *texts):
     """What `masked` makes of texts in a process whose environment has these values."""
-    code = "import json,sys; from hivemind.masking import masked; print(json.dumps(masked(json.load(sys.stdin))))"
+    code = "import json,sys; from hivemind.masking import mask_values; print(json.dumps(mask_values(json.load(sys.stdin))))"
     done = subprocess.run(
         [sys.executable, "-c", code], input=json.dumps(texts), capture_output=True, text=True, check=True,
         env={**os.environ, **values},

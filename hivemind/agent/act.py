@@ -74,7 +74,7 @@ def _without_interrupted(agent: Agent, turn: Turn, thought: Thought, tell: Calla
     first = thought.actions[0] if thought.actions else None
     if first is None or not turn.taken_up or first.id in agent.asked or first.tool not in _NOT_TWICE:
         return thought
-    tell(ToolResult.failed(first, INTERRUPTED))
+    tell(ToolResult.failure(first, INTERRUPTED))
     return replace(thought, actions=thought.actions[1:])
 
 
@@ -126,16 +126,16 @@ def _make(session: Session, tools: Mapping[str, Tool], call: ToolCall, limit_cha
     """Make one call. Raises Parking."""
     work = session.focus.work
     if work is not None and (work.is_ended or work.handed_to):
-        return ToolResult.failed(
+        return ToolResult.failure(
             call, "skipped: the task is over" if work.is_ended else "skipped: the task was handed over"
         )
     if call.raw is not None:
-        return ToolResult.failed(call, f"the arguments cannot be read as a JSON object: {call.raw[:200]!r}")
+        return ToolResult.failure(call, f"the arguments cannot be read as a JSON object: {call.raw[:200]!r}")
     if call.tool not in tools:
-        return ToolResult.failed(call, f"there is no tool {call.tool!r}; tools: {', '.join(sorted(tools))}")
+        return ToolResult.failure(call, f"there is no tool {call.tool!r}; tools: {', '.join(sorted(tools))}")
     tool = tools[call.tool]
     if work is not None and not tool.is_read_only and (lost := work.lost_lease()) is not None:
-        return ToolResult.failed(call, f"refused: {lost}")
+        return ToolResult.failure(call, f"refused: {lost}")
     try:
         value = tool.call(session.for_call(call.id), call.arguments)
     except Parking:
@@ -144,9 +144,9 @@ def _make(session: Session, tools: Mapping[str, Tool], call: ToolCall, limit_cha
         if is_disk_full(error):
             raise disk_full_parking() from None
         if isinstance(error, HivemindError):
-            return ToolResult.failed(call, str(for_mind(error, tools)), short(getattr(error, "result", {})))
+            return ToolResult.failure(call, str(for_mind(error, tools)), short(getattr(error, "result", {})))
         _log.exception("%s: the tool %s broke on %s", session.agent, call.tool, session.focus.id)
-        return ToolResult.failed(call, f"the tool broke: {type(error).__name__}: {error}")
+        return ToolResult.failure(call, f"the tool broke: {type(error).__name__}: {error}")
     return ToolResult(call, tool.render(value, limit_chars), short(value))
 
 

@@ -32,7 +32,7 @@ from hivemind.config import BudgetConfig, DayTokenBudget, TaskTokenBudget
 from hivemind.errors import HivemindError
 from hivemind.fs import make_folder
 from hivemind.fs.doorbell import Doorbell, ring
-from hivemind.fs.sockets import readable
+from hivemind.fs.sockets import wait_for_input
 from hivemind.layout import EXCHANGE
 from hivemind.mail import Message
 from hivemind.minds import Mind, MindError, MindUnavailable, Patience, ToolSchema, Turn
@@ -280,9 +280,9 @@ class Agent:
             found: Conversation = work.conversation
             return found
         assert message is not None
-        if message.thread not in self._threads:
-            self._threads[message.thread] = self._thread(message.thread)
-        return self._threads[message.thread]
+        if message.thread_id not in self._threads:
+            self._threads[message.thread_id] = self._thread(message.thread_id)
+        return self._threads[message.thread_id]
 
     def _thread(self, about: str) -> Conversation:
         """The conversation of a thread of mail, by the Message-ID with which it began."""
@@ -382,7 +382,7 @@ class Agent:
     def stopping(self) -> bool:
         """True once it was told to end after the current action, or its parent is gone."""
         if not self._stopping and self.lifeline is not None:
-            self._stopping = bool(readable([self.lifeline], 0))
+            self._stopping = bool(wait_for_input([self.lifeline], 0))
         return self._stopping
 
     def leaving(self) -> bool:
@@ -392,7 +392,7 @@ class Agent:
     def _sleep(self, seconds: float) -> None:
         """A pause before a provider is asked again. Raises MindUnavailable if the agent is told to end meanwhile."""
         self._check_asked()
-        if readable(self.wakes, seconds):
+        if wait_for_input(self.wakes, seconds):
             raise MindUnavailable(_TOLD_TO_END)
 
     def _check_asked(self) -> None:
@@ -487,8 +487,8 @@ class Agent:
         limit = min(self.hive.config.heartbeat_s, self.hive.config.hang_after / 3)
         until = time.monotonic() + self.scheduler.next_moment(limit, self._looks)
         descriptors: list[Any] = [self._bell, *self.wakes]
-        while not readable(descriptors, 0) and self._keeps_up():
+        while not wait_for_input(descriptors, 0) and self._keeps_up():
             self.status.beat()
-        ready = readable(descriptors, max(0.0, until - time.monotonic()))
+        ready = wait_for_input(descriptors, max(0.0, until - time.monotonic()))
         self._looks = 0 if self._bell in ready else self._looks + 1
         self._bell.wait(0)

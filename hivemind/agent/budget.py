@@ -23,7 +23,7 @@ from typing import Annotated, Any
 
 from pydantic import Field
 
-from hivemind.boundary import Unreadable, checked
+from hivemind.boundary import Unreadable, as_dataclass
 from hivemind.config import AgentConfig, BudgetConfig, HiveConfig, TokenBudget
 from hivemind.errors import HivemindError, UserError
 from hivemind.fs import DamagedRecord, Lock, load_record, save_record, set_aside
@@ -170,7 +170,7 @@ class SharedAccount:
 def _checked(record: dict[str, Any], path: Path) -> _TokenUse:
     """The account of a record. Raises DamagedRecord if it is none: edited by hand, or half of one."""
     with suppress(Unreadable):
-        return checked(
+        return as_dataclass(
             _TokenUse, {key: record[key] for key in ("day", "tokens", "money") if key in record}, "account", path
         )
     raise DamagedRecord(
@@ -240,7 +240,7 @@ def _check_own(work: TaskRun, tokens: int, money: float) -> None:
     most, dearest = work.task.budget.tokens, work.task.budget.money
     if most is None and dearest is None:
         return
-    spent = work.spent()
+    spent = work.total_usage()
     if most is not None and spent.tokens + tokens > most:
         raise Parking(f"the task's own budget of {most} tokens is used up")
     if dearest is not None and spent.money + money > dearest:

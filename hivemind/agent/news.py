@@ -39,7 +39,7 @@ def tell_news(agent: Agent, turn: Turn, talk: Conversation) -> None:
     if changed := sorted(agent.read_files.changed(talk, agent.session(turn))):
         talk.add_news(f"Changed by someone else since you read it: {', '.join(changed)}.", files=changed)
     most, was_told = agent.config.budget.task.tokens, any((one.news or {}).get("budget") for one in talk.messages)
-    if most is not None and not was_told and (spent := focus.work.spent().tokens) >= most * _BUDGET_NEWS:
+    if most is not None and not was_told and (spent := focus.work.total_usage().tokens) >= most * _BUDGET_NEWS:
         talk.add_news(f"{spent:,} of the task's {most:,} tokens are used. Come to an end.", budget=True)
     if (lost := focus.work.lost_lease()) is not None:
         focus.work.lease = None

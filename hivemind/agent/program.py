@@ -28,10 +28,10 @@ from hivemind.agent.select import select as select_blocks
 from hivemind.boundary import Unreadable, boundary
 from hivemind.errors import HivemindError
 from hivemind.fs import make_folder
-from hivemind.fs.sockets import make_socket_folder, readable, socket_places
+from hivemind.fs.sockets import make_socket_folder, wait_for_input, socket_paths
 from hivemind.guarded import GuardedCommand
 from hivemind.minds import ChatMessage, MindError, MindUnavailable, Thought, ToolCall, ToolResult, Turn, Usage
-from hivemind.minds.agents import AgentMind, Line, last_line
+from hivemind.minds.agents import AgentMind, OutputLine, last_line
 from hivemind.taskrun.conversation import Conversation
 from hivemind.taskrun.waits import Parking, ProgramAtWork
 from hivemind.tasks import TaskMoved
@@ -90,7 +90,7 @@ class _ProgramRun:
         self._token = secrets.token_hex(16)
         self.session = _session_of(talk, mind)
         self.heard = False
-        self._begun: dict[str, Line] = {}
+        self._begun: dict[str, OutputLine] = {}
         self._pieces: list[str] = []
         self._problem = ""
         self._parking: Parking | None = None
@@ -119,7 +119,7 @@ class _ProgramRun:
             status = self._watch(stack.enter_context(program), listener)
             error = last_line(errors)
         self._say_pieces()
-        if self._work is not None and not self._work.ended:
+        if self._work is not None and not self._work.is_ended:
             self._work.commit()
         self._conclude(status, error[:200], asked=asked)
 
@@ -144,10 +144,10 @@ class _ProgramRun:
         while True:
             now = time.monotonic()
             left = min(until, quiet, now + _LOOK_S, self._ends_at or until) - now
-            ready = readable(watched, max(0.0, left))
+            ready = wait_for_input(watched, max(0.0, left))
             if agent.leaving():
                 raise MindUnavailable("the agent was told to end")
-            if self._work is not None and self._work.taken_away:
+            if self._work is not None and self._work.was_moved:
                 raise TaskMoved("its task was taken away", where=self._work.task.id)
             if ready:
                 quiet = time.monotonic() + config.quiet_s
@@ -166,7 +166,7 @@ class _ProgramRun:
                     break
                 if listener not in ready:
                     break
-                ready = [*readable([output], 0), listener]  # what it has printed before it asks stands before
+                ready = [*wait_for_input([output], 0), listener]  # what it has printed before it asks stands before
             if listener in ready:
                 self._serve(listener)
             now = time.monotonic()
@@ -226,7 +226,7 @@ class _ProgramRun:
         for line in self._mind.profile.read(raw.decode("utf-8", "replace")):
             self._take(line)
 
-    def _take(self, line: Line) -> None:
+    def _take(self, line: OutputLine) -> None:
         if line.session is not None:
             self.session, self._agent.failed_starts = line.session, 0
         if line.piece is not None:
@@ -262,7 +262,7 @@ class _ProgramRun:
         self._talk.answer(self._thought(shortened(text, 10 * MAX_RESULT_CHARS)), step=self._step_id, durable=False)
         self._count_turn()
 
-    def _did(self, begun: Line, ended: Line) -> None:
+    def _did(self, begun: OutputLine, ended: OutputLine) -> None:
         """A call of one of its own tools, which it has made itself."""
         self.heard = True
         if self._is_over:
@@ -286,7 +286,7 @@ class _ProgramRun:
     def _is_over(self) -> bool:
         """Whether the task has ended, is about to, or was handed over: what the program still says is no part of it."""
         work = self._work
-        return work is not None and (work.ended or work.handed is not None or isinstance(self._parking, ProgramAtWork))
+        return work is not None and (work.is_ended or work.handed_to is not None or isinstance(self._parking, ProgramAtWork))
 
     @property
     def _step_id(self) -> str | None:
@@ -311,7 +311,7 @@ class _ProgramRun:
         """The socket that its MCP server hands calls to, and what that server is told."""
         agent = self._agent
         folder = os.fspath(agent.hive.layout.agent_state(agent.name))
-        path = socket_places(folder, "program")[0]
+        path = socket_paths(folder, "program")[0]
         make_socket_folder(os.path.dirname(path), private=os.path.dirname(path) != folder)
         Path(path).unlink(missing_ok=True)
         listener = stack.enter_context(socket.socket(socket.AF_UNIX))
@@ -378,7 +378,7 @@ class _ProgramRun:
         except HivemindError as error:
             if isinstance(error, Parking):
                 self._parking = error
-            tell(ToolResult.failed(said.calls[0], str(for_mind(error, agent.tools))))
+            tell(ToolResult.failure(said.calls[0], str(for_mind(error, agent.tools))))
         self._results += made
         agent.status.update(last_action=call.tool)
         return made[0] if made else None
@@ -388,7 +388,7 @@ class _ProgramRun:
         if self._work is None:
             return []
         before = len(self._talk.messages)
-        self._work.hear()
+        self._work.take_additions()
         self._agent.scheduler.hear_news(self._work, self._agent.memory.keep_message)
         tell_news(self._agent, self._turn, self._talk)
         return [one.text for one in self._talk.messages[before:] if one.role == "user"]

@@ -21,13 +21,13 @@ def tidy(agent: Agent, turn: Turn) -> None:
     if agent.gives_up(turn):
         return
     used = [agent.tools[one.call.tool] for one in turn.results if one.call.tool in agent.tools]
-    if focus.work is not None and not focus.work.ended and not all(tool.is_read_only for tool in used):
+    if focus.work is not None and not focus.work.is_ended and not all(tool.is_read_only for tool in used):
         focus.work.commit()
     if not agent.scheduler.only_looked(turn):
         _record(agent, turn)
         if focus.work is not None:
             focus.work.trace(turn.results, focus.step)
-            if not focus.work.ended and not agent.works_by_rule(turn):
+            if not focus.work.is_ended and not agent.works_by_rule(turn):
                 _go_on(agent, turn)
         elif focus.message is not None and turn.problem is None and turn.parking is None:
             agent.memory.keep_message(focus.message)
@@ -37,7 +37,7 @@ def tidy(agent: Agent, turn: Turn) -> None:
     agent.scheduler.after(turn)
     if focus.message is not None:
         agent.let_go(focus.message)
-    ended = focus.id if focus.work is not None and focus.work.ended else None
+    ended = focus.id if focus.work is not None and focus.work.is_ended else None
     agent.memory_tidy(ended)
     agent.tell_status(turn)
 

@@ -365,9 +365,9 @@ def replay(hive: Hive, id_: str, *, script: bool = False) -> CommandOutput | Non
         return None
     replay_report = replay(hive, id_, Hive)
     return CommandOutput(
-        {**asdict(replay_report), "differs": replay_report.differs},
+        {**asdict(replay_report), "differs": replay_report.has_differences},
         _replay_lines(replay_report),
-        1 if replay_report.differs else 0,
+        1 if replay_report.has_differences else 0,
     )
 
 

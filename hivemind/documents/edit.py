@@ -29,7 +29,7 @@ from hivemind.documents.node import (
     tags_in,
 )
 from hivemind.frozen import frozen
-from hivemind.fs import reached
+from hivemind.fs import crash_point
 from hivemind.masking import mask
 from hivemind.words import short_repr
 
@@ -287,7 +287,7 @@ def move(edit: Edit, node_id: str, target_id: str, position: Position, expected_
         if previous is not None:
             parent_id, order = edit.free_slot("after", previous, member)
         edit.change(tree.get(edit.sql, member), parent_id=parent_id, order_value=order)
-        reached("documents.move.one")
+        crash_point("documents.move.one")
     return tree.get(edit.sql, node_id)
 
 
@@ -333,7 +333,7 @@ def _copies(
         new_hash = node_hash(parent_id, node.context, node.text, order)
         new = replace(node, id=new_ids[node.id], parent_id=parent_id, order_value=order, hash=new_hash)
         yield replace(new, created_at=edit.now, updated_at=edit.now)
-        reached("documents.copy.one")
+        crash_point("documents.copy.one")
 
 
 @frozen

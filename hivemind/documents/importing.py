@@ -19,7 +19,7 @@ from hivemind.documents.formats import Outline
 from hivemind.documents.node import Node, NodeContext
 from hivemind.documents.passages import group_passages
 from hivemind.frozen import frozen
-from hivemind.fs import reached
+from hivemind.fs import crash_point
 from hivemind.masking import mask
 
 _MIN_LIKENESS = 0.4  # a changed text with at least this share of common words is the same piece
@@ -334,7 +334,7 @@ def _write_layout(
                 _update_node(
                     edit, node, container, None if has_same_order else float(number), draft, node_id in orphans
                 )
-            reached("documents.refresh.one")
+            crash_point("documents.refresh.one")
 
 
 def _update_node(
@@ -384,7 +384,7 @@ def _nodes(edit: Edit, root_id: str, ids: Sequence[str], outline: Outline) -> It
         orders[parent] += 1
         draft = NodeDraft(context, outline.text[piece.start : piece.end], 1, tokens=tokens)
         yield edit.build_node(node_id, root_id if parent < 0 else ids[parent], float(orders[parent]), draft)
-        reached("documents.import.one")
+        crash_point("documents.import.one")
 
 
 def write_places(

@@ -40,7 +40,7 @@ from hivemind.documents.passages import Passage, passage_text, read_file, verify
 from hivemind.documents.tree import node_at, root_source, split_reference
 from hivemind.errors import UserError, remedy_of
 from hivemind.frozen import frozen
-from hivemind.fs import CrashCount, Lock, inside
+from hivemind.fs import CrashCount, Lock, resolve_inside
 from hivemind.fs.backup import restore
 from hivemind.fs.trees import is_too_deep
 from hivemind.layout import Layout
@@ -290,7 +290,7 @@ class Knowledge:
         description of the work. Files that are not text are skipped with a reason. Raises OutsideError if an `extra` is
         neither in the hive nor in `roots`.
         """
-        tops = [inside(top, self.layout.root, self.roots) for top in (self.layout.knowledge, *extra)]
+        tops = [resolve_inside(top, self.layout.root, self.roots) for top in (self.layout.knowledge, *extra)]
         return self._with_repair(lambda: KnowledgeSync(self.docmem, self.layout, self.roots, progress).run(tops))
 
     def _with_repair(self, operation: Callable[[], _T], tops: Sequence[Path] = ()) -> _T:

@@ -13,7 +13,7 @@ from hivemind.documents.edit import Edit, NodeDraft, sticky_run
 from hivemind.documents.formats.outline import sentence_ends
 from hivemind.documents.node import DocmemError, Node, NodeContext
 from hivemind.frozen import frozen
-from hivemind.fs import reached
+from hivemind.fs import crash_point
 from hivemind.words import STOP_WORDS
 
 _WORD = re.compile(r"\w+")
@@ -106,7 +106,7 @@ def add_summary(edit: Edit, start_id: str, end_id: str, text: str, context: Node
             raise DocmemError(f"node {member_id!r} has children", remedy="only leaves can be summarised")
     assert start.parent_id is not None
     summary = edit.add(start.parent_id, edit.free_slot("child", start.parent_id)[1], NodeDraft(context, text))
-    reached("documents.summary.added")
+    crash_point("documents.summary.added")
     for (member_id,) in rows:
         edit.change(tree.get(edit.sql, member_id), parent_id=summary.id)
     # Last: until the members have moved, one of them may have the midpoint as its order. No other sibling can.
@@ -137,7 +137,7 @@ def remove_summary(edit: Edit, summary_id: str, expected_hash: str | None) -> li
         order = member.order_value if fits else edit.free_slot("after", previous)[1]
         edit.change(member, parent_id=summary.parent_id, order_value=order)
         previous = member.id
-        reached("documents.summary.given_back")
+        crash_point("documents.summary.given_back")
     edit.remove([summary_id])
     return tree.get_many(edit.sql, [member.id for member in members])
 

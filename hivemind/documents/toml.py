@@ -10,12 +10,12 @@ from typing import Annotated, Literal
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field
 
-from hivemind.boundary import boundary, checked
+from hivemind.boundary import as_dataclass, boundary
 from hivemind.documents.edit import MAX_ORDER, Edit, NodeDraft
 from hivemind.documents.formats.outline import MAX_DEPTH, MAX_PARTS, check_limit
 from hivemind.documents.node import DocmemError, Node, check_context, check_text
 from hivemind.errors import UnknownVersion, UserError
-from hivemind.fs import reached
+from hivemind.fs import crash_point
 from hivemind.masking import escape_controls
 from hivemind.words import short_repr
 
@@ -125,7 +125,7 @@ def _read(text: str, path: object) -> list[LocatedEntry]:
     for table, number in zip(tables, lines, strict=True):
         location = f"{path}:{number}"
         try:
-            entry = checked(TomlNode, table, "[[node]] table")
+            entry = as_dataclass(TomlNode, table, "[[node]] table")
             entries.append((entry, entry.draft, location))
         except UserError as error:
             raise DocmemError(error.message, location=location) from None
@@ -161,7 +161,7 @@ def write_entries(edit: Edit, entries: Sequence[LocatedEntry]) -> list[Node]:
             edit.sql.execute("INSERT INTO summaries VALUES (?, 0)", (node.id,))
         above.append((node.id, 0.0))
         nodes.append(node)
-        reached("documents.toml.one")
+        crash_point("documents.toml.one")
     edit.sql.executemany(
         "UPDATE summaries SET stale = 0 WHERE node_id = ?",
         [(node.id,) for node, (entry, _, _) in zip(nodes, entries, strict=True) if entry.summary],

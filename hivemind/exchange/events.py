@@ -1,4 +1,4 @@
-"""Journals of linked hives: events are shipped in order, without a gap, and read as one (README.md, *The journal*)."""
+"""Journals of linked hives, copied to the exchange in order and without gaps, and read as one (README.md, *The journal*)."""
 
 from __future__ import annotations
 
@@ -14,15 +14,13 @@ from hivemind.presence.parts import Parts
 if TYPE_CHECKING:
     from psycopg import Connection
 
-__all__ = ["JournalShipper", "all_events"]
-
 _EVENTS_PER_BATCH, _BYTES_PER_BATCH = 500, 32 << 20
 _RETENTION_DAYS = 30
 _FOLLOWERS = "followers of the journal"
 
 
 class JournalShipper:
-    """Ships the journal of one hive. The exchange knows how far it has got."""
+    """Copies the journal of one hive into the exchange, which records the last seq shipped."""
 
     def __init__(self, hive: Parts, connection: Connection, name: str) -> None:
         self._hive, self._connection, self._name = hive, connection, name
@@ -31,12 +29,12 @@ class JournalShipper:
         self.problem: str | None = None
 
     def ship(self) -> bool:
-        """Ship the next events; returns whether there may be more. All of them or none: a gap cannot be."""
+        """Copy the next events in one transaction. Return True if more may follow."""
         last = self._hive.journal.seq
         self.problem = None
         if last < self._shipped:
             self.problem = (
-                f"the journal ends at {last}, and {self._shipped} events of it are in the exchange: put back?"
+                f"the journal ends at {last}, but {self._shipped} of its events are in the exchange: was it restored?"
             )
         if last <= self._shipped:
             return False
@@ -55,15 +53,18 @@ class JournalShipper:
         return last > self._shipped
 
     def delete_old(self) -> None:
-        """Delete what has been in the exchange for long; the hive's own journal has it."""
+        """Delete old events from the exchange; the hive's own journal keeps them."""
         self._connection.execute(
-            "delete from events where hive = %s and at < now() - make_interval(days => %s)", (self._name, _RETENTION_DAYS)
+            "delete from events where hive = %s and at < now() - make_interval(days => %s)",
+            (self._name, _RETENTION_DAYS),
         )
 
 
 def all_events(connection: Connection, *, follow: bool) -> Iterator[dict[str, Any]]:
-    """The events of all linked hives, each with its `hive` and when it was shipped (`at`); of each hive in their order. One that
-    cannot be read is told as `event.unreadable`. With `follow` those that come as well, without an end."""
+    """Yield the events of all linked hives, for each hive in order, with the `hive` and the time of shipping (`at`).
+
+    An event that cannot be read is yielded as `event.unreadable`. With `follow`, wait for further events without end.
+    """
     seen: dict[str, int] = {}
     if follow:
         connection.execute(f"listen {channel(_FOLLOWERS)}")

@@ -1,4 +1,4 @@
-"""Files on their way to another hive with a task or with its result: bounded, their names checked (README.md, *Tasks*)."""
+"""Files that travel between hives with a task or its result: limited in size, with checked names (README.md, *Tasks*)."""
 
 from __future__ import annotations
 
@@ -15,14 +15,12 @@ from hivemind.exchange.schema import FILES_BYTES, MAX_FILES, NAME_BYTES, PATH_DE
 from hivemind.fs import file_below, folder_below, open_inside, walk, write_at
 from hivemind.tasks import Task
 
-__all__ = ["FileBundle", "check_paths", "result_files", "attachments_of", "check_received_files", "write_result"]
-
 _GRAPH_FILES = ("graph.json", "graph.jsonl")
 _RESULT_FOLDERS = ("files", "artifacts")
 
 
 class FileBundle:
-    """What goes to another hive, and the names of what is `left` because it is too much or cannot be read."""
+    """The files for another hive in `contents`. `omitted` has the names of files that are too large or unreadable."""
 
     def __init__(self) -> None:
         self.contents: dict[str, bytes] = {}
@@ -30,7 +28,7 @@ class FileBundle:
         self._remaining_bytes = FILES_BYTES
 
     def add(self, name: str, open_file: Callable[[], int]) -> None:
-        """Add a file under a name. `open_it` returns a descriptor of it."""
+        """Add a file under a name. `open_file` returns its descriptor."""
         try:
             _split_path(name)
             with open(open_file(), "rb") as file:
@@ -46,7 +44,7 @@ class FileBundle:
 
 
 def attachments_of(task: Task, root: Path, roots: Iterable[Path]) -> FileBundle:
-    """The attachments of a task, by their paths in its work folder."""
+    """Return the attachments of a task by their paths in its work folder."""
     bundle = FileBundle()
     for path in task.attachments:
         bundle.add(os.path.relpath(path, task.files), partial(open_inside, path, root, roots))
@@ -54,8 +52,7 @@ def attachments_of(task: Task, root: Path, roots: Iterable[Path]) -> FileBundle:
 
 
 def result_files(folder: Path) -> FileBundle:
-    """What a task has left behind beside its result: its graph, its work folder, what its commands printed. No link is
-    followed."""
+    """Return a finished task's graph, work folder and command output. Links are not followed."""
     bundle = FileBundle()
     names = [name for name in _GRAPH_FILES if os.path.lexists(folder / name)]
     for part in _RESULT_FOLDERS:
@@ -68,14 +65,17 @@ def result_files(folder: Path) -> FileBundle:
 
 
 def check_received_files(names: Sequence[object], contents: Sequence[object]) -> dict[str, bytes]:
-    """Read the files that another hive has sent. Raises Unreadable unless they can lie in one folder, or for too much."""
+    """Return the files that another hive sent, by name.
+
+    Raises Unreadable if they exceed the limits or could not all be written below one folder.
+    """
     files = {
         name: raw
         for name, raw in zip(names, contents, strict=False)
         if isinstance(name, str) and isinstance(raw, bytes)
     }
     if not len(files) == len(names) == len(contents):
-        raise Unreadable("has names without files, files without names, or a name twice")
+        raise Unreadable("has names without files, files without names, or duplicate names")
     check_paths(files)
     if len(files) > MAX_FILES or sum(map(len, files.values())) > FILES_BYTES:
         raise Unreadable(f"has more than {MAX_FILES} files or {FILES_BYTES >> 20} MiB")
@@ -83,7 +83,7 @@ def check_received_files(names: Sequence[object], contents: Sequence[object]) ->
 
 
 def check_paths(paths: Iterable[str]) -> None:
-    """Raise Unreadable for a path that cannot lie below a folder, and for one that is both a file and a folder."""
+    """Raise Unreadable for a path that is not relative and plain, or that is both a file and a folder."""
     folders: set[str] = set()
     for path in paths:
         parts = _split_path(path)
@@ -93,7 +93,7 @@ def check_paths(paths: Iterable[str]) -> None:
 
 
 def write_result(folder: Path, files: Mapping[str, bytes], *, durable: bool) -> list[str]:
-    """Write what came with a result into a task's folder, through no link; returns the names of what may not be there."""
+    """Write a result's files into the task's folder without following links. Return the names that are refused."""
     refused = []
     for name, raw in files.items():
         parts = _split_path(name)
@@ -101,7 +101,7 @@ def write_result(folder: Path, files: Mapping[str, bytes], *, durable: bool) -> 
             refused.append(name)
             continue
         try:
-            parent_fd = folder_below(folder, parts[:-1], make=True)
+            parent_fd = folder_below(folder, parts[:-1], create=True)
             try:
                 write_at(parent_fd, parts[-1], raw, durable=durable)
             finally:
@@ -116,7 +116,7 @@ def write_result(folder: Path, files: Mapping[str, bytes], *, durable: bool) -> 
 
 
 def _split_path(name: str) -> list[str]:
-    """The parts of a relative path. Raises Unreadable for any other."""
+    """Split a relative path. Raises Unreadable for any other path."""
     parts = name.split("/")
     with suppress(UnicodeEncodeError):
         is_short = (
@@ -126,4 +126,4 @@ def _split_path(name: str) -> list[str]:
         )
         if is_short and "\0" not in name and not {"", ".", ".."}.intersection(parts):
             return parts
-    raise Unreadable("is no name that a file may have here", location=repr(name)[:NAME_BYTES])
+    raise Unreadable("is not a valid file name here", location=repr(name)[:NAME_BYTES])

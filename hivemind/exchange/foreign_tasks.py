@@ -1,4 +1,4 @@
-"""Tasks of other hives that this one works on: claimed in the exchange, dropped here, reported (README.md, *Tasks*)."""
+"""Tasks of other hives that this hive works on: claimed in the exchange, dropped here, reported (README.md, *Tasks*)."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ from typing import TYPE_CHECKING, Any
 
 from hivemind.boundary import boundary
 from hivemind.errors import UserError
-from hivemind.exchange.files import check_paths, result_files, check_received_files
+from hivemind.exchange.files import check_paths, check_received_files, result_files
 from hivemind.exchange.offers import SENT_FIELDS
 from hivemind.exchange.rows import TaskRow, read_row
 from hivemind.exchange.schema import LEASE, notify
 from hivemind.frozen import frozen
-from hivemind.fs import load_value, make_folder, reached, save_value
+from hivemind.fs import crash_point, load_dataclass, make_folder, save_dataclass
 from hivemind.layout import ANY, EXCHANGE, Layout
 from hivemind.names import slug
 from hivemind.presence.parts import Parts
@@ -24,8 +24,6 @@ from hivemind.tasks import read_outcome
 if TYPE_CHECKING:
     from psycopg import Connection
 
-__all__ = ["ForeignTask", "ForeignTasks", "load_foreign_tasks", "abandon_task"]
-
 _KIND, _VERSION = "foreign-task", 1
 _RESERVED_NAMES = ("task.md", "task.yaml", "task.yml", "task.json", "attempts", "result.md", "error.md")
 _MAX_RESULT_CHARS = 4 << 20  # characters
@@ -33,7 +31,7 @@ _MAX_RESULT_CHARS = 4 << 20  # characters
 
 @frozen
 class ForeignTask:
-    """A task of another hive: `generation` is this hive's claim of it, `task` what it is called here."""
+    """A task of another hive. `generation` is the number of this hive's claim, `task` its id here."""
 
     generation: int
     giver: str
@@ -42,16 +40,21 @@ class ForeignTask:
 
 
 def load_foreign_tasks(layout: Layout) -> dict[int, ForeignTask]:
-    """What a hive has in hand of others. Raises UserError for a record that cannot be read."""
+    """Return the tasks of other hives that this hive has claimed, by generation.
+
+    Raises UserError for a record that cannot be read.
+    """
     folder = layout.link / "tasks"
     names = os.listdir(folder) if folder.is_dir() else []
-    tasks = [load_value(ForeignTask, folder / name, _KIND, _VERSION) for name in names if name.endswith(".json")]
+    tasks = [load_dataclass(ForeignTask, folder / name, _KIND, _VERSION) for name in names if name.endswith(".json")]
     return {task.generation: task for task in tasks if task is not None}
 
 
 def abandon_task(hive: Parts, task: ForeignTask, reason: str) -> bool:
-    """Have this hive work no more on a task of another; what was done so far, or comes late, is kept below `attempts/`.
-    Returns False if it was moved this very moment."""
+    """End this hive's work on a task of another hive; what exists so far, or arrives late, is kept in `attempts/`.
+
+    Return False if an agent moved the task at the same moment.
+    """
     with suppress(UserError):
         if hive.tasks.is_open(task.task):
             hive.tasks.cancel(task.task, by=EXCHANGE, reason=reason)
@@ -73,24 +76,24 @@ def _record_path(layout: Layout, task: ForeignTask) -> str:
 
 
 class ForeignTasks:
-    """The tasks of others that one hive has claimed."""
+    """Claims tasks of other hives, drops them here, and reports their outcomes."""
 
     def __init__(self, hive: Parts, connection: Connection, name: str) -> None:
         self._hive, self._connection, self._name = hive, connection, name
         make_folder(hive.layout.link / "tasks", durable=hive.config.durable)
         self._tasks = load_foreign_tasks(hive.layout)
-        # What was claimed just before a process died, and nobody here was told of.
+        # Claims of a process that died before it recorded them.
         self._give_back("not (generation = any(%s))", [*self._tasks])
 
     def renew(self) -> None:
-        """Hold on to what is worked on here; let go of what went on elsewhere. Leases of hives that are gone end."""
+        """Renew the leases of claimed tasks, abandon lost tasks, and reopen tasks with an expired lease."""
         renewed_rows = self._connection.execute(
             f"update tasks set lease = now() + {LEASE} where taker = %s and state = 'taken' and generation = any(%s)"  # noqa: S608
             " returning generation",
             (self._name, [*self._tasks]),
         ).fetchall()
         for generation in set(self._tasks) - {generation for (generation,) in renewed_rows}:
-            if self._hive.tasks.is_open(self._tasks[generation].task):  # else its end is still to be told
+            if self._hive.tasks.is_open(self._tasks[generation].task):  # else its outcome is still to be reported
                 self._abandon(generation)
         released_rows = self._connection.execute(
             "update tasks set state = 'open', taker = null where state = 'taken' and not once and lease < now()"  # noqa: S608
@@ -99,11 +102,11 @@ class ForeignTasks:
         notify(self._connection, *(place for (place,) in released_rows))
 
     def claim_tasks(self, idle: list[tuple[str, str | None]]) -> None:
-        """Claim tasks for agents that have nothing to do. Whoever takes one rings."""
+        """Claim tasks for idle agents and notify their givers."""
         inbox = self._hive.layout.inbox
         free_agents = [*idle]
         for task in self._tasks.values():
-            if free_agents and os.path.lexists(inbox / task.task):  # nobody has claimed it so far
+            if free_agents and os.path.lexists(inbox / task.task):  # no agent has claimed it yet
                 free_agents.pop()
         while free_agents:
             row = self._connection.execute(
@@ -122,42 +125,43 @@ class ForeignTasks:
             if row is None:
                 return
             notify(self._connection, row[1], payload="taken")
-            reached("exchange.tasks.taken")
+            crash_point("exchange.tasks.taken")
             if self._drop_task(row):
-                suitable_agents = (agent for agent in free_agents if row[3] in (None, agent[0]) and row[4] in (None, agent[1]))
+                suitable_agents = (
+                    agent for agent in free_agents if row[3] in (None, agent[0]) and row[4] in (None, agent[1])
+                )
                 free_agents.remove(next(suitable_agents))
 
     def _drop_task(self, columns: tuple[Any, ...]) -> bool:
-        """Drop a task here, whole. Returns False if it could be no task: its giver is told."""
+        """Drop a complete task here. Return False if it is invalid; its giver then gets the reason."""
         generation, giver, task_id = columns[:3]
         task = ForeignTask(generation, giver, task_id, f"{slug(f'{giver}-{task_id}')}-{generation}")
         self._tasks[generation] = task
-        save_value(_record_path(self._hive.layout, task), _KIND, _VERSION, task, durable=self._hive.config.durable)
-        reached("exchange.tasks.noted")
+        save_dataclass(_record_path(self._hive.layout, task), _KIND, _VERSION, task, durable=self._hive.config.durable)
+        crash_point("exchange.tasks.noted")
         try:
             with boundary("task of a linked hive", f"{giver}/{task_id}"):
                 row = read_row(TaskRow, columns)
                 self._hive.tasks.add(
                     row.body if not row.body.startswith(("---", "\ufeff")) else f"\n{row.body}",
-                    by=f"{row.maker.partition('@')[0]}@{row.giver}", files=_attachment_paths(check_received_files(row.names, row.contents)),
+                    by=f"{row.maker.partition('@')[0]}@{row.giver}",
+                    files=_attachment_paths(check_received_files(row.names, row.contents)),
                     id=task.task, **{key: value for key, value in row.head.items() if key in SENT_FIELDS},
                 )  # fmt: skip
         except UserError as problem:
-            self._report_outcome(task, "failed", f"{self._name} cannot take it, and says of files of its own: {problem}", {})
+            self._report_outcome(task, "failed", f"{self._name} cannot take it: {problem}", {})
             return False
-        reached("exchange.tasks.dropped")
+        crash_point("exchange.tasks.dropped")
         ring_all(self._hive)
         return True
 
-    # its end
-
     def report_outcomes(self) -> None:
-        """Tell the givers of what has ended here."""
+        """Report the outcomes of tasks that ended here."""
         for task in [*self._tasks.values()]:
             if self._hive.tasks.is_open(task.task):
                 continue
             outcome = self._hive.tasks.outcome(task.task)
-            if outcome is None:  # it was taken away by hand, or a process died before it was dropped
+            if outcome is None:  # a person removed it, or a process died before it was dropped
                 self._give_back("generation = any(%s)", [task.generation])
                 self._tasks.pop(task.generation)
                 _delete_record(self._hive.layout, task)
@@ -165,8 +169,10 @@ class ForeignTasks:
             folder = self._hive.tasks.get(task.task).path
             text, files = read_outcome(folder) or "", result_files(folder)
             if files.omitted or len(text) > _MAX_RESULT_CHARS:
-                omitted = ", ".join([*files.omitted, *(["the rest of this text"] if len(text) > _MAX_RESULT_CHARS else [])])
-                text = f"{text[:_MAX_RESULT_CHARS]}\n\nNot brought along, too much or not readable: {omitted}\n"
+                omitted = ", ".join(
+                    [*files.omitted, *(["the rest of this text"] if len(text) > _MAX_RESULT_CHARS else [])]
+                )
+                text = f"{text[:_MAX_RESULT_CHARS]}\n\nNot transferred, too large or not readable: {omitted}\n"
             self._report_outcome(task, outcome, text, files.contents)
 
     def _report_outcome(self, task: ForeignTask, outcome: str, text: str, files: Mapping[str, bytes]) -> None:
@@ -180,12 +186,12 @@ class ForeignTasks:
                 ),
             ).rowcount  # fmt: skip
             notify(self._connection, task.giver)
-            if not accepted:  # unless it was, before a process died
+            if not accepted:  # or was it accepted before a process died?
                 accepted = self._connection.execute(
                     "select from tasks where taker = %s and generation = %s and state <> 'taken'",
                     (self._name, task.generation),
                 ).rowcount
-        reached("exchange.tasks.reported")
+        crash_point("exchange.tasks.reported")
         if not accepted:
             self._abandon(task.generation)
             return
@@ -194,7 +200,7 @@ class ForeignTasks:
 
     def _abandon(self, generation: int) -> None:
         task = self._tasks[generation]
-        if abandon_task(self._hive, task, f"The task {task.id} of {task.giver} went on elsewhere, or was withdrawn."):
+        if abandon_task(self._hive, task, f"The task {task.id} of {task.giver} continues elsewhere, or was withdrawn."):
             del self._tasks[generation]
 
     def _give_back(self, condition: str, generations: list[int]) -> None:
@@ -206,7 +212,7 @@ class ForeignTasks:
 
 
 def _attachment_paths(files: Mapping[str, bytes]) -> dict[str, bytes]:
-    """The attachments by their paths in the dropped folder; what would have the place of the task's own has another."""
+    """Return the attachments by path in the dropped folder. Those with reserved names move into `attachments/`."""
     paths = [f"attachments/{name}" if name.split("/")[0].lower() in _RESERVED_NAMES else name for name in files]
     check_paths(paths)
     return dict(zip(paths, files.values(), strict=True))

@@ -11,7 +11,7 @@ from hivemind.boundary import Unreadable, boundary, read_input
 from hivemind.errors import UserError
 from hivemind.exchange.rows import LetterRow, read_row
 from hivemind.exchange.schema import REASON_LENGTH, notify
-from hivemind.fs import reached
+from hivemind.fs import crash_point
 from hivemind.layout import EXCHANGE, HUMAN
 from hivemind.mail import Message
 from hivemind.mail.addressing import unknown_agent_reason
@@ -20,23 +20,24 @@ from hivemind.presence.parts import Parts
 if TYPE_CHECKING:
     from psycopg import Connection
 
-__all__ = ["Letters"]
-
 _LETTERS_PER_BATCH, _BYTES_PER_BATCH = 100, 32 << 20
 _RETENTION_DAYS = 30
 _log = logging.getLogger(__name__)
 
 
 class Letters:
-    """The letters of one hive, which its exchange process carries. Each method does a bounded piece and returns whether there
-    may be more; what is interrupted is done again, to the same end."""
+    """Sends and receives the letters of one hive.
+
+    Each method handles a limited batch and returns True if more may follow. An interrupted batch is repeated with the same
+    result.
+    """
 
     def __init__(self, hive: Parts, connection: Connection, name: str) -> None:
         self._hive, self._connection, self._name = hive, connection, name
         self._delivered: set[int] = set()  # not yet confirmed to the exchange
 
     def send(self) -> bool:
-        """Store what lies in the mailbox of `exchange`; it is taken away there once it is committed."""
+        """Store the letters of the mailbox `exchange` in the database, and delete them after the commit."""
         mailbox = self._hive.mail.mailboxes.get(EXCHANGE)
         mail_files = sorted(mailbox.mail_files(), key=lambda mail_file: mail_file.base)
         rows: list[LetterRow] = []
@@ -69,16 +70,20 @@ class Letters:
                     [asdict(row) for row in rows],
                 )
                 notify(self._connection, *(row.hive for row in rows), self._name)
-        reached("exchange.letters.stored")
+        crash_point("exchange.letters.stored")
         for path in sent_paths:
             os.unlink(path)
         return len(mail_files) > examined_count
 
     def _rows(self, message: Message, raw: bytes) -> list[LetterRow]:
-        """A row for each address of another hive. Raises Unreadable for a letter that the runtime has not written, or that the
-        exchange would refuse."""
+        """Return one row for each address in another hive.
+
+        Raises Unreadable for a letter that the runtime did not write, or that the exchange would refuse.
+        """
         if not message.trusted:
-            raise Unreadable("was not written by hivemind, or was changed since: not sent", location=message.base)
+            raise Unreadable(
+                "was not written by hivemind, or was changed since, so it is not sent", location=message.base
+            )
         rows: list[LetterRow] = []
         for recipient in dict.fromkeys((*message.to, *message.cc)):
             name, _, hive = recipient.rpartition("@")
@@ -88,7 +93,7 @@ class Letters:
         return rows
 
     def receive(self) -> bool:
-        """Deliver what others have sent here; what nobody here is called by goes back with the reason."""
+        """Deliver letters from other hives. Those for unknown agents go back with the reason."""
         rows = self._next_letters("hive", "open")
         close_reasons: dict[int, str | None] = {}
         undeliverable = []
@@ -104,7 +109,7 @@ class Letters:
                 close_reasons[letter.number] = None
             else:
                 undeliverable.append((reason[:REASON_LENGTH], letter))
-        reached("exchange.letters.delivered")
+        crash_point("exchange.letters.delivered")
         if rows:
             with self._connection.transaction(), self._connection.cursor() as cursor:
                 self._close_rows(close_reasons)
@@ -118,18 +123,18 @@ class Letters:
         return bool(rows)
 
     def _deliver(self, letter: LetterRow) -> str | None:
-        """Deliver a letter; return why it cannot be, if so. Raises OSError."""
+        """Deliver a letter. Return the reason if it cannot be delivered. Raises OSError."""
         if letter.name != HUMAN and letter.name not in self._hive.agent_files:
             return unknown_agent_reason(letter.name, self._hive.agents, f" of {self._name}")
         try:
             with boundary("letter of another hive", letter.base):
                 self._hive.mail.deliver(letter.name, letter.base, letter.raw, letter.giver)
         except UserError as error:
-            return f"{self._name} does not take it: {error.message}"
+            return f"{self._name} refused it: {error.message}"
         return None
 
     def _close_rows(self, reasons: dict[int, str | None]) -> None:
-        """Close rows by their numbers; a reason says that a letter is set aside, and stays in its row."""
+        """Close rows by number. A letter with a reason is set aside; the row keeps the reason."""
         for reason in filter(None, reasons.values()):
             _log.warning("a letter is set aside: %s", reason)
         self._connection.execute(
@@ -139,7 +144,7 @@ class Letters:
         )
 
     def bounce(self) -> bool:
-        """Tell senders here of what has not reached an address."""
+        """Report undeliverable letters to their senders in this hive."""
         rows = self._next_letters("giver", "ended")
         close_reasons: dict[int, str | None] = {}
         for columns in rows:
@@ -149,17 +154,17 @@ class Letters:
                 with boundary("letter that came back", letter.base):
                     address = f"{letter.name}@{letter.hive}"
                     self._hive.mail.report_undeliverable(
-                        letter.base, letter.raw, address, letter.reason or "it says no reason"
+                        letter.base, letter.raw, address, letter.reason or "no reason was recorded"
                     )
             except UserError as error:
                 close_reasons[columns[0]] = str(error)
-        reached("exchange.letters.bounced")
+        crash_point("exchange.letters.bounced")
         if rows:
             self._close_rows(close_reasons)
         return bool(rows)
 
     def _next_letters(self, hive_column: str, state: str) -> list[Any]:
-        """The next letters of this hive in a state, with their numbers: as many as one may have in memory at once."""
+        """Return the next letters of this hive in a state, at most one batch."""
         return self._connection.execute(
             "select number, giver, id, hive, name, base, raw, left(reason, %s) from"  # noqa: S608 - this program's own names
             " (select *, sum(octet_length(raw)) over (order by number) - coalesce(octet_length(raw), 0) as before from"
@@ -169,7 +174,7 @@ class Letters:
         ).fetchall()
 
     def delete_old(self) -> None:
-        """Delete the rows of letters that have long arrived: until then one that is sent again is known."""
+        """Delete the rows of old letters. Until then, a letter that is sent twice is recognised."""
         self._connection.execute(
             "delete from letters where giver = %s and state = 'closed' and changed < now() - make_interval(days => %s)",
             (self._name, _RETENTION_DAYS),

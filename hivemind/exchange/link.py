@@ -10,15 +10,15 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from hivemind.boundary import Unreadable, checked
+from hivemind.boundary import Unreadable, as_dataclass
 from hivemind.errors import HivemindError, UserError
-from hivemind.exchange.foreign_tasks import load_foreign_tasks, abandon_task
+from hivemind.exchange.foreign_tasks import abandon_task, load_foreign_tasks
 from hivemind.exchange.rows import HiveRow, OverviewRow, read_row
 from hivemind.exchange.schema import LEASE, SCHEMA, channel, notify
 from hivemind.frozen import frozen
 from hivemind.fs import HeldLock, load_record, make_folder, ring, save_record
 from hivemind.fs.locks import machine_identity
-from hivemind.fs.postgres import check_url, client, connect
+from hivemind.fs.postgres import check_url, connect, import_client
 from hivemind.layout import ANY, EXCHANGE, Layout
 from hivemind.names import is_name
 from hivemind.presence.identity import lock_name
@@ -28,23 +28,9 @@ from hivemind.presence.watching import SUPERVISOR, ring_all
 if TYPE_CHECKING:
     from psycopg import Connection
 
-__all__ = [
-    "HiveLink",
-    "HiveLease",
-    "LinkDown",
-    "hive_overviews",
-    "link",
-    "load_link",
-    "open_exchange",
-    "other_hives",
-    "reached_out",
-    "take_hive_lease",
-    "unlink",
-]
-
 _KIND, _VERSION = "link", 1
 _LOCK_TIMEOUT_S = 15.0
-# Whatever becomes of the network, either side knows within ten seconds that the other is gone.
+# Both sides notice within ten seconds that the other is gone, even if the network drops packets silently.
 _CONNECTION_DEFAULTS = {
     "connect_timeout": "5", "tcp_user_timeout": "10000", "application_name": "hivemind exchange",
     "keepalives_idle": "5", "keepalives_interval": "2", "keepalives_count": "3",
@@ -56,12 +42,12 @@ _SETTINGS = (
 
 
 class LinkDown(HivemindError):
-    """The exchange cannot be reached, or does not take us in; `str` of it says why."""
+    """The exchange cannot be reached or refuses this hive; `str` gives the reason."""
 
 
 @frozen
 class HiveLink:
-    """`url` says where the exchange is, without a password; `name` is this hive's there, `identity` whose name it is."""
+    """The `url` of the exchange without a password, this hive's `name` there, and the `identity` that owns the name."""
 
     url: str
     name: str
@@ -69,23 +55,26 @@ class HiveLink:
 
 
 def load_link(layout: Layout) -> HiveLink | None:
-    """The link of a hive; None if it has none. Raises UserError for a record that cannot be read."""
+    """Return the hive's link, or None. Raises UserError for a record that cannot be read."""
     record = load_record(layout.link / "link.json", _KIND, _VERSION)
-    return None if record is None else checked(HiveLink, record, "link record", layout.link / "link.json")
+    return None if record is None else as_dataclass(HiveLink, record, "link record", layout.link / "link.json")
 
 
 def link(hive: Parts, url: str) -> HiveLink:
-    """Link a hive: make the tables where there are none, take its name. Raises UserError, Away."""
+    """Link a hive: create missing tables and register its name. Raises UserError, LinkDown."""
     current_link = load_link(hive.layout)
     if current_link is not None:
-        raise UserError(f"is linked already, as {current_link.name}, through {current_link.url}", remedy="hivemind unlink ends that")
+        raise UserError(
+            f"is linked already, as {current_link.name}, through {current_link.url}",
+            remedy="hivemind unlink ends that link",
+        )
     check_url(url)
     name = hive.config.workspace.lower()
     if not is_name(name) or name == ANY:
         remedy = f"change workspace: in hive.yaml, and move {hive.layout.relative(hive.layout.workspace_record)} away"
         raise UserError(f"the workspace {name!r} cannot be a hive's name: it must be like berlin", remedy=remedy)
     new_link = HiveLink(url, name, os.urandom(16).hex())
-    with reached_out(url) as connection:
+    with connect_exchange(url) as connection:
         SCHEMA.prepare(connection, url)
         with connection.transaction():
             agents = {agent: config.role for agent, config in hive.agents.items()}
@@ -97,12 +86,12 @@ def link(hive: Parts, url: str) -> HiveLink:
             ).rowcount
             if not inserted:
                 raise UserError(
-                    f"another hive has the name {name} there",
-                    remedy=f"unlink that one; or give this one another workspace: in hive.yaml, and move"
-                    f" {hive.layout.relative(hive.layout.workspace_record)} away, which holds the old one",
+                    f"another hive is linked there as {name}",
+                    remedy=f"unlink that hive; or change workspace: in this hive's hive.yaml, and move"
+                    f" {hive.layout.relative(hive.layout.workspace_record)} away, which holds the old name",
                 )
             make_folder(hive.layout.link, durable=hive.config.durable)
-            # Written before the commit: a crash in between leaves a link whose name nobody has, which the process says.
+            # Written before the commit: after a crash in between, the name is not registered, and the process reports that.
             save_record(hive.layout.link / "link.json", _KIND, _VERSION, asdict(new_link), durable=hive.config.durable)
             notify(connection, ANY, payload="hives")
     hive.mail.ensure(EXCHANGE)
@@ -111,14 +100,17 @@ def link(hive: Parts, url: str) -> HiveLink:
 
 
 def unlink(hive: Parts, *, force: bool = False) -> HiveLink:
-    """End a link: the name is free, letters to it that have not arrived go back, tasks of others go on elsewhere, its own are
-    worked on here. With `force` also without the exchange, and if tasks are lost by it. Raises UserError, Away."""
+    """End a link and free the name.
+
+    Undelivered letters to this hive go back, tasks of other hives return to the exchange, and the hive's own offers return
+    to its inbox. `force` ends the link even if the exchange is down or tasks are lost. Raises UserError, LinkDown.
+    """
     current_link = load_link(hive.layout)
     if current_link is None:
         raise UserError("this hive is not linked", remedy="hivemind link postgresql://... links it")
     record = hive.layout.link / "link.json"
     try:
-        with reached_out(current_link.url) as connection, connection.transaction():
+        with connect_exchange(current_link.url) as connection, connection.transaction():
             hive_key = (current_link.name, current_link.identity)
             sql = "select from hives where name = %s and identity = %s for update"
             if connection.execute(sql, hive_key).rowcount:
@@ -138,7 +130,7 @@ def unlink(hive: Parts, *, force: bool = False) -> HiveLink:
 
 
 def _withdraw(connection: Connection, name: str, *, force: bool) -> None:
-    """End what is under way of a hive whose row is locked. Raises UserError for tasks that would be lost by it."""
+    """Return the letters and tasks of a hive whose row is locked. Raises UserError if tasks would be lost."""
     rows = connection.execute(
         "select id, giver, taker, state from tasks where (giver = %(me)s and state in ('done', 'failed'))"
         " or (once and state = 'taken' and %(me)s in (giver, taker)) order by number",
@@ -147,7 +139,7 @@ def _withdraw(connection: Connection, name: str, *, force: bool) -> None:
     if rows and not force:
         stranded_tasks = ", ".join(
             f"{task} ({f'of {giver}' if giver != name else f'with {taker}'}:"
-            f" {'a step of it must run once' if state == 'taken' else 'its result has not come home'})"
+            f" {'it has a step that must run once' if state == 'taken' else 'its result has not been collected'})"
             for task, giver, taker, state in rows
         )
         raise UserError(f"these tasks would be stranded: {stranded_tasks}", remedy="let them end first, or use --force")
@@ -163,19 +155,19 @@ def _withdraw(connection: Connection, name: str, *, force: bool) -> None:
 
 
 def _return_tasks(hive: Parts) -> None:
-    """Let go of the tasks of others, and put its own back into the inbox, once no process carries them any more."""
+    """Abandon other hives' tasks and put offered tasks back into the inbox, once the exchange process has ended."""
     deadline = time.monotonic() + _LOCK_TIMEOUT_S
     while True:
         try:
             lock = lock_name(hive.layout, EXCHANGE)
             break
         except HeldLock:
-            if time.monotonic() > deadline:  # it is stopped; what it has goes back when it ends, by whoever starts the swarm
+            if time.monotonic() > deadline:  # the process is suspended; the next start of the swarm returns its tasks
                 return
             time.sleep(0.05)
     try:
         for task in load_foreign_tasks(hive.layout).values():
-            abandon_task(hive, task, f"This hive was unlinked; the task {task.id} of {task.giver} goes on elsewhere.")
+            abandon_task(hive, task, f"This hive was unlinked; the task {task.id} of {task.giver} continues elsewhere.")
         hive.tasks.reclaim(EXCHANGE)
     finally:
         lock.release()
@@ -183,17 +175,19 @@ def _return_tasks(hive: Parts) -> None:
 
 
 @contextmanager
-def reached_out(url: str) -> Iterator[Connection]:
-    """A connection to the exchange, closed at the end. Raises Away for whatever the server or the network says, UserError for
-    what the role's owner has to give."""
-    psycopg = client(url)
+def connect_exchange(url: str) -> Iterator[Connection]:
+    """Connect to the exchange for the duration of a `with` block.
+
+    Raises LinkDown for errors of the server and the network, UserError for missing privileges.
+    """
+    psycopg = import_client(url)
     try:
         with connect(url, defaults=_CONNECTION_DEFAULTS) as connection:
             connection.execute(_SETTINGS)
             try:
                 yield connection
             except psycopg.errors.InsufficientPrivilege as error:
-                for problem, remedy in SCHEMA.lacks(connection, url):
+                for problem, remedy in SCHEMA.missing_requirements(connection, url):
                     raise UserError(problem, location=url, remedy=remedy) from error
                 raise
     except psycopg.Error as error:
@@ -202,19 +196,21 @@ def reached_out(url: str) -> Iterator[Connection]:
 
 @contextmanager
 def open_exchange(layout: Layout) -> Iterator[Connection]:
-    """The exchange that a hive is linked with, to be looked at. Raises UserError for a hive that is not linked, Away."""
+    """Connect to the exchange of a linked hive to read from it. Raises UserError for a hive that is not linked, LinkDown."""
     hive_link = load_link(layout)
     if hive_link is None:
         raise UserError("this hive is not linked", remedy="hivemind link postgresql://... links it")
-    with reached_out(hive_link.url) as connection:
+    with connect_exchange(hive_link.url) as connection:
         if not SCHEMA.version(connection, hive_link.url):
             raise UserError("the database has no tables of linked hives", remedy="hivemind unlink --force, then link")
         yield connection
 
 
 def hive_overviews(connection: Connection) -> list[dict[str, Any]]:
-    """Every linked hive: when it was last seen (seconds ago), its agents with their states, how its tasks stand; or the problem
-    of a row that cannot be read."""
+    """Return an overview of every linked hive: seconds since it was seen, states of agents, counts of tasks.
+
+    A row that cannot be read is returned with its problem.
+    """
     rows = connection.execute(
         "select name, case when isfinite(seen) then extract(epoch from now() - seen)::bigint end, overview::text, events"
         " from hives order by name"
@@ -231,7 +227,7 @@ def _read_overview(columns: tuple[Any, ...]) -> dict[str, Any]:
 
 
 def other_hives(connection: Connection, name: str) -> tuple[dict[str, dict[str, str | None]], set[str]]:
-    """The hives beside `name` with their agents' roles, and the problems of those whose rows cannot be read."""
+    """Return the hives other than `name` with their agents' roles, and the problems of unreadable rows."""
     hives, problems = {}, set()
     for columns in connection.execute("select name, agents::text from hives where name <> %s", (name,)).fetchall():
         try:
@@ -244,11 +240,14 @@ def other_hives(connection: Connection, name: str) -> tuple[dict[str, dict[str, 
 
 
 class HiveLease:
-    """The lease of a hive's place in the exchange: its holder speaks for the hive. The holder is a hive's folder on a machine,
-    so that the next process goes on at once, and a copy of the hive waits until the lease has ended."""
+    """The lease that lets one process act for a hive in the exchange.
+
+    The holder is the hive's folder on this machine. The next process of the same folder therefore takes over at once, while
+    a copy of the hive waits until the lease expires.
+    """
 
     def __init__(self, connection: Connection, hive: str, root: Path) -> None:
-        """Take the place. Raises Away if another holds it."""
+        """Take the lease. Raises LinkDown if another holder has it."""
         self._connection, self._hive = connection, hive
         folder = os.stat(root)
         row = connection.execute(
@@ -259,17 +258,17 @@ class HiveLease:
         ).fetchone()
         if row is None:
             raise LinkDown(
-                f"another process speaks for {hive}: a copy of this hive, or this hive less than 30 s ago elsewhere"
+                f"another process acts for {hive}: a copy of this hive, or this hive less than 30 s ago elsewhere"
             )
         self._generation = int(row[0])
 
     def renew(self) -> None:
-        """Raise Away if another holder has taken the place meanwhile."""
+        """Extend the lease. Raises LinkDown if another holder has taken it."""
         if not self._extend(LEASE):
-            raise LinkDown(f"another process speaks for {self._hive} now")
+            raise LinkDown(f"another process now acts for {self._hive}")
 
     def release(self) -> None:
-        """Free the place for any holder."""
+        """End the lease, so any holder can take it."""
         self._extend("interval '0'")
 
     def _extend(self, interval: str) -> int:
@@ -278,7 +277,7 @@ class HiveLease:
 
 
 def take_hive_lease(connection: Connection, hive_link: HiveLink, workspace: str, root: Path) -> HiveLease:
-    """Make sure that this connection alone speaks for the hive, and listen for what is new. Raises Away, UnknownVersion."""
+    """Take the hive's lease and listen for notifications. Raises LinkDown, UnknownVersion."""
     if workspace.lower() != hive_link.name:
         raise LinkDown(
             f"hive.yaml says workspace: {workspace}, and the hive is linked as {hive_link.name}: hivemind unlink, then link"

@@ -1,4 +1,4 @@
-"""Tasks of this hive that others may take: offered, looked after, brought home with their results (README.md, *Tasks*)."""
+"""Tasks that this hive offers to others: offered, followed, and collected with their results (README.md, *Tasks*)."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from hivemind.errors import UserError
 from hivemind.exchange.files import attachments_of, check_received_files, write_result
 from hivemind.exchange.schema import FILES_BYTES, HEAD_BYTES, TEXT_BYTES, notify
 from hivemind.frontmatter import parse, split
-from hivemind.fs import reached
+from hivemind.fs import crash_point
 from hivemind.layout import ANY, EXCHANGE, HUMAN, POSTMASTER
 from hivemind.presence.parts import Parts
 from hivemind.presence.watching import ring_all
@@ -25,30 +25,28 @@ from hivemind.tasks.record import load
 if TYPE_CHECKING:
     from psycopg import Connection
 
-__all__ = ["SENT_FIELDS", "Offers"]
-
 SENT_FIELDS = (
     "title", "project", "priority", "assignee", "role", "deadline", "steps", "proof", "view", "max_tokens", "review",
     "finish", "budget",
 )  # fmt: skip
-"""What goes along of a task's front matter."""
-_MAX_OFFERS = 1000  # offers at a time; what is beyond waits in the inbox
+"""The keys of a task's front matter that are sent with it."""
+_MAX_OFFERS = 1000  # open offers at a time; further tasks wait in the inbox
 _OFFERS_PER_BATCH = 20
 _RETENTION_DAYS = 30
 
 
 class Offers:
-    """The tasks that this hive's exchange has claimed: offered there, and parked here until their result comes."""
+    """Tasks that the exchange process has claimed from the inbox: offered to others, parked here until a result arrives."""
 
     def __init__(self, hive: Parts, connection: Connection, name: str) -> None:
         self._hive, self._connection, self._name = hive, connection, name
         self._lanes = _RemoteLanes(hive, name)
         self._offered_tasks = {str(task.claim): task for task in hive.tasks.mine(EXCHANGE)}
         self._park_reasons = {key: task.parked.reason for key, task in self._offered_tasks.items() if task.parked}
-        self._returned_tasks: set[str] = set()  # tasks that were put back for an agent here
+        self._returned_tasks: set[str] = set()  # tasks put back into the inbox for an agent here
 
     def reconcile(self) -> None:
-        """Have the exchange know what is offered, and nothing else; say here where each task is."""
+        """Make the exchange list exactly this hive's offers, and record here which hive has each task."""
         for key, task in [*self._offered_tasks.items()]:
             if not self._holds_claim(task):
                 del self._offered_tasks[key]
@@ -62,7 +60,7 @@ class Offers:
             self._offer(self._offered_tasks[key])
 
     def update_locations(self) -> set[str]:
-        """Say here where each task is; returns the keys of those that are in the exchange."""
+        """Record here which hive has each task. Return the keys of all tasks in the exchange."""
         rows = self._connection.execute(
             "select key, taker, state, once and (lease < now() or taker is null) from tasks"
             " where giver = %s and state <> 'closed'",
@@ -74,12 +72,14 @@ class Offers:
         return {key for key, *_ in rows}
 
     def offer(self) -> bool:
-        """Offer tasks that wait in the inbox and that others may take."""
+        """Offer a batch of waiting tasks that other hives may take. Return True if more may follow."""
         for _ in range(_OFFERS_PER_BATCH):
-            task = self._hive.tasks.claim(EXCHANGE, lanes=self._lanes) if len(self._offered_tasks) < _MAX_OFFERS else None
+            task = (
+                self._hive.tasks.claim(EXCHANGE, lanes=self._lanes) if len(self._offered_tasks) < _MAX_OFFERS else None
+            )
             if task is None:
                 return False
-            reached("exchange.tasks.claimed")
+            crash_point("exchange.tasks.claimed")
             self._offered_tasks[str(task.claim)] = task
             self._offer(task)
         return True
@@ -93,8 +93,10 @@ class Offers:
             *(["the text"] if len(text.encode()) > TEXT_BYTES or len(head.encode()) > HEAD_BYTES else []),
         ]
         if omitted:
-            bounds = f"at most {FILES_BYTES >> 20} MiB in files and {TEXT_BYTES >> 20} MiB of text go to another hive"
-            self._end(task, is_done=False, text=f"It could not be offered to other hives: {bounds}: {', '.join(omitted)}")
+            bounds = f"the limits are {FILES_BYTES >> 20} MiB of files and {TEXT_BYTES >> 20} MiB of text"
+            self._end(
+                task, is_done=False, text=f"It could not be offered to other hives, {bounds}: {', '.join(omitted)}"
+            )
             return
         with self._connection.transaction():
             self._connection.execute(
@@ -107,12 +109,12 @@ class Offers:
                 ),
             )  # fmt: skip
             notify(self._connection, place)
-        reached("exchange.tasks.offered")
+        crash_point("exchange.tasks.offered")
         audience = "any linked hive" if place == ANY else place
         self._park(task, f"offered to {audience}")
 
     def _front_matter(self, task: Task) -> tuple[str, str]:
-        """What goes along of the front matter, as JSON, and which hive may take it."""
+        """Return the front matter to send, as JSON, and the hive that may take the task."""
         record = load(task.path)
         assert record is not None
         with boundary("task", task.id):
@@ -124,10 +126,8 @@ class Offers:
         fields |= {key: name for key, name in (("assignee", task.assignee), ("role", task.role)) if name is not None}
         return json.dumps({**fields, "title": task.title}, default=str).replace("\\u0000", "\\ufffd"), place
 
-    # while it is away
-
     def _holds_claim(self, task: Task) -> bool:
-        """Whether its claim still holds: nobody has cancelled or moved it."""
+        """Check that the claim is still valid: the task was not cancelled or moved."""
         with suppress(UserError):
             record = load(task.path)
             return record is not None and record.claim is not None and record.claim.key == task.claim
@@ -138,18 +138,21 @@ class Offers:
             self._park(task, f"{taker} works on it")
             return
         reason = (
-            f"{taker or 'the hive that had it, which was unlinked,'} may have begun a step of it that must run once, and was"
-            f" not heard of since: it goes on if {taker or 'that'} comes back; look what became of it, then: hivemind task"
-            f" cancel {task.id}, or cancel and retry"
+            f"{taker or 'the hive that had it, which was unlinked,'} may have begun a step that must run once, and has not"
+            f" been seen since: the task continues if {taker or 'that hive'} returns; find out what happened, then: hivemind"
+            f" task cancel {task.id}, or cancel and retry"
         )
         if self._park(task, reason, needs_operator=True):
             self._hive.mail.send(
-                POSTMASTER, [HUMAN], f"What is to become of it? {task.title}", f"Task {task.id}: {reason}\n",
+                POSTMASTER, [HUMAN], f"A decision is needed: {task.title}", f"Task {task.id}: {reason}\n",
                 message_id=f"{task.claim}.lost@{self._name}", task=task.id,
             )  # fmt: skip
 
     def _park(self, task: Task, reason: str, *, needs_operator: bool = False) -> bool:
-        """Returns whether that is new. Nobody is told of what goes on elsewhere: it rests until now."""
+        """Park the task for a reason. Return True if the reason is new.
+
+        A task that needs the operator is parked without end. Any other is parked until now, which asks nobody for anything.
+        """
         if self._park_reasons.get(str(task.claim)) == reason:
             return False
         try:
@@ -160,7 +163,7 @@ class Offers:
         return True
 
     def withdraw_for_idle(self, idle: list[tuple[str, str | None]]) -> None:
-        """Have agents here that have nothing to do work on what nobody has taken."""
+        """Withdraw offers that no hive has taken, so idle agents of this hive can claim them."""
         inbox = self._hive.layout.inbox
         self._returned_tasks = {name for name in self._returned_tasks if os.path.lexists(inbox / name)}
         free_agents = len(idle) - len(self._returned_tasks)
@@ -173,7 +176,7 @@ class Offers:
             " order by priority, number limit %s for update skip locked) returning key",
             (self._name, ANY, [name for name, _ in idle], [role for _, role in idle], free_agents),
         ).fetchall()
-        reached("exchange.tasks.home")
+        crash_point("exchange.tasks.home")
         for (key,) in rows:
             self._release_locally(self._offered_tasks.pop(key))
 
@@ -182,10 +185,8 @@ class Offers:
             self._hive.tasks.keep(task, "here", True)
             self._returned_tasks.add(self._hive.tasks.release(task).name)
 
-    # its end
-
     def collect_result(self) -> bool:
-        """Bring home what others have done: each result once, its row is closed then."""
+        """Store one result from another hive and close its row. Return True if there was one."""
         row = self._connection.execute(
             "select number, key, state, taker, body, names, contents from tasks"
             " where giver = %s and state in ('done', 'failed') order by number limit 1",
@@ -197,7 +198,7 @@ class Offers:
         task = self._offered_tasks.pop(key, None)
         if task is not None:
             self._store_result(task, taker or "a hive that was unlinked", state == "done", text, names, contents)
-        reached("exchange.tasks.finished")
+        crash_point("exchange.tasks.finished")
         self._connection.execute(
             "update tasks set state = 'closed', closed = now(), head = '', body = '', names = '{}', contents = '{}'"
             " where number = %s",
@@ -206,7 +207,7 @@ class Offers:
         return True
 
     def delete_old(self) -> None:
-        """Delete the rows of tasks that have long ended: until then a hive that reports one again is told that it did."""
+        """Delete the rows of old tasks. Until then, a hive that repeats a report learns that it was accepted."""
         self._connection.execute(
             "delete from tasks where giver = %s and closed < now() - make_interval(days => %s)",
             (self._name, _RETENTION_DAYS),
@@ -218,14 +219,15 @@ class Offers:
         with suppress(TaskMoved, FileNotFoundError):
             self._hive.tasks.keep(task, "hive", taker)
             try:
-                refused = write_result(task.path, check_received_files(names, contents), durable=self._hive.config.durable)
+                refused = write_result(
+                    task.path, check_received_files(names, contents), durable=self._hive.config.durable
+                )
             except Unreadable as error:
                 refused = [str(error)]
-            notes = [f"\n\nNot taken over from {taker}: {', '.join(refused)}\n"] if refused else []
+            notes = [f"\n\nNot accepted from {taker}: {', '.join(refused)}\n"] if refused else []
             self._end(task, is_done=is_done, text="".join([text, *notes]))
 
     def _end(self, task: Task, *, is_done: bool, text: str) -> None:
-        """End a task here."""
         self._offered_tasks.pop(str(task.claim), None)
         with suppress(TaskMoved):
             (self._hive.tasks.finish if is_done else self._hive.tasks.fail)(task, text)
@@ -235,8 +237,7 @@ class Offers:
 
 
 class _RemoteLanes:
-    """The lanes of the inbox whose tasks go to other hives: what says so (`where:`), and what only an agent of another hive may
-    claim."""
+    """The inbox lanes for other hives: with `where:`, or with a role or assignee that only another hive has."""
 
     def __init__(self, hive: Parts, name: str) -> None:
         self._hive, self._name = hive, name

@@ -1,4 +1,4 @@
-"""The process `exchange` of a hive: carries across what is new on either side, and waits (README.md, *The process*)."""
+"""The process `exchange` of a hive: transfers tasks, letters and events in both directions (README.md, *The process*)."""
 
 from __future__ import annotations
 
@@ -14,11 +14,19 @@ from hivemind.errors import HivemindError
 from hivemind.exchange.events import JournalShipper
 from hivemind.exchange.foreign_tasks import ForeignTasks
 from hivemind.exchange.letters import Letters
-from hivemind.exchange.link import HiveLink, HiveLease, LinkDown, load_link, other_hives, reached_out, take_hive_lease
+from hivemind.exchange.link import (
+    HiveLease,
+    HiveLink,
+    LinkDown,
+    connect_exchange,
+    load_link,
+    other_hives,
+    take_hive_lease,
+)
 from hivemind.exchange.offers import Offers
 from hivemind.exchange.schema import notify
 from hivemind.fs import Doorbell, HeldLock, open_watcher, ring
-from hivemind.fs.sockets import readable
+from hivemind.fs.sockets import wait_for_input
 from hivemind.layout import ANY, EXCHANGE
 from hivemind.presence.identity import HiveGone, check_hive_exists, holder_pid, lock_name
 from hivemind.presence.parts import Parts
@@ -29,17 +37,15 @@ from hivemind.swarm.overview import agents_now
 if TYPE_CHECKING:
     from psycopg import Connection
 
-__all__ = ["run_exchange"]
-
-_ROUND_INTERVAL_S = 10.0  # how often leases are renewed and all is looked at, though nothing was reported
-_SHIP_INTERVAL_S = 0.5  # events are shipped no more often than this
+_ROUND_INTERVAL_S = 10.0  # renew leases and check everything this often, even without a notification
+_SHIP_INTERVAL_S = 0.5  # the least time between two shipments of events
 _MIN_PAUSE_S, _MAX_PAUSE_S = 0.2, 10.0
 _DAY_S = 86_400.0
 _log = logging.getLogger(__name__)
 
 
 def run_exchange(hive: Parts, lifeline: int | None = None) -> int:
-    """Be the exchange process of a hive until SIGTERM, the end of `lifeline` or of the link; returns the exit status."""
+    """Run the exchange process of a hive until SIGTERM, the end of `lifeline` or of the link. Return the exit status."""
     try:
         lock = lock_name(hive.layout, EXCHANGE)
     except HeldLock as error:
@@ -52,7 +58,7 @@ def run_exchange(hive: Parts, lifeline: int | None = None) -> int:
         try:
             process.run(lambda: check_hive_exists(lock, hive.layout))
         finally:
-            check_hive_exists(lock, hive.layout)  # what fails, or is over, where the hive was is no news
+            check_hive_exists(lock, hive.layout)  # if the hive is gone, report only that
     except HiveGone as gone:
         sys.stderr.write(f"hivemind: {gone}\n")
         return 2
@@ -69,15 +75,15 @@ class _Process:
         self.status = StatusFile(folder, EXCHANGE)
         self._wake_reader, self._wake_writer = os.pipe()
         self._stopping = False
-        self.has_unshipped_events = True  # the journal, since events were last shipped
+        self.has_unshipped_events = True
 
     def stop(self) -> None:
-        """End after what is under way. May be called from a signal's callback."""
+        """End after the current batch. May be called from a signal handler."""
         self._stopping = True
         os.write(self._wake_writer, b"\0")
 
     def run(self, check_hive: Any) -> None:
-        """Carry, for as long as the hive is linked; connect again whenever the exchange cannot be reached. Raises HiveGone."""
+        """Transfer while the hive is linked; reconnect when the exchange cannot be reached. Raises HiveGone."""
         hive, pause = self.hive, _MIN_PAUSE_S
         hive.mail.ensure(EXCHANGE)
         with (
@@ -92,12 +98,12 @@ class _Process:
                     return
                 started_at = time.monotonic()
                 try:
-                    with reached_out(hive_link.url) as connection:
+                    with connect_exchange(hive_link.url) as connection:
                         lease = take_hive_lease(connection, hive_link, hive.config.workspace, hive.layout.root)
                         _ExchangeSession(self, connection, hive_link, lease, check_hive).run()
                         lease.release()
                 except (HivemindError, OSError) as error:
-                    check_hive()  # else it is the hive that is away
+                    check_hive()  # raises HiveGone if the cause is that the hive is gone
                     if not isinstance(error, LinkDown):
                         _log.warning("%s", error)
                     self._report_outage(error)
@@ -112,29 +118,31 @@ class _Process:
         _log.warning("the exchange cannot be reached: %s", error)
         with contextlib.suppress(OSError):
             self.hive.linked_hives.note(away=f"since {since}: {error}")
-            ring_all(self.hive)  # tasks for any hive are for agents here now
+            ring_all(self.hive)  # agents here may now claim tasks for any hive
 
     def wait(self, sockets: list[Any], seconds: float) -> None:
-        """Wait for a ring, a signal, the parent's end, one of `also`, or a time."""
+        """Wait for the doorbell, a signal, the parent's end, one of `sockets`, or the time limit."""
         sources = [self._wake_reader, self._bell, *([] if self.lifeline is None else [self.lifeline]), *sockets]
-        readable(sources, max(0.0, seconds))
+        wait_for_input(sources, max(0.0, seconds))
         self._bell.wait(0)
 
     def is_ending(self) -> bool:
         if not self._stopping and self.lifeline is not None:
-            self._stopping = bool(readable([self.lifeline], 0))
+            self._stopping = bool(wait_for_input([self.lifeline], 0))
         return self._stopping
 
     def _on_journal_change(self, _: object) -> None:
-        if not self.has_unshipped_events:  # one ring for all that is written until it is shipped
+        if not self.has_unshipped_events:  # ring once until the events are shipped
             self.has_unshipped_events = True
             ring(self.hive.layout.doorbells, EXCHANGE)
 
 
 class _ExchangeSession:
-    """One connection's time."""
+    """The work of the process over one connection."""
 
-    def __init__(self, process: _Process, connection: Connection, hive_link: HiveLink, lease: HiveLease, check_hive: Any) -> None:
+    def __init__(
+        self, process: _Process, connection: Connection, hive_link: HiveLink, lease: HiveLease, check_hive: Any
+    ) -> None:
         self._process, self._connection, self._link, self._check_hive = process, connection, hive_link, check_hive
         self._lease = lease
         self._hive = hive = process.hive
@@ -142,12 +150,12 @@ class _ExchangeSession:
         self._shipper = JournalShipper(hive, connection, hive_link.name)
         self._offers = Offers(hive, connection, hive_link.name)
         self._foreign = ForeignTasks(hive, connection, hive_link.name)
-        self._problems: set[str] = set()  # of hives that are left out, as the log was told
-        self._should_update_locations = False  # somebody has taken a task; it is looked where, when events are shipped
+        self._problems: set[str] = set()  # of omitted hives, already logged
+        self._should_update_locations = False  # another hive has taken a task; looked up with the next shipment
         self._last_round, self._last_shipping, self._last_cleanup = float("-inf"), float("-inf"), float("-inf")
 
     def run(self) -> None:
-        """Carry until the process ends or the link does. Raises psycopg.Error, HivemindError, OSError."""
+        """Transfer until the process or the link ends. Raises psycopg.Error, HivemindError, OSError."""
         process = self._process
         while True:
             ending = process.is_ending()
@@ -183,7 +191,7 @@ class _ExchangeSession:
         process, now = self._process, time.monotonic()
         if not process.has_unshipped_events or (now - self._last_shipping < _SHIP_INTERVAL_S and not at_once):
             return False
-        process.has_unshipped_events = False  # before it is read
+        process.has_unshipped_events = False  # cleared first, so events written during the shipment count
         self._last_shipping = now
         if self._should_update_locations:
             self._should_update_locations = False
@@ -193,8 +201,8 @@ class _ExchangeSession:
         return more
 
     def _run_round(self) -> None:
-        """What goes by the clock: a sign of life, who the others are, what is old."""
-        self._process.has_unshipped_events = True  # a watcher may miss something
+        """Do the periodic work: report state, reload the linked hives, renew leases, delete old rows."""
+        self._process.has_unshipped_events = True  # the watcher may have missed a write
         from psycopg.types.json import Jsonb
 
         hive = self._hive
@@ -208,12 +216,12 @@ class _ExchangeSession:
             (Jsonb(overview), Jsonb(agents), self._link.name),
         ).fetchone()
         if row is None:
-            raise LinkDown(f"{self._link.name} is not linked there any more: hivemind unlink, then link")
+            raise LinkDown(f"{self._link.name} is no longer linked there: hivemind unlink, then link")
         if row[0]:
             notify(self._connection, ANY, payload="hives")
         hives, problems = other_hives(self._connection, self._link.name)
         for problem in problems - self._problems:
-            _log.warning("a hive is left out: %s", problem)
+            _log.warning("a linked hive is ignored: %s", problem)
         self._problems = problems
         hive.linked_hives.note(hives=hives, away=self._shipper.problem)
         self._foreign.renew()
@@ -226,7 +234,7 @@ class _ExchangeSession:
 
 
 def _idle_agents(hive: Parts) -> list[tuple[str, str | None]]:
-    """The agents that have nothing to do, with their roles. Programs outside come for tasks themselves."""
+    """Return the idle agents with their roles, without members, which claim tasks themselves."""
     agents = []
     for name, config in hive.agents.items():
         status = None if config.outside else read_status(hive.layout.agent_state(name), name)

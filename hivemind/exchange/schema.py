@@ -1,4 +1,4 @@
-"""The tables in which linked hives meet, and how one wakes another (README.md, *The tables*)."""
+"""The tables that linked hives share, and the notifications by which one wakes another (README.md, *The tables*)."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from hivemind.layout import ANY
 if TYPE_CHECKING:
     from psycopg import Connection
 
-__all__ = ["LEASE", "SCHEMA", "channel", "notify"]
-
-LEASE = "interval '30 seconds'"  # of a task, and of a hive's place; no task's ends so soon after the server's start
+LEASE = (
+    "interval '30 seconds'"  # of a task and of a hive's place; for this long after a server start no task lease expires
+)
 _ROLES = "(SELECT rolname FROM pg_roles WHERE pg_has_role(oid, 'member'))"
 _OWN_HIVES = f"(SELECT hives.name FROM hives WHERE hives.role IN {_ROLES})"  # noqa: S608 - constants of this program
 _ADDRESSED_TO_OWN = f"(place = '{ANY}' OR place IN {_OWN_HIVES})"
@@ -60,7 +60,7 @@ _VERSION_1 = (
     "CREATE INDEX ON tasks (giver, closed)",
     "CREATE INDEX ON tasks (giver) WHERE state IN ('done', 'failed')",
     "CREATE SEQUENCE generations",
-    # What a role may do with rows: those of its own hives, what is for them, and what any hive may have.
+    # The rows that a role may use: its hives' rows, rows addressed to its hives, and rows for any hive.
     *(f"ALTER TABLE {table} ENABLE ROW LEVEL SECURITY" for table in ("hives", "letters", "events", "tasks")),
     *(f"ALTER TABLE {table} FORCE ROW LEVEL SECURITY" for table in ("hives", "letters", "events", "tasks")),
     "CREATE POLICY seen ON hives FOR SELECT USING (true)",
@@ -75,7 +75,7 @@ _VERSION_1 = (
     f"""CREATE POLICY taken ON tasks FOR UPDATE USING (taker IN {_OWN_HIVES} OR ({_ADDRESSED_TO_OWN} AND {_CLAIMABLE}))
         WITH CHECK (taker IN {_OWN_HIVES} OR ({_ADDRESSED_TO_OWN} AND taker IS NULL))""",
 )
-# Bounds of the tables, as version_2.sql has them.
+# The limits that version_2.sql checks.
 LINE_LENGTH, REASON_LENGTH = 1000, 2000  # characters
 PATH_LENGTH, PATH_DEPTH, NAME_BYTES, MAX_FILES, FILES_BYTES = 1000, 32, 255, 1000, 32 << 20
 LETTER_BYTES, HEAD_BYTES, TEXT_BYTES, MAX_COUNT = 32 << 20, 1 << 20, 16 << 20, 10**12
@@ -83,18 +83,18 @@ _VERSION_2 = (Path(__file__).with_name("version_2.sql").read_text("utf-8"),)
 SCHEMA = PostgresSchema(
     name="hivemind_exchange",
     contents="tables of linked hives",
-    room="exchange",
+    crash_prefix="exchange",
     error=UserError,
     migrations=(_VERSION_1, _VERSION_2),
 )
 
 
 def channel(hive: str) -> str:
-    """The channel on which a hive listens; that of `any` tells of tasks for any hive."""
+    """Return the channel that a hive listens on; the channel of `any` announces tasks for any hive."""
     return f"hivemind_{hashlib.sha256(hive.encode()).hexdigest()[:16]}"
 
 
 def notify(connection: Connection, *hives: str, payload: str = "") -> None:
-    """Wake hives once what was written is committed; with `what` "hives" they look who is linked."""
+    """Wake hives when the transaction commits. The payload "hives" makes them reload the list of linked hives."""
     for hive in dict.fromkeys(hives):
         connection.execute("select pg_notify(%s, %s)", (channel(hive), payload))

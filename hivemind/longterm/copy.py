@@ -12,7 +12,7 @@ from hivemind.fs.database import Sql, select_by_keys
 from hivemind.longterm.entry import as_micros
 from hivemind.longterm.errors import LongtermError
 from hivemind.longterm.namespace import Namespace, decode_namespace, format_namespace
-from hivemind.longterm.rows import NOT_EXPIRED, KEYS_PER_NAMESPACE, drop_expired, ensure_space, seq_range
+from hivemind.longterm.rows import KEYS_PER_NAMESPACE, NOT_EXPIRED, drop_expired, ensure_space, seq_range
 from hivemind.longterm.store import MemoryStore
 from hivemind.search import VectorStore
 
@@ -59,7 +59,7 @@ def copy_memories(
                 )
             first, last = seq_range(space)
             offset = (target_space - space) * KEYS_PER_NAMESPACE + last_number
-            with target.database.words.filled(target_sql, target_space):
+            with target.database.words.bulk_insert(target_sql, target_space):
                 while page := _page(sql, first, last, now):
                     _check_ids(target_sql, target, [entry_id for _, entry_id, *_ in page])
                     target_sql.executemany(
@@ -112,7 +112,9 @@ def _belongings(
     embeddings = rows_of("vectors", "model, vector", "key")
     for model in {model for _, model, _ in embeddings}:
         vectors.put(
-            target_sql, model, [(seq, seq // KEYS_PER_NAMESPACE, vector) for seq, row_model, vector in embeddings if row_model == model]
+            target_sql,
+            model,
+            [(seq, seq // KEYS_PER_NAMESPACE, vector) for seq, row_model, vector in embeddings if row_model == model],
         )
     versions = rows_of("versions", _VERSION.removeprefix("seq, "))
     for table, columns, rows in (

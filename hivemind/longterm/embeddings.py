@@ -9,7 +9,7 @@ from typing import Any
 from hivemind.embedding import Embedder, EmbedderUnavailable
 from hivemind.fs.database import Sql, select_by_keys
 from hivemind.longterm.errors import EntryInvalid
-from hivemind.longterm.rows import NOT_EXPIRED, KEYS_PER_NAMESPACE, UNNAMED_MODEL, EntryVectors, MemoryDatabase
+from hivemind.longterm.rows import KEYS_PER_NAMESPACE, NOT_EXPIRED, UNNAMED_MODEL, EntryVectors, MemoryDatabase
 from hivemind.longterm.validation import EntryDraft
 from hivemind.search import Backlog, StoreEmbedder, embed_texts
 
@@ -60,7 +60,9 @@ class MemoryEmbedder(StoreEmbedder):
         drafts_by_digest = {draft.digest: draft for draft in drafts if draft.vector is None}
         with database.read() as sql:
             vectors = {
-                digest: cached for digest in drafts_by_digest if (cached := self._find_vectors(sql, digest)) is not None
+                digest: cached_vector
+                for digest in drafts_by_digest
+                if (cached_vector := self._find_vectors(sql, digest)) is not None
             }
         vectors |= self._embed_new([draft for digest, draft in drafts_by_digest.items() if digest not in vectors])
         return [EntryVectors(self.model) if draft.vector is not None else vectors[draft.digest] for draft in drafts]
@@ -110,7 +112,8 @@ class MemoryEmbedder(StoreEmbedder):
 
         rows = f"FROM entries e LEFT JOIN vectors v ON v.key = e.seq WHERE e.wants AND {NOT_EXPIRED}"
         return Backlog(
-            key_column="e.seq", from_clause=rows, parameters=(now,), texts_of=texts, group_of=lambda seq: seq // KEYS_PER_NAMESPACE,
+            key_column="e.seq", from_clause=rows, parameters=(now,), texts_of=texts,
+            group_of=lambda seq: seq // KEYS_PER_NAMESPACE,
             write_vectors=database.vectors.put, on_stored=clear_problem,
         )  # fmt: skip
 

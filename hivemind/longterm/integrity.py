@@ -12,15 +12,15 @@ from hivemind.fs.database import Sql
 from hivemind.longterm.embeddings import HOW_TO_EMBED, MemoryEmbedder
 from hivemind.longterm.errors import StoreDamaged
 from hivemind.longterm.rows import (
-    NOT_EXPIRED,
     ENTRIES,
     KEYS_PER_NAMESPACE,
+    NOT_EXPIRED,
     UNNAMED_MODEL,
     MemoryDatabase,
+    embedding_of,
     entry_of,
     expired_by_space,
     history_of,
-    embedding_of,
 )
 from hivemind.longterm.validation import digest_of
 
@@ -93,13 +93,13 @@ class StoreStatus:
 
 def status_of(database: MemoryDatabase, embeddings: MemoryEmbedder, now: int) -> StoreStatus:
     """Return the state of a database, without expired entries. Reads every entry and never creates the database."""
-    entry_counts, pending, other_model, note = list[int](), 0, 0, None
+    entry_counts, pending_count, other_model, note = list[int](), 0, 0, None
     if database.path == ":memory:" or database.was_made:
         with database.read() as sql:
             expired = expired_by_space(sql, now)
             counts = sql.execute("SELECT id, entries FROM namespaces WHERE entries > 0").fetchall()
             entry_counts = [count for space, entries in counts if (count := entries - expired.get(space, 0)) > 0]
-            pending = embeddings.backlog(database, now).count_waiting(sql, embeddings.model, embeddings.dimension)
+            pending_count = embeddings.backlog(database, now).count_waiting(sql, embeddings.model, embeddings.dimension)
             (other_model,) = sql.execute(
                 "SELECT count(*) FROM vectors v JOIN entries e ON e.seq = v.key"
                 f" WHERE (v.model <> ? OR length(v.vector) <> ?) AND {NOT_EXPIRED}",
@@ -110,11 +110,13 @@ def status_of(database: MemoryDatabase, embeddings: MemoryEmbedder, now: int) ->
     elif other_model:
         subject = "1 entry was" if other_model == 1 else f"{other_model} entries were"
         note = f"{subject} embedded by another model: hivemind memory reindex"
-    elif pending:
+    elif pending_count:
         note = (
             "1 entry waits for its embedding and is found by its words meanwhile"
-            if pending == 1
-            else f"{pending} entries wait for their embedding and are found by their words meanwhile"
+            if pending_count == 1
+            else f"{pending_count} entries wait for their embedding and are found by their words meanwhile"
         )
     model = None if embeddings.model == UNNAMED_MODEL else embeddings.model
-    return StoreStatus(sum(entry_counts), len(entry_counts), model, embeddings.dimension, pending, other_model, note)
+    return StoreStatus(
+        sum(entry_counts), len(entry_counts), model, embeddings.dimension, pending_count, other_model, note
+    )

@@ -145,8 +145,8 @@ def _adapt(connection: psycopg.Connection[Any]) -> None:
     connection.adapters.register_loader("json", PostgresText)
 
 
-def _swap_bytes(packed: bytes) -> bytes:
-    numbers = array("f", packed)
+def _swap_bytes(vector_bytes: bytes) -> bytes:
+    numbers = array("f", vector_bytes)
     numbers.byteswap()
     return numbers.tobytes()
 
@@ -154,7 +154,7 @@ def _swap_bytes(packed: bytes) -> bytes:
 _SCHEMA = PostgresSchema(
     name="hivemind_memory",
     contents="memories",
-    room="longterm",
+    crash_prefix="longterm",
     error=LongtermError,
     migrations=(_VERSION_1,),
     extensions=(("vector", (0, 8)),),
@@ -248,7 +248,7 @@ class MemoryServer(Postgres):
     def _explained(self, outcome: str = "") -> Iterator[None]:
         """Report an unreadable row as written by hand: unlike SQLite there is no file to restore."""
         try:
-            with super()._explained(outcome):
+            with super()._translate_errors(outcome):
                 yield
         except StoreDamaged as error:
             raise LongtermError(error.message, location=self.path, remedy="correct that row, or delete it") from error
@@ -295,12 +295,12 @@ def server_status(url: str) -> ServerStatus:
     problems: list[tuple[str, str]] = []
     try:
         with (
-            _SCHEMA.explained(url),
+            _SCHEMA.translate_errors(url),
             closing(connect(check_url(url), LongtermError, {"connect_timeout": "3"})) as connection,
         ):
             connection.execute("SET statement_timeout = '3s'")
             version = str(connection.info.parameter_status("server_version")).split()[0]
-            problems += _SCHEMA.lacks(connection, url)
+            problems += _SCHEMA.missing_requirements(connection, url)
             if not problems and _SCHEMA.version(connection, url):
                 rows = connection.execute("SELECT coalesce(sum(entries), 0) FROM hivemind_memory.namespaces")
                 entries = sum(int(count) for (count,) in rows)

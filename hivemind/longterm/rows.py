@@ -213,7 +213,9 @@ def write_entry(
     return seq, entry_id, "updated"
 
 
-def _insert(sql: Sql, space: int, key: str, draft: EntryDraft, entry_vectors: EntryVectors, now: int) -> tuple[int, str]:
+def _insert(
+    sql: Sql, space: int, key: str, draft: EntryDraft, entry_vectors: EntryVectors, now: int
+) -> tuple[int, str]:
     (last_number,) = sql.execute(
         "SELECT made FROM namespaces WHERE id = ?", (space,)
     ).fetchone()  # a trigger increments it
@@ -255,7 +257,9 @@ def _check_parent(sql: Sql, space: int, parent_id: str | None, now: int) -> None
         raise EntryInvalid(f"no entry of this namespace has the id {parent_id!r}", remedy="store the parent first")
 
 
-def _store_vectors(sql: Sql, vector_store: VectorStore, seq: int, draft: EntryDraft, entry_vectors: EntryVectors) -> None:
+def _store_vectors(
+    sql: Sql, vector_store: VectorStore, seq: int, draft: EntryDraft, entry_vectors: EntryVectors
+) -> None:
     vector = entry_vectors.vector
     if draft.vector is not None:
         vector = pack(memoryview(draft.vector).cast("f"), len(draft.vector) // 4)
@@ -309,9 +313,13 @@ def upsert(sql: Sql, request: UpsertRequest, vector_store: VectorStore) -> Upser
             name: column_value for name, column_value in zip(names, row, strict=True) if name not in request.set_fields
         }
         draft = replace(request.draft, **unchanged_fields)
-    _, entry_id, action = write_entry(sql, request.space, key, draft, request.entry_vectors, vector_store=vector_store, now=request.now)
+    _, entry_id, action = write_entry(
+        sql, request.space, key, draft, request.entry_vectors, vector_store=vector_store, now=request.now
+    )
     message = f"{action} {key!r}"
-    if request.entry_vectors.problem is not None and request.entry_vectors.model != UNNAMED_MODEL:  # without an embedder this is normal
+    if (
+        request.entry_vectors.problem is not None and request.entry_vectors.model != UNNAMED_MODEL
+    ):  # without an embedder this is normal
         message += f"; found by its words only until it is embedded ({request.entry_vectors.problem})"
     if duplicate is not None:
         message += f"; {duplicate[1]!r} says nearly the same (similarity {duplicate[2]:.2f})"
@@ -334,7 +342,9 @@ def _find_duplicate(sql: Sql, request: UpsertRequest, vector_store: VectorStore)
     return duplicate
 
 
-def _first_duplicate(sql: Sql, request: UpsertRequest, neighbours: Sequence[tuple[int, float]]) -> tuple[str, str, float] | None:
+def _first_duplicate(
+    sql: Sql, request: UpsertRequest, neighbours: Sequence[tuple[int, float]]
+) -> tuple[str, str, float] | None:
     """Return (id, key, similarity) of the first neighbour that is a duplicate, has not expired and has another key."""
     for seq, similarity in neighbours:
         if similarity < DUPLICATE_SIMILARITY:
@@ -379,8 +389,8 @@ def parse_objects(texts: Sequence[str]) -> list[dict[str, Any]]:
 
 def entry_of(row: tuple[Any, ...]) -> MemoryEntry:
     """Parse a row of ENTRIES. Raises StoreDamaged for an unreadable one."""
-    _, entry_id, path, key, content, metadata, created, updated, category, importance, expires, *rest = row
-    version, parent_id, links, pending = rest
+    _, entry_id, path, key, content, metadata, created, updated, category, importance, expires, *version_columns = row
+    version, parent_id, links, is_pending = version_columns
     with row_boundary(f"entry {key!r}"):
         if not (isinstance(content, str) and isinstance(key, str) and isinstance(entry_id, str)):
             raise TypeError("not a string")
@@ -398,7 +408,7 @@ def entry_of(row: tuple[Any, ...]) -> MemoryEntry:
             version=version,
             parent_id=parent_id,
             links=parse_object(links),
-            pending=bool(pending),
+            pending=bool(is_pending),
         )
 
 

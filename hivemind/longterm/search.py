@@ -13,7 +13,14 @@ from hivemind.frozen import frozen
 from hivemind.fs.database import Sql, select_by_keys
 from hivemind.longterm.entry import MemoryEntry, MemorySearchResult, as_time
 from hivemind.longterm.filters import Filter
-from hivemind.longterm.rows import NOT_EXPIRED, KEYS_PER_NAMESPACE, MemoryDatabase, fetch_entries, parse_objects, seq_range
+from hivemind.longterm.rows import (
+    KEYS_PER_NAMESPACE,
+    NOT_EXPIRED,
+    MemoryDatabase,
+    fetch_entries,
+    parse_objects,
+    seq_range,
+)
 from hivemind.search import Confidence, Engine, Item, Query
 from hivemind.search.item import context_fields
 from hivemind.search.query import names_in
@@ -23,7 +30,10 @@ from hivemind.search.words import words_of
 _MAX_SPEAKERS = 64  # of a namespace
 _SPEAKER = "json_extract(metadata, '$.speaker')"
 _ENTRIES_CHECKED = 100  # of a namespace that contain a name
-_MIN_CALLS, _MIN_CALL_SHARE = 2, 0.8  # how often a name must be addressed, and in what share of the entries that contain it
+_MIN_CALLS, _MIN_CALL_SHARE = (
+    2,
+    0.8,
+)  # how often a name must be addressed, and in what share of the entries that contain it
 _GREETINGS = r"hey|hi|hello|thanks|thank you|wow|oh|yeah|yes|yep|no|bye|so|well|congrats|congratulations|ok|okay|sure|hallo|danke"
 
 
@@ -87,7 +97,9 @@ class MemorySearch:
     filter: Filter = field(default_factory=Filter)
 
 
-def find_memories(engine: Engine, database: MemoryDatabase, sql: Sql, request: MemorySearch) -> list[MemorySearchResult]:
+def find_memories(
+    engine: Engine, database: MemoryDatabase, sql: Sql, request: MemorySearch
+) -> list[MemorySearchResult]:
     """Return the best entries, best first, ties oldest first."""
     if request.limit <= 0 or not request.spaces:
         return []
@@ -95,9 +107,9 @@ def find_memories(engine: Engine, database: MemoryDatabase, sql: Sql, request: M
         return _newest(database, sql, request)
     source = _MemorySource(database, sql, request)
     if request.mode == "vector":
-        scored: list[tuple[int, float, float, str, Confidence | None]]
+        ranked_rows: list[tuple[int, float, float, str, Confidence | None]]
         neighbours = engine.nearest(sql, source, request.query, request.limit)
-        scored = [
+        ranked_rows = [
             (seq, cosine, cosine, f"meaning {cosine:.2f}", None)
             for seq, cosine in neighbours
             if cosine >= request.threshold
@@ -121,10 +133,10 @@ def find_memories(engine: Engine, database: MemoryDatabase, sql: Sql, request: M
 
         hits, _ = engine.search(sql, source, request.query, 4 * request.limit, candidate_filter=accept)
         best_hits = islice(hits, request.limit)
-        scored = [(hit.id, hit.similarity, hit.score, hit.why, hit.confidence) for hit in best_hits]
-    entries = dict(fetch_entries(sql, [seq for seq, *_ in scored], request.now))
-    found = [_result(entries[row[0]], *row[1:]) for row in scored]
-    return sorted(found, key=lambda result: (-result.score, result.created_at, result.namespace, result.key))
+        ranked_rows = [(hit.id, hit.similarity, hit.score, hit.why, hit.confidence) for hit in best_hits]
+    entries = dict(fetch_entries(sql, [seq for seq, *_ in ranked_rows], request.now))
+    results = [_result(entries[row[0]], *row[1:]) for row in ranked_rows]
+    return sorted(results, key=lambda result: (-result.score, result.created_at, result.namespace, result.key))
 
 
 class _MemorySource:
@@ -140,7 +152,10 @@ class _MemorySource:
         ).fetchone()
         self.total = int(total or 0)
         condition, parameters = request.filter.condition(database.metadata_condition)
-        self._condition, self._parameters = f"{NOT_EXPIRED}{' AND ' + condition if condition else ''}", [request.now, *parameters]
+        self._condition, self._parameters = (
+            f"{NOT_EXPIRED}{' AND ' + condition if condition else ''}",
+            [request.now, *parameters],
+        )
 
     def count_items(self, word: str, bound: int) -> int:
         return self._words.count_entries(self._sql, word, self._request.spaces, bound)

@@ -36,15 +36,15 @@ from hivemind.longterm.rows import (
     MemoryDatabase,
     UpsertRequest,
     drop_expired,
+    embedding_of,
+    ensure_space,
     fetch_entries,
     fetch_entry,
+    find_space,
     history_of,
     set_link,
-    ensure_space,
-    find_space,
     spaces_below,
     upsert,
-    embedding_of,
     write_entry,
 )
 from hivemind.longterm.search import MemorySearch, Mode, find_memories, find_participants
@@ -168,7 +168,7 @@ class MemoryStore(DatabaseOwner):
         with self._writing() as (sql, now):
             space = ensure_space(sql, path)
             is_bulk = len({key for key, _ in drafts}) == len(drafts) > 1
-            with self.database.words.filled(sql, space) if is_bulk else nullcontext():
+            with self.database.words.bulk_insert(sql, space) if is_bulk else nullcontext():
                 seqs = [
                     write_entry(
                         sql,

@@ -103,7 +103,9 @@ def digest_of(content: str) -> bytes:
     return hashlib.blake2b(content.encode(), digest_size=16).digest()
 
 
-def draft_of(value: MemoryEntry | Mapping[str, Any] | str, count_tokens: Callable[[str], int], dimension: int) -> EntryDraft:
+def draft_of(
+    value: MemoryEntry | Mapping[str, Any] | str, count_tokens: Callable[[str], int], dimension: int
+) -> EntryDraft:
     """Validate a value: an entry, a mapping with an entry's fields, or just the content. Raises EntryInvalid."""
     fields = _fields(value)
     content = _content(fields.get("content"), count_tokens)
@@ -134,7 +136,9 @@ def _fields(value: MemoryEntry | Mapping[str, Any] | str) -> Mapping[str, Any]:
         )
     unknown_names = [name for name in value if name not in _DRAFT_FIELDS]
     if unknown_names:
-        raise EntryInvalid(f"{unknown_names[0]!r} is not a field of a memory", remedy=f"fields: {', '.join(_DRAFT_FIELDS)}")
+        raise EntryInvalid(
+            f"{unknown_names[0]!r} is not a field of a memory", remedy=f"fields: {', '.join(_DRAFT_FIELDS)}"
+        )
     return value
 
 
@@ -221,16 +225,16 @@ def provenance(
 def check_vector(vector: Sequence[float], dimension: int) -> bytes:
     """Return a vector as float32 bytes. Raises EntryInvalid unless it has `dimension` finite numbers, not all 0."""
     try:
-        packed = array("f", vector)
+        vector_array = array("f", vector)
     except (TypeError, ValueError, OverflowError) as error:
         raise EntryInvalid(f"an embedding must be a sequence of numbers ({error})") from None
-    if len(packed) != dimension:
-        raise EntryInvalid(f"the embedding has {len(packed)} numbers instead of {dimension}")
-    if not all(map(math.isfinite, packed)):
+    if len(vector_array) != dimension:
+        raise EntryInvalid(f"the embedding has {len(vector_array)} numbers instead of {dimension}")
+    if not all(map(math.isfinite, vector_array)):
         raise EntryInvalid("an embedding's numbers must be finite")
-    if not any(packed):
+    if not any(vector_array):
         raise EntryInvalid("an embedding must not be all zero")
-    return packed.tobytes()
+    return vector_array.tobytes()
 
 
 def shorten(text: str, count_tokens: Callable[[str], int], max_tokens: int = MAX_TOKENS) -> str:

@@ -13,7 +13,7 @@ from hivemind import fs
 from hivemind.boundary import Unreadable
 from hivemind.config import RESERVED_NAMES
 from hivemind.errors import UserError
-from hivemind.fs.check import Aside, CheckFinding, listed
+from hivemind.fs.check import Aside, CheckFinding, list_folder
 from hivemind.layout import Layout
 from hivemind.mail.mail import Mail
 from hivemind.mail.maildir import SUBFOLDERS, Maildir, MailFile, is_editor_file, is_unique_name, join_name, split_name
@@ -41,7 +41,7 @@ def check_key(layout: Layout, aside: Aside) -> Iterator[CheckFinding]:
         message = "does not contain a mail key: sealed messages count as unsealed, and the next send creates a new key"
         remedy = "restore it from a copy, or hivemind doctor --fix sets it aside and creates a new one"
         yield CheckFinding(
-            layout.mail_key, message, remedy, lambda: f"{aside.take(layout.mail_key)}; {_make_key(seal)}"
+            layout.mail_key, message, remedy, lambda: f"{aside.set_aside(layout.mail_key)}; {_make_key(seal)}"
         )
 
 
@@ -57,7 +57,7 @@ def check_letters(mail: Mail, layout: Layout, name: str, aside: Aside, now: floa
         maildir = box.subfolder(folder)
         if not os.path.isdir(maildir.path):
             continue  # the check of folders reports it
-        for path in listed(Path(maildir.tmp)):
+        for path in list_folder(Path(maildir.tmp)):
             if now - path.lstat().st_mtime > _MAX_TMP_AGE_S:
                 message = "has been in tmp/ for over 36 hours: an unfinished delivery, which nobody will read"
                 yield aside.finding(path, message)
@@ -74,8 +74,13 @@ def check_letters(mail: Mail, layout: Layout, name: str, aside: Aside, now: floa
 
 def check_ownerless_mailboxes(layout: Layout, agents: Container[str]) -> Iterator[CheckFinding]:
     """Report mailboxes without an agent: a renamed or removed agent may have left mail behind."""
-    for path in listed(layout.mailboxes):
-        if path.is_dir() and not path.name.startswith(".") and path.name not in RESERVED_NAMES and path.name not in agents:
+    for path in list_folder(layout.mailboxes):
+        if (
+            path.is_dir()
+            and not path.name.startswith(".")
+            and path.name not in RESERVED_NAMES
+            and path.name not in agents
+        ):
             message_count = sum(1 for _ in Maildir(path).mail_files())
             message = f"is a mailbox without an agent: no agent is named {path.name!r} ({message_count} messages in it)"
             remedy = f"hivemind agent add {path.name} restores the agent, or move the folder away"
@@ -84,7 +89,7 @@ def check_ownerless_mailboxes(layout: Layout, agents: Container[str]) -> Iterato
 
 def _misplaced_files(maildir: Maildir, aside: Aside) -> Iterator[CheckFinding]:
     """Report files outside new/ and cur/, where no mail program looks, and entries in them that are not files."""
-    for path in listed(Path(maildir.path)):
+    for path in list_folder(Path(maildir.path)):
         if _MAIL_PROGRAM_FILES.fullmatch(path.name) is None and path.is_file():
             message = "is outside new/ and cur/, where no mail program looks"
             if is_unique_name(base := split_name(path.name)[0]):
@@ -93,7 +98,7 @@ def _misplaced_files(maildir: Maildir, aside: Aside) -> Iterator[CheckFinding]:
             else:
                 yield CheckFinding(path, message, f"move it to {maildir.new} if it is a message")
     for folder in (maildir.new, maildir.cur):
-        for path in listed(Path(folder)):
+        for path in list_folder(Path(folder)):
             if not stat.S_ISREG(path.lstat().st_mode) and not path.name.startswith("."):
                 yield aside.finding(path, "is not a regular file and is never read as a message")
 
@@ -101,7 +106,7 @@ def _misplaced_files(maildir: Maildir, aside: Aside) -> Iterator[CheckFinding]:
 def _misnamed_files(maildir: Maildir) -> Iterator[CheckFinding]:
     """Report names with flags in new/, without flags in cur/, and with flags that are not in ASCII order."""
     for folder in (maildir.new, maildir.cur):
-        for path in listed(Path(folder)):
+        for path in list_folder(Path(folder)):
             base, flags = split_name(path.name)
             proper_name = base if folder == maildir.new else join_name(base, "".join(filter(str.isalpha, flags)))
             if path.name == proper_name or is_editor_file(path.name) or not stat.S_ISREG(path.lstat().st_mode):

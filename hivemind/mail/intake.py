@@ -16,7 +16,7 @@ from pathlib import Path
 
 from hivemind.boundary import Unreadable
 from hivemind.errors import UnknownVersion, UserError, is_disk_full
-from hivemind.fs import Log, make_folder, reached, set_aside
+from hivemind.fs import Log, crash_point, make_folder, set_aside
 from hivemind.mail.mail import Mail
 from hivemind.mail.maildir import MailFile
 from hivemind.mail.message import Message
@@ -46,7 +46,7 @@ class IntakeRecord:
     `taken` are the keys of messages that were taken in. `failures` are the failures of the others.
     """
 
-    __slots__ = ("_line_count", "_log", "failures", "is_damaged", "taken")
+    __slots__ = ("_line_count", "_log", "failure_counts", "is_damaged", "taken_keys")
 
     def __init__(self, path: str, durable: bool) -> None:
         """Read the record. Raises UnknownVersion and OSError."""
@@ -54,9 +54,8 @@ class IntakeRecord:
         self._line_count = 0
         self.taken_keys: dict[str, None] = {}
         self.failure_counts: dict[str, int] = {}
-        self.is_damaged = (
-            False  # the file was not a record: it is kept under another name, and this record starts empty
-        )
+        self.is_damaged = False
+        """The file was not a record. It is kept under another name, and this record starts empty."""
         try:
             for outcome, key in _read_outcomes(self._log):
                 self._apply(outcome, key)
@@ -89,11 +88,13 @@ class IntakeRecord:
         return self._line_count > 4 * _MAX_GONE_KEYS + 2 * present_count
 
     def compact(self, present_keys: Collection[str]) -> None:
-        """Forget all but the newest 4096 of the keys that are not in `present`."""
+        """Forget all but the newest 4096 of the keys that are not in `present_keys`."""
         gone_keys = [key for key in self.taken_keys if key not in present_keys]
         for key in gone_keys[: max(0, len(gone_keys) - _MAX_GONE_KEYS)]:
             del self.taken_keys[key]
-        self.failure_counts = {key: failure_count for key, failure_count in self.failure_counts.items() if key in present_keys}
+        self.failure_counts = {
+            key: failure_count for key, failure_count in self.failure_counts.items() if key in present_keys
+        }
         records = [{"taken": key} for key in self.taken_keys]
         records += [{"failed": key} for key, failure_count in self.failure_counts.items() for _ in range(failure_count)]
         self._log.rewrite(records)
@@ -114,10 +115,10 @@ _TIMESTAMP_DOUBT_NS = 2_000_000_000  # time stamps may be this coarse: two chang
 class FolderChange:
     """Detects changes of a folder by its modification time. Times are compared for equality only."""
 
-    __slots__ = ("_listing_s", "_max_age_s", "_folder", "_listed_at", "_seen", "_is_young")
+    __slots__ = ("_folder", "_is_young", "_listed_at", "_listed_state", "_listing_s", "_max_age_s")
 
     def __init__(self, folder: str, max_age_s: float) -> None:
-        """`every_s`: a listing older than this is repeated in any case (clocks differ, events are lost)."""
+        """`max_age_s`: a listing older than this is repeated in any case (clocks differ, events are lost)."""
         self._folder = folder
         self._max_age_s = max_age_s
         self._listed_state: tuple[int, int] | None = None
@@ -128,7 +129,7 @@ class FolderChange:
     def may_have_changed(self, is_patient: bool = False) -> bool:
         """Check whether the folder may have changed since `listing`.
 
-        A time stamp younger than two seconds may hide a second change. With `patient`, this doubt alone counts only
+        A time stamp younger than two seconds may hide a second change. With `is_patient`, this doubt alone counts only
         after two seconds, and after fifty times the duration of the last listing.
         """
         if self._state() != self._listed_state:
@@ -194,7 +195,7 @@ class Intake:
     def new_messages(self, limit: int | None = None, excluded_keys: Collection[str] = ()) -> list[Message]:
         """Return the messages in new/ and cur/ that are not taken in yet, oldest first, at most `limit`.
 
-        `but` are messages that the caller still has. A message is returned until `taken` is called for it
+        `excluded_keys` are messages that the caller still has. A message is returned until `mark_taken` is called for it
         or it goes to `.Dead`, as unreadable messages do. A folder is listed only if its time has changed; only files of
         returned messages are opened.
         """
@@ -215,15 +216,15 @@ class Intake:
         """
         if message.key not in self._record.taken_keys:
             self._record.add("taken", message.key)
-        reached("mail.intake.recorded")
+        crash_point("mail.intake.recorded")
         self._backlog.pop(message.key, None)
         self._move(MailFile(message.base, message.flags, message.path, os.path.dirname(message.path) == self._box.new))
-        reached("mail.intake.moved")
+        crash_point("mail.intake.moved")
 
     def count_failure(self, message: Message, reason: str) -> bool:
         """Count a failure of the message's handler. On the third, move the message to `.Dead` and return True."""
         self._record.add("failed", message.key)
-        reached("mail.intake.counted")
+        crash_point("mail.intake.counted")
         failure_count = self._record.failure_counts[message.key]
         if failure_count < _MAX_FAILURES:
             return False
@@ -238,13 +239,19 @@ class Intake:
     # -- listing and reading
 
     def _update_backlog(self) -> None:
-        """Update `_waiting` from the folders that have changed."""
-        new_changed, cur_changed = self._new_folder.may_have_changed(), self._cur_folder.may_have_changed(is_patient=True)
+        """Update the backlog from the folders that have changed."""
+        new_changed, cur_changed = (
+            self._new_folder.may_have_changed(),
+            self._cur_folder.may_have_changed(is_patient=True),
+        )
         if not new_changed and not cur_changed:
             return
         new_files: dict[str, MailFile] = {}
         present_keys: set[str] = set()
-        for folder, has_changed, is_new in ((self._new_folder, new_changed, True), (self._cur_folder, cur_changed, False)):
+        for folder, has_changed, is_new in (
+            (self._new_folder, new_changed, True),
+            (self._cur_folder, cur_changed, False),
+        ):
             if has_changed:
                 folder.begin_listing()
                 self._list_folder(is_new, present_keys, new_files)
@@ -346,7 +353,9 @@ def count_backlog(mail: Mail, agent: str, state_folder: Path) -> int:
 
     A message that a person marks as unread again does not count: the agent has it.
     """
-    unread_files = [file for file in mail.mailboxes.get(check_name(agent, "agent name")).mail_files() if "S" not in file.flags]
+    unread_files = [
+        file for file in mail.mailboxes.get(check_name(agent, "agent name")).mail_files() if "S" not in file.flags
+    ]
     if not unread_files:
         return 0
     taken_keys = read_taken_keys(os.path.join(state_folder, "mail-taken"))

@@ -19,7 +19,7 @@ from hivemind.fs.doorbell import Ringer
 from hivemind.layout import EXCHANGE, HUMAN, Layout
 from hivemind.mail.addressing import Addressing
 from hivemind.mail.compose import LetterDraft
-from hivemind.mail.maildir import SUBFOLDERS, Mailboxes, Maildir, MailFile, BaseNames, bury, is_runtime_name
+from hivemind.mail.maildir import SUBFOLDERS, BaseNames, Mailboxes, Maildir, MailFile, bury, is_runtime_name
 from hivemind.mail.message import Attachment, Message, MessageSummary, SendReport
 from hivemind.mail.parse import REFERABLE, ParsedLetter, limit_references, parse_message
 from hivemind.mail.reading import MAX_BYTES, Reader, time_key

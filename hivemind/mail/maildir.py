@@ -21,7 +21,7 @@ from pathlib import Path
 
 from hivemind.errors import UserError
 from hivemind.frozen import frozen
-from hivemind.fs import fsync_folder, inside, make_folder, move, reached, write
+from hivemind.fs import crash_point, fsync_folder, make_folder, move, resolve_inside, write
 from hivemind.layout import MONTH, Layout
 from hivemind.mail.header import one_line
 
@@ -62,7 +62,7 @@ def join_name(base: str, flags: str) -> str:
 
 
 def is_runtime_name(base: str) -> bool:
-    """Check that `Names` created the name: it is unique, and the file was complete before it got the name."""
+    """Check that `BaseNames` created the name: it is unique, and the file was complete before it got the name."""
     return _RUNTIME_NAME.fullmatch(base) is not None
 
 
@@ -158,7 +158,7 @@ class Maildir:
             _clear_old_files(self.subfolder(name).tmp)
 
     def ensure_folder(self, durable: bool, *, is_subfolder: bool = True) -> None:
-        """Create the missing folders of this Maildir alone. `marked` adds Maildir++'s marker."""
+        """Create the missing folders of this Maildir alone. `is_subfolder` adds Maildir++'s marker."""
         for sub in (self.tmp, self.new, self.cur):
             make_folder(sub, durable=durable)
         if is_subfolder:
@@ -228,7 +228,7 @@ class Maildir:
     def stage(self, base: str, raw: bytes, durable: bool, sent_folder: Maildir | None = None) -> str:
         """Write a complete message to tmp/ and return its path. On OSError the file is removed.
 
-        If `keep` is given, the message is also linked into it as seen, and both are made durable.
+        If `sent_folder` is given, the message is also linked into it as seen, and both are made durable.
         """
         path = os.path.join(self.tmp, base)
         descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o666)
@@ -236,10 +236,10 @@ class Maildir:
             remaining = memoryview(raw)
             while remaining:  # on a full disk, a short write comes before the error
                 remaining = remaining[os.write(descriptor, remaining) :]
-            reached("mail.send.written")
+            crash_point("mail.send.written")
             if sent_folder is not None and not sent_folder.link(path, join_name(base, "S"), in_new=False):
                 sent_folder.copy(path, f"{base}-kept", join_name(base, "S"), in_new=False, durable=durable)
-            reached("mail.send.kept")
+            crash_point("mail.send.kept")
             if durable:
                 os.fsync(descriptor)
                 if sent_folder is not None:
@@ -281,7 +281,7 @@ class Maildir:
     # -- moving
 
     def flag(self, mail_file: MailFile, flags: str, durable: bool = False) -> MailFile | None:
-        """Add flags to a message and move it to cur/. Returns and raises as `keep`."""
+        """Add flags to a message and move it to cur/. Returns and raises as `move_to_cur`."""
         return self.move_to_cur(mail_file, self, flags, durable)
 
     def move_to_cur(
@@ -334,7 +334,7 @@ class Mailboxes:
             root = self.layout.mailbox(name)
             maildir = Maildir(root).subfolder(folder)
             for path in (maildir.new, maildir.cur, maildir.tmp):
-                inside(path, self.layout.root, self.roots)
+                resolve_inside(path, self.layout.root, self.roots)
             cached_maildir = self._maildirs[name, folder] = maildir
         return cached_maildir
 
@@ -360,9 +360,9 @@ def bury(mailbox: Maildir, mail_file: MailFile, reason: str, now: datetime, dura
     text = f"{now.isoformat(timespec='seconds')}\n{one_line(reason)}\nit was {'new' if mail_file.is_new else 'cur'}/{name}\n"
     sidecar = text.encode("utf-8", "surrogateescape")
     write(os.path.join(dead.path, f"{base}.why"), sidecar, durable=durable)
-    reached("mail.dead.explained")
+    crash_point("mail.dead.explained")
     buried_file = mailbox.move_to_cur(mail_file, dead, durable=durable, base=base)
-    reached("mail.dead.moved")
+    crash_point("mail.dead.moved")
     return buried_file
 
 

@@ -136,7 +136,7 @@ class Message(Content):
         return files
 
     @property
-    def attached(self) -> str:
+    def attachment_summary(self) -> str:
         """Describe the attachments: the name, type and size of each."""
         return ", ".join(
             f"{attachment.name} ({attachment.content_type}, {len(attachment.content):,} bytes)"

@@ -31,7 +31,7 @@ _QUOTE_BEGINS, _QUOTE_ENDS = "\x0e", "\x0f"
 _Fields = Mapping[str, str]
 
 _PARAMETER = re.compile(r';\s*([^\s=;"]+)\s*=\s*(?:"((?:[^"\\]|\\.)*+)"|([^;\s]*))')
-_HIDDEN = re.compile(
+_HIDDEN_TEXT = re.compile(
     r"<!--.*?(?:-->|\Z)|<(script|style|head|template)\b.*?(?:</\1[^<>]*>|\Z)|<[!?][^<>]*>", re.IGNORECASE | re.DOTALL
 )
 _ITEM = re.compile(r"<li\b[^<>]*>", re.IGNORECASE)
@@ -40,10 +40,12 @@ _QUOTE = re.compile(r"<(/?)blockquote\b[^<>]*>", re.IGNORECASE)
 _TAG = re.compile(r"</?[a-z][^<>]*>", re.IGNORECASE)
 
 
-def decode_content(raw: bytes, body_offset: int, fields: _Fields, is_complete: bool) -> tuple[str, tuple[Attachment, ...]]:
+def decode_content(
+    raw: bytes, body_offset: int, fields: _Fields, is_complete: bool
+) -> tuple[str, tuple[Attachment, ...]]:
     """Decode the text and attachments of a message. HTML is used only without plain text.
 
-    With `whole=False` the end of the message is missing, and attachments are skipped. Raises ValueError for more
+    With `is_complete=False` the end of the message is missing, and attachments are skipped. Raises ValueError for more
     than 1,000 parts, 10 levels of parts, or 8 KiB of parameters in a field.
     """
     texts: list[str] = []
@@ -51,7 +53,9 @@ def decode_content(raw: bytes, body_offset: int, fields: _Fields, is_complete: b
     attachments: list[Attachment] = []
     for level, part, start, end in _leaf_parts(raw, body_offset, len(raw), fields, 0, count(1)):
         kind, disposition = _main_value(part, "content-type") or "text/plain", _main_value(part, "content-disposition")
-        name = _parse_parameter(part, "content-disposition", "filename") or _parse_parameter(part, "content-type", "name")
+        name = _parse_parameter(part, "content-disposition", "filename") or _parse_parameter(
+            part, "content-type", "name"
+        )
         is_text = "/" not in kind or kind.startswith("text/")
         if is_text and (level == 0 or not (name or disposition == "attachment")):
             charset = _parse_parameter(part, "content-type", "charset") or "utf-8"
@@ -75,7 +79,7 @@ def page_text(page: str) -> str:
     """
     if len(page) > _MAX_PAGE:
         return f"{page_text(page[:_MAX_PAGE])}\n[…]"
-    text = " ".join(_HIDDEN.sub(" ", page).split())
+    text = " ".join(_HIDDEN_TEXT.sub(" ", page).split())
     text = _QUOTE.sub(lambda tag: f"\n{_QUOTE_ENDS if tag[1] else _QUOTE_BEGINS}\n", text)
     text = html.unescape(_TAG.sub("", _BREAK.sub("\n", _ITEM.sub("\n- ", text))))
     lines, depth = list[str](), 0
@@ -135,8 +139,8 @@ def _parse_parameter(fields: _Fields, field_name: str, parameter_name: str) -> s
     if len(field) > _MAX_PARAMETERS:
         raise ValueError(f"there are more than 8 KiB of parameters in {field_name}")
     for key, quoted_text, bare_text in _PARAMETER.findall(field):
-        base, _, rest = key.lower().partition("*")
-        piece_number = rest.rstrip("*")
+        base, _, suffix = key.lower().partition("*")
+        piece_number = suffix.rstrip("*")
         if base == parameter_name and (not piece_number or (piece_number.isdecimal() and len(piece_number) < 4)):
             pieces.setdefault(
                 int(piece_number or 0), (key.endswith("*"), re.sub(r"\\(.)", r"\1", quoted_text) or bare_text)
@@ -145,8 +149,8 @@ def _parse_parameter(fields: _Fields, field_name: str, parameter_name: str) -> s
         return None
     charset, first_number = "utf-8", min(pieces)
     if pieces[first_number][0] and pieces[first_number][1].count("'") >= 2:
-        charset, _, rest = pieces[first_number][1].split("'", 2)
-        pieces[first_number] = (True, rest)
+        charset, _, suffix = pieces[first_number][1].split("'", 2)
+        pieces[first_number] = (True, suffix)
     raw = b"".join(
         unquote_to_bytes(text) if encoded else text.encode("utf-8", "replace")
         for _, (encoded, text) in sorted(pieces.items())
@@ -185,7 +189,7 @@ class ParsedLetter(Content):
 
 
 def parse_message(raw: bytes, domain: str, *, is_complete: bool = True) -> ParsedLetter:
-    """Parse a message; with `whole=False`, only its beginning.
+    """Parse a message; with `is_complete=False`, only its beginning.
 
     Addresses `name@domain` become bare names. A text without headers is from `human`, and its first line is the subject.
     Raises ValueError for binary data, and for a message that exceeds a limit.
@@ -208,7 +212,9 @@ def parse_message(raw: bytes, domain: str, *, is_complete: bool = True) -> Parse
         body=body,
         body_offset=body_offset,
         in_reply_to=_first_id(fields.get("in-reply-to", ""), domain),
-        references=limit_references([plain_id(reference, domain) for reference in _ID.findall(fields.get("references", ""))]),
+        references=limit_references(
+            [plain_id(reference, domain) for reference in _ID.findall(fields.get("references", ""))]
+        ),
         task=_field_text(fields, "x-hive-task") or None,
         step=_field_text(fields, "x-hive-step") or None,
         lane=_field_text(fields, "x-hive-lane") or None,
@@ -251,7 +257,11 @@ def _first_id(field_text: str, domain: str) -> str | None:
 
 @lru_cache(maxsize=1024)
 def _local_addresses(field_text: str, domain: str) -> tuple[str, ...]:
-    return tuple(_local_address(address, domain) for address in parse_addresses(one_line(decode_text(field_text)))) if field_text else ()
+    return (
+        tuple(_local_address(address, domain) for address in parse_addresses(one_line(decode_text(field_text))))
+        if field_text
+        else ()
+    )
 
 
 def _local_address(address: str, domain: str) -> str:

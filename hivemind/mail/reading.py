@@ -12,7 +12,7 @@ from pathlib import Path
 from hivemind.boundary import Unreadable, boundary
 from hivemind.errors import UserError
 from hivemind.frozen import frozen
-from hivemind.fs import CrashCount, is_settled, open_inside, reached
+from hivemind.fs import CrashCount, crash_point, is_settled, open_inside
 from hivemind.layout import Layout, month_of
 from hivemind.mail.maildir import (
     DATED,
@@ -23,15 +23,13 @@ from hivemind.mail.maildir import (
     is_editor_file,
     is_runtime_name,
     is_unique_name,
+    original_base,
     sort_key,
     split_name,
-    original_base,
 )
 from hivemind.mail.message import Message, MessageSummary, preview
 from hivemind.mail.parse import ParsedLetter, derived_id, parse_message, plain_id
 from hivemind.mail.seal import Seal
-
-__all__ = ["MAX_BYTES", "Head", "Reader", "file_key", "time_key"]
 
 _FileContent = tuple[bytes, os.stat_result, MailFile]
 MAX_BYTES = 32 << 20  # larger files are not read
@@ -90,11 +88,17 @@ class Reader:
         """Check that nobody is still writing the file. Files that the runtime delivered are always finished."""
         try:
             with boundary("letter", mail_file.path):
-                if not mail_file.is_new or is_runtime_name(mail_file.base) or is_settled(mail_file.path, self.settle_ms, datetime.now(UTC)):
+                if (
+                    not mail_file.is_new
+                    or is_runtime_name(mail_file.base)
+                    or is_settled(mail_file.path, self.settle_ms, datetime.now(UTC))
+                ):
                     return True
         except Unreadable:  # reading it will report the reason
             return True
-        return os.path.islink(mail_file.path) and not os.path.exists(mail_file.path)  # a broken link: waiting does not help
+        return os.path.islink(mail_file.path) and not os.path.exists(
+            mail_file.path
+        )  # a broken link: waiting does not help
 
     def read_message(self, box: str, maildir: Maildir, mail_file: MailFile) -> Message | None:
         """Read the complete message, or return None if it was deleted. Raises Unreadable and OSError."""
@@ -102,17 +106,17 @@ class Reader:
             return None if content is None else self._build_message(box, *content)
 
     def _build_message(self, box: str, raw: bytes, file_stat: os.stat_result, mail_file: MailFile) -> Message:
-        parsed = parse_message(raw, self.domain)
+        parsed_letter = parse_message(raw, self.domain)
         return Message(
-            id=parsed.id or derived_id(raw, original_base(mail_file.base), file_stat.st_mtime_ns, self.domain),
-            date=_letter_date(parsed, file_stat),
+            id=parsed_letter.id or derived_id(raw, original_base(mail_file.base), file_stat.st_mtime_ns, self.domain),
+            date=_letter_date(parsed_letter, file_stat),
             flags=mail_file.flags,
             path=mail_file.path,
             trusted=self.seal.is_valid(raw),
             box=box,
             base=mail_file.base,
             key=_base_key(mail_file.base, file_stat),
-            **{**parsed.content, "to": parsed.to or (box,)},
+            **{**parsed_letter.content, "to": parsed_letter.to or (box,)},
         )
 
     def summary(self, box: str, maildir: Maildir, mail_file: MailFile) -> MessageSummary | None:
@@ -124,17 +128,17 @@ class Reader:
             return MessageSummary(mail_file.base, "?", (box,), subject, _EPOCH, mail_file.flags, mail_file.path, "")
         if head is None:
             return None
-        parsed, date, current_file = head.parsed, head.date, head.mail_file
-        to = parsed.to or (box,)
+        parsed_letter, date, current_file = head.parsed, head.date, head.mail_file
+        to = parsed_letter.to or (box,)
         return MessageSummary(
             head.id,
-            parsed.sender,
+            parsed_letter.sender,
             to,
-            parsed.subject,
+            parsed_letter.subject,
             date,
             current_file.flags,
             current_file.path,
-            preview(parsed.body),
+            preview(parsed_letter.body),
         )
 
     def is_sealed(self, maildir: Maildir, mail_file: MailFile) -> bool:
@@ -150,17 +154,17 @@ class Reader:
 
     def _parse_head(self, maildir: Maildir, raw: bytes, file_stat: os.stat_result, mail_file: MailFile) -> Head | None:
         is_complete = file_stat.st_size <= len(raw)
-        parsed = parse_message(raw, self.domain, is_complete=is_complete)
+        parsed_letter = parse_message(raw, self.domain, is_complete=is_complete)
         if not is_complete and (
-            parsed.id is None or parsed.body_offset >= len(raw)
+            parsed_letter.id is None or parsed_letter.body_offset >= len(raw)
         ):  # long headers, or an id derived from all bytes
             content = self._read_content(maildir, mail_file, None)
             if content is None:
                 return None
             raw, file_stat, mail_file = content
-            parsed = parse_message(raw, self.domain)
-        id_ = parsed.id or derived_id(raw, original_base(mail_file.base), file_stat.st_mtime_ns, self.domain)
-        return Head(parsed, id_, _letter_date(parsed, file_stat), mail_file)
+            parsed_letter = parse_message(raw, self.domain)
+        id_ = parsed_letter.id or derived_id(raw, original_base(mail_file.base), file_stat.st_mtime_ns, self.domain)
+        return Head(parsed_letter, id_, _letter_date(parsed_letter, file_stat), mail_file)
 
     def locate(self, box: str, id_: str, folders: Collection[str]) -> tuple[str, MailFile] | None:
         """Find the folder and file of a message by its Message-ID or base name.
@@ -209,9 +213,17 @@ class Reader:
         mailbox = self.boxes.get(box)
         month_folders = [folder for kind in DATED for folder in mailbox.months(kind)]
         first_month = next(
-            (one[-7:] for one in month_folders if os.path.dirname(start.path) == mailbox.subfolder(one).cur), "9999-99"
+            (
+                month_folder[-7:]
+                for month_folder in month_folders
+                if os.path.dirname(start.path) == mailbox.subfolder(month_folder).cur
+            ),
+            "9999-99",
         )
-        for folder in (*SUBFOLDERS, *(one for one in month_folders if one[-7:] >= first_month)):
+        for folder in (
+            *SUBFOLDERS,
+            *(month_folder for month_folder in month_folders if month_folder[-7:] >= first_month),
+        ):
             maildir = self.boxes.get(box, folder)
             for head in self._heads(maildir, maildir.mail_files()):
                 locations.setdefault(head.id, (maildir, head.mail_file))
@@ -256,7 +268,7 @@ class Reader:
             _, file_stat, current_file = content
             version = f"{file_stat.st_size}-{file_stat.st_mtime_ns}"
             with self.crashes.reading("letter", _base_key(current_file.base, file_stat), version):
-                reached("mail.read.opened")
+                crash_point("mail.read.opened")
                 yield content
 
     def _read_content(self, maildir: Maildir, mail_file: MailFile, limit: int | None) -> _FileContent | None:
@@ -284,8 +296,8 @@ def _base_key(base: str, file_stat: os.stat_result) -> str:
     return base if is_unique_name(base) else f"{original_base(base)}@{file_stat.st_size:x}-{file_stat.st_mtime_ns:x}"
 
 
-def _letter_date(parsed: ParsedLetter, file_stat: os.stat_result) -> datetime:
-    return parsed.date or datetime.fromtimestamp(min(max(0.0, file_stat.st_mtime), _LAST_S), UTC)
+def _letter_date(parsed_letter: ParsedLetter, file_stat: os.stat_result) -> datetime:
+    return parsed_letter.date or datetime.fromtimestamp(min(max(0.0, file_stat.st_mtime), _LAST_S), UTC)
 
 
 def _connected_ids(start_id: str, neighbours: dict[str, set[str]]) -> set[str]:

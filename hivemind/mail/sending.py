@@ -16,13 +16,13 @@ from pathlib import Path
 
 from hivemind.errors import UserError, is_disk_full
 from hivemind.frozen import frozen
-from hivemind.fs import DamagedRecord, Log, make_folder, reached
+from hivemind.fs import DamagedRecord, Log, crash_point, make_folder
 from hivemind.fs.doorbell import Ringer
 from hivemind.layout import EXCHANGE, POSTMASTER, Layout, month_of
 from hivemind.mail.addressing import Addressing, Recipient
 from hivemind.mail.compose import LetterDraft, bounce_draft, compose
 from hivemind.mail.header import one_line
-from hivemind.mail.maildir import Mailboxes, Maildir, BaseNames, is_runtime_name, sort_key
+from hivemind.mail.maildir import BaseNames, Mailboxes, Maildir, is_runtime_name, sort_key
 from hivemind.mail.message import DISK_FULL, SendReport
 from hivemind.mail.reading import MAX_BYTES
 from hivemind.mail.seal import Seal
@@ -64,7 +64,9 @@ class SendRecord:
             match record:
                 case {"id": str(recorded_id), "name": str(name)}:
                     if recorded_id != self._id:
-                        raise UserError(f"belongs to {recorded_id}", location=self._log.path, remedy="move the file away")
+                        raise UserError(
+                            f"belongs to {recorded_id}", location=self._log.path, remedy="move the file away"
+                        )
                     self.base = name
                 case {"to": str(name), "is": str(outcome)}:
                     self.outcomes[name] = outcome
@@ -134,7 +136,9 @@ class Sending:
 
     def report(self, failed: Mapping[str, str], bounced: Iterable[str] = ()) -> SendReport:
         delivered = self._display_names(name for name in self.names if name not in failed)
-        undelivered = {display_name: reason for name, reason in failed.items() for display_name in self._display_names([name])}
+        undelivered = {
+            display_name: reason for name, reason in failed.items() for display_name in self._display_names([name])
+        }
         return SendReport(self.draft.message_id, delivered, {**undelivered, **self.unknown}, tuple(bounced))
 
     def _display_names(self, names: Iterable[str]) -> tuple[str, ...]:
@@ -174,7 +178,7 @@ class Sender:
     def resend(self, sending: Sending, is_local_id: bool) -> SendReport:
         """Send under a Message-ID that may have been sent before, to recipients that do not have the message.
 
-        `made_here` says that this hive created the id, so it contains the base name. If `.Sent` already contains the
+        `is_local_id` says that this hive created the id, so it contains the base name. If `.Sent` already contains the
         message, that file is delivered instead of the draft.
         """
         try:
@@ -184,8 +188,8 @@ class Sender:
             return sending.report(dict.fromkeys(sending.names, _failure_reason(error)))
 
     def _resend(self, sending: Sending, record: SendRecord, is_repeat: bool) -> SendReport:
-        sent, base = self.mailboxes.get(sending.sender, "sent"), record.base or sending.base
-        missing = tuple(
+        sent_folder, base = self.mailboxes.get(sending.sender, "sent"), record.base or sending.base
+        missing_names = tuple(
             name
             for name in sending.names
             if not (is_repeat and (record.outcomes.get(name) == "delivered" or self._has_message(name, base)))
@@ -195,18 +199,17 @@ class Sender:
         try:
             if record.base is None:
                 record.begin(base)
-            reached("mail.send.remembered")
-            _discard(
-                os.path.join(sent.tmp, base)
-            )  # we hold the record's lock, so the process that staged the file has died
-            if missing or not is_repeat:
-                failures = self._complete(replace(sending, base=base), sent, missing, is_repeat)
+            crash_point("mail.send.remembered")
+            # We hold the record's lock, so the process that staged the file has died.
+            _discard(os.path.join(sent_folder.tmp, base))
+            if missing_names or not is_repeat:
+                failures = self._complete(replace(sending, base=base), sent_folder, missing_names, is_repeat)
         except OSError as error:
-            failures = dict.fromkeys(missing, _failure_reason(error))
+            failures = dict.fromkeys(missing_names, _failure_reason(error))
         bounced = self._bounce_unknown(
             sending, {name: reason for name, reason in sending.unknown.items() if name not in earlier_bounces}
         )
-        _record_outcomes(record, missing, failures, bounced)
+        _record_outcomes(record, missing_names, failures, bounced)
         return sending.report(failures, (name for name in sending.unknown if name in bounced | earlier_bounces))
 
     def _send_record(self, sending: Sending) -> SendRecord:
@@ -214,16 +217,16 @@ class Sender:
 
     def _stage_letter(self, sending: Sending) -> str:
         """Compose, seal and write the message, with a copy in `.Sent`. If the copy fails, do not deliver."""
-        sent = self.mailboxes.get(sending.sender, "sent")
+        sent_folder = self.mailboxes.get(sending.sender, "sent")
         raw = self.seal.seal_message(*compose(sending.draft))
         if len(raw) > MAX_BYTES:
             raise UserError(f"a message has at most {MAX_BYTES >> 20} MiB, this one {len(raw):,} bytes")
         try:
-            staged_path = sent.stage(sending.base, raw, self.durable, sent_folder=sent)
+            staged_path = sent_folder.stage(sending.base, raw, self.durable, sent_folder=sent_folder)
         except FileNotFoundError:  # the sender has no mailbox yet
             self.mailboxes.ensure(sending.sender)
-            staged_path = sent.stage(sending.base, raw, self.durable, sent_folder=sent)
-        reached("mail.send.staged")
+            staged_path = sent_folder.stage(sending.base, raw, self.durable, sent_folder=sent_folder)
+        crash_point("mail.send.staged")
         return staged_path
 
     def _deliver_all(self, staged_path: str, base: str, names: Iterable[str]) -> _Failures:
@@ -236,7 +239,7 @@ class Sender:
             except UserError as error:  # a mailbox that leads out of the hive
                 failures[name] = str(error)
             else:
-                reached("mail.send.delivered")
+                crash_point("mail.send.delivered")
         return failures
 
     def _deliver(self, mailbox: Maildir, staged_path: str, base: str, name: str) -> None:
@@ -257,14 +260,16 @@ class Sender:
         if not mailbox.link(staged_path, base, in_new=True):
             mailbox.copy(staged_path, base, base, in_new=True, durable=self.durable)
 
-    def _complete(self, sending: Sending, sent: Maildir, names: tuple[str, ...], is_repeat: bool) -> _Failures:
+    def _complete(self, sending: Sending, sent_folder: Maildir, names: tuple[str, ...], is_repeat: bool) -> _Failures:
         """Continue a send: from the copy in `.Sent` if that is complete, else from the draft."""
         base, sent_file = sending.base, None
         if is_repeat:
-            sent_file = sent.find(base) or self.mailboxes.get(sending.sender, _month_folder("sent", base)).find(base)
-        content = None if sent_file is None else sent.read(sent_file)
+            sent_file = sent_folder.find(base) or self.mailboxes.get(sending.sender, _month_folder("sent", base)).find(
+                base
+            )
+        content = None if sent_file is None else sent_folder.read(sent_file)
         if content is not None and self.seal.is_valid(content[0]):
-            staged_path = sent.stage(sending.base, content[0], self.durable)
+            staged_path = sent_folder.stage(sending.base, content[0], self.durable)
         else:
             if content is not None:  # a power cut truncated it, so it was not delivered
                 os.unlink(content[2].path)
@@ -313,7 +318,7 @@ class Sender:
         """Deliver a complete file, unless the mailbox has a file with that base name. Raises OSError."""
         if not self._has_message(name, base):
             self._deliver(self.mailboxes.get(name), path, base, name)
-            reached("mail.send.delivered")
+            crash_point("mail.send.delivered")
 
     def _record_failures(self, sending: Sending, failed: Mapping[str, str], bounced: Iterable[str]) -> None:
         try:
@@ -324,7 +329,9 @@ class Sender:
             return
 
 
-def _record_outcomes(record: SendRecord, names: Iterable[str], failed: Mapping[str, str], bounced: Iterable[str]) -> None:
+def _record_outcomes(
+    record: SendRecord, names: Iterable[str], failed: Mapping[str, str], bounced: Iterable[str]
+) -> None:
     outcomes = {name: ("failed", failed[name]) if name in failed else ("delivered", "") for name in names}
     try:
         record.record_outcomes({**outcomes, **dict.fromkeys(bounced, ("bounced", ""))})

@@ -22,7 +22,7 @@ from pathlib import Path
 from hivemind.boundary import Unreadable, boundary
 from hivemind.errors import HivemindError
 from hivemind.frozen import frozen
-from hivemind.fs import open_inside, time_tells
+from hivemind.fs import open_inside, is_timestamp_reliable
 from hivemind.masking import mask
 from hivemind.memory.blocks import FileMemoryBlock, KnowledgeMemoryBlock, MemoryBlock, MessageMemoryBlock
 from hivemind.memory.compression import section
@@ -244,7 +244,7 @@ class ContentLoader:
         finally:
             os.close(descriptor)
         stamp = file_stamp(status)
-        is_settled = _HAS_FINE_TIMES or time_tells(status.st_mtime_ns)
+        is_settled = _HAS_FINE_TIMES or is_timestamp_reliable(status.st_mtime_ns)
         text, problem = _decode(raw)
         return LoadedText(
             mask(text),
@@ -301,7 +301,7 @@ def _describe_error(error: Exception) -> str:
             return "cannot be read (permission denied)"
         case OSError(errno=int(code)):
             return f"cannot be read ({os.strerror(code)})"
-    return " ".join(str(getattr(error, "what", error)).split())
+    return " ".join(str(getattr(error, "message", error)).split())
 
 
 def _decode(raw: bytes) -> tuple[str, str | None]:

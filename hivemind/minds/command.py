@@ -35,7 +35,7 @@ class CommandMind:
         timeout_s: float = 600,
         on_wait: Callable[[], object] = lambda: None,
     ) -> None:
-        """`waiting` is called ten times a second while the program runs; an exception in it ends the program."""
+        """`on_wait` is called ten times a second while the program runs; an exception in it ends the program."""
         self.program = list(program)
         self._on_wait = on_wait
         self._folder = folder
@@ -83,7 +83,7 @@ class CommandMind:
             return output_file.read().decode("utf-8", "replace")
 
     def _wait_for_exit(self, process: GuardedCommand) -> int:
-        """Wait for the program and return its exit status. Raises MindUnavailable, and the exceptions of `waiting`."""
+        """Wait for the program and return its exit status. Raises MindUnavailable, and the exceptions of `on_wait`."""
         deadline = time.monotonic() + self._timeout_s
         while (remaining_s := deadline - time.monotonic()) > 0:
             exit_status = process.wait(min(remaining_s, _POLL_S))

@@ -182,7 +182,7 @@ class ToolResult:
     seconds: float = 0.0
 
     @classmethod
-    def failed(cls, call: ToolCall, problem: str, value: Mapping[str, Any] | None = None) -> ToolResult:
+    def failure(cls, call: ToolCall, problem: str, value: Mapping[str, Any] | None = None) -> ToolResult:
         """Create the result of a failed call."""
         return cls(call, f"failed: {problem}", value or {}, problem)
 
@@ -204,8 +204,8 @@ class Turn:
     message, nothing), `id`, `tool` (the next call by rule: plan_steps, finish_step, finish_task, reply_mail), `title`,
     `text`, `todo` (the step: id, title, kind, argument …, or {}), `message`, `asks_review`, `heard` and `stranger`.
 
-    A mind that works by rule reads `found` (id, content, metadata); others read the conversation in
-    `messages`. `before` are the results of the last turn about the same subject. `epoch` is the reason why the
+    A mind that works by rule reads `recalled_entries` (id, content, metadata); others read the conversation in
+    `messages`. `previous_results` are the results of the last turn about the same subject. `epoch` is the reason why the
     conversation starts again. `taken_up`: the calls are from an earlier answer. `parking` is the reason why the task is
     parked after the turn, `problem` the reason why the turn failed.
     """

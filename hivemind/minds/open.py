@@ -62,7 +62,7 @@ def warm_mind(name: str | Mapping[str, Any]) -> None:
     """Import a language model's client now, for processes that are forked from this one later."""
     kind, argument = _split_name(name)
     if kind in _PROVIDERS:
-        from hivemind.minds.language import model_config, import_client
+        from hivemind.minds.language import import_client, model_config
 
         import_client(model_config(kind, argument))
 

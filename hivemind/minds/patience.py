@@ -19,7 +19,7 @@ class Patience:
 
     A pause is random, between 0 and a maximum that doubles with each try, so agents that were refused together do not
     return together. If the provider asked for a time, the pause is slightly longer than that. If all tries would take
-    longer than `total_s`, the error is raised instead. `waiting` is called while an answer is awaited; it and `sleep` may
+    longer than `total_s`, the error is raised instead. `on_wait` is called while an answer is awaited; it and `sleep` may
     raise to end the wait.
     """
 
@@ -33,14 +33,18 @@ class Patience:
     draw: Callable[[], float] = random.random
 
     def call(self, request: Callable[[], T]) -> T:
-        """Call `ask`, again if it raises a `passing` MindUnavailable. Return its result or raise the last error."""
+        """Call `request`, again if it raises a `passing` MindUnavailable. Return its result or raise the last error."""
         started_at = self.clock()
         for attempt in range(self.max_tries):
             try:
                 return request()
             except MindUnavailable as error:
                 pause = self._pause(attempt, error.after_s)
-                if not error.passing or attempt + 1 >= self.max_tries or self.clock() - started_at + pause > self.total_s:
+                if (
+                    not error.passing
+                    or attempt + 1 >= self.max_tries
+                    or self.clock() - started_at + pause > self.total_s
+                ):
                     raise
             self.sleep(pause)
         raise AssertionError("the last try returns or raises")

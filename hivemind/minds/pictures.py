@@ -34,7 +34,7 @@ def describe_picture(root: Path, path: Path) -> dict[str, str] | None:
 
 
 def save_picture(root: Path, folder: Path, raw: bytes) -> dict[str, str] | None:
-    """Save a copy of a picture in `folder`, named by its digest, and return its part as `picture_part` does.
+    """Save a copy of a picture in `folder`, named by its digest, and return its part as `describe_picture` does.
 
     Use this for pictures that are not in a file, or in a file that may change.
     """

@@ -21,16 +21,16 @@ class ScriptedMind:
     A script is JSON lines: `{"text": …, "calls": [{"tool": …, "arguments": {…}}], "usage": {…}}` is a thought,
     `{"complete": "…"}` a completion, and `{"error": "…"}` raises MindError, or MindUnavailable with
     `"unavailable": true`. At the end of the script, `think` raises MindError, or returns an empty thought with
-    `then="idle"`.
+    `when_exhausted="idle"`.
     """
 
     name = "scripted"
 
-    def __init__(self, answers: Iterable[Mapping[str, Any]], *, then: str = "error") -> None:
+    def __init__(self, answers: Iterable[Mapping[str, Any]], *, when_exhausted: str = "error") -> None:
         answers = list(answers)
         self._thoughts = iter([answer for answer in answers if "complete" not in answer])
         self._completions = iter([str(answer["complete"]) for answer in answers if "complete" in answer])
-        self._then = then
+        self._when_exhausted = when_exhausted
 
     @classmethod
     def load(cls, path: Path) -> ScriptedMind:
@@ -39,21 +39,21 @@ class ScriptedMind:
         Raises UserError naming the line that is invalid.
         """
         answers: list[Mapping[str, Any]] = []
-        then = "error"
+        when_exhausted = "error"
         for number, line in enumerate(_read_lines(path), 1):
             if not line.strip():
                 continue
             answer = _parse_line(line, f"{path}:{number}")
             if "then" in answer and not answers:
-                then = str(answer["then"])
+                when_exhausted = str(answer["then"])
             else:
                 answers.append(answer)
-        return cls(answers, then=then)
+        return cls(answers, when_exhausted=when_exhausted)
 
     def think(self, turn: Turn, tools: Sequence[ToolSchema]) -> Thought:  # noqa: ARG002 - the answers are fixed
         answer = next(self._thoughts, None)
         if answer is None:
-            if self._then == "idle":
+            if self._when_exhausted == "idle":
                 return Thought()
             raise MindError("the script has no thought left")
         if "error" in answer:

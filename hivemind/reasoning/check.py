@@ -51,7 +51,7 @@ def _has_nodes(snapshot: Path) -> bool:
 
 def _truncate_log(log: Path, intact_lines: int, aside: Aside, durable: bool) -> str:
     lines = log.read_bytes().split(b"\n")[:intact_lines]
-    summary = aside.take(log)
+    summary = aside.set_aside(log)
     if intact_lines > 1:  # the first line is the file's header
         write(log, b"\n".join(lines) + b"\n", durable=durable)
     return f"{summary}; {intact_lines if intact_lines > 1 else 0} lines kept"

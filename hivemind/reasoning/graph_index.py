@@ -16,7 +16,7 @@ from hivemind.boundary import boundary
 from hivemind.embedding import Embedder
 from hivemind.errors import UserError
 from hivemind.frozen import frozen
-from hivemind.fs import reached, time_tells
+from hivemind.fs import crash_point, is_timestamp_reliable
 from hivemind.fs.database import DerivedDatabase, Schema
 from hivemind.layout import Layout, archived_folders
 from hivemind.reasoning.graph_log import LOG_NAME
@@ -99,7 +99,7 @@ def _changed_at(layout: Layout, place: str) -> int:
         changed_ns = folder.stat().st_mtime_ns
     except FileNotFoundError:
         return 0
-    return changed_ns if time_tells(changed_ns) else -1
+    return changed_ns if is_timestamp_reliable(changed_ns) else -1
 
 
 def _sources(layout: Layout, place: str) -> Iterator[_Source]:
@@ -347,7 +347,7 @@ class GraphIndex:
             if progress is not None:
                 progress(number, len(changed_sources))
             self._index_source(source)
-            reached("graph.index.taken")
+            crash_point("graph.index.taken")
         moved_places = [
             (source.place, name)
             for name, source in sources_by_task.items()

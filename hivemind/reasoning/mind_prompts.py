@@ -109,7 +109,10 @@ def ask(mind: CompletingMind, prompt: str, model: type[_M], apply: Callable[[_M]
             return apply(parse(model, find_json(answer)))
         except UserError as error:
             reasons.append(error.message if not error.remedy else f"{error.message}; {error.remedy}")
-        text = f"{prompt}\n\nYour last answer:\n{str(answer)[:_MAX_ANSWER_LENGTH]}\n\nIt can't be used: {reasons[-1]}\nAnswer again."
+        text = (
+            f"{prompt}\n\nYour last answer:\n{str(answer)[:_MAX_ANSWER_LENGTH]}\n\n"
+            f"It can't be used: {reasons[-1]}\nAnswer again."
+        )
     raise NoAnswer(reasons)
 
 

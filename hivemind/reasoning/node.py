@@ -13,7 +13,7 @@ from typing import Annotated, Any, TypeVar
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict
 
-from hivemind.boundary import Unreadable, checked
+from hivemind.boundary import Unreadable, as_dataclass
 from hivemind.errors import UserError
 from hivemind.frozen import frozen
 from hivemind.names import check_name
@@ -41,7 +41,7 @@ def parse(model: type[_M], value: object) -> _M:
     if isinstance(value, model):
         return value
     try:
-        return checked(model, value, model.__name__)
+        return as_dataclass(model, value, model.__name__)
     except Unreadable as error:
         raise GraphError(error.message) from None
 

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any, TypedDict, Unpack
 
 from hivemind.errors import UserError
-from hivemind.fs import Log, reached, write
+from hivemind.fs import Log, crash_point, write
 from hivemind.names import check_name
 from hivemind.reasoning.graph import ReasoningGraph
 from hivemind.reasoning.graph_log import (
@@ -179,13 +179,13 @@ class TaskGraph:
             return
         name = f"{self.folder.name}:{log.seq + 1}"
         log.append({**record, "tx": name}, guard=guard, sync_now=True)
-        reached("graph.commit.prepared")
+        crash_point("graph.commit.prepared")
         try:
             commit(name)
         except BaseException:
             log.append({"at": record["at"], "branch": self.branch, "ops": [{"op": "abort", "tx": name}]})
             raise
-        reached("graph.commit.committed")
+        crash_point("graph.commit.committed")
         log.append({"at": record["at"], "branch": self.branch, "ops": [{"op": "commit", "tx": name}]})
 
     def _settle_pending(self) -> None:

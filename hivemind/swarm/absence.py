@@ -26,8 +26,8 @@ _log = logging.getLogger(__name__)
 
 @frozen
 class Absence:
-    """A member without a process, and the tasks that it left. `away_s` is the time since it left, `remaining_s` the time until its
-    tasks are returned (may be infinite)."""
+    """A member without a process, and the tasks that it left. `away_s` is the time since it left, `remaining_s` the time until
+    its tasks are returned (may be infinite)."""
 
     agent: str
     tasks: tuple[str, ...]

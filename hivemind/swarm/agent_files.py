@@ -70,10 +70,10 @@ class AgentChanges:
 class AgentFiles:
     """The settings in agents/ that are in force. `problems` says for each agent why its file is not followed."""
 
-    def __init__(self, hive: Parts, only: Collection[str] | None = None) -> None:
+    def __init__(self, hive: Parts, names: Collection[str] | None = None) -> None:
         """With `names`, changes of other agents are ignored."""
         self.hive = hive
-        self._only = only
+        self._only = names
         self._seen = _signature(hive.layout)
         self._folder_time, self._must_reread = -1, False
         self._configs = dict(hive.agents)

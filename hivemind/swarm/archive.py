@@ -13,7 +13,7 @@ from pathlib import Path
 from hivemind.config import RetentionConfig
 from hivemind.errors import UserError
 from hivemind.frozen import frozen
-from hivemind.fs import make_folder, move, reached
+from hivemind.fs import crash_point, make_folder, move
 from hivemind.fs.paths import names_in
 from hivemind.layout import HUMAN, month_of
 from hivemind.mail.reading import time_key
@@ -61,7 +61,7 @@ def _archive_tasks(hive: Parts, before: float) -> list[str]:
                     if has_lock:
                         make_folder(target.parent, durable=durable)
                         move(folder, target, durable=durable)
-                        reached("tasks.archive.moved")
+                        crash_point("tasks.archive.moved")
                         archived_paths.append(os.fspath(target))
     return archived_paths
 
@@ -91,7 +91,7 @@ def _archive_mail(hive: Parts, before: float) -> int:
                         target.ensure_folder(hive.config.durable)
                         targets.add(month)
                     count += source.move_to_cur(entry, target) is not None
-                    reached("mail.archive.moved")
+                    crash_point("mail.archive.moved")
             if targets and hive.config.durable:
                 for month in targets:
                     hive.mail.mailboxes.get(name, month).sync(in_new=False)

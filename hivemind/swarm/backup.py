@@ -20,7 +20,7 @@ from pathlib import Path
 
 from hivemind.config import load_hive
 from hivemind.errors import UserError
-from hivemind.fs import copy_tree, fsync_folder, load_record, reached, remove_tree, save_record
+from hivemind.fs import copy_tree, crash_point, fsync_folder, load_record, remove_tree, save_record
 from hivemind.fs.atomic import TEMPORARY_PREFIX
 from hivemind.fs.backup import back_up
 from hivemind.fs.locks import try_lock
@@ -71,14 +71,14 @@ def back_up_hive(hive: Parts, target: Path) -> Path:
             start_time = time.monotonic()
             if not copy.bring_up_to_date() or time.monotonic() - start_time < _SHORT_PASS_S:
                 break
-        reached("backup.copied")
+        crash_point("backup.copied")
         start_time = time.monotonic()
         with hive.journal.locked(lambda _: None):
             while copy.bring_up_to_date():
                 if time.monotonic() - start_time > _QUIET_TIMEOUT_S:
                     message = "is being written by a process that does not wait for the journal"
                     raise UserError(message, location=root, remedy="try again, or end the swarm first: hivemind down")
-        reached("backup.still")
+        crash_point("backup.still")
         state = Layout(part).state
         for name in _DATABASES:
             _copy_database(hive.layout.state / name, state)
@@ -99,7 +99,7 @@ def restore_hive(backup: Path, target: Path) -> Path:
     with _partial(target, durable=load_hive(Layout(backup)).durable) as part:
         copy_file = _TreeCopy(backup, part).copy_file
         copy_tree(backup, part, copy_file)
-        reached("restore.copied")
+        crash_point("restore.copied")
         (Layout(part).state / RECORD).unlink()
     return target
 
@@ -125,7 +125,7 @@ def _partial(target: Path, *, durable: bool) -> Iterator[Path]:
             yield part
             if durable:
                 os.sync()
-            reached("backup.synced")
+            crash_point("backup.synced")
             os.rename(part, target)
         except BaseException:
             remove_tree(part)

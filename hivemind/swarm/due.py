@@ -25,15 +25,13 @@ from pydantic import AwareDatetime
 from hivemind.boundary import Unreadable
 from hivemind.errors import HivemindError, UserError
 from hivemind.frozen import frozen
-from hivemind.fs import Lock, load_value, reached, save_value
+from hivemind.fs import Lock, crash_point, load_dataclass, save_dataclass
 from hivemind.layout import HUMAN, POSTMASTER, Layout
 from hivemind.masking import mask, strip_controls
 from hivemind.presence.parts import Parts
 from hivemind.swarm.archive import ArchivedTasks, archive
 from hivemind.tasks import Notice, Telling, why_failed
 from hivemind.tasks.folder import place_of
-
-__all__ = ["DispatchReport", "DueWork", "do_due"]
 
 _MOMENT = timedelta(seconds=1)
 _FIRST_PAUSE = timedelta(seconds=30)
@@ -50,8 +48,8 @@ _log = logging.getLogger(__name__)
 
 @frozen
 class DispatchReport:
-    """The dropped tasks, the sent notices (`way: task event`), the archived files (None: archiving was not due), and the time when
-    the next work is due (None: when the outbox or schedule changes)."""
+    """The dropped tasks, the sent notices (`way: task event`), the archived files (None: archiving was not due), and the time
+    when the next work is due (None: when the outbox or schedule changes)."""
 
     dropped: tuple[str, ...]
     notified: tuple[str, ...]
@@ -72,7 +70,7 @@ def do_due(hive: Parts, clock: Callable[[], datetime] = lambda: datetime.now(UTC
             notifier.notify_by(_LETTER)
             archive_report, last_archive, next_archive = _archive(hive, clock())
             next_due = min(filter(None, (next_drop, notifier.clean_up(), next_archive)), default=None)
-            save_value(hive.layout.due_record, _KIND, _VERSION, _Due(next_due, last_archive), durable=False)
+            save_dataclass(hive.layout.due_record, _KIND, _VERSION, _Due(next_due, last_archive), durable=False)
         dropped_ids, archived_tasks = [*dropped_ids, *ids], archived_tasks or archive_report
         if not notifier.notify_programs():
             return DispatchReport(tuple(dropped_ids), tuple(notifier.sent_notices), archived_tasks, next_due)
@@ -89,7 +87,7 @@ class _Due:
 def _load_due(layout: Layout) -> _Due | None:
     """Load the record; None if it is missing or unreadable, since the next run writes a new one."""
     with suppress(Unreadable, UserError):
-        return load_value(_Due, layout.due_record, _KIND, _VERSION)
+        return load_dataclass(_Due, layout.due_record, _KIND, _VERSION)
     return None
 
 
@@ -137,7 +135,7 @@ class _Notifier:
             try:
                 facts = self._facts(notice)
                 self._ways[way](notice, facts)
-                reached("due.sent")
+                crash_point("due.sent")
                 self.sent_notices.append(f"{way}: {notice.task} {notice.event}")
                 delivery = replace(delivery, sent=True)
             except (HivemindError, OSError, subprocess.SubprocessError, ValueError) as error:

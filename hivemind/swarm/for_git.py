@@ -67,7 +67,7 @@ def find_programs() -> list[DetectedProgram]:
             message,
             remedy=f"install one ({'; '.join(install_hints)}), or make a hive without --for and name other minds",
         )
-    return [program for program in programs if program.missing is None] or programs
+    return [program for program in programs if program.access_problem is None] or programs
 
 
 def _detect_access(name: str, profile: Profile) -> DetectedProgram:

@@ -96,7 +96,8 @@ def survey(hive: Parts, names: Collection[str]) -> Survey:
 
 
 def _is_answered(hive: Parts, task_id: str) -> bool:
-    """Check whether a parked task can continue: its wait is over, or it got more text. Its agent reports `idle` until it notices."""
+    """Check whether a parked task can continue: its wait is over, or it got more text. Its agent reports `idle` until it
+    notices."""
     from hivemind.taskrun.waits import has_come
 
     try:

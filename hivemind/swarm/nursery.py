@@ -21,7 +21,7 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from typing import Any, NoReturn
 
-from hivemind.fs.sockets import readable
+from hivemind.fs.sockets import wait_for_input
 from hivemind.guarded import start_host
 
 END_WITHIN_S = 4.0
@@ -66,7 +66,7 @@ class Nursery:
     def reports(self) -> list[dict[str, Any]] | None:
         """Return the unread reports; None once the fork server has ended."""
         reports: list[dict[str, Any]] = []
-        while readable([self.socket], 0):
+        while wait_for_input([self.socket], 0):
             try:
                 packet = self.socket.recv(65_536)
             except ConnectionError:
@@ -139,7 +139,7 @@ class _ForkServer:
         self._report({"ready": os.getpid()})
         while True:
             descriptors: list[Any] = [self._socket, wake]
-            ready = readable(descriptors, 0 if self._orders else None)
+            ready = wait_for_input(descriptors, 0 if self._orders else None)
             if wake in ready:
                 with contextlib.suppress(BlockingIOError):
                     os.read(wake, 4096)
@@ -223,7 +223,7 @@ class _ForkServer:
         for pid in self._children:
             os.kill(pid, signal.SIGTERM)
         while self._children and time.monotonic() < deadline:
-            readable([self._wake[0]], max(0.0, deadline - time.monotonic()))
+            wait_for_input([self._wake[0]], max(0.0, deadline - time.monotonic()))
             with contextlib.suppress(BlockingIOError):
                 os.read(self._wake[0], 4096)
             self._reap()

@@ -217,7 +217,8 @@ def leases_now(hive: Parts, agent: str | None = None) -> tuple[LeaseOverview, ..
 
 
 def how_freed(lease: StepLease, *, runs: bool) -> str:
-    """Say how a leased step becomes free, depending on whether its holder's process runs. Nobody can wait for events to expire it."""
+    """Say how a leased step becomes free, depending on whether its holder's process runs. Nobody can wait for events to expire
+    it."""
     if runs:
         return f"{lease.holder_agent_id} ends the step, or its process ends"
     return f"hivemind lease release {lease.step_id} --agent {lease.holder_agent_id}"

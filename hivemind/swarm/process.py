@@ -13,9 +13,9 @@ from pathlib import Path
 
 from hivemind.agent.agent import Agent
 from hivemind.errors import WRONG_USE, HivemindError, is_disk_full
-from hivemind.fs import HeldLock, Lock, open_own, set_aside
+from hivemind.fs import HeldLock, Lock, open_regular, set_aside
 from hivemind.fs.doorbell import ring
-from hivemind.fs.sockets import readable
+from hivemind.fs.sockets import wait_for_input
 from hivemind.masking import mask, strip_controls
 from hivemind.presence.identity import HiveGone, check_hive_exists, lock_name, record_exit, record_start
 from hivemind.presence.parts import Parts
@@ -124,7 +124,7 @@ class AgentProcess:
 
     def _ending(self) -> bool:
         if not self._stopping and self._lifeline is not None:
-            self._stopping = bool(readable([self._lifeline], 0))
+            self._stopping = bool(wait_for_input([self._lifeline], 0))
         return self._stopping or self._finishing
 
     def _wait_out(self, error: Exception) -> None:
@@ -146,7 +146,7 @@ class AgentProcess:
                 if has_changed:
                     ring(self._hive.layout.doorbells, SUPERVISOR)
             descriptors = [self._wake] if self._lifeline is None else [self._wake, self._lifeline]
-            readable(descriptors, min(remaining_s, self._hive.config.hang_after / 3))
+            wait_for_input(descriptors, min(remaining_s, self._hive.config.hang_after / 3))
 
 
 def _interrupted_task_in(folder: Path, name: str) -> str | None:
@@ -161,7 +161,8 @@ _LOG_BYTES = 5_000_000
 def run_agent(hive: Parts, name: str, *, lifeline: int | None = None) -> int:
     """Be the agent `name` until asked to end; returns the exit status (0, or 2 if another process holds the name).
 
-    SIGTERM, SIGINT and the closing of `lifeline` (the parent has its other end) end it in order; SIGUSR1 ends it after its turn. Without a `lifeline` it also keeps the hive's watcher if no other process does, and raises UserError for an unknown
+    SIGTERM, SIGINT and the closing of `lifeline` (the parent has its other end) end it in order; SIGUSR1 ends it after its
+    turn. Without a `lifeline` it also keeps the hive's watcher if no other process does, and raises UserError for an unknown
     agent, mind or tool. (With one, the supervisor has checked these.)
     """
     if lifeline is None:
@@ -200,7 +201,7 @@ def open_log(path: Path) -> int:
         _log.warning("%s: is not a file; it is kept as %s", path, set_aside(path).name)
     elif path.exists() and path.stat().st_size > _LOG_BYTES:
         path.replace(path.with_name(path.name + ".1"))
-    file = open_own(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
+    file = open_regular(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
     os.set_blocking(file, True)
     return file
 

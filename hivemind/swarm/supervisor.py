@@ -19,7 +19,7 @@ from typing import Any, Literal
 from hivemind.errors import HivemindError
 from hivemind.fs.database import settle_log
 from hivemind.fs.doorbell import Doorbell
-from hivemind.fs.sockets import readable
+from hivemind.fs.sockets import wait_for_input
 from hivemind.layout import EXCHANGE
 from hivemind.presence.identity import check_hive_exists, hold_lock, record_death, record_deaths
 from hivemind.presence.parts import Parts
@@ -145,7 +145,7 @@ class Supervisor:
         assert self._bell is not None
         timeout = self._timeout_s(tick_s)
         descriptors: list[Any] = [wake, self._nursery.socket, self._bell]
-        ready = readable(descriptors, timeout)
+        ready = wait_for_input(descriptors, timeout)
         if wake in ready:
             os.read(wake, 4096)
         if self._bell in ready:

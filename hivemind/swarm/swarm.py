@@ -123,9 +123,8 @@ class _WarmUp:
         minds = {str(config.mind): config.mind for config in hive.agents.values()}
         for mind in minds.values():
             warm_mind(mind)
-        for tool in (
-            TOOLS.values() if minds.keys() - {"extractive", "mcp"} else ()
-        ):  # agents without a model need no schemas
+        # Agents without a model need no schemas.
+        for tool in TOOLS.values() if minds.keys() - {"extractive", "mcp"} else ():
             tool.schema()
         try:
             if hive.embedder is not None:
@@ -190,8 +189,7 @@ def _outcomes(layout: Layout) -> set[tuple[str, str, int]]:
     outcomes = set()
     for folder, file_name in ((layout.done, "result.md"), (layout.failed, "error.md")):
         for path in folder.iterdir():
-            with suppress(
-                FileNotFoundError, NotADirectoryError
-            ):  # a person is moving the folder, or it is another file
+            # A person is moving the folder, or it is another file.
+            with suppress(FileNotFoundError, NotADirectoryError):
                 outcomes.add((folder.name, path.name, (path / file_name).stat().st_ino))
     return outcomes

@@ -17,8 +17,6 @@ from typing import Any
 from hivemind.boundary import Unreadable, boundary
 from hivemind.errors import UserError
 
-__all__ = ["post"]
-
 
 class _NoRedirect(urllib.request.HTTPRedirectHandler):
     def redirect_request(self, *_: Any) -> None:

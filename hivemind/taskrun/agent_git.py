@@ -25,11 +25,9 @@ from hivemind.guarded import GuardedCommand
 from hivemind.sandbox import check_sandbox, sandbox_command
 from hivemind.taskrun.git import GitProblem, Repository, problem_of, run_git, settings
 
-__all__ = ["BrokenGit", "MergeUnderWay", "Worktree", "has_git"]
-
 _CACHES = ("__pycache__/", "node_modules/", ".venv/", "target/", ".pytest_cache/", ".mypy_cache/", ".ruff_cache/")
 """Names that are excluded from commits, unless an ignore file includes them."""
-_COPIED_SETTINGS = r"^core\.(autocrlf|eol|filemode|symlinks|ignorecase|precomposeunicode)$"
+_COPIED = r"^core\.(autocrlf|eol|filemode|symlinks|ignorecase|precomposeunicode)$"
 _COMMIT_S, _CHECKOUT_S = 50.0, 600.0  # a commit must end before the supervisor considers its agent dead
 _MAX_PRINTED, _MAX_LINE = 1 << 16, 200
 _BROKEN, _MERGE_UNDER_WAY = 9, 10
@@ -114,11 +112,13 @@ class Worktree:
         with self._run_inside(_FILL if is_new else _TAKE_UP, limit_s=_CHECKOUT_S):
             pass
 
-    def _repository_files(self, repository: Repository, folder: Path, tip: str, identity: Mapping[str, str]) -> dict[str, str]:
+    def _repository_files(
+        self, repository: Repository, folder: Path, tip: str, identity: Mapping[str, str]
+    ) -> dict[str, str]:
         """Return the files of a new repository."""
         config = os.fsdecode((folder / "config").read_bytes())
         with contextlib.suppress(GitProblem):  # none of them is set
-            config += f"[core]\n{repository.git('config', '--get-regexp', _COPIED_SETTINGS).replace('core.', '').replace(' ', ' = ')}\n"
+            config += f"[core]\n{repository.git('config', '--get-regexp', _COPIED).replace('core.', '').replace(' ', ' = ')}\n"
         config += f"[core]\nexcludesFile = {json.dumps(f'{self.path}/.git/info/caches', ensure_ascii=False)}\n"
         if identity:
             config += f'[user]\nname = "{identity["GIT_AUTHOR_NAME"]}"\nemail = "{identity["GIT_AUTHOR_EMAIL"]}"\n'
@@ -138,7 +138,9 @@ class Worktree:
             files["shallow"] = os.fsdecode((repository.common / "shallow").read_bytes())
         return files
 
-    def commit(self, repository: Repository, message: str, identity: Mapping[str, str], *, is_over: bool = False) -> None:
+    def commit(
+        self, repository: Repository, message: str, identity: Mapping[str, str], *, is_over: bool = False
+    ) -> None:
         """Commit all changes with the agent's git, and move the task's branch to the result.
 
         Raises BrokenGit, MergeUnderWay, OSError, and GitProblem for a commit that the person's repository must not get.
@@ -147,7 +149,7 @@ class Worktree:
         ref = f"refs/heads/{self.branch}"
         previous_tip = repository.commit_of(ref)
         words = (ref, previous_tip or self.base, self.base, message, "over" if is_over else "")
-        with self._run_inside(_COMMIT, *words, who=identity) as output:
+        with self._run_inside(_COMMIT, *words, identity=identity) as output:
             commit = os.fsdecode(_line(output.fileno()))
             if commit and commit != previous_tip:
                 incoming = self.path.with_name(".incoming")
@@ -196,7 +198,10 @@ class Worktree:
         if status == _BROKEN:
             raise BrokenGit("its .git is not a repository of the task any more", location=self.path)
         if status == _MERGE_UNDER_WAY:
-            message, remedy = "a merge or a rebase is under way", "end it: git commit, git rebase --continue, or --abort"
+            message, remedy = (
+                "a merge or a rebase is under way",
+                "end it: git commit, git rebase --continue, or --abort",
+            )
             raise MergeUnderWay(f"{message} ({reason.strip()[-40:]})", location=self.path, remedy=remedy)
         if status:
             reason = f"fatal: it did not end in {limit_s or _COMMIT_S:g} s" if timed_out else reason

@@ -1,4 +1,4 @@
-"""The doctor's check of task results: citations whose place does not contain the quote."""
+"""The doctor's check of task results: citations with a place that does not contain the quote."""
 
 from __future__ import annotations
 
@@ -6,13 +6,11 @@ import json
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
-from hivemind.boundary import Unreadable, boundary, checked
+from hivemind.boundary import Unreadable, boundary, as_dataclass
 from hivemind.documents import Citation, Verdict
 from hivemind.documents.formats import EXTRACTED_FORMATS, format_of
 from hivemind.fs.check import CheckFinding
 from hivemind.reasoning import SNAPSHOT_NAME
-
-__all__ = ["check_citations"]
 
 
 def check_citations(folder: Path, verify: Callable[[Citation], Verdict]) -> Iterator[CheckFinding]:
@@ -25,7 +23,7 @@ def check_citations(folder: Path, verify: Callable[[Citation], Verdict]) -> Iter
         with boundary("snapshot", path):
             nodes = json.loads(path.read_bytes())["nodes"].values()
             fields = [node["meta"]["citation"] for node in nodes if "citation" in node["meta"]]
-            citations = [checked(Citation, citation_fields, "citation", path) for citation_fields in fields]
+            citations = [as_dataclass(Citation, citation_fields, "citation", path) for citation_fields in fields]
     except (Unreadable, FileNotFoundError):  # the check of graphs reports it
         return
     for citation in dict.fromkeys(citations):  # evidence and its published copy have the same citation

@@ -153,11 +153,11 @@ class Conversation:
         self.add(message, durable=durable, seconds=round(result.seconds, 3))
 
     def add_turn(self, thought: Thought, results: Sequence[ToolResult], *, step: str | None = None) -> None:
-        """Append a whole turn at once, answer and results, not durably. If a power cut has lost results of the previous turn, their
-        calls are first answered as interrupted."""
+        """Append a whole turn at once, answer and results, not durably. If a power cut has lost results of the previous turn,
+        their calls are first answered as interrupted."""
         with self.batch():
             for call in self.pending_calls:
-                self.result(ToolResult.failed(call, INTERRUPTED), durable=False)
+                self.result(ToolResult.failure(call, INTERRUPTED), durable=False)
             answer = self.answer(replace(thought, actions=thought.actions[: len(results)]), step=step, durable=False)
             for call, result in zip(answer.calls, results, strict=True):
                 self.result(replace(result, call=call), durable=False)
@@ -178,7 +178,8 @@ class Conversation:
     def _stamp(self, message: ChatMessage, offset: int) -> ChatMessage:
         number = self._number + 1 + offset
         calls = tuple(
-            replace(call, arguments=mask_values(dict(call.arguments)), raw=call.raw and mask(call.raw)) for call in message.calls
+            replace(call, arguments=mask_values(dict(call.arguments)), raw=call.raw and mask(call.raw))
+            for call in message.calls
         )
         return replace(
             message, id=f"m{number}", at=_now(), agent=self._agent, text=mask(message.text), calls=calls,
@@ -220,7 +221,9 @@ class Conversation:
             return []
         calls = {call.id: call for call in last_turn.answer.calls}
         return [
-            ToolResult(calls[message.call_id or ""], message.text, message.result or {}, None if message.ok else message.text)
+            ToolResult(
+                calls[message.call_id or ""], message.text, message.result or {}, None if message.ok else message.text
+            )
             for message in last_turn.results
         ]
 
@@ -231,7 +234,8 @@ class Conversation:
             ids = {call.id for call in self.messages[number].calls}
             following_messages = self.messages[number + 1 :]
             yield TurnMessages(
-                self.messages[number], tuple(message for message in following_messages if message.role == "tool" and message.call_id in ids)
+                self.messages[number],
+                tuple(message for message in following_messages if message.role == "tool" and message.call_id in ids),
             )
 
     @property
@@ -244,7 +248,12 @@ class Conversation:
                 break
         start = self.messages.index(last_turns[-1].answer) if last_turns else 0
         is_undisturbed = all(message.role != "user" for message in self.messages[start:])
-        return len(last_turns) == MAX_REPEATS and is_undisturbed and bool(last_turns[0].answer.calls) and len({turn.shape for turn in last_turns}) == 1
+        return (
+            len(last_turns) == MAX_REPEATS
+            and is_undisturbed
+            and bool(last_turns[0].answer.calls)
+            and len({turn.shape for turn in last_turns}) == 1
+        )
 
 
 def open_thread(layout: Layout, agent: str, thread: str, *, durable: bool) -> Log:

@@ -37,7 +37,12 @@ TokenCount = Callable[[str], int]
 
 
 def fold_conversation(
-    trail: TaskTrail, title: str, turns: Sequence[TurnMessages], tokens: int, count: TokenCount, mind: Mind | None = None
+    trail: TaskTrail,
+    title: str,
+    turns: Sequence[TurnMessages],
+    tokens: int,
+    count: TokenCount,
+    mind: Mind | None = None,
 ) -> str:
     """Return the conversation so far in at most `tokens` tokens: a folded outline and the last four turns, shortened if needed.
 

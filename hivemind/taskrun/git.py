@@ -24,8 +24,6 @@ from hivemind.frozen import frozen
 from hivemind.fs.locks import lock
 from hivemind.fs.trees import MAX_NAME, MAX_PATH
 
-__all__ = ["GitProblem", "Repository", "as_environment", "lock_worktrees", "git_identity", "problem_of", "run_git", "settings"]
-
 _SETTINGS = {
     "core.hooksPath": os.devnull, "core.fsmonitor": "false", "core.quotePath": "false", "core.bigFileThreshold": "64m",
     "core.packedRefsTimeout": "10000",     "gc.auto": "0", "maintenance.auto": "false", "submodule.recurse": "false",
@@ -122,7 +120,9 @@ class Repository:
         """Move a task's branch from the commit `old` (None: create it), and protect the new commit against the person's `git gc`.
         Raises UserError if the branch is at another commit."""
         old_commit = old or "0" * len(new)
-        self._update(message, f"update refs/heads/{branch} {new} {old_commit}", f"update {_hold_ref(branch, 'tip')} {new}")
+        self._update(
+            message, f"update refs/heads/{branch} {new} {old_commit}", f"update {_hold_ref(branch, 'tip')} {new}"
+        )
 
     def begin(self, branch: str, base: str, task: str) -> None:
         """Create a task's branch, and protect its base against `git gc`. Raises UserError."""
@@ -130,7 +130,7 @@ class Repository:
         self._update(f"begun for {task}", f"update {_hold_ref(branch, 'base')} {base}")
 
     def let_go(self, branch: str, base: str) -> None:
-        """Delete a task's protecting refs, and its branch if it has no commits after `base`."""
+        """Delete a task's protecting refs, and its branch if that is still at `base`."""
         names = [_hold_ref(branch, name) for name in ("base", "tip")]
         if self.commit_of(f"refs/heads/{branch}") == base:
             names.append(f"refs/heads/{branch} {base}")
@@ -154,7 +154,7 @@ class Repository:
                     self.git("unpack-objects", "-q", stdin=file)
         finally:
             fs.remove_tree(incoming)
-        fs.reached("worktree.committing")
+        fs.crash_point("worktree.committing")
         self.move(branch, commit, old, "what its agent has committed")
 
     def _check(self, commit: str, pack: int, incoming: Path) -> None:
@@ -178,7 +178,7 @@ class Repository:
         for modes, path in zip(changes[::2], changes[1::2], strict=False):
             *before, after = modes.lstrip(":").split(" ")[: modes.count(":") + 1]
             if after == _GITLINK and _GITLINK not in before:
-                message = f"{path} is a repository of its own, which git would take for a submodule"
+                message = f"{path} is a separate repository, which git would add as a submodule"
                 raise GitProblem(message, location=commit, remedy="take it out of your commits")
             raw = path.encode("utf-8", "surrogateescape")
             if len(raw) > MAX_PATH or max(map(len, raw.split(b"/"))) > MAX_NAME:
@@ -209,7 +209,7 @@ class Repository:
         `source` is merged already) and the conflicting files, which have conflict marks if `mark`. Raises UserError."""
         target_tip, source_tip = (self.commit_of(f"refs/heads/{branch}") for branch in (into, source))
         if target_tip is None or source_tip is None:
-            message = f"there is no branch {into if target_tip is None else source}: it was deleted, or nothing was done on it"
+            message = f"there is no branch {into if target_tip is None else source}: it was deleted, or has no commits"
             raise UserError(message, location=self.root)
         if not self.git("rev-list", "--max-count=1", source_tip, f"^{target_tip}"):
             return target_tip, target_tip, []
@@ -220,7 +220,17 @@ class Repository:
             raise UserError(
                 message, location=self.root, remedy="merge_worktree with mark: true, or git merge, lets you edit them"
             )
-        merge_commit = self.git("commit-tree", tree, "-p", target_tip, "-p", source_tip, "-m", f"Merge {source} into {into}", identity=identity)
+        merge_commit = self.git(
+            "commit-tree",
+            tree,
+            "-p",
+            target_tip,
+            "-p",
+            source_tip,
+            "-m",
+            f"Merge {source} into {into}",
+            identity=identity,
+        )
         return target_tip, merge_commit, conflicts
 
 
@@ -269,7 +279,9 @@ def run_git(
         time.sleep(_PAUSE_S)
         if remaining_tries == 1 and hold is not None:
             Path(lock_match[1]).unlink(missing_ok=True)
-    if process.returncode == 0 or (process.returncode == 1 and words[2] == "merge-tree" and process.stdout):  # 1: conflicts
+    if process.returncode == 0 or (
+        process.returncode == 1 and words[2] == "merge-tree" and process.stdout
+    ):  # 1: conflicts
         return str(process.stdout).rstrip("\n")
     raise problem_of(str(words[2]), process.stderr, process.returncode, words[1])
 

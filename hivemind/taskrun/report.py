@@ -14,11 +14,12 @@ from typing import Any, BinaryIO
 
 from hivemind import fs
 from hivemind.boundary import boundary
+from hivemind.documents import Citation
 from hivemind.errors import HivemindError, UserError
 from hivemind.frozen import frozen
 from hivemind.minds import Usage
 from hivemind.taskrun.conversation import usage_of
-from hivemind.taskrun.review import Citation, Review
+from hivemind.taskrun.review import Review
 
 _PRINTED_BYTES = 8192
 _RUNTIME_HEADINGS = {"sources", "howitcameabout"}
@@ -27,7 +28,8 @@ _CHANGED_OUTPUT = "[the output file was changed after the command ran]"
 
 @frozen
 class StepReport:
-    """The outcome of one step. `status` and `output` are from its command; `files` are the files that it wrote (paths in the task)."""
+    """The outcome of one step. `status` and `output` are from its command; `files` are the files that it wrote (paths in the
+    task)."""
 
     title: str
     text: str = ""
@@ -57,10 +59,10 @@ class TaskUsage:
 
     @property
     def summary(self) -> str:
-        cached = f" ({self.cached:,} cached)" if self.cached else ""
+        cache_note = f" ({self.cached:,} cached)" if self.cached else ""
         parts = [
             f"{self.cycles:,} turn{'s' if self.cycles != 1 else ''}",
-            f"{self.tokens:,} tokens{cached}",
+            f"{self.tokens:,} tokens{cache_note}",
             f"{self.seconds:.1f} s",
             self.cost,
         ]
@@ -123,8 +125,8 @@ def compose(
     """Return the text of result.md. Each quote is followed by its citation `path:line-line` and the file's digest.
 
     Without `usage` the text omits the costs, for a draft that must not change while costs grow. `extra_lines` are added to the
-    section "How it came about"; `changes` are sections on worktree branches and files. The runtime's sections come last. A line of
-    the agent that looks like the heading of such a section is marked.
+    section "How it came about"; `changes` are sections on worktree branches and files. The runtime's sections come last. A line
+    of the agent that looks like the heading of such a section is marked.
     """
     parts = [f"# {title}", ""]
     if answer.strip():
@@ -226,6 +228,6 @@ def _provenance(review: Review, agent: str, usage: TaskUsage | None, has_quotes:
     elif review.state == "self":
         yield f"* Checked by {agent} itself: no other agent was running."
     elif not has_quotes:
-        yield "* It has no quotes, so there were no sources to check."
+        yield "* There are no quotes, so there were no sources to check."
     yield from (f"* Not confirmed, and so not quoted: {problem}" for problem in review.dropped)
     yield "* The trail: `task.md`, `graph.json` (questions, findings, conclusions), `messages.jsonl` (every turn and call)."

@@ -13,15 +13,10 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict
 from typing import Any, Literal
 
-from hivemind.boundary import boundary, checked
+from hivemind.boundary import boundary, as_dataclass
 from hivemind.documents import Citation, Verdict
 from hivemind.frozen import frozen
 from hivemind.mail import Message
-
-__all__ = [
-    "Citation", "Review", "is_citation_check", "problems_of", "read_request", "read_verdict", "rejected_sources",
-    "request_body", "request_id",
-]  # fmt: skip
 
 MAX_ROUNDS = 2
 _BLOCK = re.compile(r"^```json hivemind-review\n(.*?)^```\s*$", re.DOTALL | re.MULTILINE)
@@ -51,7 +46,7 @@ class Review:
     @classmethod
     def of(cls, fields: Mapping[str, Any] | None) -> Review:
         """Return the review with these fields, or a new one for None. Raises Unreadable for invalid fields."""
-        return cls() if fields is None else checked(cls, fields, "task's review")
+        return cls() if fields is None else as_dataclass(cls, fields, "task's review")
 
 
 def request_id(task: str, workspace: str) -> str:
@@ -60,7 +55,7 @@ def request_id(task: str, workspace: str) -> str:
 
 
 def is_citation_check(message: Message, workspace: str) -> bool:
-    """Check whether a message is such a request or a verdict, which the runtime handles and no mind needs to see."""
+    """Check whether a message is a request to check sources, or a verdict: the runtime handles both, and no mind sees them."""
     ids = (message.id, message.in_reply_to or "")
     return any(message_id.startswith("review.") and message_id.endswith(f"@{workspace}") for message_id in ids)
 
@@ -92,7 +87,7 @@ def read_request(body: str) -> list[Citation] | None:
     if match is None:
         return None
     with boundary("review request", remedy="ask the sender to send it again"):
-        return [checked(Citation, fields, "review request") for fields in json.loads(match[1])]
+        return [as_dataclass(Citation, fields, "review request") for fields in json.loads(match[1])]
 
 
 def problems_of(citations: Sequence[Citation], verify: Callable[[Citation], Verdict]) -> list[str]:

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from hivemind.coordination import Receipt, Step, StepLease, StepLeaseHeld
+from hivemind.documents import Citation
 from hivemind.errors import HivemindError, UserError
 from hivemind.fs.paths import names_in
 from hivemind.layout import HUMAN
@@ -24,8 +25,8 @@ from hivemind.presence.parts import Parts
 from hivemind.presence.watching import ring_all
 from hivemind.taskrun.conversation import Conversation
 from hivemind.taskrun.planned_step import PlannedStep
-from hivemind.taskrun.report import Account, TaskUsage, StepReport, compose, output_excerpt
-from hivemind.taskrun.review import Citation, Review
+from hivemind.taskrun.report import Account, StepReport, TaskUsage, compose, output_excerpt
+from hivemind.taskrun.review import Review
 from hivemind.taskrun.trail import TaskTrail
 from hivemind.taskrun.waits import Parking, ProgramAtWork, StepWaits, TaskWait, has_come
 from hivemind.taskrun.worktree import Worktrees
@@ -51,7 +52,7 @@ class TaskRun:
         self.lease: StepLease | None = None
         self.program_at_work = False
         """While True, ending the task raises ProgramAtWork instead."""
-        self.trail = TaskTrail(hive, task, agent, self.shown)
+        self.trail = TaskTrail(hive, task, agent, self.step_authority)
         self.waits = StepWaits(self._record.get("waits"), partial(self.keep, "waits"))
         self.review = Review.of(self._record.get("review"))
         self._folder = task.path
@@ -63,7 +64,8 @@ class TaskRun:
         self._addition_count = len(task.said)
 
     def lost_lease(self) -> str | None:
-        """Return a message if another agent has or had the lease under which this agent works; None if the lease is still valid."""
+        """Return a message if another agent has or had the lease under which this agent works; None if the lease is still
+        valid."""
         lease = self.lease
         if lease is None or lease.generation == self._hive.journal.view(lambda state: state.generation(lease.step_id)):
             return None
@@ -71,7 +73,7 @@ class TaskRun:
         holder = "nobody" if current_lease is None else current_lease.holder_agent_id
         return f"The lease of step {lease.step_id} was taken from you; {holder} has it now."
 
-    def shown(self, step_id: str) -> dict[str, Any]:
+    def step_authority(self, step_id: str) -> dict[str, Any]:
         """Return the arguments that authorise a change of a step: the agent, and the generation of its lease."""
         is_holder = self.lease is not None and self.lease.step_id == step_id
         return {"agent_id": self.agent, "generation": self.lease.generation if is_holder and self.lease else None}
@@ -84,8 +86,8 @@ class TaskRun:
         return Conversation(records, self._write, self.agent)
 
     def _write(self, records: Sequence[Mapping[str, Any]], durable: bool) -> None:
-        """Append lines to messages.jsonl in the task's current folder. Raises TaskMoved if the claim is over, except for the usage
-        of a task that somebody else has ended, which is still recorded there."""
+        """Append lines to messages.jsonl in the task's current folder. Raises TaskMoved if the claim is over, except for the
+        usage of a task that somebody else has ended, which is still recorded there."""
         if self.is_ended:
             open_log(self._folder, durable=False).append(*records, separate_lines=True)
         else:
@@ -123,14 +125,17 @@ class TaskRun:
             self.keep("crashes", None)
 
     def take_additions(self) -> bool:
-        """Read the texts that were added to the task, and add a step for each if the task has a plan. Returns True for new texts."""
+        """Read the texts that were added to the task, and add a step for each if the task has a plan. Returns True for new
+        texts."""
         entry = self._hive.journal.view(lambda state: state.task(self.task.id))
         is_new = entry is not None and entry.addition_count > self._addition_count
         if is_new and entry is not None:
             self._addition_count = entry.addition_count
             self.task = replace(self.task, said=self._hive.tasks.said(self.task))
         if self.task.said and (steps := [step for step in self.steps() if not step.is_implicit]):
-            heard_count = max((number for step in steps if isinstance(number := step.step.meta.get("heard"), int)), default=0)
+            heard_count = max(
+                (number for step in steps if isinstance(number := step.step.meta.get("heard"), int)), default=0
+            )
             for at, addition in enumerate(self.task.said[heard_count:], heard_count + 1):
                 self._hive.steps.add(self.task.id, **self._addition_row(addition, at), agent_id=self.agent)
         return is_new
@@ -324,11 +329,13 @@ class TaskRun:
     def begin_command(self, step: PlannedStep) -> Receipt | None:
         """Record that the command of a `once: true` step is about to run; returns its receipt if it has run already.
 
-        Raises UserError if it was interrupted earlier, so that its effect is unknown.
+        Raises UserError if it was interrupted earlier: then its effect is unknown.
         """
         if not step.todo.once:
             return None
-        earlier_receipt = next((receipt for receipt in reversed(step.step.command_receipts) if receipt.text == step.command), None)
+        earlier_receipt = next(
+            (receipt for receipt in reversed(step.step.command_receipts) if receipt.text == step.command), None
+        )
         if earlier_receipt is not None:
             return earlier_receipt
         begun_ids = self._record.get("once") or []
@@ -351,9 +358,9 @@ class TaskRun:
         """Return the outcome of each step, in order, from the graph and the outputs of commands."""
         return [self._finding(step) for step in self.steps()]
 
-    def _findings_when_done(self, *, answered: bool) -> list[StepReport]:
-        """Return the findings for the result: citations of the task's own files get their paths in tasks/done/. If a task without a
-        plan has an answer in the agent's words (`answered`), the output of its last command is omitted."""
+    def _findings_when_done(self, *, has_answer: bool) -> list[StepReport]:
+        """Return the findings for the result: citations of the task's own files get their paths in tasks/done/. If a task
+        without a plan has an answer in the agent's words (`answered`), the output of its last command is omitted."""
         active_folder = self._hive.layout.relative(self.task.path)
         done_folder = self._hive.layout.relative(self._hive.layout.done / self.task.id)
 
@@ -363,7 +370,7 @@ class TaskRun:
 
         reports = []
         for step, report in zip(self.steps(), self.findings(), strict=True):
-            report = replace(report, command=None) if answered and step.is_implicit else report
+            report = replace(report, command=None) if has_answer and step.is_implicit else report
             if not (step.is_implicit and report.is_empty):
                 reports.append(replace(report, citations=tuple(map(as_done, report.citations))))
         return reports
@@ -377,7 +384,9 @@ class TaskRun:
             citations=tuple(card.citation for card in cards if card.citation is not None),
             command=commands[-1].text if commands else None,
             status=commands[-1].exit_status if commands else None,
-            output=output_excerpt(self.output_path(step, len(commands)), commands[-1].output_digest) if commands else None,
+            output=output_excerpt(self.output_path(step, len(commands)), commands[-1].output_digest)
+            if commands
+            else None,
             files=tuple(card.artifact for card in cards if card.artifact is not None),
         )
 
@@ -389,7 +398,7 @@ class TaskRun:
         findings = [finding for finding in self.findings() if not finding.is_empty]
         return compose(self.task.title, answer, findings, self.review, self.agent, None)
 
-    def spent(self) -> TaskUsage:
+    def total_usage(self) -> TaskUsage:
         """Return the task's usage according to its conversation."""
         assert self.conversation is not None  # reading it adds up the usage
         return self._account.usage()
@@ -410,14 +419,14 @@ class TaskRun:
         self.worktrees.commit(self.task.title, ends=True)
         for step in self.steps():
             if step.is_implicit and step.step.status == "open":
-                authority = self.shown(step.id)
+                authority = self.step_authority(step.id)
                 self._hive.steps.done(step.id, evidence=[], confirm=step.step.missing_checkpoints(), **authority)
                 self.step_finished(step)
         self.trail.publish_all()
         self.trail.save()
         notes = self._hive.tasks.get(self.task.id).notes  # the text may have been edited meanwhile
-        findings = self._findings_when_done(answered=bool(answer.strip()))
-        usage = self.spent()
+        findings = self._findings_when_done(has_answer=bool(answer.strip()))
+        usage = self.total_usage()
         if not self.conversation.pending_calls:  # a turn by rule is recorded only at its end
             usage = replace(usage, cycles=usage.cycles + 1)
         text = compose(
@@ -436,7 +445,9 @@ class TaskRun:
             *(path.name for path in self.task.attachments),
             *(os.path.basename(path) for finding in findings for path in finding.files),
         }
-        names = sorted(name for name in names_in(self.task.files) if not name.startswith(".") and name not in known_names)
+        names = sorted(
+            name for name in names_in(self.task.files) if not name.startswith(".") and name not in known_names
+        )
         lines = [f"* `{FILES}/{name}`" for name in names[:_MAX_FILES]]
         remainder = [f"* … and {len(names) - len(lines)} more"] if len(names) > len(lines) else []
         return ["## Files", "", *lines, *remainder, ""] if names else []
@@ -496,14 +507,18 @@ class TaskRun:
         except HivemindError as error:
             _log.warning("task %s: %s", self.task.id, error)
             problem = f"Your changes could not be committed: {error}"
-            if self.conversation.epoch is not None and all(message.text != problem for message in self.conversation.messages):
+            if self.conversation.epoch is not None and all(
+                message.text != problem for message in self.conversation.messages
+            ):
                 self.conversation.add_news(problem, worktree=True)
 
     def _check_end(self) -> None:
         try:
             self._hive.steps.check_end(self.task.id, agent_id=self.agent)
         except StepLeaseHeld as error:
-            raise Parking(f"{error.lease.step_id} is leased by {error.lease.holder_agent_id}", again_s=_RETRY_S) from None
+            raise Parking(
+                f"{error.lease.step_id} is leased by {error.lease.holder_agent_id}", again_s=_RETRY_S
+            ) from None
         if self.program_at_work:
             raise ProgramAtWork
 

@@ -11,14 +11,14 @@ from contextlib import AbstractContextManager
 from dataclasses import asdict
 from typing import Any
 
-from hivemind.boundary import boundary, checked
+from hivemind.boundary import boundary, as_dataclass
 from hivemind.coordination import Commits
+from hivemind.documents import Citation
 from hivemind.frozen import frozen
 from hivemind.masking import mask
 from hivemind.presence.parts import Parts
 from hivemind.reasoning import LOG_NAME, Branch, MergeReport, NodeKind, ReasoningGraph, ReasoningNode, TaskGraph
 from hivemind.taskrun.planned_step import PlannedStep
-from hivemind.taskrun.review import Citation
 from hivemind.tasks import Task
 
 WITHDRAWN = "rejected"
@@ -26,7 +26,7 @@ WITHDRAWN = "rejected"
 
 @frozen
 class StepCard:
-    """A card of a step: its text, and its citation or file, if it has one."""
+    """A card of a step: its text, and its citation or file, if any."""
 
     node: int
     kind: str
@@ -73,7 +73,7 @@ class TaskTrail:
         )
 
     def subtask(self, step_id: str) -> ReasoningNode | None:
-        """Return the node of a step, if it has one."""
+        """Return the node of a step, or None."""
         return next((node for node in self.store.graph.by_step(step_id) if node.kind is NodeKind.SUBTASK), None)
 
     def _ensure_subtask(self, graph: ReasoningGraph, step: PlannedStep) -> ReasoningNode:
@@ -112,7 +112,9 @@ class TaskTrail:
                 return existing.node_id
         with self.store.change(self.agent, commit=None if citation is None else capture) as graph:
             parent = self._ensure_subtask(graph, step)
-            node = graph.add_node(kind, text, title=title, tags=tuple(tags), lane=self.lane, step=step.id, meta=card_meta)
+            node = graph.add_node(
+                kind, text, title=title, tags=tuple(tags), lane=self.lane, step=step.id, meta=card_meta
+            )
             graph.add_edge(parent.node_id, node.node_id, "support" if kind == NodeKind.EVIDENCE else "")
             self._has_new_cards = True
             return node.node_id
@@ -161,9 +163,9 @@ class TaskTrail:
         """
         for draft in [node for node in self.store.graph.by_lane(self.lane) if node.step and self._is_card(node)]:
             if not self._is_published(draft):
-                self.publish(draft.node_id, hidden=True)
+                self.publish(draft.node_id, include_hidden=True)
 
-    def publish(self, card: int, *, hidden: bool = False) -> int:
+    def publish(self, card: int, *, include_hidden: bool = False) -> int:
         """Publish one draft, with `hidden` even a folded or flushed one; returns the id of its copy in the shared lane. Raises
         GraphError."""
         step = self.store.graph.node(card).step
@@ -174,7 +176,7 @@ class TaskTrail:
                 commit_id, card=card, agent_id=self.agent, step_id=step, generation=generation, lane=self.lane
             )
 
-        return self.store.publish(card, agent_id=self.agent, commit=commit, hidden=hidden).node_id
+        return self.store.publish(card, agent_id=self.agent, commit=commit, hidden=include_hidden).node_id
 
     def branch(self, name: str, base: str) -> Branch:
         """Create a branch of the graph. Raises GraphError."""
@@ -183,7 +185,12 @@ class TaskTrail:
             base=base,
             agent_id=self.agent,
             commit=lambda commit_id, new_branch: self._commits.branch(
-                "created", name, agent_id=self.agent, commit_id=commit_id, base=new_branch.base, base_seq=new_branch.base_seq
+                "created",
+                name,
+                agent_id=self.agent,
+                commit_id=commit_id,
+                base=new_branch.base,
+                base_seq=new_branch.base_seq,
             ),
         )
 
@@ -235,5 +242,5 @@ def _card(node: ReasoningNode) -> StepCard:
     fields = node.meta.get("citation")
     location = f"node {node.node_id}"
     with boundary("citation", location):
-        citation = None if fields is None else checked(Citation, fields, "citation", location)
+        citation = None if fields is None else as_dataclass(Citation, fields, "citation", location)
     return StepCard(node.node_id, str(node.kind), node.text, citation, node.meta.get("artifact"))

@@ -80,7 +80,9 @@ class TranscriptEntry:
             return "News"
         outcome = ["no answer", f"counted as {fields['reserved']['tokens']:,} tokens"]
         if not self.is_open:
-            outcome = [str(fields["error"]), *_usage_words(self.usage)] if "error" in fields else _usage_words(self.usage)
+            outcome = (
+                [str(fields["error"]), *_usage_words(self.usage)] if "error" in fields else _usage_words(self.usage)
+            )
         return ", ".join([f"Request{cause}", str(fields.get("model")), *outcome])
 
     @property
@@ -188,7 +190,7 @@ class Transcript:
 
 
 class TranscriptReader:
-    """Reads the conversation of a task as it grows: each call reads the new records."""
+    """Reads the conversation of a growing task: each call reads the new records."""
 
     def __init__(self) -> None:
         self._log: Log | None = None
@@ -210,14 +212,16 @@ class TranscriptReader:
 
 def _usage_words(usage: Usage) -> list[str]:
     """Return tokens, the share of cached ones, and the price, in words; empty without usage."""
-    cached = f" ({usage.cached / usage.tokens_in:.0%} cached)" if usage.cached and usage.tokens_in else ""
-    parts = [f"{usage.tokens_in:,} tokens in{cached}", f"{usage.tokens_out:,} out"] if usage.tokens else []
+    cache_note = f" ({usage.cached / usage.tokens_in:.0%} cached)" if usage.cached and usage.tokens_in else ""
+    parts = [f"{usage.tokens_in:,} tokens in{cache_note}", f"{usage.tokens_out:,} out"] if usage.tokens else []
     price = TaskUsage(money=usage.money, unpriced=usage.unpriced).cost
     return [*parts, price] if price else parts
 
 
 def _arguments(arguments: Record) -> str:
-    texts = {name: argument if isinstance(argument, str) else json.dumps(argument) for name, argument in arguments.items()}
+    texts = {
+        name: argument if isinstance(argument, str) else json.dumps(argument) for name, argument in arguments.items()
+    }
     return "\n".join(f"{name}:{chr(10) if chr(10) in text else ' '}{text}" for name, text in texts.items())
 
 

@@ -10,7 +10,7 @@ from dataclasses import asdict, replace
 from datetime import UTC, datetime, timedelta
 from typing import Any, Literal
 
-from hivemind.boundary import boundary, checked
+from hivemind.boundary import boundary, as_dataclass
 from hivemind.errors import HivemindError
 from hivemind.frozen import frozen
 from hivemind.layout import HUMAN
@@ -41,7 +41,8 @@ class Parking(HivemindError):  # not an error: a tool raises it to park the task
 
 
 class ProgramAtWork(Parking):
-    """Raised instead of ending a task while its coding agent runs: the program ends its turn first, so all its usage is counted."""
+    """Raised instead of ending a task while its coding agent runs: the program ends its turn first, so all its usage is
+    counted."""
 
     def __init__(self) -> None:
         super().__init__("its program ends its turn")
@@ -86,8 +87,8 @@ class ParkedRest:
 
 @frozen
 class TaskWait:
-    """A task's wait for other tasks, kept in its record under `wait_for`. `until` is its end (ISO 8601), `said` the number of texts
-    added to the task at its beginning, `letter` the Message-ID of a letter that ends it early."""
+    """A task's wait for other tasks, kept in its record under `wait_for`. `until` is its end (ISO 8601), `said` the number of
+    texts added to the task at its beginning, `letter` the Message-ID of a letter that ends it early."""
 
     tasks: tuple[str, ...]
     mode: Literal["any", "all"]
@@ -98,7 +99,7 @@ class TaskWait:
     @classmethod
     def of(cls, fields: Mapping[str, Any] | None) -> TaskWait | None:
         """Return the wait with these fields; None for None. Raises Unreadable for invalid fields."""
-        return None if fields is None else checked(cls, fields, "task's wait")
+        return None if fields is None else as_dataclass(cls, fields, "task's wait")
 
     @property
     def reason(self) -> str:
@@ -110,7 +111,8 @@ class TaskWait:
         return (all if self.mode == "all" else any)(map(is_over, self.tasks))
 
     def ended_by(self, message: Message, task_id: str) -> TaskWait | None:
-        """Return the wait ended by this letter, from a person or with a question about an awaited task; None if it does not end."""
+        """Return the wait ended by this letter, from a person or with a question about an awaited task; None if it does not
+        end."""
         by_person = message.sender == HUMAN and message.task in (task_id, *self.tasks)
         asks = message.expects_reply and message.task in self.tasks
         return replace(self, letter=message.id) if (by_person or asks) and self.letter is None else None
@@ -122,8 +124,8 @@ def is_over(hive: Parts, parent: Task, task_id: str) -> bool:
 
 
 def has_come(hive: Parts, task: Task, reason: str) -> bool:
-    """Check whether a task that was parked for this reason can continue: the awaited tasks or letter have come. Uses only the files
-    on the disk, so the agent and observers get the same answer."""
+    """Check whether a task that was parked for this reason can continue: the awaited tasks or letter have come. Uses only the
+    files on the disk, so the agent and observers get the same answer."""
     wait = TaskWait.of(task.kept.get("wait_for"))
     if wait is not None and wait.reason == reason:
         return wait.letter is not None or wait.ends(lambda awaited_id: is_over(hive, task, awaited_id))
@@ -135,8 +137,8 @@ def has_come(hive: Parts, task: Task, reason: str) -> bool:
 class StepWait:
     """One step's wait. `kind` is `until`, `mail`, `human` or `task`; `what` is the time (ISO 8601), agent, question or task id.
 
-    `message_id` is the question's Message-ID (human), `answer` the Message-ID that ended the wait. `lasts` is the length in seconds
-    of a wait that counts from its beginning; it holds even if the clock is changed.
+    `message_id` is the question's Message-ID (human), `answer` the Message-ID that ended the wait. `lasts` is the length in
+    seconds of a wait that counts from its beginning; it holds even if the clock is changed.
     """
 
     step: str
@@ -203,7 +205,7 @@ class StepWaits:
         self._save_fields = save
         with boundary("task's waits"):
             record = fields or {"steps": []}
-            self._waits = {item["step"]: checked(StepWait, item, "task's wait") for item in record["steps"]}
+            self._waits = {item["step"]: as_dataclass(StepWait, item, "task's wait") for item in record["steps"]}
             self._early = {str(sender): str(message) for sender, message in record.get("early", {}).items()}
 
     def get(self, step: str) -> StepWait | None:
@@ -228,7 +230,7 @@ class StepWaits:
                 kind, subject = "until", (now + timedelta(seconds=lasts)).isoformat()
         answer = self._early.pop(str(subject), None) if kind == "mail" else None
         fields = {"step": step, "kind": kind, "what": str(subject), "answer": answer, "lasts": lasts}
-        self._keep(checked(StepWait, fields, "wait", step))
+        self._keep(as_dataclass(StepWait, fields, "wait", step))
         return self._waits[step]
 
     def record_question(self, step: str, message_id: str) -> None:

@@ -22,15 +22,13 @@ from hivemind.layout import Layout
 from hivemind.masking import mask
 from hivemind.presence.parts import Parts
 from hivemind.taskrun.agent_git import BrokenGit, MergeUnderWay, Worktree, has_git
-from hivemind.taskrun.git import GitProblem, Repository, lock_worktrees, git_identity, run_git
+from hivemind.taskrun.git import GitProblem, Repository, git_identity, lock_worktrees, run_git
 from hivemind.tasks import Task, TaskState
-
-__all__ = ["Worktrees", "check_repository", "failure_reason", "merge_task", "put_away", "put_away_ended"]
 
 _log = logging.getLogger(__name__)
 _KIND, _VERSION = "worktree", 1
 _FAILURE_NOTE, _NOTE = ".left", ".json"
-_SHOWN = 20
+_MAX_NAMES = 20
 
 
 class Worktrees:
@@ -78,7 +76,7 @@ class Worktrees:
         if worktree is None:
             worktree = self._choose(repository, {worktree.path.name for worktree in recorded})
             self._record(worktree)
-            fs.reached("worktree.recorded")
+            fs.crash_point("worktree.recorded")
         if self._is_ready(worktree):
             return
         path, branch, old_worktree = worktree.path, worktree.branch, _read_note(worktree.path)
@@ -87,7 +85,8 @@ class Worktrees:
         elif worktree.git is None:
             fs.remove_tree(path)
         elif not path.exists():
-            self._record(replace(worktree, git=None))  # until it is filled again, a missing file does not count as deleted
+            # Until it is filled again, a missing file does not count as deleted.
+            self._record(replace(worktree, git=None))
         elif has_git(path) and branch is not None:
             with contextlib.suppress(GitProblem):
                 worktree.commit(repository, mask(self._task.title), self._identity)
@@ -95,7 +94,7 @@ class Worktrees:
             repository.begin(branch, worktree.base, self._task.id)
         worktree = replace(worktree, git=repository.common, agent=self._agent)
         worktree.make_git(repository, worktree.tip or worktree.base, self._identity)
-        fs.reached("worktree.added")
+        fs.crash_point("worktree.added")
         note = {"root": str(worktree.root), "git": str(worktree.git), "branch": branch, "base": worktree.base}
         fs.save_record(f"{path}{_NOTE}", _KIND, _VERSION, note)
         self._record(worktree)
@@ -106,11 +105,15 @@ class Worktrees:
         root, parent = repository.root, self._task.parent
         path = self._top / next(name for name in _numbered(root.name) if name not in used_names)
         parent_record = {} if parent is None else self._hive.tasks.kept(parent)
-        parent_worktree = next((worktree for worktree in _recorded(self._hive.layout, parent_record) if worktree.root == root), None)
+        parent_worktree = next(
+            (worktree for worktree in _recorded(self._hive.layout, parent_record) if worktree.root == root), None
+        )
         if parent_worktree is not None:
             into, base = parent_worktree.branch, parent_worktree.tip or parent_worktree.base
             if any(
-                self._task.id in ids for call, ids in parent_record.get("subtasks", {}).items() if call.startswith("review ")
+                self._task.id in ids
+                for call, ids in parent_record.get("subtasks", {}).items()
+                if call.startswith("review ")
             ):
                 return Worktree(root, path, None, base, None)
         else:
@@ -128,8 +131,8 @@ class Worktrees:
         self._keep([*rows, row])
 
     def commit(self, message: str, *, ends: bool = False) -> None:
-        """Commit all changes in the worktrees, and move the branches. A worktree with an unfinished merge or rebase is skipped; if
-        the task `ends`, it raises UserError. Raises UserError, OSError."""
+        """Commit all changes in the worktrees, and move the branches. A worktree with an unfinished merge or rebase is skipped;
+        if the task `ends`, it raises UserError. Raises UserError, OSError."""
         for worktree in self.recorded:
             if worktree.git is None or worktree.branch is None or not worktree.path.is_dir():
                 continue
@@ -143,12 +146,22 @@ class Worktrees:
     def merge(self, task: str, *, mark: bool) -> list[str]:
         """Merge the branches of a finished subtask into this task's worktrees; returns a line of outcome for each. Raises
         UserError, also for conflicts unless `mark`."""
-        source_branches = {worktree.root: worktree.branch for worktree in _recorded(self._hive.layout, self._hive.tasks.kept(task))}
-        pairs = [(worktree, branch) for worktree in self.ready() if worktree.branch and (branch := source_branches.get(worktree.root))]
+        source_branches = {
+            worktree.root: worktree.branch for worktree in _recorded(self._hive.layout, self._hive.tasks.kept(task))
+        }
+        pairs = [
+            (worktree, branch)
+            for worktree in self.ready()
+            if worktree.branch and (branch := source_branches.get(worktree.root))
+        ]
         if not pairs:
             raise UserError("has no branch of a repository of yours", location=task)
         self.commit(f"Before the merge of {task}", ends=True)
-        return [line for worktree, branch in pairs for line in self._merge(worktree, str(worktree.branch), branch, mark=mark)]
+        return [
+            line
+            for worktree, branch in pairs
+            for line in self._merge(worktree, str(worktree.branch), branch, mark=mark)
+        ]
 
     def _merge(self, worktree: Worktree, target: str, source: str, *, mark: bool) -> list[str]:
         with lock_worktrees(self._top) as hold:
@@ -156,7 +169,9 @@ class Worktrees:
             before, after, conflicts = repository.merge_tips(source, target, self._identity, mark=mark)
             if after != before:
                 worktree.forward(before, after)
-                fs.reached("worktree.merging")  # files first: if the branch were ahead, the next commit would undo them
+                fs.crash_point(
+                    "worktree.merging"
+                )  # files first: if the branch were ahead, the next commit would undo them
                 repository.move(target, after, before, f"merge {source}")
         return [_merge_line(source, target, before, after), *(f"edit the marks in {path}" for path in conflicts)]
 
@@ -205,8 +220,10 @@ class Worktrees:
         if not self._is_ready(worktree):
             return ""
         names = worktree.untracked_files()
-        quoted_names = [f"`{name}`" for name in names[:_SHOWN]]
-        return ", ".join([*quoted_names, f"and {len(names) - _SHOWN} more"] if len(names) > _SHOWN else quoted_names)
+        quoted_names = [f"`{name}`" for name in names[:_MAX_NAMES]]
+        return ", ".join(
+            [*quoted_names, f"and {len(names) - _MAX_NAMES} more"] if len(names) > _MAX_NAMES else quoted_names
+        )
 
     def diffs(self, *options: str) -> Iterator[tuple[Worktree, str]]:
         """Yield each worktree whose branch has new commits, with the diff from its base."""
@@ -240,11 +257,13 @@ def _read_note(path: Path) -> Worktree | None:
 
 
 def merge_task(hive: Parts, task_id: str) -> list[str]:
-    """Merge the branches of a finished task into their base branches, for a person; returns a line of outcome for each. A checkout
-    is updated only if it is clean. Raises UserError."""
+    """Merge the branches of a finished task into their base branches, for a person; returns a line of outcome for each. A
+    checkout is updated only if it is clean. Raises UserError."""
     if hive.tasks.get(task_id).state in (TaskState.INBOX, TaskState.ACTIVE):
         raise UserError("is not over yet", location=task_id, remedy="its branch can be merged when it is")
-    worktrees = [worktree for worktree in _recorded(hive.layout, hive.tasks.kept(task_id)) if worktree.branch is not None]
+    worktrees = [
+        worktree for worktree in _recorded(hive.layout, hive.tasks.kept(task_id)) if worktree.branch is not None
+    ]
     if not worktrees:
         raise UserError(
             "has no branch", location=task_id, remedy="roots with worktree: true in hive.yaml give tasks one"
@@ -260,7 +279,9 @@ def _merged_by_hand(worktree: Worktree, branch: str) -> str:
     if worktree.into is None:
         raise UserError("began on no branch that it could be merged into", location=branch, remedy=by_hand)
     target_path = Path(repository.git("for-each-ref", "--format=%(worktreepath)", f"refs/heads/{worktree.into}") or "/")
-    if target_path != Path("/") and run_git(["-C", target_path, "status", "--porcelain", "--untracked-files=no"], {}, None):
+    if target_path != Path("/") and run_git(
+        ["-C", target_path, "status", "--porcelain", "--untracked-files=no"], {}, None
+    ):
         raise UserError(
             "has changes that are not committed", location=target_path, remedy=f"commit or stash them, or: {by_hand}"
         )
@@ -277,8 +298,8 @@ def _merge_line(source: str, into: str, before: str, after: str) -> str:
 
 
 def put_away(layout: Layout, task: str) -> None:
-    """Remove the worktrees of a finished task. Commit their changes first, and keep branches with commits. The reason of a failure
-    is saved next to the worktrees (`failure_reason`). Raises UserError, OSError."""
+    """Remove the worktrees of a finished task. Commit their changes first, and keep branches with commits. The reason of a
+    failure is saved next to the worktrees (`failure_reason`). Raises UserError, OSError."""
     top = layout.worktrees / task
     if not top.is_dir():
         return
@@ -307,8 +328,8 @@ def check_repository(root: Path) -> None:
 
 
 def put_away_ended(hive: Parts, *tasks: str) -> None:
-    """Remove the worktrees of these tasks, or of all tasks, that are over. After a failure they are left to the doctor, so they do
-    not delay every agent that starts."""
+    """Remove the worktrees of these tasks, or of all tasks, that are over. After a failure they are left to the doctor, so they
+    do not delay every agent that starts."""
     layout = hive.layout
     for task in tasks or sorted(names_in(layout.worktrees)):
         try:
@@ -319,14 +340,12 @@ def put_away_ended(hive: Parts, *tasks: str) -> None:
 
 
 def _put_away_at(path: Path, hold: int) -> None:
-    """Remove one worktree. A worktree without a note never had an agent, so it has no work in it."""
+    """Remove one worktree. A worktree without a note never had an agent, so there is no work in it."""
     worktree = _read_note(path)
     if worktree is not None:
         _put_away(replace(worktree.repository, hold=hold), worktree)
     elif any(path.iterdir()) and not has_git(path):
-        raise UserError(
-            "is no worktree that this hive has made", location=path, remedy="take what you want, and delete it"
-        )
+        raise UserError("is not a worktree of this hive", location=path, remedy="keep what you need, and delete it")
     fs.remove_tree(path)
 
 

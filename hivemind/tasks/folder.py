@@ -12,7 +12,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from hivemind.errors import UserError
-from hivemind.fs import Log, fsync_folder, make_folder, move, reached, write
+from hivemind.fs import Log, fsync_folder, make_folder, move, crash_point, write
 from hivemind.fs.doorbell import ring
 from hivemind.fs.locks import lock, try_lock
 from hivemind.fs.paths import names_in
@@ -252,7 +252,7 @@ def set_aside(folder: Path, *, durable: bool, before: Callable[[], object] | Non
     for name in (*_OF_AN_ATTEMPT, *ENDS):
         if os.path.lexists(folder / name):
             move(folder / name, target / name, durable=False)
-            reached("tasks.retry.moved")
+            crash_point("tasks.retry.moved")
     if durable:
         fsync_folder(target)
         fsync_folder(attempts)

@@ -19,8 +19,8 @@ from typing import NamedTuple
 from hivemind.boundary import boundary
 from hivemind.errors import UserError
 from hivemind.frozen import frozen
-from hivemind.fs import time_tells
-from hivemind.fs.paths import OutsideError, inside
+from hivemind.fs import is_timestamp_reliable
+from hivemind.fs.paths import OutsideError, resolve_inside
 from hivemind.fs.trees import is_too_deep
 from hivemind.layout import Layout
 from hivemind.names import slug
@@ -194,7 +194,7 @@ def attachments(
         problem = None
         if entry.is_symlink():
             try:
-                problem = None if inside(entry.path, root, tuple(roots)).is_file() else "is a symbolic link to no file"
+                problem = None if resolve_inside(entry.path, root, tuple(roots)).is_file() else "is a symbolic link to no file"
             except OutsideError:
                 problem = "is a symbolic link that leads out of the hive"
         elif entry.is_dir():
@@ -433,7 +433,7 @@ def _newest_change(folder: str) -> tuple[float, list[str]]:
 
 def _here(name: str, found: os.stat_result) -> tuple[str, int, int, int, bool]:
     time_ns = found.st_mtime_ns
-    size = found.st_size if time_tells(time_ns) else _UNKNOWN
+    size = found.st_size if is_timestamp_reliable(time_ns) else _UNKNOWN
     return name, found.st_ino, time_ns, size, stat.S_ISDIR(found.st_mode)
 
 

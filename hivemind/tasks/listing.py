@@ -12,7 +12,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from hivemind.errors import UserError
-from hivemind.fs import time_tells
+from hivemind.fs import is_timestamp_reliable
 from hivemind.fs.paths import names_in
 from hivemind.layout import ANY, HUMAN, archived_folders
 from hivemind.names import check_name, is_name
@@ -245,6 +245,6 @@ class Listing:
                     found = sum(not one.name.startswith(".") and one.is_dir() for one in entries)
         except FileNotFoundError:
             return 0
-        if time_tells(changed):  # else another change would look the same
+        if is_timestamp_reliable(changed):  # else another change would look the same
             self._counted[state] = (changed, found)
         return found

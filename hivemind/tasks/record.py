@@ -19,7 +19,7 @@ from typing import Annotated, Any, ClassVar
 
 from pydantic import AfterValidator, ConfigDict
 
-from hivemind.boundary import checked, json_fields
+from hivemind.boundary import as_dataclass, json_fields
 from hivemind.coordination import Journal
 from hivemind.coordination.entries import TaskEntry
 from hivemind.errors import UserError
@@ -125,7 +125,7 @@ def load(folder: Path) -> TaskRecord | None:
 
 def _parsed(folder: Path, raw: bytes) -> TaskRecord:
     path, mend = folder / RECORD, "take it away: the task is then as new"
-    return checked(TaskRecord, parse_record(raw, path, _KIND, _VERSION), "task's record", path, remedy=mend)
+    return as_dataclass(TaskRecord, parse_record(raw, path, _KIND, _VERSION), "task's record", path, remedy=mend)
 
 
 def is_made_whole(folder: str | os.PathLike[str]) -> bool:

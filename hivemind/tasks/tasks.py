@@ -14,7 +14,7 @@ from typing import Any, Literal
 
 from hivemind.coordination import Journal
 from hivemind.errors import UserError
-from hivemind.fs import CrashCount, Lock, is_settled, make_folder, move, open_watcher, reached, write
+from hivemind.fs import CrashCount, Lock, is_settled, make_folder, move, open_watcher, crash_point, write
 from hivemind.fs.paths import names_in
 from hivemind.layout import HUMAN, Layout
 from hivemind.masking import strip_controls, mask
@@ -257,7 +257,7 @@ class Tasks(Adding, ClaimedTasks, Listing):
         except FileExistsError:
             where = self.layout.relative(self.layout.inbox / task_id)
             raise UserError("something of that name waits already", location=where, remedy="move it away") from None
-        reached("tasks.retry.back")
+        crash_point("tasks.retry.back")
         return self.layout.inbox / task_id
 
     def disown(self, task_id: str, reason: str) -> Path:

@@ -1,4 +1,4 @@
-"""What an embedder must keep to (spec 6; `hivemind.embedding.Embedder`), for whoever writes one.
+"""A conformance suite for embedders (`hivemind.embedding.Embedder`).
 
 class TestMyEmbedder(EmbedderConformance):
     @pytest.fixture
@@ -26,17 +26,17 @@ def _cosine(first: Sequence[float], second: Sequence[float]) -> float:
 
 
 class EmbedderConformance:
-    """What an embedder must keep to. A subclass has the fixture `embedder`."""
+    """The requirements of an embedder. A subclass provides the fixture `embedder`."""
 
     def test_it_says_what_it_is(self, embedder: Embedder) -> None:
-        """Equal names mean comparable vectors: it has a name, and a dimension."""
+        """Its name and dimension are set. Equal names mean comparable vectors."""
         assert isinstance(embedder.name, str)
         assert embedder.name.strip()
         assert isinstance(embedder.dimension, int)
         assert embedder.dimension >= 1
 
     def test_any_text_has_a_vector(self, embedder: Embedder) -> None:
-        """One row of `dimension` finite numbers for each text, for any text at all."""
+        """It returns a row of `dimension` finite numbers for each text, for any text at all."""
         rows = _rows(embedder, _ODD_TEXTS)
         assert len(rows) == len(_ODD_TEXTS)
         for row in rows:
@@ -44,11 +44,11 @@ class EmbedderConformance:
             assert all(math.isfinite(number) for number in row)
 
     def test_nothing_gives_nothing(self, embedder: Embedder) -> None:
-        """No text, no row."""
+        """It returns no rows for no texts."""
         assert _rows(embedder, []) == []
 
     def test_a_text_means_the_same_wherever_it_stands(self, embedder: Embedder) -> None:
-        """In their order; what stands beside a text changes nothing of its meaning."""
+        """It returns rows in the order of the texts; the other texts of a call do not change a row."""
         texts = ["A heron wades in the river.", "The invoice is due in May.", "short"]
         expected_rows = [_rows(embedder, [text])[0] for text in texts]
         for order in ([0, 1, 2], [2, 0, 1], [1, 1, 0]):
@@ -56,7 +56,7 @@ class EmbedderConformance:
                 assert _cosine(row, expected_rows[index]) > 0.999
 
     def test_what_it_is_given_is_left_alone(self, embedder: Embedder) -> None:
-        """The list that it is given stays as it is."""
+        """It does not change the list of texts."""
         texts = ["kestrel", "heron"]
         embedder.embed(texts)
         assert texts == ["kestrel", "heron"]

@@ -7,7 +7,7 @@ from typing import Any, Literal
 
 from pydantic import Field
 
-from hivemind.taskrun.review import Citation as Cited
+from hivemind.documents import Citation
 from hivemind.tools.path_access import readable
 from hivemind.tools.session import Session
 from hivemind.tools.tool import Arguments, ToolProblem, tool
@@ -66,12 +66,11 @@ def add_card(session: Session, arguments: AddCard) -> dict[str, Any]:
             if session.worktrees
             else cited_lines.path
         )
-        citation = Cited(path, cited_lines.start_line, cited_lines.end_line, cited_lines.digest, arguments.text)
+        citation = Citation(path, cited_lines.start_line, cited_lines.end_line, cited_lines.digest, arguments.text)
         verdict = session.hive.knowledge.verify(citation)
         if verdict.lines and cited_lines.start_line <= verdict.lines[0] and verdict.lines[1] <= cited_lines.end_line:
-            citation = replace(
-                citation, start_line=verdict.lines[0], end_line=verdict.lines[1]
-            )  # the quote is in a part of the lines that were read
+            # The quote is in a part of the lines that were read.
+            citation = replace(citation, start_line=verdict.lines[0], end_line=verdict.lines[1])
         elif not verdict.is_confirmed:
             raise ToolProblem(f"the quote is not at these lines: {verdict.reason}", location=citation.place)
     step = session.step(arguments.step)

@@ -25,7 +25,7 @@ from hivemind.boundary import boundary
 from hivemind.config import LimitsConfig
 from hivemind.errors import UserError
 from hivemind.frozen import frozen
-from hivemind.fs import fsync_folder, open_own, sockets
+from hivemind.fs import fsync_folder, open_regular, sockets
 from hivemind.guarded import GuardedCommand
 from hivemind.layout import HUMAN
 from hivemind.masking import Masker, is_secret_name
@@ -38,8 +38,6 @@ from hivemind.tools.excerpt import ContinuationCall, result_limit, shortened_fil
 from hivemind.tools.path_access import readable
 from hivemind.tools.session import Session
 from hivemind.tools.tool import Arguments, Interrupted, ToolProblem, as_call, tool
-
-__all__ = ["COMMAND_TOOLS", "CommandResult", "clean_environment", "run_program"]
 
 _TIMEOUT_S = 120.0
 _TAIL_CHARS = 400
@@ -103,7 +101,7 @@ def run_command(session: Session, arguments: RunCommand) -> dict[str, Any]:
     if step is not None:
         receipt = {"kind": "CMD", "text": command_line, "exit_status": status, "output_digest": result.digest}
         session.hive.steps.capture(step.id, receipt, **session.step_authority(step))
-        fs.reached("command.captured")
+        fs.crash_point("command.captured")
     fields = _command_fields(session, step, number, command_line, status, result.digest, round(result.seconds, 3))
     return fields | {"stopped": result.stop_reason} if result.stop_reason else fields
 
@@ -172,7 +170,7 @@ def _pinned_folder(task: Path, path: Path) -> Iterator[Path]:
     """Open a folder of the task and yield a path to the open folder: a replacement at its old path does not redirect it. Raises
     ToolProblem if it cannot be opened."""
     try:
-        folder = fs.folder_below(task, path.relative_to(task).parts, make=True)
+        folder = fs.folder_below(task, path.relative_to(task).parts, create=True)
     except OSError as error:
         raise ToolProblem(f"cannot be used as a command's folder ({error.strerror})", location=path) from None
     try:
@@ -320,7 +318,7 @@ def run_program(
 
 def _open_output(output: Path) -> int:
     try:
-        return open_own(output, _OUTPUT)
+        return open_regular(output, _OUTPUT)
     except UserError as error:
         raise UserError(error.message, location=f"{output.name} of the task's artifacts", remedy="remove it") from None
 
@@ -358,7 +356,7 @@ class _OutputReader:
             remaining_s = deadline - time.monotonic()
             if remaining_s <= 0:
                 return "its time was up"
-            ready = bool(sockets.readable([pipe], min(remaining_s, _POLL_S)))
+            ready = bool(sockets.wait_for_input([pipe], min(remaining_s, _POLL_S)))
             if ready and (data := os.read(pipe, 65_536)):
                 self._feed(data)
             elif self._process.wait(min(remaining_s, _POLL_S) if ready else 0.0) is not None:

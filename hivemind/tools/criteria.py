@@ -12,7 +12,7 @@ from typing import Any
 
 from pydantic import Field
 
-from hivemind.boundary import checked
+from hivemind.boundary import as_dataclass
 from hivemind.errors import UserError
 from hivemind.frozen import frozen
 from hivemind.layout import HUMAN
@@ -251,7 +251,7 @@ def _person_decision(session: Session, state: CriteriaReview, answer: str) -> di
 
 
 def _review_state(fields: dict[str, Any] | None) -> CriteriaReview:
-    return CriteriaReview() if fields is None else checked(CriteriaReview, fields, "task's review")
+    return CriteriaReview() if fields is None else as_dataclass(CriteriaReview, fields, "task's review")
 
 
 def _save(session: Session, state: CriteriaReview) -> CriteriaReview:

@@ -106,9 +106,8 @@ def _ripgrep_hits(session: Session, top: ToolPath, arguments: SearchFiles) -> It
         for path, group in groupby(lines, key=lambda line: line[0]):
             names = path.split("/")
             place = ToolPath(base.base, (*base.names, *names))
-            is_visible = arguments.hidden or not any(
-                name.startswith(".") for name in names
-            )  # ripgrep includes hidden files that match a glob
+            # Ripgrep includes hidden files that match a glob.
+            is_visible = arguments.hidden or not any(name.startswith(".") for name in names)
             if is_visible and matches_glob(place) and is_readable(session, place.path):
                 yield from _masked_hits(session, place, group, arguments.pattern)
     finally:

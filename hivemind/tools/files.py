@@ -14,7 +14,7 @@ from pydantic import ConfigDict, Field
 
 from hivemind.coordination.reservations import check_pattern, escape, overlap
 from hivemind.masking import MASK, Masker
-from hivemind.minds.pictures import MAX_PICTURE_BYTES, save_picture, media_type
+from hivemind.minds.pictures import MAX_PICTURE_BYTES, media_type, save_picture
 from hivemind.tools.excerpt import ContinuationCall
 from hivemind.tools.patch import FilePatch, patched, read_patch
 from hivemind.tools.path_access import (
@@ -125,7 +125,9 @@ def _picture(session: Session, place: ToolPath) -> dict[str, Any] | None:
     layout = session.hive.layout
     picture = save_picture(layout.root, layout.agent_state(session.agent) / "pictures", raw)
     if picture is None:
-        raise ToolProblem(f"is a picture of more than {MAX_PICTURE_BYTES >> 20} MiB", location=display_path(session, place))
+        raise ToolProblem(
+            f"is a picture of more than {MAX_PICTURE_BYTES >> 20} MiB", location=display_path(session, place)
+        )
     fields = {"path": display_path(session, place), "digest": picture["sha256"], "bytes": len(raw)}
     return {**fields, "picture": picture, "shown": session.shows_pictures}
 

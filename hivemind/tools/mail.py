@@ -179,7 +179,7 @@ def read_mail(session: Session, arguments: ReadMail) -> dict[str, Any]:
     fields = {
         "id": letter.id, "from": letter.sender, "to": list(letter.to), "subject": letter.subject, "date": letter.date.isoformat(),
         "body": letter.body, "task": letter.task, "step": letter.step, "in_reply_to": letter.in_reply_to, "origin": letter.origin,
-        "attachments": letter.attached or None,
+        "attachments": letter.attachment_summary or None,
     }  # fmt: skip
     return {key: value for key, value in fields.items() if value is not None}
 

@@ -32,8 +32,6 @@ from hivemind.tasks.record import load
 from hivemind.tools.session import Session
 from hivemind.tools.tool import Arguments, ToolProblem, tool
 
-__all__ = ["PATH_TOOLS", "ToolPath", "WritableFile", "is_readable", "open_place", "read_bytes", "readable", "writable"]
-
 MAX_READ_BYTES = 262_144
 _NEW_FILE_MODE = 0o666
 _PUBLIC_NAMES = frozenset({FILES, "artifacts", "attempts", "error.md", "result.md", "task.md", "task.yaml"})
@@ -165,7 +163,8 @@ class WritableFile:
 
     @contextmanager
     def reserved(self, session: Session, reason: str) -> Iterator[None]:
-        """Reserve the file while the block runs. Raises ReservationHeld (code `RESERVATION_HELD`) if another agent has done so."""
+        """Reserve the file while the block runs. Raises ReservationHeld (code `RESERVATION_HELD`) if another agent has done
+        so."""
         if not self.is_shared:
             yield
             return
@@ -204,7 +203,7 @@ class WritableFile:
         *folders, name = self.place.names
         relative_path = session.hive.layout.relative(self.place.path)
         try:
-            folder = fs.folder_below(self.place.base, folders, make=make)
+            folder = fs.folder_below(self.place.base, folders, create=make)
             try:
                 yield folder, name
             finally:

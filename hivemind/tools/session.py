@@ -33,7 +33,7 @@ class MemberTasks(Protocol):
         """Claim the next task for the member, or the task of that id; returns None if there is none."""
         ...
 
-    def focus_on(self, work: TaskRun) -> None:
+    def set_focus(self, work: TaskRun) -> None:
         """Make that task the one in focus."""
         ...
 
@@ -94,7 +94,7 @@ class Session:
         """
         if self.owns(step):
             self.work.trail.sync()
-            return self.work.shown(step.id)
+            return self.work.step_authority(step.id)
         lease = self.hive.leases.get(step.id)
         is_holder = lease is not None and lease.holder_agent_id == self.agent
         return {"agent_id": self.agent, "generation": lease.generation if is_holder and lease else None}

@@ -10,12 +10,12 @@ from typing import Any, Literal
 from pydantic import Field
 
 from hivemind.boundary import boundary
+from hivemind.documents import Citation
 from hivemind.presence.identity import holder_pid
 from hivemind.presence.parts import Parts
 from hivemind.presence.status import read_status
 from hivemind.taskrun.review import (
     MAX_ROUNDS,
-    Citation,
     Review,
     problems_of,
     rejected_sources,
@@ -49,9 +49,7 @@ def finish(session: Session, answer: str) -> dict[str, Any]:
         case "rejected":
             return _drop_rejected(session, answer)
         case "asked" if not _should_ask_another(session):
-            return _send(
-                session, citations, answer
-            )  # again: a crash may have prevented the mail after the record was written
+            return _send(session, citations, answer)
     if not citations:
         return _end(session, answer)
     return _ask(session, citations, answer)

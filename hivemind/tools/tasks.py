@@ -86,7 +86,7 @@ def claim_task(session: Session, arguments: ClaimTask) -> dict[str, Any]:
             location=arguments.task,
             remedy="list_tasks shows waiting tasks and the reasons",
         )
-    session.own_tasks.focus_on(work)
+    session.own_tasks.set_focus(work)
     return _task_fields(session, work)
 
 

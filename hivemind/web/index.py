@@ -20,7 +20,7 @@ from typing import Any
 from hivemind.boundary import boundary
 from hivemind.errors import HivemindError, UserError
 from hivemind.frozen import frozen
-from hivemind.fs import Log, time_tells
+from hivemind.fs import Log, is_timestamp_reliable
 from hivemind.fs.database import DerivedDatabase, Schema, Sql, select_by_keys
 from hivemind.hive import Hive
 from hivemind.layout import archived_folders
@@ -172,7 +172,7 @@ class PageIndex:
             sql.executemany("DELETE FROM tasks WHERE id = ?", removed_rows)
             sql.executemany("DELETE FROM used WHERE task = ?", lost_rows)
             sql.executemany("INSERT OR REPLACE INTO tasks VALUES (?, ?, ?, 0, ?, NULL, NULL, NULL, 0, 0)", new_rows)
-        if time_tells(modified_ns):
+        if is_timestamp_reliable(modified_ns):
             self._folder_times[state] = modified_ns
 
     def _read_ended(self, deadline: float) -> bool:
@@ -209,7 +209,7 @@ class PageIndex:
                         slots = _read_usage(self._records(folder / name), "")
                         with self._database.write() as sql:
                             _replace_usage(sql, name, slots)
-                if time_tells(modified_ns):
+                if is_timestamp_reliable(modified_ns):
                     with self._database.write() as sql:
                         sql.execute("INSERT OR REPLACE INTO archives VALUES (?, ?)", [os.fspath(folder), modified_ns])
         return True

@@ -227,7 +227,7 @@ class SnapshotWatch:
         if watcher is not None and not self.is_closing:
             with suppress(OSError):
                 for folder in self._hive.layout.active.glob("[!.]*"):
-                    watcher.add(folder, passing=True)
+                    watcher.add(folder, is_temporary=True)
 
 
 def _watched_folders(hive: Hive) -> list[Path]:

@@ -131,7 +131,7 @@ LIVES = """
 import json, os, sys
 from hivemind import Hive
 from hivemind.agent.agent import Agent
-from hivemind.minds import Action, Thought
+from hivemind.minds import ToolCall, Thought
 from hivemind.presence.identity import lock_name, record_start
 from tests.agent.conftest import Mind, until_idle
 
@@ -139,9 +139,9 @@ def think(turn):
     with open(sys.argv[2], "a") as file:
         file.write(json.dumps([one.as_record() for one in turn.messages]) + "\\n")
     at = sum(one.role == "assistant" for one in turn.messages)
-    read = Action("read_file", {"path": "knowledge/boats.md"})
-    write = Action("write_file", {"path": f"{at}.txt", "text": "oak"})
-    return Thought(f"Turn {at}", (read, write, Action("finish_step", {})) if at < 2 else (Action("finish_task", {}),))
+    read = ToolCall("read_file", {"path": "knowledge/boats.md"})
+    write = ToolCall("write_file", {"path": f"{at}.txt", "text": "oak"})
+    return Thought(f"Turn {at}", (read, write, ToolCall("finish_step", {})) if at < 2 else (ToolCall("finish_task", {}),))
 
 hive = Hive.open(sys.argv[1])
 lock = lock_name(hive.layout, "ada")
@@ -217,7 +217,7 @@ def test_what_happens_meanwhile_is_news_after_the_last_result_once(crew: Crew) -
 
 
 def test_what_is_new_in_the_hive_and_about_the_task_is_referred_to_once(crew: Crew) -> None:
-    """News of blocks is a reference: id, source, one line (spec 8). What the mind wrote itself, and what is about something
+    """News of blocks is a reference: id, source, one line. What the mind wrote itself, and what is about something
     else, is no news."""
     own = ("write_file", {"path": "knowledge/keels.md", "text": "# Keels\n\nThe keel of a boat is of oak.\n"})
     mind = Script([READ], [own], [READ], [READ], [READ])

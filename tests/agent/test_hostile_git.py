@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 
 from hivemind import Hive, fs
-from hivemind.doctor import examine, treat
-from hivemind.doctor.patient import CheckContext
+from hivemind.doctor import apply_fixes, examine
+from hivemind.doctor.context import CheckContext
 from hivemind.errors import UserError
 from hivemind.layout import Layout
 from hivemind.minds import Thought
@@ -272,10 +272,10 @@ GITMODULES = '[submodule "x"]\\n\\tpath = x\\n\\turl = --upload-pack=x\\n\\tupda
 GITLINK = "git update-index --add --cacheinfo 160000,$(git rev-parse HEAD),vendor; git commit -qm evil"
 BOMB = 'for _ in range(40): one = tree((40000, "a", one), (40000, "b", one))\nland(one)'
 REFUSED = {
-    "a gitlink in a commit": (GITLINK, "repository of its own"),
+    "a gitlink in a commit": (GITLINK, "separate repository"),
     "a gitlink that was undone": (
         f"{GITLINK}; git rm -qf --cached vendor; git commit -qm undone",
-        "repository of its own",
+        "separate repository",
     ),
     "a folder .git": (objects('land(tree((40000, ".git", own)))'), "hasDotgit"),
     "a folder .GIT": (objects('land(tree((40000, ".GIT", own)))'), "hasDotgit"),
@@ -301,8 +301,8 @@ REFUSED = {
     "trees within trees": (objects(f"one = own\n{BOMB}"), "more files than can be checked"),
     "empty trees within trees": (objects(f"one = tree()\n{BOMB}"), "more files than can be checked"),
     "a parent that is nowhere": (objects('commit(own, "1" * 40)'), "sent no pack"),
-    "no HEAD": ("rm $g/HEAD", "no repository"),
-    "nothing in .git": ("rm -rf .git; mkdir .git", "no repository"),
+    "no HEAD": ("rm $g/HEAD", "not a repository"),
+    "nothing in .git": ("rm -rf .git; mkdir .git", "not a repository"),
     "a git that never ends": (
         "git config filter.x.clean 'sleep 100'; echo '* filter=x' > .gitattributes; echo x > new",
         "did not end",
@@ -442,8 +442,8 @@ def test_what_cannot_be_put_away_holds_up_nobody_and_the_doctor_says_why(crew, r
     assert (crew.root / "worktrees/t/app/new").exists()
     patient = CheckContext(Hive.open(crew.root).layout)
     found = [finding for finding in examine(patient) if finding.check == "worktrees"]
-    assert any("the new objects have more than" in finding.what for finding in found)
-    treat(patient, found)
+    assert any("the new objects have more than" in finding.message for finding in found)
+    apply_fixes(patient, found)
     assert repo.show("hive/t", "new") == "x"
     assert not (crew.root / "worktrees/t").exists()
 
@@ -481,7 +481,7 @@ def test_where_there_is_no_sandbox_the_same_way_leads_in_and_the_same_is_refused
     assert hostile.repo.show("hive/t", "boat") == "red"
     assert hostile.person.harm() == []
     hostile.attack(GITLINK)
-    with pytest.raises(UserError, match="repository of its own"):
+    with pytest.raises(UserError, match="separate repository"):
         hostile.commit()
     put_away(hostile.layout, "t")
     assert hostile.person.harm() == []

@@ -1,4 +1,4 @@
-"""A coding agent as an agent's mind: the program is run for a task, however it behaves, and the task ends once (spec 13)."""
+"""A coding agent as an agent's mind: the program is run for a task, however it behaves, and the task ends once."""
 
 from __future__ import annotations
 
@@ -427,7 +427,7 @@ def test_a_letter_is_answered_by_the_program(coder: Crew):
 @pytest.mark.parametrize(
     ("mind", "problem"),
     [
-        ({"agent": "nobody"}, "there is no profile of a coding agent 'nobody'"),
+        ({"agent": "nobody"}, "no profile of a coding agent is called 'nobody'"),
         ({"agent": "codex", "modle": "x"}, "modle"),
         ({"agent": "codex", "timeout_s": 0}, "timeout_s"),
     ],
@@ -439,7 +439,7 @@ def test_a_mind_that_cannot_be_is_refused_in_words(mind: dict[str, object], prob
 
 def test_a_missing_program_and_a_missing_key_say_how_to_mend_it(monkeypatch: pytest.MonkeyPatch, tmp_path: Path):
     monkeypatch.setenv("PATH", str(tmp_path))
-    with pytest.raises(UserError, match="there is no program codex on the PATH") as refused:
+    with pytest.raises(UserError, match="the program codex was not found on the PATH") as refused:
         open_mind("agent: codex")
     assert "npm install" in str(refused.value.remedy)
     program = tmp_path / "codex"

@@ -50,7 +50,7 @@ def test_a_mind_that_works_by_rule_goes_on_without_it(crew: Crew) -> None:
     until_idle(agent)
     assert "> Who paints the zeppelin again in autumn? Otto paints it.\n" in result(crew)
     assert "Ida" not in result(crew)
-    assert "Not confirmed, and so not quoted: knowledge/one.md:8: the quote does not stand there" in result(crew)
+    assert "Not confirmed, and so not quoted: knowledge/one.md:8: the quote is not at these lines" in result(crew)
 
 
 def test_a_task_of_which_none_is_left_fails_with_the_reasons(crew: Crew) -> None:
@@ -60,7 +60,7 @@ def test_a_task_of_which_none_is_left_fails_with_the_reasons(crew: Crew) -> None
     crew.drop(QUESTION)
     until_idle(agent)
     error = (crew.root / "tasks/failed/t/error.md").read_text()
-    assert [f"knowledge/{name}:8: the quote does not stand there: is at lines 1-1" in error for name in PAGES] == [
+    assert [f"knowledge/{name}:8: the quote is not at these lines: is at lines 1-1" in error for name in PAGES] == [
         True
     ] * 2
 
@@ -81,7 +81,7 @@ def test_what_a_reviewer_rejects_is_dropped_and_a_step_left_without_any_is_asked
         until_idle(agent)
     lock.release()
     assert "Ida" not in result(crew)
-    assert "* Checked by bob: every quote stands where it is said to stand.\n" in result(crew)
+    assert "* Checked by bob: every quote is at its cited place.\n" in result(crew)
     dropped = "* Not confirmed, and so not quoted: knowledge/one.md:1 (sha256 "
     assert (dropped in result(crew), "Otto" in result(crew), "Ada" in result(crew)) == (
         (True, True, False) if len(changed) == 1 else (False, False, True)
@@ -107,7 +107,7 @@ def test_a_process_that_was_killed_while_it_dropped_quotes_leaves_none_unchecked
     until_idle(ada)
     lock.release()
     assert "Otto" in result(crew)
-    assert "* Checked by ada itself: no other agent was there to do it.\n" in result(crew)
+    assert "* Checked by ada itself: no other agent was running.\n" in result(crew)
     assert "* Not confirmed, and so not quoted: knowledge/one.md:1 (sha256 " in result(crew)
 
 

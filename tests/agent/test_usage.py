@@ -165,7 +165,7 @@ def test_a_server_that_answers_more_than_it_was_asked_for_does_so_once(tmp_path)
     with model_server(lambda request: request.answer("well", tokens_out=300)) as server:
         told = {"url": server.url, "model": "played", "max_output": 100}
         mind = open_mind({"openai-compatible": told})
-        mind.own_prices = Prices(0, 10_000)
+        mind.hive_prices = Prices(0, 10_000)
         usages = Usages(mind, budget_of(tmp_path, day={"money": 10}), len)
         try:
             for _ in range(3):
@@ -217,7 +217,7 @@ def test_how_much_of_it_a_cache_had_is_shown_with_the_agent_and_with_the_task(cr
     [shown] = agents_now(agent.hive)
     assert (shown.tokens, shown.cached) == (1_200, 800)
     [work] = agent.scheduler.holding.works
-    assert work.spent().summary.startswith("1 turn, 1,200 tokens (800 cached), ")
+    assert work.total_usage().summary.startswith("1 turn, 1,200 tokens (800 cached), ")
 
 
 def test_the_time_that_is_told_is_that_of_the_turns_with_their_commands_and_without_what_lay_between(

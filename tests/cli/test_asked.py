@@ -51,7 +51,7 @@ def test_the_list_says_why_each_task_failed_as_its_error_does(run: Command) -> N
         "blob": "blob.md: is no text (a NUL at byte 1); save it as UTF-8 text, or say what to do with it: "
         "hivemind task add TEXT --attach FILE, or a folder with a task.md beside it",
         "cancelled": "Cancelled by human.",
-        "runs": "the command `exit 3` ended with status 3; it printed nothing",
+        "runs": "the command `exit 3` ended with status 3; it had no output",
     }
     shown = run("task", "list").out
     for task, why in listed.items():

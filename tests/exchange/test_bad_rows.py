@@ -212,10 +212,10 @@ def test_one_holder_speaks_for_a_hive_and_its_next_process_goes_on_at_once(
     for name in ("hive", "copy"):
         (tmp_path / name).mkdir()
     first = HiveLease(linked_role, "munich", tmp_path / "hive")
-    with pytest.raises(LinkDown, match="another process speaks for munich"):
+    with pytest.raises(LinkDown, match="another process acts for munich"):
         HiveLease(linked_role, "munich", tmp_path / "copy")
     successor = HiveLease(linked_role, "munich", tmp_path / "hive")
-    with pytest.raises(LinkDown, match="another process speaks for munich now"):
+    with pytest.raises(LinkDown, match="another process now acts for munich"):
         first.renew()
     first.release()  # to no effect
     successor.renew()
@@ -265,7 +265,7 @@ def test_a_result_whose_files_cannot_be_read_comes_home_without_them(
     )
     linked.others_arrive()
     until(lambda: linked.berlin.hive.tasks.outcome(task_id) == "done")
-    assert "Not taken over from munich" in (linked.berlin.hive.layout.done / task_id / "result.md").read_text()
+    assert "Not accepted from munich" in (linked.berlin.hive.layout.done / task_id / "result.md").read_text()
 
 
 @pytest.mark.parametrize(

@@ -31,7 +31,7 @@ def test_a_hive_is_linked_under_its_workspace_and_neither_a_taken_name_nor_a_pas
     assert "secret" not in refused
     berlin.command("link", database)
     assert "linked already" in berlin.command("link", database, status=2)
-    assert "another hive has the name berlin" in other.command("link", database, status=2)
+    assert "another hive is linked there as berlin" in other.command("link", database, status=2)
     berlin.command("unlink", "--force")
     assert not berlin.hive.linked_hives.is_linked
     other.command("link", database)

@@ -146,7 +146,7 @@ def test_a_task_whose_step_must_run_once_is_given_to_no_other_hive_and_a_person_
     third.idle()
     third.start()
     berlin.restart()
-    assert "What is to become of it? Pay." in until(lambda: berlin.subjects())
+    assert "A decision is needed: Pay." in until(lambda: berlin.subjects())
     assert "must run once" in berlin.command("task", "show", "pay")
     assert "would be stranded: pay (with munich" in berlin.command("unlink", status=2)
     assert third.hive.tasks.claim("coder") is None

@@ -1,4 +1,4 @@
-"""Under LangGraph: the contract of its stores in our words, its own tests where they are to be had, and the seed's nodes."""
+"""Under LangGraph: the contract of its stores, its own tests if they can be fetched, and the state and nodes of an agent."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ from langgraph.store.base import (
 
 from hivemind.embedding import HashingEmbedder
 from hivemind.longterm import EntryInvalid, NamespaceInvalid, UpsertMemoryInput, open_store
-from hivemind.longterm.langgraph import HivemindStore, MemoryState, retrieve_memories, store_memories, format_memories
+from hivemind.longterm.langgraph import HivemindStore, MemoryState, format_memories, retrieve_memories, store_memories
 from tests.longterm.conftest import emptied
 from tests.longterm.faulty import Faulty
 
@@ -267,7 +267,7 @@ def test_what_a_value_says_of_speaker_session_and_time_is_what_search_goes_by(st
     assert store.store.linked(parts[0].namespace, parts[0].key)["next"].content == "Yes, all of it."
 
 
-# the seed's state and nodes, in a real graph
+# the state and nodes, in a real graph
 
 
 def test_what_one_thread_says_another_one_remembers(tmp_path: Path) -> None:

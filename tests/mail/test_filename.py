@@ -7,7 +7,17 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hivemind.mail.maildir import BaseNames, is_editor_file, is_runtime_name, is_unique_name, join_name, second_base, sort_key, split_name, original_base
+from hivemind.mail.maildir import (
+    BaseNames,
+    is_editor_file,
+    is_runtime_name,
+    is_unique_name,
+    join_name,
+    original_base,
+    second_base,
+    sort_key,
+    split_name,
+)
 
 _NOW = datetime(2026, 11, 21, 12, 0, 0, 42, tzinfo=UTC)
 _FLAGS = st.text("DFPRST", max_size=6)

@@ -101,7 +101,7 @@ from tests.mail.hive import open_intake, open_mail
 root = Path(sys.argv[1])
 mail = open_mail(root)
 intake = open_intake(mail, root)
-print([message.subject for message in intake.new()])
+print([message.subject for message in intake.new_messages()])
 """
 
 

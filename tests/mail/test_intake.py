@@ -27,15 +27,15 @@ from tests.mail.hive import open_intake, open_mail
 root = Path(sys.argv[1])
 intake = open_intake(open_mail(root, durable=True), root)
 with open(root / "blocks", "a") as blocks:
-    for message in intake.new():
+    for message in intake.new_messages():
         print(message.id, file=blocks, flush=True)
         if message.subject == "poison":
             import os, signal
             os.kill(os.getpid(), signal.SIGKILL)
         if message.subject == "bad":
-            intake.failed(message, "it is bad")
+            intake.count_failure(message, "it is bad")
         else:
-            intake.taken(message)
+            intake.mark_taken(message)
 """
 
 
@@ -444,7 +444,7 @@ def test_a_record_of_another_version_is_refused_and_kept(tmp_path: Path, mail: M
 def test_the_record_forgets_what_is_gone_and_nothing_that_is_there(
     tmp_path: Path, mail: Mail, bob: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("hivemind.mail.intake._KEPT", 2)
+    monkeypatch.setattr("hivemind.mail.intake._MAX_GONE_KEYS", 2)
     intake = open_intake(mail, tmp_path)
     for number in range(40):
         mail.send("alice", "bob", str(number), "b")

@@ -213,7 +213,9 @@ def test_status_says_that_mail_waits_for_a_member_and_why_an_agent_is_stuck(hive
     opened = hivemind.Hive.open(hive.root)
     opened.mail.send("human", ["codex", "claude"], "The keel", "Is it on?")
     claude = member(hive)
-    assert overview(opened).mail_waits == (("codex", "1 unread, until its program comes: hivemind mcp --agent codex"),)
+    assert overview(opened).mail_waits == (
+        ("codex", "1 unread, until its program connects: hivemind mcp --agent codex"),
+    )
     claude._status.update(state="stuck", problem="mail-taken: another version")
     said = hive.run("status")
     assert "Mail waits:\n  codex: 1 unread" in said

@@ -32,7 +32,7 @@ def ask(server):
 
     def think(provider: str = "openai-compatible", url: str | None = None, **more):
         mind = open_mind(
-            {provider: {"model": "played", "url": url or server.url, **more}}, patience=Clock().patience(tries=1)
+            {provider: {"model": "played", "url": url or server.url, **more}}, patience=Clock().patience(max_tries=1)
         )
         try:
             return mind.think(turn(), [TOOL])

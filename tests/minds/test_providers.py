@@ -66,7 +66,7 @@ def mind_of(provider, clock, meter, tmp_path):
     def make(**more):
         told = {provider.name: {"model": "played"} | more} if more else f"{provider.name}:played"
         mind = open_mind(told, root=tmp_path, patience=clock.patience())
-        mind.meter, mind.own_prices = meter, Prices(2, 10)
+        mind.meter, mind.hive_prices = meter, Prices(2, 10)
         opened.append(mind)
         return mind
 
@@ -135,7 +135,7 @@ def test_a_picture_is_sent_in_the_providers_own_protocol_as_long_as_it_is_what_i
     sent = base64.b64encode(PICTURE).decode()
     assert [sent in body or sent.translate({43: "-", 47: "_"}) in body for body in seen] == [True, False, True]
     assert ["image/png" in body for body in seen] == [True, False, True]
-    assert "the picture boat.dat is not what it was" in seen[1]
+    assert "the picture boat.dat has changed" in seen[1]
     assert seen[0] == seen[2]
     assert [asked.pictures for asked in meter.asked] == [1, 1, 1]
 

@@ -361,7 +361,7 @@ def test_killed_between_two_stores_the_journal_decides(task: TaskGraph, point: s
     told = journal.read_text().splitlines() if journal.exists() else []
     assert len(told) == counts
     assert len(task.graph) == 2, "what is only prepared is not there"
-    settled = opened(task.folder, committed=lambda name: name in told)
+    settled = opened(task.folder, is_committed=lambda name: name in told)
     settled.add_note("opening tidies up")
     assert len(settled.graph) == 2 + counts
     assert opened(task.folder).graph == settled.graph == task.graph
@@ -386,7 +386,7 @@ def test_a_change_that_the_other_store_refuses_has_not_happened(task: TaskGraph)
     with pytest.raises(UserError, match="another's"):
         task.publish(2, commit=refuse)
     assert task.graph.to_dict()["nodes"] == before["nodes"]
-    assert opened(task.folder, committed=lambda name: True).graph == task.graph
+    assert opened(task.folder, is_committed=lambda name: True).graph == task.graph
     assert task.publish(2).node_id == 4
 
 

@@ -181,7 +181,7 @@ def test_a_webhook_is_signed_tried_again_ever_later_and_given_up_after_a_day_in_
     assert pauses[:4] == [30, 60, 120, 240]
     assert max(pauses) == 3600
     assert len(receiver.requests) == len(pauses) + 1
-    assert letters(hive) == ["Not told by webhook: what-has-a-keel"]
+    assert letters(hive) == ["Not sent by webhook: what-has-a-keel"]
 
     receiver.answers = 200
     hive.tasks.retry("what-has-a-keel")
@@ -242,7 +242,7 @@ def test_a_webhook_that_answers_a_byte_at_a_time_has_the_whole_time_of_a_request
     hive = opened(tmp_path, {"notify": {"webhook": {"url": slow}}})
     hive.tasks.fail(claimed(hive), "no wind")
     assert do_due(hive).notified == ("letter: what-has-a-keel failed",)
-    assert "had not answered within 1 s" in caplog.text
+    assert "did not answer within 1 s" in caplog.text
 
 
 def test_a_record_that_cannot_be_read_is_set_aside_and_the_others_are_told(tmp_path: Path):

@@ -83,7 +83,7 @@ def test_the_list_fits_the_terminal_and_follows_keys_and_changes(
         hive.tasks.add("Something new", id="fresh")
         top.until(lambda text: "fresh" in text)
         top.press("?")
-        top.until(lambda text: "what has these words" in text)
+        top.until(lambda text: "filter by words" in text)
         top.press("q", "q")
         top.until(lambda text: text.startswith("ended"))
 

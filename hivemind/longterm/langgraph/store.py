@@ -221,14 +221,16 @@ class HivemindStore(BaseStore):
 
     def _search(self, op: SearchOp) -> list[SearchItem]:
         end = op.offset + op.limit
-        scored: list[tuple[float | None, MemoryEntry]] = []
+        scored_entries: list[tuple[float | None, MemoryEntry]] = []
         if op.query and self.store.embeddings.embedder is not None:
-            scored = list(self._nearest_items(op, end))
-        if len(scored) < end:
-            known_items = {(entry.namespace, entry.key) for _, entry in scored}
+            scored_entries = list(self._nearest_items(op, end))
+        if len(scored_entries) < end:
+            known_items = {(entry.namespace, entry.key) for _, entry in scored_entries}
             remaining = (entry for entry in self._all(op, end) if (entry.namespace, entry.key) not in known_items)
-            scored += [(None, entry) for entry, _ in zip(remaining, range(end - len(scored)), strict=False)]
-        page = scored[op.offset : end]
+            scored_entries += [
+                (None, entry) for entry, _ in zip(remaining, range(end - len(scored_entries)), strict=False)
+            ]
+        page = scored_entries[op.offset : end]
         if op.refresh_ttl and self._refreshes_on_read:
             self._extend_lifetime([entry for _, entry in page])
         return [SearchItem(**_fields(entry), score=score) for score, entry in page]

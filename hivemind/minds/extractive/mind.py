@@ -11,10 +11,8 @@ from hivemind.minds.extractive.plan import SENTENCE, plan_steps, questions_in
 from hivemind.minds.extractive.quote import Quote, quotes_for
 from hivemind.minds.mind import MindError, Thought, ToolCall, ToolSchema, Turn
 
-__all__ = ["NOTHING_FOUND", "NO_ANSWER", "ExtractiveMind"]
-
 NOTHING_FOUND = "Nothing relevant was found in knowledge/, the attachments or memory."
-NO_ANSWER = "Nothing in the hive answers this. What comes nearest may help"
+NO_ANSWER = "Nothing in the hive answers this. The closest passages may help"
 _MAX_STEPS = 1000  # the limit of the tool `plan_steps`
 
 
@@ -34,12 +32,14 @@ class ExtractiveMind:
                     reason = f"it has {len(steps):,} questions and list items: divide it into tasks of {_MAX_STEPS:,} at most"
                     return _chained_thought("That is too much for one task.", ToolCall("fail_task", {"reason": reason}))
                 planned_steps = [{"title": step.title or step.text, "ask": step.text} for step in steps]
-                return _chained_thought("One step per question or list item.", ToolCall("plan_steps", {"steps": planned_steps}))
+                return _chained_thought(
+                    "One step per question or list item.", ToolCall("plan_steps", {"steps": planned_steps})
+                )
             case "finish_step" | "verify_step":
                 return _think_about_step(turn)
             case "finish_task":
                 return _chained_thought("Every step is done.", ToolCall("finish_task", {}))
-        return Thought("There is nothing to do.")
+        return Thought("No work is left.")
 
     def complete(self, text: str, schema: Mapping[str, Any] | None = None) -> str:
         """Return the first sentences of `text`, up to 60 words. Raises MindError if a schema is given."""
@@ -72,9 +72,13 @@ def _think_about_step(turn: Turn) -> Thought:
         case "run":
             return _think_about_command(turn, identity, finish)
         case "write":
-            return _chained_thought("Write the file.", ToolCall("write_file", {**dict(argument or {}), "step": identity}), finish)
+            return _chained_thought(
+                "Write the file.", ToolCall("write_file", {**dict(argument or {}), "step": identity}), finish
+            )
         case "mail":
-            return _chained_thought("Send the mail.", ToolCall("send_mail", {**dict(argument or {}), "step": identity}), finish)
+            return _chained_thought(
+                "Send the mail.", ToolCall("send_mail", {**dict(argument or {}), "step": identity}), finish
+            )
         case "wait":
             return _chained_thought("Wait.", ToolCall("wait", {"step": identity, "until": argument}), finish)
         case _:
@@ -83,17 +87,20 @@ def _think_about_step(turn: Turn) -> Thought:
 
 def _think_about_command(turn: Turn, step: str, finish: ToolCall) -> Thought:
     last_run = next(
-        (tool_result.value for tool_result in reversed(turn.previous_results) if tool_result.call.tool == "run_command"), None
+        (
+            tool_result.value
+            for tool_result in reversed(turn.previous_results)
+            if tool_result.call.tool == "run_command"
+        ),
+        None,
     )
     if last_run is not None and last_run.get("step") == step and last_run.get("exit_status") not in (0, None):
         ending = f"ended with status {last_run['exit_status']}"
         if last_run.get("stopped"):
             ending = f"was stopped after {last_run.get('seconds', 0.0):.1f} s: {last_run['stopped']}"
         reason = f"the command `{last_run.get('command')}` {ending}"
-        printed = str(last_run.get("output_tail") or "").strip()
-        explanation = (
-            f"{reason}\n\nThe last that it printed:\n\n{printed}" if printed else f"{reason}; it printed nothing"
-        )
+        output = str(last_run.get("output_tail") or "").strip()
+        explanation = f"{reason}\n\nThe end of its output:\n\n{output}" if output else f"{reason}; it had no output"
         return _chained_thought(reason, ToolCall("fail_task", {"reason": explanation}))
     return _chained_thought("Run the command of the task.", ToolCall("run_command", {"step": step}), finish)
 
@@ -101,7 +108,9 @@ def _think_about_command(turn: Turn, step: str, finish: ToolCall) -> Thought:
 def _think_about_question(turn: Turn, step: str, question: str, finish: ToolCall) -> Thought:
     quotes = quotes_for(question, _entries_for(turn, question))
     cards = {quote: _evidence_card(step, quote.citation) for quote in quotes if quote.citation and not quote.is_weak}
-    attempts = [(result.call.arguments, result.problem) for result in turn.previous_results if result.call.tool == "add_card"]
+    attempts = [
+        (result.call.arguments, result.problem) for result in turn.previous_results if result.call.tool == "add_card"
+    ]
     refused_quotes = {
         quote: problem for quote, card in cards.items() for call, problem in attempts if problem and call == card
     }
@@ -123,7 +132,7 @@ def _think_about_question(turn: Turn, step: str, question: str, finish: ToolCall
 def _answer_text(quotes: Sequence[Quote], *, includes_evidence: bool = False) -> str:
     """Return the answer's confidence and its reason, then the quotes that are not evidence: memories and weak quotes.
 
-    With `whole`, return all quotes.
+    With `includes_evidence`, return all quotes.
     """
     if not quotes:
         return NOTHING_FOUND
@@ -151,7 +160,9 @@ def _think_about_mail(turn: Turn) -> Thought:
     focus = turn.focus
     assert focus.message is not None
     if focus.asks_review:
-        return _chained_thought("Check each quote where it is said to stand.", ToolCall("check_citations", {"message": focus.id}))
+        return _chained_thought(
+            "Check each quote at its cited place.", ToolCall("check_citations", {"message": focus.id})
+        )
     return _chained_thought("Answer with quotes.", ToolCall("reply_mail", {"id": focus.id, "body": _reply(turn)}))
 
 
@@ -159,5 +170,7 @@ def _reply(turn: Turn) -> str:
     parts: list[str] = []
     for question in questions_in(turn.focus.title, turn.focus.text):
         parts.append(f"**{question.text}**\n")
-        parts.append(f"{_answer_text(quotes_for(question.text, _entries_for(turn, question.text)), includes_evidence=True)}\n")
+        parts.append(
+            f"{_answer_text(quotes_for(question.text, _entries_for(turn, question.text)), includes_evidence=True)}\n"
+        )
     return "\n".join(parts) or f"{NOTHING_FOUND}\n"

@@ -7,8 +7,6 @@ from collections.abc import Sequence
 
 from hivemind.frozen import frozen
 
-__all__ = ["SENTENCE", "Question", "plan_steps", "questions_in"]
-
 _FENCE = re.compile(r"^\s*(```|~~~)")
 _ITEM = re.compile(r"^ {0,3}(?:[-*+]|\d{1,4}[.)])\s+(?:\[[ xX]\]\s+)?(?P<text>\S.*)$")
 _HEADING = re.compile(r"^ {0,3}#{1,6}\s")
@@ -80,8 +78,10 @@ def _items_and_questions(text: str) -> list[Question]:
         nonlocal previous_sentences
         if item:
             item_text = _squeeze(" ".join(item))
-            questions.append(Question(item_text, _nearest_words([*previous_sentences, item_text], len(previous_sentences))))
-        elif sentences := [one for one in SENTENCE.split(_squeeze(" ".join(paragraph))) if one]:
+            questions.append(
+                Question(item_text, _nearest_words([*previous_sentences, item_text], len(previous_sentences)))
+            )
+        elif sentences := [sentence for sentence in SENTENCE.split(_squeeze(" ".join(paragraph))) if sentence]:
             context_sentences = [*previous_sentences, *sentences]
             for position, sentence in enumerate(sentences, len(previous_sentences)):
                 if sentence.rstrip("\"')]").endswith("?"):
@@ -117,7 +117,8 @@ def _nearest_words(sentences: Sequence[str], position: int) -> str:
     """Return the words of the sentences around a position, nearest sentence first."""
     window = range(max(0, position - _CONTEXT_WORDS), min(len(sentences), position + _CONTEXT_WORDS))
     nearby_positions = sorted(
-        (other_position for other_position in window if other_position != position), key=lambda place: abs(place - position)
+        (other_position for other_position in window if other_position != position),
+        key=lambda place: abs(place - position),
     )
     return " ".join(" ".join(sentences[place] for place in nearby_positions).split()[:_CONTEXT_WORDS])
 

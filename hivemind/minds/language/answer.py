@@ -252,7 +252,7 @@ def _connection_error(error: Exception, message: str) -> MindError:
     if isinstance(error, IndexError):
         problem = "its list of choices is empty"
     elif isinstance(error.__cause__, ValidationError):
-        locations = (".".join(map(str, one["loc"])) for one in error.__cause__.errors()[:5])
+        locations = (".".join(map(str, detail["loc"])) for detail in error.__cause__.errors()[:5])
         problem = f"missing or wrong in it: {', '.join(locations)}"
     remedy = "check that url: and model: in the agent's file name a server of this kind, and see its log"
     return MindUnavailable(f"the response is not an answer of a model: {problem}; {remedy}", lost=True)

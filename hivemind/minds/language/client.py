@@ -54,7 +54,7 @@ class Client:
     """
 
     def __init__(self, config: ModelConfig, root: Path | None, on_wait: Callable[[], object]) -> None:
-        """`waiting` is called repeatedly while an answer is awaited."""
+        """`on_wait` is called repeatedly while an answer is awaited."""
         self._config, self._root, self._on_wait = config, root, on_wait
         self._key = config.key()
         self._http = http_client(config)
@@ -73,7 +73,7 @@ class Client:
     ) -> ModelAnswer:
         """Return the answer to a conversation, of at most `max_output` tokens.
 
-        Raises MindError and its subclasses. An exception in `waiting` ends the request and is raised.
+        Raises MindError and its subclasses. An exception in `on_wait` ends the request and is raised.
         """
         request = self._send_request(messages, tools, schema, max_output)
         answer = asyncio.run_coroutine_threadsafe(request, self._loop)
@@ -110,7 +110,9 @@ class Client:
         _stop(self._loop)
         self._thread.join()
 
-    def _request_parameters(self, tools: Sequence[ToolSchema], schema: Mapping[str, Any] | None) -> ModelRequestParameters:
+    def _request_parameters(
+        self, tools: Sequence[ToolSchema], schema: Mapping[str, Any] | None
+    ) -> ModelRequestParameters:
         definitions = [
             ToolDefinition(
                 name=tool["name"],
@@ -161,9 +163,9 @@ def _usage(response: ModelResponse) -> Usage:
     """Return the reported tokens. An invalid report becomes an empty Usage and is estimated, as a missing one is."""
     try:
         usage = response.usage
-        cached = min(usage.cache_read_tokens, usage.input_tokens)
-        written = min(usage.cache_write_tokens, usage.input_tokens - cached)
-        return Usage(usage.input_tokens, usage.output_tokens, cached=cached, written=written)
+        cached_tokens = min(usage.cache_read_tokens, usage.input_tokens)
+        written_tokens = min(usage.cache_write_tokens, usage.input_tokens - cached_tokens)
+        return Usage(usage.input_tokens, usage.output_tokens, cached=cached_tokens, written=written_tokens)
     except MindError:
         return Usage()
 
@@ -233,7 +235,9 @@ def _replace_calls(response: ModelResponse, calls: Sequence[ToolCall]) -> ModelR
     for index, part in enumerate(parts):
         if isinstance(part, ToolCallPart):
             call = next(remaining_calls)
-            parts[index] = replace(part, tool_name=_accepted_name(call.tool), args=_call_arguments(call), tool_call_id=call.id)
+            parts[index] = replace(
+                part, tool_name=_accepted_name(call.tool), args=_call_arguments(call), tool_call_id=call.id
+            )
     return replace(response, parts=parts)
 
 

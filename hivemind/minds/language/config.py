@@ -54,7 +54,7 @@ class ModelConfig(BaseModel):
     url: str | None = Field(None, pattern=r"^https?://[^/]")
     key_env: str | None = Field(None, pattern=r"^[A-Za-z_][A-Za-z0-9_]*$")
     max_output: int = Field(
-        default_factory=lambda given: _LARGE_OUTPUT if given.get("provider") in KEYS else _MAX_OUTPUT, ge=16
+        default_factory=lambda fields: _LARGE_OUTPUT if fields.get("provider") in KEYS else _MAX_OUTPUT, ge=16
     )
     timeout_s: float = Field(600, gt=0, le=600)
     tools: Literal["native", "prompted"] = "native"

@@ -54,7 +54,9 @@ def _open_openai_compatible(config: ModelConfig, key: str | None, client: httpx2
         from pydantic_ai.models.ollama import OllamaModel
         from pydantic_ai.providers.ollama import OllamaProvider
 
-        return OllamaModel(config.model, provider=OllamaProvider(config.address or _OLLAMA_URL, key, http_client=client))
+        return OllamaModel(
+            config.model, provider=OllamaProvider(config.address or _OLLAMA_URL, key, http_client=client)
+        )
     from pydantic_ai.models.openai import OpenAIChatModel
 
     if config.provider == "openai":
@@ -80,14 +82,14 @@ class PublishedPrices:
     provider: str
     model: str
 
-    def price_of(self, used: Usage) -> float:
+    def price_of(self, usage: Usage) -> float:
         """Return the price of a request. Raises LookupError if the model is not listed."""
-        from genai_prices import Usage as Listed
+        from genai_prices import Usage as ListedUsage
         from genai_prices import calc_price
 
-        listed_usage = Listed(
-            input_tokens=used.tokens_in, output_tokens=used.tokens_out, cache_read_tokens=used.cached,
-            cache_write_tokens=used.written,
+        listed_usage = ListedUsage(
+            input_tokens=usage.tokens_in, output_tokens=usage.tokens_out, cache_read_tokens=usage.cached,
+            cache_write_tokens=usage.written,
         )  # fmt: skip
         return float(calc_price(listed_usage, self.model, provider_id=self.provider).total_price)
 

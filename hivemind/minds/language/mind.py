@@ -16,18 +16,18 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from hivemind.boundary import Unreadable
 from hivemind.errors import HivemindError
-from hivemind.json_text import schema_fault, find_json
+from hivemind.json_text import find_json, schema_fault
 from hivemind.minds.language.answer import (
     AnswerRefused,
-    OutputLimitTooHigh,
     ModelAnswer,
+    OutputLimitTooHigh,
     answer_schema,
     completion_messages,
-    without_tools,
     thought_of_answer,
+    without_tools,
 )
 from hivemind.minds.language.config import ModelConfig
-from hivemind.minds.meter import Meter, MeteredRequest, Pricing, with_price, unmetered
+from hivemind.minds.meter import Meter, MeteredRequest, Pricing, unmetered, with_price
 from hivemind.minds.mind import ChatMessage, MindError, MindUnavailable, Thought, ToolSchema, Turn
 from hivemind.minds.patience import Patience
 
@@ -112,9 +112,9 @@ class LanguageMind:
 
     def with_meter(self, meter: Meter) -> LanguageMind:
         """Return a copy of the mind with another meter and the same connections."""
-        other = copy(self)
-        other.meter = meter
-        return other
+        clone = copy(self)
+        clone.meter = meter
+        return clone
 
     def close(self) -> None:
         """Close the connections. A later request opens new ones."""
@@ -193,7 +193,7 @@ class LanguageMind:
                     str(error),
                     None if refused_answer is None else with_price(refused_answer.usage, self.prices),
                 )
-                is_mind_error = isinstance(error, MindError)  # else `waiting` raised it
+                is_mind_error = isinstance(error, MindError)  # else `on_wait` raised it
                 exchange.lost = (
                     refused_answer is not None
                     or not is_mind_error

@@ -10,7 +10,7 @@ from itertools import islice
 from typing import Any
 
 from hivemind.boundary import Unreadable
-from hivemind.fs import time_tells
+from hivemind.fs import is_timestamp_reliable
 from hivemind.hive import Hive
 from hivemind.layout import HUMAN
 from hivemind.mail import Message, MessageSummary
@@ -73,7 +73,11 @@ def _list_folder(hive: Hive, box: str, folder: str) -> list[tuple[str, bool]]:
         with suppress(OSError):
             stamp.append(os.stat(path).st_mtime_ns)
     cached_listing = _folder_cache.get((box, folder))
-    if cached_listing is not None and cached_listing[0] == tuple(stamp) and time_tells(max(stamp, default=0)):
+    if (
+        cached_listing is not None
+        and cached_listing[0] == tuple(stamp)
+        and is_timestamp_reliable(max(stamp, default=0))
+    ):
         return cached_listing[1]
     names = [(name, is_new) for is_new in (True, False) for name in maildir.file_names(is_new)]
     # Most names begin with their time in ten digits, so they sort by time.

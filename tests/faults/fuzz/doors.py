@@ -31,7 +31,7 @@ from hivemind.cli import main
 from hivemind.exchange.events import all_events
 from hivemind.exchange.foreign_tasks import ForeignTasks
 from hivemind.exchange.letters import Letters
-from hivemind.exchange.link import hive_overviews, other_hives, reached_out
+from hivemind.exchange.link import hive_overviews, other_hives, connect_exchange
 from hivemind.exchange.offers import Offers
 from hivemind.exchange.schema import SCHEMA
 from hivemind.layout import EXCHANGE
@@ -303,7 +303,7 @@ class Doors:
         own = hive.tasks.claim(EXCHANGE)
         assert own is not None
         hive.tasks.park(own, "offered")
-        with reached_out(self._exchange()) as connection:
+        with connect_exchange(self._exchange()) as connection:
             connection.execute("truncate hives, letters, tasks, events restart identity cascade")
             for linked in (name, "munich"):
                 connection.execute("insert into hives (name, identity) values (%s, 'x')", (linked,))
@@ -346,7 +346,7 @@ class Doors:
             resource.setrlimit(resource.RLIMIT_CPU, (resource.RLIM_INFINITY, resource.RLIM_INFINITY))
             server = self._opened.enter_context(Server())
             self._database = server.new_database()
-            with reached_out(self._database) as connection:
+            with connect_exchange(self._database) as connection:
                 SCHEMA.prepare(connection, self._database)
                 checks = (
                     "select conrelid::regclass::text, conname from pg_constraint where contype = 'c' and conrelid <> 0"
