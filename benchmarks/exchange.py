@@ -23,13 +23,13 @@ from typing import Any
 from benchmarks.hives import up
 from benchmarks.processes import until
 from benchmarks.table import Row, show
-from hivemind.exchange.events import Shipping
+from hivemind.exchange.events import JournalShipper
 from hivemind.exchange.foreign_tasks import ForeignTasks
 from hivemind.exchange.letters import Letters
-from hivemind.exchange.link import link, load_link, reached_out, take_place
+from hivemind.exchange.link import connect_exchange, link, load_link, take_hive_lease
 from hivemind.exchange.offers import Offers
 from hivemind.hive import Hive
-from hivemind.presence.identity import take_name
+from hivemind.presence.identity import lock_name
 from tests.postgres import Server
 
 _TICK_S = 1 / os.sysconf("SC_CLK_TCK")
@@ -89,16 +89,16 @@ def _across(folder: Path, server: Server, count: int, job: Cost | None) -> list[
         (folder / name / "agents/coder.yaml").write_text("")
         hive = Hive.open(folder / name)
         link(hive, url)
-        take_name(hive.layout, "exchange")
+        lock_name(hive.layout, "exchange")
         hive.mail.ensure("coder")
-        hive.linked.note(hives={other: {"coder": None} for other in ("berlin", "munich") if other != name})
+        hive.linked_hives.note(hives={other: {"coder": None} for other in ("berlin", "munich") if other != name})
         hives.append(hive)
     berlin, munich = hives
-    with reached_out(url) as one, reached_out(url) as two:
+    with connect_exchange(url) as one, connect_exchange(url) as two:
         for hive, connection in ((berlin, one), (munich, two)):
             mine = load_link(hive.layout)
             assert mine is not None
-            take_place(connection, mine, hive.config.workspace, hive.layout.root)
+            take_hive_lease(connection, mine, hive.config.workspace, hive.layout.root)
         offers, foreign = Offers(berlin, one, "berlin"), ForeignTasks(munich, two, "munich")
 
         def tasks() -> None:
@@ -106,12 +106,12 @@ def _across(folder: Path, server: Server, count: int, job: Cost | None) -> list[
                 berlin.tasks.add("Weigh it.", id=f"t{number}", where="any")
                 offers.offer()
             for _ in range(count):
-                foreign.take([("coder", None)])
+                foreign.claim_tasks([("coder", None)])
                 task = munich.tasks.claim("coder")
                 assert task is not None
                 munich.tasks.finish(task, "Three pounds.")
-                foreign.report()
-            while offers.finish():
+                foreign.report_outcomes()
+            while offers.collect_result():
                 pass
             assert all(berlin.tasks.outcome(f"t{number}") == "done" for number in range(count))
 
@@ -130,12 +130,12 @@ def _across(folder: Path, server: Server, count: int, job: Cost | None) -> list[
                 pass
             while taking.receive():
                 pass
-            assert munich.mail.unread("coder") == count
+            assert munich.mail.count_unread("coder") == count
 
         giving, taking = Letters(berlin, one, "berlin"), Letters(munich, two, "munich")
         for number in range(count):
             berlin.journal.append("bench.counted", number=number)
-        shipping = Shipping(berlin, one, "berlin")
+        shipping = JournalShipper(berlin, one, "berlin")
 
         def events() -> None:
             while shipping.ship():
@@ -145,8 +145,8 @@ def _across(folder: Path, server: Server, count: int, job: Cost | None) -> list[
             for _ in range(count):
                 taking.receive()
                 taking.bounce()
-                foreign.report()
-                foreign.take([("coder", None)])
+                foreign.report_outcomes()
+                foreign.claim_tasks([("coder", None)])
 
         event = Cost(server, count, events)
         local, task, letter = Cost(server, count, here), Cost(server, count, tasks), Cost(server, count, letters)
@@ -185,7 +185,7 @@ def _swarms(folder: Path, server: Server, number: int, count: int, job: Cost | N
     with ExitStack() as swarms:
         for root in roots:
             swarms.enter_context(up(root))
-        until(lambda: all(len(hive.linked.agents) == number - 1 for hive in hives))
+        until(lambda: all(len(hive.linked_hives.agents) == number - 1 for hive in hives))
         first, others = hives[0], [one.config.workspace for one in hives[1:] or hives]
         began = time.perf_counter()
         for at in range(count):
@@ -195,7 +195,7 @@ def _swarms(folder: Path, server: Server, number: int, count: int, job: Cost | N
         began = time.perf_counter()
         for at in range(count):
             first.mail.send("human", f"human@{others[at % len(others)]}", f"Letter {at}", "Hello.\n")
-        until(lambda: sum(hive.mail.unread("human") for hive in hives[1:] or hives) == count)
+        until(lambda: sum(hive.mail.count_unread("human") for hive in hives[1:] or hives) == count)
         letters = count / (time.perf_counter() - began)
     name = f"{number} linked hives" if number > 1 else "one hive"
     beside = None if job is None else 1 / job.wall

@@ -16,7 +16,7 @@ from benchmarks.hives import new_hive
 from benchmarks.processes import at_once, share_mb
 from benchmarks.table import Row, show
 from hivemind.doctor.checkup import examine
-from hivemind.doctor.patient import CheckContext
+from hivemind.doctor.context import CheckContext
 from hivemind.hive import Hive
 from hivemind.mail import Intake
 from hivemind.swarm.overview import overview
@@ -96,15 +96,15 @@ def _letters(number: int) -> _Figures:
     for at in range(number):
         hive.mail.send("human", "w", f"letter {at}", _LETTER)
     intake = Intake(hive.mail, "w", hive.layout.agent_state("w"))
-    first = _ms(lambda: intake.new(1)) * 1000 / number
+    first = _ms(lambda: intake.new_messages(1)) * 1000 / number
 
     def take_in() -> None:
-        while not (letters := intake.new(1)):
+        while not (letters := intake.new_messages(1)):
             time.sleep(0.001)
-        intake.taken(letters[0])
+        intake.mark_taken(letters[0])
 
     each = _ms(take_in, _MANY)
-    while intake.new(1):
+    while intake.new_messages(1):
         take_in()
     hive.mail.send("human", "w", "one more", _LETTER)
     return {

@@ -118,7 +118,7 @@ def hivemind_store(place: str | Path, made: Texts, others: Others = nobody) -> t
     store = open_store(place, made)
     pairs = [(f"k{at}", {"content": text, "metadata": {"n": at}}) for at, text in enumerate(made.texts)]
     store.put_many(("memories", "warm"), [("k", made.texts[0])])
-    store.embeddings.meanings = _ready(store, made)  # type: ignore[method-assign]
+    store.embeddings.embed_drafts = _ready(store, made)  # type: ignore[method-assign]
     return store, took(
         lambda: [store.put_many(NAMESPACE, pairs[at : at + BATCH]) for at in range(0, len(pairs), BATCH)], others
     )

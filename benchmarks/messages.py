@@ -62,10 +62,10 @@ def _receive_mail(pipe: Connection, root: Path, durable: bool, number: int) -> N
         pipe.send("ready")
         while len(times) < number:
             bell.wait(10)
-            for message in intake.new():
+            for message in intake.new_messages():
                 if message.subject:
                     times.append(time.monotonic_ns())
-                intake.taken(message)
+                intake.mark_taken(message)
             pipe.send(len(times))
     pipe.send(times)
 
@@ -190,10 +190,10 @@ def _throughput(root: Path, durable: bool, number: int, senders: int) -> tuple[f
             pipe.send("go")
         while len(seen) < wanted and idle < 20:
             idle = 0 if bell.wait(0.25) else idle + 1
-            while messages := intake.new(limit=500):
+            while messages := intake.new_messages(limit=500):
                 for message in messages:
                     seen.add(message.id)
-                    intake.taken(message)
+                    intake.mark_taken(message)
     return wanted / (time.monotonic() - began), wanted - len(seen)
 
 

@@ -27,8 +27,8 @@ from hivemind import Hive
 from hivemind.agent.agent import Agent
 from hivemind.minds import ChatMessage, Mind, ToolCall
 from hivemind.minds.language import LanguageMind, model_config
-from hivemind.presence.identity import announce
-from hivemind.testing.mind import a_turn
+from hivemind.presence.identity import record_start
+from hivemind.testing.mind import example_turn
 from tests.minds.server import ModelServer, Request, model_server
 
 __all__ = ["run"]
@@ -75,14 +75,14 @@ def _agent(root: Path, server: ModelServer) -> Agent:
     (root / "agents/one.yaml").write_text(json.dumps({"mind": mind, "max_turns": 1_000}))
     (root / "tasks/inbox/t.md").write_text("---\nsteps:\n  - Think\n---\nThink")
     hive = Hive.open(root)
-    agent = Agent(hive, "one", announce(hive.journal, "one", os.getpid()))
+    agent = Agent(hive, "one", record_start(hive.journal, "one", os.getpid()))
     agent.scheduler.holding.resume()
     return agent
 
 
 def _asking(mind: Mind, body: Mapping[str, Any]) -> Callable[[], Any]:
     """The same request through a mind of its own: with the messages and the tools that the agent sent."""
-    turn = replace(a_turn(), messages=[_message(one) for one in body["messages"]])
+    turn = replace(example_turn(), messages=[_message(one) for one in body["messages"]])
     tools = [tool["function"] for tool in body["tools"]]
     return lambda: mind.think(turn, tools)
 

@@ -259,7 +259,7 @@ def _agent_with(root: Path, steps: int) -> Any:
     """An agent with one task of that many questions before it, in a hive of its own."""
     from hivemind import Hive
     from hivemind.agent.agent import Agent
-    from hivemind.presence.identity import announce
+    from hivemind.presence.identity import record_start
 
     Hive.init(root)
     (root / "hive.yaml").write_text("durability: relaxed\nsettle_ms: 0\n")
@@ -272,7 +272,7 @@ def _agent_with(root: Path, steps: int) -> Any:
     task = f"---\nmax_tokens: 8000\nsteps:\n{asked}---\nWhat do the engines weigh?\n"
     (root / "tasks" / "inbox" / "engines.md").write_text(task)
     hive = Hive.open(root)
-    agent = Agent(hive, "analyst", announce(hive.journal, "analyst", os.getpid()))
+    agent = Agent(hive, "analyst", record_start(hive.journal, "analyst", os.getpid()))
     agent.scheduler.holding.resume()
     return agent
 

@@ -19,7 +19,7 @@ from benchmarks.hives import new_hive, up
 from benchmarks.processes import family, share_mb, until
 from benchmarks.table import Row, show
 from hivemind.hive import Hive
-from hivemind.mail.intake import read_taken
+from hivemind.mail.intake import read_taken_keys
 
 __all__ = ["soak"]
 
@@ -69,7 +69,7 @@ def _broken(hive: Hive, tasks: int, letters: int) -> Iterator[tuple[str, int]]:
     boxes = {name: [one.id for one in hive.mail.list(name)] for name in hive.agents}
     there = Counter(id_ for ids in boxes.values() for id_ in ids)
     yield "letters that are not there once", sum(there[f"letter-{at}@soak"] != 1 for at in range(letters))
-    taken = sum(len(read_taken(layout.agent_state(name) / "mail-taken")) for name in boxes)
+    taken = sum(len(read_taken_keys(layout.agent_state(name) / "mail-taken")) for name in boxes)
     yield "letters that were not taken in once", abs(letters - taken)
     doctor = subprocess.run(
         [sys.executable, "-m", "hivemind", "doctor", "--json"], cwd=layout.root, capture_output=True
@@ -98,7 +98,7 @@ def soak(agents: int, tasks: int, letters: int, minutes: int = 0) -> list[Row]:
             pause_s=0.5,
         )
         worked = time.monotonic() - began
-        until(lambda: not any(hive.mail.unread(name) for name in hive.agents), limit_s=_HOUR_S, pause_s=0.5)
+        until(lambda: not any(hive.mail.count_unread(name) for name in hive.agents), limit_s=_HOUR_S, pause_s=0.5)
         took, last = time.monotonic() - began, _held(swarm, hive)
     now = os.times()
     used = now.children_user + now.children_system - before.children_user - before.children_system

@@ -1,7 +1,6 @@
 """hivemind: a runtime for swarms of agents that share a folder.
 
-`Hive.open(path)` opens a hive, `Hive.init(path)` makes one. The parts are imported when they are first named, so
-that `import hivemind` costs next to nothing.
+`Hive.open(path)` opens a hive, `Hive.init(path)` creates one. Modules are imported at first use, so `import hivemind` is cheap.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
-"""The boundary of an entrance: where an input is read, whatever is raised sets that input aside and nothing else.
+"""The boundary around the reading of an input: an error there sets only that input aside.
 
-An entrance is a place where something comes in that others wrote: a task's text, a letter, a line of a log, a record, a
-configuration file, a cache, a document, a request. `with boundary("letter", path):` around all that looks into it turns
-whatever the input provokes into one `Unreadable`, which the caller answers by setting that input aside with its reason.
-What is the machine's trouble and not the input's passes through unchanged: a full disk must not condemn a letter.
+Inputs are texts that others wrote: a task, a letter, a line of a log, a record, a configuration file, a cache, a document, a
+request. `with boundary("letter", path):` around the reading turns every exception that the input causes into one `Unreadable`.
+The caller then sets the input aside with the reason. Errors of the machine pass through unchanged: a full disk must not condemn
+a letter.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 _T = TypeVar("_T")
 _adapters: dict[Any, TypeAdapter[Any]] = {}
 
-_MACHINE = frozenset(
+_MACHINE_ERRORS = frozenset(
     {
         errno.ENOSPC,
         errno.EDQUOT,
@@ -37,20 +37,20 @@ _MACHINE = frozenset(
 
 
 class Unreadable(UserError):
-    """An input that cannot be read; `what` says why. Whoever reads it sets it aside and goes on."""
+    """An input that cannot be read; the message says why. Its reader sets it aside and continues."""
 
 
-class boundary:  # noqa: N801 - a word where it stands; as a generator it cost five times as much, a tenth of a claim
-    """Turn what reading one input raises into `Unreadable`, which names the input.
+class boundary:  # noqa: N801 - reads as a word; a generator function would cost five times as much, a tenth of a claim
+    """Turn exceptions from reading one input into `Unreadable`, which names the input.
 
-    Passes through: errors that hivemind raised on purpose, and OSErrors that say nothing about the input (disk full,
-    read-only, too many open files, out of memory, file gone). `kind` is what the input is, `where` which one.
+    HivemindErrors pass through, and OSErrors that do not depend on the input (disk full, read-only, too many open files, out of
+    memory, file gone). `kind` is the kind of input, `location` identifies it.
     """
 
     __slots__ = ("_kind", "_mend", "_where")
 
-    def __init__(self, kind: str, where: object = None, *, mend: str | None = None) -> None:
-        self._kind, self._where, self._mend = kind, where, mend
+    def __init__(self, kind: str, location: object = None, *, remedy: str | None = None) -> None:
+        self._kind, self._where, self._mend = kind, location, remedy
 
     def __enter__(self) -> None:
         pass
@@ -58,20 +58,22 @@ class boundary:  # noqa: N801 - a word where it stands; as a generator it cost f
     def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
         if not isinstance(error, Exception) or isinstance(error, HivemindError):
             return
-        if isinstance(error, OSError) and error.errno in _MACHINE:
+        if isinstance(error, OSError) and error.errno in _MACHINE_ERRORS:
             return
-        said = (error.strerror if isinstance(error, OSError) else None) or str(error)
-        reason = f"{type(error).__name__}: {said}"[:500] if said else type(error).__name__
+        message = (error.strerror if isinstance(error, OSError) else None) or str(error)
+        reason = f"{type(error).__name__}: {message}"[:500] if message else type(error).__name__
         raise Unreadable(
             f"is a {self._kind} that cannot be read ({reason})", location=self._where, remedy=self._mend
         ) from error
 
 
-def checked(kind: type[_T], given: object, what: str, where: object = None, *, mend: str | None = None) -> _T:
-    """The dataclass whose fields `given`, a JSON object, has with their types (a list for a tuple). Raises Unreadable."""
-    with boundary(what, where, mend=mend):
+def as_dataclass(
+    kind: type[_T], fields: object, description: str, location: object = None, *, remedy: str | None = None
+) -> _T:
+    """Validate a JSON object as a dataclass (a list for a tuple); returns the instance. Raises Unreadable."""
+    with boundary(description, location, remedy=remedy):
         try:
-            found: _T = _adapter(kind).validate_python(given)
+            instance: _T = _adapter(kind).validate_python(fields)
         except ValueError as error:
             from pydantic import ValidationError
 
@@ -79,33 +81,33 @@ def checked(kind: type[_T], given: object, what: str, where: object = None, *, m
                 raise
             first = error.errors(include_url=False)[0]
             raise ValueError(f"{'.'.join(map(str, first['loc']))}: {first['msg']}") from None
-        return found
+        return instance
 
 
-def plain(value: object) -> dict[str, Any]:
-    """The fields of a dataclass as JSON has them: what `checked` makes it of again."""
-    found: dict[str, Any] = _adapter(type(value)).dump_python(value, mode="json")
-    return found
+def json_fields(value: object) -> dict[str, Any]:
+    """Return the fields of a dataclass as a JSON object, from which `checked` rebuilds it."""
+    fields: dict[str, Any] = _adapter(type(value)).dump_python(value, mode="json")
+    return fields
 
 
 def _adapter(kind: type[Any]) -> TypeAdapter[Any]:
-    found = _adapters.get(kind)
-    if found is None:
+    adapter = _adapters.get(kind)
+    if adapter is None:
         from pydantic import TypeAdapter
 
-        found = _adapters[kind] = TypeAdapter(kind)  # which takes milliseconds
-    return found
+        adapter = _adapters[kind] = TypeAdapter(kind)  # takes milliseconds
+    return adapter
 
 
-def read_input(path: str | os.PathLike[str], most: int | None = None) -> bytes:
-    """All of a regular file. Never waits for the writer of a FIFO, and opens no device.
+def read_input(path: str | os.PathLike[str], max_bytes: int | None = None) -> bytes:
+    """Read a regular file. Never waits for the writer of a FIFO, and never opens a device.
 
-    Raises Unreadable for anything else and for a file of over `most` bytes, and OSError.
+    Raises Unreadable for anything but a regular file and for a file over `max_bytes`, and OSError.
     """
     if not stat.S_ISREG(os.stat(path).st_mode):
-        raise Unreadable("is no regular file", location=path)
+        raise Unreadable("is not a regular file", location=path)
     with open(os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC), "rb") as file:
-        raw = file.read(-1 if most is None else most + 1)
-    if most is not None and len(raw) > most:
-        raise Unreadable(f"has more than {most} bytes", location=path)
+        raw = file.read(-1 if max_bytes is None else max_bytes + 1)
+    if max_bytes is not None and len(raw) > max_bytes:
+        raise Unreadable(f"has more than {max_bytes} bytes", location=path)
     return raw

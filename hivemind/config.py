@@ -1,4 +1,4 @@
-"""What hive.yaml and agents/*.yaml say, checked (spec 1, *Layout* and *Agents and the swarm*)."""
+"""The settings in hive.yaml and agents/*.yaml, validated."""
 
 from __future__ import annotations
 
@@ -16,22 +16,22 @@ from hivemind.frontmatter import MAX_BYTES, StrictModel, parse, validate
 from hivemind.frozen import frozen
 from hivemind.layout import EXCHANGE, HUMAN, POSTMASTER, Layout
 from hivemind.names import check_name, is_name
-from hivemind.tokens import DEFAULT_ENCODING, LEAST_CONTEXT
+from hivemind.tokens import DEFAULT_ENCODING, MIN_CONTEXT
 
-SHARED = 0o2770
-"""The mode of a folder that a group shares: what is made in it belongs to the group as well."""
+GROUP_FOLDER_MODE = 0o2770
+"""The mode of a folder that a group shares: new files in it belong to the group too."""
 
-TAKEN = {
-    HUMAN: "the operator's own name",
+RESERVED_NAMES = {
+    HUMAN: "the operator's name",
     EXCHANGE: "the name of the process that links hives",
-    POSTMASTER: "the name that the hive's own letters come from",
+    POSTMASTER: "the sender of the hive's own letters",
 }
-"""Names that no agent may have, and whose each is."""
+"""Names that no agent may have, with the reasons."""
 
 
 class RootConfig(StrictModel):
-    """A folder outside the hive that its agents may read, and write if it says so. A git repository with `worktree` is
-    worked on in a worktree of each task's own, and never written itself."""
+    """A folder outside the hive that agents may read, and with `write` also write. With `worktree` it is a git repository: each
+    task gets its own worktree, and the repository's checkout is never written."""
 
     path: str
     write: bool = False
@@ -52,27 +52,26 @@ class TokenBudget(StrictModel):
 
 
 class TaskTokenBudget(TokenBudget):
-    """`tokens: null` takes the bound away; leaving it out does not."""
+    """`tokens: null` removes the bound; omitting it does not."""
 
     tokens: int | None = Field(5_000_000, ge=0)
 
 
 class DayTokenBudget(TokenBudget):
-    """`tokens: null` takes the bound away; leaving it out does not."""
+    """`tokens: null` removes the bound; omitting it does not."""
 
     tokens: int | None = Field(50_000_000, ge=0)
 
 
 class BudgetConfig(StrictModel):
-    """What an agent may use up: for a task with its subtasks, and per day, in tokens and in money (the currency of its price
-    list)."""
+    """The budget of an agent, for a task with its subtasks and per day, in tokens and money (the currency of its price list)."""
 
     task: TaskTokenBudget = TaskTokenBudget.model_construct()
     day: TokenBudget = TokenBudget.model_construct()
 
 
 class SharedBudgetConfig(StrictModel):
-    """What all agents of a hive may use up together, per day."""
+    """The budget of all agents of a hive together, per day."""
 
     day: DayTokenBudget = DayTokenBudget.model_construct()
 
@@ -82,7 +81,7 @@ def _or_default(value: Any) -> Any:
 
 
 class EmbedderConfig(StrictModel):
-    """An endpoint that takes OpenAI's embeddings requests; the key is in the environment under the name `key_env`."""
+    """An endpoint for OpenAI's embeddings requests; the environment variable `key_env` has the key."""
 
     url: str = Field(pattern=r"^https?://[^/\s]")
     model: str = Field(min_length=1)
@@ -91,16 +90,15 @@ class EmbedderConfig(StrictModel):
 
 
 class MailConfig(StrictModel):
-    """What becomes of a letter from an address that the hive does not know: a person is shown it, it bounces, or an agent
-    answers it. What goes to such an address is left in the mailbox `human`: the hive sends nothing out."""
+    """The treatment of a letter from an unknown address: show it to a person, bounce it, or let an agent answer it. Letters to
+    such an address stay in the mailbox `human`, since the hive sends no mail to the outside."""
 
     unknown_sender: Literal["needs_you", "bounce", "answer"] = "needs_you"
 
 
 class PriceConfig(StrictModel):
-    """What a million tokens cost: `in`, those that are sent; `out`, those that are answered; `cached`, those that are sent
-    and read from the provider's cache (default: a tenth of `in`); `written`, those that it writes there (default: a quarter
-    more than `in`)."""
+    """The prices of a million tokens: `in` for sent tokens, `out` for answers, `cached` for sent tokens read from the provider's
+    cache (default: a tenth of `in`), `written` for tokens written to that cache (default: a quarter more than `in`)."""
 
     tokens_in: float = Field(alias="in", ge=0, allow_inf_nan=False)
     tokens_out: float = Field(alias="out", ge=0, allow_inf_nan=False)
@@ -112,7 +110,7 @@ _UNITS = {"s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0, "w": 604800.0}
 
 
 def _as_seconds(value: Any) -> Any:
-    """`10m` as 600.0, a number as it is; `never` as None."""
+    """Convert `10m` to 600.0 and `never` to None; return a number unchanged."""
     if value == "never":
         return None
     if isinstance(value, str):
@@ -126,15 +124,16 @@ _Seconds = Annotated[float | None, BeforeValidator(_as_seconds)]
 
 
 class WebhookConfig(StrictModel):
-    """Where a POST request goes for each notification; it is signed with the secret in the environment under `secret_env`, as
-    Standard Webhooks has it."""
+    """A webhook that gets a POST request for each notification, signed as in Standard Webhooks with the secret in the environment
+    variable `secret_env`."""
 
     url: str = Field(pattern=r"^https?://[^/\s]")
     secret_env: str | None = None
 
 
 class NotifyConfig(StrictModel):
-    """Of which ends of people's tasks they are told, and how: by a letter to `human`, a program, a webhook."""
+    """The events of people's tasks that cause a notification, and the ways to send it: a letter to `human`, a program, a
+    webhook."""
 
     events: Annotated[tuple[Literal["done", "failed", "parked"], ...], BeforeValidator(_as_list)] = ("failed",)
     letter: bool = True
@@ -143,13 +142,13 @@ class NotifyConfig(StrictModel):
 
 
 class McpConfig(StrictModel):
-    """Members from outside. `return_after`: seconds after which the tasks of one that has left go back; None: never."""
+    """Settings of members (MCP). `return_after`: seconds after which the tasks of an absent member are returned; None: never."""
 
     return_after: _Seconds = Field(600.0, ge=0)
 
 
 class RetentionConfig(StrictModel):
-    """After how long what is over is moved to the dated archives: seconds, or `90d`; None: never. Nothing is deleted."""
+    """The age of tasks, mail and journal segments after which they are archived: seconds, or `90d`; None: never."""
 
     tasks: _Seconds = Field(None, ge=0)
     mail: _Seconds = Field(None, ge=0)
@@ -161,7 +160,7 @@ class RetentionConfig(StrictModel):
 
 
 class LimitsConfig(StrictModel):
-    """Limits of one command that an agent runs."""
+    """The limits of one command of an agent."""
 
     wall_s: float = Field(600, gt=0)
     cpu_s: float = Field(600, gt=0)
@@ -170,7 +169,7 @@ class LimitsConfig(StrictModel):
 
 
 class AgentConfig(StrictModel):
-    """One agents/<agent>.yaml. Defaults for any key can be set under `agents:` in hive.yaml."""
+    """The settings of one agents/<agent>.yaml. `agents:` in hive.yaml can set defaults for any key."""
 
     role: str | None = None
     lane: str | None = None
@@ -178,7 +177,7 @@ class AgentConfig(StrictModel):
     rom: list[str] = []
     tools: list[str] | None = None
     toolset: Annotated[tuple[str, ...], BeforeValidator(_as_list)] = ()
-    max_tokens: int = Field(100_000, ge=LEAST_CONTEXT)
+    max_tokens: int = Field(100_000, ge=MIN_CONTEXT)
     max_turns: int = Field(100, ge=1)
     graph: Literal["rules", "model"] = "rules"
     budget: BudgetConfig = BudgetConfig.model_construct()
@@ -193,7 +192,7 @@ class AgentConfig(StrictModel):
 
     @property
     def outside(self) -> bool:
-        """True for `mind: mcp`: a member whose mind is another program, which comes and goes (`hivemind mcp`)."""
+        """True for `mind: mcp`: a member, whose mind is a program outside that connects with `hivemind mcp`."""
         return self.mind == "mcp"
 
     @property
@@ -204,7 +203,7 @@ class AgentConfig(StrictModel):
     @field_validator("role")
     @classmethod
     def _role(cls, value: str | None) -> str | None:
-        return None if value is None else _named(value, "role")
+        return None if value is None else _checked_name(value, "role")
 
     @field_validator("env", mode="before")
     @classmethod
@@ -214,15 +213,15 @@ class AgentConfig(StrictModel):
         return value
 
 
-def _named(value: str, what: str) -> str:
+def _checked_name(value: str, description: str) -> str:
     try:
-        return check_name(value, what)
+        return check_name(value, description)
     except UserError as error:
         raise ValueError(str(error)) from None
 
 
 class HiveConfig(StrictModel):
-    """hive.yaml. Times are in the unit that the name says, sizes in bytes."""
+    """The settings of hive.yaml. Times are in the unit of the name's suffix, sizes in bytes."""
 
     version: Literal[1] = 1
     workspace: str = Field("hive", min_length=1, max_length=128)
@@ -254,10 +253,10 @@ class HiveConfig(StrictModel):
     def durable(self) -> bool:
         return self.durability == "full"
 
-    def take_access(self) -> None:
-        """From now on what this process makes, and what it starts, can be used by whom `access` says, and by nobody else.
+    def set_umask(self) -> None:
+        """Set this process's umask from `access`: only these users can access files that it and its children create from now on.
 
-        It is said in one place, to the kernel, as the umask: databases, mail, logs and what commands write included.
+        The umask covers all files: databases, mail, logs, and files that commands write.
         """
         os.umask(0o007 if self.access == "group" else 0o077)
 
@@ -269,46 +268,46 @@ class HiveConfig(StrictModel):
         try:
             ZoneInfo(value)
         except (OSError, ValueError, LookupError):
-            raise ValueError(f"{value!r} is no time zone: write Europe/Berlin, or UTC") from None
+            raise ValueError(f"{value!r} is not a time zone: write for example Europe/Berlin, or UTC") from None
         return value
 
     @field_validator("workspace")
     @classmethod
     def _workspace(cls, value: str) -> str:
         if any(char.isspace() or not char.isprintable() or char in '<>@/\\"(),:;[]' for char in value):
-            raise ValueError('a workspace id has no white space and none of <>@/\\"(),:;[] in it')
+            raise ValueError('a workspace id must not contain white space or <>@/\\"(),:;[]')
         return value
 
     def read_roots(self, layout: Layout) -> tuple[Path, ...]:
-        """The folders outside the hive that may be read, resolved."""
+        """Return the folders of `roots:`, with links resolved."""
         return tuple(Path(os.path.realpath(layout.root / os.path.expanduser(root.path))) for root in self.roots)
 
     def worktree_roots(self, layout: Layout) -> tuple[Path, ...]:
-        """Those of them of which each task has a worktree."""
-        found = zip(self.read_roots(layout), self.roots, strict=True)
-        return tuple(dict.fromkeys(path for path, root in found if root.worktree))
+        """Return the roots with `worktree: true`."""
+        pairs = zip(self.read_roots(layout), self.roots, strict=True)
+        return tuple(dict.fromkeys(path for path, root in pairs if root.worktree))
 
-    def bound(self, layout: Layout) -> dict[Path, bool | None]:
-        """The roots as a sandbox shows them: whether each may be written; None for the hive itself where a root is around it.
-        Of the hive's own folders only those that no tool keeps from agents are shown."""
-        closed = (layout.state, layout.mailboxes, layout.tasks, layout.rom, layout.agents)
-        written = self.written(layout)
-        found: dict[Path, bool | None] = {
-            path: written[path]
+    def sandbox_folders(self, layout: Layout) -> dict[Path, bool | None]:
+        """Return the roots that a sandbox shows, and whether each is writable; None hides the hive if a root contains it. Roots
+        in the hive's protected folders are not shown."""
+        hidden_folders = (layout.state, layout.mailboxes, layout.tasks, layout.rom, layout.agents)
+        writable = self.writable_folders(layout)
+        folders: dict[Path, bool | None] = {
+            path: writable[path]
             for path in self.read_roots(layout)
-            if path != layout.root and not any(path.is_relative_to(one) for one in closed)
+            if path != layout.root and not any(path.is_relative_to(folder) for folder in hidden_folders)
         }
-        return {**found, layout.root: None} if any(path in layout.root.parents for path in found) else found
+        return {**folders, layout.root: None} if any(path in layout.root.parents for path in folders) else folders
 
-    def written(self, layout: Layout) -> dict[Path, bool]:
-        """Which folders may be written and which not: of those around a path the innermost decides.
+    def writable_folders(self, layout: Layout) -> dict[Path, bool]:
+        """Return which folders are writable; for a path the innermost folder decides.
 
-        The hive's own may not, but `knowledge/`; of a root that is listed twice the listing without `write` holds.
+        The hive is not writable, except `knowledge/`. A root that is listed twice is writable only if both entries say so.
         """
-        found = {layout.root: False, layout.knowledge: True}
+        folders = {layout.root: False, layout.knowledge: True}
         for path, root in zip(self.read_roots(layout), self.roots, strict=True):
-            found[path] = found.get(path, True) and root.write and not root.worktree
-        return found
+            folders[path] = folders.get(path, True) and root.write and not root.worktree
+        return folders
 
 
 def _read(path: Path) -> str:
@@ -321,12 +320,12 @@ def _read(path: Path) -> str:
 
 
 def load_hive(layout: Layout) -> HiveConfig:
-    """What hive.yaml says. Raises UserError naming file, line and key."""
+    """Load hive.yaml. Raises UserError with file, line and key."""
     with boundary("settings file", layout.config):
-        parsed = parse(_read(layout.config), layout.config)
-        config = validate(HiveConfig, parsed)
-        if config.agents:  # the defaults must be good themselves, and blamed where they stand
-            validate(_Defaults, parsed)
+        settings = parse(_read(layout.config), layout.config)
+        config = validate(HiveConfig, settings)
+        if config.agents:  # validated here, so an error names their own lines
+            validate(_Defaults, settings)
         return config
 
 
@@ -337,89 +336,92 @@ class _Defaults(StrictModel):
 
 @frozen
 class Agents(Collection[str]):
-    """The names of all agents of a hive. `known`: what their files say, sorted; a group of `replicas: 3` named `r` is `r-1`,
-    `r-2`, `r-3`. `aside`: why a file cannot be read, by its name without the ending: that agent, or group, is set aside."""
+    """The names of all agents of a hive. `configs` are their settings, sorted by name; the file `r` with `replicas: 3` is `r-1`,
+    `r-2`, `r-3`. `problems` are the errors of unreadable files, by file name without extension; these agents are set aside."""
 
-    known: dict[str, AgentConfig] = field(default_factory=dict)
-    aside: dict[str, UserError] = field(default_factory=dict)
+    configs: dict[str, AgentConfig] = field(default_factory=dict)
+    problems: dict[str, UserError] = field(default_factory=dict)
 
     def __contains__(self, name: object) -> bool:
-        return name in self.known or self.why_aside(str(name)) is not None
+        return name in self.configs or self.problem_of(str(name)) is not None
 
     def __iter__(self) -> Iterator[str]:
         return iter(
-            [*self.known, *(name for name in self.aside if is_name(name) and name not in (*TAKEN, *self.known))]
+            [
+                *self.configs,
+                *(name for name in self.problems if is_name(name) and name not in (*RESERVED_NAMES, *self.configs)),
+            ]
         )
 
     def __len__(self) -> int:
         return sum(1 for _ in self)
 
-    def why_aside(self, name: str) -> UserError | None:
-        """Why an agent, or the group that it is of, is set aside; None if it is not."""
-        return None if name in self.known else self.aside.get(name) or self.aside.get(name.rpartition("-")[0])
+    def problem_of(self, name: str) -> UserError | None:
+        """Return why an agent, or its group of replicas, is set aside; None if it is not."""
+        return None if name in self.configs else self.problems.get(name) or self.problems.get(name.rpartition("-")[0])
 
     def roles(self) -> dict[str, str | None]:
-        return {name: self.known[name].role if name in self.known else None for name in self}
+        return {name: self.configs[name].role if name in self.configs else None for name in self}
 
     def get(self, name: str, options: str = "") -> AgentConfig:
-        """What the agent's file says. Raises UserError: why it is set aside, or that there is none, and how it is added."""
-        found = self.known.get(name)
-        if found is not None:
-            return found
-        if (why := self.why_aside(name)) is not None:
-            raise why
-        names = list(self.known)
-        there = ", ".join(names[:12]) + (f", … ({len(names)} in all)" if len(names) > 12 else "")
-        mend = f"its agents: {there or 'none'}; hivemind agent add {name}{options} makes it one"
-        raise UserError(f"there is no agent {name!r} in this hive", remedy=mend)
+        """Return the agent's settings. Raises UserError if it is set aside or unknown, with the way to add it."""
+        config = self.configs.get(name)
+        if config is not None:
+            return config
+        if (problem := self.problem_of(name)) is not None:
+            raise problem
+        names = list(self.configs)
+        listing = ", ".join(names[:12]) + (f", … ({len(names)} in all)" if len(names) > 12 else "")
+        remedy = f"its agents: {listing or 'none'}; hivemind agent add {name}{options} adds it"
+        raise UserError(f"there is no agent {name!r} in this hive", remedy=remedy)
 
 
 def load_agents(layout: Layout, hive: HiveConfig) -> Agents:
-    """What agents/ says, each file by itself: one that cannot be read sets its agent aside, with the reason."""
-    found = Agents()
+    """Load agents/, each file on its own: an unreadable file only sets its agent aside."""
+    agents = Agents()
     for path in sorted(layout.agents.glob("*.y*ml")):
         if path.suffix not in (".yaml", ".yml") or path.name.startswith("."):
             continue
         try:
             with boundary("agent's file", path):
-                found.known.update(_load_agent(path, hive, found.known))
+                agents.configs.update(_load_agent(path, hive, agents.configs))
         except UserError as error:
-            found.aside[path.name if path.stem in found.known else path.stem] = error
-    return Agents(dict(sorted(found.known.items())), found.aside)
+            agents.problems[path.name if path.stem in agents.configs else path.stem] = error
+    return Agents(dict(sorted(agents.configs.items())), agents.problems)
 
 
 def check_agent_name(text: object) -> str:
-    """The name that an agent may have, as `check_name`. Raises UserError for those of others, too."""
+    """Return the normalised name of an agent, like `check_name`. Raises UserError for reserved names too."""
     name = check_name(text, "agent name")
-    if name in TAKEN:
-        raise UserError(f"{name!r} is {TAKEN[name]}", remedy="choose another")
+    if name in RESERVED_NAMES:
+        raise UserError(f"{name!r} is {RESERVED_NAMES[name]}", remedy="choose another")
     return name
 
 
-def _load_agent(path: Path, hive: HiveConfig, others: Collection[str]) -> dict[str, AgentConfig]:
+def _load_agent(path: Path, hive: HiveConfig, used_names: Collection[str]) -> dict[str, AgentConfig]:
     try:
         name = check_agent_name(path.stem)
     except UserError as error:
         raise UserError(error.message, location=path, remedy=error.remedy) from None
-    parsed = parse(_read(path), path)
-    own = validate(AgentConfig, parsed)
-    config = AgentConfig.model_validate({**hive.agents, **parsed.values}) if hive.agents else own
+    settings = parse(_read(path), path)
+    config_alone = validate(AgentConfig, settings)
+    config = AgentConfig.model_validate({**hive.agents, **settings.values}) if hive.agents else config_alone
     names = [name] if config.replicas == 1 else [f"{name}-{number}" for number in range(1, config.replicas + 1)]
-    if taken := next((one for one in names if one in others), None):
-        raise UserError(f"a second agent named {taken!r}", location=path, remedy="rename one of them")
-    return {check_name(one, "agent name"): config for one in names}
+    if duplicate := next((candidate for candidate in names if candidate in used_names), None):
+        raise UserError(f"a second agent named {duplicate!r}", location=path, remedy="rename one of them")
+    return {check_name(agent_name, "agent name"): config for agent_name in names}
 
 
-def place_of_key(layout: Layout, name: str, key: str) -> str:
-    """The file and line where an agent's key stands: its own file, its group's, or the defaults in hive.yaml."""
+def key_location(layout: Layout, name: str, key: str) -> str:
+    """Return the file and line of an agent's key: in its own file, its group's file, or the defaults in hive.yaml."""
     group = name.rpartition("-")[0] or name
     for stem in (name, group):
         for path in (layout.agents / f"{stem}.yaml", layout.agents / f"{stem}.yml"):
             if path.is_file():
                 with boundary("settings file", path):
-                    parsed = parse(path.read_text("utf-8"), path)
-                if key in parsed.values:
-                    return f"{path}:{parsed.line((key, '<key>'))}"
+                    settings = parse(path.read_text("utf-8"), path)
+                if key in settings.values:
+                    return f"{path}:{settings.line((key, '<key>'))}"
     with boundary("settings file", layout.config):
-        parsed = parse(layout.config.read_text("utf-8"), layout.config)
-    return f"{layout.config}:{parsed.line(('agents', key, '<key>'))}"
+        settings = parse(layout.config.read_text("utf-8"), layout.config)
+    return f"{layout.config}:{settings.line(('agents', key, '<key>'))}"

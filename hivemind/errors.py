@@ -1,11 +1,11 @@
-"""The one root of all errors, and the kind that a person can mend."""
+"""The root class of all errors, and the class of errors that a person can correct."""
 
 from __future__ import annotations
 
 import errno
 
 FAILED, WRONG_USE = 1, 2
-"""Exit statuses: the work failed; a person has to mend something first."""
+"""Exit statuses: the work failed; a person must correct something first."""
 
 _REMEDIES = {
     errno.EROFS: "mount it for writing, or work in a copy",
@@ -17,13 +17,13 @@ _REMEDIES = {
 
 
 class HivemindError(Exception):
-    """Root of every error that hivemind raises on purpose."""
+    """The root of all errors that hivemind raises on purpose."""
 
 
 class UserError(HivemindError):
-    """An error that a person can mend: printed as one line `where: what; mend`, without a traceback.
+    """An error that a person can correct, printed as one line `location: message; remedy`, without a traceback.
 
-    `what` says what is wrong, `where` the file (and line, and field), `mend` how to put it right.
+    `message` describes the error, `location` is the file (and line, and field), `remedy` says how to correct it.
     """
 
     def __init__(self, message: str, *, location: object = None, remedy: str | None = None) -> None:
@@ -40,11 +40,11 @@ class UserError(HivemindError):
 
 
 class UnknownVersion(UserError):
-    """A record written by another version: refused and kept, never guessed at, never deleted."""
+    """A record of another version. It is refused and kept, never interpreted or deleted."""
 
 
 def exit_line(error: Exception) -> tuple[str, int]:
-    """What a person is told of an error that ended a process, and the exit status that it makes."""
+    """Return the line that a person sees for an error that ended a process, and the exit status."""
     if isinstance(error, HivemindError):
         return str(error), WRONG_USE if isinstance(error, UserError) else FAILED
     if isinstance(error, OSError):
@@ -53,23 +53,23 @@ def exit_line(error: Exception) -> tuple[str, int]:
 
 
 def system_error(error: OSError) -> str:
-    """The line that tells a person of what the operating system refused: `where: what; mend`."""
+    """Return the line that a person sees for an error of the operating system: `location: message; remedy`."""
     line = f"{error.filename or 'the operating system'}: {error.strerror or error}"
     remedy = remedy_of(error)
     return line if remedy is None else f"{line}; {remedy}"
 
 
 def is_disk_full(error: BaseException | None) -> bool:
-    """Whether an error comes down to a full disk or quota, followed through its causes.
+    """Check whether an error was caused, directly or not, by a full disk or quota.
 
-    A full disk is a pause: it uses up no try of a letter, a task or a step, and what is said of it is "disk full".
+    A full disk only causes a pause: it does not count as a failed try of a letter, task or step, and is reported as "disk full".
     """
     seen: set[int] = set()
-    while error is not None and id(error) not in seen:  # one raised again out of what it caused stands behind itself
+    while error is not None and id(error) not in seen:  # an error that was raised again can be among its own causes
         seen.add(id(error))
         if isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT):
             return True
-        # The second: no room for the index of the write-ahead log.
+        # SQLITE_IOERR_SHMSIZE: no room for the index of the write-ahead log.
         if getattr(error, "sqlite_errorname", "") in ("SQLITE_FULL", "SQLITE_IOERR_SHMSIZE"):
             return True
         error = error.__cause__ or error.__context__
@@ -77,7 +77,7 @@ def is_disk_full(error: BaseException | None) -> bool:
 
 
 def remedy_of(error: OSError) -> str | None:
-    """What a person can do about what the operating system refused; None where nothing is known."""
+    """Return what a person can do about an error of the operating system; None if that is unknown."""
     return _REMEDIES.get(error.errno or 0)
 
 

@@ -1,4 +1,4 @@
-"""YAML that a person wrote, read so that an error can name file, line and key: configuration and front matter."""
+"""Read YAML that a person wrote, configuration and front matter, with errors that name file, line and key."""
 
 from __future__ import annotations
 
@@ -27,22 +27,22 @@ Path = tuple[str | int, ...]
 
 
 class StrictModel(BaseModel):
-    """A form in which an unknown key is an error. Its validator is built when something is validated: as a default stands what
-    `model_construct` makes, without one."""
+    """A model that refuses unknown keys. Its validator is built at the first validation; so defaults are made with
+    `model_construct`, which needs none."""
 
     model_config = ConfigDict(extra="forbid", frozen=True, defer_build=True)
 
 
 @frozen
 class ParsedText:
-    """A YAML mapping and the 1-based line, in its file, at which each of its values stands."""
+    """A YAML mapping with the 1-based line in its file of each value."""
 
     values: dict[str, Any]
     lines: dict[Path, int]
-    where: str
+    location: str
 
     def line(self, path: Path) -> int:
-        """The line of the value at `path`, or of the nearest value around it."""
+        """Return the line of the value at `path`, or of the innermost value around it."""
         for length in range(len(path), -1, -1):
             if path[:length] in self.lines:
                 return self.lines[path[:length]]
@@ -50,9 +50,9 @@ class ParsedText:
 
 
 def split(text: str) -> tuple[str | None, str, int]:
-    """(front matter or None, body, 1-based line at which the body begins).
+    """Split a text into front matter (or None), body, and the 1-based line where the body begins.
 
-    Front matter stands between a first line `---` and the next line `---` or `...`; without the second there is none.
+    Front matter is between a first line `---` and the next line `---` or `...`. Without the second there is no front matter.
     """
     start = _FENCE.match(text)
     end = _END.search(text, start.end()) if start else None
@@ -61,35 +61,36 @@ def split(text: str) -> tuple[str | None, str, int]:
     return text[start.end() : end.start()], text[end.end() :], text.count("\n", 0, end.end()) + 1
 
 
-def parse(text: str, where: object, first_line: int = 1) -> ParsedText:
-    """A YAML mapping with the lines of its values. Raises UserError naming file and line.
+def parse(text: str, location: object, first_line: int = 1) -> ParsedText:
+    """Parse a YAML mapping with the lines of its values. Raises UserError with file and line.
 
-    `first_line` is the line of the file at which `text` begins (2 for front matter). Refused: what is no mapping, a key
-    twice, aliases (a few bytes of them can stand for gigabytes), more than 64 levels, more than 256 KiB.
+    `first_line` is the line of the file where `text` begins (2 for front matter). Refused are anything but a mapping, repeated
+    keys, aliases (a few bytes can expand to gigabytes), more than 64 levels, more than 256 KiB.
     """
-    place = str(where)
+    location_text = str(location)
     if len(text) > MAX_BYTES:
-        mend = "put long texts into files of their own; divide many steps among several tasks"
-        raise UserError(f"more than {MAX_BYTES // 1024} KiB of YAML", location=place, remedy=mend)
-    with boundary("YAML text", place):
+        remedy = "put long texts into separate files; divide many steps among several tasks"
+        raise UserError(f"more than {MAX_BYTES // 1024} KiB of YAML", location=location_text, remedy=remedy)
+    with boundary("YAML text", location_text):
         try:
-            return _parsed(text, place, first_line)
+            return _parse(text, location_text, first_line)
         except yaml.MarkedYAMLError as error:
             mark = error.problem_mark or error.context_mark
-            what = " ".join(filter(None, (error.context, error.problem)))
+            message = " ".join(filter(None, (error.context, error.problem)))
             raise UserError(
-                f"is no YAML ({what})", location=f"{place}:{mark.line + first_line}" if mark else place
+                f"is not valid YAML ({message})",
+                location=f"{location_text}:{mark.line + first_line}" if mark else location_text,
             ) from None
 
 
-def _parsed(text: str, place: str, first_line: int) -> ParsedText:
+def _parse(text: str, location: str, first_line: int) -> ParsedText:
     def at(line: int) -> str:
-        return f"{place}:{line + first_line}"
+        return f"{location}:{line + first_line}"
 
     depth = 0
     for event in yaml.parse(text, Loader=_Loader):
         if isinstance(event, yaml.AliasEvent):
-            raise UserError("YAML aliases are not read here", location=at(_row(event)), remedy="write it out")
+            raise UserError("YAML aliases are not allowed", location=at(_row(event)), remedy="write the value out")
         depth += isinstance(event, yaml.CollectionStartEvent) - isinstance(event, yaml.CollectionEndEvent)
         if depth > _MAX_DEPTH:
             raise UserError(f"nested more than {_MAX_DEPTH} deep", location=at(_row(event)))
@@ -97,16 +98,16 @@ def _parsed(text: str, place: str, first_line: int) -> ParsedText:
     try:
         node = loader.get_single_node()
         if node is None:
-            return ParsedText({}, {(): first_line}, place)
+            return ParsedText({}, {(): first_line}, location)
         if not isinstance(node, yaml.MappingNode):
-            raise UserError("is no mapping of keys to values", location=at(_row(node)))
+            raise UserError("is not a mapping of keys to values", location=at(_row(node)))
         lines = dict(_lines(node, first_line))
-        for line, key in _repeated(node):
-            raise UserError(f"the key {key!r} stands there twice", location=at(line), remedy="remove one")
+        for line, key in _repeated_keys(node):
+            raise UserError(f"the key {key!r} occurs twice", location=at(line), remedy="remove one")
         values = loader.construct_document(node)
     finally:
         loader.dispose()
-    return ParsedText({str(key): value for key, value in values.items()}, lines, place)
+    return ParsedText({str(key): value for key, value in values.items()}, lines, location)
 
 
 def _row(event: yaml.Event | yaml.Node) -> int:
@@ -114,75 +115,76 @@ def _row(event: yaml.Event | yaml.Node) -> int:
 
 
 def _walk(node: yaml.Node) -> Iterator[tuple[Path, yaml.Node]]:
-    todo: list[tuple[Path, yaml.Node]] = [((), node)]
-    while todo:
-        path, node = todo.pop()
+    queue: list[tuple[Path, yaml.Node]] = [((), node)]
+    while queue:
+        path, node = queue.pop()
         yield path, node
         if isinstance(node, yaml.MappingNode):
-            todo += [((*path, str(key.value)), value) for key, value in node.value]
+            queue += [((*path, str(key.value)), value) for key, value in node.value]
         elif isinstance(node, yaml.SequenceNode):
-            todo += [((*path, at), item) for at, item in enumerate(node.value)]
+            queue += [((*path, at), item) for at, item in enumerate(node.value)]
 
 
 def _lines(node: yaml.Node, first_line: int) -> Iterator[tuple[Path, int]]:
-    for path, found in _walk(node):
-        yield path, found.start_mark.line + first_line
-        if isinstance(found, yaml.MappingNode):  # a key's own line is what an error should show
-            for key, _ in found.value:
+    for path, child in _walk(node):
+        yield path, child.start_mark.line + first_line
+        if isinstance(child, yaml.MappingNode):  # errors about a key show the key's own line
+            for key, _ in child.value:
                 yield (*path, str(key.value), "<key>"), key.start_mark.line + first_line
 
 
-def _repeated(node: yaml.Node) -> Iterator[tuple[int, str]]:
-    for _, found in _walk(node):
-        if isinstance(found, yaml.MappingNode):
+def _repeated_keys(node: yaml.Node) -> Iterator[tuple[int, str]]:
+    for _, child in _walk(node):
+        if isinstance(child, yaml.MappingNode):
             seen: set[str] = set()
-            for key, _ in found.value:
+            for key, _ in child.value:
                 if str(key.value) in seen:
                     yield key.start_mark.line, str(key.value)
                 seen.add(str(key.value))
 
 
-def validate(model: type[_M], parsed: ParsedText) -> _M:
-    """The values as a pydantic model. Raises UserError naming file, line, key and the nearest key to an unknown one."""
-    with boundary("mapping", parsed.where):
+def validate(model: type[_M], document: ParsedText) -> _M:
+    """Validate the values as a pydantic model. Raises UserError with file, line, key, and the most similar key for an unknown
+    one."""
+    with boundary("mapping", document.location):
         try:
-            return model.model_validate(parsed.values)
+            return model.model_validate(document.values)
         except ValidationError as error:
-            raise _refusal(model, parsed, error.errors()[0]) from None
+            raise _refusal(model, document, error.errors()[0]) from None
 
 
-def _refusal(model: type[BaseModel], parsed: ParsedText, first: ErrorDetails) -> UserError:
+def _refusal(model: type[BaseModel], document: ParsedText, first: ErrorDetails) -> UserError:
     path: Path = tuple(first["loc"])
     key = ".".join(str(part) for part in path) or "the file"
     if first["type"] == "extra_forbidden":
-        mend = instead_of(path, model)
+        remedy = key_hint(path, model)
         return UserError(
-            f"unknown key {key!r}", location=f"{parsed.where}:{parsed.line((*path, '<key>'))}", remedy=mend
+            f"unknown key {key!r}", location=f"{document.location}:{document.line((*path, '<key>'))}", remedy=remedy
         )
     problem = first["msg"].removeprefix("Value error, ")
-    return UserError(f"{key}: {problem}", location=f"{parsed.where}:{parsed.line(path)}")
+    return UserError(f"{key}: {problem}", location=f"{document.location}:{document.line(path)}")
 
 
-def instead_of(path: Path, model: type[BaseModel], what: str = "keys") -> str:
-    """Return what to write in place of an unknown key: where it belongs, the nearest that the model knows, or all of these."""
-    known = _keys(model, path[:-1])
-    if below := [name for name in known if path[-1] in _keys(model, (*path[:-1], name))]:
-        return f"it stands under {below[0]}:"
-    near = difflib.get_close_matches(str(path[-1]), known, n=1)
-    return f"did you mean {near[0]!r}?" if near else f"known {what}: {', '.join(known)}"
+def key_hint(path: Path, model: type[BaseModel], noun: str = "keys") -> str:
+    """Return a hint for an unknown key: the key that it belongs under, the most similar known key, or all known keys."""
+    known_keys = _keys(model, path[:-1])
+    if parents := [name for name in known_keys if path[-1] in _keys(model, (*path[:-1], name))]:
+        return f"it belongs under {parents[0]}:"
+    matches = difflib.get_close_matches(str(path[-1]), known_keys, n=1)
+    return f"did you mean {matches[0]!r}?" if matches else f"known {noun}: {', '.join(known_keys)}"
 
 
 def _keys(model: type[BaseModel], path: Path) -> list[str]:
-    """The keys that the model knows at `path`."""
-    here: Any = model
+    """Return the keys that the model knows at `path`."""
+    model_at_path: Any = model
     for part in path:
-        field = here.model_fields.get(str(part)) if _is_model(here) else None
+        field = model_at_path.model_fields.get(str(part)) if _is_model(model_at_path) else None
         if field is None:
             continue
         kinds = [field.annotation, *getattr(field.annotation, "__args__", ())]
         kinds += [inner for kind in kinds for inner in getattr(kind, "__args__", ())]
-        here = next((kind for kind in kinds if _is_model(kind)), here)
-    return [field.alias or name for name, field in here.model_fields.items()]
+        model_at_path = next((kind for kind in kinds if _is_model(kind)), model_at_path)
+    return [field.alias or name for name, field in model_at_path.model_fields.items()]
 
 
 def _is_model(kind: object) -> bool:

@@ -1,16 +1,16 @@
-"""The host of guards, and a guard: it runs programs, and leaves nothing of them behind. A script, started by `hivemind.guarded`.
+"""The guard host and its guards: they run programs and end everything that a program leaves behind.
 
-It runs with `-I -S`, imports nothing of hivemind and has an empty environment, so that no program finds a secret in
-`/proc/$PPID/environ`. The host gives each program that it is told of to a guard that has none, and forks one where all are
-busy. Both are reapers of all that loses its parent below them (PR_SET_CHILD_SUBREAPER): whichever of them is killed, the
-other ends what is below the guard, whatever sessions and groups that has made for itself. What kills both in one moment
-gets away, but for the program itself; only a sandbox holds that.
+A script, started by `hivemind.guarded` with `-I -S`. It does not import hivemind, and its environment is empty, so no program can
+read a secret in `/proc/$PPID/environ`. The host passes each program to an idle guard, or forks a new guard. Host and guards are
+subreapers (PR_SET_CHILD_SUBREAPER): they become parents of orphaned processes below them. If one of them is killed, the other
+kills all processes below the guard, in any session or group. Only a program that kills both at the same moment leaves processes
+running; a sandbox prevents that too.
 
-The host is told of a program by a packet with five descriptors: the program's line, its folder, its three streams. What is
-to be run comes by the line, a stream socket. A byte on it asks the program's group to end, and ends all of it a second later.
-When the maker's end of it closes, all of it ends at once. The guard answers with the program's exit status, four bytes, once
-nothing of it is left; where it can't, the line closes once nothing of it is left. The host ends when nobody can ask it any
-more.
+The host gets a program as a packet with five descriptors: a line (a stream socket), the folder, three streams. The order, the
+program's words, environment and limits, comes through the line. A byte on the line asks the program's group to end, and a
+second later everything is killed. When the caller's end of the line closes, everything is killed at once. After the last
+process of the program has ended, the guard sends the exit status in four bytes, or, if the status is lost, the line closes. The
+host ends when no process can send it orders any more.
 """
 
 from __future__ import annotations
@@ -35,14 +35,14 @@ if TYPE_CHECKING:
 GRACE_S = 1.0
 STATUS_BYTES = 4
 PR_SET_PDEATHSIG, PR_SET_DUMPABLE, PR_SET_CHILD_SUBREAPER = 1, 4, 36
-_NOT_FOUND, _NOT_STARTED, _NO_LIMITS = 127, 126, 125  # as a shell says it
+_NOT_FOUND, _NOT_STARTED, _NO_LIMITS = 127, 126, 125  # as in a shell
 _RETRY_S = 0.05
 _DESCRIPTORS = 5
 _PATH = os.fsencode(os.defpath)
-_IDLE = b"\0"
-_MOST_IDLE = 4  # so many guards are kept for the next programs: a fork costs more than the rest
+_SIGN = b"\0"
+_MAX_IDLE = 4  # idle guards that are kept, since a fork is expensive
 _Order = tuple[list[bytes], dict[bytes, bytes], int | None, int | None]
-"""The program's words, its environment, its limits: seconds of processor time and bytes of address space."""
+"""The program's words, environment, and limits: seconds of processor time and bytes of address space."""
 
 
 def prctl(option: int, value: int) -> None:
@@ -58,26 +58,26 @@ def _library() -> ctypes.CDLL:
 
 
 class _Guard:
-    """What the host knows of a guard: the end of its orders, and of what it runs, the line and when it is to be over."""
+    """The host's state of a guard: the socket for orders, and the line and deadline of its current program."""
 
     def __init__(self, orders: socket.socket) -> None:
         self.orders = orders
         self.line: int | None = None
         self.deadline: float | None = None
 
-    def takes(self, descriptors: list[int]) -> bool:
-        """Pass a program on to it, if it has none; False too where it was killed, which is heard of later."""
+    def pass_on(self, descriptors: list[int]) -> bool:
+        """Pass a program on if the guard is idle; returns False if it is busy or was killed."""
         if self.line is not None:
             return False
         try:
-            socket.send_fds(self.orders, [_IDLE], descriptors)
+            socket.send_fds(self.orders, [_SIGN], descriptors)
         except ConnectionError:
             return False
         self.line = descriptors[0]
         return True
 
-    def free_line(self) -> None:
-        """Its program is over."""
+    def close_line(self) -> None:
+        """Close the line of the program after its end."""
         if self.line is not None:
             os.close(self.line)
         self.line = self.deadline = None
@@ -86,13 +86,17 @@ class _Guard:
 class _Host:
     def __init__(self, orders: socket.socket) -> None:
         self._orders: socket.socket | None = orders
-        self._wake, self._wake_end = _hear_children()
+        self._wake, self._wake_writer = _child_pipe()
         self._guards: dict[int, _Guard] = {}
-        self._ended: list[int] = []  # lines of guards that were killed, until nothing is left below
+        self._orphaned_lines: list[int] = []  # lines of killed guards, until all their processes are gone
 
     def serve(self) -> None:
-        """Pass programs on to guards and look after these, until nobody can ask for a program any more."""
-        while self._orders is not None or self._ended or any(one.line is not None for one in self._guards.values()):
+        """Pass programs on to guards and watch the guards, until no process can send orders any more."""
+        while (
+            self._orders is not None
+            or self._orphaned_lines
+            or any(guard.line is not None for guard in self._guards.values())
+        ):
             poll = select.poll()
             poll.register(self._wake, select.POLLIN)
             if self._orders is not None:
@@ -103,84 +107,96 @@ class _Host:
                     poll.register(guard.line, select.POLLRDHUP)
             ready = {descriptor for descriptor, _ in poll.poll(self._wait_ms())}
             for guard in self._guards.values():
-                if guard.orders.fileno() in ready and _has_told(guard.orders):
-                    guard.free_line()
+                if guard.orders.fileno() in ready and _has_finished(guard.orders):
+                    guard.close_line()
                 elif guard.line in ready:
                     guard.deadline = time.monotonic() + GRACE_S
             if self._wake in ready:
                 os.read(self._wake, 4096)
-                self._bury()
+                self._forget_ended()
             if self._orders is not None and self._orders.fileno() in ready:
-                self._obey(self._orders)
-            self._clear_away()
+                self._take_order(self._orders)
+            self._clean_up()
 
     def _wait_ms(self) -> float | None:
-        ends = [one.deadline for one in self._guards.values() if one.deadline is not None]
-        waits = [1000 * max(0.0, end - time.monotonic()) + 1 for end in ends]
-        return min([*waits, *([1000 * _RETRY_S] if self._ended else [])], default=None)
+        deadlines = [guard.deadline for guard in self._guards.values() if guard.deadline is not None]
+        waits = [1000 * max(0.0, deadline - time.monotonic()) + 1 for deadline in deadlines]
+        return min([*waits, *([1000 * _RETRY_S] if self._orphaned_lines else [])], default=None)
 
-    def _obey(self, orders: socket.socket) -> None:
-        told, descriptors, _, _ = socket.recv_fds(orders, 1, _DESCRIPTORS)
-        if not told:
+    def _take_order(self, orders: socket.socket) -> None:
+        packet, descriptors, _, _ = socket.recv_fds(orders, 1, _DESCRIPTORS)
+        if not packet:
             orders.close()
             self._orders = None
             return
-        for one in descriptors:
-            os.set_inheritable(one, False)
-        line, *given = descriptors
+        for descriptor in descriptors:
+            os.set_inheritable(descriptor, False)
+        line, *files = descriptors
         try:
-            if not any(guard.takes(descriptors) for guard in self._guards.values()):
-                self._fork(descriptors).takes(descriptors)
-        except OSError as error:  # no more processes for now
-            _complain(given[-1], b"its guard", error)
-            self._ended.append(line)
-        for one in given:
-            os.close(one)
+            if not any(guard.pass_on(descriptors) for guard in self._guards.values()):
+                self._fork(descriptors).pass_on(descriptors)
+        except OSError as error:  # too many processes
+            _print_error(files[-1], b"its guard", error)
+            self._orphaned_lines.append(line)
+        for descriptor in files:
+            os.close(descriptor)
 
     def _fork(self, descriptors: list[int]) -> _Guard:
-        ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        host_end, guard_end = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         pid = os.fork()
         if pid == 0:
-            others = [
-                end for one in self._guards.values() for end in (one.orders.detach(), one.line) if end is not None
+            other_ends = [
+                end
+                for guard_info in self._guards.values()
+                for end in (guard_info.orders.detach(), guard_info.line)
+                if end is not None
             ]
-            asked = [] if self._orders is None else [self._orders.detach()]
-            for end in (self._wake, self._wake_end, ours.detach(), *asked, *others, *self._ended, *descriptors):
+            order_ends = [] if self._orders is None else [self._orders.detach()]
+            for end in (
+                self._wake,
+                self._wake_writer,
+                host_end.detach(),
+                *order_ends,
+                *other_ends,
+                *self._orphaned_lines,
+                *descriptors,
+            ):
                 os.close(end)
-            _serve_as_guard(theirs)
-        theirs.close()
-        guard = self._guards[pid] = _Guard(ours)
+            _serve_as_guard(guard_end)
+        guard_end.close()
+        guard = self._guards[pid] = _Guard(host_end)
         return guard
 
-    def _bury(self) -> None:
-        """Forget the guards that have ended."""
-        for pid, _ in _reaped():
+    def _forget_ended(self) -> None:
+        """Remove the guards that have ended."""
+        for pid, _ in _reap():
             guard = self._guards.pop(pid, None)
             if guard is not None:
                 guard.orders.close()
                 if guard.line is not None:
-                    self._ended.append(guard.line)
+                    self._orphaned_lines.append(guard.line)
 
-    def _clear_away(self) -> None:
-        """End the guards that are over time or too many, and what a killed one has left: our children that are no guards."""
+    def _clean_up(self) -> None:
+        """End guards past their deadline and surplus idle ones, and kill the orphans of killed guards: children that are not
+        guards."""
         for pid, guard in self._guards.items():
             if guard.deadline is not None and guard.deadline <= time.monotonic():
                 _kill(pid, signal.SIGKILL)
-        for pid in [pid for pid, guard in self._guards.items() if guard.line is None][_MOST_IDLE:]:
+        for pid in [pid for pid, guard in self._guards.items() if guard.line is None][_MAX_IDLE:]:
             self._guards.pop(pid).orders.close()
-        if not self._ended:
+        if not self._orphaned_lines:
             return
         orphans = [pid for pid in _children() if pid not in self._guards]
         for pid in orphans:
             _kill(pid, signal.SIGKILL)
         if not orphans:
-            for line in self._ended:
+            for line in self._orphaned_lines:
                 os.close(line)
-            self._ended.clear()
+            self._orphaned_lines.clear()
 
 
-def _has_told(orders: socket.socket) -> bool:
-    """Whether a guard says that nothing of its program is left; False where it is gone."""
+def _has_finished(orders: socket.socket) -> bool:
+    """Check whether a guard reports that its program has ended completely; False if the guard is gone."""
     try:
         return bool(orders.recv(1))
     except ConnectionError:
@@ -188,18 +204,18 @@ def _has_told(orders: socket.socket) -> bool:
 
 
 def _serve_as_guard(orders: socket.socket) -> NoReturn:
-    """Run the programs that the host passes on, one after the other, until it is gone."""
+    """Run the programs from the host, one after the other, until the host is gone."""
     try:
         prctl(PR_SET_CHILD_SUBREAPER, 1)
-        wake, _ = _hear_children()
+        wake, _ = _child_pipe()
         while True:
-            told, descriptors, _, _ = socket.recv_fds(orders, 1, _DESCRIPTORS)
-            if not told:
+            packet, descriptors, _, _ = socket.recv_fds(orders, 1, _DESCRIPTORS)
+            if not packet:
                 break
-            for one in descriptors:
-                os.set_inheritable(one, False)
+            for descriptor in descriptors:
+                os.set_inheritable(descriptor, False)
             _guard(descriptors[0], descriptors[1:], orders, wake)
-            orders.send(_IDLE)
+            orders.send(_SIGN)
     except ConnectionError:
         pass
     except Exception:  # the boundary of a process
@@ -208,18 +224,18 @@ def _serve_as_guard(orders: socket.socket) -> NoReturn:
         os._exit(0)
 
 
-def _guard(line: int, given: list[int], orders: socket.socket, wake: int) -> None:
-    """Run the program that is told of by the line, and return as soon as all of it has ended."""
+def _guard(line: int, files: list[int], orders: socket.socket, wake: int) -> None:
+    """Run the program whose order comes through the line; returns when all its processes have ended."""
     order = _read_order(line)
-    program = None if order is None else _start(order, given)
-    for descriptor in given:  # the streams must close when the program closes them
+    program = None if order is None else _start(order, files)
+    for descriptor in files:  # a stream must close when the program closes it
         os.close(descriptor)
     if program is not None:
-        status = _watch(program, line, orders.fileno(), wake)
+        status = _wait_for(program, line, orders.fileno(), wake)
         _end_all_below(-program)
         code = os.waitstatus_to_exitcode(signal.SIGKILL if status is None else status)
-        if status is not None or not _is_hung_up(orders):  # what ended with its host has not failed: it was lost
-            with contextlib.suppress(ConnectionError):  # nobody wants to know
+        if status is not None or not _is_hung_up(orders):  # a program that ends with its host is lost, not failed
+            with contextlib.suppress(ConnectionError):  # no caller is left
                 os.write(line, code.to_bytes(STATUS_BYTES, "little", signed=True))
     os.close(line)
 
@@ -231,22 +247,22 @@ def _is_hung_up(orders: socket.socket) -> bool:
 
 
 def _read_order(line: int) -> _Order | None:
-    """What is to be run; None if the maker ended before it had said so."""
-    told = b""
-    while len(told) < 8 or len(told) < 8 + int.from_bytes(told[:8], "big"):
+    """Read the order from the line; returns None if the caller ended before it was complete."""
+    message = b""
+    while len(message) < 8 or len(message) < 8 + int.from_bytes(message[:8], "big"):
         try:
             part = os.read(line, 65_536)
         except ConnectionError:
             part = b""
         if not part:
             return None
-        told += part
-    order: _Order = marshal.loads(told[8:])  # noqa: S302 - from our maker, which is the same interpreter
+        message += part
+    order: _Order = marshal.loads(message[8:])  # noqa: S302 - from our caller, the same interpreter
     return order
 
 
-def _hear_children() -> tuple[int, int]:
-    """A pipe that can be read when a child has ended."""
+def _child_pipe() -> tuple[int, int]:
+    """Return a pipe that becomes readable when a child ends: reading and writing end."""
     wake, wake_end = os.pipe()
     os.set_blocking(wake_end, False)
     signal.signal(signal.SIGCHLD, lambda *_: None)
@@ -254,12 +270,12 @@ def _hear_children() -> tuple[int, int]:
     return wake, wake_end
 
 
-def _start(order: _Order, given: list[int]) -> int:
-    """Start the program in a session of its own: its pid, which is also its group's. It is looked for before the fork, as a
-    child copies every page that it touches."""
-    words, environment, cpu_s, memory = order
-    folder, *streams = given
-    found = _found(words[0], environment, folder)
+def _start(order: _Order, files: list[int]) -> int:
+    """Start the program in a new session; returns its pid, which is also its group. The program is searched before the fork,
+    since a child copies every page that it touches."""
+    words, environment, cpu_s, memory_bytes = order
+    folder, *streams = files
+    path = _find_program(words[0], environment, folder)
     guard = os.getpid()
     program = os.fork()
     if program:
@@ -274,97 +290,97 @@ def _start(order: _Order, given: list[int]) -> int:
         if os.getppid() != guard:
             os._exit(_NO_LIMITS)
         status = _NO_LIMITS
-        for what, most in ((resource.RLIMIT_CPU, cpu_s), (resource.RLIMIT_AS, memory)):
-            if most is not None:
-                resource.setrlimit(what, (most, most))
+        for limit, maximum in ((resource.RLIMIT_CPU, cpu_s), (resource.RLIMIT_AS, memory_bytes)):
+            if maximum is not None:
+                resource.setrlimit(limit, (maximum, maximum))
         status = _NOT_STARTED
-        for ignored in (signal.SIGPIPE, signal.SIGXFSZ):  # by Python, and what is ignored stays so
+        for ignored in (signal.SIGPIPE, signal.SIGXFSZ):  # Python ignores them, and a new program would inherit that
             signal.signal(ignored, signal.SIG_DFL)
-        _become(found, words, environment, folder)
+        _execute(path, words, environment, folder)
     except FileNotFoundError:
         os.write(2, words[0] + b": not found\n")
         status = _NOT_FOUND
     except (OSError, ValueError) as error:
-        _complain(2, words[0], error)
+        _print_error(2, words[0], error)
     finally:
         os._exit(status)
 
 
-def _found(program: bytes, environment: dict[bytes, bytes], folder: int) -> bytes:
-    """Where a program lies that is called by its name alone: the first of that name which may be run, else the last."""
+def _find_program(program: bytes, environment: dict[bytes, bytes], folder: int) -> bytes:
+    """Find a program on PATH: the first executable file of that name, or else the last file of that name."""
     if b"/" in program:
         return program
-    found = b""  # which no system finds
-    for place in environment.get(b"PATH", _PATH).split(b":"):
-        path = os.path.join(place or b".", program)
+    best = b""  # cannot be executed
+    for folder_name in environment.get(b"PATH", _PATH).split(b":"):
+        path = os.path.join(folder_name or b".", program)
         with contextlib.suppress(OSError):
             if stat.S_ISREG(os.stat(path, dir_fd=folder).st_mode):
-                found = path
+                best = path
                 if os.access(path, os.X_OK, dir_fd=folder):
                     break
-    return found
+    return best
 
 
-def _become(found: bytes, words: list[bytes], environment: dict[bytes, bytes], folder: int) -> None:
+def _execute(path: bytes, words: list[bytes], environment: dict[bytes, bytes], folder: int) -> None:
     try:
-        os.execve(found, words, environment)  # noqa: S606 - no shell unless asked for
+        os.execve(path, words, environment)  # noqa: S606 - no shell, unless the caller wants one
     except OSError as error:
-        if error.errno != errno.ENOEXEC:  # a script that does not say what it is for is the shell's
+        if error.errno != errno.ENOEXEC:  # a script without an interpreter line runs in the shell
             raise
-        os.execve(_found(b"sh", environment, folder), [b"sh", found, *words[1:]], environment)  # noqa: S606 - what was asked for
+        os.execve(_find_program(b"sh", environment, folder), [b"sh", path, *words[1:]], environment)  # noqa: S606 - the caller's program
 
 
-def _complain(stream: int, program: bytes, error: Exception) -> None:
+def _print_error(stream: int, program: bytes, error: Exception) -> None:
     os.write(stream, program + b": " + (getattr(error, "strerror", None) or str(error)).encode() + b"\n")
 
 
-def _watch(program: int, line: int, host: int, wake: int) -> int | None:
-    """The status that the program ended with; None if that is not waited for: a second after it was asked to end, and at
-    once when its maker or the host is gone."""
+def _wait_for(program: int, line: int, host: int, wake: int) -> int | None:
+    """Wait for the program; returns its status. Returns None a second after it was asked to end, and at once when its caller or
+    the host is gone."""
     poll = select.poll()
     for descriptor in (wake, line):
         poll.register(descriptor, select.POLLIN)
-    poll.register(host, 0)  # its end is reported all the same
+    poll.register(host, 0)  # reports only that the other end has closed
     deadline: float | None = None
     while True:
-        status = dict(_reaped()).get(program)
+        status = dict(_reap()).get(program)
         if status is not None:
             return status
-        left = None if deadline is None else deadline - time.monotonic()
-        if left is not None and left <= 0:
+        remaining_s = None if deadline is None else deadline - time.monotonic()
+        if remaining_s is not None and remaining_s <= 0:
             return None
-        for descriptor, _ in poll.poll(None if left is None else left * 1000 + 1):
+        for descriptor, _ in poll.poll(None if remaining_s is None else remaining_s * 1000 + 1):
             if descriptor == host or not os.read(descriptor, 4096):
                 return None
             if descriptor == line and deadline is None:
                 deadline = time.monotonic() + GRACE_S
-                for number in (signal.SIGTERM, signal.SIGCONT):  # who is stopped hears nothing
+                for number in (signal.SIGTERM, signal.SIGCONT):  # a suspended process does not handle SIGTERM
                     _kill(-program, number)
 
 
-def _reaped() -> list[tuple[int, int]]:
-    """The children that have ended, with their status."""
-    found = []
+def _reap() -> list[tuple[int, int]]:
+    """Reap the children that have ended; returns their pids and statuses."""
+    children = []
     with contextlib.suppress(ChildProcessError):
-        while (ended := os.waitpid(-1, os.WNOHANG))[0]:
-            found.append(ended)
-    return found
+        while (child := os.waitpid(-1, os.WNOHANG))[0]:
+            children.append(child)
+    return children
 
 
 def _end_all_below(group: int) -> None:
-    """Kill until nothing is left. Only our own children are killed, whose numbers nobody else can have got meanwhile; theirs
-    become ours by that."""
+    """Kill the group and all children, until none is left. Only direct children are killed, since their pids cannot have been
+    reused; the children of a killed child become direct children."""
     _kill(group, signal.SIGKILL)
     wait = os.WNOHANG
     while True:
         try:
-            ended, _ = os.waitpid(-1, wait)
+            ended_pid, _ = os.waitpid(-1, wait)
         except ChildProcessError:
             return
-        killed = [_kill(pid, signal.SIGKILL) for pid in _children()]
-        wait = 0 if any(killed) else os.WNOHANG
-        if not any(killed) and not ended:
-            time.sleep(_RETRY_S)  # another user's, by a program that becomes one: it ends by itself
+        were_killed = [_kill(child, signal.SIGKILL) for child in _children()]
+        wait = 0 if any(were_killed) else os.WNOHANG
+        if not any(were_killed) and not ended_pid:
+            time.sleep(_RETRY_S)  # a setuid program of another user: wait for its end
 
 
 def _children() -> list[int]:
@@ -373,7 +389,7 @@ def _children() -> list[int]:
 
 
 def _kill(target: int, number: int) -> bool:
-    """Signal a process, or a group by its number below zero; False if it may not be."""
+    """Signal a process, or a group by its negative number; returns False if that is not permitted."""
     try:
         os.kill(target, number)
     except ProcessLookupError:

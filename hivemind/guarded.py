@@ -1,4 +1,4 @@
-"""Programs that end, with all that they start, with whoever started them."""
+"""Programs that end, with everything that they start, when the process that started them ends."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ from typing import IO
 from hivemind import guard
 
 _END_S = 5.0
-"""So long is waited for what a program leaves behind: who is stuck in a file system that is gone can't be killed before."""
-_NEEDED = ("LD_LIBRARY_PATH",)  # by some builds of Python, to start at all
+"""The longest wait for the processes of a killed program: a process that hangs in a dead file system cannot be killed."""
+_PYTHON_VARIABLES = ("LD_LIBRARY_PATH",)  # some builds of Python need it to start
 _FOLDER = os.O_DIRECTORY | os.O_PATH
 _ENDING = b"\0"
 _starting = threading.Lock()
@@ -27,28 +27,28 @@ _host: int | None = None  # the socket of it
 
 
 def bare_environment() -> dict[str, str]:
-    """What a Python needs that is to know nothing of ours."""
-    return {name: os.environ[name] for name in _NEEDED if name in os.environ}
+    """Return the environment for a Python process that must not see this process's variables."""
+    return {name: os.environ[name] for name in _PYTHON_VARIABLES if name in os.environ}
 
 
 def start_host() -> None:
-    """Start a host of guards (`hivemind.guard`) for this process and those that are forked from it; it ends with the last.
+    """Start a guard host (`hivemind.guard`) for this process and its forks; it ends with the last of them.
 
-    Where nobody has, the first program starts it.
+    If there is none, the first program starts it.
     """
     global _host
-    mine, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-    with theirs:
+    own_end, host_end = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    with host_end:
         process = subprocess.Popen(
-            [sys.executable, "-I", "-S", guard.__file__, str(theirs.fileno())], cwd="/", env=bare_environment(),
-            stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, pass_fds=(theirs.fileno(),), start_new_session=True,
+            [sys.executable, "-I", "-S", guard.__file__, str(host_end.fileno())], cwd="/", env=bare_environment(),
+            stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, pass_fds=(host_end.fileno(),), start_new_session=True,
         )  # fmt: skip
-    process.returncode = 0  # nobody waits for it
-    _host = mine.detach()
+    process.returncode = 0  # no process waits for it
+    _host = own_end.detach()
 
 
-def _tell_host(descriptors: Sequence[int]) -> None:
-    """Have a guard made; a host that is gone is replaced. Raises OSError."""
+def _order(descriptors: Sequence[int]) -> None:
+    """Send a program to the host; replace a host that is gone. Raises OSError."""
     with _starting:
         if _host is not None:
             with contextlib.suppress(ConnectionError):
@@ -66,9 +66,9 @@ def _send(host: int, descriptors: Sequence[int]) -> None:
 
 
 class GuardedCommand:
-    """A running program; leaving the block ends it with all that it started: SIGTERM, a second of grace, SIGKILL.
+    """A running program. Leaving the block ends it with everything that it started: SIGTERM, a second of grace, SIGKILL.
 
-    A guard (`hivemind.guard`) does the same at once when this process dies, by kill -9 too.
+    When this process dies, even by kill -9, a guard (`hivemind.guard`) kills the program at once.
     """
 
     def __init__(
@@ -83,47 +83,52 @@ class GuardedCommand:
         stdout: IO[bytes] | None = None,
         stderr: IO[bytes] | None = None,
     ) -> None:
-        """`environment` is ours where there is none. The program reads nothing without `stdin`; without `stdout` it prints into
-        a pipe, of which `output` is the end, and without `stderr` into the same. Raises OSError."""
+        """Start the program. `environment` defaults to this process's, `stdin` to an empty input, `stdout` to a pipe that
+        `output` reads, `stderr` to `stdout`. Raises OSError."""
         words = [os.fsencode(word) for word in program]
-        given = os.environ if environment is None else environment
-        order = (words, {os.fsencode(name): os.fsencode(value) for name, value in given.items()}, cpu_s, memory_bytes)
+        variables = os.environ if environment is None else environment
+        order = (
+            words,
+            {os.fsencode(name): os.fsencode(value) for name, value in variables.items()},
+            cpu_s,
+            memory_bytes,
+        )
         self.returncode: int | None = None
         self.was_lost = False
-        """Whether its guard was killed, so that nobody knows how it would have ended."""
-        with contextlib.ExitStack() as ours, contextlib.ExitStack() as theirs:
-            place = os.open(folder or ".", _FOLDER)
-            theirs.callback(os.close, place)
-            stdin = stdin or theirs.enter_context(open(os.devnull, "rb"))
+        """True if its guard was killed, so the exit status is unknown."""
+        with contextlib.ExitStack() as own_files, contextlib.ExitStack() as program_files:
+            folder_file = os.open(folder or ".", _FOLDER)
+            program_files.callback(os.close, folder_file)
+            stdin = stdin or program_files.enter_context(open(os.devnull, "rb"))
             if stdout is None:
-                end, start = os.pipe()
-                self.output = ours.enter_context(open(end, "rb"))
-                stdout = theirs.enter_context(open(start, "wb"))
-            self._line, line = map(ours.enter_context, socket.socketpair())
-            theirs.enter_context(line)
-            _tell_host([line.fileno(), place, *(one.fileno() for one in (stdin, stdout, stderr or stdout))])
-            self._ours = ours.pop_all()
-        told = marshal.dumps(order)
-        with contextlib.suppress(ConnectionError):  # it has been killed already
-            self._line.sendall(len(told).to_bytes(8, "big") + told)
+                reader, writer = os.pipe()
+                self.output = own_files.enter_context(open(reader, "rb"))
+                stdout = program_files.enter_context(open(writer, "wb"))
+            self._line, line = map(own_files.enter_context, socket.socketpair())
+            program_files.enter_context(line)
+            _order([line.fileno(), folder_file, *(stream.fileno() for stream in (stdin, stdout, stderr or stdout))])
+            self._files = own_files.pop_all()
+        message = marshal.dumps(order)
+        with contextlib.suppress(ConnectionError):  # the guard was killed already
+            self._line.sendall(len(message).to_bytes(8, "big") + message)
 
     def wait(self, timeout_s: float | None = None) -> int | None:
-        """How the program ended, below zero by a signal, once nothing of it is left; None if it has not after that time."""
+        """Wait until all its processes have ended; returns the exit status, negative for a signal, or None after the timeout."""
         if self.returncode is None:
             self._line.settimeout(timeout_s)
-            told = b""
+            status = b""
             try:
-                told = self._line.recv(guard.STATUS_BYTES)
+                status = self._line.recv(guard.STATUS_BYTES)
             except (TimeoutError, BlockingIOError):
                 return None
-            except ConnectionError:  # it was killed before it had read what it was told
+            except ConnectionError:  # the guard was killed before it had read the order
                 pass
-            self.was_lost = not told
-            self.returncode = int.from_bytes(told, "little", signed=True) if told else -signal.SIGKILL
+            self.was_lost = not status
+            self.returncode = int.from_bytes(status, "little", signed=True) if status else -signal.SIGKILL
         return self.returncode
 
     def terminate(self) -> None:
-        """Ask it to end: SIGTERM, and a second later SIGKILL for all that it started."""
+        """Ask the program to end: SIGTERM, and a second later SIGKILL for everything that it started."""
         with contextlib.suppress(ConnectionError):
             self._line.sendall(_ENDING)
 
@@ -133,9 +138,9 @@ class GuardedCommand:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        with self._ours:
+        with self._files:
             if self.wait(0) is None:
                 self.terminate()
             if self.wait(2 * guard.GRACE_S) is None:
-                self._line.shutdown(socket.SHUT_WR)  # the host ends it, or both of them are stuck
+                self._line.shutdown(socket.SHUT_WR)  # the guard kills everything, unless guard and host hang
             self.wait(_END_S)

@@ -1,6 +1,6 @@
-"""`Hive.open` and `Hive.init`: the parts of a hive, put together for every face. No rules of its own.
+"""`Hive.open` and `Hive.init`: the parts of a hive, put together for the command line, the page, MCP and agents.
 
-A part's room is imported when the part is first asked for: a command pays for what it uses.
+The package of a part is imported at the first access, so a command loads only what it uses.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from functools import cached_property
 from typing import TYPE_CHECKING
 
-from hivemind.config import SHARED, AgentConfig, Agents, HiveConfig, load_agents, load_hive
+from hivemind.config import GROUP_FOLDER_MODE, AgentConfig, Agents, HiveConfig, load_agents, load_hive
 from hivemind.coordination import Journal, StepLeases, Steps, check_workspace
 from hivemind.errors import UserError
 from hivemind.fs import DamagedRecord, make_folder, set_aside
@@ -32,68 +32,71 @@ _log = logging.getLogger(__name__)
 
 
 class Hive:
-    """One hive. Each part is opened when it is first named, and knows nothing of the others.
+    """One hive. Each part is opened at the first access.
 
-    If its layout is read-only nothing is made, locked or written by opening it, and its journal refuses to be written.
+    If the layout is read-only, opening a part never creates, locks or writes files, and the journal refuses writes.
     """
 
     def __init__(self, layout: Layout, config: HiveConfig) -> None:
         self.layout = layout
         self.config = config
-        config.take_access()
+        config.set_umask()
         self._agents = Agents()
-        self._agents_changed = -1
+        self._agents_time = -1
 
     @classmethod
     def open(cls, path: str | os.PathLike[str]) -> Hive:
-        """The hive in the folder `path`, its folders made where they are missing. Sets this process's umask (`access:`).
+        """Open the hive in the folder `path`, and create missing folders. Sets this process's umask (`access:`).
 
-        Raises UserError if there is no hive.yaml, or if it says something that is not understood; CoordinationError
-        (WorkspaceLocked, ProjectGuardMismatch) if its state belongs to another workspace or project.
+        Raises UserError if hive.yaml is missing or invalid, CoordinationError (WorkspaceLocked, ProjectGuardMismatch) if the
+        hive's state belongs to another workspace or project.
         """
         layout = Layout.at(path)
         hive = cls(layout, load_hive(layout))
         for folder in layout.folders():
             try:
                 if make_folder(folder, durable=hive.config.durable) and hive.config.access == "group":
-                    folder.chmod(SHARED)
+                    folder.chmod(GROUP_FOLDER_MODE)
             except (FileExistsError, NotADirectoryError):
                 raise UserError(
-                    "a file lies where a folder should be",
+                    "is a file, but must be a folder",
                     location=folder,
                     remedy="hivemind doctor --fix sets it aside",
                 ) from None
-        wall = (layout.workspace_record, hive.config.workspace, layout.root, hive.config.guard)
+        identity = (layout.workspace_record, hive.config.workspace, layout.root, hive.config.guard)
         try:
-            check_workspace(*wall, durable=hive.config.durable)
-        except DamagedRecord as error:  # it says no more than hive.yaml does: written anew
+            check_workspace(*identity, durable=hive.config.durable)
+        except DamagedRecord as error:  # it repeats hive.yaml, so it can be rewritten
             _log.warning("%s; kept as %s", error, set_aside(layout.workspace_record).name)
-            check_workspace(*wall, durable=hive.config.durable)
+            check_workspace(*identity, durable=hive.config.durable)
         return hive
 
     @classmethod
     def look(cls, path: str | os.PathLike[str]) -> Hive:
-        """The hive in the folder `path`, as it is, to be read: a backup, a read-only disk, somebody else's project.
+        """Open the hive in the folder `path` read-only: a backup, a read-only disk, another person's project.
 
-        Raises UserError if there is no hive.yaml, or if it says something that is not understood.
+        Raises UserError if hive.yaml is missing or invalid.
         """
         layout = Layout.at(path, read_only=True)
         return cls(layout, load_hive(layout))
 
     @classmethod
     def init(
-        cls, path: str | os.PathLike[str] = ".", own: Mapping[str, str] | None = None, workspace: str | None = None
+        cls,
+        path: str | os.PathLike[str] = ".",
+        replacements: Mapping[str, str] | None = None,
+        workspace: str | None = None,
     ) -> Hive:
-        """Make a hive in the folder `path` (made if need be) and open it; what is there already is left as it is. With `own` the
-        texts of these files, by their names, stand in place of the usual ones; the agents among them are all that there are.
-        `workspace` stands in place of what hive.yaml says there.
+        """Create a hive in the folder `path` (created if missing) and open it; existing files stay unchanged. `replacements` maps
+        paths to texts in place of the template's files; then only their agents are created. `workspace` replaces the one in
+        hive.yaml.
 
-        Raises UserError if `path` is a hive.
+        Raises UserError if `path` is a hive already.
         """
         from hivemind.swarm.template import make_hive
 
-        HiveConfig().take_access()
-        make_hive(Layout.at(path), own, workspace)
+        HiveConfig().set_umask()
+        make_hive(Layout.at(path), replacements, workspace)
         hive = cls.open(path)
         for name in (HUMAN, *hive.agents):
             hive.mail.ensure(name)
@@ -101,36 +104,36 @@ class Hive:
 
     @property
     def agents(self) -> dict[str, AgentConfig]:
-        """The agents by name; one that was added since is there, one that was taken away stays for as long as this lives."""
-        return self.agent_files.known
+        """The agents by name, including agents added later. A removed agent stays while this object exists."""
+        return self.agent_files.configs
 
     @property
     def agent_files(self) -> Agents:
-        """The same, with those that are set aside because their file cannot be read; one that could be is not."""
+        """The agents, with the errors of agents that are set aside. An agent whose file was readable earlier is not set aside."""
         try:
-            changed = self.layout.agents.stat().st_mtime_ns
-        except FileNotFoundError:  # missing from a copy, or moved away: those that were known stand
+            folder_time = self.layout.agents.stat().st_mtime_ns
+        except FileNotFoundError:  # missing in a copy, or moved away: keep the known agents
             return self._agents
-        if changed != self._agents_changed:
-            self._agents_changed = changed
+        if folder_time != self._agents_time:
+            self._agents_time = folder_time
             self.read_agents()
         return self._agents
 
     def read_agents(self) -> Agents:
-        """Read agents/ now, whatever was known of it, and return what stands there; `agent_files` has it from then on."""
-        found = load_agents(self.layout, self.config)
-        self._agents = Agents({**self._agents.known, **found.known}, found.aside)
-        for agent in self._agents.known.values():
+        """Read agents/ now and return the result; `agent_files` includes it from then on."""
+        agents = load_agents(self.layout, self.config)
+        self._agents = Agents({**self._agents.configs, **agents.configs}, agents.problems)
+        for agent in self._agents.configs.values():
             keep_secrets(agent.env)
-        return found
+        return agents
 
     def keep_agents(self, configs: Mapping[str, AgentConfig]) -> None:
-        """Go on with agents as they were: what their files say now cannot be had."""
-        self._agents = Agents({**self._agents.known, **configs}, self._agents.aside)
+        """Keep the old settings of agents with unusable new files."""
+        self._agents = Agents({**self._agents.configs, **configs}, self._agents.problems)
 
     @property
-    def _lasting(self) -> bool:
-        """Whether what is read in can be kept; otherwise it is read into memory, for this once."""
+    def _is_persistent(self) -> bool:
+        """True if indexes can be saved; otherwise they are built in memory each time."""
         return not self.layout.read_only or os.access(self.layout.state, os.W_OK)
 
     @cached_property
@@ -152,7 +155,7 @@ class Hive:
         return StepLeases(self.journal)
 
     @cached_property
-    def linked(self) -> LinkedHives:
+    def linked_hives(self) -> LinkedHives:
         from hivemind.presence.linked import LinkedHives
 
         return LinkedHives(self.layout)
@@ -169,7 +172,7 @@ class Hive:
             settle_ms=self.config.settle_ms,
             roots=self.config.read_roots(self.layout),
             unknown_sender=self.config.mail.unknown_sender,
-            hives=lambda: self.linked.agents,
+            hives=lambda: self.linked_hives.agents,
         )
 
     @cached_property
@@ -186,20 +189,20 @@ class Hive:
             ask_about_files=self.config.no_text == "ask",
             tell_of=self.config.notify.events,
             zone=self.config.zone,
-            here=lambda: self.linked.here(self.config.workspace.lower()),
+            here=lambda: self.linked_hives.local_names(self.config.workspace.lower()),
             journal=self.journal,
         )
 
     @cached_property
     def embedder(self) -> Embedder | None:
-        """What hive.yaml says (`$HIVEMIND_EMBEDDER` says it louder); None where there is full-text search only.
+        """The embedder from hive.yaml, or from `$HIVEMIND_EMBEDDER`, which takes precedence; None for full-text search only.
 
-        Nothing is started or loaded before the first text. Raises UserError for what is not known or not installed.
+        It starts and loads at the first text. Raises UserError for an embedder that is unknown or not installed.
         """
         from hivemind.embedding import open_embedder
 
-        said = self.config.embedder
-        spec = said if isinstance(said, str) else said.model_dump()
+        setting = self.config.embedder
+        spec = setting if isinstance(setting, str) else setting.model_dump()
         return open_embedder(os.environ.get("HIVEMIND_EMBEDDER") or spec, use_service=True)
 
     @cached_property
@@ -209,7 +212,7 @@ class Hive:
         return Docmem(
             self.layout.documents_db,
             token_counter=self.count_tokens,
-            embedder=None if self.layout.read_only else self.embedder,  # nothing is written, no vectors either
+            embedder=None if self.layout.read_only else self.embedder,  # a read-only hive gets no vectors
             durable=self.config.durable,
         )
 
@@ -217,22 +220,22 @@ class Hive:
     def knowledge(self) -> Knowledge:
         from hivemind.documents import Docmem, Knowledge
 
-        documents = self.documents if self._lasting else Docmem(":memory:", token_counter=self.count_tokens)
+        documents = self.documents if self._is_persistent else Docmem(":memory:", token_counter=self.count_tokens)
         return Knowledge(documents, self.layout, roots=self.config.read_roots(self.layout))
 
     @cached_property
     def graph_index(self) -> GraphIndex:
         from hivemind.reasoning import GraphIndex
 
-        return GraphIndex(self.layout, self.embedder, lasting=self._lasting)
+        return GraphIndex(self.layout, self.embedder, persistent=self._is_persistent)
 
     @cached_property
     def memory(self) -> MemoryStore:
         from hivemind.longterm import MemoryStore
 
-        place = str(self.layout.memory_db)
+        location = str(self.layout.memory_db)
         if self.config.memory is not None:
             from hivemind.fs.postgres import check_url
 
-            place = check_url(self.config.memory)
-        return MemoryStore(place, self.embedder, token_counter=self.count_tokens, durable=self.config.durable)
+            location = check_url(self.config.memory)
+        return MemoryStore(location, self.embedder, token_counter=self.count_tokens, durable=self.config.durable)

@@ -1,4 +1,4 @@
-"""JSON in what a model wrote: fenced, with words around it, or cut off; and what of it no log can hold."""
+"""Find JSON in a model's answer, which may be fenced, surrounded by prose or cut off; refuse values that no log can hold."""
 
 from __future__ import annotations
 
@@ -12,75 +12,75 @@ from hivemind.boundary import Unreadable, boundary
 
 _FENCE = re.compile(r"```[a-zA-Z]*[ \t]*\n(.*?)(?:\n[ \t]*```|\Z)", re.DOTALL)
 _START = re.compile(r"[\[{]")
-_LOOKS = 50  # brackets in prose that may be the beginning of the JSON
+_MAX_TRIES = 50  # brackets in prose that are tried as the beginning of JSON
 
-DEEPEST = 64
-"""How many lists and objects may stand in each other: no tool asks for more than a few, and what walks them recurses."""
+MAX_DEPTH = 64
+"""The most levels of nested lists and objects. Tools need only a few, and recursive functions walk them."""
 
 
 def fault_of(value: Any) -> str | None:
-    """Why a JSON value can't be used, in words for the mind that wrote it, or None: nested too deeply, half a character,
-    a number that is none."""
+    """Return why a JSON value cannot be used, for the mind that wrote it: too deeply nested, lone surrogates, NaN or infinity.
+    Returns None for a good value."""
     level, depth = [value], 0
     while level:
-        below: list[Any] = []
-        for one in level:
-            if isinstance(one, str):
-                if whole_text(one) != one:
-                    return "a text in it has half a character (a lone surrogate)"
-            elif isinstance(one, float):
-                if not math.isfinite(one):  # Python writes it, and no other program can read the log then
-                    return "a number in it is none that JSON has (NaN, Infinity, or too large)"
-            elif isinstance(one, Mapping):
-                below += [*one, *one.values()]
-            elif isinstance(one, list):
-                below += one
-        level, depth = below, depth + 1
-        if level and depth > DEEPEST:
-            return f"it is nested more than {DEEPEST} deep"
+        next_level: list[Any] = []
+        for node in level:
+            if isinstance(node, str):
+                if without_surrogates(node) != node:
+                    return "a text in it contains a lone surrogate (half a character)"
+            elif isinstance(node, float):
+                if not math.isfinite(node):  # Python would write it, but no other program could read the log
+                    return "a number in it is not valid JSON (NaN, Infinity, or too large)"
+            elif isinstance(node, Mapping):
+                next_level += [*node, *node.values()]
+            elif isinstance(node, list):
+                next_level += node
+        level, depth = next_level, depth + 1
+        if level and depth > MAX_DEPTH:
+            return f"it is nested more than {MAX_DEPTH} deep"
     return None
 
 
-def whole_text(text: str) -> str:
-    """The text with `?` for what no file can hold: halves of characters, which JSON can write."""
+def without_surrogates(text: str) -> str:
+    """Replace lone surrogates by `?`. JSON can contain them, but files cannot."""
     return text if text.isascii() else text.encode("utf-8", "replace").decode("utf-8")
 
 
 def find_json(text: str) -> Any:
-    """The one JSON value of a text: all of it, or what a fence has in it, or the first object or list among words.
+    """Find the JSON value in a text: the whole text, the content of a fence, or the first object or list in prose.
 
-    What is cut off is never completed by guessing: half an order may be another order. Raises Unreadable, for what is nested
-    too deeply or has half a character in it as well; it says why, for the model to read.
+    Truncated JSON is never completed: half an order may be another order. Raises Unreadable with a reason for the model, also for
+    a value that is nested too deeply or contains a lone surrogate.
     """
     with boundary("JSON value", "the answer"):
-        found = _found(text)
-    if fault := fault_of(found):
-        raise Unreadable(f"the JSON in the answer can't be used: {fault}")
-    return found
+        document = _find(text)
+    if fault := fault_of(document):
+        raise Unreadable(f"the JSON in the answer cannot be used: {fault}")
+    return document
 
 
-def _found(text: str) -> Any:
-    whole = text.strip()
-    if not whole:
+def _find(text: str) -> Any:
+    trimmed = text.strip()
+    if not trimmed:
         raise Unreadable("the answer was empty")
     problem: ValueError | None = None
-    for part in [whole, *(found.strip() for found in _FENCE.findall(whole))]:
+    for part in [trimmed, *(fenced.strip() for fenced in _FENCE.findall(trimmed))]:
         try:
             return json.loads(part)
         except ValueError as error:
             problem = problem or error
-    found = _among_words(whole)
-    if found is None:
-        raise Unreadable(f"the answer had no JSON in it ({problem})")
-    return found[0]
+    match = _find_in_prose(trimmed)
+    if match is None:
+        raise Unreadable(f"the answer contained no JSON ({problem})")
+    return match[0]
 
 
-def _among_words(text: str) -> tuple[Any] | None:
-    """The first object or list in a text, or None. Raises Unreadable for one that is cut off: what is in it is a part."""
+def _find_in_prose(text: str) -> tuple[Any] | None:
+    """Return the first object or list in a text, or None. Raises Unreadable if it is cut off: its inner values are only parts."""
     decoder = json.JSONDecoder()
-    at = 0
-    for _ in range(_LOOKS):
-        start = _START.search(text, at)
+    position = 0
+    for _ in range(_MAX_TRIES):
+        start = _START.search(text, position)
         if start is None:
             return None
         try:
@@ -88,17 +88,17 @@ def _among_words(text: str) -> tuple[Any] | None:
         except json.JSONDecodeError as error:
             if error.pos >= len(text) or error.msg.startswith("Unterminated"):
                 raise Unreadable(f"the JSON in the answer is cut off ({error.msg})") from None
-            at = max(error.pos, start.end())
+            position = max(error.pos, start.end())
     return None
 
 
-def fault_in(value: Any, schema: Mapping[str, Any]) -> str | None:
-    """What is wrong with a value by its JSON Schema, with the place, or None if nothing is."""
+def schema_fault(value: Any, schema: Mapping[str, Any]) -> str | None:
+    """Return the first error of a value against a JSON Schema, with its path, or None if it is valid."""
     from jsonschema import Draft202012Validator
     from jsonschema.exceptions import best_match
 
-    found = best_match(Draft202012Validator(schema).iter_errors(value))
-    if found is None:
+    error = best_match(Draft202012Validator(schema).iter_errors(value))
+    if error is None:
         return None
-    place = ".".join(str(part) for part in found.absolute_path)
-    return f"{place}: {found.message}" if place else found.message
+    path = ".".join(str(part) for part in error.absolute_path)
+    return f"{path}: {error.message}" if path else error.message

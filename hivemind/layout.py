@@ -1,4 +1,4 @@
-"""Where everything lies in a hive. The only module that knows the names of its folders (spec 1, *Layout*)."""
+"""The paths of a hive. No other module knows the names of its folders."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ CONFIG_NAME = "hive.yaml"
 HUMAN = "human"
 EXCHANGE = "exchange"
 POSTMASTER = "postmaster"
-"""The process that carries tasks and mail to linked hives, and its mailbox: what is to be sent."""
+"""`EXCHANGE` is the process that carries tasks and mail to linked hives, and its mailbox of outgoing mail."""
 ANY = "any"
-"""What `where:` of a task says if any linked hive may take it; no hive has that name."""
+"""The value of `where:` in a task that any linked hive may take; no hive may have this name."""
 MONTH = re.compile(r"\d{4}-\d{2}")
-"""What an archive's folder of a month is called."""
+"""The name of an archive's folder for a month."""
 
 
-class _Place:
+class _Path:
     """A path below the root of a layout."""
 
     def __init__(self, below: str) -> None:
@@ -31,7 +31,7 @@ class _Place:
         self._last: tuple[Path | None, Path] = None, Path()
 
     def __get__(self, layout: Layout, _: type[Layout]) -> Path:
-        root, path = self._last  # a process has one hive, mostly; joined anew, these were a tenth of a claim
+        root, path = self._last  # cached, since joining paths took a tenth of a claim
         if root is not layout.root:
             root, path = self._last = layout.root, layout.root / self._below
         return path
@@ -39,9 +39,9 @@ class _Place:
 
 @frozen
 class Layout:
-    """The paths of one hive, all below `root` (absolute, symbolic links resolved). Touches no disk.
+    """The paths of one hive, all below `root` (absolute, symbolic links resolved). Does not access the disk.
 
-    If `read_only`, opening and reading the hive's parts makes, locks and writes nothing.
+    If `read_only`, the hive's parts never create, lock or write files.
     """
 
     root: Path
@@ -51,44 +51,44 @@ class Layout:
     def at(cls, root: str | os.PathLike[str], *, read_only: bool = False) -> Layout:
         return cls(Path(os.path.realpath(root)), read_only)
 
-    # what people see and change
-    config = _Place(CONFIG_NAME)
-    agents = _Place("agents")
-    rom = _Place("rom")
-    mailboxes = _Place("mailboxes")
-    knowledge = _Place("knowledge")
-    tasks = _Place("tasks")
-    inbox = _Place("tasks/inbox")
-    active = _Place("tasks/active")
-    done = _Place("tasks/done")
-    failed = _Place("tasks/failed")
-    archive = _Place("tasks/archive")  # what ended long ago, by month: `2026-11/done/ID`, `2026-11/failed/ID`
-    schedule = _Place("tasks/schedule")  # tasks that come again, a file each
-    claimed = _Place("tasks/active/.claimed")  # on their way from the inbox to `active`, a folder for each agent
-    worktrees = _Place("worktrees")  # a folder for each task; made when the first one is
+    # For people
+    config = _Path(CONFIG_NAME)
+    agents = _Path("agents")
+    rom = _Path("rom")
+    mailboxes = _Path("mailboxes")
+    knowledge = _Path("knowledge")
+    tasks = _Path("tasks")
+    inbox = _Path("tasks/inbox")
+    active = _Path("tasks/active")
+    done = _Path("tasks/done")
+    failed = _Path("tasks/failed")
+    archive = _Path("tasks/archive")  # old tasks by month: `2026-11/done/ID`, `2026-11/failed/ID`
+    schedule = _Path("tasks/schedule")  # recurring tasks, a file each
+    claimed = _Path("tasks/active/.claimed")  # tasks on their way from the inbox to `active`, a folder per agent
+    worktrees = _Path("worktrees")  # a folder per task, created with the first worktree
 
-    # what the program alone owns
-    state = _Place(".hive")
-    journal = _Place(".hive/journal")
-    locks = _Place(".hive/locks")
-    stopped = _Place(".hive/stopped")  # agents that a person has stopped: an empty file each, until `agent start`
-    doorbells = _Place(".hive/doorbells")
-    logs = _Place(".hive/logs")
-    reading = _Place(".hive/reading")  # marks of what each process is reading: who died over an input is found there
-    aside = _Place(".hive/aside")  # what was damaged, or in the way, in a folder for each day
-    backups = _Place(".hive/backups")  # the last two of each database that holds what is nowhere else
-    mail_key = _Place(".hive/mail.key")  # the runtime seals its messages with it
-    task_queue = _Place(".hive/tasks.queue")  # the order in which waiting tasks are claimed: a cache
-    schedule_record = _Place(".hive/schedule.json")  # up to which time the tasks of `schedule` were dropped
-    due_record = _Place(".hive/due.json")  # when `hivemind due` has something to do again
-    outbox = _Place(".hive/outbox")  # what a person is still to be told of tasks, a file each
-    workspace_record = _Place(".hive/workspace.json")  # which workspace of which project this state belongs to
-    budget_record = _Place(".hive/budget.json")  # what all agents together have used up on a day
-    memory_db = _Place(".hive/memory.db")
-    documents_db = _Place(".hive/documents.db")
-    graphs_db = _Place(".hive/graphs.db")  # the index of the graphs of all tasks: a cache
-    link = _Place(".hive/link")  # with which hives this one is linked, and what it has in hand of theirs
-    web_db = _Place(".hive/web.db")  # what the page shows of tasks that are over, and what they cost: a cache
+    # For the runtime only
+    state = _Path(".hive")
+    journal = _Path(".hive/journal")
+    locks = _Path(".hive/locks")
+    stopped = _Path(".hive/stopped")  # stopped agents: an empty file each, until `agent start`
+    doorbells = _Path(".hive/doorbells")
+    logs = _Path(".hive/logs")
+    reading = _Path(".hive/reading")  # the input that each process reads: shows which one killed a process
+    aside = _Path(".hive/aside")  # damaged or misplaced files, a folder per day
+    backups = _Path(".hive/backups")  # the last two backups of each database with original data
+    mail_key = _Path(".hive/mail.key")  # the key with which the runtime seals its messages
+    task_queue = _Path(".hive/tasks.queue")  # the order in which waiting tasks are claimed: a cache
+    schedule_record = _Path(".hive/schedule.json")  # the time up to which the tasks of `schedule` were dropped
+    due_record = _Path(".hive/due.json")  # the next time when work is due for `hivemind due`
+    outbox = _Path(".hive/outbox")  # notices about tasks that are not sent yet, a file each
+    workspace_record = _Path(".hive/workspace.json")  # the workspace and project of this state
+    budget_record = _Path(".hive/budget.json")  # the usage of all agents together per day
+    memory_db = _Path(".hive/memory.db")
+    documents_db = _Path(".hive/documents.db")
+    graphs_db = _Path(".hive/graphs.db")  # the index of the graphs of all tasks: a cache
+    link = _Path(".hive/link")  # the linked hives, and their tasks and mail in this hive
+    web_db = _Path(".hive/web.db")  # ended tasks and their costs for the page: a cache
 
     def mailbox(self, agent: str) -> Path:
         return self.mailboxes / check_name(agent, "agent name")
@@ -97,15 +97,15 @@ class Layout:
         return self.agents / f"{check_name(agent, 'agent name')}.yaml"
 
     def agent_state(self, agent: str) -> Path:
-        """The folder that an agent's own process keeps its state in."""
+        """Return the folder for the state of an agent's process."""
         return self.state / "agents" / check_name(agent, "agent name")
 
-    def sends(self, sender: str) -> Path:
-        """What became of the sends of one sender that were given a Message-ID, or failed for someone."""
+    def send_records(self, sender: str) -> Path:
+        """Return the record of one sender's sends that had a given Message-ID or failed for a recipient."""
         return self.state / "sends" / check_name(sender, "sender")
 
     def folders(self) -> tuple[Path, ...]:
-        """Every folder that a hive has, parents first."""
+        """Return every folder of a hive, parents first."""
         return (
             self.agents, self.rom, self.mailboxes, self.knowledge,
             self.tasks, self.inbox, self.active, self.done, self.failed,
@@ -113,11 +113,11 @@ class Layout:
         )  # fmt: skip
 
     def owns(self, path: Path) -> bool:
-        """Whether it lies in one of the hive's folders."""
+        """Check whether a path is in one of the hive's folders."""
         return not {*self.folders(), self.worktrees}.isdisjoint((path, *path.parents))
 
     def relative(self, path: str | os.PathLike[str]) -> str:
-        """`path` as it is named within the hive, with `/`; a path outside is given as it stands."""
+        """Return `path` relative to the hive, with `/`; a path outside the hive is returned unchanged."""
         text = os.fspath(path)
         root = os.fspath(self.root)
         if text == root:
@@ -126,12 +126,12 @@ class Layout:
 
 
 def month_of(seconds: float) -> str:
-    """The month (of UTC) in whose archive something of that time (seconds since 1970) is kept: `2026-11`."""
+    """Return the archive's month in UTC for a time in seconds since 1970: `2026-11`."""
     return f"{datetime.fromtimestamp(min(max(0.0, seconds), 2.0**37), UTC):%Y-%m}"
 
 
-def archived_places(layout: Layout) -> list[Path]:
-    """The folders `done` and `failed` of each month of the archive of tasks, the newest month first."""
+def archived_folders(layout: Layout) -> list[Path]:
+    """Return the folders `done` and `failed` of each month in the archive of tasks, newest month first."""
     try:
         months = [name for name in os.listdir(layout.archive) if MONTH.fullmatch(name)]
     except (FileNotFoundError, NotADirectoryError):
@@ -145,26 +145,28 @@ def find_hive(
     environ: Mapping[str, str] | None = None,
     start: str | os.PathLike[str] = ".",
 ) -> Layout:
-    """The hive to work in, found as git finds a repository.
+    """Find the hive to work in, as git finds a repository.
 
-    `explicit` (`--hive`), else `$HIVEMIND_HIVE`, else the nearest ancestor of `start` with a hive.yaml that does not lie in a
-    folder of another hive's, where agents write. Raises UserError if there is none.
+    `explicit` (`--hive`) comes first, then `$HIVEMIND_HIVE`, then the nearest ancestor of `start` with a hive.yaml. A hive.yaml
+    in a folder of another hive does not count, since agents write there. Raises UserError if there is none.
     """
-    named = explicit or (os.environ if environ is None else environ).get("HIVEMIND_HIVE")
-    if named:
-        layout = Layout.at(named)
+    name = explicit or (os.environ if environ is None else environ).get("HIVEMIND_HIVE")
+    if name:
+        layout = Layout.at(name)
         if not layout.config.is_file():
             raise UserError(
-                f"no {CONFIG_NAME} there", location=layout.root, remedy=f"make one with: hivemind init {named}"
+                f"no {CONFIG_NAME} there", location=layout.root, remedy=f"make one with: hivemind init {name}"
             )
         return layout
-    here = Path(os.path.realpath(start))
-    found: Layout | None = None
-    for folder in (here, *here.parents):
-        if (folder / CONFIG_NAME).is_file() and (found is None or Layout(folder).owns(found.root)):
-            found = Layout(folder)
-    if found is None:
+    start_folder = Path(os.path.realpath(start))
+    nearest: Layout | None = None
+    for folder in (start_folder, *start_folder.parents):
+        if (folder / CONFIG_NAME).is_file() and (nearest is None or Layout(folder).owns(nearest.root)):
+            nearest = Layout(folder)
+    if nearest is None:
         raise UserError(
-            f"no {CONFIG_NAME} here or in any folder above", location=here, remedy="make a hive with: hivemind init"
+            f"no {CONFIG_NAME} here or in any folder above",
+            location=start_folder,
+            remedy="make a hive with: hivemind init",
         )
-    return found
+    return nearest

@@ -1,7 +1,7 @@
-"""An HTTP server that only this machine can reach: for the page and for MCP over HTTP.
+"""An HTTP server that only this machine can reach, for the page and for MCP over HTTP.
 
-Whoever reaches the port may say nothing, say it slowly, or say too much: connections, heads and bodies have bounds here,
-so that the applications behind it see whole requests of a bounded size.
+Clients may be silent, slow or too verbose. The server bounds connections, request heads and bodies, so its applications get only
+complete requests of bounded size.
 """
 
 from __future__ import annotations
@@ -23,57 +23,59 @@ Message = MutableMapping[str, Any]
 Receive = Callable[[], Awaitable[Message]]
 Send = Callable[[Message], Awaitable[None]]
 App = Callable[[Message, Receive, Send], Awaitable[None]]
-"""An application as ASGI has it, what it hears and says."""
+"""An ASGI application."""
 
 _MAX_CONNECTIONS = 500
-_AT_ONCE = 32  # connections that are taken before one of them is looked at
+_BACKLOG = 32  # the queue of connections that are not accepted yet
 _HEAD_S = 10.0
 _log = logging.getLogger(__name__)
 
 
 def listen_on(port: int) -> socket.socket:
-    """A socket that listens on 127.0.0.1 at `port` (0: any that is free). Raises UserError if it is in use."""
-    # Said to be TCP, or asyncio leaves Nagle's algorithm on, and each answer waits 40 ms for the client's acknowledgement.
-    bound = socket.socket(socket.AF_INET, socket.SOCK_STREAM, socket.IPPROTO_TCP)
-    bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    """Return a socket that listens on 127.0.0.1 at `port` (0: any free port). Raises UserError if it is in use."""
+    # With the protocol given, asyncio disables Nagle's algorithm, which would delay each answer by 40 ms.
+    listener = socket.socket(socket.AF_INET, socket.SOCK_STREAM, socket.IPPROTO_TCP)
+    listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     try:
-        bound.bind((LOOPBACK, port))
+        listener.bind((LOOPBACK, port))
     except OSError as error:
-        bound.close()
-        mend = "--port 0 takes any that is free"
-        raise UserError(f"can't listen ({error.strerror})", location=f"{LOOPBACK}:{port}", remedy=mend) from None
-    bound.listen(_AT_ONCE)  # from now on who knocks is heard, if a little later
-    return bound
+        listener.close()
+        remedy = "--port 0 takes any free port"
+        raise UserError(f"cannot listen ({error.strerror})", location=f"{LOOPBACK}:{port}", remedy=remedy) from None
+    listener.listen(_BACKLOG)  # connections are queued from now on
+    return listener
 
 
 def server_settings(app: App, *, lifespan: bool) -> uvicorn.Config:
-    """Settings of a server whose connections are bounded in number and in time."""
+    """Return the settings of a server that bounds its connections in number and time."""
     return uvicorn.Config(
-        app, http=_Connection, ws="none", backlog=_AT_ONCE, log_level="error", access_log=False, server_header=False,
+        app, http=_Connection, ws="none", backlog=_BACKLOG, log_level="error", access_log=False, server_header=False,
         timeout_graceful_shutdown=1, lifespan="on" if lifespan else "off",
     )  # fmt: skip
 
 
 class _Connection(H11Protocol):
-    """One connection. Nobody needs a token to open one, so one that has not sent the whole head of its request, the first
-    or the next, is closed without an answer after ten seconds; at once, the one that waits longest, if there are too many."""
+    """One connection. Anybody can open one without a token. So it is closed after ten seconds without a complete request head. If
+    there are too many connections, the one that waits longest for its head is closed at once."""
 
-    _waiting: ClassVar[dict[asyncio.Transport, asyncio.TimerHandle]] = {}  # those without a head, the oldest first
+    _headless: ClassVar[
+        dict[asyncio.Transport, asyncio.TimerHandle]
+    ] = {}  # connections without a request head, oldest first
     _has_warned = False
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)
         self._await_head()
-        if len(self.connections) > _most_connections():
-            oldest = next(iter(self._waiting))
-            self._waiting.pop(oldest).cancel()
+        if len(self.connections) > _max_connections():
+            oldest = next(iter(self._headless))
+            self._headless.pop(oldest).cancel()
             oldest.abort()
             if not _Connection._has_warned:
                 _Connection._has_warned = True
-                _log.warning("too many connections at once: the oldest that say nothing are closed (said once)")
+                _log.warning("too many connections: the oldest silent ones are closed (logged once)")
 
     def data_received(self, data: bytes) -> None:
-        if self.transport not in self._waiting:
+        if self.transport not in self._headless:
             self._await_head()
         super().data_received(data)
         if self.cycle is not None and not self.cycle.response_complete:
@@ -84,22 +86,22 @@ class _Connection(H11Protocol):
         super().connection_lost(exc)
 
     def _await_head(self) -> None:
-        self._waiting[self.transport] = self.loop.call_later(_HEAD_S, self.transport.abort)
+        self._headless[self.transport] = self.loop.call_later(_HEAD_S, self.transport.abort)
 
     def _end_wait(self) -> None:
-        if (timer := self._waiting.pop(self.transport, None)) is not None:
+        if (timer := self._headless.pop(self.transport, None)) is not None:
             timer.cancel()
 
 
-def _most_connections() -> int:
-    """So many that files can still be opened."""
+def _max_connections() -> int:
+    """Return a number of connections that leaves descriptors for other files."""
     soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
     return min(_MAX_CONNECTIONS, soft // 2)
 
 
 async def read_body(receive: Receive, limit: int) -> bytes | None:
-    """The body of a request, read no further than to see that it is longer than `limit` bytes, whatever its head says of its
-    length. None if the client went away meanwhile."""
+    """Read the body of a request, and stop when it is longer than `limit` bytes, independent of the announced length. Returns
+    None if the client disconnected."""
     body = bytearray()
     while len(body) <= limit:
         message = await receive()
@@ -112,7 +114,7 @@ async def read_body(receive: Receive, limit: int) -> bytes | None:
 
 
 def replay_body(body: bytes, receive: Receive) -> Receive:
-    """A `receive` that gives the body that was read, and then what comes after it."""
+    """Return a `receive` function that replays the body that was read, and then continues with `receive`."""
     unread: list[Message] = [{"type": "http.request", "body": body, "more_body": False}]
 
     async def replay() -> Message:
@@ -122,7 +124,7 @@ def replay_body(body: bytes, receive: Receive) -> Receive:
 
 
 async def respond(send: Send, status: int, body: bytes, headers: Iterable[tuple[bytes, bytes]]) -> None:
-    """A whole answer."""
-    about = [(b"content-length", b"%d" % len(body)), *headers]
-    await send({"type": "http.response.start", "status": status, "headers": about})
+    """Send a complete response."""
+    all_headers = [(b"content-length", b"%d" % len(body)), *headers]
+    await send({"type": "http.response.start", "status": status, "headers": all_headers})
     await send({"type": "http.response.body", "body": body})

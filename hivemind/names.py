@@ -1,4 +1,4 @@
-"""Names that reach a path: one rule, in one place (spec 1, *Layout*)."""
+"""The rule for names that become parts of paths."""
 
 from __future__ import annotations
 
@@ -13,46 +13,46 @@ _ADDRESS = re.compile(r"(?:.*<)?\s*([^<>@\s]+)(?:@([^<>@\s]+))?\s*>?\s*", re.DOT
 
 
 def is_name(text: str) -> bool:
-    """True if `text`, lower-cased, may name an agent, a task or a topic."""
+    """Check whether `text`, in lower case, may name an agent, a task or a topic."""
     text = text.lower()
     return _NAME.fullmatch(text) is not None and ".." not in text
 
 
-def check_name(text: object, what: str = "name") -> str:
-    """The name, trimmed and lower-cased: 1 to 64 characters, first a letter or digit, then `A-Z a-z 0-9 . _ -`.
+def check_name(text: object, description: str = "name") -> str:
+    """Return the name, trimmed and in lower case: 1 to 64 characters, first a letter or digit, then `A-Z a-z 0-9 . _ -`.
 
-    Raises UserError for anything else (`..`, a path separator, an absolute path, an empty text, no text at all).
+    Raises UserError for anything else (`..`, a path separator, an absolute path, an empty text, a value that is not a text).
     """
     name = text.strip().lower() if isinstance(text, str) else ""
     if _NAME.fullmatch(name) is None or ".." in name:
-        shown = repr(text) if len(repr(text)) <= 80 else repr(text)[:77] + "..."
+        value_text = repr(text) if len(repr(text)) <= 80 else repr(text)[:77] + "..."
         raise UserError(
-            f"{shown} is no {what}",
+            f"{value_text} is not a valid {description}",
             remedy="1 to 64 characters: first a letter or digit, then letters, digits, '.', '_', '-', never '..'",
         )
     return name
 
 
 def check_maker(text: str) -> str:
-    """Who made a task: a name, or `name@hive` of a linked hive. Raises UserError for anything else."""
+    """Return the normalised maker of a task: a name, or `name@hive` of a linked hive. Raises UserError for anything else."""
     name, at, hive = text.partition("@")
     return check_name(name, "agent name") + (f"@{check_name(hive, 'name of a hive')}" if at else "")
 
 
 def slug(text: str, default: str = "task") -> str:
-    """A name made from free text: `Was ist los?` gives `was-ist-los`. At most 48 characters, never empty."""
-    plain = unicodedata.normalize("NFKD", text.casefold()).encode("ascii", "ignore").decode().lower()
-    words = re.sub(r"[^a-z0-9._]+", "-", plain)
+    """Make a name from free text: `Was ist los?` becomes `was-ist-los`. At most 48 characters, never empty."""
+    ascii_text = unicodedata.normalize("NFKD", text.casefold()).encode("ascii", "ignore").decode().lower()
+    words = re.sub(r"[^a-z0-9._]+", "-", ascii_text)
     words = re.sub(r"\.{2,}", ".", words)[:48].strip("-._")
     return words or default
 
 
 def address(name: str, workspace: str) -> str:
-    """The mail address of an agent: `name@workspace`."""
+    """Return the mail address of an agent: `name@workspace`."""
     return f"{name}@{workspace}"
 
 
 def local_part(text: str) -> str:
-    """The agent's name in `name`, `name@workspace` or `Name <name@workspace>`; raises UserError if there is none."""
-    found = _ADDRESS.fullmatch(text.strip())
-    return check_name(found.group(1) if found else text, "agent or address")
+    """Return the agent's name in `name`, `name@workspace` or `Name <name@workspace>`. Raises UserError if there is none."""
+    match = _ADDRESS.fullmatch(text.strip())
+    return check_name(match.group(1) if match else text, "agent or address")

@@ -1,7 +1,7 @@
-"""`sandbox: bwrap`: a command without network that sees the system's programs, its work folder, and nothing else (spec 7).
+"""`sandbox: bwrap`: run a command without network that sees only the system's programs, its work folder and the roots.
 
-Bubblewrap makes namespaces for it: no network interface but an empty loopback, processes of its own that die with it, an
-empty /tmp, the system's folders read-only. The program's records of the task lie beside the work folder, out of its sight.
+Bubblewrap creates namespaces with only an empty loopback interface, separate processes that die with the command, an empty /tmp,
+and read-only system folders. The task's records are next to the work folder, and not visible.
 """
 
 from __future__ import annotations
@@ -16,80 +16,95 @@ from pathlib import Path
 
 from hivemind.errors import UserError
 
-__all__ = ["check_sandbox", "sandboxed"]
-
 _SYSTEM = ("/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32")
-_OF_ETC = ("alternatives", "group", "ld.so.cache", "localtime", "mime.types", "passwd", "ssl/certs", "ssl/openssl.cnf")
-_EMPTY = "/tmp"  # noqa: S108 - the sandbox's own
-_FIRST = (
+_ETC_FILES = (
+    "alternatives",
+    "group",
+    "ld.so.cache",
+    "localtime",
+    "mime.types",
+    "passwd",
+    "ssl/certs",
+    "ssl/openssl.cnf",
+)
+_EMPTY = "/tmp"  # noqa: S108 - inside the sandbox
+_BWRAP = (
     "bwrap", "--unshare-all", "--die-with-parent", "--cap-drop", "ALL", "--proc", "/proc", "--dev", "/dev",
     "--tmpfs", _EMPTY, "--setenv", "HOME", _EMPTY, "--unsetenv", "TMPDIR",
 )  # fmt: skip
 _TRIAL_S = 10
 
 
-def sandboxed(argv: Sequence[str], folder: Path, start: Path | None, roots: Mapping[Path, bool | None]) -> list[str]:
-    """The command that runs `argv`, from `start` or the work folder, in a sandbox around the work folder, in which it is to be
-    started, and the roots: whether each of them may be written, None for what is hidden in another.
+def sandbox_command(
+    argv: Sequence[str], folder: Path, start: Path | None, roots: Mapping[Path, bool | None]
+) -> list[str]:
+    """Return the command that runs `argv` in a sandbox. It must be started in the work folder `folder`, and runs in `start`, by
+    default the work folder. `roots` says for each root whether it is writable; None hides a folder inside another root.
 
-    Raises UserError where there can be no sandbox.
+    Raises UserError if the sandbox is not available.
     """
     check_sandbox()
-    here = Path(os.path.realpath(folder))
-    bound: list[str] = []
-    for path, write in sorted({**_around(roots), **roots, here: True}.items()):  # what is in another comes after it
-        source = "." if path == here else os.fspath(path)  # not by its name: something else may have that by now
-        how = ("--tmpfs",) if write is None else ("--bind-try" if write else "--ro-bind-try", source)
-        bound += [*how, os.fspath(path)]
-    return [*_FIRST, *_read_only(argv[0]), *bound, "--chdir", os.fspath(start or here), "--", *argv]
+    work_folder = Path(os.path.realpath(folder))
+    mounts: list[str] = []
+    # Inner folders come after outer ones.
+    for path, is_writable in sorted({**_folders_between(roots), **roots, work_folder: True}.items()):
+        # By descriptor: another folder may have its name by now.
+        source = "." if path == work_folder else os.fspath(path)
+        mount = ("--tmpfs",) if is_writable is None else ("--bind-try" if is_writable else "--ro-bind-try", source)
+        mounts += [*mount, os.fspath(path)]
+    return [*_BWRAP, *_read_only(argv[0]), *mounts, "--chdir", os.fspath(start or work_folder), "--", *argv]
 
 
-def _around(roots: Mapping[Path, bool | None]) -> dict[Path, bool]:
-    """The folders between a root that may be written and one in it that may not: each is a mount of its own, or a command could
-    rename it, and what may not be written would lie elsewhere, where it may."""
-    found: dict[Path, bool] = {}
-    for path, write in roots.items():
-        outer = next((one for one in path.parents if one in roots), None)
-        if not write and outer is not None and roots[outer]:
-            found |= {one: True for one in path.parents if outer in one.parents}
-    return found
+def _folders_between(roots: Mapping[Path, bool | None]) -> dict[Path, bool]:
+    """Return the folders between a writable root and a read-only root inside it. Each needs its own mount: otherwise a command
+    could rename it, and move the read-only root to a writable place."""
+    folders: dict[Path, bool] = {}
+    for path, is_writable in roots.items():
+        outer = next((parent for parent in path.parents if parent in roots), None)
+        if not is_writable and outer is not None and roots[outer]:
+            folders |= {parent: True for parent in path.parents if outer in parent.parents}
+    return folders
 
 
 @cache
 def check_sandbox() -> None:
-    """Try it once in a process. Raises UserError that says what is missing: the program, or the right to use it."""
-    mend = "install bubblewrap, or say sandbox: none in the agent's file"
+    """Try the sandbox, once per process. Raises UserError if the program, or the right to use it, is missing."""
+    remedy = "install bubblewrap, or set sandbox: none in the agent's file"
     if shutil.which("bwrap") is None:
-        raise UserError("sandbox: bwrap is not installed here", remedy=mend)
-    trial = [*_FIRST, *_read_only("true"), "--", "true"]
+        raise UserError("sandbox: bwrap is not installed here", remedy=remedy)
+    trial = [*_BWRAP, *_read_only("true"), "--", "true"]
     try:
-        done = subprocess.run(trial, capture_output=True, text=True, timeout=_TRIAL_S, check=False)
+        process = subprocess.run(trial, capture_output=True, text=True, timeout=_TRIAL_S, check=False)
     except subprocess.TimeoutExpired:
-        raise UserError(f"sandbox: bwrap did not start in {_TRIAL_S} s", remedy=mend) from None
-    if done.returncode != 0:
-        why = done.stderr.strip().splitlines()[-1:] or [f"status {done.returncode}"]
+        raise UserError(f"sandbox: bwrap did not start in {_TRIAL_S} s", remedy=remedy) from None
+    if process.returncode != 0:
+        reason = process.stderr.strip().splitlines()[-1:] or [f"status {process.returncode}"]
         raise UserError(
-            f"sandbox: bwrap can't run here ({why[0]})",
-            remedy="let users make namespaces (kernel.unprivileged_userns_clone=1), or say sandbox: none in the agent's file",
+            f"sandbox: bwrap cannot run here ({reason[0]})",
+            remedy="allow user namespaces (kernel.unprivileged_userns_clone=1), or set sandbox: none in the agent's file",
         )
 
 
 def _read_only(program: str) -> Iterator[str]:
-    """The system's folders, the Python that this runs on, and the program itself if it lies elsewhere."""
+    """Yield the mount options for the system's folders, this process's Python, and the program if it is elsewhere."""
     for name in _SYSTEM:
         if os.path.islink(name):
             yield from ("--symlink", os.readlink(name), name)
         elif os.path.isdir(name):
             yield from ("--ro-bind", name, name)
-    for name in _OF_ETC:
+    for name in _ETC_FILES:
         yield from ("--ro-bind-try", f"/etc/{name}", f"/etc/{name}")
-    seen = [name for name in _SYSTEM if os.path.isdir(name)]
-    found = shutil.which(program)
-    for path in (sys.base_prefix, sys.prefix, *((found, os.path.realpath(found)) if found else ())):
-        if any(Path(path).is_relative_to(one) for one in seen):
+    visible = [name for name in _SYSTEM if os.path.isdir(name)]
+    program_path = shutil.which(program)
+    for path in (
+        sys.base_prefix,
+        sys.prefix,
+        *((program_path, os.path.realpath(program_path)) if program_path else ()),
+    ):
+        if any(Path(path).is_relative_to(folder) for folder in visible):
             continue
         if os.path.islink(path):
             yield from ("--symlink", os.readlink(path), path)
         else:
             yield from ("--ro-bind", path, path)
-        seen.append(path)
+        visible.append(path)

@@ -1,4 +1,4 @@
-"""Counting tokens with tiktoken, from vocabularies that ship with the package: never a download."""
+"""Count tokens with tiktoken and vocabularies that ship with the package; never downloads."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ if TYPE_CHECKING:
     import tiktoken
 
 DEFAULT_ENCODING = "cl100k_base"
-LEAST_CONTEXT = 1000
-"""The least budget of a context that may be asked for: the capsule and a task of a few lines, without a tool."""
-# A piece longer than this is counted in parts: byte-pair merging of one unbroken run is quadratic in its length.
-_LONGEST_PIECE = 65_536
+MIN_CONTEXT = 1000
+"""The smallest allowed context budget: room for the capsule and a task of a few lines, without a tool."""
+# Longer pieces are counted in parts, since byte-pair merging is quadratic in the length of an unbroken run.
+_MAX_PIECE = 65_536
 _log = logging.getLogger(__name__)
 
-# The split patterns and special tokens are facts of the encodings, as published with tiktoken.
+# The split patterns and special tokens are those published with tiktoken.
 _CL100K = (
     r"'(?i:[sdmt]|ll|ve|re)|[^\r\n\p{L}\p{N}]?+\p{L}++|\p{N}{1,3}+| ?[^\s\p{L}\p{N}]++[\r\n]*+|\s++$"
     r"|\s*[\r\n]|\s+(?!\S)|\s"
@@ -45,7 +45,7 @@ _SHIPPED = {
 
 
 def estimate_tokens(text: str) -> int:
-    """Characters / 4, rounded up: the estimate of seed 003 (*Token Counting*), used where no vocabulary is."""
+    """Estimate tokens as characters / 4, rounded up, for encodings without a vocabulary."""
     return (len(text) + 3) // 4
 
 
@@ -57,19 +57,19 @@ def _encoding(name: str) -> tiktoken.Encoding | None:
     import tiktoken  # late: importing hivemind loads no vocabulary
 
     pattern, digest = _SHIPPED[name]
-    packed = (resources.files("hivemind") / "vocabulary" / f"{name}.tiktoken.gz").read_bytes()
-    plain = gzip.decompress(packed)
-    if hashlib.sha256(plain).hexdigest() != digest:
-        raise HivemindError(f"the vocabulary {name} of this installation is damaged; install hivemind anew")
-    words = map(binascii.a2b_base64, plain.split()[::2])  # each is followed by its rank, which is its place
+    compressed = (resources.files("hivemind") / "vocabulary" / f"{name}.tiktoken.gz").read_bytes()
+    vocabulary = gzip.decompress(compressed)
+    if hashlib.sha256(vocabulary).hexdigest() != digest:
+        raise HivemindError(f"the vocabulary {name} of this installation is damaged; reinstall hivemind")
+    words = map(binascii.a2b_base64, vocabulary.split()[::2])  # each is followed by its rank, which equals its position
     ranks = {word: rank for rank, word in enumerate(words)}
     encoding = tiktoken.Encoding(name, pat_str=pattern, mergeable_ranks=ranks, special_tokens={})
-    ranks.clear()  # it has its own copy outside Python; this one is 15 MB that every process would hold
+    ranks.clear()  # tiktoken has its own copy; this one would cost every process 15 MB
     return encoding
 
 
 class TokenCounter:
-    """Counts the tokens of a text in one encoding. Callable; cheap to make, the vocabulary is loaded at first use."""
+    """Counts the tokens of a text in one encoding. Callable. Cheap to create: the vocabulary is loaded at first use."""
 
     __slots__ = ("encoding",)
 
@@ -77,23 +77,23 @@ class TokenCounter:
         self.encoding = encoding
 
     @property
-    def exact(self) -> bool:
-        """False where the encoding does not ship with the package and counts are estimates."""
+    def is_exact(self) -> bool:
+        """False if the encoding does not ship with the package, so counts are estimates."""
         return self.encoding in _SHIPPED
 
     def warm(self) -> TokenCounter:
-        """Load the vocabulary now, for a process that is going to fork."""
+        """Load the vocabulary now, in a process that will fork."""
         _encoding(self.encoding)
         return self
 
     def __call__(self, text: str) -> int:
-        """How many tokens `text` has. Special tokens in it count as the plain text that they are."""
+        """Return the number of tokens of `text`. Special tokens in it count as plain text."""
         encoding = _encoding(self.encoding)
         if encoding is None:
             return estimate_tokens(text)
-        if len(text) <= _LONGEST_PIECE:
+        if len(text) <= _MAX_PIECE:
             return len(encoding.encode_ordinary(text))
-        parts = (text[at : at + _LONGEST_PIECE] for at in range(0, len(text), _LONGEST_PIECE))
+        parts = (text[at : at + _MAX_PIECE] for at in range(0, len(text), _MAX_PIECE))
         return sum(len(encoding.encode_ordinary(part)) for part in parts)
 
     def __repr__(self) -> str:

@@ -1,25 +1,25 @@
-"""Which words of a question say what it is about; a duration, and any value, in words."""
+"""Stop words and generic words of questions; durations and values in words."""
 
 from __future__ import annotations
 
-_SHOWN = 60
+_MAX_CHARS = 60
 
 
 def duration(seconds: float) -> str:
-    """`12 s`, `5 min`, `3 h`, `9 d`: at least two of a unit that is larger than seconds. A negative one counts as none."""
+    """Format a duration: `12 s`, `5 min`, `3 h`, `9 d`. Larger units are used from two on; negative durations become `0 s`."""
     for unit, size in (("d", 86_400), ("h", 3_600), ("min", 60)):
         if seconds >= 2 * size:
             return f"{int(seconds // size)} {unit}"
     return f"{int(max(0.0, seconds))} s"
 
 
-def shown(value: object) -> str:
-    """A value within a sentence: short, whatever it is."""
+def short_repr(value: object) -> str:
+    """Format a value for a sentence, at most 60 characters."""
     try:
-        said = repr(value)
-    except ValueError:  # a whole number of thousands of digits
+        text = repr(value)
+    except ValueError:  # an integer with thousands of digits
         return f"a {type(value).__name__}"
-    return said if len(said) <= _SHOWN else said[:_SHOWN] + "…"
+    return text if len(text) <= _MAX_CHARS else text[:_MAX_CHARS] + "…"
 
 
 STOP_WORDS = frozenset(
@@ -41,7 +41,7 @@ STOP_WORDS = frozenset(
     yourselves zu zum zur über
     """.split()  # noqa: SIM905 - a list of words, not of literals
 )
-"""Words that every text has: never searched for."""
+"""Words that occur in every text, and are never searched."""
 
 GENERIC_WORDS = frozenset(
     """
@@ -57,4 +57,4 @@ GENERIC_WORDS = frozenset(
     used useful user uses using usual usually value want way ways whole work working works
     """.split()  # noqa: SIM905 - a list of words, not of literals
 )
-"""Words that a question about anything may use: they count, but not for much."""
+"""Words that occur in questions about any subject, and have a low weight."""

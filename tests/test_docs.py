@@ -345,7 +345,7 @@ def test_every_paragraph_of_the_manual_is_short_enough_to_be_quoted_whole(path: 
 def test_modules_are_named_by_the_vocabulary() -> None:
     for path in (ROOT / "hivemind").rglob("*.py"):
         words = set(path.stem.strip("_").split("_"))
-        assert not words & FORBIDDEN, f"{path.relative_to(ROOT)}: {words & FORBIDDEN} does not say what a module holds"
+        assert not words & FORBIDDEN, f"{path.relative_to(ROOT)}: a file name must not use {words & FORBIDDEN}"
 
 
 def test_the_questions_of_the_first_command_are_tasks() -> None:

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hivemind.masking import MASK, Masker, is_secret_name, keep_secrets, mask, masked
+from hivemind.masking import MASK, Masker, is_secret_name, keep_secrets, mask, mask_values
 
 SECRETS = [
     "sk-ant-api03-Zb1ZZZZZZZZZZZZZZZZZ",
@@ -33,7 +33,7 @@ def test_a_key_is_masked_wherever_it_stands_and_the_rest_is_not(secret):
         assert told.replace("\n", "") == (before + MASK + after).replace("\n", "")
         assert told.count("\n") == (before + secret + after).count("\n")
         assert mask(told) == told
-    assert masked({"text": f"a\n{secret}\nb"})["text"].split() == ["a", MASK, "b"]
+    assert mask_values({"text": f"a\n{secret}\nb"})["text"].split() == ["a", MASK, "b"]
     line = json.dumps({"text": f"a {secret} b"})
     assert json.loads(mask(line)) == {"text": f"a {MASK} b"}
     assert json.loads(json.loads(mask(json.dumps(line)))) == {"text": f"a {MASK} b"}
@@ -73,7 +73,7 @@ def test_names_of_secrets(name, is_one):
 
 def told(values, *texts):
     """What `masked` makes of texts in a process whose environment has these values."""
-    code = "import json,sys; from hivemind.masking import masked; print(json.dumps(masked(json.load(sys.stdin))))"
+    code = "import json,sys; from hivemind.masking import mask_values; print(json.dumps(mask_values(json.load(sys.stdin))))"
     done = subprocess.run(
         [sys.executable, "-c", code], input=json.dumps(texts), capture_output=True, text=True, check=True,
         env={**os.environ, **values},
@@ -117,12 +117,12 @@ def test_a_secret_is_found_beside_any_number_of_long_words():
 @pytest.mark.parametrize("before", ["\a", "\b", "\n", '"', "\x1b"])
 def test_a_secret_is_found_behind_any_character_that_json_escapes(before):
     secret = "sk-" + "a1b2" * 8
-    assert masked({"text": [f"x{before}{secret}"]}) == {"text": [f"x{before}{MASK}"]}
+    assert mask_values({"text": [f"x{before}{secret}"]}) == {"text": [f"x{before}{MASK}"]}
     assert secret not in mask(json.dumps(f"x{before}{secret}"))
 
 
 def test_values_without_secrets_are_given_back():
-    assert masked({"a": [1, None, "x", ("y", 2.5)]}) == {"a": [1, None, "x", ("y", 2.5)]}
+    assert mask_values({"a": [1, None, "x", ("y", 2.5)]}) == {"a": [1, None, "x", ("y", 2.5)]}
 
 
 PRIVATE_KEY = "-----BEGIN RSA PRIVATE KEY-----\n{}-----END RSA PRIVATE KEY-----\n".format("MIIEpAIBAAKCAQEA7+/=\n" * 25)

@@ -162,10 +162,10 @@ def _quotes(tree: Tree, question: str) -> list[tuple[str, str]]:
         [tree.knowledge.search(question, limit=_DEPTH)],
         _DEPTH,
         confidence=lambda passage: passage.confidence,
-        text=lambda passage: passage.quoted().text,
+        text=lambda passage: passage.cite().text,
         origin=lambda passage: passage.path,
     )
-    return [(tree.relative(passage.path), passage.quoted().text) for passage in passages]
+    return [(tree.relative(passage.path), passage.cite().text) for passage in passages]
 
 
 SYSTEMS: dict[str, Callable[[Tree, str], list[tuple[str, str]]]] = {

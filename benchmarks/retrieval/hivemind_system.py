@@ -108,7 +108,7 @@ class Remembered(System):
         self._items |= {row[0]: row for row in items}
         self.store.embed_ahead(row[1] for row in items)
         for key, text, speaker, moment in items:
-            told = provenance(text, "researcher", known=speaker, session=moment, time=moment)
+            told = provenance(text, "researcher", author=speaker, session=moment, time=moment)
             self.store.upsert_memory(self.namespace, text, key=key, provenance=told)
 
 

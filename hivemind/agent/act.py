@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from hivemind.errors import HivemindError, is_disk_full
 from hivemind.minds import Thought, ToolCall, ToolResult, Turn
 from hivemind.taskrun.conversation import INTERRUPTED
-from hivemind.taskrun.waits import Parking, until_there_is_room
+from hivemind.taskrun.waits import Parking, disk_full_parking
 from hivemind.tools import Session, Tool
 from hivemind.tools.excerpt import result_limit
 from hivemind.tools.tool import for_mind
@@ -52,14 +52,16 @@ def act(agent: Agent, turn: Turn) -> None:
         results.append(result)
         talk.result(result)
         if result.value.get("shown"):
-            talk.tell(f"{result.value['path']}:", [result.value["picture"]], picture=True)
+            talk.add_news(f"{result.value['path']}:", [result.value["picture"]], picture=True)
         agent.asked.discard(result.call.id)
 
     thought = _without_interrupted(agent, turn, thought, tell)
     limit, session = result_limit(agent.most_tokens(turn)), agent.session(turn)
     by_others = agent.read_files.changed(talk, session)
     turn.parking = make_calls(session, agent.tools, thought, limit, tell)
-    talk.saw({name: now for name, now in agent.read_files.changed(talk, session).items() if name not in by_others})
+    talk.note_files(
+        {name: now for name, now in agent.read_files.changed(talk, session).items() if name not in by_others}
+    )
 
 
 def _exit(results: Sequence[ToolResult]) -> str | None:
@@ -74,7 +76,7 @@ def _without_interrupted(agent: Agent, turn: Turn, thought: Thought, tell: Calla
     first = thought.actions[0] if thought.actions else None
     if first is None or not turn.taken_up or first.id in agent.asked or first.tool not in _NOT_TWICE:
         return thought
-    tell(ToolResult.failed(first, INTERRUPTED))
+    tell(ToolResult.failure(first, INTERRUPTED))
     return replace(thought, actions=thought.actions[1:])
 
 
@@ -90,7 +92,7 @@ def make_calls(
     A call that fails does not stop the others, unless the thought is chained. After one that ends the task or hands it over
     the rest are skipped, and say so. Returns why the task rests, if a call says so: that one and the rest have no result yet.
     """
-    for reads, some in groupby(thought.actions, lambda call: call.tool in tools and tools[call.tool].reads):
+    for reads, some in groupby(thought.actions, lambda call: call.tool in tools and tools[call.tool].is_read_only):
         calls = list(some)
         try:
             for result in _made(session, tools, calls, limit_chars, reads=reads and not thought.chained):
@@ -125,29 +127,29 @@ def _timed(session: Session, tools: Mapping[str, Tool], call: ToolCall, limit: i
 def _make(session: Session, tools: Mapping[str, Tool], call: ToolCall, limit_chars: int) -> ToolResult:
     """Make one call. Raises Parking."""
     work = session.focus.work
-    if work is not None and (work.ended or work.handed):
-        return ToolResult.failed(
-            call, "skipped: the task is over" if work.ended else "skipped: the task was handed over"
+    if work is not None and (work.is_ended or work.handed_to):
+        return ToolResult.failure(
+            call, "skipped: the task is over" if work.is_ended else "skipped: the task was handed over"
         )
     if call.raw is not None:
-        return ToolResult.failed(call, f"the arguments cannot be read as a JSON object: {call.raw[:200]!r}")
+        return ToolResult.failure(call, f"the arguments cannot be read as a JSON object: {call.raw[:200]!r}")
     if call.tool not in tools:
-        return ToolResult.failed(call, f"there is no tool {call.tool!r}; tools: {', '.join(sorted(tools))}")
+        return ToolResult.failure(call, f"there is no tool {call.tool!r}; tools: {', '.join(sorted(tools))}")
     tool = tools[call.tool]
-    if work is not None and not tool.reads and (lost := work.lost_lease()) is not None:
-        return ToolResult.failed(call, f"refused: {lost}")
+    if work is not None and not tool.is_read_only and (lost := work.lost_lease()) is not None:
+        return ToolResult.failure(call, f"refused: {lost}")
     try:
         value = tool.call(session.for_call(call.id), call.arguments)
     except Parking:
         raise
     except Exception as error:  # the boundary of a tool: a fault in one must not end the agent; it is logged and told
         if is_disk_full(error):
-            raise until_there_is_room() from None
+            raise disk_full_parking() from None
         if isinstance(error, HivemindError):
-            return ToolResult.failed(call, str(for_mind(error, tools)), short(getattr(error, "result", {})))
+            return ToolResult.failure(call, str(for_mind(error, tools)), short(getattr(error, "result", {})))
         _log.exception("%s: the tool %s broke on %s", session.agent, call.tool, session.focus.id)
-        return ToolResult.failed(call, f"the tool broke: {type(error).__name__}: {error}")
-    return ToolResult(call, tool.shown(value, limit_chars), short(value))
+        return ToolResult.failure(call, f"the tool broke: {type(error).__name__}: {error}")
+    return ToolResult(call, tool.render(value, limit_chars), short(value))
 
 
 def short(result: Mapping[str, Any]) -> dict[str, Any]:

@@ -9,7 +9,7 @@ from hivemind.coordination import JournalState, StepLeaseHeld
 from hivemind.errors import HivemindError, is_disk_full
 from hivemind.presence.parts import Parts
 from hivemind.taskrun.task_run import TaskRun
-from hivemind.taskrun.waits import DISK_FULL, ParkedRest, Parking, until_there_is_room
+from hivemind.taskrun.waits import DISK_FULL, ParkedRest, Parking, disk_full_parking
 from hivemind.taskrun.worktree import put_away_ended
 from hivemind.tasks import Task, TaskMoved
 
@@ -79,7 +79,7 @@ class ActiveTasks:
         try:
             work = TaskRun(self._hive, task, self._name)
             if lost:
-                work.crashed()
+                work.count_crash()
             work.begin()
         except TaskMoved:
             return None
@@ -88,9 +88,7 @@ class ActiveTasks:
                 self._give_up(task, str(error))
                 return None
             why = (
-                until_there_is_room()
-                if is_disk_full(error)
-                else Parking(f"cannot be opened: {error}", again_s=_AGAIN_S)
+                disk_full_parking() if is_disk_full(error) else Parking(f"cannot be opened: {error}", again_s=_AGAIN_S)
             )
             rest = ParkedRest.of(why, before[1] if before else None)
             if not is_disk_full(error) and isinstance(error, OSError) and rest.looks >= MAX_TROUBLE:
@@ -145,7 +143,7 @@ class ActiveTasks:
                 self._hive.tasks.cancel(work.task.id, by=self._name, reason=f"{work.task.parent} is over")
                 self.drop(work)
                 return False
-            if work.hear():
+            if work.take_additions():
                 self.unpark(work)
         except TaskMoved:
             self.drop(work)
@@ -210,7 +208,7 @@ class ActiveTasks:
     def drop(self, work: TaskRun) -> None:
         """The task is not in hand any more: it ended, was taken away, or goes to whom it was handed over."""
         self._release(work)
-        if work.handed:
+        if work.handed_to:
             work.let_go()
         else:
             put_away_ended(self._hive, work.task.id)
@@ -234,4 +232,4 @@ class ActiveTasks:
     def left_s(self) -> float:
         """Seconds until one of them is to be looked at again; infinite if none has a time."""
         rests = [*self._parked.values(), *(rest for _, rest in self._closed.values())]
-        return min((rest.left_s for rest in rests), default=float("inf"))
+        return min((rest.remaining_s for rest in rests), default=float("inf"))

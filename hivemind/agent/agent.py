@@ -32,16 +32,16 @@ from hivemind.config import BudgetConfig, DayTokenBudget, TaskTokenBudget
 from hivemind.errors import HivemindError
 from hivemind.fs import make_folder
 from hivemind.fs.doorbell import Doorbell, ring
-from hivemind.fs.sockets import readable
+from hivemind.fs.sockets import wait_for_input
 from hivemind.layout import EXCHANGE
 from hivemind.mail import Message
 from hivemind.minds import Mind, MindError, MindUnavailable, Patience, ToolSchema, Turn
 from hivemind.minds.agents import AgentMind
 from hivemind.minds.extractive import ExtractiveMind
-from hivemind.minds.pictures import PICTURE_TOKENS, keep_picture
+from hivemind.minds.pictures import PICTURE_TOKENS, save_picture
 from hivemind.presence.agent_log import AgentLog
 from hivemind.presence.heartbeat import Heartbeat
-from hivemind.presence.identity import HiveGone, announce_life
+from hivemind.presence.identity import HiveGone, record_heartbeat
 from hivemind.presence.parts import Parts
 from hivemind.presence.status import StatusFile
 from hivemind.presence.watching import SUPERVISOR
@@ -85,7 +85,7 @@ class Agent:
         if mind is not None:
             limits, shared = BudgetConfig(task=TaskTokenBudget(tokens=None)), DayTokenBudget(tokens=None)
         budget = Budget(limits, hive.layout, name, shared, durable=hive.config.durable)
-        patience = Patience(sleep=self._sleep, waiting=self._check_asked)
+        patience = Patience(sleep=self._sleep, on_wait=self._check_asked)
         mind = mind or open_agents_mind(self.config, hive.config, hive.layout, patience)
         self.usages = Usages(mind, budget, hive.count_tokens)
         self.log = AgentLog(folder)
@@ -212,7 +212,7 @@ class Agent:
         layout = self.hive.layout
         folder = layout.agent_state(self.name) / "pictures"
         attached = message.attachments[:_PICTURES] if self.takes_pictures else ()
-        kept = (keep_picture(layout.root, folder, one.content) for one in attached)
+        kept = (save_picture(layout.root, folder, one.content) for one in attached)
         return [one for one in kept if one is not None]
 
     def works_by_rule(self, turn: Turn) -> bool:
@@ -280,9 +280,9 @@ class Agent:
             found: Conversation = work.conversation
             return found
         assert message is not None
-        if message.thread not in self._threads:
-            self._threads[message.thread] = self._thread(message.thread)
-        return self._threads[message.thread]
+        if message.thread_id not in self._threads:
+            self._threads[message.thread_id] = self._thread(message.thread_id)
+        return self._threads[message.thread_id]
 
     def _thread(self, about: str) -> Conversation:
         """The conversation of a thread of mail, by the Message-ID with which it began."""
@@ -297,7 +297,7 @@ class Agent:
     def let_go(self, message: Message) -> None:
         """Keep no conversation about a letter that is over: the next one of its thread reads the file."""
         if message not in self.scheduler.letters:
-            self._threads.pop(message.thread, None)
+            self._threads.pop(message.thread_id, None)
 
     def session(self, turn: Turn) -> Session:
         """What tools work with in this turn."""
@@ -330,7 +330,7 @@ class Agent:
     def ask_person(self, turn: Turn, why: str) -> None:
         """Have a person judge a task that does not come to an end: its step is blocked with the question."""
         step = turn.focus.step
-        self.conversation(turn).tell(f"{why} The operator is asked whether it shall go on.")
+        self.conversation(turn).add_news(f"{why} The operator is asked whether it shall go on.")
         if step is None:
             turn.parking = Parking(f"{why} hivemind task say {turn.focus.id} TEXT lets it go on.")
             return
@@ -382,7 +382,7 @@ class Agent:
     def stopping(self) -> bool:
         """True once it was told to end after the current action, or its parent is gone."""
         if not self._stopping and self.lifeline is not None:
-            self._stopping = bool(readable([self.lifeline], 0))
+            self._stopping = bool(wait_for_input([self.lifeline], 0))
         return self._stopping
 
     def leaving(self) -> bool:
@@ -392,14 +392,14 @@ class Agent:
     def _sleep(self, seconds: float) -> None:
         """A pause before a provider is asked again. Raises MindUnavailable if the agent is told to end meanwhile."""
         self._check_asked()
-        if readable(self.wakes, seconds):
+        if wait_for_input(self.wakes, seconds):
             raise MindUnavailable(_TOLD_TO_END)
 
     def _check_asked(self) -> None:
         """Called while its mind thinks. Raises TaskMoved if the task that it thinks about was taken away, MindUnavailable if it
         was told to end before the turn is over."""
         focus = self.scheduler.focus
-        if focus and focus.work and focus.work.taken_away:
+        if focus and focus.work and focus.work.was_moved:
             raise TaskMoved("its mind was stopped: its task was taken away", where=focus.id)
         if self.stopping():
             raise MindUnavailable(_TOLD_TO_END, lost=True)
@@ -432,7 +432,7 @@ class Agent:
         if self._leased is not None:
             try:
                 self.scheduler.keep_lease(*self._leased)
-                announce_life(self.hive.journal, self.hive.layout, self.name)
+                record_heartbeat(self.hive.journal, self.hive.layout, self.name)
             except HivemindError as error:  # taken over meanwhile: the write that follows is refused, and says so
                 _log.warning("%s: %s", self.name, error)
                 self._leased = None
@@ -487,8 +487,8 @@ class Agent:
         limit = min(self.hive.config.heartbeat_s, self.hive.config.hang_after / 3)
         until = time.monotonic() + self.scheduler.next_moment(limit, self._looks)
         descriptors: list[Any] = [self._bell, *self.wakes]
-        while not readable(descriptors, 0) and self._keeps_up():
+        while not wait_for_input(descriptors, 0) and self._keeps_up():
             self.status.beat()
-        ready = readable(descriptors, max(0.0, until - time.monotonic()))
+        ready = wait_for_input(descriptors, max(0.0, until - time.monotonic()))
         self._looks = 0 if self._bell in ready else self._looks + 1
         self._bell.wait(0)

@@ -23,7 +23,7 @@ from typing import Annotated, Any
 
 from pydantic import Field
 
-from hivemind.boundary import Unreadable, checked
+from hivemind.boundary import Unreadable, as_dataclass
 from hivemind.config import AgentConfig, BudgetConfig, HiveConfig, TokenBudget
 from hivemind.errors import HivemindError, UserError
 from hivemind.fs import DamagedRecord, Lock, load_record, save_record, set_aside
@@ -44,7 +44,7 @@ from hivemind.minds import (
 )
 from hivemind.minds.agents import AgentMind
 from hivemind.minds.language import LanguageMind
-from hivemind.minds.meter import priced
+from hivemind.minds.meter import with_price
 from hivemind.minds.pictures import PICTURE_TOKENS
 from hivemind.taskrun.conversation import Conversation
 from hivemind.taskrun.task_run import TaskRun
@@ -170,7 +170,7 @@ class SharedAccount:
 def _checked(record: dict[str, Any], path: Path) -> _TokenUse:
     """The account of a record. Raises DamagedRecord if it is none: edited by hand, or half of one."""
     with suppress(Unreadable):
-        return checked(
+        return as_dataclass(
             _TokenUse, {key: record[key] for key in ("day", "tokens", "money") if key in record}, "account", path
         )
     raise DamagedRecord(
@@ -240,7 +240,7 @@ def _check_own(work: TaskRun, tokens: int, money: float) -> None:
     most, dearest = work.task.budget.tokens, work.task.budget.money
     if most is None and dearest is None:
         return
-    spent = work.spent()
+    spent = work.total_usage()
     if most is not None and spent.tokens + tokens > most:
         raise Parking(f"the task's own budget of {most} tokens is used up")
     if dearest is not None and spent.money + money > dearest:
@@ -261,7 +261,7 @@ def open_agents_mind(config: AgentConfig, hive: HiveConfig, layout: Layout, pati
     if isinstance(mind, AgentMind):
         mind.prices = prices
     else:
-        mind.own_prices = prices
+        mind.hive_prices = prices
         bounds = (config.budget.task, config.budget.day, hive.budget.day)
         if any(one is not None and one.money is not None for one in bounds) and mind.prices is None:
             raise UserError(
@@ -333,7 +333,7 @@ class Usages:
         counted = sum(map(self.count, asked.parts)) + asked.pictures * PICTURE_TOKENS
         with self._mutex:
             sent, answered = self._sent(counted), math.ceil(asked.max_output * self._excess)
-            money = 0.0 if asked.prices is None else asked.prices.of(Usage(sent, answered, written=sent))
+            money = 0.0 if asked.prices is None else asked.prices.price_of(Usage(sent, answered, written=sent))
             try:
                 settle = self.budget.hold(sent + answered, money, work, datetime.now(UTC))
             except Parking as parking:
@@ -362,7 +362,7 @@ class Usages:
         used = exchange.usage or Usage()
         if used.tokens_in == 0 and (exchange.lost or exchange.answer is not None):
             came = 0 if exchange.answer is None else self._count(json.dumps(exchange.answer))
-            return priced(Usage(self._sent(counted), came), asked.prices)
+            return with_price(Usage(self._sent(counted), came), asked.prices)
         self._margin = max(self._margin, used.tokens_in / max(1, counted))
         if used.tokens_out > asked.max_output * self._excess:
             told = "%s: an answer of %d tokens, where %d were asked for at most"
@@ -435,7 +435,7 @@ class RunAccount:
         if self._reported is None:
             self._settle(0, 0.0, datetime.now(UTC))
             self._replace_estimates()
-        self._reported = usage = usage if usage.money or not usage.tokens else priced(usage, self._mind.prices)
+        self._reported = usage = usage if usage.money or not usage.tokens else with_price(usage, self._mind.prices)
         self._usages.total = self._usages.total + usage - before
         self._budget.book(usage.tokens - before.tokens, usage.money - before.money, self._work, datetime.now(UTC))
         _note_end(self._talk, {"answered": self._key, "usage": usage.as_record(), **fields})

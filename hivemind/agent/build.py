@@ -11,9 +11,9 @@ from hivemind.agent.opening import letter, message_opening, task_opening, within
 from hivemind.agent.select import opening_room, shape
 from hivemind.mail import Message
 from hivemind.minds import ChatMessage, Turn
-from hivemind.minds.pictures import PICTURE_TOKENS, picture_part
+from hivemind.minds.pictures import PICTURE_TOKENS, describe_picture
 from hivemind.taskrun.conversation import Conversation
-from hivemind.taskrun.fold import folded
+from hivemind.taskrun.fold import fold_conversation
 from hivemind.tasks import Task
 
 if TYPE_CHECKING:
@@ -35,7 +35,7 @@ def build(agent: Agent, turn: Turn) -> None:
     cause = turn.epoch
     if cause is not None:
         _begin(agent, turn, talk, cause)
-    elif not talk.pending:
+    elif not talk.pending_calls:
         tell_news(agent, turn, talk)
     turn.messages = talk.messages
 
@@ -47,11 +47,13 @@ def _begin(agent: Agent, turn: Turn, talk: Conversation, cause: str) -> None:
     system = ChatMessage("system", agent.system)
     if focus.work is not None:
         focus.work.worktrees.ready()
-        trail, before = focus.work.trail, list(talk.exchanged())
+        trail, before = focus.work.trail, list(talk.turn_messages())
         mind = agent.usages.mind_for(focus.work, talk) if agent.config.graph == "model" else None
 
         def outline(tokens: int) -> str:
-            return folded(trail, focus.title, before, tokens, agent.hive.count_tokens, mind) if before else ""
+            return (
+                fold_conversation(trail, focus.title, before, tokens, agent.hive.count_tokens, mind) if before else ""
+            )
 
         room = opening_room(agent, turn)
         pictures = _pictures(agent, focus.work.task, room)
@@ -78,7 +80,7 @@ def _earlier(agent: Agent, message: Message, tokens: int) -> list[str]:
     each = tokens // _LETTERS
     for one in reversed([*before]):
         body = within(one.body, each, count, f"read_file(path={one.path!r})")
-        told = letter(replace(one, body=body), stranger=not mail.knows(one.sender))
+        told = letter(replace(one, body=body), stranger=not mail.is_known_sender(one.sender))
         tokens -= count(told)
         if tokens < 0:
             break
@@ -90,5 +92,5 @@ def _pictures(agent: Agent, task: Task, room: int) -> list[dict[str, str]]:
     """The attachments that a mind which takes pictures is shown as such: as many as half of the room has place for."""
     if not agent.takes_pictures:
         return []
-    parts = (picture_part(agent.hive.layout.root, path) for path in task.attachments)
+    parts = (describe_picture(agent.hive.layout.root, path) for path in task.attachments)
     return [one for one in parts if one is not None][: room // (2 * PICTURE_TOKENS)]

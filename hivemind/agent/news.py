@@ -30,20 +30,20 @@ def tell_news(agent: Agent, turn: Turn, talk: Conversation) -> None:
         message = focus.message
         if message is not None and message.id not in talk.letters and talk.epoch is not None and talk.turns:
             told = letter(message, stranger=focus.stranger)
-            talk.tell(told, agent.pictures_of(message), letter=message.id)
+            talk.add_news(told, agent.pictures_of(message), letter=message.id)
         return
     for number, said in enumerate(focus.work.task.said[talk.said :], talk.said + 1):
         who = "The operator" if said.by == "human" else said.by
         by = "person" if said.by == "human" else said.by
-        talk.tell(f"{who} adds to the task:\n\n{said.text.strip()}", said=number, by=by)
+        talk.add_news(f"{who} adds to the task:\n\n{said.text.strip()}", said=number, by=by)
     if changed := sorted(agent.read_files.changed(talk, agent.session(turn))):
-        talk.tell(f"Changed by someone else since you read it: {', '.join(changed)}.", files=changed)
+        talk.add_news(f"Changed by someone else since you read it: {', '.join(changed)}.", files=changed)
     most, was_told = agent.config.budget.task.tokens, any((one.news or {}).get("budget") for one in talk.messages)
-    if most is not None and not was_told and (spent := focus.work.spent().tokens) >= most * _BUDGET_NEWS:
-        talk.tell(f"{spent:,} of the task's {most:,} tokens are used. Come to an end.", budget=True)
+    if most is not None and not was_told and (spent := focus.work.total_usage().tokens) >= most * _BUDGET_NEWS:
+        talk.add_news(f"{spent:,} of the task's {most:,} tokens are used. Come to an end.", budget=True)
     if (lost := focus.work.lost_lease()) is not None:
         focus.work.lease = None
-        talk.tell(f"{lost} Look at what has changed.", lease=True)
+        talk.add_news(f"{lost} Look at what has changed.", lease=True)
     _tell_blocks(agent, turn, talk)
 
 
@@ -64,7 +64,7 @@ def _tell_blocks(agent: Agent, turn: Turn, talk: Conversation) -> None:
     if entries:
         lines = (material(source_of(one), f"{one['id']}: {_first_line(str(one['content']))}") for one in entries)
         told = "\n".join(["New in the hive, and about this; recall shows more of it.", *lines])
-        talk.tell(told, blocks=[str(one["id"]) for one in entries])
+        talk.add_news(told, blocks=[str(one["id"]) for one in entries])
 
 
 def _first_line(text: str) -> str:

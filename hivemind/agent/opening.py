@@ -99,7 +99,7 @@ def task_opening(
         f"read_file(path='{layout.relative(task.path)}/task.md')",
     )
     by = "the operator" if task.maker == HUMAN else task.maker
-    above = " › ".join(run.above)
+    above = " › ".join(run.graph_path)
     due = f", due {task.deadline:%Y-%m-%d %H:%M} UTC" if task.deadline else ""
     parts = [f"# {task.title}", f"Task `{task.id}`, from {by}{due}.{f' A part of {above}.' if above else ''}", text]
     if task.attachments:
@@ -139,7 +139,7 @@ def message_opening(message: Message, entries: Sequence[Entry], earlier: Sequenc
 def letter(message: Message, *, stranger: bool = False, colleague: bool = False) -> str:
     """A letter as news: the operator's as it is, a colleague's as a request, anyone else's as material."""
     head = f"Mail {message.id} from {message.sender}: {message.subject}"
-    attached = f"\n\nAttached: {message.attached}" if message.attachments else ""
+    attached = f"\n\nAttached: {message.attachment_summary}" if message.attachments else ""
     body = f"{message.body.strip()}{attached}"
     if message.origin == "human":
         return visible(f"{head} (from the operator)\n\n{body}")

@@ -28,14 +28,14 @@ from hivemind.agent.select import select as select_blocks
 from hivemind.boundary import Unreadable, boundary
 from hivemind.errors import HivemindError
 from hivemind.fs import make_folder
-from hivemind.fs.sockets import make_socket_folder, readable, socket_places
+from hivemind.fs.sockets import make_socket_folder, wait_for_input, socket_paths
 from hivemind.guarded import GuardedCommand
 from hivemind.minds import ChatMessage, MindError, MindUnavailable, Thought, ToolCall, ToolResult, Turn, Usage
-from hivemind.minds.agents import AgentMind, Line, last_line
+from hivemind.minds.agents import AgentMind, OutputLine, last_line
 from hivemind.taskrun.conversation import Conversation
 from hivemind.taskrun.waits import Parking, ProgramAtWork
 from hivemind.tasks import TaskMoved
-from hivemind.tools.excerpt import LONGEST, shortened
+from hivemind.tools.excerpt import MAX_RESULT_CHARS, shortened
 from hivemind.tools.tool import for_mind
 
 if TYPE_CHECKING:
@@ -90,12 +90,12 @@ class _ProgramRun:
         self._token = secrets.token_hex(16)
         self.session = _session_of(talk, mind)
         self.heard = False
-        self._begun: dict[str, Line] = {}
+        self._begun: dict[str, OutputLine] = {}
         self._pieces: list[str] = []
         self._problem = ""
         self._parking: Parking | None = None
         self._ends_at: float | None = None
-        self._at = turn.began  # when it was at work last, as far as its conversation counts the time
+        self._at = turn.began_at  # when it was at work last, as far as its conversation counts the time
         self._why: str | None = None
 
     def run(self) -> None:
@@ -119,7 +119,7 @@ class _ProgramRun:
             status = self._watch(stack.enter_context(program), listener)
             error = last_line(errors)
         self._say_pieces()
-        if self._work is not None and not self._work.ended:
+        if self._work is not None and not self._work.is_ended:
             self._work.commit()
         self._conclude(status, error[:200], asked=asked)
 
@@ -144,10 +144,10 @@ class _ProgramRun:
         while True:
             now = time.monotonic()
             left = min(until, quiet, now + _LOOK_S, self._ends_at or until) - now
-            ready = readable(watched, max(0.0, left))
+            ready = wait_for_input(watched, max(0.0, left))
             if agent.leaving():
                 raise MindUnavailable("the agent was told to end")
-            if self._work is not None and self._work.taken_away:
+            if self._work is not None and self._work.was_moved:
                 raise TaskMoved("its task was taken away", where=self._work.task.id)
             if ready:
                 quiet = time.monotonic() + config.quiet_s
@@ -166,7 +166,7 @@ class _ProgramRun:
                     break
                 if listener not in ready:
                     break
-                ready = [*readable([output], 0), listener]  # what it has printed before it asks stands before
+                ready = [*wait_for_input([output], 0), listener]  # what it has printed before it asks stands before
             if listener in ready:
                 self._serve(listener)
             now = time.monotonic()
@@ -187,7 +187,7 @@ class _ProgramRun:
         """What the run came to."""
         agent, name, work = self._agent, self._mind.name, self._work
         if isinstance(self._parking, ProgramAtWork):  # now that all is counted which the program has used
-            self._turn.thought, self._turn.taken_up = Thought(actions=tuple(self._talk.pending)), True
+            self._turn.thought, self._turn.taken_up = Thought(actions=tuple(self._talk.pending_calls)), True
         elif self._parking is not None:
             self._turn.parking = self._parking
         elif self._why is not None:
@@ -201,7 +201,7 @@ class _ProgramRun:
                 raise MindUnavailable(reason)
             agent.ask_person(self._turn, f"{reason}. It has ended {agent.failed_starts} times before it did anything.")
         elif work is not None and not asked:
-            self._talk.tell(_UNFINISHED, cause="unfinished")
+            self._talk.add_news(_UNFINISHED, cause="unfinished")
         elif work is not None:
             said = (one.text for one in reversed(self._talk.messages) if one.role == "assistant" and one.text)
             last = next(said, "nothing")
@@ -226,7 +226,7 @@ class _ProgramRun:
         for line in self._mind.profile.read(raw.decode("utf-8", "replace")):
             self._take(line)
 
-    def _take(self, line: Line) -> None:
+    def _take(self, line: OutputLine) -> None:
         if line.session is not None:
             self.session, self._agent.failed_starts = line.session, 0
         if line.piece is not None:
@@ -259,17 +259,17 @@ class _ProgramRun:
         self.heard = True
         if self._is_over:
             return
-        self._talk.answer(self._thought(shortened(text, 10 * LONGEST)), step=self._step_id, durable=False)
+        self._talk.answer(self._thought(shortened(text, 10 * MAX_RESULT_CHARS)), step=self._step_id, durable=False)
         self._count_turn()
 
-    def _did(self, begun: Line, ended: Line) -> None:
+    def _did(self, begun: OutputLine, ended: OutputLine) -> None:
         """A call of one of its own tools, which it has made itself."""
         self.heard = True
         if self._is_over:
             return
         call = ToolCall(str(begun.tool), begun.arguments or {}, begun.id or "")
         said = self._talk.answer(self._thought("", call), step=self._step_id, durable=False)
-        text = shortened(ended.result or "", LONGEST)
+        text = shortened(ended.result or "", MAX_RESULT_CHARS)
         result = ToolResult(said.calls[0], text, problem=text[:200] or "it failed" if ended.failed else None)
         self._talk.result(result, durable=False)
         self._results.append(result)
@@ -286,7 +286,9 @@ class _ProgramRun:
     def _is_over(self) -> bool:
         """Whether the task has ended, is about to, or was handed over: what the program still says is no part of it."""
         work = self._work
-        return work is not None and (work.ended or work.handed is not None or isinstance(self._parking, ProgramAtWork))
+        return work is not None and (
+            work.is_ended or work.handed_to is not None or isinstance(self._parking, ProgramAtWork)
+        )
 
     @property
     def _step_id(self) -> str | None:
@@ -311,14 +313,14 @@ class _ProgramRun:
         """The socket that its MCP server hands calls to, and what that server is told."""
         agent = self._agent
         folder = os.fspath(agent.hive.layout.agent_state(agent.name))
-        path = socket_places(folder, "program")[0]
+        path = socket_paths(folder, "program")[0]
         make_socket_folder(os.path.dirname(path), private=os.path.dirname(path) != folder)
         Path(path).unlink(missing_ok=True)
         listener = stack.enter_context(socket.socket(socket.AF_UNIX))
         listener.bind(path)
         stack.callback(Path(path).unlink, missing_ok=True)
         listener.listen()
-        tools = [tool.listed() for tool in agent.tools.values()]
+        tools = [tool.mcp_entry() for tool in agent.tools.values()]
         instructions = f"The tools of the hive in which you are the agent {agent.name}."
         return listener, {"socket": path, "token": self._token, "tools": tools, "instructions": instructions}
 
@@ -374,11 +376,11 @@ class _ProgramRun:
         try:
             agent.take_lease(focus)
             session = replace(agent.session(turn), focus=focus)
-            self._parking = make_calls(session, agent.tools, Thought(actions=said.calls), LONGEST, tell)
+            self._parking = make_calls(session, agent.tools, Thought(actions=said.calls), MAX_RESULT_CHARS, tell)
         except HivemindError as error:
             if isinstance(error, Parking):
                 self._parking = error
-            tell(ToolResult.failed(said.calls[0], str(for_mind(error, agent.tools))))
+            tell(ToolResult.failure(said.calls[0], str(for_mind(error, agent.tools))))
         self._results += made
         agent.status.update(last_action=call.tool)
         return made[0] if made else None
@@ -388,7 +390,7 @@ class _ProgramRun:
         if self._work is None:
             return []
         before = len(self._talk.messages)
-        self._work.hear()
+        self._work.take_additions()
         self._agent.scheduler.hear_news(self._work, self._agent.memory.keep_message)
         tell_news(self._agent, self._turn, self._talk)
         return [one.text for one in self._talk.messages[before:] if one.role == "user"]

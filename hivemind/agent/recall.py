@@ -19,7 +19,7 @@ from hivemind.longterm import (
     MemoryStore,
     format_namespace,
     parse_namespace,
-    shortened,
+    shorten,
 )
 from hivemind.memory import ContextMemoryBlock, KnowledgeMemoryBlock, Priority, SourceContent
 from hivemind.memory.loading import Source
@@ -29,7 +29,7 @@ from hivemind.presence.parts import Parts
 from hivemind.reasoning import SHARED
 from hivemind.taskrun.focus import Focus
 from hivemind.tools.documents import DOCUMENTS
-from hivemind.tools.memory import namespaces_of, soundly
+from hivemind.tools.memory import namespaces_of, run_with_repair
 
 if TYPE_CHECKING:
     from hivemind.agent.agent import Agent
@@ -66,7 +66,7 @@ def remembered(hive: Parts, agent: str, questions: Sequence[str]) -> list[Knowle
         return [(rank, one, hit) for one, hits in found for rank, hit in enumerate(hits)]
 
     try:
-        found = sorted(soundly(hive, search), key=lambda one: one[0])
+        found = sorted(run_with_repair(hive, search), key=lambda one: one[0])
     except (UserError, OSError) as error:  # of another version, no room to restore it: work goes on without it
         _log.warning("%s: nothing is remembered now: %s", agent, error)
         return []
@@ -108,7 +108,7 @@ def memory_source(memory: Callable[[], MemoryStore], count: Callable[[str], int]
         entry = memory().get(namespace, key)
         if entry is None:
             raise UserError("it was forgotten meanwhile")
-        return entry.content if max_tokens is None else shortened(entry.content, count, max_tokens)
+        return entry.content if max_tokens is None else shorten(entry.content, count, max_tokens)
 
     return content_of
 
@@ -117,8 +117,8 @@ def recall(agent: Agent, turn: Turn) -> None:
     """For a mind that works by rule: what the hive knows about the question in focus, and the results of the turn before.
     For one that reads `select` asks, at the start of an epoch."""
     if agent.works_by_rule(turn):
-        turn.found = agent.memory.found(turn.focus, questions_of(turn.focus))
-        turn.before = agent.conversation(turn).before if turn.focus.work is not None else ()
+        turn.recalled_entries = agent.memory.found(turn.focus, questions_of(turn.focus))
+        turn.previous_results = agent.conversation(turn).last_results if turn.focus.work is not None else ()
 
 
 def answer(
@@ -240,7 +240,7 @@ def noted(hive: Parts, agent: str, question: str, *, over: bool = False) -> list
     Decisions and notes can be quoted as answers; evidence is quoted from its file, and a note that has a question for its title
     is what was found for it before."""
     lanes = (SHARED, hive.agents[agent].lane or f"agent/{agent}")
-    found = hive.graph_index.find(question, limit=_NODES, over=over)
+    found = hive.graph_index.find(question, limit=_NODES, quick=over)
     hits = {hit.text: hit for hit in found.hits if hit.lane in lanes}
     return [
         ContextMemoryBlock(
@@ -265,7 +265,7 @@ def noted(hive: Parts, agent: str, question: str, *, over: bool = False) -> list
 def _passage_block(
     passage: Passage, question: str, best: float, timestamp: datetime, count: Callable[[str], int]
 ) -> KnowledgeMemoryBlock:
-    citation, span = passage.quoted(), "-".join(map(str, passage.quote))
+    citation, span = passage.cite(), "-".join(map(str, passage.quote))
     lines = f"{citation.start_line}-{citation.end_line}"
     return KnowledgeMemoryBlock(
         timestamp=timestamp,

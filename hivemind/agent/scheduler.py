@@ -20,7 +20,7 @@ from hivemind.presence.parts import Parts
 from hivemind.taskrun.focus import Focus
 from hivemind.taskrun.review import read_verdict
 from hivemind.taskrun.task_run import TaskRun
-from hivemind.taskrun.waits import Parking, blocked, is_question, until_there_is_room
+from hivemind.taskrun.waits import Parking, blocked_parking, is_question, disk_full_parking
 from hivemind.tasks import TaskMoved
 
 _TASK_LOOK_S = 1.0  # how often a step that waits for another task looks whether that is done
@@ -72,13 +72,13 @@ class Scheduler:
                 work.set_review(replace(review, state=verdict[0], problems=verdict[1]), unpark=True)
                 self.holding.unpark(work)
         about = message.task == work.task.id and not verdict_mail
-        if work.wakes_at(message):  # it is told with what the task waited for
+        if work.note_letter(message):  # it is told with what the task waited for
             self.holding.unpark(work)
             return True
-        if not work.waits.heard(message.sender, message.id, message.in_reply_to, about=about):
+        if not work.waits.take_mail(message.sender, message.id, message.in_reply_to, about=about):
             return False
         if message.sender == HUMAN and message.in_reply_to is not None:
-            self._hive.mail.answered(HUMAN, message.in_reply_to)  # written by hand it has flagged nothing
+            self._hive.mail.mark_answered(HUMAN, message.in_reply_to)  # written by hand it has flagged nothing
         work.unblock(message.sender)
         self.holding.unpark(work)
         return True
@@ -123,8 +123,8 @@ class Scheduler:
         return self.focus
 
     def _about(self, message: Message) -> Focus:
-        stranger = not self._hive.mail.knows(message.sender)
-        files = () if stranger else self._hive.mail.keep_attachments(message)
+        stranger = not self._hive.mail.is_known_sender(message.sender)
+        files = () if stranger else self._hive.mail.save_attachments(message)
         heard = self.letters.is_awaited(message)
         return Focus("reply_mail", message=message, heard=heard, stranger=stranger, files=files)
 
@@ -153,12 +153,12 @@ class Scheduler:
         about = self.letters.task_of(message)
         work = next((one for one in self.holding.works if about is not None and one.concerns(about)), None)
         if work is not None:
-            given = focus.heard and work.conversation.pending  # as the result of the call that waits
+            given = focus.heard and work.conversation.pending_calls  # as the result of the call that waits
             if not given and message.id not in work.conversation.letters:
                 colleague = message.origin == "agent" and message.task in (work.task.id, work.task.parent)
                 by = "person" if message.origin == "human" else message.sender
                 told = letter(message, colleague=colleague)
-                work.conversation.tell(told, pictures(message), letter=message.id, by=by)
+                work.conversation.add_news(told, pictures(message), letter=message.id, by=by)
                 self.holding.unpark(work)
             return False
         person = message.origin == "human" or (message.trusted and message.sender.startswith(f"{HUMAN}@"))
@@ -170,7 +170,7 @@ class Scheduler:
         """The lease of the step in focus, taken or kept. Raises Parking if another agent or a person holds it."""
         if focus.blocked is not None:
             asked = None if focus.work is None else focus.work.waits.get(focus.blocked.id)
-            raise blocked(focus.blocked.step.path, focus.blocked.step.blocked_reason, asked)
+            raise blocked_parking(focus.blocked.step.path, focus.blocked.step.blocked_reason, asked)
         if focus.step is None:
             return None
         try:
@@ -210,12 +210,12 @@ class Scheduler:
     def _after_work(self, work: TaskRun, turn: Turn) -> None:
         finished = [one for one in turn.results if one.call.tool == "finish_step" and one.ok]
         self.steps_finished += len(finished)
-        if work.ended or work.handed:
+        if work.is_ended or work.handed_to:
             self.holding.drop(work)
             return
         interrupted = turn.taken_up or any(one.value.get("interrupted") for one in turn.results)
         if finished or (turn.results and turn.problem is None and not interrupted):
-            work.went_on()
+            work.reset_crashes()
         if turn.parking is not None:
             self.holding.park(work, turn.parking)
         elif turn.problem is not None:
@@ -230,7 +230,7 @@ class Scheduler:
             return False
         reason = f"{type(error).__name__}: {error}"
         if is_disk_full(error):
-            self.after(Turn(self._name, focus, parking=until_there_is_room()))
+            self.after(Turn(self._name, focus, parking=disk_full_parking()))
         elif focus.message is not None:
             self.letters.failed(focus.message, reason)
         elif focus.work is not None:
@@ -249,7 +249,7 @@ class Scheduler:
         """
         waits = [limit_s, self.holding.left_s]
         if self.letters.rest is not None and self.letters:
-            waits.append(self.letters.rest.left_s)
+            waits.append(self.letters.rest.remaining_s)
         if self.holding.wait_for_a_task:
             waits.append(_TASK_LOOK_S)
         if self._hive.tasks.restless or self.letters.unsettled:

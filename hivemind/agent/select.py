@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from hivemind.agent.opening import RENDERER
 from hivemind.agent.recall import subjects_of
-from hivemind.config import place_of_key
+from hivemind.config import key_location
 from hivemind.errors import UserError
 from hivemind.minds import Turn
 from hivemind.presence.parts import Parts
@@ -55,7 +55,7 @@ def _new_epoch(agent: Agent, turn: Turn) -> str | None:
     talk = agent.conversation(turn)
     if talk.epoch is None:
         return "start"
-    if talk.pending:  # they are answered first
+    if talk.pending_calls:  # they are answered first
         return None
     if talk.epoch.get("shape") != shape(agent):
         return "changed"
@@ -64,7 +64,7 @@ def _new_epoch(agent: Agent, turn: Turn) -> str | None:
     most, fixed = agent.most_tokens(turn), agent.fixed_tokens
     if agent.tokens_of(talk) - fixed > (FULL * most - fixed if fixed < OPENING * most else FULL * (most - fixed)):
         return "full"
-    return "cold" if agent.rested_s(turn) > _CACHE_S and sum(1 for _ in talk.exchanged()) > _FEW else None
+    return "cold" if agent.rested_s(turn) > _CACHE_S and sum(1 for _ in talk.turn_messages()) > _FEW else None
 
 
 def room_of(hive: Parts, name: str, task: Task | None, most: int, fixed: int) -> int:
@@ -75,7 +75,7 @@ def room_of(hive: Parts, name: str, task: Task | None, most: int, fixed: int) ->
     if task is not None and task.max_tokens == most:
         where = hive.layout.relative(task.path / "task.md")
     else:
-        where = place_of_key(hive.layout, name, "max_tokens")
+        where = key_location(hive.layout, name, "max_tokens")
     raise UserError(
         f"max_tokens: {most} leaves no room for a turn: tools and rules alone have {fixed} tokens",
         location=where, remedy=f"at least {fixed + LEAST_ROOM}, or fewer tools in the agent's file",

@@ -32,8 +32,8 @@ def think(agent: Agent, turn: Turn) -> None:
         turn.thought = replace(thought, seconds=turn.seconds)
         return
     talk = agent.conversation(turn)
-    if talk.pending:
-        turn.thought, turn.taken_up = Thought(actions=tuple(talk.pending)), True
+    if talk.pending_calls:
+        turn.thought, turn.taken_up = Thought(actions=tuple(talk.pending_calls)), True
         return
     if agent.program is not None:
         run_program(agent, turn, agent.program)

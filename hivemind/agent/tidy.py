@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from typing import TYPE_CHECKING
 
-from hivemind.masking import masked
+from hivemind.masking import mask_values
 from hivemind.minds import Turn
 
 if TYPE_CHECKING:
@@ -21,13 +21,13 @@ def tidy(agent: Agent, turn: Turn) -> None:
     if agent.gives_up(turn):
         return
     used = [agent.tools[one.call.tool] for one in turn.results if one.call.tool in agent.tools]
-    if focus.work is not None and not focus.work.ended and not all(tool.reads for tool in used):
+    if focus.work is not None and not focus.work.is_ended and not all(tool.is_read_only for tool in used):
         focus.work.commit()
     if not agent.scheduler.only_looked(turn):
         _record(agent, turn)
         if focus.work is not None:
             focus.work.trace(turn.results, focus.step)
-            if not focus.work.ended and not agent.works_by_rule(turn):
+            if not focus.work.is_ended and not agent.works_by_rule(turn):
                 _go_on(agent, turn)
         elif focus.message is not None and turn.problem is None and turn.parking is None:
             agent.memory.keep_message(focus.message)
@@ -37,7 +37,7 @@ def tidy(agent: Agent, turn: Turn) -> None:
     agent.scheduler.after(turn)
     if focus.message is not None:
         agent.let_go(focus.message)
-    ended = focus.id if focus.work is not None and focus.work.ended else None
+    ended = focus.id if focus.work is not None and focus.work.is_ended else None
     agent.memory_tidy(ended)
     agent.tell_status(turn)
 
@@ -55,22 +55,22 @@ def _record(agent: Agent, turn: Turn) -> None:
         return  # it only looked whether what it waits for has come
     if thought.text or thought.actions:
         step = None if focus.step is None else focus.step.id
-        agent.conversation(turn).took(thought, turn.results, step=step)
+        agent.conversation(turn).add_turn(thought, turn.results, step=step)
 
 
 def _go_on(agent: Agent, turn: Turn) -> None:
     """An answer that led nowhere gets a word; one that goes round in circles, or on for too long, is a person's to judge."""
     talk, thought = agent.conversation(turn), turn.thought
     if thought is not None and thought.cut:
-        talk.tell(
+        talk.add_news(
             "Your answer was cut off at its longest. Go on from where it ended, in smaller parts.", cause="continuation"
         )
     elif thought is not None and not thought.actions and turn.parking is None:
-        talk.tell("No tool was called. Call one; if nothing is left to do, finish_task.", cause="correction")
+        talk.add_news("No tool was called. Call one; if nothing is left to do, finish_task.", cause="correction")
         turn.problem = turn.problem or "its mind called no tool"
-    if talk.pending or turn.parking is not None:
+    if talk.pending_calls or turn.parking is not None:
         return
-    if talk.is_going_round:
+    if talk.is_repeating:
         agent.ask_person(turn, _GOING_ROUND)
     elif talk.turns >= agent.max_turns:
         agent.ask_person(turn, _TOO_LONG.format(turns=talk.turns))
@@ -86,4 +86,4 @@ def _log_mail(agent: Agent, turn: Turn) -> None:
     }  # fmt: skip
     if turn.problem is not None:
         record["problem"] = turn.problem
-    agent.log.note(masked(record))
+    agent.log.note(mask_values(record))

@@ -11,7 +11,7 @@ from hivemind.errors import UserError, is_disk_full
 from hivemind.mail import Intake, Message
 from hivemind.minds import Turn
 from hivemind.presence.parts import Parts
-from hivemind.taskrun.waits import ParkedRest, until_there_is_room
+from hivemind.taskrun.waits import ParkedRest, disk_full_parking
 
 MAX_TURNS = 20
 """Turns that one message may take: a mind that has not answered it by then never will."""
@@ -58,12 +58,12 @@ class UnreadMail:
     @property
     def unsettled(self) -> int:
         """How many files are still being written."""
-        return self._intake.unsettled
+        return self._intake.unsettled_count
 
     def sense(self, heard: Callable[[Message], str | None]) -> None:
         """Take in what is new; `heard` says of each which task waited for it."""
-        for message in self._intake.new(_AT_ONCE, self._waiting) if len(self._waiting) < _MOST else ():
-            if self._policy != "answer" and not self._mail.knows(message.sender):
+        for message in self._intake.new_messages(_AT_ONCE, self._waiting) if len(self._waiting) < _MOST else ():
+            if self._policy != "answer" and not self._mail.is_known_sender(message.sender):
                 self._set_apart(message)
                 continue
             self._waiting[message.key] = _WaitingMail(message)
@@ -75,14 +75,14 @@ class UnreadMail:
             if self._policy == "bounce":
                 self._intake.give_up(message, self._mail.bounce(message))
             else:
-                self._mail.show_human(message)
-                self._intake.taken(message)
+                self._mail.copy_to_operator(message)
+                self._intake.mark_taken(message)
         except FileNotFoundError:  # a mail program moves it just now: the next look has it
             return
         except (OSError, UserError) as error:
             if not is_disk_full(error):
                 raise
-            self.rest = ParkedRest.of(until_there_is_room(), self.rest)
+            self.rest = ParkedRest.of(disk_full_parking(), self.rest)
 
     def first(self, *, needs_turn: bool) -> Message | None:
         """The message that is next, of those that need turns or of those that were not looked at yet. None: there is none, or
@@ -139,7 +139,7 @@ class UnreadMail:
     def failed(self, message: Message, reason: str) -> None:
         """A turn about it went wrong: it goes to the end of the queue, the third time into `.Dead`."""
         self._turn.close()
-        dead = self._intake.failed(message, reason)
+        dead = self._intake.count_failure(message, reason)
         waiting = self._waiting.pop(message.key, None)
         if not dead:
             self._waiting[message.key] = waiting or _WaitingMail(message)
@@ -151,7 +151,7 @@ class UnreadMail:
     def read(self, message: Message) -> None:
         """A message that is over."""
         self._turn.close()
-        self._intake.taken(message)
+        self._intake.mark_taken(message)
         del self._waiting[message.key]
 
     def _count(self, message: Message) -> None:

@@ -26,7 +26,7 @@ from hivemind.longterm import MemoryStore
 from hivemind.minds import Mind, MindError
 from hivemind.minds.extractive import ExtractiveMind
 from hivemind.presence.parts import Parts
-from hivemind.tools.memory import soundly
+from hivemind.tools.memory import run_with_repair
 
 _FORGOTTEN_AT_ONCE = 256  # expired memories: some milliseconds
 _NEVER = math.inf
@@ -135,7 +135,7 @@ class Upkeep:
         memory = self._hive.memory
         away = () if self._hive.config.memory is None else (UserError,)  # its server may be
         return memory.database.was_made and self._did(
-            "memories", lambda: soundly(self._hive, lambda: use(memory)), *away
+            "memories", lambda: run_with_repair(self._hive, lambda: use(memory)), *away
         )
 
     @property

@@ -38,7 +38,7 @@ from hivemind.memory.loading import Source
 from hivemind.names import is_name
 from hivemind.presence.parts import Parts
 from hivemind.taskrun.focus import Focus
-from hivemind.taskrun.review import is_about_check
+from hivemind.taskrun.review import is_citation_check
 
 Entry = Mapping[str, Any]
 _TIDY_ABOVE = 200
@@ -183,7 +183,7 @@ class WorkingMemory:
     def keep_message(self, message: Message) -> None:
         """A message becomes one block, also across a crash: saved before it is recorded as taken in. Requests to check sources,
         and the verdicts, become none; of letters about tasks that are over the blocks go."""
-        if is_about_check(message, self._hive.config.workspace):
+        if is_citation_check(message, self._hive.config.workspace):
             return
         block = _message_block(message)
         block.read = True

@@ -135,13 +135,13 @@ def stop(hive: Hive, name: str, *, timeout: Annotated[float, Arg(maximum=1000000
     examples:
       hivemind agent stop researcher
     """
-    from hivemind.cli.swarm import told_end
+    from hivemind.cli.swarm import shutdown_output
     from hivemind.swarm.shutdown import stop_agent
 
     shutdown = stop_agent(hive, known_agent(hive, name), timeout_s=timeout)
     pid = "" if shutdown.pid is None else f" (process {shutdown.pid})"
     line = f"{name} is stopped{pid}: hivemind agent start {name}"
-    return told_end(shutdown, timeout, line, name=name)
+    return shutdown_output(shutdown, timeout, line, name=name)
 
 
 @command("agent start", open_hive)
@@ -197,7 +197,7 @@ def context(
     if format_ == "svg":
         from hivemind.web.drawing.bars import budget_parts, draw_budget
 
-        write_output(draw_budget(budget_parts(preview), preview.budget, alone=True), output)
+        write_output(draw_budget(budget_parts(preview), preview.budget, is_standalone=True), output)
         return None
     if not why:
         messages = (f"--- {message.role}\n{message.text.rstrip(chr(10))}\n" for message in preview.messages)
@@ -223,7 +223,7 @@ def _block_lines(blocks: list[dict[str, Any]]) -> Iterator[str]:
     ]
     head, *lines = table([["BLOCK", "IN", "SCORE", "TOKENS"], *rows], None)
     yield head
-    for line, one in zip(lines, blocks, strict=True):
-        parts = " × ".join(f"{name} {factor:.3g}" for name, factor in one["parts"].items())
+    for line, choice in zip(lines, blocks, strict=True):
+        parts = " × ".join(f"{name} {factor:.3g}" for name, factor in choice["parts"].items())
         yield line
-        yield f"    {one_line(one['because'])}; score: {parts}"
+        yield f"    {one_line(choice['because'])}; score: {parts}"

@@ -56,7 +56,7 @@ def create(
     examples:
       hivemind graph branch create what-is-a-lease second-thoughts --from main --at 12
     """
-    task_graph, journal_change = _opened(hive, task, agent)
+    task_graph, journal_change = _open_graph(hive, task, agent)
     branch = task_graph.create_branch(
         name,
         base=from_,
@@ -74,7 +74,7 @@ def create(
     return CommandOutput(asdict(branch), [f"Branch {branch.name} sees {branch.base} up to line {branch.base_seq}."])
 
 
-def _opened(hive: Hive, task: str, agent: str) -> tuple[TaskGraph, Callable[..., object]]:
+def _open_graph(hive: Hive, task: str, agent: str) -> tuple[TaskGraph, Callable[..., object]]:
     """Return the graph and the function that records a change of branches in the journal, which makes it valid."""
     from hivemind.coordination import Commits, check_agent
 
@@ -82,7 +82,7 @@ def _opened(hive: Hive, task: str, agent: str) -> tuple[TaskGraph, Callable[...,
     return graph_of(hive, task_id, check_agent(agent)), Commits(hive.journal, task_id).branch
 
 
-def _part(name: str, graph: ReasoningGraph) -> str:
+def _part_label(name: str, graph: ReasoningGraph) -> str:
     """Return the name of a part of a graph; for a node with its kind and heading."""
     kind, _, node_id = name.partition(" ")
     if kind != "node":
@@ -121,11 +121,11 @@ def merge(
       hivemind graph branch merge what-is-a-lease second-thoughts --dry-run
       hivemind graph branch merge what-is-a-lease second-thoughts --use-from 'node 4' --use-into
     """
-    task_graph, journal_change = _opened(hive, task, agent)
+    task_graph, journal_change = _open_graph(hive, task, agent)
     resolution: dict[str, str] = {}
     if use_from or use_into:
         conflicts = task_graph.merge(source, into=into, dry_run=True).conflicts
-        resolution = _resolved(use_from or (), use_into or (), [conflict.name for conflict in conflicts])
+        resolution = _resolution(use_from or (), use_into or (), [conflict.name for conflict in conflicts])
     report = task_graph.merge(
         source,
         into=into,
@@ -144,7 +144,7 @@ def merge(
     return CommandOutput(asdict(report), [*lines], 1 if report.conflicts else 0)
 
 
-def _resolved(use_from: Sequence[str], use_into: Sequence[str], conflicts: Sequence[str]) -> dict[str, str]:
+def _resolution(use_from: Sequence[str], use_into: Sequence[str], conflicts: Sequence[str]) -> dict[str, str]:
     """Return the side to use for each conflict. A named conflict takes precedence over "all". Raises UserError."""
     choices: dict[str, str] = {}
     sides_for_all = [
@@ -154,13 +154,13 @@ def _resolved(use_from: Sequence[str], use_into: Sequence[str], conflicts: Seque
         raise UserError(
             "--use-from and --use-into cannot both apply to all", remedy="name the conflicts of one of them"
         )
-    for word, given in (("use_from", use_from), ("use_into", use_into)):
-        for name in map(_conflict_name, given):
+    for side_name, names in (("use_from", use_from), ("use_into", use_into)):
+        for name in map(_conflict_name, names):
             if name == _ALL:
                 continue
             if name not in conflicts:
                 raise UserError(f"there is no conflict {name!r}", remedy=f"there are: {', '.join(conflicts) or 'none'}")
-            if choices.setdefault(name, word) != word:
+            if choices.setdefault(name, side_name) != side_name:
                 raise UserError(f"conflict {name!r} has two choices", remedy="leave one of them out")
     return {**(dict.fromkeys(conflicts, sides_for_all[0]) if sides_for_all else {}), **choices}
 
@@ -172,8 +172,8 @@ def _conflict_name(text: str) -> str:
 
 
 def _merge_lines(report: MergeReport, graph: ReasoningGraph, source: str, into: str) -> Iterator[str]:
-    direction, taken_count = f"{source} into {into}", len(report.taken)
-    yield from (f"take {_part(name, graph)}" for name in report.taken)
+    direction, taken_count = f"{source} into {into}", len(report.merged_names)
+    yield from (f"take {_part_label(name, graph)}" for name in report.merged_names)
     for conflict in report.conflicts:
         yield f"conflict {conflict.name}"
         yield from _conflict_lines(conflict, source, into)
@@ -195,17 +195,17 @@ def _merge_lines(report: MergeReport, graph: ReasoningGraph, source: str, into: 
 
 
 def _conflict_lines(conflict: MergeConflict, source: str, into: str) -> Iterator[str]:
-    source_fields, into_fields = _flat(conflict.use_from), _flat(conflict.use_into)
+    source_fields, into_fields = _flatten(conflict.use_from), _flatten(conflict.use_into)
     for key in sorted({*source_fields, *into_fields}):
         if source_fields.get(key) != into_fields.get(key):
-            yield f"  {key}: {_value(source_fields, key)} ({source}), {_value(into_fields, key)} ({into})"
+            yield f"  {key}: {_field_text(source_fields, key)} ({source}), {_field_text(into_fields, key)} ({into})"
 
 
-def _value(part: dict[str, Any], key: str) -> str:
+def _field_text(part: dict[str, Any], key: str) -> str:
     return one_line(str(part.get(key, "-")))
 
 
-def _flat(part: dict[str, Any] | None) -> dict[str, Any]:
+def _flatten(part: dict[str, Any] | None) -> dict[str, Any]:
     """Return the fields of a part of a graph merged with those of its `meta`."""
     fields = dict(part or {})
     meta: dict[str, Any] = fields.pop("meta", {})

@@ -70,7 +70,7 @@ class Arg:
     is_file: bool = False  # a path outside the hive is allowed, so agents may not use this option
 
 
-Attached = Annotated[list[str] | None, Arg(is_file=True)]
+AttachedFiles = Annotated[list[str] | None, Arg(is_file=True)]
 Box = Annotated[str, Arg(default="human")]  # a mailbox; optional although required arguments follow it
 Positive = Annotated[int, Arg(minimum=1)]
 Share = Annotated[float, Arg(maximum=1)]
@@ -100,7 +100,7 @@ class Command:
         if (author := os.environ.get("HIVEMIND_AUTHOR", HUMAN)) != HUMAN:
             self._check_agent(author, namespace)
         as_json = getattr(namespace, "json", False)
-        opened = self.opener(getattr(namespace, "hive", None))
+        hive = self.opener(getattr(namespace, "hive", None))
         if not gc.isenabled():
             gc.freeze()
             gc.enable()
@@ -108,7 +108,7 @@ class Command:
         for parameter in self.parameters():
             value = getattr(namespace, parameter.name)
             arguments[parameter.name] = standard_input() if parameter.rule.reads_stdin and value == "-" else value
-        output = _call(partial(self.function, opened), arguments)
+        output = _call(partial(self.function, hive), arguments)
         return output.show(as_json or self.fixed_format) if isinstance(output, CommandOutput) else output or 0
 
     def _check_agent(self, agent: str, namespace: argparse.Namespace) -> None:

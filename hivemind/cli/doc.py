@@ -52,7 +52,7 @@ def import_(hive: Hive, path: list[str]) -> CommandOutput:
         for file_path in _files(path, failures):
             report(f"importing {one_line(file_path)}")
             try:
-                imported_documents.append(_imported(hive, file_path))
+                imported_documents.append(_import_file(hive, file_path))
             except UserError as error:
                 failures.append(str(error))
     for message in failures:
@@ -66,7 +66,7 @@ def import_(hive: Hive, path: list[str]) -> CommandOutput:
     return CommandOutput({"imported": imported_documents, "failed": failures}, lines, 1 if failures else 0)
 
 
-def _files(paths: Iterable[str], failed: list[str]) -> Iterator[str]:
+def _files(paths: Iterable[str], failures: list[str]) -> Iterator[str]:
     """Yield the files, and all files below the folders. Append messages about missing paths to `failures`."""
     from hivemind.documents import files_below
 
@@ -74,14 +74,14 @@ def _files(paths: Iterable[str], failed: list[str]) -> Iterator[str]:
         if path == "-":
             yield path
         elif not os.path.lexists(path):
-            failed.append(str(UserError("does not exist", location=path)))
+            failures.append(str(UserError("does not exist", location=path)))
         elif os.path.isdir(path):
             yield from (file_path for file_path, _ in files_below(os.path.realpath(path)))
         else:
             yield path
 
 
-def _imported(hive: Hive, path: str) -> dict[str, Any]:
+def _import_file(hive: Hive, path: str) -> dict[str, Any]:
     """Import one file. A file within the hive is cited by its path in the hive, and is kept up to date."""
     if path == "-":
         root = hive.documents.import_toml(standard_input())[0]
@@ -122,14 +122,14 @@ def export(
       hivemind doc export k3m9x2pa --output tree.toml
       hivemind doc export knowledge/manual/03-steps.md --format text
     """
-    documents, top_node = hive.documents, node_of(hive, node)
+    documents, top_node = hive.documents, resolve_node(hive, node)
     if format_ == "toml":
         exported_text = documents.export_toml(top_node.id)
     elif format_ == "text":
         exported_text = documents.shown(top_node.id).text
     else:
         exported_text = as_document(
-            [record_of(documents, descendant, brief=True) for descendant in documents.serialize(top_node.id)]
+            [node_record(documents, descendant, brief=True) for descendant in documents.serialize(top_node.id)]
         )
     write_output(exported_text, output)
 
@@ -148,12 +148,12 @@ def note(hive: Hive, node: str, text: Text, *, author: str = HUMAN) -> CommandOu
     """
     if not text.strip():
         raise UserError("the note is empty", remedy="write a text")
-    return _written(hive, hive.documents.add_note(node_of(hive, node).id, text, acting_name(hive, author)))
+    return _node_output(hive, hive.documents.add_note(resolve_node(hive, node).id, text, acting_name(hive, author)))
 
 
-def _written(hive: Hive, node: Node, *before: str) -> CommandOutput:
+def _node_output(hive: Hive, node: Node, *leading_lines: str) -> CommandOutput:
     """Return a written node's record and id."""
-    return CommandOutput(record_of(hive.documents, node), [*before, node.id])
+    return CommandOutput(node_record(hive.documents, node), [*leading_lines, node.id])
 
 
 @command("doc summarize", open_hive)
@@ -190,20 +190,20 @@ def summarize(
             documents.summarize(stale_summary.id, None, max_tokens) for stale_summary in documents.stale_summaries()
         ]
         line = (
-            f"{_counted(len(summaries), 'summary', 'summaries')} rewritten."
+            f"{_quantity(len(summaries), 'summary', 'summaries')} rewritten."
             if summaries
             else "No summary is out of date."
         )
-        return CommandOutput([record_of(documents, new_summary, brief=True) for new_summary in summaries], [line])
+        return CommandOutput([node_record(documents, new_summary, brief=True) for new_summary in summaries], [line])
     if node is None:
         raise UserError("no node is named", remedy="give NODE, or --stale for all outdated summaries")
-    target_node = node_of(hive, node)
+    target_node = resolve_node(hive, node)
     if remove:
         children = documents.remove_summary(target_node.id)
-        record = [record_of(documents, child, brief=True) for child in children]
-        return CommandOutput(record, [f"{_counted(len(children), 'node', 'nodes')} took its place."])
+        record = [node_record(documents, child, brief=True) for child in children]
+        return CommandOutput(record, [f"{_quantity(len(children), 'node', 'nodes')} took its place."])
     summary = documents.summarize(target_node.id, None if text is None else lambda *_: text, max_tokens)
-    return _written(hive, summary, summary.text)
+    return _node_output(hive, summary, summary.text)
 
 
 @command("doc restore", open_hive)
@@ -220,7 +220,7 @@ def restore(hive: Hive, node: str, version: Positive) -> CommandOutput:
       hivemind doc show k3m9x2pa
       hivemind doc restore k3m9x2pa 2
     """
-    return _written(hive, hive.documents.restore(node_of(hive, node).id, version))
+    return _node_output(hive, hive.documents.restore(resolve_node(hive, node).id, version))
 
 
 @command("doc delete", open_hive)
@@ -235,7 +235,7 @@ def delete(hive: Hive, node: str) -> CommandOutput:
     examples:
       hivemind doc delete k3m9x2pa
     """
-    target_node = node_of(hive, node)
+    target_node = resolve_node(hive, node)
     source = hive.documents.source(target_node.id)
     if source is not None and not os.path.isabs(source.path):
         raise UserError(
@@ -245,28 +245,28 @@ def delete(hive: Hive, node: str) -> CommandOutput:
     hive.documents.delete(target_node.id)
     return CommandOutput(
         {"node": target_node.id, "deleted": descendant_count + 1},
-        [f"{_counted(descendant_count + 1, 'node', 'nodes')} deleted."],
+        [f"{_quantity(descendant_count + 1, 'node', 'nodes')} deleted."],
     )
 
 
-_EMBEDDED_AT_ONCE = 64  # passages between two progress reports
-_DEEPEST = 16  # deeper levels are not indented further
-_ROOTS = ("id", "class", "tokens", "title", "path")
-_VERSIONS = ("version", "updated_at", "context", "text")
+_EMBED_BATCH = 64  # passages between two progress reports
+_MAX_INDENT = 16  # deeper levels are not indented further
+_ROOT_COLUMNS = ("id", "class", "tokens", "title", "path")
+_VERSION_COLUMNS = ("version", "updated_at", "context", "text")
 
 
-def node_of(hive: Hive, reference: str) -> Node:
+def resolve_node(hive: Hive, reference: str) -> Node:
     """Return the node with this id or path, after updating the documents from knowledge/. Raises UserError."""
     from hivemind.documents import NodeNotFoundError
 
-    brought_in(hive)
+    sync_documents(hive)
     try:
         return hive.knowledge.locate(reference)
     except NodeNotFoundError:
         raise UserError(f"there is no node {reference!r}", remedy="`hivemind doc tree` lists the documents") from None
 
 
-def brought_in(hive: Hive) -> None:
+def sync_documents(hive: Hive) -> None:
     """Update the documents from knowledge/, showing progress.
 
     If the database cannot be written, print a warning and leave the documents as they are.
@@ -275,12 +275,12 @@ def brought_in(hive: Hive) -> None:
 
     try:
         with progress() as report:
-            hive.knowledge.sync(tell=report)
+            hive.knowledge.sync(progress=report)
     except UnwritableError as error:
         warn(f"{error.location}: {error.message}: files seem to have changed, and their last imported state is shown")
 
 
-def record_of(documents: Docmem, node: Node, *, brief: bool = False) -> dict[str, Any]:
+def node_record(documents: Docmem, node: Node, *, brief: bool = False) -> dict[str, Any]:
     """Return a node as JSON fields; `brief` leaves out fields that need further queries."""
     source = documents.source(node.id)
     record = asdict(node) | {"source": None if source is None else asdict(source) | {"citation": source.citation}}
@@ -294,8 +294,8 @@ def record_of(documents: Docmem, node: Node, *, brief: bool = False) -> dict[str
     return record
 
 
-def _counted(number: int, one: str, more: str) -> str:
-    return f"{number} {one if number == 1 else more}"
+def _quantity(count: int, singular: str, plural: str) -> str:
+    return f"{count} {singular if count == 1 else plural}"
 
 
 def title_line(node: Node) -> str:
@@ -320,20 +320,20 @@ def tree(hive: Hive, node: str | None = None, *, depth: int | None = None) -> Co
       hivemind doc tree knowledge/manual/03-steps.md --depth 2
     """
     if node is None:
-        brought_in(hive)
-        rows = [_root(hive.documents, root) for root in hive.documents.roots()]
+        sync_documents(hive)
+        rows = [_root_row(hive.documents, root) for root in hive.documents.roots()]
         empty = "No documents yet; `hivemind doc import PATH` imports a file."
-        return CommandOutput(rows, table_lines(rows, _ROOTS, empty=empty))
-    top = node_of(hive, node)
-    visible_nodes = list(_down_to(hive.documents.serialize(top.id), depth))
+        return CommandOutput(rows, table_lines(rows, _ROOT_COLUMNS, empty=empty))
+    top = resolve_node(hive, node)
+    visible_nodes = list(_nodes_to_depth(hive.documents.serialize(top.id), depth))
     lines = (
-        f"{'  ' * min(level, _DEEPEST)}{visible_node.id} [{_marks(visible_node)}] {title_line(visible_node)}"
+        f"{'  ' * min(level, _MAX_INDENT)}{visible_node.id} [{_marks(visible_node)}] {title_line(visible_node)}"
         for visible_node, level in visible_nodes
     )
     return CommandOutput([visible_node.outline() for visible_node, _ in visible_nodes], cut_lines(lines))
 
 
-def _root(documents: Docmem, root: Node) -> dict[str, Any]:
+def _root_row(documents: Docmem, root: Node) -> dict[str, Any]:
     source = documents.source(root.id)
     return {
         "id": root.id, "class": root.context_name if source is None else source.document_class,
@@ -341,12 +341,12 @@ def _root(documents: Docmem, root: Node) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def _down_to(nodes: list[Node], most: int | None) -> Iterator[tuple[Node, int]]:
+def _nodes_to_depth(nodes: list[Node], max_depth: int | None) -> Iterator[tuple[Node, int]]:
     """Yield each node down to `max_depth` with its depth below the first. The nodes are in reading order."""
     depths = {nodes[0].parent_id: -1}
     for position, node in enumerate(nodes):
         depths[node.id] = depth = depths[node.parent_id] + 1 if position else 0
-        if most is None or depth <= most:
+        if max_depth is None or depth <= max_depth:
             yield node, depth
 
 
@@ -372,17 +372,17 @@ def show(hive: Hive, node: str) -> CommandOutput:
       hivemind doc show knowledge/manual/03-steps.md:20
       hivemind doc show k3m9x2pa --json
     """
-    target_node = node_of(hive, node)
-    record = record_of(hive.documents, target_node)
+    target_node = resolve_node(hive, node)
+    record = node_record(hive.documents, target_node)
     rows = [
         {**version, "context": "{context_type}, {context_name}: {context_value}".format_map(version)}
         for version in record["versions"]
     ]
-    version_lines = ["", *table_lines(rows, _VERSIONS, empty="")] if len(rows) > 1 else []
-    return CommandOutput(record, [*headed_text(_heads(target_node, record), target_node.text), *version_lines])
+    version_lines = ["", *table_lines(rows, _VERSION_COLUMNS, empty="")] if len(rows) > 1 else []
+    return CommandOutput(record, [*headed_text(_headers(target_node, record), target_node.text), *version_lines])
 
 
-def _heads(node: Node, record: dict[str, Any]) -> Iterator[tuple[str, str]]:
+def _headers(node: Node, record: dict[str, Any]) -> Iterator[tuple[str, str]]:
     yield "Node", f"{node.id} in document {record['document']}"
     yield "Is", f"{node.context_type}, {node.context_name}: {node.context_value}"
     yield "Stands", f"order {node.order_value:g} below {node.parent_id}" if node.parent_id else "at the top: a root"
@@ -411,9 +411,9 @@ def expand(hive: Hive, node: str, *, max_tokens: Positive = 2000, query: str | N
       hivemind doc expand knowledge/manual/03-steps.md --max-tokens 500
       hivemind doc expand k3m9x2pa --max-tokens 800 --query "renewing a lease"
     """
-    documents, top_id = hive.documents, node_of(hive, node).id
+    documents, top_id = hive.documents, resolve_node(hive, node).id
     excerpt = documents.shown(top_id, max_tokens, by="relevance" if query else "order", query=query or None)
-    nodes = [record_of(documents, included_node, brief=True) for included_node in excerpt.nodes]
+    nodes = [node_record(documents, included_node, brief=True) for included_node in excerpt.nodes]
     lines = [excerpt.text.rstrip("\n")]
     if excerpt.form != "full":
         descendant_count, tokens = documents.size(top_id)
@@ -436,29 +436,31 @@ def index(hive: Hive, *, wait: bool = False) -> CommandOutput:
       hivemind doc index
       hivemind doc index --wait
     """
-    from hivemind.documents import how_far
+    from hivemind.documents import describe_progress
     from hivemind.swarm.overview import search_now
 
-    brought_in(hive)
+    sync_documents(hive)
     if wait:
         _embed_all(hive)
     embedded_count, total = hive.documents.meaning()
     word_search = f"{total:,} passages, found by their words: {search_now(hive)}"
-    line = word_search if hive.embedder is None else how_far(embedded_count, total)
+    line = word_search if hive.embedder is None else describe_progress(embedded_count, total)
     return CommandOutput({"passages": total, "by_meaning": embedded_count}, [line])
 
 
 def _embed_all(hive: Hive) -> None:
-    from hivemind.documents import how_far
+    from hivemind.documents import describe_progress
 
     documents, start_time = hive.documents, time.monotonic()
     embedded_before, total = documents.meaning()
     embedded_now = 0
     with progress() as report:
-        while batch_size := documents.embed_pending(_EMBEDDED_AT_ONCE):
+        while batch_size := documents.embed_pending(_EMBED_BATCH):
             embedded_now += batch_size
             report(
-                how_far(embedded_before + embedded_now, total, embedded_now / max(time.monotonic() - start_time, 1e-3))
+                describe_progress(
+                    embedded_before + embedded_now, total, embedded_now / max(time.monotonic() - start_time, 1e-3)
+                )
             )
 
 
@@ -479,15 +481,15 @@ def find(hive: Hive, query: str, *, limit: Positive = 10, below: str | None = No
     """
     if not query.strip():
         raise UserError("the query is empty", remedy="give words, a question, or @tags")
-    brought_in(hive)
-    hits = hive.documents.query(query, limit, node_id=None if below is None else node_of(hive, below).id)
+    sync_documents(hive)
+    hits = hive.documents.query(query, limit, node_id=None if below is None else resolve_node(hive, below).id)
     lines = (line for hit in hits for line in _hit_lines(hive.documents, hit))
-    return CommandOutput([_hit(hive.documents, hit) for hit in hits], lines if hits else ["Nothing was found."])
+    return CommandOutput([_hit_record(hive.documents, hit) for hit in hits], lines if hits else ["Nothing was found."])
 
 
-def _hit(documents: Docmem, hit: DocumentHit) -> dict[str, Any]:
+def _hit_record(documents: Docmem, hit: DocumentHit) -> dict[str, Any]:
     return {
-        **record_of(documents, hit.node, brief=True), "score": hit.score, "titles": list(hit.titles),
+        **node_record(documents, hit.node, brief=True), "score": hit.score, "titles": list(hit.titles),
         "document": hit.document, "covers": list(hit.covers), "linked": list(hit.linked), "why": hit.why,
     }  # fmt: skip
 

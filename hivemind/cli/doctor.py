@@ -30,38 +30,40 @@ def doctor(layout: Layout, *, fix: bool = False) -> CommandOutput:
       hivemind doctor
       hivemind doctor --fix
     """
-    from hivemind.doctor import CheckContext, FixReport, examine, treat
+    from hivemind.doctor import CheckContext, FixReport, apply_fixes, examine
 
     context = CheckContext(layout)
     with progress() as report_progress:
         findings = examine(context, report_progress)
     if fix:
-        reports = treat(context, findings)
+        reports = apply_fixes(context, findings)
     else:
-        reports = [FixReport(finding, left=None if finding.note else "not mended yet") for finding in findings]
-    unmended = [report for report in reports if report.left is not None]
+        reports = [
+            FixReport(finding, unresolved_reason=None if finding.note else "not mended yet") for finding in findings
+        ]
+    unmended = [report for report in reports if report.unresolved_reason is not None]
     fields = {"healthy": not unmended, "findings": [report.as_dict() for report in reports]}
     return CommandOutput(fields, _lines(reports, unmended, fix), 1 if unmended else 0)
 
 
-def _lines(treated: Sequence[FixReport], left: Sequence[FixReport], fix: bool) -> Iterator[str]:
-    for report in treated:
+def _lines(reports: Sequence[FixReport], unmended: Sequence[FixReport], fix: bool) -> Iterator[str]:
+    for report in reports:
         finding = report.finding
         mark = "mended" if report.done is not None else "note" if finding.note else "problem"
-        yield f"{mark + ':':9}{one_line(str(finding.where))}: {one_line(finding.what)}"
-        remedy = one_line(finding.mend)
+        yield f"{mark + ':':9}{one_line(str(finding.location))}: {one_line(finding.message)}"
+        remedy = one_line(finding.remedy)
         if report.done is not None:
             remedy = one_line(report.done)
-        elif fix and report.left is not None:
-            remedy = f"left: {one_line(report.left)}; {remedy}"
+        elif fix and report.unresolved_reason is not None:
+            remedy = f"left: {one_line(report.unresolved_reason)}; {remedy}"
         yield f"         {remedy}"
-    if not left:
+    if not unmended:
         fixable_notes = sum(
             fix_report.finding.note and fix_report.finding.fix is not None and fix_report.done is None
-            for fix_report in treated
+            for fix_report in reports
         )
         yield f"The hive is healthy.{f' hivemind doctor --fix sees to {fixable_notes} of the notes.' if fixable_notes else ''}"
         return
-    fixable = sum(fix_report.finding.fix is not None for fix_report in left)
+    fixable = sum(fix_report.finding.fix is not None for fix_report in unmended)
     hint = f"; hivemind doctor --fix mends {fixable} of them" if fixable and not fix else ""
-    yield f"{len(left)} problem{'s' if len(left) > 1 else ''}{hint}."
+    yield f"{len(unmended)} problem{'s' if len(unmended) > 1 else ''}{hint}."

@@ -27,11 +27,11 @@ if TYPE_CHECKING:
 
 def tree_lines(graph: ReasoningGraph, *, every: bool) -> Iterator[str]:
     """Yield one line per node, below its oldest parent. `every` adds folded nodes, below their summary, and flushed."""
-    for depth, node in graph.outline(every=every):
-        yield "Without a parent:" if node is None else "  " * depth + _line(graph, node)
+    for depth, node in graph.outline(include_hidden=every):
+        yield "Without a parent:" if node is None else "  " * depth + _node_line(graph, node)
 
 
-def _line(graph: ReasoningGraph, node: ReasoningNode) -> str:
+def _node_line(graph: ReasoningGraph, node: ReasoningNode) -> str:
     return card_line(node.node_id, node.kind.value, _marks(graph, node), node.title, node.text)
 
 
@@ -103,7 +103,9 @@ def graph_of(hive: Hive, task_id: str, agent: str | None = None) -> TaskGraph:
     def guard(steps: Sequence[str]) -> AbstractContextManager[None]:
         return hive.steps.freeze_leases(dict.fromkeys(steps), agent)
 
-    return TaskGraph(task.path, durable=hive.config.durable, committed=Commits(hive.journal, task.id).has, guard=guard)
+    return TaskGraph(
+        task.path, durable=hive.config.durable, is_committed=Commits(hive.journal, task.id).has, guard=guard
+    )
 
 
 def graph_at(store: TaskGraph, branch: str | None, seq: int | None = None) -> ReasoningGraph:
@@ -112,7 +114,7 @@ def graph_at(store: TaskGraph, branch: str | None, seq: int | None = None) -> Re
 
 
 @command("graph show", open_read_only)
-def show(hive: Hive, task: str, *, which: GraphSelection) -> CommandOutput:
+def show(hive: Hive, task: str, *, selection: GraphSelection) -> CommandOutput:
     """Show the graph as a tree.
 
     Unless its brackets say otherwise, a node is open, active and in the shared lane.
@@ -125,8 +127,8 @@ def show(hive: Hive, task: str, *, which: GraphSelection) -> CommandOutput:
       hivemind graph show what-is-a-lease --at 12
     """
     task_graph = graph_of(hive, task)
-    graph = graph_at(task_graph, which.branch, which.at)
-    current_task, branch = hive.tasks.get(task), which.branch or "main"
+    graph = graph_at(task_graph, selection.branch, selection.at)
+    current_task, branch = hive.tasks.get(task), selection.branch or "main"
     hidden = Counter(
         "folded" if node.active is False else "flushed" for node in graph.nodes.values() if node.active is not True
     )
@@ -134,10 +136,10 @@ def show(hive: Hive, task: str, *, which: GraphSelection) -> CommandOutput:
 
     def lines() -> Iterator[str]:
         yield f"{current_task.id} ({current_task.state.value}), branch {branch}, line {graph.seq} of {task_graph.seq}: {counts}"
-        yield from tree_lines(graph, every=which.all_)
+        yield from tree_lines(graph, every=selection.all_)
         for conflict in graph.conflicts():
             yield f"Conflict: {conflict.kind.value} {ranges(conflict.node_ids)} of tag {one_line(conflict.tag)} disagree."
-        if hidden and not which.all_:
+        if hidden and not selection.all_:
             yield "--all shows folded and flushed nodes, too."
 
     record = {

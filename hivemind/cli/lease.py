@@ -36,7 +36,7 @@ def leases(hive: Hive, *, agent: str | None = None) -> CommandOutput:
     examples:
       hivemind lease list --agent researcher
     """
-    from hivemind.presence.identity import holder_of
+    from hivemind.presence.identity import holder_pid
     from hivemind.swarm.overview import how_freed, leases_now
     from hivemind.tasks import TaskState
 
@@ -48,10 +48,10 @@ def leases(hive: Hive, *, agent: str | None = None) -> CommandOutput:
         {
             "step": lease.step_id,
             "agent": lease.holder_agent_id,
-            "task for": age(claimed)
-            if (claimed := claim_times.get((lease.task or "", lease.holder_agent_id)))
+            "task for": age(claim_time)
+            if (claim_time := claim_times.get((lease.task or "", lease.holder_agent_id)))
             else "-",
-            "freed by": how_freed(lease, runs=holder_of(hive.layout, lease.holder_agent_id) is not None),
+            "freed by": how_freed(lease, runs=holder_pid(hive.layout, lease.holder_agent_id) is not None),
             "title": lease.title,
         }
         for lease in active_leases
@@ -80,8 +80,10 @@ def claim(
       hivemind lease claim what-is-a-lease.s1 --agent human --ttl 500
       hivemind lease claim what-is-a-lease.s1 --agent human --force
     """
-    events = _lasting(hive, step, ttl) if renew else _asked(ttl)
-    return _held(hive, hive.leases.claim(step, agent, events, force=force, renew=renew, require_unfinished=True))
+    events = _extended_ttl(hive, step, ttl) if renew else _requested_ttl(ttl)
+    return _lease_output(
+        hive, hive.leases.claim(step, agent, events, force=force, renew=renew, require_unfinished=True)
+    )
 
 
 @command("lease renew", open_hive)
@@ -97,8 +99,8 @@ def renew(hive: Hive, step: str, *, agent: str, generation: int | None = None, t
     examples:
       hivemind lease renew what-is-a-lease.s1 --agent human --generation 3
     """
-    events = _lasting(hive, step, None) if ttl is None else ttl
-    return _held(hive, hive.leases.renew(step, agent, generation, events))
+    events = _extended_ttl(hive, step, None) if ttl is None else ttl
+    return _lease_output(hive, hive.leases.renew(step, agent, generation, events))
 
 
 @command("lease release", open_hive)
@@ -117,24 +119,24 @@ def release(hive: Hive, step: str, *, agent: str, generation: int | None = None)
     return CommandOutput({"step_id": step, "released": True}, [f"{one_line(step)} is free."])
 
 
-def _asked(ttl: int | None) -> int:
+def _requested_ttl(ttl: int | None) -> int:
     """Return the requested duration of a lease in events, or the default."""
     from hivemind.coordination.entries import DEFAULT_TTL_SEQ
 
     return DEFAULT_TTL_SEQ if ttl is None else ttl
 
 
-def _lasting(hive: Hive, step: str, ttl: int | None) -> int:
+def _extended_ttl(hive: Hive, step: str, ttl: int | None) -> int:
     """Return the requested duration, or the remaining one if that is longer: a renewal never shortens a lease."""
     from hivemind.coordination.entries import MAX_TTL_SEQ
     from hivemind.swarm.overview import lease_now
 
     lease = hive.leases.get(step)
     remaining = 0 if lease is None else lease_now(hive, lease).left
-    return max(_asked(ttl), min(remaining, MAX_TTL_SEQ))
+    return max(_requested_ttl(ttl), min(remaining, MAX_TTL_SEQ))
 
 
-def _held(hive: Hive, lease: StepLease) -> CommandOutput:
+def _lease_output(hive: Hive, lease: StepLease) -> CommandOutput:
     from hivemind.swarm.overview import lease_now
 
     lease_state = lease_now(hive, lease)

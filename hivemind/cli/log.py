@@ -22,14 +22,14 @@ if TYPE_CHECKING:
     from hivemind.hive import Hive
 
 
-def story(record: Mapping[str, Any]) -> str:
+def agent_log_text(record: Mapping[str, Any]) -> str:
     """Format a record of an agent's own log: a line with its kind and fields, and a line per call."""
     calls = record.get("calls")
     fields = {key: value for key, value in record.items() if key not in ("kind", "event", "time", "at", "calls")}
     kind = one_line(str(record.get("kind") or record.get("event") or ""))
-    lines = [f"{time_of(record)}{kind}  {said(fields)}".rstrip()]
+    lines = [f"{time_prefix(record)}{kind}  {format_fields(fields)}".rstrip()]
     lines += [
-        f"    {said(call) if isinstance(call, dict) else _value(call)}"
+        f"    {format_fields(call) if isinstance(call, dict) else _format_value(call)}"
         for call in (calls if isinstance(calls, list) else [])
     ]
     return "\n".join(cut_lines(lines))
@@ -39,22 +39,24 @@ def event_line(event: Mapping[str, Any]) -> str:
     """Format an event of the journal: its number, kind and payload."""
     payload = {key: value for key, value in event.items() if key not in ("seq", "kind")}
     if "time" in payload:
-        payload["time"] = time_of({"time": payload["time"]}).strip() or payload["time"]
-    return f"{event.get('seq'):>6}  {one_line(str(event.get('kind'))):18} {said(payload)}".rstrip()
+        payload["time"] = time_prefix({"time": payload["time"]}).strip() or payload["time"]
+    return f"{event.get('seq'):>6}  {one_line(str(event.get('kind'))):18} {format_fields(payload)}".rstrip()
 
 
-def said(fields: Mapping[str, Any]) -> str:
+def format_fields(fields: Mapping[str, Any]) -> str:
     """Format fields as `key=value …`. A value is quoted if it could be read as several."""
-    return "  ".join(f"{one_line(str(key))}={_value(value)}" for key, value in fields.items() if value is not None)
+    return "  ".join(
+        f"{one_line(str(key))}={_format_value(value)}" for key, value in fields.items() if value is not None
+    )
 
 
-def _value(value: object) -> str:
+def _format_value(value: object) -> str:
     if isinstance(value, str) and value and value.isprintable() and not set(value) & set(" ='\""):
         return value
     return one_line(json.dumps(value, ensure_ascii=False, default=str))
 
 
-def time_of(record: Mapping[str, Any]) -> str:
+def time_prefix(record: Mapping[str, Any]) -> str:
     """Return the record's time of day in this machine's zone and two spaces; empty without a time."""
     with suppress(Unreadable), boundary("time"):
         if "at" in record:
@@ -63,7 +65,7 @@ def time_of(record: Mapping[str, Any]) -> str:
     return ""
 
 
-_NET_S = 5.0  # --follow reads the journal at least this often, in case a change was not reported
+_POLL_S = 5.0  # --follow reads the journal at least this often, in case a change was not reported
 
 
 @command("log", open_read_only)
@@ -95,8 +97,10 @@ def log(
       hivemind log --agent researcher
     """
 
-    def wanted(found: str) -> bool:
-        return kind is None or any(found == kind_prefix or found.startswith(f"{kind_prefix}.") for kind_prefix in kind)
+    def matches_kind(event_kind: str) -> bool:
+        return kind is None or any(
+            event_kind == kind_prefix or event_kind.startswith(f"{kind_prefix}.") for kind_prefix in kind
+        )
 
     if all_ and (agent is not None or since is not None):
         raise UserError("--all cannot be combined with --agent or --since", remedy="leave them out")
@@ -106,21 +110,24 @@ def log(
         records: Iterator[dict[str, Any]]
         format_record: Callable[[dict[str, Any]], str] = event_line
         if all_:
-            from hivemind.exchange.events import events_of_all
+            from hivemind.exchange.events import all_events
             from hivemind.exchange.link import open_exchange
 
             records, format_record = (
-                events_of_all(resources.enter_context(open_exchange(hive.layout)), follow=follow),
+                all_events(resources.enter_context(open_exchange(hive.layout)), follow=follow),
                 lambda record: f"{one_line(record.pop('hive')):12} {event_line(record)}",
             )
         elif agent is not None:
             from hivemind.presence.agent_log import AgentLog
 
-            records, format_record = AgentLog(hive.layout.agent_state(known_agent(hive, agent))).records(), story
+            records, format_record = (
+                AgentLog(hive.layout.agent_state(known_agent(hive, agent))).records(),
+                agent_log_text,
+            )
         else:
-            events = _events_as_they_come(hive, since or 0) if follow else hive.journal.events(since or 0)
+            events = _follow_events(hive, since or 0) if follow else hive.journal.events(since or 0)
             records = (event.as_dict() for event in events)
-        records = (record for record in records if wanted(str(record.get("kind", ""))))
+        records = (record for record in records if matches_kind(str(record.get("kind", ""))))
         if json and not follow:
             print_array(records)
             return
@@ -130,7 +137,7 @@ def log(
                 sys.stdout.flush()
 
 
-def _events_as_they_come(hive: Hive, since: int) -> Iterator[Event]:
+def _follow_events(hive: Hive, since: int) -> Iterator[Event]:
     """Yield events as they are appended, until the reader closes the output (BrokenPipeError).
 
     Reads the journal when its folder changes, and every few seconds in case a change is not reported.
@@ -142,4 +149,4 @@ def _events_as_they_come(hive: Hive, since: int) -> Iterator[Event]:
             for event in hive.journal.read(since):
                 since = event.seq
                 yield event
-            bell.wait(_NET_S)
+            bell.wait(_POLL_S)

@@ -16,7 +16,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
-from hivemind.cli.command import Attached, Box, CommandOutput, Positive, Text, command
+from hivemind.cli.command import AttachedFiles, Box, CommandOutput, Positive, Text, command
 from hivemind.cli.opening import acting_name, known_agent, open_hive, open_read_only, resolve_name, resolve_names
 from hivemind.cli.output import headed_text, table_lines, warn
 from hivemind.cli.text import clock_time, one_line
@@ -28,8 +28,8 @@ if TYPE_CHECKING:
     from hivemind.mail import Message, SendReport
 
 _UNWRITABLE = (errno.EROFS, errno.EACCES, errno.EPERM)
-_RECEIVED = ("id", "from", "date", "flags", "subject", "preview")
-_SENT = ("id", "to", "date", "subject", "preview")
+_INBOX_COLUMNS = ("id", "from", "date", "flags", "subject", "preview")
+_SENT_COLUMNS = ("id", "to", "date", "subject", "preview")
 
 
 @command("mail list", open_read_only)
@@ -65,7 +65,9 @@ def messages(
         }
         for message in letters
     ]
-    lines = table_lines(rows, _SENT if folder == "sent" else _RECEIVED, empty=f"No mail in {name}/{folder}.")
+    lines = table_lines(
+        rows, _SENT_COLUMNS if folder == "sent" else _INBOX_COLUMNS, empty=f"No mail in {name}/{folder}."
+    )
     return CommandOutput([message.as_record() for message in letters], lines)
 
 
@@ -94,7 +96,7 @@ def read(hive: Hive, box: Box, id_: str, *, keep_unread: bool = False, save: str
         warn(f"{one_line(message.path)}: it stays unread ({error.strerror})")
     if save:
         _save(message, Path(save))
-    return CommandOutput(_record(message), _message_lines(message))
+    return CommandOutput(_message_record(message), _message_lines(message))
 
 
 def _save(message: Message, folder: Path) -> None:
@@ -107,7 +109,7 @@ def _save(message: Message, folder: Path) -> None:
             raise UserError("already exists", location=folder / name, remedy="name another folder") from None
 
 
-def _record(message: Message) -> dict[str, Any]:
+def _message_record(message: Message) -> dict[str, Any]:
     attribute_names = (
         "id", "subject", "date", "flags", "path", "trusted", "in_reply_to", "task", "step", "lane", "importance", "body",
     )  # fmt: skip
@@ -156,7 +158,7 @@ def send(
     task: str | None = None,
     reply_to: str | None = None,
     importance: Literal["low", "normal", "high"] | None = None,
-    attach: Attached = None,
+    attach: AttachedFiles = None,
 ) -> CommandOutput:
     """Send a message.
 
@@ -182,7 +184,7 @@ def send(
     sender, receivers = acting_name(hive, from_), resolve_names(hive, to)
     if not receivers:
         raise UserError("there is no recipient", remedy="--to NAME")
-    return _sent(
+    return _delivery_output(
         hive.mail.send(
             sender,
             receivers,
@@ -222,10 +224,10 @@ def reply(hive: Hive, box: Box, id_: str, body: Text) -> CommandOutput:
             )
         elif "R" in original.flags:
             warn("it was answered before: the step that asked uses the first answer, this one is ordinary mail")
-    return _sent(report)
+    return _delivery_output(report)
 
 
-def _sent(report: SendReport) -> CommandOutput:
+def _delivery_output(report: SendReport) -> CommandOutput:
     """Return the Message-ID and the deliveries. Warn about failed ones, with exit status 1."""
     if report.failed:
         delivered_names = ", ".join(report.delivered) or "nobody"
@@ -256,7 +258,7 @@ def thread(hive: Hive, box: Box, id_: str) -> CommandOutput:
         for position, letter in enumerate(letters)
         for line in [*([separator] if position else ()), *_message_lines(letter)]
     )
-    return CommandOutput([_record(message) for message in letters], lines)
+    return CommandOutput([_message_record(message) for message in letters], lines)
 
 
 @command("mail keep", open_hive)
@@ -279,7 +281,7 @@ def keep(hive: Hive, box: Box, id_: str) -> CommandOutput:
         Letter(message.id, message.sender, message.date.isoformat(timespec="seconds"), message.body)
         for message in thread_messages
     ]
-    root = hive.documents.keep_thread(thread_messages[0].subject, letters, thread_messages[0].thread)
+    root = hive.documents.keep_thread(thread_messages[0].subject, letters, thread_messages[0].thread_id)
     record = {"node": root.id, "class": root.context_value, "letters": len(letters)}
     return CommandOutput(record, [f"{root.id}  {one_line(root.text)}  ({root.context_value}, {len(letters)} letters)"])
 
@@ -319,14 +321,14 @@ def transcript(hive: Hive, agent: str, id_: str) -> CommandOutput:
 
     name = known_agent(hive, agent)
     message = hive.mail.read(name, id_, mark=False)
-    thread_transcript = Transcript(open_thread(hive.layout, name, message.thread, durable=False).records())
+    thread_transcript = Transcript(open_thread(hive.layout, name, message.thread_id, durable=False).records())
     if not thread_transcript.entries:
         raise UserError(
             "the agent's mind took no turn about it", location=id_, remedy="hivemind mail thread shows the messages"
         )
-    head = one_line(f"{message.thread}: {message.subject}, {thread_transcript.in_words}")
+    head = one_line(f"{message.thread_id}: {message.subject}, {thread_transcript.summary}")
     lines = (line for entry in thread_transcript.entries for line in entry_lines(entry, None))
-    fields = {"thread": message.thread, "totals": asdict(thread_transcript.account.spent())}
+    fields = {"thread": message.thread_id, "totals": asdict(thread_transcript.account.usage())}
     return CommandOutput(
         {**fields, "entries": [entry.as_record() for entry in thread_transcript.entries]}, [head, *lines]
     )

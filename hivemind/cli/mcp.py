@@ -55,7 +55,7 @@ def mcp(
     from hivemind.mcp_server import serve_http, serve_stdio
 
     if http:
-        serve_http(layout, name, profile, port, _tell)
+        serve_http(layout, name, profile, port, _print_address)
     else:
         serve_stdio(layout, name, profile)
 
@@ -69,7 +69,7 @@ def _print_config(root: str, name: str, form: Form, profile: Profile, port: int 
         raise UserError("--port 0 is a different port at each start", remedy="choose one, for the server and here")
     words = ["mcp", "--agent", name, *(() if profile == "core" else ("--profile", profile))]
     address = None if port is None else f"http://127.0.0.1:{port}/mcp"
-    client_config = configuration(form, [*_this_program(), *words], {"HIVEMIND_HIVE": root}, address)
+    client_config = configuration(form, [*_program_command(), *words], {"HIVEMIND_HIVE": root}, address)
     print_line(client_config.text)
     warn(f"this goes into {client_config.place}")
     if client_config.secret is not None:
@@ -78,7 +78,7 @@ def _print_config(root: str, name: str, form: Form, profile: Profile, port: int 
         )
 
 
-def _this_program() -> list[str]:
+def _program_command() -> list[str]:
     """Return the command that starts this program by its absolute path, because clients may not have the shell's PATH."""
     program_path = os.path.abspath(sys.argv[0])
     is_runnable = (
@@ -89,6 +89,6 @@ def _this_program() -> list[str]:
     return [program_path] if is_runnable else [sys.executable, "-m", "hivemind"]
 
 
-def _tell(address: str, token: str) -> None:
+def _print_address(address: str, token: str) -> None:
     print_line(f"{address}  (Authorization: Bearer, with the token in {token})")
     sys.stdout.flush()

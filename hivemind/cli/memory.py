@@ -35,13 +35,13 @@ if TYPE_CHECKING:
     from hivemind.hive import Hive
     from hivemind.longterm import MemoryEntry, MemorySearchResult
 
-_LISTED = ("namespace", "key", "updated", "content")
-_OF_A_SEARCH = ("similarity", "score", "why", "confidence")
-_FOUND = ("namespace", "key", "score", "similarity", "content", "why")
-_VERSIONS = ("version", "updated", "content")
+_LIST_COLUMNS = ("namespace", "key", "updated", "content")
+_SEARCH_FIELDS = ("similarity", "score", "why", "confidence")
+_HIT_COLUMNS = ("namespace", "key", "score", "similarity", "content", "why")
+_VERSION_COLUMNS = ("version", "updated", "content")
 
 
-def _object(text: str) -> dict[str, Any]:
+def _parse_object(text: str) -> dict[str, Any]:
     try:
         with boundary("text of JSON"):
             metadata = json.loads(text)
@@ -52,7 +52,7 @@ def _object(text: str) -> dict[str, Any]:
     return metadata
 
 
-def _date(text: str) -> str:
+def _parse_date(text: str) -> str:
     try:
         with boundary("date"):
             return datetime.fromisoformat(text).isoformat()
@@ -60,7 +60,7 @@ def _date(text: str) -> str:
         raise argparse.ArgumentTypeError("not a date like 2026-05-31 or 2026-05-31T18:30") from None
 
 
-def _duration(text: str) -> timedelta:
+def _parse_lifetime(text: str) -> timedelta:
     from hivemind.tasks import parse_duration
 
     try:
@@ -70,7 +70,7 @@ def _duration(text: str) -> timedelta:
 
 
 @frozen(kw_only=True)
-class Namespace:
+class NamespaceOptions:
     r"""Options that select a namespace.
 
     arguments:
@@ -81,7 +81,7 @@ class Namespace:
     agent: Annotated[str | None, Arg(exclusive_group="whose")] = None
     namespace: Annotated[str | None, Arg(exclusive_group="whose")] = None
 
-    def chosen(self, hive: Hive) -> tuple[str, ...] | None:
+    def selected_namespace(self, hive: Hive) -> tuple[str, ...] | None:
         """Return the namespace that the options select, or None."""
         from hivemind.longterm import check_namespace, parse_namespace
         from hivemind.tools.memory import namespaces_of
@@ -97,22 +97,22 @@ class Namespace:
             )
         return check_namespace(parts)
 
-    def one(self, hive: Hive) -> tuple[str, ...]:
+    def namespace_or_shared(self, hive: Hive) -> tuple[str, ...]:
         """Return the namespace that the options select, by default the shared one of the workspace."""
         from hivemind.tools.memory import namespaces_of
 
-        return self.chosen(hive) or namespaces_of(hive, HUMAN)[1]
+        return self.selected_namespace(hive) or namespaces_of(hive, HUMAN)[1]
 
-    def entry(self, hive: Hive, key: str) -> MemoryEntry:
+    def find_entry(self, hive: Hive, key: str) -> MemoryEntry:
         """Return the entry with this key. Raises UserError if there is none."""
-        namespace = self.one(hive)
+        namespace = self.namespace_or_shared(hive)
         entry = hive.memory.get(namespace, key) if hive.memory.database.was_made else None
         if entry is None:
-            raise _unknown(key, namespace)
+            raise _unknown_key(key, namespace)
         return entry
 
 
-def _unknown(key: str, namespace: tuple[str, ...]) -> UserError:
+def _unknown_key(key: str, namespace: tuple[str, ...]) -> UserError:
     from hivemind.longterm import format_namespace
 
     return UserError(
@@ -128,15 +128,15 @@ def remember(
     hive: Hive,
     content: str,
     *,
-    whose: Namespace,
+    location: NamespaceOptions,
     key: str | None = None,
     category: str | None = None,
     importance: Share | None = None,
-    metadata: Annotated[JsonObject | None, Arg(parse=_object)] = None,
+    metadata: Annotated[JsonObject | None, Arg(parse=_parse_object)] = None,
     speaker: str | None = None,
     session: str | None = None,
-    time: Annotated[str | None, Arg(parse=_date)] = None,
-    expires_in: Annotated[timedelta | None, Arg(parse=_duration)] = None,
+    time: Annotated[str | None, Arg(parse=_parse_date)] = None,
+    expires_in: Annotated[timedelta | None, Arg(parse=_parse_lifetime)] = None,
     allow_duplicate: bool = False,
 ) -> CommandOutput:
     """Remember a text.
@@ -163,9 +163,9 @@ def remember(
     """
     from hivemind.longterm import provenance
 
-    if whose.agent is not None:
-        resolve_name(hive, whose.agent)
-    namespace = whose.one(hive)
+    if location.agent is not None:
+        resolve_name(hive, location.agent)
+    namespace = location.namespace_or_shared(hive)
     upsert = hive.memory.upsert_memory(
         namespace,
         content,
@@ -175,7 +175,7 @@ def remember(
         importance=importance,
         expires_at=None if expires_in is None else datetime.now(UTC) + expires_in,
         allow_duplicate=allow_duplicate,
-        provenance=provenance(content, "", known=speaker, session=session, time=time),
+        provenance=provenance(content, "", author=speaker, session=session, time=time),
     )
     line = f"{'/'.join(namespace)}: {one_line(upsert.message)}"
     return CommandOutput({**asdict(upsert), "namespace": list(namespace)}, [line], 0 if upsert.success else 1)
@@ -186,11 +186,11 @@ def search(
     hive: Hive,
     query: str,
     *,
-    whose: Namespace,
+    location: NamespaceOptions,
     mode: Literal["hybrid", "vector", "text"] = "hybrid",
     threshold: Share | None = None,
     category: str | None = None,
-    metadata: Annotated[JsonObject | None, Arg(parse=_object)] = None,
+    metadata: Annotated[JsonObject | None, Arg(parse=_parse_object)] = None,
     limit: Positive = 10,
 ) -> CommandOutput:
     """Search memories by words and by meaning.
@@ -207,7 +207,7 @@ def search(
       hivemind memory search "who likes tea?" --limit 3
       hivemind memory search invoice --mode text --metadata '{"customer": "Acme"}' --json
     """
-    namespace = whose.chosen(hive)
+    namespace = location.selected_namespace(hive)
     hits: Sequence[MemorySearchResult] = []
     if hive.memory.database.was_made:
         hits = hive.memory.search(
@@ -218,12 +218,12 @@ def search(
         _row(hit) | {"score": f"{hit.score:.2f}", "similarity": f"{hit.similarity:.2f}", "why": hit.why} for hit in hits
     ]
     return CommandOutput(
-        [hit.as_dict() for hit in hits], table_lines(rows, _FOUND, empty="No memories match the query.")
+        [hit.as_dict() for hit in hits], table_lines(rows, _HIT_COLUMNS, empty="No memories match the query.")
     )
 
 
 @command("memory list", open_read_only)
-def entries(hive: Hive, *, whose: Namespace, limit: Positive = 50) -> CommandOutput:
+def entries(hive: Hive, *, location: NamespaceOptions, limit: Positive = 50) -> CommandOutput:
     """List memories, newest first.
 
     arguments:
@@ -233,15 +233,15 @@ def entries(hive: Hive, *, whose: Namespace, limit: Positive = 50) -> CommandOut
       hivemind memory list
       hivemind memory list --agent researcher --limit 100
     """
-    namespace = whose.chosen(hive)
+    namespace = location.selected_namespace(hive)
     memories: Sequence[MemoryEntry] = []
     if hive.memory.database.was_made:
         memories = hive.memory.search(namespace or (), "", limit=limit, prefix=namespace is None)
     record = [
-        {name: value for name, value in entry.as_dict().items() if name not in _OF_A_SEARCH} for entry in memories
+        {name: value for name, value in entry.as_dict().items() if name not in _SEARCH_FIELDS} for entry in memories
     ]
     empty = "No memories yet; `hivemind memory remember TEXT` adds one."
-    return CommandOutput(record, table_lines(map(_row, memories), _LISTED, empty=empty))
+    return CommandOutput(record, table_lines(map(_row, memories), _LIST_COLUMNS, empty=empty))
 
 
 def _row(entry: MemoryEntry) -> dict[str, Any]:
@@ -257,7 +257,7 @@ def _row(entry: MemoryEntry) -> dict[str, Any]:
 
 
 @command("memory show", open_read_only)
-def show(hive: Hive, key: str, *, whose: Namespace) -> CommandOutput:
+def show(hive: Hive, key: str, *, location: NamespaceOptions) -> CommandOutput:
     """Show one entry, and its versions if there are several: numbered from 1, the last one is the present one.
 
     arguments:
@@ -266,7 +266,7 @@ def show(hive: Hive, key: str, *, whose: Namespace) -> CommandOutput:
     examples:
       hivemind memory show invoices
     """
-    entry = whose.entry(hive, key)
+    entry = location.find_entry(hive, key)
     versions = hive.memory.history(entry.namespace, entry.key)
     record = entry.as_dict()
     fields = {name: value for name, value in record.items() if name != "content" and value not in (None, {}, False)}
@@ -275,14 +275,14 @@ def show(hive: Hive, key: str, *, whose: Namespace) -> CommandOutput:
         for name, value in fields.items()
     ]
     if len(versions) > 1:
-        lines += ["", *table_lines(map(_row, versions), _VERSIONS, empty="")]
+        lines += ["", *table_lines(map(_row, versions), _VERSION_COLUMNS, empty="")]
     return CommandOutput(
         {**record, "versions": [version.as_dict() for version in versions]}, [*lines, f"\n{entry.content}"]
     )
 
 
 @command("memory forget", open_hive)
-def forget(hive: Hive, key: str | None = None, *, whose: Namespace, expired: bool = False) -> CommandOutput:
+def forget(hive: Hive, key: str | None = None, *, location: NamespaceOptions, expired: bool = False) -> CommandOutput:
     """Delete an entry permanently, with its history.
 
     arguments:
@@ -299,9 +299,9 @@ def forget(hive: Hive, key: str | None = None, *, whose: Namespace, expired: boo
         count = hive.memory.purge() if hive.memory.database.was_made else 0
         summary = "1 expired entry is forgotten" if count == 1 else f"{count:,} expired entries are forgotten"
         return CommandOutput({"forgotten": count}, [summary])
-    namespace = whose.one(hive)
+    namespace = location.namespace_or_shared(hive)
     if not hive.memory.delete(namespace, key):
-        raise _unknown(key, namespace)
+        raise _unknown_key(key, namespace)
     return CommandOutput({"forgotten": 1}, [f"{key!r} is forgotten"])
 
 

@@ -11,7 +11,7 @@ from typing import Any
 
 from hivemind.cli.text import fit, is_terminal, one_line, terminal_size, width
 from hivemind.errors import UserError
-from hivemind.masking import escaped, harmless
+from hivemind.masking import escape_controls, strip_controls
 
 _MIN_COLUMN_WIDTH = 6
 _GAP = "  "
@@ -19,7 +19,7 @@ _GAP = "  "
 
 def print_line(text: str = "") -> None:
     """Print a line to standard output with control characters masked."""
-    sys.stdout.write(harmless(text) + "\n")
+    sys.stdout.write(strip_controls(text) + "\n")
 
 
 def write_output(text: str, path: str | None) -> None:
@@ -42,7 +42,7 @@ def write_output(text: str, path: str | None) -> None:
 def warn(text: str) -> None:
     """Print a line to standard error: an error, or a remark for people that does not belong in the output."""
     try:
-        sys.stderr.write(f"hivemind: {harmless(text)}\n")
+        sys.stderr.write(f"hivemind: {strip_controls(text)}\n")
         sys.stderr.flush()
     except OSError:  # closed, or a full disk: the exit status still reports the failure
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stderr.fileno())
@@ -73,7 +73,7 @@ def as_document(value: Any) -> str:
 
 def as_json(value: Any, indent: int | None = None) -> str:
     """Return JSON text in which control characters are escaped, so it is safe to print to a terminal."""
-    return escaped(json.dumps(value, ensure_ascii=False, indent=indent, default=_as_text))
+    return escape_controls(json.dumps(value, ensure_ascii=False, indent=indent, default=_as_text))
 
 
 def print_array(elements: Iterable[Any]) -> None:

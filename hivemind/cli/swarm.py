@@ -25,23 +25,23 @@ if TYPE_CHECKING:
     from hivemind.layout import Layout
     from hivemind.longterm.postgres import ServerStatus
     from hivemind.presence.parts import Parts
-    from hivemind.swarm.overview import AgentNow, Overview
+    from hivemind.swarm.overview import AgentOverview, Overview
     from hivemind.swarm.shutdown import ShutdownReport
     from hivemind.swarm.swarm import SwarmResult
     from hivemind.tasks import ScheduledTask
     from hivemind.web.snapshot import Need
 
-_FREE = ("extractive", "mcp")
+_FREE_MINDS = ("extractive", "mcp")
 """Minds that use none of the hive's tokens."""
 _COLUMNS = ("agent", "state", "pid", "task", "step", "unread", "tokens", "last_action")
-_COST = (*_COLUMNS[:-1], "cost", _COLUMNS[-1])
-_SHOWN_BY = {"letter": "mail read human", "failed": "task show"}  # `status` shows other needs under other headings
-_SHOWN = 20  # lines per heading
+_COST_COLUMNS = (*_COLUMNS[:-1], "cost", _COLUMNS[-1])
+_SHOW_COMMANDS = {"letter": "mail read human", "failed": "task show"}  # `status` shows other needs under other headings
+_MAX_LINES = 20  # lines per heading
 
 
 @command("init", without_hive)
 def init(
-    at: str | None,
+    hive_path: str | None,
     path: str | None = None,
     folder: str | None = None,
     *,
@@ -68,10 +68,10 @@ def init(
     from hivemind.hive import Hive
 
     if for_ == "git":
-        return _init_for_git(Path(path or ".").resolve(), folder or at, workspace)
+        return _init_for_git(Path(path or ".").resolve(), folder or hive_path, workspace)
     if folder is not None:
         raise UserError(f"unexpected argument {folder!r}", remedy="a second folder needs --for git")
-    root = Path(path or at or ".").resolve()
+    root = Path(path or hive_path or ".").resolve()
     hive = Hive.init(root, workspace=workspace or slug(root.name, "hive"))
     lines = (
         f"Created {hive.layout.root} with the agents {', '.join(hive.agents)}; its workspace is {hive.config.workspace}.",
@@ -80,19 +80,19 @@ def init(
     return CommandOutput({"hive": hive.layout.root, "agents": list(hive.agents)}, lines)
 
 
-def _init_for_git(repository: Path, at: str | None, workspace: str | None) -> CommandOutput:
+def _init_for_git(repository: Path, hive_path: str | None, workspace: str | None) -> CommandOutput:
     from hivemind.hive import Hive
     from hivemind.layout import Layout
     from hivemind.swarm.for_git import files_for_git, find_programs
 
-    layout = Layout.at(at or repository.with_name(f"{repository.name}-hive"))
+    layout = Layout.at(hive_path or repository.with_name(f"{repository.name}-hive"))
     programs = find_programs()
     workspace = workspace or slug(layout.root.name, "hive")
     hive = Hive.init(layout.root, files_for_git(layout, repository, programs), workspace)
     minds = {name: agent.mind["agent"] for name, agent in hive.agents.items() if isinstance(agent.mind, dict)}
     lines = [
         f"Created a hive in {layout.root} for {repository}: {', '.join(f'{name} ({mind})' for name, mind in minds.items())}.",
-        *(str(program.missing) for program in programs if program.missing is not None),
+        *(str(program.access_problem) for program in programs if program.access_problem is not None),
         f"Next: cd {layout.root}; hivemind agent try lead 'Say hello.'; hivemind task add --role lead '...'; hivemind up",
     ]
     return CommandOutput({"hive": layout.root, "repository": repository, "agents": minds}, lines)
@@ -136,9 +136,9 @@ def up(
             {"unit": (text := unit(layout, split_lists(agents) if agents else ()))}, [text.rstrip("\n")]
         )
     # Do not open the hive here: run_swarm forks its agents from this process.
-    _look_at_settings(layout, json)
+    _apply_settings(layout, json)
 
-    def run(**seen: Callable[..., None]) -> CommandOutput:
+    def run(**callbacks: Callable[..., None]) -> CommandOutput:
         from hivemind.hive import Hive
         from hivemind.swarm.swarm import run_swarm
 
@@ -147,63 +147,65 @@ def up(
             names=split_lists(agents) if agents else None,
             until_idle=until_idle,
             from_other_machine=take_over,
-            exchange=_carry,
-            **seen,
+            exchange=_run_exchange,
+            **callbacks,
         )
         status = INTERRUPTED if result.interrupted else result.exit_status if until_idle else 0
-        return CommandOutput(_result(result), _result_lines(result, until_idle), status)
+        return CommandOutput(_result_record(result), _result_lines(result, until_idle), status)
 
     if detach:
-        return _detached(layout, lambda ready: run(on_ready=ready).show(json))
+        return _start_detached(layout, lambda ready: run(on_ready=ready).show(json))
     if json or not is_terminal():
         return run()
-    with _live(layout) as draw:
+    with _live_screen(layout) as draw:
         return run(on_tick=draw)
 
 
-def _carry(hive: Parts, lifeline: int) -> int:
+def _run_exchange(hive: Parts, lifeline: int) -> int:
     from hivemind.exchange.process import run_exchange  # imports the PostgreSQL client only in this process
 
     return run_exchange(hive, lifeline)
 
 
-def _look_at_settings(layout: Layout, json: bool) -> None:
+def _apply_settings(layout: Layout, json: bool) -> None:
     """Open the hive, which sets the umask of hive.yaml. Warn about agents that are set aside, and print the budgets."""
     from hivemind.hive import Hive
 
     hive = Hive.look(layout.root)
-    for error in hive.agent_files.aside.values():
+    for error in hive.agent_files.problems.values():
         warn(f"an agent is set aside: {error}")
-    costly_agents = {name: agent for name, agent in hive.agents.items() if agent.mind not in _FREE}
+    costly_agents = {name: agent for name, agent in hive.agents.items() if agent.mind not in _FREE_MINDS}
     if costly_agents and not json:
-        tasks = " or ".join(sorted({_bound(agent.budget.task) for agent in costly_agents.values()}))
-        print_line(f"Budgets: a task {tasks}, all agents together {_bound(hive.config.budget.day)} a day (hive.yaml).")
+        tasks = " or ".join(sorted({_budget_text(agent.budget.task) for agent in costly_agents.values()}))
+        print_line(
+            f"Budgets: a task {tasks}, all agents together {_budget_text(hive.config.budget.day)} a day (hive.yaml)."
+        )
 
 
-def _bound(budget: TokenBudget) -> str:
+def _budget_text(budget: TokenBudget) -> str:
     tokens = "any number of tokens" if budget.tokens is None else f"{budget.tokens:,} tokens"
     return tokens if budget.money is None else f"{tokens} and {budget.money:g} in money"
 
 
 @contextlib.contextmanager
-def _live(layout: Layout) -> Iterator[Callable[[], None]]:
+def _live_screen(layout: Layout) -> Iterator[Callable[[], None]]:
     """Show a live view of the swarm. Log lines go to a file meanwhile, because they would destroy the view."""
     from hivemind.cli.top import up_lines
     from hivemind.hive import Hive
-    from hivemind.web.snapshot import look
+    from hivemind.web.snapshot import take_snapshot
 
     hive = Hive.look(layout.root)
-    with _errors_to(layout.logs / "swarm.log"), Screen() as screen:
+    with _redirect_stderr(layout.logs / "swarm.log"), Screen() as screen:
 
         def draw() -> None:
             with contextlib.suppress(HivemindError, OSError):  # a failed reading does not end the swarm
-                screen.draw(partial(up_lines, look(hive)))
+                screen.draw(partial(up_lines, take_snapshot(hive)))
 
         yield draw
 
 
 @contextlib.contextmanager
-def _errors_to(log: Path) -> Iterator[None]:
+def _redirect_stderr(log: Path) -> Iterator[None]:
     """Redirect standard error to a file, also for the parent process of the agents.
 
     The descriptor is redirected instead of configuring a log file: a forked process closes all descriptors except the
@@ -225,7 +227,7 @@ def _errors_to(log: Path) -> Iterator[None]:
         os.close(terminal)
 
 
-def _detached(layout: Layout, work: Callable[[Callable[[], None]], int]) -> CommandOutput | int:
+def _start_detached(layout: Layout, work: Callable[[Callable[[], None]], int]) -> CommandOutput | int:
     from hivemind.presence.watching import agent_problems
     from hivemind.swarm.detach import detach
 
@@ -244,17 +246,19 @@ def _detached(layout: Layout, work: Callable[[Callable[[], None]], int]) -> Comm
     return CommandOutput({"pid": detached_process.pid, "log": log}, lines)
 
 
-def _result(result: SwarmResult) -> dict[str, Any]:
+def _result_record(result: SwarmResult) -> dict[str, Any]:
     return {
         "done": list(result.done),
-        "failed": _reasons(result.failed),
-        "parked": _reasons(result.parked),
+        "failed": _reason_records(result.failed),
+        "parked": _reason_records(result.parked),
         "interrupted": result.interrupted,
     }
 
 
-def _reasons(pairs: Sequence[tuple[str, str]], name: str = "task", told: str = "why") -> list[dict[str, str]]:
-    return [{name: subject, told: reason} for subject, reason in pairs]
+def _reason_records(
+    pairs: Sequence[tuple[str, str]], subject_key: str = "task", reason_key: str = "why"
+) -> list[dict[str, str]]:
+    return [{subject_key: subject, reason_key: reason} for subject, reason in pairs]
 
 
 def _result_lines(result: SwarmResult, until_idle: bool) -> Iterator[str]:
@@ -296,15 +300,19 @@ def down(layout: Layout, *, timeout: Annotated[float, Arg(maximum=1000000.0)] = 
             f"{layout.root} has no .hive: no swarm is up there. A swarm ends when its hive is moved or removed, "
             "mostly within a second."
         )
-    return told_end(report, timeout, line)
+    return shutdown_output(report, timeout, line)
 
 
-def told_end(ended: ShutdownReport, timeout_s: float, line: str, **whose: str) -> CommandOutput:
+def shutdown_output(report: ShutdownReport, timeout_s: float, line: str, **extra_fields: str) -> CommandOutput:
     """Return the line if the process has ended; otherwise warn, with exit status 1."""
-    if not ended.over:
-        warn(f"process {ended.pid} has not ended within {timeout_s:g} s; look with ps -p {ended.pid}, wait, or kill it")
+    if not report.is_over:
+        warn(
+            f"process {report.pid} has not ended within {timeout_s:g} s; look with ps -p {report.pid}, wait, or kill it"
+        )
     return CommandOutput(
-        {**whose, "pid": ended.pid, "ended": ended.over}, [line] if ended.over else (), 0 if ended.over else 1
+        {**extra_fields, "pid": report.pid, "ended": report.is_over},
+        [line] if report.is_over else (),
+        0 if report.is_over else 1,
     )
 
 
@@ -321,13 +329,16 @@ def due(hive: Hive) -> CommandOutput:
     from hivemind.swarm.due import do_due
 
     report = do_due(hive)
-    lines = [*(f"dropped {task}" for task in report.dropped), *(f"notified by {notifier}" for notifier in report.told)]
+    lines = [
+        *(f"dropped {task}" for task in report.dropped),
+        *(f"notified by {notifier}" for notifier in report.notified),
+    ]
     if report.archived is not None:
         lines.append(f"{report.archived}.")
     archived = None if report.archived is None else asdict(report.archived)
-    record = {"dropped": list(report.dropped), "told": list(report.told), "archived": archived, "next": report.next}
+    record = {"dropped": list(report.dropped), "told": list(report.notified), "archived": archived, "next": report.next}
     next_due = "" if report.next is None else f"; due again at {report.next:%Y-%m-%d %H:%M:%S} UTC"
-    return CommandOutput(record, [*lines, f"{len(report.dropped)} dropped, {len(report.told)} notified{next_due}."])
+    return CommandOutput(record, [*lines, f"{len(report.dropped)} dropped, {len(report.notified)} notified{next_due}."])
 
 
 @command("status", open_read_only, for_agents=True)
@@ -342,18 +353,18 @@ def status(hive: Hive, *, all_: bool = False) -> CommandOutput:
       hivemind status --json | jq '.agents[] | select(.state == "working")'
     """
     if all_:
-        return _all_hives(hive)
-    from hivemind.web.snapshot import look
+        return _linked_hives_output(hive)
+    from hivemind.web.snapshot import take_snapshot
 
-    snapshot, server = look(hive), _memory_server(hive)
+    snapshot, server = take_snapshot(hive), _memory_server(hive)
     overview = snapshot.overview
-    needs = [need for need in snapshot.needs if need.kind in _SHOWN_BY]
+    needs = [need for need in snapshot.needs if need.kind in _SHOW_COMMANDS]
     extra_fields = {
-        "waiting": _reasons(overview.waiting),
-        "parked": _reasons(overview.parked),
-        "needs_you": [{"kind": need.kind, "id": need.about, "what": need.what} for need in needs],
-        "left": _reasons(overview.left),
-        "mail_waits": _reasons(overview.mail_waits, "agent"),
+        "waiting": _reason_records(overview.waiting),
+        "parked": _reason_records(overview.parked),
+        "needs_you": [{"kind": need.kind, "id": need.about, "what": need.message} for need in needs],
+        "left": _reason_records(overview.left),
+        "mail_waits": _reason_records(overview.mail_waits, "agent"),
         "memory": None if server is None else asdict(server),
     }
     return CommandOutput(asdict(overview) | extra_fields, _status_lines(overview, server, needs))
@@ -368,11 +379,11 @@ def _memory_server(hive: Hive) -> ServerStatus | None:
     return server_status(hive.config.memory)
 
 
-def _all_hives(hive: Hive) -> CommandOutput:
-    from hivemind.exchange.link import hives_now, open_exchange
+def _linked_hives_output(hive: Hive) -> CommandOutput:
+    from hivemind.exchange.link import hive_overviews, open_exchange
 
     with open_exchange(hive.layout) as connection:
-        hives = hives_now(connection)
+        hives = hive_overviews(connection)
     rows = [
         {
             "hive": linked_hive["hive"],
@@ -387,75 +398,81 @@ def _all_hives(hive: Hive) -> CommandOutput:
     return CommandOutput(hives, table_lines(rows, columns, empty="No hive is linked."))
 
 
-def _status_lines(now: Overview, server: ServerStatus | None, needs: Sequence[Need]) -> Iterator[str]:
+def _status_lines(overview: Overview, server: ServerStatus | None, needs: Sequence[Need]) -> Iterator[str]:
     from hivemind.swarm.overview import how_freed
 
-    yield f"Hive       {now.hive} (workspace {now.workspace})"
-    if now.supervisor is not None:
-        yield f"Swarm      process {now.supervisor.get('pid', '?')}, up since {now.supervisor.get('since', '?')}"
+    yield f"Hive       {overview.hive} (workspace {overview.workspace})"
+    if overview.supervisor is not None:
+        yield f"Swarm      process {overview.supervisor.get('pid', '?')}, up since {overview.supervisor.get('since', '?')}"
     else:
         hint = (
-            ": hivemind up starts it" if now.has_state else ", and there is no .hive here (not yet, or it was removed)"
+            ": hivemind up starts it"
+            if overview.has_state
+            else ", and there is no .hive here (not yet, or it was removed)"
         )
         yield f"Swarm      not up{hint}"
-    if now.disk_full:
+    if overview.disk_full:
         yield "Disk       disk full: all work is suspended until there is space"
-    if now.watching:
-        yield f"Watching   {one_line(now.watching)}"
-    yield f"Search     {now.search}"
+    if overview.watching:
+        yield f"Watching   {one_line(overview.watching)}"
+    yield f"Search     {overview.search}"
     if server is not None:
-        yield f"Memory     {one_line(server.told())}"
-    if now.exchange is not None:
-        yield f"Exchange   {one_line(now.exchange)}"
-    counts = now.tasks
+        yield f"Memory     {one_line(server.summary())}"
+    if overview.exchange is not None:
+        yield f"Exchange   {one_line(overview.exchange)}"
+    counts = overview.tasks
     active = f"{counts['active']} active" + (f" ({counts['parked']} parked)" if counts["parked"] else "")
     yield f"Tasks      {counts['inbox']} waiting, {active}, {counts['done']} done, {counts['failed']} failed"
-    yield f"Your mail  {now.human_unread} unread"
+    yield f"Your mail  {overview.human_unread} unread"
     yield ""
-    columns = _COST if any(agent.money or agent.unpriced for agent in now.agents) else _COLUMNS
+    columns = _COST_COLUMNS if any(agent.money or agent.unpriced for agent in overview.agents) else _COLUMNS
     empty = "There are no agents: hivemind agent add NAME adds one."
     yield from table_lines(
-        map(_agent_row, sorted(now.agents, key=lambda agent: natural_key(agent.name))), columns, empty=empty
+        map(_agent_row, sorted(overview.agents, key=lambda agent: natural_key(agent.name))), columns, empty=empty
     )
-    leases = sorted(now.leases, key=lambda lease: natural_key(lease.step_id))
-    running = {agent.name for agent in now.agents if agent.pid is not None}
+    leases = sorted(overview.leases, key=lambda lease: natural_key(lease.step_id))
+    running = {agent.name for agent in overview.agents if agent.pid is not None}
     leased = [
         (lease.step_id, f"{lease.holder_agent_id}; freed by: {how_freed(lease, runs=lease.holder_agent_id in running)}")
         for lease in leases
     ]
     for title, rows, full_command in (
-        ("Needs you", [(f"hivemind {_SHOWN_BY[need.kind]} {need.about}", need.what) for need in needs], "top"),
-        ("Stuck", [(agent.name, agent.problem) for agent in now.agents if agent.problem], "status --json"),
-        ("Mail waits", now.mail_waits, "status --json"),
-        ("Left", now.left, "status --json"),
+        ("Needs you", [(f"hivemind {_SHOW_COMMANDS[need.kind]} {need.about}", need.message) for need in needs], "top"),
+        ("Stuck", [(agent.name, agent.problem) for agent in overview.agents if agent.problem], "status --json"),
+        ("Mail waits", overview.mail_waits, "status --json"),
+        ("Left", overview.left, "status --json"),
         (
             "Comes again",
-            [(scheduled_task.name, _when(scheduled_task)) for scheduled_task in now.schedule],
+            [(scheduled_task.name, _next_run(scheduled_task)) for scheduled_task in overview.schedule],
             "status --json",
         ),
         ("Leased", leased, "lease list"),
-        ("Parked", now.parked, "task list"),
-        ("Waiting", now.waiting, "task list"),
+        ("Parked", overview.parked, "task list"),
+        ("Waiting", overview.waiting, "task list"),
     ):
-        yield from _named_lines(title, rows, full_command)
+        yield from _titled_lines(title, rows, full_command)
 
 
-def _when(one: ScheduledTask) -> str:
-    if one.problem is not None:
-        return one.problem
-    return "never again" if one.next is None else f"next at {one.next:%a %Y-%m-%d %H:%M} UTC ({one.every})"
+def _next_run(scheduled_task: ScheduledTask) -> str:
+    if scheduled_task.problem is not None:
+        return scheduled_task.problem
+    return (
+        "never again"
+        if scheduled_task.next is None
+        else f"next at {scheduled_task.next:%a %Y-%m-%d %H:%M} UTC ({scheduled_task.every})"
+    )
 
 
-def _named_lines(title: str, named: Sequence[tuple[str, str]], rest: str) -> Iterator[str]:
+def _titled_lines(title: str, rows: Sequence[tuple[str, str]], full_command: str) -> Iterator[str]:
     """Yield a title and a line per name, at most `_MAX_LINES`; `full_command` shows the omitted ones."""
-    if named:
+    if rows:
         yield f"\n{title}:"
-    yield from (f"  {one_line(name)}: {one_line(text)}" for name, text in named[:_SHOWN])
-    if len(named) > _SHOWN:
-        yield f"  … and {len(named) - _SHOWN} more: hivemind {rest}"
+    yield from (f"  {one_line(name)}: {one_line(text)}" for name, text in rows[:_MAX_LINES])
+    if len(rows) > _MAX_LINES:
+        yield f"  … and {len(rows) - _MAX_LINES} more: hivemind {full_command}"
 
 
-def _agent_row(agent: AgentNow) -> dict[str, Any]:
+def _agent_row(agent: AgentOverview) -> dict[str, Any]:
     """Return an agent's table row. Its cost is `?` if no price is known, `0.0123+?` if some prices are unknown."""
     known_cost = f"{agent.money:.4f}" if agent.money or not agent.unpriced else ""
     cost = known_cost + (("+?" if known_cost else "?") if agent.unpriced else "")

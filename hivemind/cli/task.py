@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from hivemind.boundary import boundary
-from hivemind.cli.command import Arg, Attached, CommandOutput, Positive, Text, command
+from hivemind.cli.command import Arg, AttachedFiles, CommandOutput, Positive, Text, command
 from hivemind.cli.opening import caller, known_agent, open_hive, open_read_only, split_lists
 from hivemind.cli.output import headed_text, print_line, table_lines
 from hivemind.cli.text import age, fit, is_terminal, one_line
@@ -34,9 +34,9 @@ if TYPE_CHECKING:
     from hivemind.tasks import Task, TaskSummary
 
 _COLUMNS = ("id", "state", "owner", "hive", "since", "parent", "title", "note")
-_SELDOM = ("hive", "parent")  # shown if at least one task has a value
+_OPTIONAL_COLUMNS = ("hive", "parent")  # shown if at least one task has a value
 _DIFFERENCE_CHARS = 160
-_AT_ONCE = 50  # default limit per state on a terminal
+_MAX_ROWS = 50  # default limit per state on a terminal
 
 
 @command("task add", open_hive, for_agents=True)
@@ -54,7 +54,7 @@ def add(
     depends: list[str] | None = None,
     deadline: str | None = None,
     id_: str | None = None,
-    attach: Attached = None,
+    attach: AttachedFiles = None,
 ) -> CommandOutput:
     """Add a task to the inbox, and print its id.
 
@@ -86,11 +86,11 @@ def add(
         raise UserError("a task needs a text", remedy='hivemind task add "What is a lease?", or - for standard input')
     if text is not None and os.path.isfile(text):
         raise UserError("is a file, but --file is missing", location=text, remedy=f"hivemind task add --file {text}")
-    task_text = text if file is None else _read(Path(file))
+    task_text = text if file is None else _read_task_file(Path(file))
     if (
         assignee is not None
         and where is None
-        and not any(assignee in agent_roles for agent_roles in hive.linked.agents.values())
+        and not any(assignee in agent_roles for agent_roles in hive.linked_hives.agents.values())
     ):
         known_agent(hive, assignee)
     task_id = hive.tasks.add(
@@ -105,12 +105,12 @@ def add(
         where=where,
         dependencies=[hive.tasks.get(dependency).id for dependency in split_lists(depends)],
         deadline=deadline,
-        attachments=[_readable(path) for path in attach or ()],
+        attachments=[_check_attachment(path) for path in attach or ()],
     )
     return CommandOutput({"id": task_id}, [task_id])
 
 
-def _read(path: Path) -> str:
+def _read_task_file(path: Path) -> str:
     """Return the text of a task file; convert a YAML file to front matter and text. Raises TaskProblem."""
     import yaml
 
@@ -131,14 +131,14 @@ def _read(path: Path) -> str:
     return f"---\n{yaml.safe_dump(fields, allow_unicode=True, sort_keys=False)}---\n{body}"
 
 
-def _readable(path: str) -> str:
+def _check_attachment(path: str) -> str:
     if not Path(path).exists():
         raise UserError("does not exist and cannot be attached", location=path)
     return path
 
 
 def _known_role(hive: Hive, text: str) -> str:
-    linked_roles = (role for agents in hive.linked.agents.values() for role in agents.values())
+    linked_roles = (role for agents in hive.linked_hives.agents.values() for role in agents.values())
     roles = sorted({role for role in (*(agent.role for agent in hive.agents.values()), *linked_roles) if role})
     role = text.strip().lower()
     if role not in roles:
@@ -170,7 +170,7 @@ def tasks(
     examples:
       hivemind task list --state failed
     """
-    from hivemind.swarm.idle import said_why
+    from hivemind.swarm.idle import with_wait_reasons
 
     ignored_files = hive.tasks.ignored()
     if ignored:
@@ -179,19 +179,19 @@ def tasks(
     if archived:
         summaries = hive.tasks.archived(state)[-(limit or 0) :]
     else:
-        limit = limit or (_AT_ONCE if is_terminal() and not json else None)
-        summaries = said_why(hive, hive.tasks.list(state, most=limit))
-    records = [_record(task) for task in summaries]
+        limit = limit or (_MAX_ROWS if is_terminal() and not json else None)
+        summaries = with_wait_reasons(hive, hive.tasks.list(state, most=limit))
+    records = [_summary_record(task) for task in summaries]
 
     def lines() -> Iterator[str]:
         rows = [
             {**record, "since": age(task.since), "note": _note(task)}
             for record, task in zip(records, summaries, strict=True)
         ]
-        visible_columns = [name for name in _COLUMNS if name not in _SELDOM or any(row[name] for row in rows)]
+        visible_columns = [name for name in _COLUMNS if name not in _OPTIONAL_COLUMNS or any(row[name] for row in rows)]
         yield from table_lines(rows, visible_columns, empty=f"No tasks{f' in {state}' if state else ''}.")
         if limit is not None and not archived:
-            yield from _left_out(hive, summaries, limit)
+            yield from _omission_lines(hive, summaries, limit)
         ignored_count = sum(ignored_file.name.lower() != "readme.md" for ignored_file in ignored_files)
         if ignored_count and state not in ("done", "failed") and not archived:
             yield f"ignored names in tasks/: {ignored_count}; hivemind task list --ignored shows why"
@@ -199,16 +199,16 @@ def tasks(
     return CommandOutput(records, lines())
 
 
-def _left_out(hive: Hive, shown: Iterable[TaskSummary], limit: int) -> Iterator[str]:
+def _omission_lines(hive: Hive, summaries: Iterable[TaskSummary], limit: int) -> Iterator[str]:
     """Yield a line for each state with more tasks than the limit."""
-    rows = Counter(task.state.value for task in shown)
+    rows = Counter(task.state.value for task in summaries)
     for state, total in hive.tasks.counts().items():
         if rows[state] == limit < total:
             position = "first" if state == "inbox" else "latest"
             yield f"{total:,} are in {state}, the {position} {limit:,} are shown: --limit {total} shows all"
 
 
-def _record(task: TaskSummary) -> dict[str, Any]:
+def _summary_record(task: TaskSummary) -> dict[str, Any]:
     attributes = {
         attribute.name: getattr(task, attribute.name) for attribute in fields(task)
     }  # asdict copies deeply, which takes half of the time of a listing
@@ -230,7 +230,7 @@ def show(hive: Hive, ids: list[str]) -> CommandOutput:
     examples:
       hivemind task show what-is-a-lease
     """
-    records = [_whole(hive, task_id) for task_id in ids]
+    records = [_task_record(hive, task_id) for task_id in ids]
     separator = "\n" + "=" * 72
     lines = (
         line
@@ -240,7 +240,7 @@ def show(hive: Hive, ids: list[str]) -> CommandOutput:
     return CommandOutput(records if len(records) > 1 else records[0], lines)
 
 
-def _whole(hive: Hive, task_id: str) -> dict[str, Any]:
+def _task_record(hive: Hive, task_id: str) -> dict[str, Any]:
     """Return a task's fields with the text of its result.md or error.md, if any.
 
     A drop that cannot be parsed as a task has only its path and the reason.
@@ -253,7 +253,7 @@ def _whole(hive: Hive, task_id: str) -> dict[str, Any]:
         unread = hive.tasks.unread(task_id)
         if unread is None:
             raise
-        record = _common(unread)
+        record = _common_fields(unread)
         notes = [unread.problem] if unread.problem and not (unread.waiting or record["error"]) else []
         empty_fields = dict.fromkeys(("subtasks", "dependencies", "said", "attachments"), ())
         return (
@@ -262,7 +262,7 @@ def _whole(hive: Hive, task_id: str) -> dict[str, Any]:
             | {"waiting": unread.waiting, "notes": notes}
             | dict.fromkeys(("deadline", "parked", "text", "used", "hive"))
         )
-    return _common(task) | {
+    return _common_fields(task) | {
         "subtasks": task.subtasks,
         "dependencies": task.dependencies,
         "deadline": task.deadline,
@@ -272,22 +272,22 @@ def _whole(hive: Hive, task_id: str) -> dict[str, Any]:
         "notes": task.notes,
         "attachments": [str(path) for path in task.attachments],
         "text": task.text,
-        "used": _used(hive, task.id),
+        "used": _usage(hive, task.id),
         "hive": task.kept.get("hive"),
     }
 
 
-def _used(hive: Hive, task_id: str) -> dict[str, Any] | None:
+def _usage(hive: Hive, task_id: str) -> dict[str, Any] | None:
     """Return the usage of the task's turns so far; None before the first turn, or if its log cannot be read."""
     from hivemind.taskrun.report import Account
 
     with suppress(HivemindError, OSError):
-        usage = Account(hive.tasks.read_log(task_id)).spent()
+        usage = Account(hive.tasks.read_log(task_id)).usage()
         return asdict(usage) if usage.cycles else None
     return None
 
 
-def _common(task: Task | TaskSummary) -> dict[str, Any]:
+def _common_fields(task: Task | TaskSummary) -> dict[str, Any]:
     from hivemind.tasks import read_outcome
 
     attribute_names = ("id", "title", "owner", "maker", "parent", "priority", "project", "assignee", "role")
@@ -301,7 +301,7 @@ def _common(task: Task | TaskSummary) -> dict[str, Any]:
 
 
 def _task_lines(task: dict[str, Any]) -> Iterator[str]:
-    from hivemind.taskrun.report import Spent
+    from hivemind.taskrun.report import TaskUsage
 
     parked = task["parked"]
     until_text = f" (until {parked['until']})" if parked and parked["until"] and task["owner"] != EXCHANGE else ""
@@ -318,7 +318,7 @@ def _task_lines(task: dict[str, Any]) -> Iterator[str]:
         ("Deadline", task["deadline"]),
         ("Waiting", task["waiting"]),
         ("Parked", f"{parked['reason']}{until_text}" if parked else None),
-        ("Used", Spent(**task["used"]).in_words if task["used"] else None),
+        ("Used", TaskUsage(**task["used"]).summary if task["used"] else None),
         *(("Added", f"by {addition['by']} at {addition['at']}: {addition['text']}") for addition in task["said"]),
         *(("Note", note) for note in task["notes"]),
     )
@@ -365,27 +365,27 @@ def replay(hive: Hive, id_: str, *, script: bool = False) -> CommandOutput | Non
         return None
     replay_report = replay(hive, id_, Hive)
     return CommandOutput(
-        {**asdict(replay_report), "differs": replay_report.differs},
+        {**asdict(replay_report), "differs": replay_report.has_differences},
         _replay_lines(replay_report),
-        1 if replay_report.differs else 0,
+        1 if replay_report.has_differences else 0,
     )
 
 
-def _replay_lines(found: Replay) -> Iterator[str]:
-    changed_count = sum(bool(turn.differences) for turn in found.turns)
+def _replay_lines(report: Replay) -> Iterator[str]:
+    changed_count = sum(bool(turn.differences) for turn in report.turns)
     summary = f"{changed_count} of them another way" if changed_count else "all of them as they went"
-    yield f"{found.task}: {len(found.turns)} turns of {', '.join(found.agents)} taken again, {summary}."
-    for turn in found.turns:
+    yield f"{report.task}: {len(report.turns)} turns of {', '.join(report.agents)} taken again, {summary}."
+    for turn in report.turns:
         if turn.differences:
-            agent_suffix = f" of {turn.agent}" if len(found.agents) > 1 else ""
+            agent_suffix = f" of {turn.agent}" if len(report.agents) > 1 else ""
             yield f"\nTurn {turn.number}{agent_suffix}{f', step {turn.step}' if turn.step else ''}:"
         for difference in turn.differences:
             yield f"  {difference.what} {one_line(difference.where)}"
-            yield fit(f"    was  {_in_words(difference.was)}", _DIFFERENCE_CHARS)
-            yield fit(f"    now  {_in_words(difference.now)}", _DIFFERENCE_CHARS)
+            yield fit(f"    was  {_as_text(difference.was)}", _DIFFERENCE_CHARS)
+            yield fit(f"    now  {_as_text(difference.now)}", _DIFFERENCE_CHARS)
 
 
-def _in_words(value: Any) -> str:
+def _as_text(value: Any) -> str:
     if value is None:
         return "nothing"
     return one_line(value if isinstance(value, str) else json.dumps(value, ensure_ascii=False))
@@ -401,7 +401,7 @@ def retry(hive: Hive, ids: list[str]) -> CommandOutput:
     examples:
       hivemind task retry what-is-a-lease
     """
-    return _moved(hive, ids, hive.tasks.retry, "is back in the inbox")
+    return _move_tasks(hive, ids, hive.tasks.retry, "is back in the inbox")
 
 
 @command("task cancel", open_hive)
@@ -414,10 +414,10 @@ def cancel(hive: Hive, ids: list[str]) -> CommandOutput:
     examples:
       hivemind task cancel what-is-a-lease
     """
-    return _moved(hive, ids, partial(hive.tasks.cancel, by=caller(hive.layout)), "is cancelled")
+    return _move_tasks(hive, ids, partial(hive.tasks.cancel, by=caller(hive.layout)), "is cancelled")
 
 
-def _moved(hive: Hive, ids: list[str], move: Callable[[str], Path], said: str) -> CommandOutput:
+def _move_tasks(hive: Hive, ids: list[str], move: Callable[[str], Path], message: str) -> CommandOutput:
     """Move each task and report its new path. The first failure ends the command, after reporting the moved tasks."""
     new_paths: dict[str, Path] = {}
     error: Exception | None = None
@@ -428,7 +428,7 @@ def _moved(hive: Hive, ids: list[str], move: Callable[[str], Path], said: str) -
             error = move_error
             break
     record = [{"id": task_id, "path": str(path)} for task_id, path in new_paths.items()]
-    lines = (f"{task_id} {said}: {hive.layout.relative(path)}" for task_id, path in new_paths.items())
+    lines = (f"{task_id} {message}: {hive.layout.relative(path)}" for task_id, path in new_paths.items())
     return CommandOutput(record, lines, error=error)
 
 

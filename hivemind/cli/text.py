@@ -11,13 +11,13 @@ from contextlib import suppress
 from datetime import UTC, datetime
 
 from hivemind.boundary import Unreadable, boundary
-from hivemind.masking import harmless
+from hivemind.masking import strip_controls
 from hivemind.words import duration
 
 
 def one_line(text: str) -> str:
     """Join the text into one line and mask control characters."""
-    return harmless(" ".join(text.split()))
+    return strip_controls(" ".join(text.split()))
 
 
 def width(text: str) -> int:

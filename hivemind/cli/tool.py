@@ -49,14 +49,14 @@ def show(_: str | None, name: str) -> CommandOutput:
     examples:
       hivemind tool show reserve
     """
-    from hivemind.tools.registry import known_tool
+    from hivemind.tools.registry import find_tool
 
-    return CommandOutput(known_tool(name).schema())
+    return CommandOutput(find_tool(name).schema())
 
 
 @command("tool call", open_hive, fixed_format=True)
 def call(
-    hive: Hive, name: str, given: list[str] | None = None, *, arguments: Text | None = None, agent: str = HUMAN
+    hive: Hive, name: str, pairs: list[str] | None = None, *, arguments: Text | None = None, agent: str = HUMAN
 ) -> CommandOutput:
     """Call a tool, and print its result as JSON.
 
@@ -74,13 +74,13 @@ def call(
       hivemind tool call send_mail to=researcher to=analyst subject=Boats body='Which is the oldest?'
       echo '{"query": "boats"}' | hivemind tool call doc_find --arguments -
     """
-    from hivemind.tools.registry import known_tool, use_by_hand
+    from hivemind.tools.registry import find_tool, use_by_hand
 
-    tool_arguments = _whole(arguments) | _pairs(given or (), known_tool(name))
+    tool_arguments = _json_arguments(arguments) | _pair_arguments(pairs or (), find_tool(name))
     return CommandOutput(use_by_hand(hive, acting_name(hive, agent), name, tool_arguments))
 
 
-def _whole(text: str | None) -> dict[str, Any]:
+def _json_arguments(text: str | None) -> dict[str, Any]:
     if text is None:
         return {}
     with boundary("text of JSON", "--arguments"):
@@ -90,15 +90,15 @@ def _whole(text: str | None) -> dict[str, Any]:
     return parsed_arguments
 
 
-def _pairs(given: Iterable[str], tool: Tool) -> dict[str, Any]:
+def _pair_arguments(pairs: Iterable[str], tool: Tool) -> dict[str, Any]:
     """Parse `name=value` pairs by the types in the tool's schema. Raises UserError."""
     arguments: dict[str, Any] = {}
     properties = tool.schema()["parameters"].get("properties", {})
-    for pair in given:
+    for pair in pairs:
         name, sign, text = pair.partition("=")
         if not sign:
             raise UserError("not of the form NAME=VALUE", location=pair)
-        name = tool.arguments.own_name(name)
+        name = tool.arguments.canonical_name(name)
         kind = properties.get(name, {}).get("type")
         if kind == "array" and not text.startswith("["):
             arguments.setdefault(name, []).append(text)

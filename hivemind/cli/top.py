@@ -29,11 +29,11 @@ if TYPE_CHECKING:
     from hivemind.web.snapshot import Snapshot
 
 
-_ORDER = (
+_STATE_ORDER = (
     "failed", "stuck", "set aside", "parked", "working", "active", "starting", "stopping", "waiting", "idle", "down", "done",
 )  # fmt: skip
-_LETTERS = 100
-_ENDED = 50  # only the newest finished tasks are listed
+_MAX_LETTERS = 100
+_MAX_ENDED_TASKS = 50  # only the newest finished tasks are listed
 _KEYS = """j, k, arrows  move, or scroll
 Enter         open a task, an agent, a mailbox
 q             back; from the list: end
@@ -41,7 +41,7 @@ s             sort by state, name, newest, tokens
 /             filter by words; Enter ends typing, no words show all
 p             show only rows that need attention, or all
 ?             these keys"""
-_BOLD, _TURNED, _PLAIN = "\x1b[1m", "\x1b[7m", "\x1b[0m"
+_BOLD, _REVERSED, _PLAIN = "\x1b[1m", "\x1b[7m", "\x1b[0m"
 
 
 @frozen
@@ -49,15 +49,15 @@ class ScreenRow:
     """A row of the list. `kind` is `need`, `agent` or `task`; Enter opens the `target`, a kind and a name."""
 
     kind: str
-    opens: tuple[str, str]
+    target: tuple[str, str]
     cells: tuple[str, ...]
-    needs: bool = False
+    needs_attention: bool = False
     since: float = 0.0
     tokens: int = 0
 
 
 _SORTS: dict[str, Callable[[ScreenRow], Any]] = {
-    "state": lambda row: (_ORDER.index(row.cells[1]) if row.cells[1] in _ORDER else 99, -row.since),
+    "state": lambda row: (_STATE_ORDER.index(row.cells[1]) if row.cells[1] in _STATE_ORDER else 99, -row.since),
     "name": lambda row: row.cells,
     "newest": lambda row: (-row.since, row.cells),
     "tokens": lambda row: (-row.tokens, row.cells),
@@ -65,16 +65,16 @@ _SORTS: dict[str, Callable[[ScreenRow], Any]] = {
 
 
 @dataclass(slots=True)
-class View:
+class ScreenState:
     """The state of the screen: sort order, filter, cursor, and the opened page with its scroll position."""
 
     sort: str = "state"
-    words: str = ""
-    only_needs: bool = False
-    at: int = 0
-    typing: bool = False
-    helps: bool = False
-    opened: tuple[str, str] | None = None
+    filter_text: str = ""
+    only_attention: bool = False
+    cursor: int = 0
+    is_typing: bool = False
+    is_help_open: bool = False
+    open_target: tuple[str, str] | None = None
     detail: list[str] = field(default_factory=list)
     scroll: int = 0
 
@@ -101,17 +101,17 @@ def top(
     """
     from hivemind.hive import Hive
     from hivemind.web.index import PageIndex
-    from hivemind.web.snapshot import Watch
+    from hivemind.web.snapshot import SnapshotWatch
 
     with (
         closing(PageIndex(layout.root)) as index,
-        closing(Watch(layout.root, index)) as watch,
+        closing(SnapshotWatch(layout.root, index)) as watch,
         OutputWaiter() as bell,
-        nullcontext() if once else watch.onlooker(bell.wake),
+        nullcontext() if once else watch.subscribe(bell.wake),
     ):
         last_lines: list[str] = []
         while once or plain or not is_terminal() or not sys.stdin.isatty():
-            lines = list(list_lines(watch.snapshot(), index, View(), None))
+            lines = list(list_lines(watch.snapshot(), index, ScreenState(), None))
             if lines != last_lines:
                 for line in [*([""] if last_lines else []), *lines]:
                     print_line(line)
@@ -120,79 +120,80 @@ def top(
             if once:
                 return
             bell.wait()
-        hive, view = Hive.look(layout.root), View()
+        hive, view = Hive.look(layout.root), ScreenState()
         signal.signal(signal.SIGWINCH, lambda *_: bell.wake())
         with raw_keyboard() as keyboard, Screen() as screen:
             while True:
                 snapshot = watch.snapshot()
-                if view.opened is not None:
-                    view.detail = list(detail_lines(hive, snapshot, view.opened))
-                rows = rows_of(snapshot, index, view)
-                view.at = max(0, min(view.at, len(rows) - 1))
-                screen.draw(partial(_drawn, snapshot, rows, view))
-                for key in _pressed(keyboard, bell):
-                    if not press(view, key, rows):
+                if view.open_target is not None:
+                    view.detail = list(detail_lines(hive, snapshot, view.open_target))
+                rows = list_rows(snapshot, index, view)
+                view.cursor = max(0, min(view.cursor, len(rows) - 1))
+                screen.draw(partial(_screen_lines, snapshot, rows, view))
+                for key in _read_keys(keyboard, bell):
+                    if not handle_key(view, key, rows):
                         return
 
 
-def press(view: View, key: str, rows: Sequence[ScreenRow]) -> bool:
+def handle_key(view: ScreenState, key: str, rows: Sequence[ScreenRow]) -> bool:
     """Change the state according to a key. Return False if the key ends the program."""
     step = {"j": 1, "\x1b[B": 1, "k": -1, "\x1b[A": -1}.get(key, 0)
-    if view.typing:
+    if view.is_typing:
         if key in ("\r", "\n", "\x1b"):
-            view.typing = False
+            view.is_typing = False
         elif key in ("\x7f", "\b"):
-            view.words = view.words[:-1]
+            view.filter_text = view.filter_text[:-1]
         elif len(key) == 1 and key.isprintable():
-            view.words += key
-    elif view.helps:
-        view.helps = False
-    elif view.opened is not None:
+            view.filter_text += key
+    elif view.is_help_open:
+        view.is_help_open = False
+    elif view.open_target is not None:
         view.scroll = max(0, min(view.scroll + step, len(view.detail) - 1))
         if key in ("q", "\x1b"):
-            view.opened, view.scroll = None, 0
+            view.open_target, view.scroll = None, 0
     elif step:
-        view.at += step
+        view.cursor += step
     elif key in ("\r", "\n") and rows:
-        view.opened = rows[view.at].opens
+        view.open_target = rows[view.cursor].target
     elif key == "s":
         sorts = [*_SORTS]
         view.sort = sorts[(sorts.index(view.sort) + 1) % len(sorts)]
     elif key == "p":
-        view.only_needs = not view.only_needs
+        view.only_attention = not view.only_attention
     elif key == "/":
-        view.typing, view.words = True, ""
+        view.is_typing, view.filter_text = True, ""
     elif key == "?":
-        view.helps = True
+        view.is_help_open = True
     elif key == "q":
         return False
     return key != "\x03"
 
 
-def rows_of(snapshot: Snapshot, index: PageIndex | None, view: View) -> list[ScreenRow]:
+def list_rows(snapshot: Snapshot, index: PageIndex | None, view: ScreenState) -> list[ScreenRow]:
     """Return the filtered and sorted rows: needs first, then agents, then (with an index) tasks."""
     key = _SORTS[view.sort]
-    rows = [*_needs(snapshot), *sorted(_agents(snapshot), key=key)]
+    rows = [*_need_rows(snapshot), *sorted(_agent_rows(snapshot), key=key)]
     if index is not None:
-        rows += sorted(_tasks(snapshot, index), key=key)
-    words = view.words.casefold().split()
+        rows += sorted(_task_rows(snapshot, index), key=key)
+    words = view.filter_text.casefold().split()
     return [
         row
         for row in rows
-        if (row.needs or not view.only_needs) and all(word in " ".join(row.cells).casefold() for word in words)
+        if (row.needs_attention or not view.only_attention)
+        and all(word in " ".join(row.cells).casefold() for word in words)
     ]
 
 
-def _needs(snapshot: Snapshot) -> Iterator[ScreenRow]:
+def _need_rows(snapshot: Snapshot) -> Iterator[ScreenRow]:
     for need in snapshot.needs:
-        opens = {"agent": ("agent", need.about), "letter": ("box", "human"), "disk": ("box", "human")}
-        text = need.letter.body if need.letter is not None else need.what
-        when = age(need.since) if need.since is not None else ""
-        cells = (need.about if need.kind != "letter" else "a letter", need.kind, when, one_line(text))
-        yield ScreenRow("need", opens.get(need.kind, ("task", need.about)), cells, True)
+        targets = {"agent": ("agent", need.about), "letter": ("box", "human"), "disk": ("box", "human")}
+        text = need.letter.body if need.letter is not None else need.message
+        age_text = age(need.since) if need.since is not None else ""
+        cells = (need.about if need.kind != "letter" else "a letter", need.kind, age_text, one_line(text))
+        yield ScreenRow("need", targets.get(need.kind, ("task", need.about)), cells, True)
 
 
-def _agents(snapshot: Snapshot) -> Iterator[ScreenRow]:
+def _agent_rows(snapshot: Snapshot) -> Iterator[ScreenRow]:
     for agent in snapshot.agents:
         activity = " ".join(
             filter(None, (agent.task, f"step {agent.step}" if agent.step else None, agent.last_action, agent.problem))
@@ -208,26 +209,26 @@ def _agents(snapshot: Snapshot) -> Iterator[ScreenRow]:
         )
 
 
-def _tasks(snapshot: Snapshot, index: PageIndex) -> Iterator[ScreenRow]:
+def _task_rows(snapshot: Snapshot, index: PageIndex) -> Iterator[ScreenRow]:
     from hivemind.web.pages.now import open_rows
 
     need_ids = {need.about for need in snapshot.needs}
-    ended_tasks, _ = index.ended(("done", "failed"), "", "newest", _ENDED, 0)
+    ended_tasks, _ = index.ended_tasks(("done", "failed"), "", "newest", _MAX_ENDED_TASKS, 0)
     for task in (*open_rows(snapshot.open_tasks, index), *ended_tasks):
         cells = (task.id, task.state, age(datetime.fromtimestamp(task.since, UTC)), one_line(task.note or task.title))
         yield ScreenRow("task", ("task", task.id), cells, task.id in need_ids, task.since, task.tokens)
 
 
-def list_lines(snapshot: Snapshot, index: PageIndex | None, view: View, columns: int | None) -> Iterator[str]:
+def list_lines(snapshot: Snapshot, index: PageIndex | None, view: ScreenState, columns: int | None) -> Iterator[str]:
     """Yield the list as plain lines of at most `columns` columns."""
     yield fit(_head(snapshot), columns or 10_000)
-    rows = rows_of(snapshot, index, view)
-    yield from _table(rows, columns)
+    rows = list_rows(snapshot, index, view)
+    yield from _row_lines(rows, columns)
 
 
 def up_lines(snapshot: Snapshot, columns: int, height: int) -> list[str]:
     """Return the screen of `hivemind up`: the list without tasks, cut to the height."""
-    lines = list(list_lines(snapshot, None, View(), columns))
+    lines = list(list_lines(snapshot, None, ScreenState(), columns))
     if len(lines) >= height > 2:
         lines[height - 2 :] = [f"… and {len(lines) - height + 2} more: hivemind top"]
     return [fit(line, columns) for line in [*lines, "Ctrl-C ends the swarm in order."]][:height]
@@ -244,13 +245,13 @@ def _head(snapshot: Snapshot) -> str:
     )
 
 
-def _table(rows: Sequence[ScreenRow], columns: int | None) -> list[str]:
+def _row_lines(rows: Sequence[ScreenRow], columns: int | None) -> list[str]:
     """Return a line per row, with a `!` if it needs attention."""
     if not rows:
         return ["  no such rows"]
     cells = [
         (
-            f"{'!' if row.needs else ' '} {row.kind}",
+            f"{'!' if row.needs_attention else ' '} {row.kind}",
             *row.cells[:3],
             f"{row.tokens:,}" if row.tokens else "",
             row.cells[3],
@@ -260,43 +261,47 @@ def _table(rows: Sequence[ScreenRow], columns: int | None) -> list[str]:
     return table([("  WHAT", "NAME", "STATE", "", "TOKENS", "ABOUT"), *cells], columns)
 
 
-def _drawn(snapshot: Snapshot, rows: Sequence[ScreenRow], view: View, columns: int, height: int) -> list[str]:
+def _screen_lines(
+    snapshot: Snapshot, rows: Sequence[ScreenRow], view: ScreenState, columns: int, height: int
+) -> list[str]:
     """Return the whole screen: the head, the rows around the cursor that fit, and a hint to the keys."""
     body_height = max(1, height - 4)
     head = _BOLD + fit(_head(snapshot), columns) + _PLAIN
-    if view.helps:
+    if view.is_help_open:
         return [
             head,
             "",
             *(fit(line, columns) for line in _KEYS.splitlines()[: body_height + 1]),
             fit("any key: back", columns),
         ]
-    if view.opened is not None:
-        kind, name = view.opened
+    if view.open_target is not None:
+        kind, name = view.open_target
         body = [fit(line, columns) for line in view.detail[view.scroll : view.scroll + body_height]]
         return [head, "", *body, fit(f"{kind} {name}   j k: scroll   q: back", columns)]
-    lines = _table(rows, columns)
-    first_row = max(0, min(view.at - body_height // 2, len(rows) - body_height))
+    lines = _row_lines(rows, columns)
+    first_row = max(0, min(view.cursor - body_height // 2, len(rows) - body_height))
     body = []
     for row_number, line in enumerate(lines[1 : len(rows) + 1] if rows else lines):
         if first_row <= row_number < first_row + body_height:
-            is_cursor = row_number == view.at and rows
-            body.append(f"{_TURNED}{line}{' ' * (columns - width(line))}{_PLAIN}" if is_cursor else line)
-    filter_hint = f"/{view.words}{'_' if view.typing else ''}" if view.words or view.typing else "/: filter"
-    attention_hint = "p: all" if view.only_needs else "p: attention"
-    position = f"{view.at + 1} of {len(rows)}" if rows else "0"
+            is_cursor = row_number == view.cursor and rows
+            body.append(f"{_REVERSED}{line}{' ' * (columns - width(line))}{_PLAIN}" if is_cursor else line)
+    filter_hint = (
+        f"/{view.filter_text}{'_' if view.is_typing else ''}" if view.filter_text or view.is_typing else "/: filter"
+    )
+    attention_hint = "p: all" if view.only_attention else "p: attention"
+    position = f"{view.cursor + 1} of {len(rows)}" if rows else "0"
     hint = f"{position}  q: end  ?: keys  Enter: open  s: by {view.sort}  {attention_hint}  {filter_hint}"
     return [head, "", _BOLD + lines[0] + _PLAIN if rows else "", *body, fit(hint, columns)]
 
 
-def detail_lines(hive: Hive, snapshot: Snapshot, opened: tuple[str, str]) -> Iterator[str]:
+def detail_lines(hive: Hive, snapshot: Snapshot, open_target: tuple[str, str]) -> Iterator[str]:
     """Yield a task, an agent or a mailbox in the format of the commands."""
     from hivemind.cli.mail import messages
     from hivemind.cli.task import show
     from hivemind.cli.transcript import transcript
 
-    kind, name = opened
-    sections: list[Callable[..., Any]] = [partial(messages.function, hive, name, limit=_LETTERS)]
+    kind, name = open_target
+    sections: list[Callable[..., Any]] = [partial(messages.function, hive, name, limit=_MAX_LETTERS)]
     if kind == "task":
         sections = [partial(show.function, hive, [name]), partial(transcript.function, hive, name, json=False)]
     elif kind == "agent":
@@ -311,7 +316,7 @@ def detail_lines(hive: Hive, snapshot: Snapshot, opened: tuple[str, str]) -> Ite
         yield one_line(str(error))
 
 
-def _pressed(keyboard: int, bell: OutputWaiter) -> list[str]:
+def _read_keys(keyboard: int, bell: OutputWaiter) -> list[str]:
     """Wait for keys and return them; return none if the hive or the window's size has changed."""
     poll = select.poll()
     poll.register(keyboard, select.POLLIN)

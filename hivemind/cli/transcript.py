@@ -11,7 +11,7 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Annotated, Literal
 
 from hivemind.cli.command import Arg, CommandOutput, Positive, command
-from hivemind.cli.log import time_of
+from hivemind.cli.log import time_prefix
 from hivemind.cli.opening import open_read_only
 from hivemind.cli.output import as_json, cut_lines, print_line, write_output
 from hivemind.cli.streams import OutputWaiter
@@ -23,8 +23,8 @@ if TYPE_CHECKING:
     from hivemind.taskrun.transcript import TranscriptEntry
     from hivemind.tasks import Task
 
-_SHOWN_CHARS = 1_000
-_LAST_S = 2.0  # wait this long for the last results of a task that has ended
+_MAX_CHARS = 1_000
+_FINAL_WAIT_S = 2.0  # wait this long for the last results of a task that has ended
 
 
 @command("task transcript", open_read_only)
@@ -65,27 +65,27 @@ def transcript(
     if not entries:
         message = "it has no turns yet" if turn is None else f"it has {len(task_transcript.turns)} turns"
         raise UserError(message, location=reference, remedy="--attempt N shows an earlier attempt")
-    head = one_line(f"{task.id}: {task.title}, {task.state.value}, {task_transcript.in_words}")
+    head = one_line(f"{task.id}: {task.title}, {task.state.value}, {task_transcript.summary}")
     lines = (line for entry in entries for line in entry_lines(entry, None if turn else reference))
     record = {
         "task": task.id,
         "title": task.title,
         "state": task.state.value,
-        "totals": asdict(task_transcript.account.spent()),
+        "totals": asdict(task_transcript.account.usage()),
         "entries": [entry.as_record() for entry in entries],
     }
     return CommandOutput(record, [head, *lines])
 
 
-def entry_lines(entry: TranscriptEntry, named: str | None) -> Iterator[str]:
+def entry_lines(entry: TranscriptEntry, reference: str | None) -> Iterator[str]:
     """Yield an entry's lines. With a `reference`, cut long texts and name the command that shows them in full."""
     from hivemind.tools.excerpt import shortened
 
     yield ""
-    yield one_line(f"{time_of(entry.record)}{entry.heading}")
+    yield one_line(f"{time_prefix(entry.record)}{entry.heading}")
     for name, text in entry.parts:
-        call = f"hivemind task transcript {named} --turn {entry.turn}"
-        visible_text = shortened(text, _SHOWN_CHARS, call) if named is not None else text
+        call = f"hivemind task transcript {reference} --turn {entry.turn}"
+        visible_text = shortened(text, _MAX_CHARS, call) if reference is not None else text
         if name and "\n" not in visible_text:
             yield f"  {one_line(name)}: {visible_text}"
             continue
@@ -113,18 +113,18 @@ def _follow(hive: Hive, task: Task, *, as_json_lines: bool) -> None:
                 watcher.add(task.path)
             transcript = reader.read(task.path)
             if not is_ended and (is_ended := task.state in (TaskState.DONE, TaskState.FAILED)):
-                deadline = time.monotonic() + _LAST_S  # a live agent writes the last result after the move
+                deadline = time.monotonic() + _FINAL_WAIT_S  # a live agent writes the last result after the move
             is_last = is_ended and (
                 time.monotonic() >= deadline or not any(turn.is_open for turn in transcript.turns[-1:])
             )
             for entry in transcript.entries[printed_entries:]:
                 is_growing = entry.is_open and not is_last and (entry.kind == "turn" or entry is transcript.entries[-1])
-                told = list(entry_lines(entry, task.id)) if entry.kind == "turn" or not is_growing else []
+                lines = list(entry_lines(entry, task.id)) if entry.kind == "turn" or not is_growing else []
                 if as_json_lines:
-                    told = [] if is_growing else [as_json(entry.as_record())]
-                for line in told[printed_lines:]:
+                    lines = [] if is_growing else [as_json(entry.as_record())]
+                for line in lines[printed_lines:]:
                     print_line(line)
-                printed_lines = len(told) if is_growing else 0
+                printed_lines = len(lines) if is_growing else 0
                 if is_growing:
                     break
                 printed_entries += 1
@@ -155,11 +155,11 @@ def timeline(
     if not spans:
         raise UserError("no agent has worked on it yet", location=id_)
     if format_ == "svg":
-        write_output(draw_timeline(spans, alone=True), output)
+        write_output(draw_timeline(spans, is_standalone=True), output)
         return None
     lines = (
         f"{datetime.fromtimestamp(span.begin, UTC).astimezone():%H:%M:%S}  {span.end - span.begin:7.1f} s  "
-        f"{one_line(span.who)}  {one_line(' '.join(filter(None, (span.step, span.what))))}"
+        f"{one_line(span.agent)}  {one_line(' '.join(filter(None, (span.step, span.calls))))}"
         for span in spans
     )
     return CommandOutput([asdict(span) for span in spans], cut_lines(lines))

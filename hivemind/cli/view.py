@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from hivemind.hive import Hive
 
 
-def _answer(found: Any) -> CommandOutput:
+def _view_output(view: Any) -> CommandOutput:
     """Return a view as compact JSON, whose bytes its budget counts, or for people as escaped YAML."""
     import json
 
@@ -32,9 +32,9 @@ def _answer(found: Any) -> CommandOutput:
     from hivemind.views import render
 
     with boundary("view"):
-        plain_view = json.loads(render(found))
+        plain_view = json.loads(render(view))
     text = yaml.safe_dump(plain_view, sort_keys=False, allow_unicode=True, width=100) if plain_view else "Nothing.\n"
-    return CommandOutput(found, text.splitlines(), to_json=render)
+    return CommandOutput(view, text.splitlines(), to_json=render)
 
 
 @frozen(kw_only=True)
@@ -53,17 +53,17 @@ class ViewArguments:
     all_lanes: bool = False
     limit: Positive | None = None
 
-    def look(self, at: str | None, task: str | None, views: Callable[..., Any], **more: Any) -> Any:
+    def look(self, hive_path: str | None, task: str | None, view_function: Callable[..., Any], **options: Any) -> Any:
         """Open the hive and return the result of a function of `hivemind.views`."""
-        hive = open_read_only(at)
-        return views(
+        hive = open_read_only(hive_path)
+        return view_function(
             hive, task=_known_task(hive, task), agent_id=self.agent, step=self.step, all_lanes=self.all_lanes,
-            limit=self.limit, **more,
+            limit=self.limit, **options,
         )  # fmt: skip
 
 
 @frozen(kw_only=True)
-class Bounds(ViewArguments):
+class BoundedViewArguments(ViewArguments):
     """Options that select a view and limit its size.
 
     arguments:
@@ -74,13 +74,17 @@ class Bounds(ViewArguments):
     view: str = "smart"
     budget: int | None = None
 
-    def answer(self, at: str | None, task: str | None, views: Callable[..., Any], **more: Any) -> CommandOutput:
+    def output(
+        self, hive_path: str | None, task: str | None, view_function: Callable[..., Any], **options: Any
+    ) -> CommandOutput:
         """Return the view as the output of a command."""
-        return _answer(self.look(at, task, views, view=self.view, context_budget=self.budget, **more))
+        return _view_output(
+            self.look(hive_path, task, view_function, view=self.view, context_budget=self.budget, **options)
+        )
 
 
 @command("view resume", without_hive)
-def resume(at: str | None, task: str | None = None, *, bounds: Bounds) -> CommandOutput:
+def resume(hive_path: str | None, task: str | None = None, *, bounds: BoundedViewArguments) -> CommandOutput:
     """Show all information for continuing a task.
 
     arguments:
@@ -91,11 +95,11 @@ def resume(at: str | None, task: str | None = None, *, bounds: Bounds) -> Comman
     """
     from hivemind.views import resume
 
-    return bounds.answer(at, task, resume)
+    return bounds.output(hive_path, task, resume)
 
 
 @command("view snapshot", without_hive)
-def snapshot(at: str | None, task: str | None = None, *, bounds: Bounds) -> CommandOutput:
+def snapshot(hive_path: str | None, task: str | None = None, *, bounds: BoundedViewArguments) -> CommandOutput:
     """Show a task at a glance: without notes, actions and events.
 
     arguments:
@@ -106,12 +110,17 @@ def snapshot(at: str | None, task: str | None = None, *, bounds: Bounds) -> Comm
     """
     from hivemind.views import snapshot
 
-    return bounds.answer(at, task, snapshot)
+    return bounds.output(hive_path, task, snapshot)
 
 
 @command("view watch", without_hive)
 def watch(
-    at: str | None, task: str | None = None, *, bounds: Bounds, since: int = 0, since_card: int | None = None
+    hive_path: str | None,
+    task: str | None = None,
+    *,
+    bounds: BoundedViewArguments,
+    since: int = 0,
+    since_card: int | None = None,
 ) -> CommandOutput:
     """Show the changes since an earlier view.
 
@@ -127,11 +136,11 @@ def watch(
     """
     from hivemind.views import watch
 
-    return bounds.answer(at, task, watch, since_seq=since, since_card_seq=since_card)
+    return bounds.output(hive_path, task, watch, since_seq=since, since_card_seq=since_card)
 
 
 @command("view signals", without_hive)
-def signals(at: str | None, task: str | None = None, *, place: ViewArguments) -> CommandOutput:
+def signals(hive_path: str | None, task: str | None = None, *, arguments: ViewArguments) -> CommandOutput:
     """List the signals, the most serious first, with proposed calls.
 
     arguments:
@@ -142,7 +151,7 @@ def signals(at: str | None, task: str | None = None, *, place: ViewArguments) ->
     """
     from hivemind.views import signals
 
-    return _answer(place.look(at, task, signals))
+    return _view_output(arguments.look(hive_path, task, signals))
 
 
 def _known_task(hive: Hive, text: str | None) -> str | None:

@@ -38,9 +38,9 @@ def web(layout: Layout, *, port: Annotated[int, Arg(maximum=65_535)] = 8764) -> 
         if error.name not in ("starlette", "uvicorn", "jinja2", "python_multipart"):
             raise
         raise UserError(f"the page needs {error.name}", remedy="pip install 'hivemind-swarm[web]'") from None
-    serve(layout.root, port, _tell)
+    serve(layout.root, port, _print_link)
 
 
-def _tell(link: str) -> None:
+def _print_link(link: str) -> None:
     print_line(f"{link}")
     sys.stdout.flush()

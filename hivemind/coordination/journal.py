@@ -17,9 +17,9 @@ from hivemind.coordination.projection import PROJECTION_VERSION, apply_events
 from hivemind.coordination.state import EndedTasks, JournalState
 from hivemind.errors import HivemindError, UserError
 from hivemind.frozen import frozen
-from hivemind.fs import Log, LogBookmark, ReadPosition, Record, make_folder, reached, records_of, write
-from hivemind.fs.atomic import open_own
-from hivemind.masking import masked
+from hivemind.fs import Log, LogBookmark, ReadPosition, Record, make_folder, crash_point, records_of, write
+from hivemind.fs.atomic import open_regular
+from hivemind.masking import mask_values
 
 MAX_LINE = 1_048_576
 EventDraft = tuple[str, Mapping[str, Any]]
@@ -58,7 +58,7 @@ def encode_line(seq: int, drafts: Sequence[EventDraft]) -> tuple[bytes, list[Rec
         _check_draft(kind, payload)
     try:
         masked_drafts = [
-            (kind, payload if kind.startswith(_UNMASKED_KINDS) else masked(payload)) for kind, payload in drafts
+            (kind, payload if kind.startswith(_UNMASKED_KINDS) else mask_values(payload)) for kind, payload in drafts
         ]
         records = [
             {"seq": number, "kind": kind, **payload} for number, (kind, payload) in enumerate(masked_drafts, seq + 1)
@@ -124,7 +124,7 @@ def _write_snapshot(folder: str, state: JournalState, bookmark: LogBookmark) -> 
     except OSError as error:  # a snapshot only saves time
         _log.warning("journal: no snapshot in %s (%s)", folder, error.strerror)
         return False
-    reached("journal.snapshot.written")
+    crash_point("journal.snapshot.written")
     return True
 
 
@@ -135,7 +135,7 @@ def _load_snapshot(folder: str, log: Log) -> tuple[JournalState, int] | None:
     """
     path = _snapshot_path(folder)
     try:
-        with boundary("snapshot", path), open(open_own(path, os.O_RDONLY), "rb") as file:
+        with boundary("snapshot", path), open(open_regular(path, os.O_RDONLY), "rb") as file:
             file_status = os.fstat(file.fileno())
             body_end, digest = file_status.st_size - _DIGEST_BYTES, hashlib.sha256()
             while file.tell() < body_end and (chunk := file.read(min(_CHUNK, body_end - file.tell()))):
@@ -292,7 +292,7 @@ class Journal:
             self._snapshot_due = self._log.transferred_bytes + self._segment_bytes
             if is_written:
                 self._state = None  # the next use reads it from the file, which keeps finished tasks out of memory
-        reached("journal.snapshot.done")
+        crash_point("journal.snapshot.done")
         return is_written
 
     def torn_tail(self) -> bytes:

@@ -1,9 +1,9 @@
-"""The doctor: checks a hive, says what it found and what it means, and mends what can be mended."""
+"""The doctor: checks a hive, explains each finding, and fixes what can be fixed automatically."""
 
 from __future__ import annotations
 
-from hivemind.doctor.checkup import CHECKS, FixReport, examine, treat
-from hivemind.doctor.patient import CheckContext
+from hivemind.doctor.checkup import CHECKS, FixReport, apply_fixes, examine
+from hivemind.doctor.context import CheckContext
 from hivemind.fs.check import CheckFinding
 
-__all__ = ["CHECKS", "CheckContext", "CheckFinding", "FixReport", "examine", "treat"]
+__all__ = ["CHECKS", "CheckContext", "CheckFinding", "FixReport", "apply_fixes", "examine"]

@@ -1,4 +1,4 @@
-"""All checks, one after the other, and the mending of what they found."""
+"""The list of all checks, and the fixing of their findings."""
 
 from __future__ import annotations
 
@@ -12,19 +12,19 @@ from typing import Any
 
 from hivemind.coordination import load_workspace
 from hivemind.coordination.check import check_journal
-from hivemind.doctor.claims import check_claims, check_farewells, check_worktrees
+from hivemind.doctor.claims import check_claims, check_unended_agents, check_worktrees
+from hivemind.doctor.context import CheckContext
 from hivemind.doctor.databases import check_databases
 from hivemind.doctor.files import (
     check_access,
+    check_file_types,
     check_folders,
     check_leftovers,
     check_mailbox_folders,
-    check_places,
     check_records,
     check_workspace_record,
 )
 from hivemind.doctor.machine import check_encodings, check_file_system, check_inotify, check_sandbox, check_settings
-from hivemind.doctor.patient import CheckContext
 from hivemind.documents import verify
 from hivemind.errors import UnknownVersion, UserError
 from hivemind.frozen import frozen
@@ -37,49 +37,51 @@ from hivemind.tasks import check as tasks
 Check = Callable[[CheckContext], Iterable[CheckFinding]]
 
 
-def _mail(patient: CheckContext) -> Iterator[CheckFinding]:
-    layout, aside = patient.layout, patient.aside
+def _mail(context: CheckContext) -> Iterator[CheckFinding]:
+    layout, aside = context.layout, context.aside
     yield from mail.check_key(layout, aside)
-    for name in patient.names:
-        yield from mail.check_letters(patient.mail, layout, name, aside, patient.now)
-    if patient.agents is not None:
-        yield from mail.check_ownerless_mailboxes(layout, patient.agents)
+    for name in context.mailbox_owners:
+        yield from mail.check_letters(context.mail, layout, name, aside, context.now)
+    if context.agents is not None:
+        yield from mail.check_ownerless_mailboxes(layout, context.agents)
 
 
-def _graphs(patient: CheckContext) -> Iterator[CheckFinding]:
-    layout = patient.layout
-    for folder in _tasks_in(layout.active, layout.done, layout.failed, layout.inbox):
-        yield from check_graph(folder, patient.aside, durable=patient.durable)
+def _graphs(context: CheckContext) -> Iterator[CheckFinding]:
+    layout = context.layout
+    for folder in _task_folders(layout.active, layout.done, layout.failed, layout.inbox):
+        yield from check_graph(folder, context.aside, durable=context.durable)
 
 
-def _journal(patient: CheckContext) -> Iterable[CheckFinding]:
-    running = patient.running() is not None
-    return check_journal(patient.layout.journal, patient.aside, durable=patient.durable, running=running)
+def _journal(context: CheckContext) -> Iterable[CheckFinding]:
+    running = context.describe_running() is not None
+    return check_journal(context.layout.journal, context.aside, durable=context.durable, running=running)
 
 
-def _logs(patient: CheckContext) -> Iterator[CheckFinding]:
-    """Those of tasks in work only while nobody is writing."""
-    layout = patient.layout
-    for folder in _tasks_in(layout.done, layout.failed, *([layout.active] if patient.running() is None else [])):
-        yield from tasks.check_log(folder, patient.aside, durable=patient.durable)
+def _logs(context: CheckContext) -> Iterator[CheckFinding]:
+    """Check the logs of tasks; those of active tasks only while no process of the hive runs."""
+    layout = context.layout
+    for folder in _task_folders(
+        layout.done, layout.failed, *([layout.active] if context.describe_running() is None else [])
+    ):
+        yield from tasks.check_log(folder, context.aside, durable=context.durable)
 
 
-def _schedule(patient: CheckContext) -> Iterator[CheckFinding]:
-    """Files of the schedule of which no task is made; its record is seen to by the check of records."""
-    for one in patient.tasks.schedule.look(datetime.now(UTC)):
-        path = patient.layout.schedule / one.name
-        if one.problem is not None and path.exists():
-            yield CheckFinding(path, f"{one.problem}; no task is made of it", "mend the file")
+def _schedule(context: CheckContext) -> Iterator[CheckFinding]:
+    """Find files of the schedule that make no tasks. The schedule's record belongs to check_records."""
+    for schedule_file in context.tasks.schedule.look(datetime.now(UTC)):
+        path = context.layout.schedule / schedule_file.name
+        if schedule_file.problem is not None and path.exists():
+            yield CheckFinding(path, f"{schedule_file.problem}; no task is made of it", "fix the file")
 
 
-def _results(patient: CheckContext) -> Iterator[CheckFinding]:
-    for folder in _tasks_in(patient.layout.done):
-        yield from check_citations(folder, partial(verify, layout=patient.layout, roots=patient.roots))
+def _results(context: CheckContext) -> Iterator[CheckFinding]:
+    for folder in _task_folders(context.layout.done):
+        yield from check_citations(folder, partial(verify, layout=context.layout, roots=context.roots))
 
 
-def _tasks_in(*places: Path) -> Iterator[Path]:
-    found = (folder for place in places for folder in sorted(place.glob("[!.]*/")))
-    return (folder for folder in found if os.access(folder, os.R_OK | os.X_OK))  # else told by the check of folders
+def _task_folders(*parents: Path) -> Iterator[Path]:
+    folders = (folder for parent in parents for folder in sorted(parent.glob("[!.]*/")))
+    return (folder for folder in folders if os.access(folder, os.R_OK | os.X_OK))  # else reported by check_folders
 
 
 CHECKS: tuple[tuple[str, Check], ...] = (
@@ -91,85 +93,92 @@ CHECKS: tuple[tuple[str, Check], ...] = (
     ("folders", check_access),
     ("mail", _mail),
     ("records", check_workspace_record),
-    ("records", check_places),
-    ("records", check_records),  # before the claims: a damaged one is nobody's
+    ("records", check_file_types),
+    ("records", check_records),  # before the claims: a damaged record has no owner
     ("tasks", check_claims),
-    ("tasks", lambda patient: tasks.check_folders(patient.layout)),
+    ("tasks", lambda context: tasks.check_folders(context.layout)),
     ("tasks", _schedule),
     ("graphs", _graphs),
     ("results", _results),
     ("journal", _journal),
     ("logs", _logs),
-    ("locks", lambda patient: check_locks(patient.layout.locks)),
-    ("locks", check_farewells),
-    ("doorbells", lambda patient: check_doorbells(patient.layout.doorbells)),
+    ("locks", lambda context: check_locks(context.layout.locks)),
+    ("locks", check_unended_agents),
+    ("doorbells", lambda context: check_doorbells(context.layout.doorbells)),
     ("leftovers", check_leftovers),
     ("worktrees", check_worktrees),
     ("databases", check_databases),
     ("encodings", check_encodings),
     ("inotify", check_inotify),
 )
-"""The name of each check, and what it asks of a room."""
+"""Each check's name and function."""
 
 
 @frozen
 class FixReport:
-    """A finding and what became of it: `done` says what was done, `left` why a problem is still there."""
+    """A finding with the result of its fix: `done` says what was done, `unresolved_reason` why the problem remains."""
 
     finding: CheckFinding
     done: str | None = None
-    left: str | None = None
+    unresolved_reason: str | None = None
 
     def as_dict(self) -> dict[str, Any]:
-        found = self.finding
-        same = {name: getattr(found, name) for name in ("check", "where", "what", "mend", "note")}
-        return {**same, "fixable": found.fix is not None, "done": self.done, "left": self.left}
+        finding = self.finding
+        return {
+            "check": finding.check, "where": finding.location, "what": finding.message, "mend": finding.remedy,
+            "note": finding.note, "fixable": finding.fix is not None, "done": self.done, "left": self.unresolved_reason,
+        }  # fmt: skip
 
 
-def examine(patient: CheckContext, began: Callable[[str], None] = lambda _: None) -> list[CheckFinding]:
-    """Everything that is wrong with a hive or worth knowing. Changes nothing. `began` is told of each check's beginning.
+def examine(context: CheckContext, on_check: Callable[[str], None] = lambda _: None) -> list[CheckFinding]:
+    """Run all checks and return the problems and notes. Changes nothing. `on_check` is called with each check's name.
 
-    Of a hive of another version only that is said: the checks would take its formats for damage.
+    A hive of another version yields that one finding, because the checks would take its formats for damage.
     """
-    layout = patient.layout
+    layout = context.layout
     try:
         load_workspace(layout.workspace_record)
     except UnknownVersion as error:
-        where = layout.relative(layout.workspace_record)
-        return [CheckFinding(where, error.message, error.remedy or "", check="records")]
+        record_path = layout.relative(layout.workspace_record)
+        return [CheckFinding(record_path, error.message, error.remedy or "", check="records")]
     except UserError:
-        pass  # told by the check of records
-    found: list[CheckFinding] = []
+        pass  # reported by check_records
+    findings: list[CheckFinding] = []
     for name, check in CHECKS:
-        began(name)
+        on_check(name)
         try:
-            found += (replace(one, check=name) for one in check(patient))
-        except OSError as error:  # one folder that cannot be read must not hide what the other checks see
-            what = f"cannot be looked at: {error.strerror}"
-            found.append(CheckFinding(Path(error.filename or layout.root), what, "see its permissions", check=name))
-    return [replace(one, where=layout.relative(one.where)) if isinstance(one.where, Path) else one for one in found]
+            findings += (replace(finding, check=name) for finding in check(context))
+        except OSError as error:  # an unreadable folder must not hide the findings of other checks
+            message = f"cannot be checked: {error.strerror}"
+            findings.append(
+                CheckFinding(Path(error.filename or layout.root), message, "check its permissions", check=name)
+            )
+    return [
+        replace(finding, location=layout.relative(finding.location)) if isinstance(finding.location, Path) else finding
+        for finding in findings
+    ]
 
 
-def treat(patient: CheckContext, findings: Iterable[CheckFinding]) -> list[FixReport]:
-    """Mend what can be mended, in order. What needs a quiet hive is left while anything of it runs."""
-    return [_treat(patient, finding) for finding in findings]
+def apply_fixes(context: CheckContext, findings: Iterable[CheckFinding]) -> list[FixReport]:
+    """Apply the fixes in order. Fixes of `quiet` findings are skipped while a process of the hive runs."""
+    return [_apply_fix(context, finding) for finding in findings]
 
 
-def _treat(patient: CheckContext, finding: CheckFinding) -> FixReport:
+def _apply_fix(context: CheckContext, finding: CheckFinding) -> FixReport:
     if finding.fix is None:
-        return _left(finding, "only you can mend it")
-    if patient.read_only:
-        return _left(finding, "the file system is mounted read-only")
-    running = patient.running() if finding.quiet else None
+        return _unresolved(finding, "it must be fixed by hand")
+    if context.is_read_only:
+        return _unresolved(finding, "the file system is mounted read-only")
+    running = context.describe_running() if finding.quiet else None
     if running is not None:
-        return _left(finding, f"{running}: hivemind down first")
+        return _unresolved(finding, f"{running}: hivemind down first")
     try:
         return FixReport(finding, done=finding.fix())
     except UserError as error:
-        return _left(finding, str(error))
+        return _unresolved(finding, str(error))
     except OSError as error:
-        return _left(finding, error.strerror or str(error))
+        return _unresolved(finding, error.strerror or str(error))
 
 
-def _left(finding: CheckFinding, why: str) -> FixReport:
-    return FixReport(finding, left=None if finding.note else why)
+def _unresolved(finding: CheckFinding, reason: str) -> FixReport:
+    return FixReport(finding, unresolved_reason=None if finding.note else reason)

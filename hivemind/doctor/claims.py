@@ -1,4 +1,4 @@
-"""Agents that are gone: their claims, their leases, their worktrees."""
+"""Checks for claims, leases and worktrees of agents that ended."""
 
 from __future__ import annotations
 
@@ -8,118 +8,124 @@ from pathlib import Path
 
 from hivemind import fs
 from hivemind.coordination import Journal, JournalState
-from hivemind.doctor.patient import CheckContext
+from hivemind.doctor.context import CheckContext
 from hivemind.errors import UserError
 from hivemind.fs import HeldLock
 from hivemind.fs.check import CheckFinding
 from hivemind.layout import EXCHANGE
 from hivemind.names import is_name
-from hivemind.presence.identity import farewell, take_name
-from hivemind.taskrun.worktree import left_reason, put_away
+from hivemind.presence.identity import lock_name, record_exit
+from hivemind.taskrun.worktree import failure_reason, put_away
 
 
-def check_claims(patient: CheckContext) -> Iterator[CheckFinding]:
-    """Claims of agents that no longer exist, or that do not run although the swarm does."""
-    layout = patient.layout
-    needed = (layout.inbox, layout.active, layout.done, layout.failed, layout.locks)
-    if patient.agents is None or not all(folder.is_dir() for folder in needed):  # told by the check of folders
+def check_claims(context: CheckContext) -> Iterator[CheckFinding]:
+    """Find claims of agents that do not exist, or that do not run although the swarm is up."""
+    layout = context.layout
+    required_folders = (layout.inbox, layout.active, layout.done, layout.failed, layout.locks)
+    if context.agents is None or not all(folder.is_dir() for folder in required_folders):  # reported by check_folders
         return
     try:
-        orphans = patient.tasks.orphans(patient.alive())
+        orphans = context.tasks.orphans(context.live_agents())
     except UserError as error:
-        yield CheckFinding(error.location or "tasks/active", error.message, error.remedy or "mend or move the file")
+        yield CheckFinding(error.location or "tasks/active", error.message, error.remedy or "fix or move the file")
         return
     for path, agent in ((orphan.path, orphan.agent) for orphan in orphans):
-        known = agent in patient.agents or (agent == EXCHANGE and (layout.link / "link.json").exists())
+        is_known = agent in context.agents or (agent == EXCHANGE and (layout.link / "link.json").exists())
         if agent is None:
-            what = "lies in active/, and nobody has claimed it: nobody works on it"
-            fix = partial(_to_inbox, patient, path, layout.inbox / path.name)
-            yield CheckFinding(path, what, "hivemind doctor --fix moves it to the inbox", fix)
-        elif known and not patient.up():
+            message = "is in active/ without a claim: no agent works on it"
+            fix = partial(_move_to_inbox, context, path, layout.inbox / path.name)
+            yield CheckFinding(path, message, "hivemind doctor --fix moves it to the inbox", fix)
+        elif is_known and not context.is_swarm_up():
             yield CheckFinding(
-                path, f"waits for {agent}, which goes on with it when it runs again", "hivemind up", note=True
+                path, f"waits for {agent}, which continues it at its next start", "hivemind up", note=True
             )
         else:
-            what = f"is claimed by {agent}, which {'does not run' if known else 'does not exist'}: nobody works on it"
-            mend = "hivemind doctor --fix gives it back to the inbox, with its log"
-            yield CheckFinding(path, what, mend, partial(_reclaim, patient, agent, path))
+            message = (
+                f"is claimed by {agent}, which {'does not run' if is_known else 'does not exist'}: no agent works on it"
+            )
+            remedy = "hivemind doctor --fix returns it to the inbox, with its log"
+            yield CheckFinding(path, message, remedy, partial(_reclaim, context, agent, path))
 
 
-def _to_inbox(patient: CheckContext, folder: Path, target: Path) -> str:
-    fs.move(folder, target, durable=patient.durable)
-    return f"now {patient.layout.relative(target)}"
+def _move_to_inbox(context: CheckContext, folder: Path, target: Path) -> str:
+    fs.move(folder, target, durable=context.durable)
+    return f"now {context.layout.relative(target)}"
 
 
-def _reclaim(patient: CheckContext, agent: str, path: Path) -> str:
-    """Give back what the agent has claimed; its name is held meanwhile, so that it cannot come to life under our hands."""
-    if not path.exists():  # went back together with another one of the same agent
-        return "given back already"
+def _reclaim(context: CheckContext, agent: str, path: Path) -> str:
+    """Return the agent's tasks to the inbox. The agent's name is locked meanwhile, so it cannot start."""
+    if not path.exists():  # returned together with another task of the same agent
+        return "returned already"
     try:
-        name = take_name(patient.layout, agent)
+        lock = lock_name(context.layout, agent)
     except HeldLock:
-        return f"left alone: {agent} runs again"
+        return f"unchanged: {agent} runs again"
     try:
-        back = patient.tasks.reclaim(agent)
+        returned_folders = context.tasks.reclaim(agent)
     finally:
-        name.release()
-    return ", ".join(f"now {patient.layout.relative(one)}" for one in back) or "nothing was left to give back"
+        lock.release()
+    return (
+        ", ".join(f"now {context.layout.relative(folder)}" for folder in returned_folders)
+        or "the agent had no tasks left"
+    )
 
 
-def check_farewells(patient: CheckContext) -> Iterator[CheckFinding]:
-    """Agents that the journal takes to be at work and that no process is: their leases keep steps from others, if any
-    others are at work."""
-    if not patient.has_journal:
+def check_unended_agents(context: CheckContext) -> Iterator[CheckFinding]:
+    """Find agents that run according to the journal but have no process. Their leases block steps for other agents."""
+    if not context.has_journal:
         return
-    journal = Journal(patient.layout.journal, read_only=True)
+    journal = Journal(context.layout.journal, read_only=True)
     try:
-        started = journal.view(_started)
+        started_agents = journal.view(_started_agents)
     except (UserError, OSError):
-        return  # told by the check of the journal
+        return  # reported by check_journal
     finally:
         journal.close()
-    running, alive = patient.running(), patient.alive()
-    for name, incarnation, leases in started:
-        if name not in alive:
-            held = f", and holds {leases} lease{'s' if leases > 1 else ''} of steps" if leases else ""
-            what = f"{name} has ended without a word (it was killed){held}"
-            mend = "hivemind doctor --fix writes that it has ended; so does its next start"
-            fix = partial(_say_farewell, patient, name, incarnation)
-            yield CheckFinding(patient.layout.journal, what, mend, fix, note=running is None)
+    running, live_agents = context.describe_running(), context.live_agents()
+    for name, incarnation, leases in started_agents:
+        if name not in live_agents:
+            lease_note = f", and holds {leases} lease{'s' if leases > 1 else ''} of steps" if leases else ""
+            message = f"{name} was killed: the journal has no agent.exited for it{lease_note}"
+            remedy = "hivemind doctor --fix writes it; so does the agent's next start"
+            fix = partial(_record_end, context, name, incarnation)
+            yield CheckFinding(context.layout.journal, message, remedy, fix, note=running is None)
 
 
-def _started(state: JournalState) -> list[tuple[str, int, int]]:
-    """(name, incarnation, leases held) of each agent that has begun and not ended."""
+def _started_agents(state: JournalState) -> list[tuple[str, int, int]]:
+    """Return (name, incarnation, number of leases) of each agent that has started and not ended."""
     return [
-        (name, entry.incarnation, len(state.leased_step_ids.get(name, ())))
-        for name, entry in sorted(state.agents.items())
-        if entry.state == "started"
+        (name, agent_state.incarnation, len(state.leased_step_ids.get(name, ())))
+        for name, agent_state in sorted(state.agents.items())
+        if agent_state.state == "started"
     ]
 
 
-def _say_farewell(patient: CheckContext, name: str, incarnation: int) -> str:
+def _record_end(context: CheckContext, name: str, incarnation: int) -> str:
     try:
-        lock = take_name(patient.layout, name)
+        lock = lock_name(context.layout, name)
     except HeldLock:
-        return f"left alone: {name} runs again"
-    journal = Journal(patient.layout.journal, durable=patient.durable)
+        return f"unchanged: {name} runs again"
+    journal = Journal(context.layout.journal, durable=context.durable)
     try:
-        said = farewell(journal, name, incarnation, by="doctor")
+        is_new = record_exit(journal, name, incarnation, by="doctor")
     finally:
         journal.close()
         lock.release()
-    return "agent.exited written, its leases are free" if said else "said already"
+    return "agent.exited written, its leases are free" if is_new else "written already"
 
 
-def check_worktrees(patient: CheckContext) -> Iterator[CheckFinding]:
-    """Worktrees whose task is over or gone: their agent was killed before it could put them away."""
-    for folder in patient.layout.worktrees.glob("*"):
-        if is_name(folder.name) and not patient.tasks.is_open(folder.name):
-            reason = left_reason(patient.layout, folder.name)
-            what = f"is left of a task that is over, or gone{f': {reason}' if reason else ''}"
-            mend = "hivemind doctor --fix commits what is in no commit yet to its branch, and takes it away"
-            yield CheckFinding(folder, what, mend, partial(_put_away, patient, folder.name), note=reason is None)
+def check_worktrees(context: CheckContext) -> Iterator[CheckFinding]:
+    """Find worktrees of tasks that have ended or are gone; their agent was killed before it could remove them."""
+    for folder in context.layout.worktrees.glob("*"):
+        if is_name(folder.name) and not context.tasks.is_open(folder.name):
+            reason = failure_reason(context.layout, folder.name)
+            message = f"belongs to a task that has ended or is gone{f': {reason}' if reason else ''}"
+            remedy = "hivemind doctor --fix commits uncommitted changes to its branch, and removes it"
+            yield CheckFinding(
+                folder, message, remedy, partial(_remove_worktree, context, folder.name), note=reason is None
+            )
 
 
-def _put_away(patient: CheckContext, task: str) -> str:
-    put_away(patient.layout, task)
-    return "its branch is kept, if anything was done on it"
+def _remove_worktree(context: CheckContext, task: str) -> str:
+    put_away(context.layout, task)
+    return "removed; its branch is kept if it has commits"

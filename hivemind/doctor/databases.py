@@ -1,4 +1,4 @@
-"""The databases: whole, as SQLite itself judges; of documents also, whether each part fits the others."""
+"""Checks of the databases: SQLite's own integrity check, and the consistency of documents and memories."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from contextlib import closing
 from functools import partial
 from pathlib import Path
 
-from hivemind.doctor.patient import CheckContext
+from hivemind.doctor.context import CheckContext
 from hivemind.documents import Docmem, Knowledge
 from hivemind.errors import UnknownVersion, UserError, is_disk_full
 from hivemind.fs import database
@@ -19,104 +19,107 @@ from hivemind.fs.check import CheckFinding
 from hivemind.longterm import MemoryStore
 from hivemind.reasoning import GraphIndex
 
-_SHOWN = 3
+_MAX_PROBLEMS = 3
 
 
-def check_databases(patient: CheckContext) -> Iterator[CheckFinding]:
-    """documents.db, memory.db and graphs.db, and what was saved of damaged ones."""
-    layout = patient.layout
-    documents = _check(
-        layout.documents_db, Docmem, partial(_mend_documents, patient),
-        gone="what was only there, notes, summaries, documents without a file, is gone",
-        then="reads knowledge/ in anew",
+def check_databases(context: CheckContext) -> Iterator[CheckFinding]:
+    """Check documents.db, memory.db and graphs.db, and list reports of automatic repairs."""
+    layout = context.layout
+    documents = _check_database(
+        layout.documents_db, Docmem, partial(_mend_documents, context),
+        lost_content="notes, summaries and documents without a file are lost",
+        recovery="imports knowledge/ again",
     )  # fmt: skip
-    memories = _check(
-        layout.memory_db, MemoryStore, partial(_mend_memories, patient),
-        gone="what was remembered is gone", then="searches by words until vectors are computed anew",
+    memories = _check_database(
+        layout.memory_db, MemoryStore, partial(_mend_memories, context),
+        lost_content="the memories are lost", recovery="searches by words until the vectors are recomputed",
     )  # fmt: skip
-    looks = ((layout.documents_db, documents), (layout.memory_db, memories), (layout.graphs_db, _graph_index(patient)))
-    for path, look in looks:
+    checks = ((layout.documents_db, documents), (layout.memory_db, memories), (layout.graphs_db, _graph_index(context)))
+    for path, findings in checks:
         try:
-            yield from look
+            yield from findings
         except UnknownVersion as error:
             yield CheckFinding(path, error.message, error.remedy or "move the file away")
         except (OSError, UserError) as error:
             if not is_disk_full(error):
                 raise
-            what, how = "cannot be looked at: the disk is full", "make room, then look again"
-            yield CheckFinding(path, what, how, note=True)
-    yield from _saved(patient)
-    yield from _memory_server(patient)
+            message, remedy = "cannot be checked: the disk is full", "make room, then check again"
+            yield CheckFinding(path, message, remedy, note=True)
+    yield from _check_recovery_reports(context)
+    yield from _memory_server(context)
 
 
-def _memory_server(patient: CheckContext) -> Iterator[CheckFinding]:
-    """What the PostgreSQL database lacks that hive.yaml names for memory, or that it is away."""
-    if patient.config is not None and patient.config.memory is not None:
+def _memory_server(context: CheckContext) -> Iterator[CheckFinding]:
+    """Check the PostgreSQL database that hive.yaml names for memory, if any."""
+    if context.config is not None and context.config.memory is not None:
         from hivemind.longterm.postgres import server_status
 
-        for what, mend in server_status(patient.config.memory).problems:
-            yield CheckFinding(patient.config.memory, f"memory in PostgreSQL: {what}", mend)
+        for problem, remedy in server_status(context.config.memory).problems:
+            yield CheckFinding(context.config.memory, f"memory in PostgreSQL: {problem}", remedy)
 
 
-def _check(
+def _check_database(
     path: Path,
     store: type[Docmem | MemoryStore],
-    mend: Callable[[], str],
+    fix: Callable[[], str],
     *,
-    gone: str,
-    then: str,
+    lost_content: str,
+    recovery: str,
 ) -> Iterator[CheckFinding]:
-    """One database: whether it is one, is whole, and fits together. `gone` and `then` are what is lost, what comes after."""
-    if (lost := database.describe_loss(path)) is not None:
-        how = "put it back from a copy; hivemind doctor --fix takes the last backup, or begins it anew"
-        yield CheckFinding(path, f"is {lost}: {gone}", how, mend)
+    """Check that a file is a database, undamaged and consistent.
+
+    `lost_content` names what is lost with it, `recovery` what follows its replacement by a backup.
+    """
+    if (loss := database.describe_loss(path)) is not None:
+        remedy = "restore it from a copy; hivemind doctor --fix restores the last backup, or creates a new one"
+        yield CheckFinding(path, f"is {loss}: {lost_content}", remedy, fix)
         return
-    if (wrong := _judge(path)) is not None:
-        how = f"hivemind doctor --fix keeps it in .hive/aside/, puts the last good backup in its place and {then}"
-        yield CheckFinding(path, f"is damaged: {wrong}", how, mend)
+    if (damage := _find_damage(path)) is not None:
+        remedy = f"hivemind doctor --fix moves it to .hive/aside/, restores the last good backup and {recovery}"
+        yield CheckFinding(path, f"is damaged: {damage}", remedy, fix)
         return
     for line in _problems(path, partial(store, path)):
-        yield CheckFinding(path, f"does not fit together: {line}", "hivemind doctor --fix mends it", mend)
+        yield CheckFinding(path, f"is inconsistent: {line}", "hivemind doctor --fix repairs it", fix)
 
 
 def _problems(path: Path, store: Callable[[], Docmem | MemoryStore | GraphIndex]) -> list[str]:
-    """What does not fit within a sound file; nothing where it cannot be written, because the index's check is a write."""
+    """Return the inconsistencies in an undamaged file, or [] if it is not writable, because the index's check is a write."""
     if not path.exists() or not os.access(path, os.W_OK) or not os.access(path.parent, os.W_OK):
         return []
     try:
-        with closing(store()) as opened:
-            return opened.check()[:_SHOWN]
+        with closing(store()) as open_store:
+            return open_store.check()[:_MAX_PROBLEMS]
     except UserError as error:
         if is_disk_full(error) or isinstance(error, UnknownVersion):
             raise
         return [str(error.message)]
 
 
-def _mend_documents(patient: CheckContext) -> str:
-    with Docmem(patient.layout.documents_db) as docmem:
-        return _told(Knowledge(docmem, patient.layout).restore())
+def _mend_documents(context: CheckContext) -> str:
+    with Docmem(context.layout.documents_db) as docmem:
+        return _summary(Knowledge(docmem, context.layout).restore())
 
 
-def _mend_memories(patient: CheckContext) -> str:
-    with MemoryStore(patient.layout.memory_db) as memory:
-        return _told(restore(memory, patient.layout.backups, patient.layout.aside, lambda _: None))
+def _mend_memories(context: CheckContext) -> str:
+    with MemoryStore(context.layout.memory_db) as memory:
+        return _summary(restore(memory, context.layout.backups, context.layout.aside, lambda _: None))
 
 
-def _told(done: Sequence[str]) -> str:
-    return "; ".join(done) or "another program has mended it meanwhile"
+def _summary(repairs: Sequence[str]) -> str:
+    return "; ".join(repairs) or "another program has repaired it meanwhile"
 
 
-def _graph_index(patient: CheckContext) -> Iterator[CheckFinding]:
-    index = GraphIndex(patient.layout)
-    if wrong := _problems(patient.layout.graphs_db, lambda: index):
-        mend = "hivemind doctor --fix sets it aside; the next `hivemind graph find` makes it anew from the graphs"
+def _graph_index(context: CheckContext) -> Iterator[CheckFinding]:
+    index = GraphIndex(context.layout)
+    if problems := _problems(context.layout.graphs_db, lambda: index):
+        remedy = "hivemind doctor --fix sets it aside; the next search rebuilds it from the graphs"
         yield CheckFinding(
-            patient.layout.graphs_db, f"does not fit together: {'; '.join(wrong)}", mend, index.database.set_aside
+            context.layout.graphs_db, f"is inconsistent: {'; '.join(problems)}", remedy, index.database.set_aside
         )
 
 
-def _judge(path: Path) -> str | None:
-    """What is wrong with a database, or None; one that is in use by another program is not judged."""
+def _find_damage(path: Path) -> str | None:
+    """Describe the damage of a database. Return None for a sound one, or if another program has locked it."""
     try:
         return database.describe_damage(path)
     except sqlite3.OperationalError as error:
@@ -127,9 +130,9 @@ def _judge(path: Path) -> str | None:
         return f"it cannot be read ({error.strerror})"
 
 
-def _saved(patient: CheckContext) -> Iterator[CheckFinding]:
-    """What agents have mended by themselves, for as long as the report lies there."""
-    for report in sorted(patient.layout.aside.glob(f"*/*{REPORT_SUFFIX}")):
-        said = " ".join(report.read_text("utf-8", "replace").split())
-        mend = "delete it and the damaged file beside it once you have all that you want of them"
-        yield CheckFinding(report, said, mend, note=True)
+def _check_recovery_reports(context: CheckContext) -> Iterator[CheckFinding]:
+    """Report automatic repairs, as long as their reports exist."""
+    for report in sorted(context.layout.aside.glob(f"*/*{REPORT_SUFFIX}")):
+        report_text = " ".join(report.read_text("utf-8", "replace").split())
+        remedy = "delete it and the damaged file next to it when you no longer need them"
+        yield CheckFinding(report, report_text, remedy, note=True)

@@ -1,4 +1,4 @@
-"""Settings, and the machine below the hive: its file system, room, sandbox, inotify limits, encodings."""
+"""Checks of the settings and the machine: file system, free space, sandbox, inotify limits, encodings."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from hivemind.config import load_agents, load_hive
-from hivemind.doctor.patient import CheckContext
-from hivemind.documents.formats.reading import decoded
+from hivemind.doctor.context import CheckContext
+from hivemind.documents.formats.reading import decode_text
 from hivemind.errors import UserError
 from hivemind.fs import walk
 from hivemind.fs.check import CheckFinding
@@ -21,94 +21,104 @@ from hivemind.sandbox import check_sandbox as try_sandbox
 from hivemind.swarm.idle import is_full
 
 _LIMITS = Path("/proc/sys/fs/inotify")
-_ROOM_BYTES = 64 * 1024 * 1024
-_TEXTS = (".md", ".markdown", ".txt", ".text", ".rst", ".org", ".yaml", ".yml")
-_KNOWLEDGE_BYTES = 4 * 1024 * 1024
+_MIN_FREE_BYTES = 64 * 1024 * 1024
+_TEXT_SUFFIXES = (".md", ".markdown", ".txt", ".text", ".rst", ".org", ".yaml", ".yml")
+_MAX_TEXT_BYTES = 4 * 1024 * 1024
 
 
-def check_settings(patient: CheckContext) -> Iterator[CheckFinding]:
-    """What hive.yaml and each agent's file say, each by itself, so that one error does not hide the next."""
+def check_settings(context: CheckContext) -> Iterator[CheckFinding]:
+    """Check hive.yaml and each agent's file separately, so one error does not hide another."""
     try:
-        hive = load_hive(patient.layout)
+        hive = load_hive(context.layout)
     except UserError as error:
-        yield _misread(error)
+        yield _settings_finding(error)
         return
-    found = load_agents(patient.layout, hive)
-    yield from (_misread(why, "that agent is set aside until it is mended") for why in found.aside.values())
-    for name, config in found.known.items():
+    agents = load_agents(context.layout, hive)
+    yield from (
+        _settings_finding(problem, "that agent is ignored until it is fixed") for problem in agents.problems.values()
+    )
+    for name, config in agents.configs.items():
         try:
             if not config.outside:
-                open_mind(config.mind, root=patient.layout.root)
+                open_mind(config.mind, root=context.layout.root)
         except UserError as error:
-            yield _misread(error, "that agent is not started until it is mended", patient.layout.agent_config(name))
-    if not found:
-        what = "there is no agent: nobody works on tasks"
-        yield CheckFinding(patient.layout.agents, what, "hivemind agent add NAME", note=True)
+            yield _settings_finding(
+                error, "that agent is not started until it is fixed", context.layout.agent_config(name)
+            )
+    if not agents:
+        message = "the hive has no agents: tasks stay in the inbox"
+        yield CheckFinding(context.layout.agents, message, "hivemind agent add NAME", note=True)
 
 
-def _misread(
-    error: UserError, follows: str = "nothing starts until it is mended", where: object = None
+def _settings_finding(
+    error: UserError, consequence: str = "no agent starts until it is fixed", path: object = None
 ) -> CheckFinding:
-    return CheckFinding(error.location or str(where), f"{error.message}; {follows}", error.remedy or "mend the file")
+    return CheckFinding(error.location or str(path), f"{error.message}; {consequence}", error.remedy or "fix the file")
 
 
-def check_sandbox(patient: CheckContext) -> Iterator[CheckFinding]:
-    """Whether bubblewrap runs here, if an agent's commands are to run in it: else each of them is refused."""
-    agents = patient.agents.known if patient.agents else {}
-    asking = [name for name, config in agents.items() if config.sandbox == "bwrap"]
+def check_sandbox(context: CheckContext) -> Iterator[CheckFinding]:
+    """Check that bubblewrap works, if an agent is configured to use it. Otherwise its commands are refused."""
+    agents = context.agents.configs if context.agents else {}
+    sandboxed_agents = [name for name, config in agents.items() if config.sandbox == "bwrap"]
     try:
-        if asking:
+        if sandboxed_agents:
             try_sandbox()
     except UserError as error:
-        whose = asking[0] if len(asking) == 1 else f"{asking[0]} and {len(asking) - 1} more"
+        affected_agents = (
+            sandboxed_agents[0]
+            if len(sandboxed_agents) == 1
+            else f"{sandboxed_agents[0]} and {len(sandboxed_agents) - 1} more"
+        )
         yield CheckFinding(
-            patient.layout.agents, f"{error.message}: every command of {whose} is refused", error.remedy or ""
+            context.layout.agents, f"{error.message}: every command of {affected_agents} is refused", error.remedy or ""
         )
 
 
-def check_file_system(patient: CheckContext) -> Iterator[CheckFinding]:
-    """Its type, its free room, whether it can be written."""
-    root = str(patient.layout.root)
-    kind = needs_polling(patient.layout.root, mounts())
-    if kind is not None:
-        what = (
-            f"lies on {kind}: changes made on other machines are not reported, so folders are polled and mail takes up to "
-            "a tenth of a second; locks hold only if every machine mounts it with locking"
+def check_file_system(context: CheckContext) -> Iterator[CheckFinding]:
+    """Check the file system's type and free space, and that it is writable."""
+    root = str(context.layout.root)
+    file_system = needs_polling(context.layout.root, mounts())
+    if file_system is not None:
+        message = (
+            f"is on {file_system}, which does not report other machines' changes: folders are polled, so mail takes up to a"
+            " tenth of a second; locks work only if every machine mounts it with locking"
         )
-        yield CheckFinding(root, what, "nothing, if that is wanted; a local disk is faster", note=True)
-    found = os.statvfs(root)
-    if patient.read_only:
-        what = (
-            "is mounted read-only: it can be looked at (status, log, view, task show), nothing can be delivered or done"
-        )
-        yield CheckFinding(root, what, "mount it for writing, or work in a copy: cp -a")
-    elif is_full(patient.layout):
-        yield CheckFinding(root, "disk full: all work rests until there is room", "make room")
-    elif found.f_bavail * found.f_frsize < _ROOM_BYTES:
-        left = found.f_bavail * found.f_frsize // 1024
-        yield CheckFinding(root, f"has {left} KiB of room left: deliveries and results will fail", "make room")
-    elif found.f_files and found.f_favail < 1000:
-        yield CheckFinding(root, f"has {found.f_favail} inodes left: no new files soon", "remove files")
+        yield CheckFinding(root, message, "leave it so, or move the hive to a local disk, which is faster", note=True)
+    volume = os.statvfs(root)
+    if context.is_read_only:
+        message = "is mounted read-only: status, log, view and task show work, but no agent can deliver or work"
+        yield CheckFinding(root, message, "mount it for writing, or work in a copy: cp -a")
+    elif is_full(context.layout):
+        yield CheckFinding(root, "disk full: all work is suspended until space is free", "make room")
+    elif volume.f_bavail * volume.f_frsize < _MIN_FREE_BYTES:
+        free_kib = volume.f_bavail * volume.f_frsize // 1024
+        yield CheckFinding(root, f"has {free_kib} KiB free: deliveries and results will fail", "make room")
+    elif volume.f_files and volume.f_favail < 1000:
+        yield CheckFinding(root, f"has {volume.f_favail} inodes free: soon no file can be created", "remove files")
 
 
-def check_inotify(patient: CheckContext) -> Iterator[CheckFinding]:
-    """Whether the hive's one watcher gets what it needs: an instance, and a watch for each mailbox and folder."""
-    if not sys.platform.startswith("linux") or (patient.config is not None and patient.config.watch == "poll"):
+def check_inotify(context: CheckContext) -> Iterator[CheckFinding]:
+    """Check the limits for the hive's file watcher: one instance, and a watch for each mailbox and folder."""
+    if not sys.platform.startswith("linux") or (context.config is not None and context.config.watch == "poll"):
         return
     try:
         Inotify().close()
     except OSError as error:
-        what = (
-            f"there is no inotify instance left ({error.strerror}; the limit is {_limit('max_user_instances')} for a user): "
+        message = (
+            f"no inotify instance is free ({error.strerror}; the limit is {_limit('max_user_instances')} for a user): "
             "the hive polls, which is slower and costs processor time"
         )
-        mend = "end what holds them, or: sysctl fs.inotify.max_user_instances=512"
-        yield CheckFinding(str(_LIMITS / "max_user_instances"), what, mend)
-    needed = len(patient.names) + sum(len(folders) for _, folders, _ in walk(patient.layout.knowledge)) + 16
+        remedy = "end programs that use them, or: sysctl fs.inotify.max_user_instances=512"
+        yield CheckFinding(str(_LIMITS / "max_user_instances"), message, remedy)
+    required_watches = (
+        len(context.mailbox_owners) + sum(len(folders) for _, folders, _ in walk(context.layout.knowledge)) + 16
+    )
     limit = _limit("max_user_watches")
-    if limit is not None and needed > limit:
-        what = f"{needed} folders are to be watched and a user may watch {limit}: the rest is polled each second"
-        yield CheckFinding(str(_LIMITS / "max_user_watches"), what, f"sysctl fs.inotify.max_user_watches={4 * needed}")
+    if limit is not None and required_watches > limit:
+        message = f"{required_watches} folders need a watch, but a user may have {limit} watches: the rest is polled every second"
+        yield CheckFinding(
+            str(_LIMITS / "max_user_watches"), message, f"sysctl fs.inotify.max_user_watches={4 * required_watches}"
+        )
 
 
 def _limit(name: str) -> int | None:
@@ -118,44 +128,44 @@ def _limit(name: str) -> int | None:
         return None
 
 
-def check_encodings(patient: CheckContext) -> Iterator[CheckFinding]:
-    """File names and texts that are not UTF-8; knowledge that is no text at all is not indexed, and need not be mended."""
+def check_encodings(context: CheckContext) -> Iterator[CheckFinding]:
+    """Find file names and texts that are not UTF-8. Knowledge that is not text is only noted, since it is not indexed."""
     encoding = sys.getfilesystemencoding()
     if encoding.lower() not in ("utf-8", "utf8"):
-        what = f"file names are taken for {encoding}, not UTF-8"
-        yield CheckFinding("the environment", what, "export LC_ALL=C.UTF-8")
-    layout = patient.layout
+        message = f"file names are read as {encoding}, not UTF-8"
+        yield CheckFinding("the environment", message, "export LC_ALL=C.UTF-8")
+    layout = context.layout
     for top in (layout.rom, layout.knowledge):
         for folder, folders, names in walk(top):
             for name in sorted([*folders, *names]):
                 path = Path(folder, name)
                 if _bad_byte(os.fsencode(name)) is not None:
-                    shown = os.fsencode(layout.relative(path)).decode("utf-8", "backslashreplace")
-                    yield CheckFinding(shown, "has a name that is not UTF-8: it cannot be cited", "rename it")
-                elif name in names and path.suffix.lower() in _TEXTS:
+                    visible_path = os.fsencode(layout.relative(path)).decode("utf-8", "backslashreplace")
+                    yield CheckFinding(visible_path, "has a name that is not UTF-8: it cannot be cited", "rename it")
+                elif name in names and path.suffix.lower() in _TEXT_SUFFIXES:
                     yield from _bad_text(path, is_knowledge=top == layout.knowledge)
 
 
 def _bad_text(path: Path, *, is_knowledge: bool) -> Iterator[CheckFinding]:
-    if not path.is_file() or path.is_symlink() or path.stat().st_size > _KNOWLEDGE_BYTES:
+    if not path.is_file() or path.is_symlink() or path.stat().st_size > _MAX_TEXT_BYTES:
         return
-    if (at := _bad_byte(raw := path.read_bytes())) is None:
+    if (position := _bad_byte(raw := path.read_bytes())) is None:
         return
-    mend, what_of_it = "save it as UTF-8 text", "it is not read"
+    remedy, consequence = "save it as UTF-8 text", "it is not read"
     if is_knowledge:
-        what_of_it = "its letters are guessed, and may be wrong"
+        consequence = "its encoding is guessed, so characters may be wrong"
         try:
-            decoded(raw, path)
+            decode_text(raw, path)
         except UserError as error:
-            yield CheckFinding(path, f"{error.message}: it is not indexed", mend, note=True)
+            yield CheckFinding(path, f"{error.message}: it is not indexed", remedy, note=True)
             return
         if raw.startswith((BOM_UTF16_LE, BOM_UTF16_BE)):
             return
-    yield CheckFinding(path, f"is not UTF-8 (byte {at}): {what_of_it}", mend)
+    yield CheckFinding(path, f"is not UTF-8 (byte {position}): {consequence}", remedy)
 
 
 def _bad_byte(raw: bytes) -> int | None:
-    """The first byte that is not UTF-8."""
+    """Return the position of the first byte that is not UTF-8."""
     try:
         raw.decode("utf-8")
     except UnicodeDecodeError as error:

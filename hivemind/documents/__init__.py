@@ -24,7 +24,7 @@ if TYPE_CHECKING:
         UnwritableError,
     )
     from hivemind.documents.passages import Passage, verify
-    from hivemind.documents.progress import how_far, progress_of
+    from hivemind.documents.progress import describe_progress, read_progress
     from hivemind.documents.search import DocumentHit, title_of
     from hivemind.documents.tree import NodeListing, NodeSource
 
@@ -47,9 +47,9 @@ __all__ = [
     "UnwritableError",
     "Verdict",
     "Version",
+    "describe_progress",
     "files_below",
-    "how_far",
-    "progress_of",
+    "read_progress",
     "title_of",
     "verify",
 ]  # fmt: skip

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from hivemind.frozen import frozen
 
-__all__ = ["Citation", "Verdict"]
-
 
 @frozen
 class Citation:
@@ -39,10 +37,10 @@ class Verdict:
     `lines` are the quote's current lines, or None if it was not found. `is_file_changed`: the digest differs.
     """
 
-    stands: bool
+    is_confirmed: bool
     reason: str
     lines: tuple[int, int] | None = None
-    changed: bool = False
+    is_file_changed: bool = False
 
     def __bool__(self) -> bool:
-        return self.stands
+        return self.is_confirmed

@@ -25,11 +25,11 @@ _FORMATS = {"python": "code", "code": "code"}
 _DATE = re.compile(r"\b\d{4}-\d{2}-\d{2}\b")
 _VERSION = re.compile(r"^\[?v?\d+\.\d+")
 _CLASS = re.compile(r"[\w-]{1,64}")
-_MANY = 3
-_STANDINGS = "draft|rejected|superseded|withdrawn|deprecated|obsolete|abandoned|proposed|replaced"
-_STANDING = re.compile(rf"\b({_STANDINGS})\b", re.IGNORECASE)
-_SAYS_STANDING = re.compile(rf"^[\W_]*status[\W_]*?[:\n][\W_]*({_STANDINGS})\b", re.IGNORECASE | re.MULTILINE)
-_BEGINNING = 2_000  # a status line is looked for in this many characters
+_MIN_PARTS = 3
+_STATUSES = "draft|rejected|superseded|withdrawn|deprecated|obsolete|abandoned|proposed|replaced"
+_STATUS = re.compile(rf"\b({_STATUSES})\b", re.IGNORECASE)
+_STATUS_LINE = re.compile(rf"^[\W_]*status[\W_]*?[:\n][\W_]*({_STATUSES})\b", re.IGNORECASE | re.MULTILINE)
+_STATUS_CHARS = 2_000  # a status line is looked for in this many characters
 
 
 @frozen
@@ -37,7 +37,7 @@ class Classification:
     """The class of a document (one word), the reason for it, and the document's tags."""
 
     name: str
-    why: str
+    reason: str
     tags: tuple[str, ...]
 
 
@@ -54,22 +54,22 @@ def classify(path: str, outline: Outline) -> Classification:
         for name, pattern in _NAMES:
             if re.search(rf"(?<![^\W\d_])(?:{pattern})(?![^\W\d_])", part):
                 return Classification(name, f"its path has {part!r}", tags)
-    return _by_content(outline, tags)
+    return _classify_by_content(outline, tags)
 
 
-def _by_content(outline: Outline, tags: tuple[str, ...]) -> Classification:
+def _classify_by_content(outline: Outline, tags: tuple[str, ...]) -> Classification:
     titles = [piece.title for piece in outline.pieces if piece.kind == "heading"]
     for name, heading_form, matches in (
         ("faq", "headings are questions", [title for title in titles if title.endswith("?")]),
         ("changelog", "headings are versions", [title for title in titles if _VERSION.match(title)]),
         ("log", "headings are dates", [title for title in titles if _DATE.search(title)]),
     ):
-        if len(matches) >= _MANY and 2 * len(matches) >= len(titles):
+        if len(matches) >= _MIN_PARTS and 2 * len(matches) >= len(titles):
             return Classification(name, f"{len(matches)} of its {len(titles)} {heading_form}", tags)
     leaves = Counter(piece.kind for piece in outline.pieces if piece.kind != "heading")
     total = sum(leaves.values())
     for kind, name in (("table", "table"), ("item", "list"), ("code", "code")):
-        if total >= _MANY and leaves[kind] * 10 >= total * 7:
+        if total >= _MIN_PARTS and leaves[kind] * 10 >= total * 7:
             return Classification(name, f"{leaves[kind]} of its {total} parts are of kind {kind}", tags)
     if titles:
         return Classification("document", f"it contains {len(titles)} headings, and no narrower rule matches", tags)
@@ -97,16 +97,16 @@ def _tag(label: str) -> str:
     return tag if re.search(r"[^\W\d_]", tag) else ""
 
 
-def standing_of(outline: Outline) -> str:
+def document_status(outline: Outline) -> str:
     """Return the status of a document that declares itself not in force (draft, rejected, superseded …), otherwise "".
 
     The status comes from the front matter or from a line or heading "Status" near the beginning.
     """
     declared_status = outline.values.get("status", outline.values.get("state"))
     match = (
-        _STANDING.search(declared_status)
+        _STATUS.search(declared_status)
         if isinstance(declared_status, str)
-        else _SAYS_STANDING.search(outline.text[:_BEGINNING])
+        else _STATUS_LINE.search(outline.text[:_STATUS_CHARS])
     )
     if match is None and outline.values.get("draft") is True:
         return "draft"

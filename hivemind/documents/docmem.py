@@ -18,23 +18,23 @@ from hivemind.boundary import boundary
 from hivemind.documents import summaries, toml, tree
 from hivemind.documents.edit import Edit, NodeDraft, Version, copy, history, move, restore
 from hivemind.documents.expansion import By, Interior, Resolution, expand, without_interior
-from hivemind.documents.files import Stamp, take_in
-from hivemind.documents.formats import decoded, read_bytes, read_outline
+from hivemind.documents.files import Stamp, store_document
+from hivemind.documents.formats import decode_text, read_bytes, read_outline
 from hivemind.documents.importing import Letter, keep_thread
 from hivemind.documents.node import (
     DocmemError,
     Node,
     check_context,
     check_flag,
+    check_fraction,
+    check_integer,
     check_path,
-    check_share,
     check_text,
-    check_whole,
 )
 from hivemind.documents.passages import BACKLOG, Passage
-from hivemind.documents.progress import known_by_meaning
+from hivemind.documents.progress import count_embedded
 from hivemind.documents.schema import SCHEMA, drop_lost_vectors, index, index_if_many, problems
-from hivemind.documents.search import WEIGHTS, DocumentHit, Units, find_hits, find_notes, find_passages, scored
+from hivemind.documents.search import WEIGHTS, DocumentHit, Units, find_hits, find_notes, find_passages, score_units
 from hivemind.documents.summaries import extract
 from hivemind.documents.toml import write_entries
 from hivemind.documents.tree import NodeListing, NodeSource, show, source_of
@@ -42,13 +42,11 @@ from hivemind.embedding import Embedder, EmbedderUnavailable
 from hivemind.fs.database import Database, DatabaseOwner
 from hivemind.search import Confidence, Engine, Query, StoreEmbedder
 from hivemind.tokens import count_tokens
-from hivemind.words import shown
+from hivemind.words import short_repr
 
-__all__ = ["Docmem"]
-
-_ASKED_FIRST = 40  # the best passages by words that a search embeds if they lack a vector
-_RELEVANT = 200  # passages that an expansion by relevance ranks
-_EVERYTHING = 2**40
+_EMBEDDED_FIRST = 40  # the best passages by words that a search embeds if they lack a vector
+_RELEVANT_PASSAGES = 200  # passages that an expansion by relevance ranks
+_NO_LIMIT = 2**40
 _log = logging.getLogger(__name__)
 
 
@@ -148,7 +146,7 @@ class Docmem(DatabaseOwner):
         """Create a last child of the node; its order is its siblings' largest order + 1."""
         draft = NodeDraft(check_context(context_type, context_name, context_value), content, readonly, id=id)
         with self.transaction() as edit:
-            return edit.add(*edit.place("child", node_id), draft)
+            return edit.add(*edit.free_slot("child", node_id), draft)
 
     def insert_before(
         self, node_id: str, context_type: str, context_name: str, context_value: str, content: str,
@@ -157,7 +155,7 @@ class Docmem(DatabaseOwner):
         """Create a sibling directly before the node. Raises DocmemError for a root."""
         draft = NodeDraft(check_context(context_type, context_name, context_value), content, readonly, id=id)
         with self.transaction() as edit:
-            return edit.add(*edit.place("before", node_id), draft)
+            return edit.add(*edit.free_slot("before", node_id), draft)
 
     def insert_after(
         self, node_id: str, context_type: str, context_name: str, context_value: str, content: str,
@@ -166,16 +164,16 @@ class Docmem(DatabaseOwner):
         """Create a sibling directly after the node. Raises DocmemError for a root."""
         draft = NodeDraft(check_context(context_type, context_name, context_value), content, readonly, id=id)
         with self.transaction() as edit:
-            return edit.add(*edit.place("after", node_id), draft)
+            return edit.add(*edit.free_slot("after", node_id), draft)
 
     def add_note(self, node_id: str, text: str, author: str) -> Node:
         """Add a note to a node, which may be readonly: a sibling directly after it, or the first child of a root."""
         draft = NodeDraft(check_context("note", "by", author), text)
         with self.transaction() as edit:
             if tree.get(edit.sql, node_id).parent_id is not None:
-                return edit.add(*edit.place("after", node_id), draft)
+                return edit.add(*edit.free_slot("after", node_id), draft)
             first = tree.first_child(edit.sql, node_id)
-            return edit.add(*(edit.place("before", first) if first else edit.place("child", node_id)), draft)
+            return edit.add(*(edit.free_slot("before", first) if first else edit.free_slot("child", node_id)), draft)
 
     # -- changing ---------------------------------------------------------------------------------------------------
     def update_content(self, node_id: str, content: str, expected_hash: str | None = None) -> Node:
@@ -199,7 +197,7 @@ class Docmem(DatabaseOwner):
 
     def set_importance(self, node_id: str, importance: float) -> Node:
         """Set the node's importance, 0 to 1 (default 0.5), for `expand_to_length(by="importance")`."""
-        share = check_share(importance, "importance")
+        share = check_fraction(importance, "importance")
         with self.transaction() as edit:
             return edit.change(tree.get(edit.sql, node_id), importance=share)
 
@@ -216,7 +214,7 @@ class Docmem(DatabaseOwner):
 
     def restore(self, node_id: str, version: int, expected_hash: str | None = None) -> Node:
         """Restore the node's text and context from an earlier version. All versions are kept."""
-        check_whole(version, "version", 1)
+        check_integer(version, "version", 1)
         with self.transaction() as edit:
             return restore(edit, node_id, version, expected_hash)
 
@@ -287,17 +285,17 @@ class Docmem(DatabaseOwner):
             return summaries.remove_summary(edit, node_id, expected_hash)
 
     def summarize(
-        self, node_id: str, writer: summaries.Writer | None = None, max_tokens: int = summaries.LONGEST
+        self, node_id: str, writer: summaries.Writer | None = None, max_tokens: int = summaries.MAX_SUMMARY_TOKENS
     ) -> Node:
         """Rewrite a summary, or summarise the first consecutive leaves among another node's children.
 
         `writer` writes the text; the default is an extract. It runs outside any transaction, and again if the source
         nodes change meanwhile. The history keeps the old text.
         """
-        check_whole(max_tokens, "max_tokens", 1)
+        check_integer(max_tokens, "max_tokens", 1)
         for _ in range(10):
             with self.database.read() as sql:
-                material = summaries.material(sql, node_id)
+                material = summaries.read_material(sql, node_id)
             texts = [member.text for member in material.members]
             text = writer(texts, max_tokens) if writer else extract(texts, max_tokens, self.count)
             with self.transaction() as edit:
@@ -329,7 +327,7 @@ class Docmem(DatabaseOwner):
         `query`) select more important or relevant nodes first. `resolution="mixed"` uses a summary in place of children
         that do not all fit. `interior` works as in `serialize`, but the node itself is always included.
         """
-        check_whole(max_tokens, "max_tokens")
+        check_integer(max_tokens, "max_tokens")
         relevance_query = None if query is None else self.asked(query, below=node_id)
         with self.database.read() as sql:
             priority = self._priority(sql, by, relevance_query, node_id)
@@ -343,7 +341,7 @@ class Docmem(DatabaseOwner):
         The text exceeds `max_tokens` only if the node's own text does. `form` tells how complete the text is.
         """
         if max_tokens is not None:
-            check_whole(max_tokens, "max_tokens")
+            check_integer(max_tokens, "max_tokens")
         relevance_query = None if query is None else self.asked(query, below=node_id)
         with self.database.read() as sql:
             if max_tokens is None:
@@ -358,17 +356,17 @@ class Docmem(DatabaseOwner):
                 token_budget = min(token_budget - excess, sum(node.token_count for node in nodes) - 1)
 
     def _priority(
-        self, sql: sqlite3.Connection, by: By, asked: Query | None, node_id: str
+        self, sql: sqlite3.Connection, by: By, relevance_query: Query | None, node_id: str
     ) -> Callable[[str, float], float] | None:
         if by == "order":
             return None
         if by == "importance":
             return lambda _, importance: importance
-        if by != "relevance" or asked is None:
+        if by != "relevance" or relevance_query is None:
             raise DocmemError(
-                f"invalid by={shown(by)}", remedy='by is "order", "importance", or "relevance" with a query'
+                f"invalid by={short_repr(by)}", remedy='by is "order", "importance", or "relevance" with a query'
             )
-        units = scored(self._engine, sql, asked, node_id, _RELEVANT)
+        units = score_units(self._engine, sql, relevance_query, node_id, _RELEVANT_PASSAGES)
         scores = {member_id: unit.score * share for unit in units for member_id, share in unit.shares.items()}
         return lambda node_id, _: scores.get(node_id, 0.0)
 
@@ -379,7 +377,7 @@ class Docmem(DatabaseOwner):
         under one parent raise each other's score. `@tags` in the query find the nodes with these tags. The query may
         contain any characters.
         """
-        max_hits = min(check_whole(limit, "limit", 0), _EVERYTHING)
+        max_hits = min(check_integer(limit, "limit", 0), _NO_LIMIT)
         if node_id is not None:
             with self.database.read() as sql:
                 tree.get(sql, node_id)
@@ -399,11 +397,14 @@ class Docmem(DatabaseOwner):
         if query.vectors is not None:
             with self.database.read() as sql:
                 units = Units(sql, self._engine.stemmer, text, keys=keys, below=below)
-                _, best_units = self._engine.search_words(units, query, _ASKED_FIRST)
-            first_units = {*best_units[:_ASKED_FIRST], *best_units[-_ASKED_FIRST:]}  # new or tagged passages come first
+                _, best_units = self._engine.search_words(units, query, _EMBEDDED_FIRST)
+            first_units = {
+                *best_units[:_EMBEDDED_FIRST],
+                *best_units[-_EMBEDDED_FIRST:],
+            }  # new or tagged passages come first
             try:
                 self._embed(len(first_units), only_keys=first_units)
-                self._embed(_ASKED_FIRST - len(first_units))  # few matches by words: others may match by meaning
+                self._embed(_EMBEDDED_FIRST - len(first_units))  # few matches by words: others may match by meaning
             except EmbedderUnavailable as error:
                 _log.warning("documents: searched with existing vectors only: %s", error)
         return query
@@ -425,14 +426,16 @@ class Docmem(DatabaseOwner):
         with self.database.read() as sql:
             return find_passages(self._engine, sql, prepared_query, limit, keys)
 
-    def _embed(self, limit: int, **told: Any) -> int:
+    def _embed(self, limit: int, **options: Any) -> int:
         """Embed at most `limit` waiting texts (see `StoreEmbedder.embed_backlog`); none in a read-only database."""
-        return 0 if self.database.is_read_only else self.meanings.embed_backlog(self.database, BACKLOG, limit, **told)
+        return (
+            0 if self.database.is_read_only else self.meanings.embed_backlog(self.database, BACKLOG, limit, **options)
+        )
 
     def meaning(self) -> tuple[int, int]:
         """Return how many passages (and nodes without a file) are embedded, and how many there are."""
         with self.database.read() as sql:
-            return known_by_meaning(sql, self.meanings.embedder)
+            return count_embedded(sql, self.meanings.embedder)
 
     def tagged(self, tag: str) -> list[Node]:
         """Return the nodes with `@tag` in their text and the documents with this label, oldest first."""
@@ -454,7 +457,7 @@ class Docmem(DatabaseOwner):
         A text that the embedder refuses is skipped, and not tried again by this process. Raises EmbedderUnavailable if
         the embedder fails; vectors written before that are kept.
         """
-        return self._embed(min(check_whole(limit, "limit", 0), _EVERYTHING))
+        return self._embed(min(check_integer(limit, "limit", 0), _NO_LIMIT))
 
     # -- files ------------------------------------------------------------------------------------------------------
     def import_file(self, path: str | os.PathLike[str]) -> Node:
@@ -467,12 +470,12 @@ class Docmem(DatabaseOwner):
         raw, status = read_bytes(name)
         if name.lower().endswith(".toml"):
             with boundary("document", name):
-                text = decoded(raw, name)
+                text = decode_text(raw, name)
             return self._import_toml(text, name)[0]
         stamp, digest = Stamp.of(status), hashlib.sha256(raw).hexdigest()
         outline = read_outline(raw, name, self.count)
         with self.transaction() as edit:
-            root_id, _ = take_in(edit, name, outline, stamp, digest, kept=False)
+            root_id, _ = store_document(edit, name, outline, stamp, digest, is_synced=False)
             return tree.get(edit.sql, root_id)
 
     def source(self, node_id: str) -> NodeSource | None:
@@ -496,8 +499,8 @@ class Docmem(DatabaseOwner):
         """
         return self._import_toml(text, "TOML")
 
-    def _import_toml(self, text: str, where: str) -> list[Node]:
-        entries = toml.read(text, where)
+    def _import_toml(self, text: str, path: str) -> list[Node]:
+        entries = toml.read(text, path)
         with self.transaction() as edit:
             return write_entries(edit, entries)
 

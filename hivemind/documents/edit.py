@@ -29,12 +29,12 @@ from hivemind.documents.node import (
     tags_in,
 )
 from hivemind.frozen import frozen
-from hivemind.fs import reached
+from hivemind.fs import crash_point
 from hivemind.masking import mask
-from hivemind.words import shown
+from hivemind.words import short_repr
 
-_NAMES = "abcdefghijkmnpqrstuvwxyz23456789"  # for ids that can be read aloud: without l, o, 0, 1
-LARGEST = 2.0**52
+_ID_CHARACTERS = "abcdefghijkmnpqrstuvwxyz23456789"  # for ids that can be read aloud: without l, o, 0, 1
+MAX_ORDER = 2.0**52
 """Siblings are renumbered before an order exceeds this: beyond it, `order + 1` may equal `order`."""
 
 
@@ -43,30 +43,32 @@ LARGEST = 2.0**52
 # Siblings always have distinct orders. When no number is left between two neighbours, all siblings are renumbered
 # 1, 2, 3 … in the same transaction, which keeps the reading order.
 
-Where = Literal["child", "before", "after"]
+Position = Literal["child", "before", "after"]
 
 
-def free_order(sql: sqlite3.Connection, where: Where, target: Node, now: str, mover: str | None = None) -> float:
+def free_order(
+    sql: sqlite3.Connection, position: Position, target: Node, now: str, mover_id: str | None = None
+) -> float:
     """Return a free order for a new last child of the target, or for a sibling directly before or after it.
 
     `mover_id` is the node that will move there; its present order counts as free.
     """
     for _ in range(2):
-        parent_id, target_order, comparison = target.parent_id, target.order_value, ">" if where == "after" else "<"
-        if where == "child":
+        parent_id, target_order, comparison = target.parent_id, target.order_value, ">" if position == "after" else "<"
+        if position == "child":
             parent_id, target_order = target.id, float("inf")
         assert parent_id is not None
         row = sql.execute(
             f"SELECT order_value FROM nodes WHERE parent_id = ? AND order_value {comparison} ? AND id IS NOT ?"
             f" ORDER BY order_value {'DESC' if comparison == '<' else 'ASC'} LIMIT 1",
-            (parent_id, target_order, mover),
+            (parent_id, target_order, mover_id),
         ).fetchone()
         neighbour_order = None if row is None else float(row[0])
-        if neighbour_order is None or where == "child":
+        if neighbour_order is None or position == "child":
             order = target_order + 1.0 if comparison == ">" else target_order - 1.0
-            if where == "child":
+            if position == "child":
                 order = 1.0 if neighbour_order is None else neighbour_order + 1.0
-            fits = abs(order) <= LARGEST
+            fits = abs(order) <= MAX_ORDER
         else:
             low, high = min(neighbour_order, target_order), max(neighbour_order, target_order)
             order = (low * 4 + high) / 5
@@ -154,13 +156,13 @@ class Edit:
             raise ReadonlyError(node_id)
         return node
 
-    def place(self, where: Where, target_id: str, mover: str | None = None) -> tuple[str, float]:
+    def free_slot(self, position: Position, target_id: str, mover_id: str | None = None) -> tuple[str, float]:
         """Return (parent id, free order) for a last child or a sibling of the target. Raises DocmemError by a root."""
         target = tree.get(self.sql, target_id)
-        parent_id = target_id if where == "child" else target.parent_id
+        parent_id = target_id if position == "child" else target.parent_id
         if parent_id is None:
             raise DocmemError(f"node {target_id!r} is a root and has no siblings", remedy="append to it instead")
-        return parent_id, free_order(self.sql, where, target, self.now, mover)
+        return parent_id, free_order(self.sql, position, target, self.now, mover_id)
 
     # -- writing ----------------------------------------------------------------------------------------------------
     def add(self, parent_id: str | None, order: float, draft: NodeDraft) -> Node:
@@ -169,12 +171,12 @@ class Edit:
             (node_id,) = self.free_ids(1)
         elif tree.find(self.sql, node_id := check_id(draft.id)) is not None:
             raise DocmemError(f"there is a node {node_id!r} already", remedy="choose another id, or leave it out")
-        node = self.made(node_id, parent_id, order, draft)
+        node = self.build_node(node_id, parent_id, order, draft)
         self.sql.execute(_INSERT, _row(node))
         self._tag(node.id, tags_in(node.text))
         return node
 
-    def made(self, node_id: str, parent_id: str | None, order: float, draft: NodeDraft) -> Node:
+    def build_node(self, node_id: str, parent_id: str | None, order: float, draft: NodeDraft) -> Node:
         """Build the node of a draft without writing it."""
         text, readonly = mask(check_text(draft.text)), check_flag(draft.readonly, "readonly")
         tokens = self.count(text) if draft.tokens is None else draft.tokens
@@ -231,7 +233,7 @@ class Edit:
         if is_moved:  # a separate statement: it updates two indexes
             placement = (new_node.parent_id, new_node.order_value, new_node.updated_at, new_node.hash, new_node.id)
             self.sql.execute(_MOVE, placement)
-        if not is_moved or _but_place(new_node) != _but_place(node):
+        if not is_moved or _content_fields(new_node) != _content_fields(node):
             other_columns = (new_node.readonly, new_node.hash, new_node.importance, new_node.sticky, new_node.id)
             self.sql.execute(
                 _UPDATE, (new_node.text, new_node.token_count, new_node.updated_at, *new_node.context, *other_columns)
@@ -262,14 +264,14 @@ _row: Callable[[Node], tuple[object, ...]] = attrgetter(*COLUMNS)
 def _short_id() -> str:
     """Return eight random characters (40 bits)."""
     number = int.from_bytes(os.urandom(5), "big")
-    return "".join(_NAMES[number >> shift & 31] for shift in range(0, 40, 5))
+    return "".join(_ID_CHARACTERS[number >> shift & 31] for shift in range(0, 40, 5))
 
 
-def _but_place(node: Node) -> tuple[object, ...]:
+def _content_fields(node: Node) -> tuple[object, ...]:
     return node.text, node.context, node.readonly, node.importance, node.sticky
 
 
-def move(edit: Edit, node_id: str, target_id: str, where: Where, expected_hash: str | None) -> Node:
+def move(edit: Edit, node_id: str, target_id: str, position: Position, expected_hash: str | None) -> Node:
     """Move a node, with the siblings that stick to it, to be the last child or a sibling of the target.
 
     Raises CycleError if the target is in the moved subtree, OptimisticLockError, NodeNotFoundError.
@@ -277,15 +279,15 @@ def move(edit: Edit, node_id: str, target_id: str, where: Where, expected_hash: 
     edit.expect(node_id, expected_hash)
     run = sticky_run(edit, node_id)
     movers = [node_id] if target_id in run else run  # next to a sibling that sticks to it, only the node moves
-    parent_id, order = edit.place(where, target_id, movers[0])
+    parent_id, order = edit.free_slot(position, target_id, movers[0])
     ancestor_ids = {ancestor_id for ancestor_id, _ in tree.ancestors(edit.sql, parent_id)}
     if target_id == node_id or not ancestor_ids.isdisjoint(run):
         raise CycleError(node_id, target_id)
     for previous, member in zip((None, *movers), movers, strict=False):
         if previous is not None:
-            parent_id, order = edit.place("after", previous, member)
+            parent_id, order = edit.free_slot("after", previous, member)
         edit.change(tree.get(edit.sql, member), parent_id=parent_id, order_value=order)
-        reached("documents.move.one")
+        crash_point("documents.move.one")
     return tree.get(edit.sql, node_id)
 
 
@@ -302,14 +304,14 @@ def sticky_run(edit: Edit, node_id: str) -> list[str]:
     return [member.id for member in run]
 
 
-def copy(edit: Edit, node_id: str, target_id: str, where: Where) -> Node:
+def copy(edit: Edit, node_id: str, target_id: str, position: Position) -> Node:
     """Copy a node and its descendants; return the root of the copy.
 
     The target may be in the node's subtree: the state before the copy is copied. Copies keep readonly, importance and
     sticky. Copied siblings below the root are renumbered 1, 2, 3 … in their order.
     """
     before = tree.subtree(edit.sql, node_id)
-    parent_id, order = edit.place(where, target_id)
+    parent_id, order = edit.free_slot(position, target_id)
     new_ids = dict(zip((node.id for node in before), edit.free_ids(len(before)), strict=True))
     edit.insert_all(_copies(edit, before, new_ids, parent_id, order))
     edit.sql.executemany(
@@ -331,7 +333,7 @@ def _copies(
         new_hash = node_hash(parent_id, node.context, node.text, order)
         new = replace(node, id=new_ids[node.id], parent_id=parent_id, order_value=order, hash=new_hash)
         yield replace(new, created_at=edit.now, updated_at=edit.now)
-        reached("documents.copy.one")
+        crash_point("documents.copy.one")
 
 
 @frozen
@@ -367,7 +369,9 @@ def restore(edit: Edit, node_id: str, version: int, expected_hash: str | None) -
     node = edit.writable(node_id, expected_hash)
     earlier_version = next((old for old in history(edit.sql, node_id) if old.version == version), None)
     if earlier_version is None:
-        raise DocmemError(f"node {node_id!r} has no version {shown(version)}", remedy="history(node_id) lists them")
+        raise DocmemError(
+            f"node {node_id!r} has no version {short_repr(version)}", remedy="history(node_id) lists them"
+        )
     return edit.change(
         node, text=earlier_version.text, context_type=earlier_version.context_type,
         context_name=earlier_version.context_name, context_value=earlier_version.context_value,

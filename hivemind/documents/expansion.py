@@ -14,7 +14,7 @@ from hivemind.documents import tree
 from hivemind.documents.node import DocmemError, Node
 from hivemind.documents.summaries import is_summary, summary_ids
 from hivemind.frozen import frozen
-from hivemind.words import shown
+from hivemind.words import short_repr
 
 By = Literal["order", "importance", "relevance"]
 Interior = Literal["keep", "skip", "replace"]
@@ -28,7 +28,7 @@ FROM json_each(?) p CROSS JOIN nodes n ON n.parent_id = p.value ORDER BY p.key, 
 
 
 @frozen
-class _Leaf:
+class _Candidate:
     """A node that may be selected, without its text: texts are read after the selection."""
 
     parent_id: str
@@ -42,76 +42,76 @@ class _Leaf:
 @dataclass(slots=True)
 class _Expansion:
     sql: sqlite3.Connection
-    left: int
+    remaining_tokens: int
     interior: Interior
     resolution: Resolution
-    chosen: dict[str, int] = field(default_factory=dict)  # node id → tokens
-    visited: dict[str, list[_Leaf]] = field(default_factory=dict)  # in order
+    selected_tokens: dict[str, int] = field(default_factory=dict)  # node id → tokens
+    children_by_parent: dict[str, list[_Candidate]] = field(default_factory=dict)  # in order
 
-    def groups(self, start_id: str) -> Iterator[list[_Leaf]]:
+    def sibling_groups(self, start_id: str) -> Iterator[list[_Candidate]]:
         """Yield groups of siblings breadth first, and stop when the budget is used up."""
         level = [start_id]
         while level:
             below: list[str] = []
             for at in range(0, len(level), _PARENTS_AT_ONCE):
                 for group in self._read(level[at : at + _PARENTS_AT_ONCE]):
-                    self.visited[group[0].parent_id] = group
+                    self.children_by_parent[group[0].parent_id] = group
                     below += [candidate.id for candidate in group if candidate.interior]
                     yield group
-                    if self.left <= 0:
+                    if self.remaining_tokens <= 0:
                         return
             level = below
 
-    def _read(self, parents: list[str]) -> Iterator[list[_Leaf]]:
+    def _read(self, parents: list[str]) -> Iterator[list[_Candidate]]:
         rows = self.sql.execute(_CHILDREN, (json.dumps(parents),)).fetchall()
-        for _, group in groupby((_Leaf(*row) for row in rows), key=attrgetter("parent_id")):
+        for _, group in groupby((_Candidate(*row) for row in rows), key=attrgetter("parent_id")):
             yield list(group)
 
-    def offer(self, group: Sequence[_Leaf]) -> None:
+    def add_group(self, group: Sequence[_Candidate]) -> None:
         """Select the siblings that fit, in order. Where their summary can replace them, select all of them or none."""
         parent = group[0].parent_id
         has_summary = (self.resolution == "mixed" or self.interior == "replace") and is_summary(self.sql, parent)
-        if has_summary and parent in self.chosen:
-            freed_tokens = self.chosen[parent] if self.interior == "replace" else 0
-            if self.cost(group) <= self.left + freed_tokens:
+        if has_summary and parent in self.selected_tokens:
+            freed_tokens = self.selected_tokens[parent] if self.interior == "replace" else 0
+            if self.cost(group) <= self.remaining_tokens + freed_tokens:
                 if self.interior == "replace":
-                    self.left += self.chosen.pop(parent)
-                self.take(group)
+                    self.remaining_tokens += self.selected_tokens.pop(parent)
+                self.add(group)
             elif self.resolution == "full":
-                self.offer_each(group)
+                self.add_units(group)
         else:
-            self.offer_each(group)
+            self.add_units(group)
 
-    def offer_each(self, group: Iterable[_Leaf]) -> None:
-        for unit in stuck_together(group):
-            if self.cost(unit) <= self.left:
-                self.take(unit)
+    def add_units(self, group: Iterable[_Candidate]) -> None:
+        for unit in sticky_units(group):
+            if self.cost(unit) <= self.remaining_tokens:
+                self.add(unit)
 
-    def cost(self, leaves: Iterable[_Leaf]) -> int:
-        return sum(candidate.tokens for candidate in leaves if self._wanted(candidate))
+    def cost(self, candidates: Iterable[_Candidate]) -> int:
+        return sum(candidate.tokens for candidate in candidates if self._is_included(candidate))
 
-    def take(self, leaves: Iterable[_Leaf]) -> None:
-        for candidate in leaves:
-            if self._wanted(candidate):
-                self.chosen[candidate.id] = candidate.tokens
-                self.left -= candidate.tokens
+    def add(self, candidates: Iterable[_Candidate]) -> None:
+        for candidate in candidates:
+            if self._is_included(candidate):
+                self.selected_tokens[candidate.id] = candidate.tokens
+                self.remaining_tokens -= candidate.tokens
 
-    def _wanted(self, leaf: _Leaf) -> bool:
-        return not (leaf.interior and self.interior == "skip")
+    def _is_included(self, candidate: _Candidate) -> bool:
+        return not (candidate.interior and self.interior == "skip")
 
     def in_reading_order(self, start_id: str) -> list[str]:
         node_ids, stack = [], [start_id]
         while stack:
             node_id = stack.pop()
-            if node_id in self.chosen:
+            if node_id in self.selected_tokens:
                 node_ids.append(node_id)
-            stack += [candidate.id for candidate in reversed(self.visited.get(node_id, ()))]
+            stack += [candidate.id for candidate in reversed(self.children_by_parent.get(node_id, ()))]
         return node_ids
 
 
-def stuck_together(group: Iterable[_Leaf]) -> Iterator[list[_Leaf]]:
+def sticky_units(group: Iterable[_Candidate]) -> Iterator[list[_Candidate]]:
     """Yield runs of siblings that stick together, in order."""
-    unit: list[_Leaf] = []
+    unit: list[_Candidate] = []
     for candidate in group:
         unit.append(candidate)
         if not candidate.sticky:
@@ -137,36 +137,36 @@ def expand(
     """
     check_interior(interior)
     if resolution not in ("full", "mixed"):
-        raise DocmemError(f"invalid resolution={shown(resolution)}", remedy='resolution is "full" or "mixed"')
+        raise DocmemError(f"invalid resolution={short_repr(resolution)}", remedy='resolution is "full" or "mixed"')
     start = tree.get(sql, start_id)
     expansion = _Expansion(sql, max_tokens - start.token_count, interior, resolution, {start_id: start.token_count})
-    if expansion.left < 0:
+    if expansion.remaining_tokens < 0:
         return [start]
     if priority is None:
-        for group in expansion.groups(start_id):
-            expansion.offer(group)
+        for group in expansion.sibling_groups(start_id):
+            expansion.add_group(group)
     else:
-        _by_priority(expansion, start_id, priority)
-    expansion.chosen[start_id] = start.token_count  # always, even if its children replace it
+        _expand_by_priority(expansion, start_id, priority)
+    expansion.selected_tokens[start_id] = start.token_count  # always, even if its children replace it
     return tree.get_many(sql, expansion.in_reading_order(start_id))
 
 
-def _by_priority(work: _Expansion, start_id: str, priority: Callable[[str, float], float]) -> None:
-    units: list[list[_Leaf]] = []
-    token_limit, work.left = work.left, 1  # visit all groups before selecting
-    for group in work.groups(start_id):
-        is_indivisible = work.resolution == "mixed" and is_summary(work.sql, group[0].parent_id)
-        units += [group] if is_indivisible else list(stuck_together(group))
-    work.left = token_limit
+def _expand_by_priority(expansion: _Expansion, start_id: str, priority: Callable[[str, float], float]) -> None:
+    units: list[list[_Candidate]] = []
+    token_limit, expansion.remaining_tokens = expansion.remaining_tokens, 1  # visit all groups before selecting
+    for group in expansion.sibling_groups(start_id):
+        is_indivisible = expansion.resolution == "mixed" and is_summary(expansion.sql, group[0].parent_id)
+        units += [group] if is_indivisible else list(sticky_units(group))
+    expansion.remaining_tokens = token_limit
     ranks = [max(priority(candidate.id, candidate.importance) for candidate in unit) for unit in units]
     for at in sorted(range(len(units)), key=lambda at: (-ranks[at], at)):
-        work.offer(units[at])
+        expansion.add_group(units[at])
 
 
 def check_interior(interior: str) -> None:
     """Raise DocmemError for an unknown value of `interior`."""
     if interior not in ("keep", "skip", "replace"):
-        raise DocmemError(f"invalid interior={shown(interior)}", remedy='interior is "keep", "skip" or "replace"')
+        raise DocmemError(f"invalid interior={short_repr(interior)}", remedy='interior is "keep", "skip" or "replace"')
 
 
 def without_interior(sql: sqlite3.Connection, nodes: list[Node], interior: Interior) -> list[Node]:

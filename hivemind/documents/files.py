@@ -11,18 +11,18 @@ from dataclasses import asdict
 from typing import Any, Literal
 
 from hivemind.documents import tree
-from hivemind.documents.classes import classify, standing_of
+from hivemind.documents.classes import classify, document_status
 from hivemind.documents.edit import Edit
 from hivemind.documents.formats import VERSION, Outline
-from hivemind.documents.importing import import_outline, refresh, value, write_places
+from hivemind.documents.importing import context_value, import_outline, refresh, write_places
 from hivemind.documents.node import NodeContext
 from hivemind.documents.schema import index
 from hivemind.frozen import frozen
 
-Taken = Literal["imported", "changed", "unchanged"]
+ImportOutcome = Literal["imported", "changed", "unchanged"]
 
 _YOUNG_NS = 2_000_000_000  # a file changed this shortly before it was read may change again with the same time stamp
-GONE = "gone"
+MISSING_DIGEST = "gone"
 """Replaces the digest of a deleted file that keeps its document because of notes in it."""
 
 _COLUMNS = "path, kept, size, mtime_ns, ctime_ns, inode, seen_ns, digest, root_id, note, id, parser"
@@ -39,13 +39,13 @@ class Stamp:
     seen_ns: int
 
     @classmethod
-    def of(cls, found: os.stat_result) -> Stamp:
-        return cls(found.st_size, found.st_mtime_ns, found.st_ctime_ns, found.st_ino, time.time_ns())
+    def of(cls, status: os.stat_result) -> Stamp:
+        return cls(status.st_size, status.st_mtime_ns, status.st_ctime_ns, status.st_ino, time.time_ns())
 
-    def still(self, found: os.stat_result) -> bool:
+    def is_same(self, status: os.stat_result) -> bool:
         """Check that the file is unchanged. A very young file may have changed within one clock tick."""
-        current = (found.st_size, found.st_mtime_ns, found.st_ctime_ns, found.st_ino)
-        is_young = abs(self.seen_ns - max(found.st_mtime_ns, found.st_ctime_ns)) <= _YOUNG_NS
+        current = (status.st_size, status.st_mtime_ns, status.st_ctime_ns, status.st_ino)
+        is_young = abs(self.seen_ns - max(status.st_mtime_ns, status.st_ctime_ns)) <= _YOUNG_NS
         return current == (self.size, self.mtime_ns, self.ctime_ns, self.inode) and not is_young
 
 
@@ -54,7 +54,7 @@ class KnownFile:
     """A row of the table `files`. `note` is the reason why the file has no document, or an error in it."""
 
     path: str
-    kept: bool
+    is_synced: bool
     stamp: Stamp
     digest: str
     root_id: str | None
@@ -64,14 +64,14 @@ class KnownFile:
 
     @property
     def is_gone(self) -> bool:
-        return self.digest == GONE
+        return self.digest == MISSING_DIGEST
 
-    def is_unchanged(self, found: os.stat_result) -> bool:
+    def is_unchanged(self, status: os.stat_result) -> bool:
         has_outcome = self.root_id is not None or self.note is not None
-        return has_outcome and self.parser == VERSION and self.stamp.still(found) and not self.is_gone
+        return has_outcome and self.parser == VERSION and self.stamp.is_same(status) and not self.is_gone
 
 
-def _known(row: tuple[Any, ...]) -> KnownFile:
+def _known_file(row: tuple[Any, ...]) -> KnownFile:
     path, is_synced, *stamp_columns, digest, root_id, note, number, parser = row
     return KnownFile(path, bool(is_synced), Stamp(*stamp_columns), digest, root_id, note, number, parser)
 
@@ -79,7 +79,7 @@ def _known(row: tuple[Any, ...]) -> KnownFile:
 def find_file(sql: sqlite3.Connection, path: str) -> KnownFile | None:
     """Return the row of a file, or None."""
     row = sql.execute(f"SELECT {_COLUMNS} FROM files WHERE path = ?", (path,)).fetchone()
-    return None if row is None else _known(row)
+    return None if row is None else _known_file(row)
 
 
 def known_files(sql: sqlite3.Connection, top: str) -> dict[str, KnownFile]:
@@ -88,36 +88,38 @@ def known_files(sql: sqlite3.Connection, top: str) -> dict[str, KnownFile]:
         f"SELECT {_COLUMNS} FROM files WHERE kept AND (path = ? OR (path >= ? AND path < ?))",
         (top, top + "/", top + "0"),  # "0" follows "/"
     )
-    return {row[0]: _known(row) for row in rows}
+    return {row[0]: _known_file(row) for row in rows}
 
 
-def files_like(sql: sqlite3.Connection, digest: str) -> list[KnownFile]:
+def files_with_digest(sql: sqlite3.Connection, digest: str) -> list[KnownFile]:
     """Return the synchronised files with this digest."""
     rows = sql.execute(f"SELECT {_COLUMNS} FROM files WHERE kept AND digest = ? ORDER BY path", (digest,))
-    return [_known(row) for row in rows]
+    return [_known_file(row) for row in rows]
 
 
-def take_in(edit: Edit, path: str, outline: Outline, stamp: Stamp, digest: str, *, kept: bool) -> tuple[str, Taken]:
+def store_document(
+    edit: Edit, path: str, outline: Outline, stamp: Stamp, digest: str, *, is_synced: bool
+) -> tuple[str, ImportOutcome]:
     """Create the file's document, or update it node by node; return its root's id and the outcome.
 
     A version that another process has stored already is "unchanged". The full-text index is updated in the same
     transaction: word frequencies, and with them rankings, must depend on the files alone.
     """
     classification = classify(path, outline)
-    context = NodeContext("root", classification.name, value(path, "document"))
+    context = NodeContext("root", classification.name, context_value(path, "document"))
     known_file = find_file(edit.sql, path)
     columns = {
         "digest": digest, "title": outline.title, "labels": " ".join(outline.labels), "class": classification.name,
-        "why": classification.why, "note": outline.note, "standing": standing_of(outline),
+        "why": classification.reason, "note": outline.note, "standing": document_status(outline),
     }  # fmt: skip
     if known_file is None or known_file.root_id is None:
         root_id, node_ids = import_outline(edit, outline, context)
-        number = _save(edit.sql, path, kept, stamp, {**columns, "root_id": root_id})
+        number = _save(edit.sql, path, is_synced, stamp, {**columns, "root_id": root_id})
         write_places(edit.sql, number, root_id, outline, node_ids)
         edit.label(root_id, [*classification.tags, classification.name])
         index(edit.sql)
         return root_id, "imported"
-    _save(edit.sql, path, kept, stamp, columns)
+    _save(edit.sql, path, is_synced, stamp, columns)
     root = tree.get(edit.sql, known_file.root_id)
     if known_file.digest == digest and known_file.parser == VERSION and root.context == context:
         return known_file.root_id, "unchanged"
@@ -132,19 +134,19 @@ def take_in(edit: Edit, path: str, outline: Outline, stamp: Stamp, digest: str, 
     return root.id, "changed"
 
 
-def note_skipped(edit: Edit, path: str, stamp: Stamp, note: str) -> None:
+def record_skipped(edit: Edit, path: str, stamp: Stamp, note: str) -> None:
     """Record why a file is not imported; it is read again when it changes."""
     known_file = find_file(edit.sql, path)
     if known_file is not None and known_file.root_id is not None:
-        forget(edit, known_file)
+        forget_file(edit, known_file)
     if find_file(edit.sql, path) is None:
         empty_columns = dict.fromkeys(("digest", "title", "labels", "class", "why", "standing"), "")
         _save(edit.sql, path, True, stamp, {**empty_columns, "note": note})
 
 
-def _save(sql: sqlite3.Connection, path: str, kept: bool, stamp: Stamp, said: Mapping[str, str | None]) -> int:
+def _save(sql: sqlite3.Connection, path: str, is_synced: bool, stamp: Stamp, columns: Mapping[str, str | None]) -> int:
     """Insert or update a file's row; return its id."""
-    row = {"path": path, "kept": int(kept), **asdict(stamp), "parser": VERSION, **said}
+    row = {"path": path, "kept": int(is_synced), **asdict(stamp), "parser": VERSION, **columns}
     changes = ", ".join(f"{name} = excluded.{name}" for name in row if name != "kept")
     (number,) = sql.execute(
         f"INSERT INTO files ({', '.join(row)}) VALUES (?{', ?' * (len(row) - 1)}) ON CONFLICT (path) DO UPDATE SET"
@@ -154,21 +156,21 @@ def _save(sql: sqlite3.Connection, path: str, kept: bool, stamp: Stamp, said: Ma
     return int(number)
 
 
-def rename(edit: Edit, old: KnownFile, path: str) -> None:
+def rename_file(edit: Edit, known_file: KnownFile, path: str) -> None:
     """Change a file's path; its document stays the same."""
-    edit.sql.execute("UPDATE files SET path = ? WHERE id = ?", (path, old.number))
+    edit.sql.execute("UPDATE files SET path = ? WHERE id = ?", (path, known_file.number))
 
 
-def forget(edit: Edit, old: KnownFile) -> None:
+def forget_file(edit: Edit, known_file: KnownFile) -> None:
     """Delete the document of a deleted file. If it contains notes, keep them and the root, marked as gone."""
-    if old.root_id is None or tree.find(edit.sql, old.root_id) is None:
-        edit.sql.execute("DELETE FROM files WHERE id = ?", (old.number,))
+    if known_file.root_id is None or tree.find(edit.sql, known_file.root_id) is None:
+        edit.sql.execute("DELETE FROM files WHERE id = ?", (known_file.number,))
         return
-    refresh(edit, old.root_id, old.number, Outline("", "plain", "", (), (), ()))
-    if tree.first_child(edit.sql, old.root_id):
-        edit.change(tree.get(edit.sql, old.root_id), context_name="gone")
-        edit.sql.execute("UPDATE files SET digest = ? WHERE id = ?", (GONE, old.number))
+    refresh(edit, known_file.root_id, known_file.number, Outline("", "plain", "", (), (), ()))
+    if tree.first_child(edit.sql, known_file.root_id):
+        edit.change(tree.get(edit.sql, known_file.root_id), context_name="gone")
+        edit.sql.execute("UPDATE files SET digest = ? WHERE id = ?", (MISSING_DIGEST, known_file.number))
     else:
-        edit.sql.execute("DELETE FROM files WHERE id = ?", (old.number,))
-        edit.remove([old.root_id])
+        edit.sql.execute("DELETE FROM files WHERE id = ?", (known_file.number,))
+        edit.remove([known_file.root_id])
     index(edit.sql)

@@ -17,20 +17,20 @@ from hivemind.documents.classes import classify_thread
 from hivemind.documents.edit import Edit, NodeDraft, park
 from hivemind.documents.formats import Outline
 from hivemind.documents.node import Node, NodeContext
-from hivemind.documents.passages import group
+from hivemind.documents.passages import group_passages
 from hivemind.frozen import frozen
-from hivemind.fs import reached
+from hivemind.fs import crash_point
 from hivemind.masking import mask
 
-_ALIKE = 0.4  # a changed text with at least this share of common words is the same piece
-_MOST_PAIRS = 2_500  # above this, likeness is not computed: it would cost too much
-_COMPARED = 4_000  # characters of each text
-_LONGEST_VALUE = 256
+_MIN_LIKENESS = 0.4  # a changed text with at least this share of common words is the same piece
+_MAX_PAIRS = 2_500  # above this, likeness is not computed: it would cost too much
+_COMPARED_CHARS = 4_000  # characters of each text
+_MAX_VALUE_CHARS = 256
 _log = logging.getLogger(__name__)
 
 
 @frozen
-class Side:
+class DocumentState:
     """One state of a document: kind, text, section title and parent's position of each piece, in reading order.
 
     The parent −1 is the document itself.
@@ -63,7 +63,7 @@ def parents_of(outline: Outline) -> list[int]:
     return parents
 
 
-def match(old: Side, new: Side) -> list[int | None]:
+def match_pieces(old: DocumentState, new: DocumentState) -> list[int | None]:
     """Match each new piece with at most one old piece; return the old positions, None for pieces without a match.
 
     Pieces match by kind, text and section, then by kind and text, then by kind between matched neighbours under the
@@ -80,19 +80,21 @@ def match(old: Side, new: Side) -> list[int | None]:
             if matches[at] is None and (queue := unmatched.get(_key(new, at, with_section))):
                 matches[at] = old_at = queue.popleft()
                 is_matched[old_at] = True
-    _by_place(old, new, matches, is_matched)
+    _match_by_position(old, new, matches, is_matched)
     return matches
 
 
-def _key(side: Side, at: int, with_section: bool) -> Hashable:
+def _key(side: DocumentState, at: int, with_section: bool) -> Hashable:
     section = side.sections[at] if with_section else None
     return side.kinds[at], side.texts[at], section
 
 
-def _by_place(old: Side, new: Side, found: list[int | None], taken: list[bool]) -> None:
+def _match_by_position(
+    old: DocumentState, new: DocumentState, matches: list[int | None], is_matched: list[bool]
+) -> None:
     old_children, new_children = old.children(), new.children()
     for parent in (-1, *range(len(new))):  # parents before their children
-        old_parent = -1 if parent < 0 else found[parent]
+        old_parent = -1 if parent < 0 else matches[parent]
         if old_parent is None or parent not in new_children:
             continue
         old_siblings = old_children.get(old_parent, [])
@@ -100,22 +102,24 @@ def _by_place(old: Side, new: Side, found: list[int | None], taken: list[bool]) 
         gap: list[int] = []
         left = -1
         for at in (*new_children[parent], None):
-            match_at = None if at is None else found[at]
+            match_at = None if at is None else matches[at]
             if at is not None and match_at is None:
                 gap.append(at)
             elif at is None or match_at in position:
                 right = len(old_siblings) if match_at is None else position[match_at]
-                end = min(right, left + 1 + max(_MOST_PAIRS, len(gap))) if gap else 0
-                free = [candidate_at for candidate_at in old_siblings[left + 1 : end] if not taken[candidate_at]]
+                end = min(right, left + 1 + max(_MAX_PAIRS, len(gap))) if gap else 0
+                free = [candidate_at for candidate_at in old_siblings[left + 1 : end] if not is_matched[candidate_at]]
                 for new_at, old_at in _align(old, new, free, gap):
-                    found[new_at], taken[old_at] = old_at, True
+                    matches[new_at], is_matched[old_at] = old_at, True
                 gap, left = [], right
 
 
-def _align(old: Side, new: Side, free: Sequence[int], gap: Sequence[int]) -> Iterator[tuple[int, int]]:
+def _align(
+    old: DocumentState, new: DocumentState, free: Sequence[int], gap: Sequence[int]
+) -> Iterator[tuple[int, int]]:
     """Yield (new, old) pairs of the same kind: first by most common words, then in order."""
     rest_old, rest_new = list(free), list(gap)
-    if len(free) * len(gap) <= _MOST_PAIRS:
+    if len(free) * len(gap) <= _MAX_PAIRS:
         alike = [
             (-_likeness(old.texts[old_at], new.texts[new_at]), new_at, old_at)
             for new_at in gap
@@ -123,7 +127,7 @@ def _align(old: Side, new: Side, free: Sequence[int], gap: Sequence[int]) -> Ite
             if old.kinds[old_at] == new.kinds[new_at]
         ]
         for likeness, new_at, old_at in sorted(alike):
-            if -likeness >= _ALIKE and new_at in rest_new and old_at in rest_old:
+            if -likeness >= _MIN_LIKENESS and new_at in rest_new and old_at in rest_old:
                 rest_new.remove(new_at)
                 rest_old.remove(old_at)
                 yield new_at, old_at
@@ -135,16 +139,16 @@ def _align(old: Side, new: Side, free: Sequence[int], gap: Sequence[int]) -> Ite
             yield new_at, queue.popleft()
 
 
-def _likeness(one: str, two: str) -> float:
+def _likeness(first_text: str, second_text: str) -> float:
     """Return the Jaccard similarity of the words of two texts."""
-    first_words, second_words = (set(text[:_COMPARED].casefold().split()) for text in (one, two))
+    first_words, second_words = (set(text[:_COMPARED_CHARS].casefold().split()) for text in (first_text, second_text))
     return len(first_words & second_words) / len(first_words | second_words) if first_words or second_words else 1.0
 
 
 def relayout(
     root: str,
     children: Mapping[str, Sequence[str]],
-    placed: Collection[str],
+    imported_ids: Collection[str],
     pieces: Sequence[tuple[str, str]],
     notes: Collection[str],
 ) -> tuple[dict[str, list[str]], set[str]]:
@@ -156,7 +160,7 @@ def relayout(
     nodes.
     """
     parent = {child: above for above, below in children.items() for child in below}
-    chains = {node_id: _wrappers(node_id, parent, placed) for node_id in placed}
+    chains = {node_id: _wrappers(node_id, parent, imported_ids) for node_id in imported_ids}
     wrapper_ids = {wrapper for chain in chains.values() for wrapper in chain}
     layout, container_of = _with_pieces(pieces, chains)
     orphans, live_ids, placed_ids = set[str](), {root, *container_of}, set[str]()
@@ -164,10 +168,10 @@ def relayout(
     while containers:
         container = containers.pop()
         below = children.get(container, ())
-        containers += [node_id for node_id in reversed(below) if node_id in placed or node_id in wrapper_ids]
+        containers += [node_id for node_id in reversed(below) if node_id in imported_ids or node_id in wrapper_ids]
         anchor: str | None = None
         for node_id in below:
-            if node_id in placed or node_id in container_of:
+            if node_id in imported_ids or node_id in container_of:
                 anchor = node_id
                 continue
             target, at, is_note = container, 0, node_id in notes
@@ -188,11 +192,11 @@ def relayout(
     return layout, orphans
 
 
-def _wrappers(node_id: str, parent: Mapping[str, str], placed: Collection[str]) -> tuple[str, ...]:
+def _wrappers(node_id: str, parent: Mapping[str, str], imported_ids: Collection[str]) -> tuple[str, ...]:
     """Return the summaries between an imported node and its nearest imported ancestor, outermost first."""
     wrappers: list[str] = []
     above = parent.get(node_id)
-    while above is not None and above not in placed:
+    while above is not None and above not in imported_ids:
         wrappers.append(above)
         above = parent.get(above)
     return tuple(reversed(wrappers))
@@ -231,8 +235,8 @@ def _with_pieces(
     return layout, container_of
 
 
-def _common(one: Sequence[str], two: Sequence[str]) -> tuple[str, ...]:
-    same = takewhile(lambda pair: pair[0] == pair[1], zip(one, two, strict=False))
+def _common(first: Sequence[str], second: Sequence[str]) -> tuple[str, ...]:
+    same = takewhile(lambda pair: pair[0] == pair[1], zip(first, second, strict=False))
     return tuple(wrapper for wrapper, _ in same)
 
 
@@ -243,7 +247,7 @@ class _Document:
     root: str
     nodes: dict[str, Node]
     children: dict[str, list[str]]
-    placed: list[str]
+    imported_ids: list[str]
     kinds: list[str]
 
 
@@ -251,19 +255,19 @@ def refresh(edit: Edit, root_id: str, file_id: int, outline: Outline) -> None:
     """Update the document below `root_id` to the outline. The root keeps its text and context."""
     document = _read(edit.sql, root_id, file_id)
     contexts = section_contexts(outline)
-    matches = _match(document, outline, contexts)
+    matches = _match_outline(document, outline, contexts)
     new_ids = iter(edit.free_ids(matches.count(None)))
-    ids = [next(new_ids) if at is None else document.placed[at] for at in matches]
+    ids = [next(new_ids) if at is None else document.imported_ids[at] for at in matches]
     parents = parents_of(outline)
     pieces = [(node_id, root_id if up < 0 else ids[up]) for node_id, up in zip(ids, parents, strict=True)]
     notes = {node.id for node in document.nodes.values() if node.context_type == "note"}
-    layout, orphans = relayout(root_id, document.children, {root_id, *document.placed}, pieces, notes)
+    layout, orphans = relayout(root_id, document.children, {root_id, *document.imported_ids}, pieces, notes)
     drafts = {
         node_id: NodeDraft(context, outline.text[piece.start : piece.end], 1, id=node_id, tokens=tokens)
         for node_id, context, piece, tokens in zip(ids, contexts, outline.pieces, outline.tokens, strict=True)
     }
-    _write(edit, document, layout, orphans, drafts)
-    removed_ids = [node_id for node_id in document.placed if node_id not in drafts]
+    _write_layout(edit, document, layout, orphans, drafts)
+    removed_ids = [node_id for node_id in document.imported_ids if node_id not in drafts]
     edit.remove(removed_ids)
     write_places(edit.sql, file_id, root_id, outline, ids)
     for node_id in sorted(orphans):
@@ -284,31 +288,31 @@ def _read(sql: sqlite3.Connection, root_id: str, file_id: int) -> _Document:
     return _Document(root_id, nodes, dict(children), [p[0] for p in imported_rows], [p[1] for p in imported_rows])
 
 
-def _match(document: _Document, outline: Outline, contexts: Sequence[NodeContext]) -> list[int | None]:
-    position = {node_id: at for at, node_id in enumerate(document.placed)}
+def _match_outline(document: _Document, outline: Outline, contexts: Sequence[NodeContext]) -> list[int | None]:
+    position = {node_id: at for at, node_id in enumerate(document.imported_ids)}
     parents = []
-    for node_id in document.placed:
+    for node_id in document.imported_ids:
         ancestor_id = document.nodes[node_id].parent_id
         while ancestor_id is not None and ancestor_id not in position and ancestor_id != document.root:
             ancestor_id = document.nodes[ancestor_id].parent_id
         parents.append(position.get(ancestor_id or "", -1))
-    nodes = [document.nodes[node_id] for node_id in document.placed]
-    old = Side(document.kinds, [node.text for node in nodes], [node.context_value for node in nodes], parents)
-    new = Side(
+    nodes = [document.nodes[node_id] for node_id in document.imported_ids]
+    old = DocumentState(document.kinds, [node.text for node in nodes], [node.context_value for node in nodes], parents)
+    new = DocumentState(
         [piece.kind for piece in outline.pieces],
         [outline.text[piece.start : piece.end] for piece in outline.pieces],
         [context.value for context in contexts],
         parents_of(outline),
     )
-    return match(old, new)
+    return match_pieces(old, new)
 
 
-def _write(
+def _write_layout(
     edit: Edit,
     document: _Document,
     layout: Mapping[str, list[str]],
     orphans: Collection[str],
-    wanted: dict[str, NodeDraft],
+    drafts: dict[str, NodeDraft],
 ) -> None:
     """Write containers from the top down: parents must exist before their children."""
     containers = [document.root]
@@ -322,16 +326,18 @@ def _write(
         if not has_same_order and container in document.nodes:
             park(edit.sql, container)
         for number, node_id in enumerate(child_ids, 1):
-            draft, node = wanted.get(node_id), document.nodes.get(node_id)
+            draft, node = drafts.get(node_id), document.nodes.get(node_id)
             if node is None:
                 assert draft is not None
                 edit.add(container, float(number), draft)
             else:
-                _change(edit, node, container, None if has_same_order else float(number), draft, node_id in orphans)
-            reached("documents.refresh.one")
+                _update_node(
+                    edit, node, container, None if has_same_order else float(number), draft, node_id in orphans
+                )
+            crash_point("documents.refresh.one")
 
 
-def _change(
+def _update_node(
     edit: Edit, node: Node, container: str, order: float | None, draft: NodeDraft | None, is_orphan: bool
 ) -> None:
     changes: dict[str, object] = {}
@@ -348,10 +354,10 @@ def _change(
         edit.change(node, keep_version=draft is not None and draft.text != node.text, **changes)
 
 
-def value(text: str, default: str) -> str:
+def context_value(text: str, default: str) -> str:
     """Shorten `text` to a context value of at most 256 characters, keeping the end; return `default` if it is empty."""
     text = " ".join(text.split()) or default
-    return text if len(text) <= _LONGEST_VALUE else "…" + text[1 - _LONGEST_VALUE :]
+    return text if len(text) <= _MAX_VALUE_CHARS else "…" + text[1 - _MAX_VALUE_CHARS :]
 
 
 def section_contexts(outline: Outline) -> list[NodeContext]:
@@ -360,7 +366,7 @@ def section_contexts(outline: Outline) -> list[NodeContext]:
     for piece, parent in zip(outline.pieces, parents_of(outline), strict=True):
         titles.append(piece.title or (titles[parent] if parent >= 0 else outline.title))
     pairs = zip(outline.pieces, titles, strict=True)
-    return [NodeContext(piece.kind, "section", value(title, "document")) for piece, title in pairs]
+    return [NodeContext(piece.kind, "section", context_value(title, "document")) for piece, title in pairs]
 
 
 def import_outline(edit: Edit, outline: Outline, root_context: NodeContext) -> tuple[str, list[str]]:
@@ -377,8 +383,8 @@ def _nodes(edit: Edit, root_id: str, ids: Sequence[str], outline: Outline) -> It
     for node_id, piece, tokens, context, parent in columns:
         orders[parent] += 1
         draft = NodeDraft(context, outline.text[piece.start : piece.end], 1, tokens=tokens)
-        yield edit.made(node_id, root_id if parent < 0 else ids[parent], float(orders[parent]), draft)
-        reached("documents.import.one")
+        yield edit.build_node(node_id, root_id if parent < 0 else ids[parent], float(orders[parent]), draft)
+        crash_point("documents.import.one")
 
 
 def write_places(
@@ -389,7 +395,7 @@ def write_places(
     sql.execute("DELETE FROM places WHERE file_id = ?", (file_id,))
     gaps = outline.gaps()
     pages = outline.lines() if outline.format == "pdf" else []  # a passage must not span two pages
-    passages = group(
+    passages = group_passages(
         outline.text, outline.pieces, outline.tokens, {at for at in range(1, len(pages)) if pages[at] != pages[at - 1]}
     )
     rows: list[tuple[object, ...]] = [(root_id, file_id, 0, 0, "root", 1, 1, next(gaps), 0)]
@@ -437,8 +443,8 @@ def keep_thread(edit: Edit, subject: str, letters: Sequence[Letter], thread: str
     edit.label(root.id, [*classification.tags, classification.name])
     known_letters = {(child.context_value, child.text) for child in tree.children(edit.sql, root.id)}
     for letter in letters:
-        key, text = mask(value(f"{letter.sender} {letter.date} {letter.id}", "mail")), mask(letter.text)
+        key, text = mask(context_value(f"{letter.sender} {letter.date} {letter.id}", "mail")), mask(letter.text)
         if (key, text) not in known_letters:
             draft = NodeDraft(NodeContext("message", "from", key), text, 1)
-            edit.add(*edit.place("child", root.id), draft)
+            edit.add(*edit.free_slot("child", root.id), draft)
     return tree.get(edit.sql, root.id)

@@ -16,15 +16,15 @@ from hivemind.documents.citation import Citation, Verdict
 from hivemind.documents.docmem import Docmem
 from hivemind.documents.edit import Edit
 from hivemind.documents.files import (
-    GONE,
+    MISSING_DIGEST,
     Stamp,
-    files_like,
+    files_with_digest,
     find_file,
-    forget,
+    forget_file,
     known_files,
-    note_skipped,
-    rename,
-    take_in,
+    record_skipped,
+    rename_file,
+    store_document,
 )
 from hivemind.documents.formats import Outline, read_outline
 from hivemind.documents.node import (
@@ -34,20 +34,20 @@ from hivemind.documents.node import (
     NodeNotFoundError,
     UnwritableError,
     is_utf8,
-    uncitable,
+    uncitable_error,
 )
 from hivemind.documents.passages import Passage, passage_text, read_file, verify
 from hivemind.documents.tree import node_at, root_source, split_reference
 from hivemind.errors import UserError, remedy_of
 from hivemind.frozen import frozen
-from hivemind.fs import CrashCount, Lock, inside
+from hivemind.fs import CrashCount, Lock, resolve_inside
 from hivemind.fs.backup import restore
 from hivemind.fs.trees import is_too_deep
 from hivemind.layout import Layout
 
-_NO_KNOWLEDGE = ("~", ".swp", ".tmp", ".part", ".lock")
-_NODES_AT_ONCE = 2_000  # written in one transaction: a commit for each small file would take most of the time
-_WORTH_TELLING = 1_000_000  # bytes
+_IGNORED_ENDINGS = ("~", ".swp", ".tmp", ".part", ".lock")
+_BATCH_NODES = 2_000  # written in one transaction: a commit for each small file would take most of the time
+_MIN_REPORTED_BYTES = 1_000_000  # bytes
 
 
 @dataclass(slots=True)
@@ -61,11 +61,11 @@ class SyncReport:
     unchanged: int = 0
 
 
-_Changed = list[tuple[str, Stamp]]
+_ChangedFiles = list[tuple[str, Stamp]]
 
 
 @frozen
-class _Read:
+class _ReadFile:
     """A file that was read: its outline, or the reason why there is none."""
 
     key: str
@@ -74,38 +74,40 @@ class _Read:
     outline: Outline | str
 
 
-class Sync:
+class KnowledgeSync:
     """A run of the synchronisation. `progress` is called now and then with a description of the work."""
 
     def __init__(
-        self, docmem: Docmem, layout: Layout, roots: Sequence[Path], tell: Callable[[str], None] | None = None
+        self, docmem: Docmem, layout: Layout, roots: Sequence[Path], progress: Callable[[str], None] | None = None
     ) -> None:
         self._docmem, self._layout, self._roots = docmem, layout, roots
-        self._tell = tell or _log.info
+        self._progress = progress or _log.info
         self._crash_count = CrashCount(layout.reading, read_only=layout.read_only)
         self._report = SyncReport()
 
     def run(self, tops: Sequence[Path]) -> SyncReport:
         """Import changed files and forget deleted ones at or below `tops`."""
-        changed_files, removed_keys = self._look(tops)
+        changed_files, removed_keys = self._find_changes(tops)
         if not changed_files and not removed_keys:
             return self._report
         try:
-            with self._turn():
+            with self._sync_lock():
                 self._report = SyncReport()
-                self._do(*self._look(tops))  # again: another process may have done the work while this one waited
+                self._read_changes(
+                    *self._find_changes(tops)
+                )  # again: another process may have done the work while this one waited
         except UnwritableError:
-            if removed_keys or not self._say_the_same(changed_files):
+            if removed_keys or not self._have_same_content(changed_files):
                 raise
         return self._report
 
-    def _say_the_same(self, changed: _Changed) -> bool:
+    def _have_same_content(self, changed_files: _ChangedFiles) -> bool:
         """Check that the files have their recorded content.
 
         Very young files are read each time, and a read-only database cannot record that they have not changed.
         """
         with self._docmem.database.read() as sql:
-            stored_files = [(key, find_file(sql, key)) for key, _ in changed]
+            stored_files = [(key, find_file(sql, key)) for key, _ in changed_files]
         try:
             return all(
                 stored is not None
@@ -118,15 +120,15 @@ class Sync:
     def forget_gone(self) -> list[str]:
         """Forget all synchronised files that no longer exist, for example of finished tasks; return their paths."""
         with self._docmem.database.read() as sql:
-            rows = sql.execute("SELECT path FROM files WHERE kept AND digest <> ?", (GONE,)).fetchall()
+            rows = sql.execute("SELECT path FROM files WHERE kept AND digest <> ?", (MISSING_DIGEST,)).fetchall()
         for (key,) in rows:
             if not os.path.lexists(os.path.join(self._layout.root, key)):
                 self._forget(key)
         return self._report.removed
 
-    def _look(self, tops: Sequence[Path]) -> tuple[_Changed, list[str]]:
+    def _find_changes(self, tops: Sequence[Path]) -> tuple[_ChangedFiles, list[str]]:
         """Return the files that may have changed, and the paths of deleted files."""
-        changed_files, removed_keys, report = _Changed(), list[str](), self._report
+        changed_files, removed_keys, report = _ChangedFiles(), list[str](), self._report
         for top in tops:
             name = self._layout.relative(top)
             with self._docmem.database.read() as sql:
@@ -134,7 +136,7 @@ class Sync:
             for path, status in files_below(top):
                 key = self._layout.relative(path)
                 if not is_utf8(key):
-                    report.skipped[key] = str(uncitable(key))
+                    report.skipped[key] = str(uncitable_error(key))
                     continue
                 stored = stored_files.pop(key, None)
                 if stored is None or not stored.is_unchanged(status):
@@ -147,7 +149,7 @@ class Sync:
         return changed_files, removed_keys
 
     @contextmanager
-    def _turn(self) -> Iterator[None]:
+    def _sync_lock(self) -> Iterator[None]:
         """Let one process import at a time: others would do the same work in vain."""
         path = self._docmem.database.path
         if path == ":memory:":
@@ -156,7 +158,7 @@ class Sync:
         lock = Lock(path + ".sync")
         try:
             if not lock.acquire(wait=False):
-                self._tell("waiting for another process that is importing knowledge/")
+                self._progress("waiting for another process that is importing knowledge/")
                 lock.acquire()
         except OSError as error:
             message = f"cannot be updated ({error.strerror})"
@@ -166,28 +168,28 @@ class Sync:
         finally:
             lock.release()
 
-    def _do(self, changed: _Changed, gone: Iterable[str]) -> None:
-        total_bytes, done_bytes = sum(stamp.size for _, stamp in changed), 0
-        batch: list[_Read] = []
-        for at, (key, stamp) in enumerate(changed, 1):
-            if total_bytes >= _WORTH_TELLING and not batch:
-                self._tell(
-                    f"importing files: {at} of {len(changed)}, {done_bytes // 10**6} of {total_bytes // 10**6} MB"
+    def _read_changes(self, changed_files: _ChangedFiles, removed_keys: Iterable[str]) -> None:
+        total_bytes, done_bytes = sum(stamp.size for _, stamp in changed_files), 0
+        batch: list[_ReadFile] = []
+        for at, (key, stamp) in enumerate(changed_files, 1):
+            if total_bytes >= _MIN_REPORTED_BYTES and not batch:
+                self._progress(
+                    f"importing files: {at} of {len(changed_files)}, {done_bytes // 10**6} of {total_bytes // 10**6} MB"
                 )
             done_bytes += stamp.size
             if (read := self._read(key, stamp)) is not None:
                 batch.append(read)
             if (
                 sum(1 if isinstance(file.outline, str) else 1 + len(file.outline.pieces) for file in batch)
-                >= _NODES_AT_ONCE
+                >= _BATCH_NODES
             ):
-                self._take_in(batch)
+                self._store_batch(batch)
                 batch = []
-        self._take_in(batch)
-        for key in gone:
+        self._store_batch(batch)
+        for key in removed_keys:
             self._forget(key)
 
-    def _read(self, key: str, stamp: Stamp) -> _Read | None:
+    def _read(self, key: str, stamp: Stamp) -> _ReadFile | None:
         """Read a file and its outline; return None if a later sync should try it again."""
         try:
             raw, status = read_file(key, self._layout, self._roots)
@@ -199,25 +201,25 @@ class Sync:
             return None
         except UserError as error:
             self._report.skipped[key] = str(error)
-            return _Read(key, stamp, "", str(error))
+            return _ReadFile(key, stamp, "", str(error))
         except OSError as error:
             self._report.skipped[key] = f"{key}: cannot be read ({error.strerror})"
             return None
         if outline.note:
             self._report.skipped[key] = outline.note
-        return _Read(key, stamp, digest, outline)
+        return _ReadFile(key, stamp, digest, outline)
 
-    def _take_in(self, batch: Sequence[_Read]) -> None:
+    def _store_batch(self, batch: Sequence[_ReadFile]) -> None:
         if not batch:
             return
         report = self._report
         with self._docmem.transaction() as edit:
             for file in batch:
                 if isinstance(file.outline, str):
-                    note_skipped(edit, file.key, file.stamp, file.outline)
+                    record_skipped(edit, file.key, file.stamp, file.outline)
                     continue
                 self._follow_rename(edit, file.key, file.digest)
-                _, outcome = take_in(edit, file.key, file.outline, file.stamp, file.digest, kept=True)
+                _, outcome = store_document(edit, file.key, file.outline, file.stamp, file.digest, is_synced=True)
                 if outcome == "unchanged":
                     report.unchanged += 1
                 else:
@@ -226,9 +228,9 @@ class Sync:
     def _follow_rename(self, edit: Edit, key: str, digest: str) -> None:
         """If a new file has the content of a deleted one, give it that file's document."""
         if find_file(edit.sql, key) is None:
-            for known_file in files_like(edit.sql, digest):
+            for known_file in files_with_digest(edit.sql, digest):
                 if not os.path.lexists(os.path.join(self._layout.root, known_file.path)):
-                    rename(edit, known_file, key)
+                    rename_file(edit, known_file, key)
                     return
 
     def _forget(self, key: str) -> None:
@@ -236,7 +238,7 @@ class Sync:
             known_file = find_file(edit.sql, key)  # another process may have renamed or forgotten it
             if known_file is None or known_file.is_gone or os.path.lexists(os.path.join(self._layout.root, key)):
                 return
-            forget(edit, known_file)
+            forget_file(edit, known_file)
         self._report.removed.append(key)
 
 
@@ -254,7 +256,7 @@ def files_below(top: str | os.PathLike[str]) -> Iterator[tuple[str, os.stat_resu
         with os.scandir(folders.pop()) as entries:
             sorted_entries = sorted(entries, key=lambda entry: entry.name)
         for entry in sorted_entries:
-            if entry.name.startswith(".") or entry.name.endswith(_NO_KNOWLEDGE):
+            if entry.name.startswith(".") or entry.name.endswith(_IGNORED_ENDINGS):
                 continue
             if entry.is_file(follow_symlinks=False):
                 yield entry.path, entry.stat(follow_symlinks=False)
@@ -280,7 +282,7 @@ class Knowledge:
         self.roots = tuple(Path(os.path.realpath(root)) for root in roots)
 
     def sync(
-        self, extra: Iterable[str | os.PathLike[str]] = (), *, tell: Callable[[str], None] | None = None
+        self, extra: Iterable[str | os.PathLike[str]] = (), *, progress: Callable[[str], None] | None = None
     ) -> SyncReport:
         """Update the documents of knowledge/ and of the files or folders `extra` (for example a task's folder).
 
@@ -288,16 +290,16 @@ class Knowledge:
         description of the work. Files that are not text are skipped with a reason. Raises OutsideError if an `extra` is
         neither in the hive nor in `roots`.
         """
-        tops = [inside(top, self.layout.root, self.roots) for top in (self.layout.knowledge, *extra)]
-        return self._soundly(lambda: Sync(self.docmem, self.layout, self.roots, tell).run(tops))
+        tops = [resolve_inside(top, self.layout.root, self.roots) for top in (self.layout.knowledge, *extra)]
+        return self._with_repair(lambda: KnowledgeSync(self.docmem, self.layout, self.roots, progress).run(tops))
 
-    def _soundly(self, use: Callable[[], _T], tops: Sequence[Path] = ()) -> _T:
+    def _with_repair(self, operation: Callable[[], _T], tops: Sequence[Path] = ()) -> _T:
         """Call `operation`. If the database is damaged, restore it, import the files at `tops` and call it again.
 
         A damaged database must not stop the searches of all agents.
         """
         try:
-            return use()
+            return operation()
         except (DamagedError, LookupError, TypeError, ValueError) as error:  # the last three: an invalid row
             repairs = self.restore()
             if not repairs:
@@ -305,22 +307,22 @@ class Knowledge:
             _log.warning("%s", error)
             for repair in repairs:
                 _log.warning("%s", repair)
-            Sync(self.docmem, self.layout, self.roots).run(tops)
-            return use()
+            KnowledgeSync(self.docmem, self.layout, self.roots).run(tops)
+            return operation()
 
-    def restore(self, tell: Callable[[str], None] = _log.info) -> list[str]:
+    def restore(self, progress: Callable[[str], None] = _log.info) -> list[str]:
         """Restore a damaged database (see `fs.backup.restore`); return the actions taken, [] if it was sound.
 
         The next sync reads all files again.
         """
-        repairs = restore(self.docmem, self.layout.backups, self.layout.aside, tell)
+        repairs = restore(self.docmem, self.layout.backups, self.layout.aside, progress)
         if repairs:
             self.docmem.rebuild()
         return repairs
 
     def forget_gone(self) -> list[str]:
         """Forget all synchronised files that no longer exist, for example of finished tasks; return their paths."""
-        return Sync(self.docmem, self.layout, self.roots).forget_gone()
+        return KnowledgeSync(self.docmem, self.layout, self.roots).forget_gone()
 
     def search(
         self, query: str, limit: int = 8, scope: Sequence[str | os.PathLike[str]] | None = None, *, context: str = ""
@@ -333,7 +335,7 @@ class Knowledge:
         scope_paths = [self.layout.knowledge] if scope is None else scope
         tops = [Path(os.path.realpath(os.path.join(self.layout.root, top))) for top in scope_paths]
         keys = [name for name in map(self.layout.relative, tops) if is_utf8(name)]  # others have no document
-        return self._soundly(lambda: self.docmem.passages(query, limit, keys, context), tops)
+        return self._with_repair(lambda: self.docmem.passages(query, limit, keys, context), tops)
 
     def passage_at(self, node_id: str) -> str:
         """Return the text of the passage that contains the node. Raises NodeNotFoundError."""

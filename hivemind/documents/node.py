@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 from hivemind.errors import UserError
 from hivemind.frozen import frozen
 from hivemind.masking import mask
-from hivemind.words import shown
+from hivemind.words import short_repr
 
 
 class DocmemError(UserError):
@@ -47,13 +47,13 @@ class OptimisticLockError(DocmemError):
     node_id: object
     reason = "changed"
 
-    def __init__(self, node_id: str, expected: str, actual: str | None) -> None:
-        state = "has changed since" if actual is not None else "is gone"
+    def __init__(self, node_id: str, expected_hash: str, actual_hash: str | None) -> None:
+        state = "has changed since" if actual_hash is not None else "is gone"
         mend = "read it again before you change it"
         DocmemError.__init__(self, f"node {node_id!r} {state}; nothing was written", remedy=mend)  # see NodeGoneError
         self.node_id = node_id
-        self.expected = expected
-        self.actual = actual
+        self.expected_hash = expected_hash
+        self.actual_hash = actual_hash
 
 
 class NodeGoneError(OptimisticLockError, NodeNotFoundError):
@@ -61,8 +61,8 @@ class NodeGoneError(OptimisticLockError, NodeNotFoundError):
 
     reason = "gone"
 
-    def __init__(self, node_id: str, expected: str) -> None:
-        OptimisticLockError.__init__(self, node_id, expected, None)
+    def __init__(self, node_id: str, expected_hash: str) -> None:
+        OptimisticLockError.__init__(self, node_id, expected_hash, None)
 
 
 class ReadonlyError(DocmemError):
@@ -91,7 +91,7 @@ def is_utf8(name: str) -> bool:
     return True
 
 
-def uncitable(name: str) -> DocmemError:
+def uncitable_error(name: str) -> DocmemError:
     """Return the error for a file name that is not UTF-8."""
     try:
         raw = os.fsencode(name)
@@ -101,35 +101,35 @@ def uncitable(name: str) -> DocmemError:
     return DocmemError("cannot be cited: its name is not UTF-8", location=visible_name, remedy="rename it")
 
 
-def check_whole(value: int, what: str, least: int | None = None) -> int:
+def check_integer(number: int, name: str, minimum: int | None = None) -> int:
     """Return `number` if it is an integer ≥ `minimum`. Raises DocmemError."""
-    if not isinstance(value, int) or isinstance(value, bool) or (least is not None and value < least):
-        bound = "" if least is None else f" from {least} on"
-        raise DocmemError(f"{what} is a whole number{bound}, not {shown(value)}")
-    return value
+    if not isinstance(number, int) or isinstance(number, bool) or (minimum is not None and number < minimum):
+        bound = "" if minimum is None else f" from {minimum} on"
+        raise DocmemError(f"{name} is a whole number{bound}, not {short_repr(number)}")
+    return number
 
 
-def check_share(value: float, what: str) -> float:
+def check_fraction(number: float, name: str) -> float:
     """Return `number` if it is between 0 and 1. Raises DocmemError."""
-    if not isinstance(value, int | float) or isinstance(value, bool) or not 0 <= value <= 1:
-        raise DocmemError(f"{what} is 0 to 1, not {shown(value)}")
-    return float(value)
+    if not isinstance(number, int | float) or isinstance(number, bool) or not 0 <= number <= 1:
+        raise DocmemError(f"{name} is 0 to 1, not {short_repr(number)}")
+    return float(number)
 
 
-def check_flag(value: int, what: str) -> int:
+def check_flag(flag: int, name: str) -> int:
     """Return `flag` as 0 or 1. Raises DocmemError for any other value."""
-    if not isinstance(value, int) or value not in (0, 1):
-        raise DocmemError(f"{what} is 0 or 1, not {shown(value)}")
-    return int(value)
+    if not isinstance(flag, int) or flag not in (0, 1):
+        raise DocmemError(f"{name} is 0 or 1, not {short_repr(flag)}")
+    return int(flag)
 
 
 def check_path(path: str | os.PathLike[str]) -> str:
     """Return the file's absolute path. Raises DocmemError if it cannot be cited."""
     name = os.fspath(path) if isinstance(path, str | os.PathLike) else path
     if not isinstance(name, str) or "\0" in name:
-        raise DocmemError(f"a file is named by its path, not by {shown(name)}")
+        raise DocmemError(f"a file is named by its path, not by {short_repr(name)}")
     if not is_utf8(name):
-        raise uncitable(name)
+        raise uncitable_error(name)
     return os.path.realpath(name)
 
 
@@ -206,39 +206,41 @@ def check_context(context_type: str, context_name: str, context_value: str) -> N
     for (field, max_length), text in zip(_LENGTHS, (context_type, context_name, context_value), strict=True):
         masked = mask(check_text(text, field).strip())
         if not 1 <= len(masked) <= max_length:
-            raise DocmemError(f"{field} {shown(masked)} has not 1 to {max_length} characters")
+            raise DocmemError(f"{field} {short_repr(masked)} has not 1 to {max_length} characters")
         masked_texts.append(masked)
     return NodeContext(*masked_texts)
 
 
-def check_text(text: str, what: str = "text") -> str:
+def check_text(text: str, name: str = "text") -> str:
     """Return `text` if it is a string that UTF-8 can encode. Raises DocmemError."""
     if not isinstance(text, str):
-        raise DocmemError(f"{what} is {type(text).__name__}, not str")
+        raise DocmemError(f"{name} is {type(text).__name__}, not str")
     try:
         text.encode()
     except UnicodeEncodeError as error:
-        raise DocmemError(f"{what} has a lone surrogate at {error.start}, which UTF-8 cannot encode") from None
+        raise DocmemError(f"{name} has a lone surrogate at {error.start}, which UTF-8 cannot encode") from None
     return text
 
 
 def check_id(node_id: str) -> str:
     """Return `node_id` if it is valid: 1 to 128 printable characters, no secret. Raises DocmemError."""
     if not isinstance(node_id, str) or not 1 <= len(node_id) <= _MAX_ID or not node_id.isprintable():
-        raise DocmemError(f"{shown(node_id)} is not a valid node id", remedy=f"1 to {_MAX_ID} printable characters")
+        raise DocmemError(
+            f"{short_repr(node_id)} is not a valid node id", remedy=f"1 to {_MAX_ID} printable characters"
+        )
     if mask(node_id, words=False) != node_id:
         raise DocmemError("a node id must not contain a secret", remedy="choose another id, or leave it out")
     return check_text(node_id, "id")
 
 
-def js_number(value: float) -> str:
+def js_number(number: float) -> str:
     """Format a number as JavaScript does: `1`, `1.2`, `0.00001`, `1e-7`, `1e+21` (ECMAScript, Number::toString)."""
-    if not math.isfinite(value):
-        raise DocmemError(f"an order is a finite number, not {value}")
-    if abs(value) < 2**53 and value == int(value):
-        return str(int(value))
-    sign = "-" if value < 0 else ""
-    mantissa, _, exponent = repr(abs(value)).partition("e")
+    if not math.isfinite(number):
+        raise DocmemError(f"an order is a finite number, not {number}")
+    if abs(number) < 2**53 and number == int(number):
+        return str(int(number))
+    sign = "-" if number < 0 else ""
+    mantissa, _, exponent = repr(abs(number)).partition("e")
     integer_digits, _, fraction = mantissa.partition(".")
     fraction = "" if fraction == "0" else fraction
     digits = (integer_digits + fraction).lstrip("0")

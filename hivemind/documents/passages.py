@@ -19,8 +19,8 @@ from hivemind.documents import tree
 from hivemind.documents.citation import Citation, Verdict
 from hivemind.documents.formats.extracted import Extract
 from hivemind.documents.formats.outline import Piece, line_starts
-from hivemind.documents.formats.reading import EXTRACTED, decoded, format_of, read_bytes, read_extract
-from hivemind.documents.progress import MEANT
+from hivemind.documents.formats.reading import EXTRACTED_FORMATS, decode_text, format_of, read_bytes, read_extract
+from hivemind.documents.progress import EMBEDDABLE
 from hivemind.errors import UserError
 from hivemind.frozen import frozen
 from hivemind.fs import open_inside
@@ -28,40 +28,28 @@ from hivemind.layout import Layout
 from hivemind.masking import mask
 from hivemind.search import Backlog, Confidence, Item
 
-__all__ = [
-    "BACKLOG",
-    "Passage",
-    "PassagePart",
-    "group",
-    "lead_of",
-    "passage_text",
-    "read_file",
-    "read_parts",
-    "verify",
-]  # fmt: skip
 
-
-def _meant(sql: sqlite3.Connection, seqs: Sequence[int]) -> dict[int, str]:
+def _embedded_texts(sql: sqlite3.Connection, seqs: Sequence[int]) -> dict[int, str]:
     """Return the text to embed for each seq: a passage with its titles, or the text of a node without a file."""
     parts = read_parts(sql, seqs)
     rows = sql.execute(
         "SELECT seq, text FROM nodes WHERE seq IN (SELECT value FROM json_each(?)) ORDER BY seq", (json.dumps(seqs),)
     )
-    return {seq: parts[seq].meant if seq in parts else text for seq, text in rows}
+    return {seq: parts[seq].embedded_text if seq in parts else text for seq, text in rows}
 
 
 BACKLOG = Backlog(  # one group for all vectors: a node keeps its vector when it moves to another document
     key_column="n.seq",
-    from_clause=MEANT,
-    texts_of=_meant,
+    from_clause=EMBEDDABLE,
+    texts_of=_embedded_texts,
 )
 """Passages, and nodes without a file, that need vectors."""
 
 
-_ENOUGH, _MOST = 160, 260  # a passage of at least 160 tokens is complete; none may exceed 260
+_MIN_TOKENS, _MAX_TOKENS = 160, 260  # a passage of at least 160 tokens is complete; none may exceed 260
 
 
-NONE = Confidence(0.0, "")
+NO_CONFIDENCE = Confidence(0.0, "")
 Lines = tuple[int, int]
 """First and last line or page."""
 
@@ -86,13 +74,13 @@ class Passage:
     titles: tuple[str, ...]
     node_id: str
     why: str
-    confidence: Confidence = NONE
+    confidence: Confidence = NO_CONFIDENCE
     quote: tuple[int, int] = (0, 0)
     quote_lines: tuple[int, int] = (0, 0)
-    standing: str = ""
+    status: str = ""
     lead: int = 0
 
-    def quoted(self) -> Citation:
+    def cite(self) -> Citation:
         """Return the citation of the answering sentences."""
         return Citation(self.path, *self.quote_lines, self.digest, self.text[slice(*self.quote)])
 
@@ -106,7 +94,7 @@ def verify(passage: Citation | Passage, layout: Layout, roots: Iterable[Path] = 
         raw, _ = read_file(passage.path, layout, roots)
         with boundary("document", passage.path):
             extract = read_extract(raw, passage.path)
-            text = mask(decoded(raw, passage.path)) if extract is None else extract.text
+            text = mask(decode_text(raw, passage.path)) if extract is None else extract.text
     except UserError as error:
         return Verdict(False, str(error))
     except OSError as error:
@@ -122,7 +110,7 @@ def verify(passage: Citation | Passage, layout: Layout, roots: Iterable[Path] = 
         first, last = place
         return place != (start, end), not start <= first <= last <= end, abs(first - start)
 
-    nearest = min(_places(text, quote, extract), key=distance, default=None)
+    nearest = min(_occurrences(text, quote, extract), key=distance, default=None)
     if nearest is None:
         reason = "the file has changed since it was read" if is_file_changed else "the file is the one that was read"
         return Verdict(False, f"{passage.path} does not contain the quote; {reason}", None, is_file_changed)
@@ -133,18 +121,18 @@ def verify(passage: Citation | Passage, layout: Layout, roots: Iterable[Path] = 
     return Verdict(False, f"is at {place}, not at the cited place{change_note}", nearest, is_file_changed)
 
 
-def _places(text: str, quote: str, extract: Extract | None) -> Iterator[Lines]:
+def _occurrences(text: str, quote: str, extract: Extract | None) -> Iterator[Lines]:
     """Yield the place of each occurrence of a quote, at most one for each line of the text."""
     lines = line_starts(text)
     starts, places = (lines, None) if extract is None else ([piece.start for piece in extract.pieces], extract.places)
     at = text.find(quote)
     while at >= 0:
-        yield _place(at, at + len(quote), starts, places)
+        yield _line_range(at, at + len(quote), starts, places)
         line = bisect_right(lines, at)
         at = text.find(quote, lines[line]) if line < len(lines) else -1
 
 
-def _place(begin: int, end: int, starts: Sequence[int], places: Sequence[Lines] | None = None) -> Lines:
+def _line_range(begin: int, end: int, starts: Sequence[int], places: Sequence[Lines] | None = None) -> Lines:
     """Return the first and last line between two offsets.
 
     `starts` are the offsets of lines, or of extracted parts at `places`.
@@ -164,7 +152,9 @@ def read_file(path: str, layout: Layout, roots: Iterable[Path] = ()) -> tuple[by
     return read_bytes(path, open_inside(path, layout.root, roots))
 
 
-def group(text: str, pieces: Sequence[Piece], tokens: Sequence[int], breaks: Collection[int] = ()) -> list[int]:
+def group_passages(
+    text: str, pieces: Sequence[Piece], tokens: Sequence[int], breaks: Collection[int] = ()
+) -> list[int]:
     """Group consecutive pieces into passages of about 200 tokens; return the passage number of each piece.
 
     Headings and front matter are passages on their own. A piece after a colon joins the piece before it if it fits.
@@ -178,8 +168,8 @@ def group(text: str, pieces: Sequence[Piece], tokens: Sequence[int], breaks: Col
             before is not None
             and at not in breaks
             and not {piece.kind, before.kind} & {"heading", "frontmatter"}
-            and size + tokens[at] <= _MOST
-            and (size < _ENOUGH or text[before.start : before.end].rstrip("*_ ").endswith(":"))
+            and size + tokens[at] <= _MAX_TOKENS
+            and (size < _MIN_TOKENS or text[before.start : before.end].rstrip("*_ ").endswith(":"))
         )
         if not continues:
             number, size = number + 1, 0
@@ -188,8 +178,8 @@ def group(text: str, pieces: Sequence[Piece], tokens: Sequence[int], breaks: Col
     return numbers
 
 
-_FRONT_MATTER = 0.5  # the body mostly repeats it in more detail
-STANDING = 0.6
+_FRONT_MATTER_WEIGHT = 0.5  # the body mostly repeats it in more detail
+NOT_IN_FORCE_WEIGHT = 0.6
 """The weight of a document that declares itself not in force."""
 
 
@@ -212,7 +202,7 @@ class _PassageFile:
     title: str
     labels: str
     document_class: str
-    standing: str
+    status: str
 
 
 _MARKUP = re.compile(  # repetitions are bounded: matching takes linear time
@@ -229,8 +219,8 @@ class PassagePart:
     file: _PassageFile
     members: Sequence[_Member]
     titles: tuple[str, ...]
-    leads: bool
-    beside: tuple[int | None, int | None] = (None, None)
+    opens_section: bool
+    neighbours: tuple[int | None, int | None] = (None, None)
 
     @property
     def text(self) -> str:
@@ -238,16 +228,16 @@ class PassagePart:
         return _text(self.members)
 
     @property
-    def plain(self) -> str:
+    def plain_text(self) -> str:
         """The text, for prose without markup: link addresses are many tokens without meaning."""
         if self.file.document_class == "code":
             return self.text
         return _MARKUP.sub(lambda match: match[1] or match[2] or "", self.text)
 
     @property
-    def meant(self) -> str:
+    def embedded_text(self) -> str:
         """The text to embed: the nearest three titles and the plain text."""
-        return f"{' > '.join(self.titles[-3:])}\n{self.plain}"
+        return f"{' > '.join(self.titles[-3:])}\n{self.plain_text}"
 
     @property
     def item(self) -> Item:
@@ -255,7 +245,7 @@ class PassagePart:
         prose = self.file.document_class != "code"
         examples = [member for member in self.members if prose and member.kind == "code"]
         prose_text = _text([member for member in self.members if member not in examples])
-        weight = _FRONT_MATTER if self.members[0].kind == "frontmatter" else 1.0
+        weight = _FRONT_MATTER_WEIGHT if self.members[0].kind == "frontmatter" else 1.0
         return Item(
             self.lead,
             prose_text,
@@ -263,33 +253,35 @@ class PassagePart:
             " / ".join(self.titles[:-1]),
             f"{self.file.title} {self.file.labels} {self.file.path.replace('_', ' ')}",
             _text(examples),
-            self.leads,
+            self.opens_section,
             session=self.file.path,
-            previous=self.beside[0],
-            next=self.beside[1],
+            previous=self.neighbours[0],
+            next=self.neighbours[1],
             age=(self.file.path, self.members[0].start_line),
-            standing=weight * (STANDING if self.file.standing else 1.0),
+            standing=weight * (NOT_IN_FORCE_WEIGHT if self.file.status else 1.0),
         )
 
-    def quoted(self, score: float, why: str, confidence: Confidence = NONE, quote: tuple[int, int] = (0, 0)) -> Passage:
+    def to_passage(
+        self, score: float, reason: str, confidence: Confidence = NO_CONFIDENCE, quote: tuple[int, int] = (0, 0)
+    ) -> Passage:
         """Return the passage as a search result; without `quote` the whole text is quoted."""
         quote = quote if any(quote) else (0, len(self.text))
-        if self.file.standing:
-            status_note = f"; its document is {self.file.standing}"
-            why, confidence = why + status_note, replace(confidence, reason=confidence.reason + status_note)
+        if self.file.status:
+            status_note = f"; its document is {self.file.status}"
+            reason, confidence = reason + status_note, replace(confidence, reason=confidence.reason + status_note)
         return Passage(
             self.text, self.file.path, *self._lines(0, len(self.text)), self.file.digest, score, self.titles,
-            self.members[0].node_id, why, confidence, quote, self._lines(*quote), self.file.standing, self.lead,
+            self.members[0].node_id, reason, confidence, quote, self._lines(*quote), self.file.status, self.lead,
         )  # fmt: skip
 
     def _lines(self, begin: int, end: int) -> Lines:
         """Return the first and last line in the file between two offsets of the text."""
-        if format_of(self.file.path) in EXTRACTED:
+        if format_of(self.file.path) in EXTRACTED_FORMATS:
             sizes = (len(member.text + member.gap) for member in self.members[:-1])
             places = [(member.start_line, member.end_line) for member in self.members]
-            return _place(begin, end, [*accumulate(sizes, initial=0)], places)
+            return _line_range(begin, end, [*accumulate(sizes, initial=0)], places)
         above = self.members[0].start_line - 1
-        first, last = _place(begin, end, line_starts(self.text))
+        first, last = _line_range(begin, end, line_starts(self.text))
         return above + first, above + last
 
 
@@ -334,7 +326,7 @@ def read_parts(sql: sqlite3.Connection, leads: Iterable[int]) -> dict[int, Passa
             (file_ids,),
         )
     }
-    ancestries = tree.ways_up(sql, sorted({passage[0].parent_id for passage in members}))
+    ancestries = tree.ancestries(sql, sorted({passage[0].parent_id for passage in members}))
     parts = {}
     for (lead, file_id, _, kind_before, *neighbours), passage_members in zip(rows, members, strict=True):
         titles = tuple(

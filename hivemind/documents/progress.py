@@ -12,7 +12,7 @@ from hivemind.fs.database import Database, Schema
 
 VERSION = 6
 """The schema version of documents.db."""
-MEANT = (
+EMBEDDABLE = (
     "FROM nodes n LEFT JOIN places p ON p.node_id = n.id LEFT JOIN vectors v ON v.key = n.seq"
     " WHERE n.text <> '' AND (p.node_id IS NULL OR p.leads)"
 )
@@ -20,33 +20,33 @@ MEANT = (
 _PER_SECOND = 10.0  # passages of about 200 tokens on one free core: an estimate
 
 
-class _Looked(Schema):
+class _ReadOnlySchema(Schema):
     """The schema for reading an existing database; a database without tables is an error."""
 
     def prepare(self, connection: sqlite3.Connection, path: str) -> None:  # noqa: ARG002
         raise self.error("has no tables yet", location=path)
 
 
-def progress_of(path: str | os.PathLike[str], embedder: Embedder) -> tuple[int, int]:
+def read_progress(path: str | os.PathLike[str], embedder: Embedder) -> tuple[int, int]:
     """Count as `count_embedded` does in an existing database file. Raises UserError if it cannot be read."""
-    schema = _Looked(
+    schema = _ReadOnlySchema(
         name="document database", crash_prefix="documents", version=VERSION, error=UserError, statements=()
     )
     with closing(Database(path, schema)) as database, database.read() as sql:
-        return known_by_meaning(sql, embedder)
+        return count_embedded(sql, embedder)
 
 
-def known_by_meaning(sql: sqlite3.Connection, embedder: Embedder | None) -> tuple[int, int]:
+def count_embedded(sql: sqlite3.Connection, embedder: Embedder | None) -> tuple[int, int]:
     """Return how many passages (and nodes without a file) the embedder has embedded, and how many there are."""
     model = ("", 0) if embedder is None else (embedder.name, 4 * embedder.dimension)
-    statement = f"SELECT count(CASE WHEN v.model = ? AND length(v.vector) = ? THEN 1 END), count(*) {MEANT}"
+    statement = f"SELECT count(CASE WHEN v.model = ? AND length(v.vector) = ? THEN 1 END), count(*) {EMBEDDABLE}"
     embedded_count, total = sql.execute(statement, model).fetchone()
     return int(embedded_count), int(total)
 
 
-def how_far(known: int, total: int, per_second: float = _PER_SECOND) -> str:
+def describe_progress(embedded_count: int, total: int, per_second: float = _PER_SECOND) -> str:
     """Describe the progress of embedding, with an estimate of the remaining time."""
-    if known >= total:
+    if embedded_count >= total:
         return f"all {total:,} passages by meaning"
-    minutes = max(1, round((total - known) / per_second / 60))
-    return f"{known:,} of {total:,} passages by meaning, about {minutes:,} min left"
+    minutes = max(1, round((total - embedded_count) / per_second / 60))
+    return f"{embedded_count:,} of {total:,} passages by meaning, about {minutes:,} min left"

@@ -11,7 +11,7 @@ from hivemind.embedding import VECTORS
 from hivemind.fs.database import Schema, integrity_errors
 from hivemind.search import PARTS, TOKENIZER
 
-MOST = 64
+MAX_UNINDEXED = 64
 """The most nodes that a commit may leave unindexed: a search reads those one by one."""
 
 
@@ -33,7 +33,7 @@ def index_if_many(sql: sqlite3.Connection) -> None:
 
     Called at the end of each transaction, and before a transaction searches its own changes.
     """
-    if sql.execute("SELECT 1 FROM unindexed LIMIT 1 OFFSET ?", (MOST,)).fetchone() is not None:
+    if sql.execute("SELECT 1 FROM unindexed LIMIT 1 OFFSET ?", (MAX_UNINDEXED,)).fetchone() is not None:
         index(sql)
 
 

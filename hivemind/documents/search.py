@@ -28,9 +28,9 @@ WEIGHTS = Weights(
 )  # fmt: skip
 """Chosen on the tuning half of the questions (benchmarks/retrieval): round numbers on a plateau."""
 
-FLOOR = 0.4
+MIN_COVERED = 0.4
 """A passage is an answer if it covers at least this share of the question's words, weighted by their rarity,"""
-NEAR_ENOUGH = 0.35
+MIN_COSINE = 0.35
 """or if its vector, or that of one of its sentences, has at least this cosine."""
 
 
@@ -65,12 +65,12 @@ class Units:
             " LEFT JOIN nodes h ON h.id = q.node_id"
             f" WHERE (p.node_id IS NULL OR h.seq IS NOT NULL OR ?) AND ({within}) ORDER BY j.key"
         )
-        self.tagged = dict[str, list[str]]()  # node id → its tags among those of the query
+        self.tags_by_node = dict[str, list[str]]()  # node id → its tags among those of the query
         self._tagged_seqs = list[int]()
         for tag in sorted(tags_in(text)):
             statement = "SELECT n.id, n.seq FROM tags t JOIN nodes n ON n.id = t.node_id WHERE t.tag = ?"
             for node_id, seq in sql.execute(statement, (tag,)):
-                self.tagged.setdefault(node_id, []).append(tag)
+                self.tags_by_node.setdefault(node_id, []).append(tag)
                 self._tagged_seqs.append(seq)
         self._phrases = [" ".join(words_of(name)) for name in identifiers(text)]
         self.parts = dict[int, PassagePart]()
@@ -101,7 +101,7 @@ class Units:
         """Return the units of nodes within the limits, in order. A heading counts only if `tagged`."""
         rows = self._sql.execute(self._units, (json.dumps(seqs), tagged, *self._bounds)).fetchall()
         if self._below is not None:
-            ancestries = tree.ways_up(self._sql, [node_id for node_id, _ in rows])
+            ancestries = tree.ancestries(self._sql, [node_id for node_id, _ in rows])
             rows = [row for row in rows if any(node.id == self._below for node in ancestries[row[0]])]
         return [unit for _, unit in rows]
 
@@ -118,7 +118,7 @@ class Units:
             "SELECT id, seq FROM nodes WHERE seq IN (SELECT value FROM json_each(?))", (other_units,)
         )
         seqs = dict(rows.fetchall())
-        for node_id, (node, *ancestors) in tree.ways_up(self._sql, seqs).items():
+        for node_id, (node, *ancestors) in tree.ancestries(self._sql, seqs).items():
             self.nodes[seqs[node_id]] = node
             titles = [title_of(parent) for parent in ancestors]
             yield Item(
@@ -129,10 +129,10 @@ class Units:
                 f"{node.context_name} {node.context_value}",
                 name=node.id,
                 age=("", node.created_at, node.id),
-                **(self._said(node) if node.context_type == "message" else {}),
+                **(self._letter_fields(node) if node.context_type == "message" else {}),
             )
 
-    def _said(self, node: Node) -> dict[str, Any]:
+    def _letter_fields(self, node: Node) -> dict[str, Any]:
         """Return speaker, time and neighbours of a letter of a stored thread (see `importing.keep_thread`)."""
         sender, _, date_and_id = node.context_value.partition(" ")
         neighbours = [
@@ -167,31 +167,31 @@ def find_passages(
         near = (
             None
             if hit.part_similarity is None
-            else 1 - (1 - hit.part_similarity.position) * len(part.meant) / max(1, len(part.plain))
+            else 1 - (1 - hit.part_similarity.position) * len(part.embedded_text) / max(1, len(part.plain_text))
         )
         quote = quote_span(part.text, terms, engine.stemmer, near)
-        passages.append(part.quoted(round(hit.score, 6), hit.why, hit.confidence, quote))
+        passages.append(part.to_passage(round(hit.score, 6), hit.why, hit.confidence, quote))
     return passages
 
 
 def _passage_answers(candidate: Candidate) -> bool:
     match = candidate.match
     return (
-        match.coverage >= FLOOR and bool(match.words_by_field.keys() - {"labels"})
-    ) or candidate.best_cosine >= NEAR_ENOUGH
+        match.coverage >= MIN_COVERED and bool(match.words_by_field.keys() - {"labels"})
+    ) or candidate.best_cosine >= MIN_COSINE
 
 
-_LEAST = 0.2  # lower than for passages: a query may ask for several things at once
-_ALIKE = 0.3  # for a node that shares no word with the query
-_LONGEST_TITLE = 80
+_NODE_MIN_COVERED = 0.2  # lower than for passages: a query may ask for several things at once
+_NODE_MIN_COSINE = 0.3  # for a node that shares no word with the query
+_MAX_TITLE_CHARS = 80
 
 
 def _node_answers(candidate: Candidate) -> bool:
     """Check that a node without a file answers. Matches in its parents' titles alone do not count."""
     match = candidate.match
     return (
-        bool(match.words_by_field.keys() & {"text", "labels"}) and match.coverage >= _LEAST
-    ) or candidate.best_cosine >= _ALIKE
+        bool(match.words_by_field.keys() & {"text", "labels"}) and match.coverage >= _NODE_MIN_COVERED
+    ) or candidate.best_cosine >= _NODE_MIN_COSINE
 
 
 def title_of(node: Node) -> str:
@@ -199,24 +199,24 @@ def title_of(node: Node) -> str:
     if node.context_type == "heading":
         return node.context_value
     line = next((line.strip() for line in node.text.splitlines() if line.strip()), "") or node.context_value
-    return line if len(line) <= _LONGEST_TITLE else line[: _LONGEST_TITLE - 1] + "…"
+    return line if len(line) <= _MAX_TITLE_CHARS else line[: _MAX_TITLE_CHARS - 1] + "…"
 
 
 @dataclass(slots=True)
-class Scored:
+class ScoredUnit:
     """A unit that answers a query.
 
     `ancestry` is its best node, that node's parent and so on up to the root. `shares`: each node's share of the score.
     """
 
-    way: Sequence[Node]
+    ancestry: Sequence[Node]
     score: float
-    why: str
+    reason: str
     shares: Mapping[str, float]
-    in_file: bool = False
+    is_in_file: bool = False
 
 
-class Notes(Units):
+class NoteUnits(Units):
     """The notes in documents as units."""
 
     def find_by_words(self, words: Sequence[str], limit: int) -> Sequence[int]:
@@ -233,21 +233,23 @@ class Notes(Units):
 
 def find_notes(engine: Engine, sql: sqlite3.Connection, text: str, limit: int) -> list[tuple[Node, Confidence]]:
     """Return the notes whose words answer best, best first, with the confidence of each."""
-    source = Notes(sql, engine.stemmer, "")
+    source = NoteUnits(sql, engine.stemmer, "")
     hits, _ = engine.search(
         sql, source, Query(text), limit, candidate_filter=lambda _, notes: [*map(_passage_answers, notes)]
     )
     return [(source.nodes[hit.id], hit.confidence) for hit in hits]
 
 
-def scored(engine: Engine, sql: sqlite3.Connection, query: Query, below: str | None, limit: int) -> list[Scored]:
+def score_units(
+    engine: Engine, sql: sqlite3.Connection, query: Query, below: str | None, limit: int
+) -> list[ScoredUnit]:
     """Return the best units, ranked as by `find_passages`; units with a tag of the query come first."""
     tags = tags_in(query.text)
     source = Units(sql, engine.stemmer, query.text, below=below)
     has_words = not tags or any(word not in tags for word in significant_words(without_tags(query.text)))
 
     def answers(candidate: Candidate) -> bool:
-        if not source.tagged.keys().isdisjoint(source.shares(candidate.item.id, {})):
+        if not source.tags_by_node.keys().isdisjoint(source.shares(candidate.item.id, {})):
             return True
         return has_words and (_passage_answers if candidate.item.id in source.parts else _node_answers)(candidate)
 
@@ -256,24 +258,24 @@ def scored(engine: Engine, sql: sqlite3.Connection, query: Query, below: str | N
     )
     hits, terms = [*ranked_hits], {term.stem: term.weight for term in parsed_query.terms}
     shares = [source.shares(hit.id, terms) for hit in hits]
-    ancestries = tree.ways_up(sql, [node_id for unit_shares in shares for node_id in unit_shares])
+    ancestries = tree.ancestries(sql, [node_id for unit_shares in shares for node_id in unit_shares])
     highest = max((hit.score for hit in hits), default=0.0)
     units = []
     for hit, node_shares in zip(hits, shares, strict=True):
         candidate_ids = [
             node_id for node_id in node_shares if below is None or any(node.id == below for node in ancestries[node_id])
         ]
-        best_id = max(candidate_ids, key=lambda node_id: (node_id in source.tagged, node_shares[node_id]))
-        unit = Scored(ancestries[best_id], hit.score, hit.why, node_shares, hit.id in source.parts)
-        for tag in source.tagged.get(best_id, ()):
-            unit.score, unit.why = unit.score + highest + 1.0, f"@{tag} among its tags; {unit.why}"
+        best_id = max(candidate_ids, key=lambda node_id: (node_id in source.tags_by_node, node_shares[node_id]))
+        unit = ScoredUnit(ancestries[best_id], hit.score, hit.why, node_shares, hit.id in source.parts)
+        for tag in source.tags_by_node.get(best_id, ()):
+            unit.score, unit.reason = unit.score + highest + 1.0, f"@{tag} among its tags; {unit.reason}"
         units.append(unit)
     return sorted(units, key=lambda unit: -unit.score)
 
 
-_PART = 0.1  # each further hit under the same parent raises the score of a node without a file by 10 %,
-_FURTHER = 3  # for at most this many further hits
-_FOUND = 32  # hits that are examined together, even if `limit` is smaller
+_SIBLING_BONUS = 0.1  # each further hit under the same parent raises the score of a node without a file by 10 %,
+_MAX_SIBLINGS = 3  # for at most this many further hits
+_EXAMINED_HITS = 32  # hits that are examined together, even if `limit` is smaller
 
 
 @frozen
@@ -300,47 +302,49 @@ def find_hits(
     engine: Engine, sql: sqlite3.Connection, query: Query, below: str | None, limit: int
 ) -> list[DocumentHit]:
     """Return the best hits, best first, ranked as passages are."""
-    units = {unit.way[0].id: unit for unit in scored(engine, sql, query, below, max(limit, _FOUND))}
-    siblings = Counter(unit.way[0].parent_id for unit in units.values())
+    units = {unit.ancestry[0].id: unit for unit in score_units(engine, sql, query, below, max(limit, _EXAMINED_HITS))}
+    siblings = Counter(unit.ancestry[0].parent_id for unit in units.values())
     for unit in units.values():
-        other_hits = siblings[unit.way[0].parent_id] - 1 if unit.way[1:] else 0
+        other_hits = siblings[unit.ancestry[0].parent_id] - 1 if unit.ancestry[1:] else 0
         if other_hits > 0:
-            unit.why = f"{unit.why}; {other_hits} more under the same parent"
-            unit.score *= 1 if unit.in_file else 1 + _PART * min(other_hits, _FURTHER)
-    covers = _fold(sql, units, siblings)
+            unit.reason = f"{unit.reason}; {other_hits} more under the same parent"
+            unit.score *= 1 if unit.is_in_file else 1 + _SIBLING_BONUS * min(other_hits, _MAX_SIBLINGS)
+    covers = _fold_into_summaries(sql, units, siblings)
     best = sorted(units.values(), key=lambda unit: -unit.score)[:limit]
-    return [_hit(sql, unit, covers.get(unit.way[0].id, ())) for unit in best]
+    return [_hit(sql, unit, covers.get(unit.ancestry[0].id, ())) for unit in best]
 
 
-def _fold(
-    sql: sqlite3.Connection, found: dict[str, Scored], siblings: Mapping[str | None, int]
+def _fold_into_summaries(
+    sql: sqlite3.Connection, units: dict[str, ScoredUnit], siblings: Mapping[str | None, int]
 ) -> dict[str, list[str]]:
     """Replace hits by the summary above them if it is a hit too, or if several of its children are.
 
     Change `units` in place; return the ids of the replaced hits by summary.
     """
     covers: dict[str, list[str]] = {}
-    for node_id, unit in found.items():
-        for ancestor in unit.way[1:]:
+    for node_id, unit in units.items():
+        for ancestor in unit.ancestry[1:]:
             can_cover = (
-                ancestor.id in found or ancestor.id in covers or (ancestor is unit.way[1] and siblings[ancestor.id] > 1)
+                ancestor.id in units
+                or ancestor.id in covers
+                or (ancestor is unit.ancestry[1] and siblings[ancestor.id] > 1)
             )
             if can_cover and is_summary(sql, ancestor.id):
                 covers.setdefault(ancestor.id, []).append(node_id)
                 break
     for summary_id, hit_ids in covers.items():
-        best = max((found[node_id] for node_id in hit_ids), key=lambda candidate: candidate.score)
-        ancestry = next(best.way[at:] for at, node in enumerate(best.way) if node.id == summary_id)
-        summary_unit = found.get(summary_id, Scored(ancestry, 0.0, best.why, {}))
-        reason = f"{summary_unit.why}; stands for {len(hit_ids)} of its children that match"
-        found[summary_id] = Scored(ancestry, max(summary_unit.score, best.score), reason, {})
+        best = max((units[node_id] for node_id in hit_ids), key=lambda candidate: candidate.score)
+        ancestry = next(best.ancestry[at:] for at, node in enumerate(best.ancestry) if node.id == summary_id)
+        summary_unit = units.get(summary_id, ScoredUnit(ancestry, 0.0, best.reason, {}))
+        reason = f"{summary_unit.reason}; stands for {len(hit_ids)} of its children that match"
+        units[summary_id] = ScoredUnit(ancestry, max(summary_unit.score, best.score), reason, {})
     for node_id in {node_id for member_ids in covers.values() for node_id in member_ids} - covers.keys():
-        del found[node_id]
+        del units[node_id]
     return covers
 
 
-def _hit(sql: sqlite3.Connection, one: Scored, covers: Sequence[str]) -> DocumentHit:
-    node, *ancestors = one.way
+def _hit(sql: sqlite3.Connection, unit: ScoredUnit, covers: Sequence[str]) -> DocumentHit:
+    node, *ancestors = unit.ancestry
     before, after = tree.siblings_around(sql, node) if ancestors else (None, None)
     linked_rows = sql.execute(
         "SELECT DISTINCT other.node_id FROM tags mine JOIN tags other ON other.tag = mine.tag"
@@ -348,6 +352,6 @@ def _hit(sql: sqlite3.Connection, one: Scored, covers: Sequence[str]) -> Documen
         (node.id, node.id),
     )
     return DocumentHit(
-        node, round(one.score, 6), tuple(map(title_of, reversed(ancestors))), one.way[-1].id,
-        before, after, tuple(covers), tuple(row[0] for row in linked_rows), one.why,
+        node, round(unit.score, 6), tuple(map(title_of, reversed(ancestors))), unit.ancestry[-1].id,
+        before, after, tuple(covers), tuple(row[0] for row in linked_rows), unit.reason,
     )  # fmt: skip

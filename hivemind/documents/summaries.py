@@ -13,7 +13,7 @@ from hivemind.documents.edit import Edit, NodeDraft, sticky_run
 from hivemind.documents.formats.outline import sentence_ends
 from hivemind.documents.node import DocmemError, Node, NodeContext
 from hivemind.frozen import frozen
-from hivemind.fs import reached
+from hivemind.fs import crash_point
 from hivemind.words import STOP_WORDS
 
 _WORD = re.compile(r"\w+")
@@ -61,8 +61,8 @@ def _words(sentence: str) -> set[str]:
 Writer = Callable[[Sequence[str], int], str]
 """A function that writes a summary: (the texts in order, maximum tokens) → text."""
 
-_NO_BEGINNING = ("note", "frontmatter")
-LONGEST = 120  # about a paragraph
+_NEVER_FIRST = ("note", "frontmatter")
+MAX_SUMMARY_TOKENS = 120  # about a paragraph
 
 
 def is_summary(sql: sqlite3.Connection, node_id: str) -> bool:
@@ -105,8 +105,8 @@ def add_summary(edit: Edit, start_id: str, end_id: str, text: str, context: Node
         if tree.first_child(edit.sql, member_id):
             raise DocmemError(f"node {member_id!r} has children", remedy="only leaves can be summarised")
     assert start.parent_id is not None
-    summary = edit.add(start.parent_id, edit.place("child", start.parent_id)[1], NodeDraft(context, text))
-    reached("documents.summary.added")
+    summary = edit.add(start.parent_id, edit.free_slot("child", start.parent_id)[1], NodeDraft(context, text))
+    crash_point("documents.summary.added")
     for (member_id,) in rows:
         edit.change(tree.get(edit.sql, member_id), parent_id=summary.id)
     # Last: until the members have moved, one of them may have the midpoint as its order. No other sibling can.
@@ -131,19 +131,19 @@ def remove_summary(edit: Edit, summary_id: str, expected_hash: str | None) -> li
         for member in members
     )
     if fits:  # the children keep the orders that they had before
-        edit.change(summary, order_value=edit.place("child", summary.parent_id)[1])
+        edit.change(summary, order_value=edit.free_slot("child", summary.parent_id)[1])
     previous = summary_id
     for member in members:
-        order = member.order_value if fits else edit.place("after", previous)[1]
+        order = member.order_value if fits else edit.free_slot("after", previous)[1]
         edit.change(member, parent_id=summary.parent_id, order_value=order)
         previous = member.id
-        reached("documents.summary.given_back")
+        crash_point("documents.summary.given_back")
     edit.remove([summary_id])
     return tree.get_many(edit.sql, [member.id for member in members])
 
 
 @frozen
-class Material:
+class SummaryMaterial:
     """The nodes to summarise, and the summary if it exists already."""
 
     summary: Node | None
@@ -154,7 +154,7 @@ class Material:
         return [node.hash for node in (*summary_nodes, *self.members)]
 
 
-def material(sql: sqlite3.Connection, node_id: str) -> Material:
+def read_material(sql: sqlite3.Connection, node_id: str) -> SummaryMaterial:
     """Return a summary's children, or the first consecutive leaves among another node's. Raises DocmemError for none.
 
     The first of them is not front matter, nor a note: a note is about the node before it.
@@ -166,17 +166,17 @@ def material(sql: sqlite3.Connection, node_id: str) -> Material:
         members = _first_leaves(members, tree.interior_ids(sql, node_id))
     if not members:
         raise DocmemError(
-            f"node {node_id!r} has no leaves to summarise right below it", remedy=_other_choice(sql, node)
+            f"node {node_id!r} has no leaves to summarise right below it", remedy=_suggest_node(sql, node)
         )
-    return Material(node if is_existing_summary else None, tuple(members))
+    return SummaryMaterial(node if is_existing_summary else None, tuple(members))
 
 
 def _first_leaves(children: Sequence[Node], interior: Container[str]) -> list[Node]:
-    from_first_leaf = dropwhile(lambda child: child.id in interior or child.context_type in _NO_BEGINNING, children)
+    from_first_leaf = dropwhile(lambda child: child.id in interior or child.context_type in _NEVER_FIRST, children)
     return list(takewhile(lambda child: child.id not in interior, from_first_leaf))
 
 
-def _other_choice(sql: sqlite3.Connection, node: Node) -> str:
+def _suggest_node(sql: sqlite3.Connection, node: Node) -> str:
     """Suggest a node that can be summarised. Users often name a root, but the leaves are below headings."""
     below: Node | None = node
     while below is not None:
@@ -189,15 +189,15 @@ def _other_choice(sql: sqlite3.Connection, node: Node) -> str:
     return "choose a node with text below it"
 
 
-def write_summary(edit: Edit, found: Material, text: str) -> Node | None:
+def write_summary(edit: Edit, source_material: SummaryMaterial, text: str) -> Node | None:
     """Write the summary and keep its old text in the history; return None if the nodes have changed since."""
-    start, end = found.members[0].id, found.members[-1].id
-    anchor = found.summary.id if found.summary else found.members[0].parent_id
+    start, end = source_material.members[0].id, source_material.members[-1].id
+    anchor = source_material.summary.id if source_material.summary else source_material.members[0].parent_id
     assert anchor is not None
-    if tree.find(edit.sql, anchor) is None or material(edit.sql, anchor).hashes() != found.hashes():
+    if tree.find(edit.sql, anchor) is None or read_material(edit.sql, anchor).hashes() != source_material.hashes():
         return None
-    if found.summary is None:
+    if source_material.summary is None:
         return add_summary(edit, start, end, text, NodeContext("summary", "by", "summarize"))
-    summary = edit.change(found.summary, text=text)
+    summary = edit.change(source_material.summary, text=text)
     edit.sql.execute("INSERT INTO summaries VALUES (?, 0) ON CONFLICT (node_id) DO UPDATE SET stale = 0", (summary.id,))
     return summary

@@ -10,14 +10,14 @@ from typing import Annotated, Literal
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field
 
-from hivemind.boundary import boundary, checked
-from hivemind.documents.edit import LARGEST, Edit, NodeDraft
-from hivemind.documents.formats.outline import MAX_DEPTH, MAX_PARTS, check
+from hivemind.boundary import as_dataclass, boundary
+from hivemind.documents.edit import MAX_ORDER, Edit, NodeDraft
+from hivemind.documents.formats.outline import MAX_DEPTH, MAX_PARTS, check_limit
 from hivemind.documents.node import DocmemError, Node, check_context, check_text
 from hivemind.errors import UnknownVersion, UserError
-from hivemind.fs import reached
-from hivemind.masking import escaped
-from hivemind.words import shown
+from hivemind.fs import crash_point
+from hivemind.masking import escape_controls
+from hivemind.words import short_repr
 
 VERSION = 1
 _NODE = re.compile(r"\s*\[\[\s*[\"']?node[\"']?\s*\]\]")
@@ -40,7 +40,7 @@ class TomlNode(BaseModel):
     model_config = ConfigDict(extra="forbid", strict=True)
 
     depth: Annotated[int, Field(ge=0)] = 0
-    order: Annotated[float, Field(ge=-LARGEST, le=LARGEST)] | None = None
+    order: Annotated[float, Field(ge=-MAX_ORDER, le=MAX_ORDER)] | None = None
     context_type: str = ""
     context_name: str = ""
     context_value: str = ""
@@ -57,7 +57,7 @@ class TomlNode(BaseModel):
         return NodeDraft(context, check_text(self.text), self.readonly, self.importance, self.sticky)
 
 
-Placed = tuple[TomlNode, NodeDraft, str]
+LocatedEntry = tuple[TomlNode, NodeDraft, str]
 """A table, the content of its node, and its place (`file:line`)."""
 
 
@@ -82,66 +82,66 @@ def export(nodes: Sequence[Node], summaries: set[str]) -> str:
 
 def _string(text: str) -> str:
     """Write a TOML string. JSON's escapes are valid in TOML; quotes are escaped, also in multi-line strings."""
-    lines = [escaped(json.dumps(line, ensure_ascii=False))[1:-1] for line in text.split("\n")]
+    lines = [escape_controls(json.dumps(line, ensure_ascii=False))[1:-1] for line in text.split("\n")]
     return f'"{lines[0]}"' if len(lines) == 1 else '"""\n' + "\n".join(lines) + '"""'
 
 
-def read(text: str, where: object = "TOML") -> list[Placed]:
+def read(text: str, path: object = "TOML") -> list[LocatedEntry]:
     """Read the nodes of a TOML text, in order.
 
     `readonly` defaults to 0; orders may be left out. Raises DocmemError that names file and line; Unreadable for any
     other failure to read the text.
     """
-    with boundary("TOML tree", where):
-        return _read(check_text(text), where)
+    with boundary("TOML tree", path):
+        return _read(check_text(text), path)
 
 
-def _read(text: str, where: object) -> list[Placed]:
+def _read(text: str, path: object) -> list[LocatedEntry]:
     skeleton = _STRING.sub(_without_string, text).split("\n")
     for number, line in enumerate(skeleton, 1):
-        check(line.count("."), _MAX_DOTS, "dots in a line", f"{where}:{number}")
+        check_limit(line.count("."), _MAX_DOTS, "dots in a line", f"{path}:{number}")
     try:
         values = tomllib.loads(text)
     except tomllib.TOMLDecodeError as error:
         line_match = _LINE.search(str(error))
         line_number = line_match[1] if line_match else len(skeleton)
-        raise DocmemError(f"is not TOML ({error})", location=f"{where}:{line_number}") from None
+        raise DocmemError(f"is not TOML ({error})", location=f"{path}:{line_number}") from None
     version = values.pop("version", VERSION)
     if version != VERSION:
         raise UnknownVersion(
-            f"is a tree of version {shown(version)}, this program knows {VERSION}", location=f"{where}:1"
+            f"is a tree of version {short_repr(version)}, this program knows {VERSION}", location=f"{path}:1"
         )
     tables = values.pop("node", [])
     if values or not isinstance(tables, list) or not tables or not all(isinstance(table, dict) for table in tables):
         unknown_key = next(iter(values), "node")
-        message = f"{shown(unknown_key)}: a tree contains [[node]] tables only"
-        raise DocmemError(message, location=f"{where}:1")
-    check(len(tables), MAX_PARTS, "nodes", where)
+        message = f"{short_repr(unknown_key)}: a tree contains [[node]] tables only"
+        raise DocmemError(message, location=f"{path}:1")
+    check_limit(len(tables), MAX_PARTS, "nodes", path)
     lines = [number for number, line in enumerate(skeleton, 1) if _NODE.match(line)]
     if len(lines) != len(tables):
         lines = [1] * len(tables)  # an inline array: errors name line 1
-    entries: list[Placed] = []
+    entries: list[LocatedEntry] = []
     deepest = -1
     for table, number in zip(tables, lines, strict=True):
-        location = f"{where}:{number}"
+        location = f"{path}:{number}"
         try:
-            entry = checked(TomlNode, table, "[[node]] table")
+            entry = as_dataclass(TomlNode, table, "[[node]] table")
             entries.append((entry, entry.draft, location))
         except UserError as error:
             raise DocmemError(error.message, location=location) from None
         if entry.depth > deepest + 1:
-            raise DocmemError(f"depth {shown(entry.depth)} has no parent before it", location=location)
-        check(entry.depth, MAX_DEPTH, "levels", where)
+            raise DocmemError(f"depth {short_repr(entry.depth)} has no parent before it", location=location)
+        check_limit(entry.depth, MAX_DEPTH, "levels", path)
         deepest = entry.depth
     return entries
 
 
-def _without_string(found: re.Match[str]) -> str:
+def _without_string(match: re.Match[str]) -> str:
     """Replace a string or comment by its line breaks; keep the quoted table name."""
-    return found[0] if found[0] in _NAMED_NODE else "\n" * found[0].count("\n")
+    return match[0] if match[0] in _NAMED_NODE else "\n" * match[0].count("\n")
 
 
-def write_entries(edit: Edit, entries: Sequence[Placed]) -> list[Node]:
+def write_entries(edit: Edit, entries: Sequence[LocatedEntry]) -> list[Node]:
     """Create the nodes, in order. Raises DocmemError with the line if two siblings have the same order."""
     above: list[tuple[str, float]] = []  # (id, largest order of its children so far) for each depth
     nodes: list[Node] = []
@@ -161,7 +161,7 @@ def write_entries(edit: Edit, entries: Sequence[Placed]) -> list[Node]:
             edit.sql.execute("INSERT INTO summaries VALUES (?, 0)", (node.id,))
         above.append((node.id, 0.0))
         nodes.append(node)
-        reached("documents.toml.one")
+        crash_point("documents.toml.one")
     edit.sql.executemany(
         "UPDATE summaries SET stale = 0 WHERE node_id = ?",
         [(node.id,) for node, (entry, _, _) in zip(nodes, entries, strict=True) if entry.summary],

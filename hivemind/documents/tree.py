@@ -83,23 +83,23 @@ def interior_ids(sql: sqlite3.Connection, node_id: str) -> set[str]:
 def subtree(sql: sqlite3.Connection, node_id: str) -> list[Node]:
     """Return the node and its descendants in reading order. Raises NodeNotFoundError."""
     get(sql, node_id)
-    nodes = {row[0]: Node(*row) for row in _below(sql, node_id, _N_ALL)}
+    nodes = {row[0]: Node(*row) for row in _select_below(sql, node_id, _N_ALL)}
     order = _reading_order(node_id, ((node.id, node.parent_id, node.order_value) for node in nodes.values()))
     return [nodes[member_id] for member_id in order]
 
 
 def descendant_ids(sql: sqlite3.Connection, node_id: str) -> list[str]:
     """Return the ids of the node and its descendants in reading order; [] for an unknown id."""
-    return _reading_order(node_id, _below(sql, node_id, "n.id, n.parent_id, n.order_value"))
+    return _reading_order(node_id, _select_below(sql, node_id, "n.id, n.parent_id, n.order_value"))
 
 
 def size(sql: sqlite3.Connection, node_id: str) -> tuple[int, int]:
     """Count the node and its descendants, and their tokens."""
-    ((nodes, tokens),) = _below(sql, node_id, "count(*), coalesce(sum(n.token_count), 0)")
+    ((nodes, tokens),) = _select_below(sql, node_id, "count(*), coalesce(sum(n.token_count), 0)")
     return int(nodes), int(tokens)
 
 
-def _below(sql: sqlite3.Connection, node_id: str, columns: str) -> sqlite3.Cursor:
+def _select_below(sql: sqlite3.Connection, node_id: str, columns: str) -> sqlite3.Cursor:
     """Select columns `n.…` of the node and its descendants, in no particular order. Raises DamagedError."""
     for _ in ancestors(sql, node_id):
         pass  # raises for a cycle, in which the query would not end
@@ -134,19 +134,19 @@ def ancestors(sql: sqlite3.Connection, node_id: str | None) -> Iterator[tuple[st
         node_id = row[0]
 
 
-_WAYS = f"""
+_ANCESTRIES = f"""
 WITH RECURSIVE up(id) AS (SELECT value FROM json_each(?) UNION SELECT n.parent_id FROM up JOIN nodes n ON n.id = up.id)
 SELECT {_N_ALL} FROM up JOIN nodes n ON n.id = up.id
 """
 
 
-def ways_up(sql: sqlite3.Connection, node_ids: Iterable[str]) -> dict[str, list[Node]]:
+def ancestries(sql: sqlite3.Connection, node_ids: Iterable[str]) -> dict[str, list[Node]]:
     """Return, for each id, the node, its parent and so on up to the root; unknown ids are skipped.
 
     If parents form a cycle (a damaged database), each node appears once.
     """
     requested_ids = list(node_ids)
-    nodes = {row[0]: Node(*row) for row in sql.execute(_WAYS, (json.dumps(requested_ids),))}
+    nodes = {row[0]: Node(*row) for row in sql.execute(_ANCESTRIES, (json.dumps(requested_ids),))}
     ancestry_by_id: dict[str, list[Node]] = {}
     for node_id in requested_ids:
         ancestry: dict[str | None, Node] = {}
@@ -244,8 +244,8 @@ def node_at(sql: sqlite3.Connection, path: str, line: int | None) -> str | None:
 
 
 Form = Literal["full", "outline", "excerpt"]
-_APART = "\n\n"
-_LEFT_OUT = "\n\n[…]\n\n"
+_SEPARATOR = "\n\n"
+_ELLIPSIS = "\n\n[…]\n\n"
 
 
 @frozen
@@ -275,10 +275,10 @@ def show(sql: sqlite3.Connection, nodes: Sequence[Node]) -> NodeListing:
     form: Form = "full"
     if node_count > len(nodes):
         form = "outline" if all(first_child(sql, node.id) for node in nodes) else "excerpt"
-    return NodeListing(_joined(sql, nodes), form, tuple(nodes))
+    return NodeListing(_join_texts(sql, nodes), form, tuple(nodes))
 
 
-def _joined(sql: sqlite3.Connection, nodes: Sequence[Node]) -> str:
+def _join_texts(sql: sqlite3.Connection, nodes: Sequence[Node]) -> str:
     parts: list[str] = []
     previous: tuple[int, int, str] | None = None  # file id, number in the file, text up to the next node
     for node in nodes:
@@ -287,9 +287,9 @@ def _joined(sql: sqlite3.Connection, nodes: Sequence[Node]) -> str:
             previous = (row[0], 0, "")
             continue
         if parts and (previous is None or row is None or previous[0] != row[0]):
-            parts.append(_APART)
+            parts.append(_SEPARATOR)
         elif parts and previous is not None:
-            parts.append(previous[2] if row[1] == previous[1] + 1 else _LEFT_OUT)
+            parts.append(previous[2] if row[1] == previous[1] + 1 else _ELLIPSIS)
         parts.append(node.text)
         previous = row
     return "".join(parts)

@@ -35,7 +35,7 @@ from hivemind.embedding.embedder import (
     unpack,
 )
 from hivemind.embedding.local import open_kind
-from hivemind.fs import Lock, make_socket_folder, socket_places
+from hivemind.fs import Lock, make_socket_folder, socket_paths
 from hivemind.fs.locks import is_on_this_machine
 from hivemind.masking import secret_names
 
@@ -61,7 +61,7 @@ _CHECK_INTERVAL_S = 1.0
 def users_folder() -> str:
     """Return the folder of this installation's lock, socket and log, which all hives of a user share."""
     installation = f"{sys.executable} {os.path.dirname(os.path.abspath(__file__))}"
-    return os.path.dirname(socket_places(installation, "embedder")[-1])
+    return os.path.dirname(socket_paths(installation, "embedder")[-1])
 
 
 def lock_of(folder: str, kind: str) -> Lock:

@@ -1,4 +1,4 @@
-"""Journals of linked hives: events are shipped in order, without a gap, and read as one (README.md, *The journal*)."""
+"""Journals of linked hives, copied to the exchange in order and without gaps, and read as one (README.md, *The journal*)."""
 
 from __future__ import annotations
 
@@ -14,15 +14,13 @@ from hivemind.presence.parts import Parts
 if TYPE_CHECKING:
     from psycopg import Connection
 
-__all__ = ["Shipping", "events_of_all"]
-
-_AT_ONCE, _BYTES_AT_ONCE = 500, 32 << 20
-_KEPT_DAYS = 30
+_EVENTS_PER_BATCH, _BYTES_PER_BATCH = 500, 32 << 20
+_RETENTION_DAYS = 30
 _FOLLOWERS = "followers of the journal"
 
 
-class Shipping:
-    """Ships the journal of one hive. The exchange knows how far it has got."""
+class JournalShipper:
+    """Copies the journal of one hive into the exchange, which records the last seq shipped."""
 
     def __init__(self, hive: Parts, connection: Connection, name: str) -> None:
         self._hive, self._connection, self._name = hive, connection, name
@@ -31,39 +29,42 @@ class Shipping:
         self.problem: str | None = None
 
     def ship(self) -> bool:
-        """Ship the next events; returns whether there may be more. All of them or none: a gap cannot be."""
+        """Copy the next events in one transaction. Return True if more may follow."""
         last = self._hive.journal.seq
         self.problem = None
         if last < self._shipped:
             self.problem = (
-                f"the journal ends at {last}, and {self._shipped} events of it are in the exchange: put back?"
+                f"the journal ends at {last}, but {self._shipped} of its events are in the exchange: was it restored?"
             )
         if last <= self._shipped:
             return False
-        found: list[tuple[str, int, str]] = []
+        rows: list[tuple[str, int, str]] = []
         for event in self._hive.journal.events(self._shipped):
-            if event.seq > last or len(found) == _AT_ONCE:
+            if event.seq > last or len(rows) == _EVENTS_PER_BATCH:
                 break
-            found.append(
+            rows.append(
                 (self._name, event.seq, json.dumps(event.as_dict(), ensure_ascii=False).replace("\\u0000", "\\ufffd"))
             )
         with self._connection.transaction(), self._connection.cursor() as cursor:
-            cursor.executemany("insert into events (hive, seq, event) values (%s, %s, %s)", found)
-            cursor.execute("update hives set events = %s where name = %s", (found[-1][1], self._name))
+            cursor.executemany("insert into events (hive, seq, event) values (%s, %s, %s)", rows)
+            cursor.execute("update hives set events = %s where name = %s", (rows[-1][1], self._name))
             cursor.execute("select pg_notify(%s, '')", (channel(_FOLLOWERS),))
-        self._shipped = found[-1][1]
+        self._shipped = rows[-1][1]
         return last > self._shipped
 
-    def forget(self) -> None:
-        """Delete what has been in the exchange for long; the hive's own journal has it."""
+    def delete_old(self) -> None:
+        """Delete old events from the exchange; the hive's own journal keeps them."""
         self._connection.execute(
-            "delete from events where hive = %s and at < now() - make_interval(days => %s)", (self._name, _KEPT_DAYS)
+            "delete from events where hive = %s and at < now() - make_interval(days => %s)",
+            (self._name, _RETENTION_DAYS),
         )
 
 
-def events_of_all(connection: Connection, *, follow: bool) -> Iterator[dict[str, Any]]:
-    """The events of all linked hives, each with its `hive` and when it was shipped (`at`); of each hive in their order. One that
-    cannot be read is told as `event.unreadable`. With `follow` those that come as well, without an end."""
+def all_events(connection: Connection, *, follow: bool) -> Iterator[dict[str, Any]]:
+    """Yield the events of all linked hives, for each hive in order, with the `hive` and the time of shipping (`at`).
+
+    An event that cannot be read is yielded as `event.unreadable`. With `follow`, wait for further events without end.
+    """
     seen: dict[str, int] = {}
     if follow:
         connection.execute(f"listen {channel(_FOLLOWERS)}")
@@ -75,7 +76,7 @@ def events_of_all(connection: Connection, *, follow: bool) -> Iterator[dict[str,
             " (select events.* from events"
             " join unnest(%s::text[], %s::bigint[]) as seen (name, since) on hive = name and seq > since"
             " order by at, hive, seq limit 5000) as next) as next where before < %s order by at, hive, seq",
-            (names, [seen.get(name, 0) for name in names], _BYTES_AT_ONCE),
+            (names, [seen.get(name, 0) for name in names], _BYTES_PER_BATCH),
         ).fetchall()
         for columns in rows:
             hive, seq, at, _ = columns
@@ -84,8 +85,8 @@ def events_of_all(connection: Connection, *, follow: bool) -> Iterator[dict[str,
                 event = read_row(EventRow, columns).event
             except Unreadable as error:
                 event = {"kind": "event.unreadable", "problem": str(error)}
-            columns_of_row = {"hive": hive, "at": at, "seq": seq}
-            yield {**columns_of_row, **event, **columns_of_row}
+            row_fields = {"hive": hive, "at": at, "seq": seq}
+            yield {**row_fields, **event, **row_fields}
         if not rows and not follow:
             return
         if not rows:

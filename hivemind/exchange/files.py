@@ -1,4 +1,4 @@
-"""Files on their way to another hive with a task or with its result: bounded, their names checked (README.md, *Tasks*)."""
+"""Files that travel between hives with a task or its result: limited in size, with checked names (README.md, *Tasks*)."""
 
 from __future__ import annotations
 
@@ -11,101 +11,101 @@ from pathlib import Path
 
 from hivemind.boundary import Unreadable
 from hivemind.errors import UserError
-from hivemind.exchange.schema import FILES_BYTES, MOST_FILES, NAME_BYTES, PATH_DEPTH, PATH_LENGTH
+from hivemind.exchange.schema import FILES_BYTES, MAX_FILES, NAME_BYTES, PATH_DEPTH, PATH_LENGTH
 from hivemind.fs import file_below, folder_below, open_inside, walk, write_at
 from hivemind.tasks import Task
 
-__all__ = ["Files", "check_paths", "of_result", "of_task", "received", "write_result"]
-
-_GRAPH = ("graph.json", "graph.jsonl")
-_OF_RESULT = ("files", "artifacts")
+_GRAPH_FILES = ("graph.json", "graph.jsonl")
+_RESULT_FOLDERS = ("files", "artifacts")
 
 
-class Files:
-    """What goes to another hive, and the names of what is `left` because it is too much or cannot be read."""
+class FileBundle:
+    """The files for another hive in `contents`. `omitted` has the names of files that are too large or unreadable."""
 
     def __init__(self) -> None:
         self.contents: dict[str, bytes] = {}
-        self.left: list[str] = []
-        self._room = FILES_BYTES
+        self.omitted: list[str] = []
+        self._remaining_bytes = FILES_BYTES
 
-    def add(self, name: str, open_it: Callable[[], int]) -> None:
-        """Add a file under a name. `open_it` returns a descriptor of it."""
+    def add(self, name: str, open_file: Callable[[], int]) -> None:
+        """Add a file under a name. `open_file` returns its descriptor."""
         try:
-            _parts(name)
-            with open(open_it(), "rb") as file:
-                raw = file.read(self._room + 1)
+            _split_path(name)
+            with open(open_file(), "rb") as file:
+                raw = file.read(self._remaining_bytes + 1)
         except (UserError, OSError):
-            self.left.append(name)
+            self.omitted.append(name)
             return
-        if len(raw) > self._room or len(self.contents) == MOST_FILES:
-            self.left.append(name)
+        if len(raw) > self._remaining_bytes or len(self.contents) == MAX_FILES:
+            self.omitted.append(name)
             return
         self.contents[name] = raw
-        self._room -= len(raw)
+        self._remaining_bytes -= len(raw)
 
 
-def of_task(task: Task, root: Path, roots: Iterable[Path]) -> Files:
-    """The attachments of a task, by their paths in its work folder."""
-    found = Files()
+def attachments_of(task: Task, root: Path, roots: Iterable[Path]) -> FileBundle:
+    """Return the attachments of a task by their paths in its work folder."""
+    bundle = FileBundle()
     for path in task.attachments:
-        found.add(os.path.relpath(path, task.files), partial(open_inside, path, root, roots))
-    return found
+        bundle.add(os.path.relpath(path, task.files), partial(open_inside, path, root, roots))
+    return bundle
 
 
-def of_result(folder: Path) -> Files:
-    """What a task has left behind beside its result: its graph, its work folder, what its commands printed. No link is
-    followed."""
-    found = Files()
-    names = [name for name in _GRAPH if os.path.lexists(folder / name)]
-    for part in _OF_RESULT:
-        for here, folders, files in walk(folder / part):
+def result_files(folder: Path) -> FileBundle:
+    """Return a finished task's graph, work folder and command output. Links are not followed."""
+    bundle = FileBundle()
+    names = [name for name in _GRAPH_FILES if os.path.lexists(folder / name)]
+    for part in _RESULT_FOLDERS:
+        for parent, folders, files in walk(folder / part):
             folders.sort()
-            names += sorted(os.path.relpath(os.path.join(here, one), folder) for one in files)
+            names += sorted(os.path.relpath(os.path.join(parent, file), folder) for file in files)
     for name in names:
-        found.add(name, partial(file_below, folder, name.split("/")))
-    return found
+        bundle.add(name, partial(file_below, folder, name.split("/")))
+    return bundle
 
 
-def received(names: Sequence[object], contents: Sequence[object]) -> dict[str, bytes]:
-    """Read the files that another hive has sent. Raises Unreadable unless they can lie in one folder, or for too much."""
+def check_received_files(names: Sequence[object], contents: Sequence[object]) -> dict[str, bytes]:
+    """Return the files that another hive sent, by name.
+
+    Raises Unreadable if they exceed the limits or could not all be written below one folder.
+    """
     files = {
         name: raw
         for name, raw in zip(names, contents, strict=False)
         if isinstance(name, str) and isinstance(raw, bytes)
     }
     if not len(files) == len(names) == len(contents):
-        raise Unreadable("has names without files, files without names, or a name twice")
+        raise Unreadable("has names without files, files without names, or duplicate names")
     check_paths(files)
-    if len(files) > MOST_FILES or sum(map(len, files.values())) > FILES_BYTES:
-        raise Unreadable(f"has more than {MOST_FILES} files or {FILES_BYTES >> 20} MiB")
+    if len(files) > MAX_FILES or sum(map(len, files.values())) > FILES_BYTES:
+        raise Unreadable(f"has more than {MAX_FILES} files or {FILES_BYTES >> 20} MiB")
     return files
 
 
 def check_paths(paths: Iterable[str]) -> None:
-    """Raise Unreadable for a path that cannot lie below a folder, and for one that is both a file and a folder."""
+    """Raise Unreadable for a path that is not relative and plain, or that is both a file and a folder."""
     folders: set[str] = set()
     for path in paths:
-        parts = _parts(path)
+        parts = _split_path(path)
         folders.update("/".join(parts[:depth]) for depth in range(1, len(parts)))
-    if both := folders.intersection(paths):
-        raise Unreadable("is both a file and a folder", location=repr(min(both))[:NAME_BYTES])
+    if conflicts := folders.intersection(paths):
+        raise Unreadable("is both a file and a folder", location=repr(min(conflicts))[:NAME_BYTES])
 
 
 def write_result(folder: Path, files: Mapping[str, bytes], *, durable: bool) -> list[str]:
-    """Write what came with a result into a task's folder, through no link; returns the names of what may not be there."""
+    """Write a result's files into the task's folder without following links. Return the names that are refused."""
     refused = []
     for name, raw in files.items():
-        parts = _parts(name)
-        if name not in _GRAPH and (parts[0] not in _OF_RESULT or len(parts) == 1):
+        parts = _split_path(name)
+        if name not in _GRAPH_FILES and (parts[0] not in _RESULT_FOLDERS or len(parts) == 1):
             refused.append(name)
             continue
         try:
-            below = folder_below(folder, parts[:-1], make=True)
+            parent_fd = folder_below(folder, parts[:-1], create=True)
             try:
-                write_at(below, parts[-1], raw, durable=durable)
+                write_at(parent_fd, parts[-1], raw, durable=durable)
             finally:
-                os.close(below)
+                os.close(parent_fd)
         except (NotADirectoryError, IsADirectoryError, FileExistsError):
             refused.append(name)
         except OSError as error:
@@ -115,8 +115,8 @@ def write_result(folder: Path, files: Mapping[str, bytes], *, durable: bool) -> 
     return refused
 
 
-def _parts(name: str) -> list[str]:
-    """The parts of a relative path. Raises Unreadable for any other."""
+def _split_path(name: str) -> list[str]:
+    """Split a relative path. Raises Unreadable for any other path."""
     parts = name.split("/")
     with suppress(UnicodeEncodeError):
         is_short = (
@@ -126,4 +126,4 @@ def _parts(name: str) -> list[str]:
         )
         if is_short and "\0" not in name and not {"", ".", ".."}.intersection(parts):
             return parts
-    raise Unreadable("is no name that a file may have here", location=repr(name)[:NAME_BYTES])
+    raise Unreadable("is not a valid file name here", location=repr(name)[:NAME_BYTES])

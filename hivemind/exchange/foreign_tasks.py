@@ -1,4 +1,4 @@
-"""Tasks of other hives that this one works on: claimed in the exchange, dropped here, reported (README.md, *Tasks*)."""
+"""Tasks of other hives that this hive works on: claimed in the exchange, dropped here, reported (README.md, *Tasks*)."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ from typing import TYPE_CHECKING, Any
 
 from hivemind.boundary import boundary
 from hivemind.errors import UserError
-from hivemind.exchange.files import check_paths, of_result, received
-from hivemind.exchange.offers import SENT
+from hivemind.exchange.files import check_paths, check_received_files, result_files
+from hivemind.exchange.offers import SENT_FIELDS
 from hivemind.exchange.rows import TaskRow, read_row
-from hivemind.exchange.schema import LEASE, tell
+from hivemind.exchange.schema import LEASE, notify
 from hivemind.frozen import frozen
-from hivemind.fs import load_value, make_folder, reached, save_value
+from hivemind.fs import crash_point, load_dataclass, make_folder, save_dataclass
 from hivemind.layout import ANY, EXCHANGE, Layout
 from hivemind.names import slug
 from hivemind.presence.parts import Parts
@@ -24,16 +24,14 @@ from hivemind.tasks import read_outcome
 if TYPE_CHECKING:
     from psycopg import Connection
 
-__all__ = ["ForeignTask", "ForeignTasks", "foreign_tasks", "let_go"]
-
 _KIND, _VERSION = "foreign-task", 1
-_OURS = ("task.md", "task.yaml", "task.yml", "task.json", "attempts", "result.md", "error.md")
-_LONGEST_RESULT = 4 << 20  # characters
+_RESERVED_NAMES = ("task.md", "task.yaml", "task.yml", "task.json", "attempts", "result.md", "error.md")
+_MAX_RESULT_CHARS = 4 << 20  # characters
 
 
 @frozen
 class ForeignTask:
-    """A task of another hive: `generation` is this hive's claim of it, `task` what it is called here."""
+    """A task of another hive. `generation` is the number of this hive's claim, `task` its id here."""
 
     generation: int
     giver: str
@@ -41,17 +39,22 @@ class ForeignTask:
     task: str
 
 
-def foreign_tasks(layout: Layout) -> dict[int, ForeignTask]:
-    """What a hive has in hand of others. Raises UserError for a record that cannot be read."""
+def load_foreign_tasks(layout: Layout) -> dict[int, ForeignTask]:
+    """Return the tasks of other hives that this hive has claimed, by generation.
+
+    Raises UserError for a record that cannot be read.
+    """
     folder = layout.link / "tasks"
     names = os.listdir(folder) if folder.is_dir() else []
-    found = [load_value(ForeignTask, folder / name, _KIND, _VERSION) for name in names if name.endswith(".json")]
-    return {one.generation: one for one in found if one is not None}
+    tasks = [load_dataclass(ForeignTask, folder / name, _KIND, _VERSION) for name in names if name.endswith(".json")]
+    return {task.generation: task for task in tasks if task is not None}
 
 
-def let_go(hive: Parts, task: ForeignTask, reason: str) -> bool:
-    """Have this hive work no more on a task of another; what was done so far, or comes late, is kept below `attempts/`.
-    Returns False if it was moved this very moment."""
+def abandon_task(hive: Parts, task: ForeignTask, reason: str) -> bool:
+    """End this hive's work on a task of another hive; what exists so far, or arrives late, is kept in `attempts/`.
+
+    Return False if an agent moved the task at the same moment.
+    """
     with suppress(UserError):
         if hive.tasks.is_open(task.task):
             hive.tasks.cancel(task.task, by=EXCHANGE, reason=reason)
@@ -59,53 +62,53 @@ def let_go(hive: Parts, task: ForeignTask, reason: str) -> bool:
             hive.tasks.disown(task.task, reason)
     if hive.tasks.is_open(task.task):
         return False
-    _forget(hive.layout, task)
+    _delete_record(hive.layout, task)
     return True
 
 
-def _forget(layout: Layout, task: ForeignTask) -> None:
+def _delete_record(layout: Layout, task: ForeignTask) -> None:
     with suppress(FileNotFoundError):
-        os.unlink(_place(layout, task))
+        os.unlink(_record_path(layout, task))
 
 
-def _place(layout: Layout, task: ForeignTask) -> str:
+def _record_path(layout: Layout, task: ForeignTask) -> str:
     return os.path.join(layout.link, "tasks", f"{task.generation}.json")
 
 
 class ForeignTasks:
-    """The tasks of others that one hive has claimed."""
+    """Claims tasks of other hives, drops them here, and reports their outcomes."""
 
     def __init__(self, hive: Parts, connection: Connection, name: str) -> None:
         self._hive, self._connection, self._name = hive, connection, name
         make_folder(hive.layout.link / "tasks", durable=hive.config.durable)
-        self._mine = foreign_tasks(hive.layout)
-        # What was claimed just before a process died, and nobody here was told of.
-        self._give_back("not (generation = any(%s))", [*self._mine])
+        self._tasks = load_foreign_tasks(hive.layout)
+        # Claims of a process that died before it recorded them.
+        self._give_back("not (generation = any(%s))", [*self._tasks])
 
     def renew(self) -> None:
-        """Hold on to what is worked on here; let go of what went on elsewhere. Leases of hives that are gone end."""
-        kept = self._connection.execute(
+        """Renew the leases of claimed tasks, abandon lost tasks, and reopen tasks with an expired lease."""
+        renewed_rows = self._connection.execute(
             f"update tasks set lease = now() + {LEASE} where taker = %s and state = 'taken' and generation = any(%s)"  # noqa: S608
             " returning generation",
-            (self._name, [*self._mine]),
+            (self._name, [*self._tasks]),
         ).fetchall()
-        for generation in set(self._mine) - {generation for (generation,) in kept}:
-            if self._hive.tasks.is_open(self._mine[generation].task):  # else its end is still to be told
-                self._lose(generation)
-        freed = self._connection.execute(
+        for generation in set(self._tasks) - {generation for (generation,) in renewed_rows}:
+            if self._hive.tasks.is_open(self._tasks[generation].task):  # else its outcome is still to be reported
+                self._abandon(generation)
+        released_rows = self._connection.execute(
             "update tasks set state = 'open', taker = null where state = 'taken' and not once and lease < now()"  # noqa: S608
             f" and pg_postmaster_start_time() < now() - {LEASE} returning place"
         ).fetchall()
-        tell(self._connection, *(place for (place,) in freed))
+        notify(self._connection, *(place for (place,) in released_rows))
 
-    def take(self, idle: list[tuple[str, str | None]]) -> None:
-        """Claim tasks for agents that have nothing to do. Whoever takes one rings."""
+    def claim_tasks(self, idle: list[tuple[str, str | None]]) -> None:
+        """Claim tasks for idle agents and notify their givers."""
         inbox = self._hive.layout.inbox
-        free = [*idle]
-        for one in self._mine.values():
-            if free and os.path.lexists(inbox / one.task):  # nobody has claimed it so far
-                free.pop()
-        while free:
+        free_agents = [*idle]
+        for task in self._tasks.values():
+            if free_agents and os.path.lexists(inbox / task.task):  # no agent has claimed it yet
+                free_agents.pop()
+        while free_agents:
             row = self._connection.execute(
                 "update tasks set state = 'taken', taker = %(me)s, generation = nextval('generations'),"  # noqa: S608
                 f" lease = now() + {LEASE} where number = (select number from tasks where state = 'open'"
@@ -116,60 +119,63 @@ class ForeignTasks:
                 " returning generation, giver, id, assignee, role, maker, head, body, names, contents",
                 {
                     "me": self._name, "places": [ANY, self._name],
-                    "names": [name for name, _ in free], "roles": [role for _, role in free],
+                    "names": [name for name, _ in free_agents], "roles": [role for _, role in free_agents],
                 },
             ).fetchone()  # fmt: skip
             if row is None:
                 return
-            tell(self._connection, row[1], what="taken")
-            reached("exchange.tasks.taken")
-            if self._drop(row):
-                fits = (agent for agent in free if row[3] in (None, agent[0]) and row[4] in (None, agent[1]))
-                free.remove(next(fits))
+            notify(self._connection, row[1], payload="taken")
+            crash_point("exchange.tasks.taken")
+            if self._drop_task(row):
+                suitable_agents = (
+                    agent for agent in free_agents if row[3] in (None, agent[0]) and row[4] in (None, agent[1])
+                )
+                free_agents.remove(next(suitable_agents))
 
-    def _drop(self, columns: tuple[Any, ...]) -> bool:
-        """Drop a task here, whole. Returns False if it could be no task: its giver is told."""
+    def _drop_task(self, columns: tuple[Any, ...]) -> bool:
+        """Drop a complete task here. Return False if it is invalid; its giver then gets the reason."""
         generation, giver, task_id = columns[:3]
         task = ForeignTask(generation, giver, task_id, f"{slug(f'{giver}-{task_id}')}-{generation}")
-        self._mine[generation] = task
-        save_value(_place(self._hive.layout, task), _KIND, _VERSION, task, durable=self._hive.config.durable)
-        reached("exchange.tasks.noted")
+        self._tasks[generation] = task
+        save_dataclass(_record_path(self._hive.layout, task), _KIND, _VERSION, task, durable=self._hive.config.durable)
+        crash_point("exchange.tasks.noted")
         try:
             with boundary("task of a linked hive", f"{giver}/{task_id}"):
                 row = read_row(TaskRow, columns)
                 self._hive.tasks.add(
                     row.body if not row.body.startswith(("---", "\ufeff")) else f"\n{row.body}",
-                    by=f"{row.maker.partition('@')[0]}@{row.giver}", files=_below(received(row.names, row.contents)),
-                    id=task.task, **{key: value for key, value in row.head.items() if key in SENT},
+                    by=f"{row.maker.partition('@')[0]}@{row.giver}",
+                    files=_attachment_paths(check_received_files(row.names, row.contents)),
+                    id=task.task, **{key: value for key, value in row.head.items() if key in SENT_FIELDS},
                 )  # fmt: skip
         except UserError as problem:
-            self._close(task, "failed", f"{self._name} cannot take it, and says of files of its own: {problem}", {})
+            self._report_outcome(task, "failed", f"{self._name} cannot take it: {problem}", {})
             return False
-        reached("exchange.tasks.dropped")
+        crash_point("exchange.tasks.dropped")
         ring_all(self._hive)
         return True
 
-    # its end
-
-    def report(self) -> None:
-        """Tell the givers of what has ended here."""
-        for task in [*self._mine.values()]:
+    def report_outcomes(self) -> None:
+        """Report the outcomes of tasks that ended here."""
+        for task in [*self._tasks.values()]:
             if self._hive.tasks.is_open(task.task):
                 continue
             outcome = self._hive.tasks.outcome(task.task)
-            if outcome is None:  # it was taken away by hand, or a process died before it was dropped
+            if outcome is None:  # a person removed it, or a process died before it was dropped
                 self._give_back("generation = any(%s)", [task.generation])
-                self._mine.pop(task.generation)
-                _forget(self._hive.layout, task)
+                self._tasks.pop(task.generation)
+                _delete_record(self._hive.layout, task)
                 continue
             folder = self._hive.tasks.get(task.task).path
-            text, files = read_outcome(folder) or "", of_result(folder)
-            if files.left or len(text) > _LONGEST_RESULT:
-                left = ", ".join([*files.left, *(["the rest of this text"] if len(text) > _LONGEST_RESULT else [])])
-                text = f"{text[:_LONGEST_RESULT]}\n\nNot brought along, too much or not readable: {left}\n"
-            self._close(task, outcome, text, files.contents)
+            text, files = read_outcome(folder) or "", result_files(folder)
+            if files.omitted or len(text) > _MAX_RESULT_CHARS:
+                omitted = ", ".join(
+                    [*files.omitted, *(["the rest of this text"] if len(text) > _MAX_RESULT_CHARS else [])]
+                )
+                text = f"{text[:_MAX_RESULT_CHARS]}\n\nNot transferred, too large or not readable: {omitted}\n"
+            self._report_outcome(task, outcome, text, files.contents)
 
-    def _close(self, task: ForeignTask, outcome: str, text: str, files: Mapping[str, bytes]) -> None:
+    def _report_outcome(self, task: ForeignTask, outcome: str, text: str, files: Mapping[str, bytes]) -> None:
         with self._connection.transaction():
             accepted = self._connection.execute(
                 "update tasks set state = %s, body = %s, names = %s, contents = %s"
@@ -179,34 +185,34 @@ class ForeignTasks:
                     task.giver,
                 ),
             ).rowcount  # fmt: skip
-            tell(self._connection, task.giver)
-            if not accepted:  # unless it was, before a process died
+            notify(self._connection, task.giver)
+            if not accepted:  # or was it accepted before a process died?
                 accepted = self._connection.execute(
                     "select from tasks where taker = %s and generation = %s and state <> 'taken'",
                     (self._name, task.generation),
                 ).rowcount
-        reached("exchange.tasks.reported")
+        crash_point("exchange.tasks.reported")
         if not accepted:
-            self._lose(task.generation)
+            self._abandon(task.generation)
             return
-        self._mine.pop(task.generation)
-        _forget(self._hive.layout, task)
+        self._tasks.pop(task.generation)
+        _delete_record(self._hive.layout, task)
 
-    def _lose(self, generation: int) -> None:
-        task = self._mine[generation]
-        if let_go(self._hive, task, f"The task {task.id} of {task.giver} went on elsewhere, or was withdrawn."):
-            del self._mine[generation]
+    def _abandon(self, generation: int) -> None:
+        task = self._tasks[generation]
+        if abandon_task(self._hive, task, f"The task {task.id} of {task.giver} continues elsewhere, or was withdrawn."):
+            del self._tasks[generation]
 
-    def _give_back(self, which: str, generations: list[int]) -> None:
+    def _give_back(self, condition: str, generations: list[int]) -> None:
         rows = self._connection.execute(
-            f"update tasks set state = 'open', taker = null where taker = %s and state = 'taken' and {which} returning place".encode(),  # noqa: S608, E501
+            f"update tasks set state = 'open', taker = null where taker = %s and state = 'taken' and {condition} returning place".encode(),  # noqa: S608, E501
             (self._name, generations),
         ).fetchall()
-        tell(self._connection, *(place for (place,) in rows))
+        notify(self._connection, *(place for (place,) in rows))
 
 
-def _below(files: Mapping[str, bytes]) -> dict[str, bytes]:
-    """The attachments by their paths in the dropped folder; what would have the place of the task's own has another."""
-    paths = [f"attachments/{name}" if name.split("/")[0].lower() in _OURS else name for name in files]
+def _attachment_paths(files: Mapping[str, bytes]) -> dict[str, bytes]:
+    """Return the attachments by path in the dropped folder. Those with reserved names move into `attachments/`."""
+    paths = [f"attachments/{name}" if name.split("/")[0].lower() in _RESERVED_NAMES else name for name in files]
     check_paths(paths)
     return dict(zip(paths, files.values(), strict=True))

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any
 from hivemind.boundary import Unreadable, boundary, read_input
 from hivemind.errors import UserError
 from hivemind.exchange.rows import LetterRow, read_row
-from hivemind.exchange.schema import REASON_LENGTH, tell
-from hivemind.fs import reached
+from hivemind.exchange.schema import REASON_LENGTH, notify
+from hivemind.fs import crash_point
 from hivemind.layout import EXCHANGE, HUMAN
 from hivemind.mail import Message
 from hivemind.mail.addressing import unknown_agent_reason
@@ -20,43 +20,44 @@ from hivemind.presence.parts import Parts
 if TYPE_CHECKING:
     from psycopg import Connection
 
-__all__ = ["Letters"]
-
-_AT_ONCE, _BYTES_AT_ONCE = 100, 32 << 20
-_KEPT_DAYS = 30
+_LETTERS_PER_BATCH, _BYTES_PER_BATCH = 100, 32 << 20
+_RETENTION_DAYS = 30
 _log = logging.getLogger(__name__)
 
 
 class Letters:
-    """The letters of one hive, which its exchange process carries. Each method does a bounded piece and returns whether there
-    may be more; what is interrupted is done again, to the same end."""
+    """Sends and receives the letters of one hive.
+
+    Each method handles a limited batch and returns True if more may follow. An interrupted batch is repeated with the same
+    result.
+    """
 
     def __init__(self, hive: Parts, connection: Connection, name: str) -> None:
         self._hive, self._connection, self._name = hive, connection, name
         self._delivered: set[int] = set()  # not yet confirmed to the exchange
 
     def send(self) -> bool:
-        """Store what lies in the mailbox of `exchange`; it is taken away there once it is committed."""
-        box = self._hive.mail.boxes.get(EXCHANGE)
-        entries = sorted(box.entries(), key=lambda entry: entry.base)
+        """Store the letters of the mailbox `exchange` in the database, and delete them after the commit."""
+        mailbox = self._hive.mail.mailboxes.get(EXCHANGE)
+        mail_files = sorted(mailbox.mail_files(), key=lambda mail_file: mail_file.base)
         rows: list[LetterRow] = []
-        sent = []
-        looked_at = read = 0
-        for entry in entries[:_AT_ONCE]:
-            if read >= _BYTES_AT_ONCE:
+        sent_paths = []
+        examined_count = bytes_read = 0
+        for entry in mail_files[:_LETTERS_PER_BATCH]:
+            if bytes_read >= _BYTES_PER_BATCH:
                 break
-            looked_at += 1
+            examined_count += 1
             try:
-                message = self._hive.mail.reader.read_message(EXCHANGE, box, entry)
+                message = self._hive.mail.reader.read_message(EXCHANGE, mailbox, entry)
                 if message is None:
                     continue
                 raw = read_input(message.path)
                 rows += self._rows(message, raw)
-                read += len(raw)
+                bytes_read += len(raw)
             except Unreadable as error:
                 self._hive.mail.bury(EXCHANGE, entry, str(error))
                 continue
-            sent.append(message.path)
+            sent_paths.append(message.path)
         if rows:
             with self._connection.transaction(), self._connection.cursor() as cursor:
                 cursor.executemany(
@@ -68,17 +69,21 @@ class Letters:
                     " on conflict do nothing",
                     [asdict(row) for row in rows],
                 )
-                tell(self._connection, *(row.hive for row in rows), self._name)
-        reached("exchange.letters.stored")
-        for path in sent:
+                notify(self._connection, *(row.hive for row in rows), self._name)
+        crash_point("exchange.letters.stored")
+        for path in sent_paths:
             os.unlink(path)
-        return len(entries) > looked_at
+        return len(mail_files) > examined_count
 
     def _rows(self, message: Message, raw: bytes) -> list[LetterRow]:
-        """A row for each address of another hive. Raises Unreadable for a letter that the runtime has not written, or that the
-        exchange would refuse."""
+        """Return one row for each address in another hive.
+
+        Raises Unreadable for a letter that the runtime did not write, or that the exchange would refuse.
+        """
         if not message.trusted:
-            raise Unreadable("was not written by hivemind, or was changed since: not sent", location=message.base)
+            raise Unreadable(
+                "was not written by hivemind, or was changed since, so it is not sent", location=message.base
+            )
         rows: list[LetterRow] = []
         for recipient in dict.fromkeys((*message.to, *message.cc)):
             name, _, hive = recipient.rpartition("@")
@@ -88,48 +93,48 @@ class Letters:
         return rows
 
     def receive(self) -> bool:
-        """Deliver what others have sent here; what nobody here is called by goes back with the reason."""
-        rows = self._waiting("hive", "open")
-        closed: dict[int, str | None] = {}
-        ended = []
+        """Deliver letters from other hives. Those for unknown agents go back with the reason."""
+        rows = self._next_letters("hive", "open")
+        close_reasons: dict[int, str | None] = {}
+        undeliverable = []
         for columns in rows:
             try:
                 letter = read_row(LetterRow, columns)
             except Unreadable as error:
-                closed[columns[0]] = str(error)
+                close_reasons[columns[0]] = str(error)
                 continue
             reason = None if letter.number in self._delivered else self._deliver(letter)
             if reason is None:
                 self._delivered.add(letter.number)
-                closed[letter.number] = None
+                close_reasons[letter.number] = None
             else:
-                ended.append((reason[:REASON_LENGTH], letter))
-        reached("exchange.letters.delivered")
+                undeliverable.append((reason[:REASON_LENGTH], letter))
+        crash_point("exchange.letters.delivered")
         if rows:
             with self._connection.transaction(), self._connection.cursor() as cursor:
-                self._close(closed)
-                if ended:
+                self._close_rows(close_reasons)
+                if undeliverable:
                     cursor.executemany(
                         "update letters set state = 'ended', reason = %s where number = %s",
-                        [(reason, letter.number) for reason, letter in ended],
+                        [(reason, letter.number) for reason, letter in undeliverable],
                     )
-                    tell(self._connection, *(letter.giver for _, letter in ended))
-            self._delivered.difference_update(closed)
+                    notify(self._connection, *(letter.giver for _, letter in undeliverable))
+            self._delivered.difference_update(close_reasons)
         return bool(rows)
 
     def _deliver(self, letter: LetterRow) -> str | None:
-        """Deliver a letter; return why it cannot be, if so. Raises OSError."""
+        """Deliver a letter. Return the reason if it cannot be delivered. Raises OSError."""
         if letter.name != HUMAN and letter.name not in self._hive.agent_files:
             return unknown_agent_reason(letter.name, self._hive.agents, f" of {self._name}")
         try:
             with boundary("letter of another hive", letter.base):
                 self._hive.mail.deliver(letter.name, letter.base, letter.raw, letter.giver)
         except UserError as error:
-            return f"{self._name} does not take it: {error.message}"
+            return f"{self._name} refused it: {error.message}"
         return None
 
-    def _close(self, reasons: dict[int, str | None]) -> None:
-        """Close rows by their numbers; a reason says that a letter is set aside, and stays in its row."""
+    def _close_rows(self, reasons: dict[int, str | None]) -> None:
+        """Close rows by number. A letter with a reason is set aside; the row keeps the reason."""
         for reason in filter(None, reasons.values()):
             _log.warning("a letter is set aside: %s", reason)
         self._connection.execute(
@@ -139,38 +144,38 @@ class Letters:
         )
 
     def bounce(self) -> bool:
-        """Tell senders here of what has not reached an address."""
-        rows = self._waiting("giver", "ended")
-        closed: dict[int, str | None] = {}
+        """Report undeliverable letters to their senders in this hive."""
+        rows = self._next_letters("giver", "ended")
+        close_reasons: dict[int, str | None] = {}
         for columns in rows:
-            closed[columns[0]] = None
+            close_reasons[columns[0]] = None
             try:
                 letter = read_row(LetterRow, columns)
                 with boundary("letter that came back", letter.base):
                     address = f"{letter.name}@{letter.hive}"
-                    self._hive.mail.undeliverable(
-                        letter.base, letter.raw, address, letter.reason or "it says no reason"
+                    self._hive.mail.report_undeliverable(
+                        letter.base, letter.raw, address, letter.reason or "no reason was recorded"
                     )
             except UserError as error:
-                closed[columns[0]] = str(error)
-        reached("exchange.letters.bounced")
+                close_reasons[columns[0]] = str(error)
+        crash_point("exchange.letters.bounced")
         if rows:
-            self._close(closed)
+            self._close_rows(close_reasons)
         return bool(rows)
 
-    def _waiting(self, whose: str, state: str) -> list[Any]:
-        """The next letters of this hive in a state, with their numbers: as many as one may have in memory at once."""
+    def _next_letters(self, hive_column: str, state: str) -> list[Any]:
+        """Return the next letters of this hive in a state, at most one batch."""
         return self._connection.execute(
             "select number, giver, id, hive, name, base, raw, left(reason, %s) from"  # noqa: S608 - this program's own names
             " (select *, sum(octet_length(raw)) over (order by number) - coalesce(octet_length(raw), 0) as before from"
-            f" (select * from letters where {whose} = %s and state = %s order by number limit %s) as next) as next"
+            f" (select * from letters where {hive_column} = %s and state = %s order by number limit %s) as next) as next"
             " where coalesce(before, 0) < %s order by number".encode(),
-            (REASON_LENGTH, self._name, state, _AT_ONCE, _BYTES_AT_ONCE),
+            (REASON_LENGTH, self._name, state, _LETTERS_PER_BATCH, _BYTES_PER_BATCH),
         ).fetchall()
 
-    def forget(self) -> None:
-        """Delete the rows of letters that have long arrived: until then one that is sent again is known."""
+    def delete_old(self) -> None:
+        """Delete the rows of old letters. Until then, a letter that is sent twice is recognised."""
         self._connection.execute(
             "delete from letters where giver = %s and state = 'closed' and changed < now() - make_interval(days => %s)",
-            (self._name, _KEPT_DAYS),
+            (self._name, _RETENTION_DAYS),
         )

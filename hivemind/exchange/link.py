@@ -10,42 +10,28 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from hivemind.boundary import Unreadable, checked
+from hivemind.boundary import Unreadable, as_dataclass
 from hivemind.errors import HivemindError, UserError
-from hivemind.exchange.foreign_tasks import foreign_tasks, let_go
+from hivemind.exchange.foreign_tasks import abandon_task, load_foreign_tasks
 from hivemind.exchange.rows import HiveRow, OverviewRow, read_row
-from hivemind.exchange.schema import LEASE, SCHEMA, channel, tell
+from hivemind.exchange.schema import LEASE, SCHEMA, channel, notify
 from hivemind.frozen import frozen
 from hivemind.fs import HeldLock, load_record, make_folder, ring, save_record
 from hivemind.fs.locks import machine_identity
-from hivemind.fs.postgres import check_url, client, connect
+from hivemind.fs.postgres import check_url, connect, import_client
 from hivemind.layout import ANY, EXCHANGE, Layout
 from hivemind.names import is_name
-from hivemind.presence.identity import take_name
+from hivemind.presence.identity import lock_name
 from hivemind.presence.parts import Parts
 from hivemind.presence.watching import SUPERVISOR, ring_all
 
 if TYPE_CHECKING:
     from psycopg import Connection
 
-__all__ = [
-    "HiveLink",
-    "HivePlace",
-    "LinkDown",
-    "hives_now",
-    "link",
-    "load_link",
-    "open_exchange",
-    "other_hives",
-    "reached_out",
-    "take_place",
-    "unlink",
-]
-
 _KIND, _VERSION = "link", 1
-_PATIENCE_S = 15.0
-# Whatever becomes of the network, either side knows within ten seconds that the other is gone.
-_SOON = {
+_LOCK_TIMEOUT_S = 15.0
+# Both sides notice within ten seconds that the other is gone, even if the network drops packets silently.
+_CONNECTION_DEFAULTS = {
     "connect_timeout": "5", "tcp_user_timeout": "10000", "application_name": "hivemind exchange",
     "keepalives_idle": "5", "keepalives_interval": "2", "keepalives_count": "3",
 }  # fmt: skip
@@ -56,12 +42,12 @@ _SETTINGS = (
 
 
 class LinkDown(HivemindError):
-    """The exchange cannot be reached, or does not take us in; `str` of it says why."""
+    """The exchange cannot be reached or refuses this hive; `str` gives the reason."""
 
 
 @frozen
 class HiveLink:
-    """`url` says where the exchange is, without a password; `name` is this hive's there, `identity` whose name it is."""
+    """The `url` of the exchange without a password, this hive's `name` there, and the `identity` that owns the name."""
 
     url: str
     name: str
@@ -69,63 +55,69 @@ class HiveLink:
 
 
 def load_link(layout: Layout) -> HiveLink | None:
-    """The link of a hive; None if it has none. Raises UserError for a record that cannot be read."""
+    """Return the hive's link, or None. Raises UserError for a record that cannot be read."""
     record = load_record(layout.link / "link.json", _KIND, _VERSION)
-    return None if record is None else checked(HiveLink, record, "link record", layout.link / "link.json")
+    return None if record is None else as_dataclass(HiveLink, record, "link record", layout.link / "link.json")
 
 
 def link(hive: Parts, url: str) -> HiveLink:
-    """Link a hive: make the tables where there are none, take its name. Raises UserError, Away."""
-    old = load_link(hive.layout)
-    if old is not None:
-        raise UserError(f"is linked already, as {old.name}, through {old.url}", remedy="hivemind unlink ends that")
+    """Link a hive: create missing tables and register its name. Raises UserError, LinkDown."""
+    current_link = load_link(hive.layout)
+    if current_link is not None:
+        raise UserError(
+            f"is linked already, as {current_link.name}, through {current_link.url}",
+            remedy="hivemind unlink ends that link",
+        )
     check_url(url)
     name = hive.config.workspace.lower()
     if not is_name(name) or name == ANY:
-        mend = f"change workspace: in hive.yaml, and move {hive.layout.relative(hive.layout.workspace_record)} away"
-        raise UserError(f"the workspace {name!r} cannot be a hive's name: it must be like berlin", remedy=mend)
-    new = HiveLink(url, name, os.urandom(16).hex())
-    with reached_out(url) as connection:
+        remedy = f"change workspace: in hive.yaml, and move {hive.layout.relative(hive.layout.workspace_record)} away"
+        raise UserError(f"the workspace {name!r} cannot be a hive's name: it must be like berlin", remedy=remedy)
+    new_link = HiveLink(url, name, os.urandom(16).hex())
+    with connect_exchange(url) as connection:
         SCHEMA.prepare(connection, url)
         with connection.transaction():
             agents = {agent: config.role for agent, config in hive.agents.items()}
             from psycopg.types.json import Jsonb
 
-            took = connection.execute(
+            inserted = connection.execute(
                 "insert into hives (name, identity, agents) values (%s, %s, %s) on conflict do nothing",
-                (name, new.identity, Jsonb(agents)),
+                (name, new_link.identity, Jsonb(agents)),
             ).rowcount
-            if not took:
+            if not inserted:
                 raise UserError(
-                    f"another hive has the name {name} there",
-                    remedy=f"unlink that one; or give this one another workspace: in hive.yaml, and move"
-                    f" {hive.layout.relative(hive.layout.workspace_record)} away, which holds the old one",
+                    f"another hive is linked there as {name}",
+                    remedy=f"unlink that hive; or change workspace: in this hive's hive.yaml, and move"
+                    f" {hive.layout.relative(hive.layout.workspace_record)} away, which holds the old name",
                 )
             make_folder(hive.layout.link, durable=hive.config.durable)
-            # Written before the commit: a crash in between leaves a link whose name nobody has, which the process says.
-            save_record(hive.layout.link / "link.json", _KIND, _VERSION, asdict(new), durable=hive.config.durable)
-            tell(connection, ANY, what="hives")
+            # Written before the commit: after a crash in between, the name is not registered, and the process reports that.
+            save_record(hive.layout.link / "link.json", _KIND, _VERSION, asdict(new_link), durable=hive.config.durable)
+            notify(connection, ANY, payload="hives")
     hive.mail.ensure(EXCHANGE)
     ring(hive.layout.doorbells, SUPERVISOR)
-    return new
+    return new_link
 
 
 def unlink(hive: Parts, *, force: bool = False) -> HiveLink:
-    """End a link: the name is free, letters to it that have not arrived go back, tasks of others go on elsewhere, its own are
-    worked on here. With `force` also without the exchange, and if tasks are lost by it. Raises UserError, Away."""
-    old = load_link(hive.layout)
-    if old is None:
+    """End a link and free the name.
+
+    Undelivered letters to this hive go back, tasks of other hives return to the exchange, and the hive's own offers return
+    to its inbox. `force` ends the link even if the exchange is down or tasks are lost. Raises UserError, LinkDown.
+    """
+    current_link = load_link(hive.layout)
+    if current_link is None:
         raise UserError("this hive is not linked", remedy="hivemind link postgresql://... links it")
     record = hive.layout.link / "link.json"
     try:
-        with reached_out(old.url) as connection, connection.transaction():
-            mine = (old.name, old.identity)
+        with connect_exchange(current_link.url) as connection, connection.transaction():
+            hive_key = (current_link.name, current_link.identity)
             sql = "select from hives where name = %s and identity = %s for update"
-            if connection.execute(sql, mine).rowcount:
-                _withdraw(connection, old.name, force=force)
-                connection.execute("delete from hives where name = %s", (old.name,))
+            if connection.execute(sql, hive_key).rowcount:
+                _withdraw(connection, current_link.name, force=force)
+                connection.execute("delete from hives where name = %s", (current_link.name,))
                 givers = connection.execute("select name from hives").fetchall()
-                tell(connection, ANY, *(name for (name,) in givers), what="hives")
+                notify(connection, ANY, *(name for (name,) in givers), payload="hives")
     except LinkDown as error:
         if not force:
             raise LinkDown(f"{error}; to end the link without the database: hivemind unlink --force") from error
@@ -134,23 +126,23 @@ def unlink(hive: Parts, *, force: bool = False) -> HiveLink:
         ring(hive.layout.doorbells, name)
     _return_tasks(hive)
     (hive.layout.link / "hives.json").unlink(missing_ok=True)
-    return old
+    return current_link
 
 
 def _withdraw(connection: Connection, name: str, *, force: bool) -> None:
-    """End what is under way of a hive whose row is locked. Raises UserError for tasks that would be lost by it."""
+    """Return the letters and tasks of a hive whose row is locked. Raises UserError if tasks would be lost."""
     rows = connection.execute(
         "select id, giver, taker, state from tasks where (giver = %(me)s and state in ('done', 'failed'))"
         " or (once and state = 'taken' and %(me)s in (giver, taker)) order by number",
         {"me": name},
     ).fetchall()
     if rows and not force:
-        told = ", ".join(
+        stranded_tasks = ", ".join(
             f"{task} ({f'of {giver}' if giver != name else f'with {taker}'}:"
-            f" {'a step of it must run once' if state == 'taken' else 'its result has not come home'})"
+            f" {'it has a step that must run once' if state == 'taken' else 'its result has not been collected'})"
             for task, giver, taker, state in rows
         )
-        raise UserError(f"these tasks would be stranded: {told}", remedy="let them end first, or use --force")
+        raise UserError(f"these tasks would be stranded: {stranded_tasks}", remedy="let them end first, or use --force")
     connection.execute(
         "update letters set state = 'ended', reason = %s where hive = %s and state = 'open'",
         (f"no linked hive has the name {name} any more", name),
@@ -163,19 +155,19 @@ def _withdraw(connection: Connection, name: str, *, force: bool) -> None:
 
 
 def _return_tasks(hive: Parts) -> None:
-    """Let go of the tasks of others, and put its own back into the inbox, once no process carries them any more."""
-    end = time.monotonic() + _PATIENCE_S
+    """Abandon other hives' tasks and put offered tasks back into the inbox, once the exchange process has ended."""
+    deadline = time.monotonic() + _LOCK_TIMEOUT_S
     while True:
         try:
-            lock = take_name(hive.layout, EXCHANGE)
+            lock = lock_name(hive.layout, EXCHANGE)
             break
         except HeldLock:
-            if time.monotonic() > end:  # it is stopped; what it has goes back when it ends, by whoever starts the swarm
+            if time.monotonic() > deadline:  # the process is suspended; the next start of the swarm returns its tasks
                 return
             time.sleep(0.05)
     try:
-        for task in foreign_tasks(hive.layout).values():
-            let_go(hive, task, f"This hive was unlinked; the task {task.id} of {task.giver} goes on elsewhere.")
+        for task in load_foreign_tasks(hive.layout).values():
+            abandon_task(hive, task, f"This hive was unlinked; the task {task.id} of {task.giver} continues elsewhere.")
         hive.tasks.reclaim(EXCHANGE)
     finally:
         lock.release()
@@ -183,18 +175,20 @@ def _return_tasks(hive: Parts) -> None:
 
 
 @contextmanager
-def reached_out(url: str) -> Iterator[Connection]:
-    """A connection to the exchange, closed at the end. Raises Away for whatever the server or the network says, UserError for
-    what the role's owner has to give."""
-    psycopg = client(url)
+def connect_exchange(url: str) -> Iterator[Connection]:
+    """Connect to the exchange for the duration of a `with` block.
+
+    Raises LinkDown for errors of the server and the network, UserError for missing privileges.
+    """
+    psycopg = import_client(url)
     try:
-        with connect(url, defaults=_SOON) as connection:
+        with connect(url, defaults=_CONNECTION_DEFAULTS) as connection:
             connection.execute(_SETTINGS)
             try:
                 yield connection
             except psycopg.errors.InsufficientPrivilege as error:
-                for problem, mend in SCHEMA.lacks(connection, url):
-                    raise UserError(problem, location=url, remedy=mend) from error
+                for problem, remedy in SCHEMA.missing_requirements(connection, url):
+                    raise UserError(problem, location=url, remedy=remedy) from error
                 raise
     except psycopg.Error as error:
         raise LinkDown(" ".join(str(error).split()) or type(error).__name__) from error
@@ -202,27 +196,29 @@ def reached_out(url: str) -> Iterator[Connection]:
 
 @contextmanager
 def open_exchange(layout: Layout) -> Iterator[Connection]:
-    """The exchange that a hive is linked with, to be looked at. Raises UserError for a hive that is not linked, Away."""
-    mine = load_link(layout)
-    if mine is None:
+    """Connect to the exchange of a linked hive to read from it. Raises UserError for a hive that is not linked, LinkDown."""
+    hive_link = load_link(layout)
+    if hive_link is None:
         raise UserError("this hive is not linked", remedy="hivemind link postgresql://... links it")
-    with reached_out(mine.url) as connection:
-        if not SCHEMA.version(connection, mine.url):
+    with connect_exchange(hive_link.url) as connection:
+        if not SCHEMA.version(connection, hive_link.url):
             raise UserError("the database has no tables of linked hives", remedy="hivemind unlink --force, then link")
         yield connection
 
 
-def hives_now(connection: Connection) -> list[dict[str, Any]]:
-    """Every linked hive: when it was last seen (seconds ago), its agents with their states, how its tasks stand; or the problem
-    of a row that cannot be read."""
+def hive_overviews(connection: Connection) -> list[dict[str, Any]]:
+    """Return an overview of every linked hive: seconds since it was seen, states of agents, counts of tasks.
+
+    A row that cannot be read is returned with its problem.
+    """
     rows = connection.execute(
         "select name, case when isfinite(seen) then extract(epoch from now() - seen)::bigint end, overview::text, events"
         " from hives order by name"
     ).fetchall()
-    return [_hive_now(columns) for columns in rows]
+    return [_read_overview(columns) for columns in rows]
 
 
-def _hive_now(columns: tuple[Any, ...]) -> dict[str, Any]:
+def _read_overview(columns: tuple[Any, ...]) -> dict[str, Any]:
     try:
         row = read_row(OverviewRow, columns)
     except Unreadable as error:
@@ -231,7 +227,7 @@ def _hive_now(columns: tuple[Any, ...]) -> dict[str, Any]:
 
 
 def other_hives(connection: Connection, name: str) -> tuple[dict[str, dict[str, str | None]], set[str]]:
-    """The hives beside `name` with their agents' roles, and the problems of those whose rows cannot be read."""
+    """Return the hives other than `name` with their agents' roles, and the problems of unreadable rows."""
     hives, problems = {}, set()
     for columns in connection.execute("select name, agents::text from hives where name <> %s", (name,)).fetchall():
         try:
@@ -243,12 +239,15 @@ def other_hives(connection: Connection, name: str) -> tuple[dict[str, dict[str, 
     return hives, problems
 
 
-class HivePlace:
-    """The lease of a hive's place in the exchange: its holder speaks for the hive. The holder is a hive's folder on a machine,
-    so that the next process goes on at once, and a copy of the hive waits until the lease has ended."""
+class HiveLease:
+    """The lease that lets one process act for a hive in the exchange.
+
+    The holder is the hive's folder on this machine. The next process of the same folder therefore takes over at once, while
+    a copy of the hive waits until the lease expires.
+    """
 
     def __init__(self, connection: Connection, hive: str, root: Path) -> None:
-        """Take the place. Raises Away if another holds it."""
+        """Take the lease. Raises LinkDown if another holder has it."""
         self._connection, self._hive = connection, hive
         folder = os.stat(root)
         row = connection.execute(
@@ -259,17 +258,17 @@ class HivePlace:
         ).fetchone()
         if row is None:
             raise LinkDown(
-                f"another process speaks for {hive}: a copy of this hive, or this hive less than 30 s ago elsewhere"
+                f"another process acts for {hive}: a copy of this hive, or this hive less than 30 s ago elsewhere"
             )
         self._generation = int(row[0])
 
     def renew(self) -> None:
-        """Raise Away if another holder has taken the place meanwhile."""
+        """Extend the lease. Raises LinkDown if another holder has taken it."""
         if not self._extend(LEASE):
-            raise LinkDown(f"another process speaks for {self._hive} now")
+            raise LinkDown(f"another process now acts for {self._hive}")
 
-    def leave(self) -> None:
-        """Free the place for any holder."""
+    def release(self) -> None:
+        """End the lease, so any holder can take it."""
         self._extend("interval '0'")
 
     def _extend(self, interval: str) -> int:
@@ -277,18 +276,18 @@ class HivePlace:
         return self._connection.execute(sql.encode(), (self._hive, self._generation)).rowcount
 
 
-def take_place(connection: Connection, mine: HiveLink, workspace: str, root: Path) -> HivePlace:
-    """Make sure that this connection alone speaks for the hive, and listen for what is new. Raises Away, UnknownVersion."""
-    if workspace.lower() != mine.name:
+def take_hive_lease(connection: Connection, hive_link: HiveLink, workspace: str, root: Path) -> HiveLease:
+    """Take the hive's lease and listen for notifications. Raises LinkDown, UnknownVersion."""
+    if workspace.lower() != hive_link.name:
         raise LinkDown(
-            f"hive.yaml says workspace: {workspace}, and the hive is linked as {mine.name}: hivemind unlink, then link"
+            f"hive.yaml says workspace: {workspace}, and the hive is linked as {hive_link.name}: hivemind unlink, then link"
         )
-    SCHEMA.prepare(connection, mine.url)
-    row = connection.execute("select identity from hives where name = %s", (mine.name,)).fetchone()
-    if row is None or row[0] != mine.identity:
-        whose = "is not linked there" if row is None else "is the name of another hive there"
-        raise LinkDown(f"{mine.name} {whose}: hivemind unlink, then link")
-    place = HivePlace(connection, mine.name, root)
-    for name in (mine.name, ANY):
+    SCHEMA.prepare(connection, hive_link.url)
+    row = connection.execute("select identity from hives where name = %s", (hive_link.name,)).fetchone()
+    if row is None or row[0] != hive_link.identity:
+        problem = "is not linked there" if row is None else "is the name of another hive there"
+        raise LinkDown(f"{hive_link.name} {problem}: hivemind unlink, then link")
+    lease = HiveLease(connection, hive_link.name, root)
+    for name in (hive_link.name, ANY):
         connection.execute(f"listen {channel(name)}")
-    return place
+    return lease

@@ -1,4 +1,4 @@
-"""The process `exchange` of a hive: carries across what is new on either side, and waits (README.md, *The process*)."""
+"""The process `exchange` of a hive: transfers tasks, letters and events in both directions (README.md, *The process*)."""
 
 from __future__ import annotations
 
@@ -11,16 +11,24 @@ import time
 from typing import TYPE_CHECKING, Any
 
 from hivemind.errors import HivemindError
-from hivemind.exchange.events import Shipping
+from hivemind.exchange.events import JournalShipper
 from hivemind.exchange.foreign_tasks import ForeignTasks
 from hivemind.exchange.letters import Letters
-from hivemind.exchange.link import HiveLink, HivePlace, LinkDown, load_link, other_hives, reached_out, take_place
+from hivemind.exchange.link import (
+    HiveLease,
+    HiveLink,
+    LinkDown,
+    connect_exchange,
+    load_link,
+    other_hives,
+    take_hive_lease,
+)
 from hivemind.exchange.offers import Offers
-from hivemind.exchange.schema import tell
+from hivemind.exchange.schema import notify
 from hivemind.fs import Doorbell, HeldLock, open_watcher, ring
-from hivemind.fs.sockets import readable
+from hivemind.fs.sockets import wait_for_input
 from hivemind.layout import ANY, EXCHANGE
-from hivemind.presence.identity import HiveGone, check_here, holder_of, take_name
+from hivemind.presence.identity import HiveGone, check_hive_exists, holder_pid, lock_name
 from hivemind.presence.parts import Parts
 from hivemind.presence.status import StatusFile, read_status
 from hivemind.presence.watching import ring_all
@@ -29,30 +37,28 @@ from hivemind.swarm.overview import agents_now
 if TYPE_CHECKING:
     from psycopg import Connection
 
-__all__ = ["run_exchange"]
-
-_ROUND_S = 10.0  # how often leases are renewed and all is looked at, though nothing was reported
-_EVENTS_S = 0.5  # events are shipped no more often than this
-_FIRST_PAUSE_S, _LONGEST_PAUSE_S = 0.2, 10.0
-_A_DAY_S = 86_400.0
+_ROUND_INTERVAL_S = 10.0  # renew leases and check everything this often, even without a notification
+_SHIP_INTERVAL_S = 0.5  # the least time between two shipments of events
+_MIN_PAUSE_S, _MAX_PAUSE_S = 0.2, 10.0
+_DAY_S = 86_400.0
 _log = logging.getLogger(__name__)
 
 
 def run_exchange(hive: Parts, lifeline: int | None = None) -> int:
-    """Be the exchange process of a hive until SIGTERM, the end of `lifeline` or of the link; returns the exit status."""
+    """Run the exchange process of a hive until SIGTERM, the end of `lifeline` or of the link. Return the exit status."""
     try:
-        lock = take_name(hive.layout, EXCHANGE)
-    except HeldLock as held:
-        sys.stderr.write(f"hivemind: {held}\n")
+        lock = lock_name(hive.layout, EXCHANGE)
+    except HeldLock as error:
+        sys.stderr.write(f"hivemind: {error}\n")
         return 2
     process = _Process(hive, lifeline)
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *_: process.stop())
     try:
         try:
-            process.run(lambda: check_here(lock, hive.layout))
+            process.run(lambda: check_hive_exists(lock, hive.layout))
         finally:
-            check_here(lock, hive.layout)  # what fails, or is over, where the hive was is no news
+            check_hive_exists(lock, hive.layout)  # if the hive is gone, report only that
     except HiveGone as gone:
         sys.stderr.write(f"hivemind: {gone}\n")
         return 2
@@ -67,169 +73,171 @@ class _Process:
         folder = hive.layout.agent_state(EXCHANGE)
         folder.mkdir(parents=True, exist_ok=True)
         self.status = StatusFile(folder, EXCHANGE)
-        self._wake, self._wake_end = os.pipe()
+        self._wake_reader, self._wake_writer = os.pipe()
         self._stopping = False
-        self.written = True  # the journal, since events were last shipped
+        self.has_unshipped_events = True
 
     def stop(self) -> None:
-        """End after what is under way. May be called from a signal's callback."""
+        """End after the current batch. May be called from a signal handler."""
         self._stopping = True
-        os.write(self._wake_end, b"\0")
+        os.write(self._wake_writer, b"\0")
 
-    def run(self, check: Any) -> None:
-        """Carry, for as long as the hive is linked; connect again whenever the exchange cannot be reached. Raises HiveGone."""
-        hive, pause = self.hive, _FIRST_PAUSE_S
+    def run(self, check_hive: Any) -> None:
+        """Transfer while the hive is linked; reconnect when the exchange cannot be reached. Raises HiveGone."""
+        hive, pause = self.hive, _MIN_PAUSE_S
         hive.mail.ensure(EXCHANGE)
         with (
             Doorbell(hive.layout.doorbells, EXCHANGE) as self._bell,
-            open_watcher(hive.config.watch, [], [hive.layout.journal], self._journal_written),
+            open_watcher(hive.config.watch, [], [hive.layout.journal], self._on_journal_change),
         ):
-            while not self.ending():
-                check()
+            while not self.is_ending():
+                check_hive()
                 self.status.beat()
-                mine = load_link(hive.layout)
-                if mine is None:
+                hive_link = load_link(hive.layout)
+                if hive_link is None:
                     return
-                began = time.monotonic()
+                started_at = time.monotonic()
                 try:
-                    with reached_out(mine.url) as connection:
-                        place = take_place(connection, mine, hive.config.workspace, hive.layout.root)
-                        _Carrying(self, connection, mine, place, check).run()
-                        place.leave()
+                    with connect_exchange(hive_link.url) as connection:
+                        lease = take_hive_lease(connection, hive_link, hive.config.workspace, hive.layout.root)
+                        _ExchangeSession(self, connection, hive_link, lease, check_hive).run()
+                        lease.release()
                 except (HivemindError, OSError) as error:
-                    check()  # else it is the hive that is away
+                    check_hive()  # raises HiveGone if the cause is that the hive is gone
                     if not isinstance(error, LinkDown):
                         _log.warning("%s", error)
-                    self._away(error)
-                    pause = _FIRST_PAUSE_S if time.monotonic() - began > _LONGEST_PAUSE_S else pause
+                    self._report_outage(error)
+                    pause = _MIN_PAUSE_S if time.monotonic() - started_at > _MAX_PAUSE_S else pause
                     self.wait([], pause)
-                    pause = min(_LONGEST_PAUSE_S, pause * 2)
+                    pause = min(_MAX_PAUSE_S, pause * 2)
 
-    def _away(self, error: Exception) -> None:
+    def _report_outage(self, error: Exception) -> None:
         since = time.strftime("%Y-%m-%d %H:%M:%S UTC", time.gmtime())
-        if (known := self.hive.linked.away) is not None and known.endswith(f": {error}"):
+        if (previous := self.hive.linked_hives.outage) is not None and previous.endswith(f": {error}"):
             return
         _log.warning("the exchange cannot be reached: %s", error)
         with contextlib.suppress(OSError):
-            self.hive.linked.note(away=f"since {since}: {error}")
-            ring_all(self.hive)  # tasks for any hive are for agents here now
+            self.hive.linked_hives.note(away=f"since {since}: {error}")
+            ring_all(self.hive)  # agents here may now claim tasks for any hive
 
-    def wait(self, also: list[Any], seconds: float) -> None:
-        """Wait for a ring, a signal, the parent's end, one of `also`, or a time."""
-        ends = [self._wake, self._bell, *([] if self.lifeline is None else [self.lifeline]), *also]
-        readable(ends, max(0.0, seconds))
+    def wait(self, sockets: list[Any], seconds: float) -> None:
+        """Wait for the doorbell, a signal, the parent's end, one of `sockets`, or the time limit."""
+        sources = [self._wake_reader, self._bell, *([] if self.lifeline is None else [self.lifeline]), *sockets]
+        wait_for_input(sources, max(0.0, seconds))
         self._bell.wait(0)
 
-    def ending(self) -> bool:
+    def is_ending(self) -> bool:
         if not self._stopping and self.lifeline is not None:
-            self._stopping = bool(readable([self.lifeline], 0))
+            self._stopping = bool(wait_for_input([self.lifeline], 0))
         return self._stopping
 
-    def _journal_written(self, _: object) -> None:
-        if not self.written:  # one ring for all that is written until it is shipped
-            self.written = True
+    def _on_journal_change(self, _: object) -> None:
+        if not self.has_unshipped_events:  # ring once until the events are shipped
+            self.has_unshipped_events = True
             ring(self.hive.layout.doorbells, EXCHANGE)
 
 
-class _Carrying:
-    """One connection's time."""
+class _ExchangeSession:
+    """The work of the process over one connection."""
 
-    def __init__(self, process: _Process, connection: Connection, mine: HiveLink, place: HivePlace, check: Any) -> None:
-        self._process, self._connection, self._mine, self._check = process, connection, mine, check
-        self._place = place
+    def __init__(
+        self, process: _Process, connection: Connection, hive_link: HiveLink, lease: HiveLease, check_hive: Any
+    ) -> None:
+        self._process, self._connection, self._link, self._check_hive = process, connection, hive_link, check_hive
+        self._lease = lease
         self._hive = hive = process.hive
-        self._letters = Letters(hive, connection, mine.name)
-        self._shipping = Shipping(hive, connection, mine.name)
-        self._offers = Offers(hive, connection, mine.name)
-        self._foreign = ForeignTasks(hive, connection, mine.name)
-        self._problems: set[str] = set()  # of hives that are left out, as the log was told
-        self._looks = False  # somebody has taken a task; it is looked where, when events are shipped
-        self._rounds_at, self._events_at, self._forgotten_at = float("-inf"), float("-inf"), float("-inf")
+        self._letters = Letters(hive, connection, hive_link.name)
+        self._shipper = JournalShipper(hive, connection, hive_link.name)
+        self._offers = Offers(hive, connection, hive_link.name)
+        self._foreign = ForeignTasks(hive, connection, hive_link.name)
+        self._problems: set[str] = set()  # of omitted hives, already logged
+        self._should_update_locations = False  # another hive has taken a task; looked up with the next shipment
+        self._last_round, self._last_shipping, self._last_cleanup = float("-inf"), float("-inf"), float("-inf")
 
     def run(self) -> None:
-        """Carry until the process ends or the link does. Raises psycopg.Error, HivemindError, OSError."""
+        """Transfer until the process or the link ends. Raises psycopg.Error, HivemindError, OSError."""
         process = self._process
         while True:
-            ending = process.ending()
-            self._check()
+            ending = process.is_ending()
+            self._check_hive()
             process.status.beat()
-            if load_link(self._hive.layout) != self._mine:
+            if load_link(self._hive.layout) != self._link:
                 return
             now = time.monotonic()
-            if now - self._rounds_at >= _ROUND_S or ending:
-                self._rounds_at = now
-                self._round()
+            if now - self._last_round >= _ROUND_INTERVAL_S or ending:
+                self._last_round = now
+                self._run_round()
             more = self._letters.send() | self._letters.receive() | self._letters.bounce()
-            self._foreign.report()
-            more |= self._offers.finish() | self._offers.offer()
+            self._foreign.report_outcomes()
+            more |= self._offers.collect_result() | self._offers.offer()
             more |= self._ship(at_once=ending)
-            if not ending and (idle := _idle(self._hive)):
-                self._offers.bring_home(idle)
-                self._foreign.take(idle)
+            if not ending and (idle := _idle_agents(self._hive)):
+                self._offers.withdraw_for_idle(idle)
+                self._foreign.claim_tasks(idle)
             if ending and not more:
                 return
             if not more:
-                left = _ROUND_S - (time.monotonic() - self._rounds_at)
-                if process.written:
-                    left = min(left, _EVENTS_S - (time.monotonic() - self._events_at))
-                process.wait([self._connection.pgconn.socket], left)
-            for news in self._connection.notifies(timeout=0):
-                if news.payload == "hives":
-                    self._rounds_at = float("-inf")
-                if news.payload == "taken" and not self._looks:
-                    self._looks, process.written = True, True
+                timeout = _ROUND_INTERVAL_S - (time.monotonic() - self._last_round)
+                if process.has_unshipped_events:
+                    timeout = min(timeout, _SHIP_INTERVAL_S - (time.monotonic() - self._last_shipping))
+                process.wait([self._connection.pgconn.socket], timeout)
+            for notification in self._connection.notifies(timeout=0):
+                if notification.payload == "hives":
+                    self._last_round = float("-inf")
+                if notification.payload == "taken" and not self._should_update_locations:
+                    self._should_update_locations, process.has_unshipped_events = True, True
 
     def _ship(self, *, at_once: bool) -> bool:
         process, now = self._process, time.monotonic()
-        if not process.written or (now - self._events_at < _EVENTS_S and not at_once):
+        if not process.has_unshipped_events or (now - self._last_shipping < _SHIP_INTERVAL_S and not at_once):
             return False
-        process.written = False  # before it is read
-        self._events_at = now
-        if self._looks:
-            self._looks = False
-            self._offers.look()
-        more = self._shipping.ship()
-        process.written |= more
+        process.has_unshipped_events = False  # cleared first, so events written during the shipment count
+        self._last_shipping = now
+        if self._should_update_locations:
+            self._should_update_locations = False
+            self._offers.update_locations()
+        more = self._shipper.ship()
+        process.has_unshipped_events |= more
         return more
 
-    def _round(self) -> None:
-        """What goes by the clock: a sign of life, who the others are, what is old."""
-        self._process.written = True  # a watcher may miss something
+    def _run_round(self) -> None:
+        """Do the periodic work: report state, reload the linked hives, renew leases, delete old rows."""
+        self._process.has_unshipped_events = True  # the watcher may have missed a write
         from psycopg.types.json import Jsonb
 
         hive = self._hive
         agents = {name: config.role for name, config in hive.agents.items()}
         states = {agent.name: agent.state for agent in agents_now(hive)}
         overview = {"agents": states, "tasks": hive.tasks.counts()}
-        self._place.renew()
-        changed = self._connection.execute(
+        self._lease.renew()
+        row = self._connection.execute(
             "update hives set seen = now(), overview = %s, agents = %s where name = %s returning"
             " (select before.agents <> hives.agents from hives as before where before.name = hives.name)",
-            (Jsonb(overview), Jsonb(agents), self._mine.name),
+            (Jsonb(overview), Jsonb(agents), self._link.name),
         ).fetchone()
-        if changed is None:
-            raise LinkDown(f"{self._mine.name} is not linked there any more: hivemind unlink, then link")
-        if changed[0]:
-            tell(self._connection, ANY, what="hives")
-        hives, problems = other_hives(self._connection, self._mine.name)
+        if row is None:
+            raise LinkDown(f"{self._link.name} is no longer linked there: hivemind unlink, then link")
+        if row[0]:
+            notify(self._connection, ANY, payload="hives")
+        hives, problems = other_hives(self._connection, self._link.name)
         for problem in problems - self._problems:
-            _log.warning("a hive is left out: %s", problem)
+            _log.warning("a linked hive is ignored: %s", problem)
         self._problems = problems
-        hive.linked.note(hives=hives, away=self._shipping.problem)
+        hive.linked_hives.note(hives=hives, away=self._shipper.problem)
         self._foreign.renew()
-        self._offers.check()
-        if time.monotonic() - self._forgotten_at > _A_DAY_S:
-            self._forgotten_at = time.monotonic()
-            self._letters.forget()
-            self._offers.forget()
-            self._shipping.forget()
+        self._offers.reconcile()
+        if time.monotonic() - self._last_cleanup > _DAY_S:
+            self._last_cleanup = time.monotonic()
+            self._letters.delete_old()
+            self._offers.delete_old()
+            self._shipper.delete_old()
 
 
-def _idle(hive: Parts) -> list[tuple[str, str | None]]:
-    """The agents that have nothing to do, with their roles. Programs outside come for tasks themselves."""
-    found = []
+def _idle_agents(hive: Parts) -> list[tuple[str, str | None]]:
+    """Return the idle agents with their roles, without members, which claim tasks themselves."""
+    agents = []
     for name, config in hive.agents.items():
         status = None if config.outside else read_status(hive.layout.agent_state(name), name)
-        if status is not None and status.state == "idle" and holder_of(hive.layout, name) is not None:
-            found.append((name, config.role))
-    return found
+        if status is not None and status.state == "idle" and holder_pid(hive.layout, name) is not None:
+            agents.append((name, config.role))
+    return agents

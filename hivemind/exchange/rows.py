@@ -1,7 +1,7 @@
-"""Rows that other hives wrote: one reader makes a checked value of a row, or says why it cannot.
+"""Rows that other hives wrote, validated by `read_row`.
 
-Each bound is a CHECK of the tables as well (version_2.sql). JSON is asked for as text: psycopg's own reader raises where a row
-could not be set aside.
+Each limit is also a CHECK of the tables (version_2.sql). JSON is selected as text, because psycopg's own JSON parser would
+raise before a bad row could be set aside.
 """
 
 from __future__ import annotations
@@ -12,25 +12,23 @@ from typing import Annotated, Any, TypeVar
 
 from pydantic import AfterValidator, Field, Json
 
-from hivemind.boundary import checked
-from hivemind.exchange.schema import LETTER_BYTES, LINE_LENGTH, MOST_COUNTED, REASON_LENGTH
+from hivemind.boundary import as_dataclass
+from hivemind.exchange.schema import LETTER_BYTES, LINE_LENGTH, MAX_COUNT, REASON_LENGTH
 from hivemind.frozen import frozen
 from hivemind.names import is_name
-
-__all__ = ["EventRow", "HiveRow", "LetterRow", "OverviewRow", "TaskRow", "read_row"]
 
 _Row = TypeVar("_Row")
 
 
 def _lower_name(text: str) -> str:
     if not is_name(text) or text != text.lower():
-        raise ValueError(f"{text[:64]!r} is no name in small letters")
+        raise ValueError(f"{text[:64]!r} is not a name in lower case")
     return text
 
 
 _Name = Annotated[str, AfterValidator(_lower_name)]
 _Line = Annotated[str, Field(min_length=1, max_length=LINE_LENGTH)]
-_Count = Annotated[int, Field(ge=0, le=MOST_COUNTED)]
+_Count = Annotated[int, Field(ge=0, le=MAX_COUNT)]
 
 
 @frozen
@@ -47,7 +45,7 @@ class LetterRow:
 
 @frozen
 class TaskRow:
-    """A task that was offered. `received` (files.py) reads its `names` and `contents`."""
+    """An offered task. `check_received_files` (files.py) reads its `names` and `contents`."""
 
     generation: int
     giver: _Name
@@ -71,7 +69,7 @@ class EventRow:
 
 @frozen
 class HiveRow:
-    """A hive, and its agents with their roles."""
+    """A hive and its agents with their roles."""
 
     name: _Name
     agents: Json[dict[str, str | None]]
@@ -85,7 +83,7 @@ class _Overview:
 
 @frozen
 class OverviewRow:
-    """A hive as it last told how it stands."""
+    """The overview that a hive last reported."""
 
     name: _Name
     seen_s: int
@@ -93,8 +91,8 @@ class OverviewRow:
     events: _Count
 
 
-def read_row(kind: type[_Row], columns: Sequence[object]) -> _Row:
-    """Make a checked value of the columns of a row, which stand in the order of its fields. Raises Unreadable."""
-    names = [column.name for column in fields(kind)]  # type: ignore[arg-type]
+def read_row(row_type: type[_Row], columns: Sequence[object]) -> _Row:
+    """Validate the columns of a row, which must be in the order of the type's fields. Raises Unreadable."""
+    names = [column.name for column in fields(row_type)]  # type: ignore[arg-type]
     label = "/".join(str(column)[:64] for column in columns[:3])
-    return checked(kind, dict(zip(names, columns, strict=False)), "row of a linked hive", label)
+    return as_dataclass(row_type, dict(zip(names, columns, strict=False)), "row of a linked hive", label)

@@ -1,4 +1,4 @@
-"""The tables in which linked hives meet, and how one wakes another (README.md, *The tables*)."""
+"""The tables that linked hives share, and the notifications by which one wakes another (README.md, *The tables*)."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from hivemind.layout import ANY
 if TYPE_CHECKING:
     from psycopg import Connection
 
-__all__ = ["LEASE", "SCHEMA", "channel", "tell"]
-
-LEASE = "interval '30 seconds'"  # of a task, and of a hive's place; no task's ends so soon after the server's start
+LEASE = (
+    "interval '30 seconds'"  # of a task and of a hive's place; for this long after a server start no task lease expires
+)
 _ROLES = "(SELECT rolname FROM pg_roles WHERE pg_has_role(oid, 'member'))"
-_OWN = f"(SELECT hives.name FROM hives WHERE hives.role IN {_ROLES})"  # noqa: S608 - constants of this program
-_FOR_US = f"(place = '{ANY}' OR place IN {_OWN})"
-_FREE = "(taker IS NULL OR (state = 'taken' AND NOT once AND lease < now()))"
+_OWN_HIVES = f"(SELECT hives.name FROM hives WHERE hives.role IN {_ROLES})"  # noqa: S608 - constants of this program
+_ADDRESSED_TO_OWN = f"(place = '{ANY}' OR place IN {_OWN_HIVES})"
+_CLAIMABLE = "(taker IS NULL OR (state = 'taken' AND NOT once AND lease < now()))"
 _VERSION_1 = (
     """CREATE TABLE hives (
         name text PRIMARY KEY,
@@ -60,41 +60,41 @@ _VERSION_1 = (
     "CREATE INDEX ON tasks (giver, closed)",
     "CREATE INDEX ON tasks (giver) WHERE state IN ('done', 'failed')",
     "CREATE SEQUENCE generations",
-    # What a role may do with rows: those of its own hives, what is for them, and what any hive may have.
+    # The rows that a role may use: its hives' rows, rows addressed to its hives, and rows for any hive.
     *(f"ALTER TABLE {table} ENABLE ROW LEVEL SECURITY" for table in ("hives", "letters", "events", "tasks")),
     *(f"ALTER TABLE {table} FORCE ROW LEVEL SECURITY" for table in ("hives", "letters", "events", "tasks")),
     "CREATE POLICY seen ON hives FOR SELECT USING (true)",
     f"CREATE POLICY own ON hives USING (role IN {_ROLES})",
-    f"CREATE POLICY given ON letters USING (giver IN {_OWN})",
-    f"CREATE POLICY seen ON letters FOR SELECT USING (hive IN {_OWN})",
-    f"CREATE POLICY received ON letters FOR UPDATE USING (hive IN {_OWN})",
+    f"CREATE POLICY given ON letters USING (giver IN {_OWN_HIVES})",
+    f"CREATE POLICY seen ON letters FOR SELECT USING (hive IN {_OWN_HIVES})",
+    f"CREATE POLICY received ON letters FOR UPDATE USING (hive IN {_OWN_HIVES})",
     "CREATE POLICY seen ON events FOR SELECT USING (true)",
-    f"CREATE POLICY own ON events USING (hive IN {_OWN})",
-    f"CREATE POLICY given ON tasks USING (giver IN {_OWN})",
-    f"CREATE POLICY seen ON tasks FOR SELECT USING (taker IN {_OWN} OR ({_FOR_US} AND {_FREE}))",
-    f"""CREATE POLICY taken ON tasks FOR UPDATE USING (taker IN {_OWN} OR ({_FOR_US} AND {_FREE}))
-        WITH CHECK (taker IN {_OWN} OR ({_FOR_US} AND taker IS NULL))""",
+    f"CREATE POLICY own ON events USING (hive IN {_OWN_HIVES})",
+    f"CREATE POLICY given ON tasks USING (giver IN {_OWN_HIVES})",
+    f"CREATE POLICY seen ON tasks FOR SELECT USING (taker IN {_OWN_HIVES} OR ({_ADDRESSED_TO_OWN} AND {_CLAIMABLE}))",
+    f"""CREATE POLICY taken ON tasks FOR UPDATE USING (taker IN {_OWN_HIVES} OR ({_ADDRESSED_TO_OWN} AND {_CLAIMABLE}))
+        WITH CHECK (taker IN {_OWN_HIVES} OR ({_ADDRESSED_TO_OWN} AND taker IS NULL))""",
 )
-# Bounds of the tables, as version_2.sql has them.
+# The limits that version_2.sql checks.
 LINE_LENGTH, REASON_LENGTH = 1000, 2000  # characters
-PATH_LENGTH, PATH_DEPTH, NAME_BYTES, MOST_FILES, FILES_BYTES = 1000, 32, 255, 1000, 32 << 20
-LETTER_BYTES, HEAD_BYTES, TEXT_BYTES, MOST_COUNTED = 32 << 20, 1 << 20, 16 << 20, 10**12
+PATH_LENGTH, PATH_DEPTH, NAME_BYTES, MAX_FILES, FILES_BYTES = 1000, 32, 255, 1000, 32 << 20
+LETTER_BYTES, HEAD_BYTES, TEXT_BYTES, MAX_COUNT = 32 << 20, 1 << 20, 16 << 20, 10**12
 _VERSION_2 = (Path(__file__).with_name("version_2.sql").read_text("utf-8"),)
 SCHEMA = PostgresSchema(
     name="hivemind_exchange",
     contents="tables of linked hives",
-    room="exchange",
+    crash_prefix="exchange",
     error=UserError,
     migrations=(_VERSION_1, _VERSION_2),
 )
 
 
 def channel(hive: str) -> str:
-    """The channel on which a hive listens; that of `any` tells of tasks for any hive."""
+    """Return the channel that a hive listens on; the channel of `any` announces tasks for any hive."""
     return f"hivemind_{hashlib.sha256(hive.encode()).hexdigest()[:16]}"
 
 
-def tell(connection: Connection, *hives: str, what: str = "") -> None:
-    """Wake hives once what was written is committed; with `what` "hives" they look who is linked."""
+def notify(connection: Connection, *hives: str, payload: str = "") -> None:
+    """Wake hives when the transaction commits. The payload "hives" makes them reload the list of linked hives."""
     for hive in dict.fromkeys(hives):
-        connection.execute("select pg_notify(%s, %s)", (channel(hive), what))
+        connection.execute("select pg_notify(%s, %s)", (channel(hive), payload))

@@ -16,11 +16,11 @@ from collections.abc import Iterable, Iterator
 from itertools import count
 
 from hivemind.errors import UserError
-from hivemind.fs.crash import reached
+from hivemind.fs.crash import crash_point
 
 TEMPORARY_PREFIX = ".tmp-"
-_ORDINARY = 0o666
-_PART_BYTES = 1 << 20
+_DEFAULT_MODE = 0o666
+_CHUNK_BYTES = 1 << 20
 _counter = count()
 _AT_FDCWD = -100
 _RENAME_NOREPLACE = 1
@@ -37,7 +37,7 @@ def fsync_folder(path: str | os.PathLike[str]) -> None:
 
 def fsync_file(path: str | os.PathLike[str]) -> None:
     """Sync a file's content, also if another process wrote it."""
-    file = open_own(path, os.O_RDONLY)
+    file = open_regular(path, os.O_RDONLY)
     try:
         os.fsync(file)
     finally:
@@ -65,7 +65,7 @@ def make_folder(path: str | os.PathLike[str], *, durable: bool = True) -> bool:
     return True
 
 
-def open_own(path: str | os.PathLike[str], flags: int) -> int:
+def open_regular(path: str | os.PathLike[str], flags: int) -> int:
     """Open a regular file and return its descriptor. Does not block on a FIFO.
 
     Raises UserError if the path is not a regular file, OSError.
@@ -81,45 +81,45 @@ def open_own(path: str | os.PathLike[str], flags: int) -> int:
     raise UserError("is not a regular file", location=path, remedy="hivemind doctor --fix sets it aside")
 
 
-def _open_temporary(folder: str, mode: int, at: int | None = None) -> tuple[str, int]:
+def _open_temporary(folder: str, mode: int, folder_fd: int | None = None) -> tuple[str, int]:
     """Create a temporary file. Return its path and descriptor. Skip names that a killed process with this PID has left."""
     while True:
         name = f"{TEMPORARY_PREFIX}{os.getpid()}-{threading.get_native_id()}-{next(_counter)}"
         path = os.path.join(folder, name)
         try:
-            return path, os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, mode, dir_fd=at)
+            return path, os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, mode, dir_fd=folder_fd)
         except FileExistsError:
             continue
 
 
 def _write_temporary(
-    folder: str, content: bytes | str | Iterable[bytes], durable: bool, mode: int, at: int | None = None
+    folder: str, content: bytes | str | Iterable[bytes], durable: bool, mode: int, folder_fd: int | None = None
 ) -> str:
     encoded = content.encode() if isinstance(content, str) else content
-    path, file = _open_temporary(folder, mode, at)
+    path, file = _open_temporary(folder, mode, folder_fd)
     try:
-        if mode != _ORDINARY:  # exactly this mode, regardless of the umask: for secrets and replaced files
+        if mode != _DEFAULT_MODE:  # exactly this mode, regardless of the umask: for secrets and replaced files
             os.fchmod(file, mode)
-        for chunk in (encoded,) if isinstance(encoded, bytes) else _in_parts(encoded):
+        for chunk in (encoded,) if isinstance(encoded, bytes) else _chunks(encoded):
             remaining = memoryview(chunk)
             while remaining:
                 remaining = remaining[os.write(file, remaining) :]
-        reached("fs.write.written")
+        crash_point("fs.write.written")
         if durable:
             os.fsync(file)
     except BaseException:
-        os.unlink(path, dir_fd=at)
+        os.unlink(path, dir_fd=folder_fd)
         raise
     finally:
         os.close(file)
     return path
 
 
-def _in_parts(pieces: Iterable[bytes]) -> Iterator[bytes]:
+def _chunks(pieces: Iterable[bytes]) -> Iterator[bytes]:
     chunk = bytearray()
     for piece in pieces:
         chunk += piece
-        if len(chunk) >= _PART_BYTES:
+        if len(chunk) >= _CHUNK_BYTES:
             yield bytes(chunk)
             chunk.clear()
     yield bytes(chunk)
@@ -130,7 +130,7 @@ def write(
     content: bytes | str | Iterable[bytes],
     *,
     durable: bool = True,
-    mode: int = _ORDINARY,
+    mode: int = _DEFAULT_MODE,
 ) -> None:
     """Write a whole file, replacing an existing one. An iterable of bytes is never held in memory as a whole.
 
@@ -143,31 +143,35 @@ def write(
         fsync_folder(folder)
 
 
-def write_at(folder: int, name: str, content: bytes | str, *, durable: bool = True, mode: int = _ORDINARY) -> None:
+def write_at(
+    folder_fd: int, name: str, content: bytes | str, *, durable: bool = True, mode: int = _DEFAULT_MODE
+) -> None:
     """Write a whole file, as `write` does, in an open folder, which may have been moved. Raises OSError."""
-    _replace(_write_temporary("", content, durable, mode, folder), name, folder)
+    _replace(_write_temporary("", content, durable, mode, folder_fd), name, folder_fd)
     if durable:
-        os.fsync(folder)
+        os.fsync(folder_fd)
 
 
-def _replace(temporary: str, target: str, at: int | None = None) -> None:
-    reached("fs.write.synced")
+def _replace(temporary: str, target: str, folder_fd: int | None = None) -> None:
+    crash_point("fs.write.synced")
     try:
-        os.replace(temporary, target, src_dir_fd=at, dst_dir_fd=at)
+        os.replace(temporary, target, src_dir_fd=folder_fd, dst_dir_fd=folder_fd)
     except BaseException:
-        os.unlink(temporary, dir_fd=at)
+        os.unlink(temporary, dir_fd=folder_fd)
         raise
-    reached("fs.write.renamed")
+    crash_point("fs.write.renamed")
 
 
-def create(path: str | os.PathLike[str], content: bytes | str, *, durable: bool = True, mode: int = _ORDINARY) -> None:
+def create(
+    path: str | os.PathLike[str], content: bytes | str, *, durable: bool = True, mode: int = _DEFAULT_MODE
+) -> None:
     """Write a whole new file. Raises FileExistsError if the name exists; the file system decides that atomically."""
     target = os.fspath(path)
     folder = os.path.dirname(target) or "."
     temporary = _write_temporary(folder, content, durable, mode)
     try:
         os.link(temporary, target, follow_symlinks=False)
-        reached("fs.create.linked")
+        crash_point("fs.create.linked")
     finally:
         os.unlink(temporary)
     if durable:
@@ -181,7 +185,7 @@ def move(source: str | os.PathLike[str], target: str | os.PathLike[str], *, dura
     """
     src, dst = os.fspath(source), os.fspath(target)
     _rename_noreplace(src, dst)
-    reached("fs.move.renamed")
+    crash_point("fs.move.renamed")
     if durable:
         fsync_folder(os.path.dirname(dst) or ".")
         if os.path.dirname(src) != os.path.dirname(dst):

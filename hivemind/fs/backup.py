@@ -19,18 +19,18 @@ from typing import Any, Protocol
 
 from hivemind.errors import UserError
 from hivemind.fs.atomic import fsync_file, fsync_folder, move, write
-from hivemind.fs.crash import reached
+from hivemind.fs.crash import crash_point
 from hivemind.fs.database import Database, describe_damage
 from hivemind.fs.locks import Lock
-from hivemind.fs.paths import free_place
+from hivemind.fs.paths import unused_path
 
 REPORT_SUFFIX = ".what-was-saved.txt"
 """Ends the name of the report that is written next to a damaged database."""
 
-_EVERY = 3_600.0  # seconds between two backups of a changing database
+_INTERVAL_S = 3_600.0  # seconds between two backups of a changing database
 _RETAINED_BACKUPS = 2
-_PAGES = 1_000  # copied at a time; a writer waits no longer than this takes
-_WITH_IT = ("-wal", "-shm")
+_PAGES_AT_ONCE = 1_000  # copied at a time; a writer waits no longer than this takes
+_LOG_SUFFIXES = ("-wal", "-shm")
 _log = logging.getLogger(__name__)
 
 
@@ -64,7 +64,7 @@ def next_backup(path: Path, folder: Path) -> float | None:
     newest = next(iter(_backups(path, folder)), None)
     if not modified_ns or (newest is not None and newest.stat().st_mtime_ns >= modified_ns):
         return None
-    return 0.0 if newest is None else newest.stat().st_mtime + _EVERY
+    return 0.0 if newest is None else newest.stat().st_mtime + _INTERVAL_S
 
 
 def back_up(path: Path, folder: Path) -> Path | None:
@@ -82,7 +82,7 @@ def back_up(path: Path, folder: Path) -> Path | None:
         _remove(draft)
         os.close(os.open(draft, os.O_WRONLY | os.O_CREAT, 0o666))  # SQLite would ignore the umask's group write bit
         with closing(sqlite3.connect(path)) as source, closing(sqlite3.connect(draft)) as copy:
-            source.backup(copy, pages=_PAGES)
+            source.backup(copy, pages=_PAGES_AT_ONCE)
             copy.execute("PRAGMA journal_mode = DELETE")
         if (damage := describe_damage(draft)) is not None:
             _log.warning("%s: the backup was discarded because the copy is damaged (%s)", path.name, damage)
@@ -112,23 +112,23 @@ def _backups(path: Path, folder: Path) -> list[Path]:
 def restore(store: Restorable, backups: Path, aside_folder: Path, announce: Callable[[str], None]) -> list[str]:
     """Repair a damaged database. Return what was done, one sentence each; [] if the database was sound.
 
-    Damaged derived data is rebuilt in place. A damaged file is copied, with a report, to a folder in `aside`, and
+    Damaged derived data is rebuilt in place. A damaged file is copied, with a report, to a folder in `aside_folder`, and
     replaced by the newest good backup, or by an empty database if there is none. Other processes wait meanwhile, then
     continue with the new file. Raises the store's errors, OSError, sqlite3.OperationalError; no data is lost then.
     """
     path = Path(store.database.path)
     store.database.close()
-    with _alone(path, store.locks):
+    with _lock_all(path, store.locks):
         if (damage := describe_damage(path)) is not None:
-            return [_exchange(store, path, damage, backups, aside_folder, announce)]
+            return [_replace_damaged(store, path, damage, backups, aside_folder, announce)]
     problems = _problems(store)
     if not problems:
         return []
     if _is_rebuilt(store):
         return [f"the data derived from the rows of {path.name} was rebuilt ({problems[0]})"]
     store.database.close()
-    with _alone(path, store.locks):
-        return [_exchange(store, path, problems[0], backups, aside_folder, announce)]
+    with _lock_all(path, store.locks):
+        return [_replace_damaged(store, path, problems[0], backups, aside_folder, announce)]
 
 
 def _problems(store: Restorable) -> list[str]:
@@ -153,7 +153,7 @@ def _is_rebuilt(store: Restorable) -> bool:
     return False
 
 
-def _alone(path: Path, locks: Sequence[str]) -> ExitStack:
+def _lock_all(path: Path, locks: Sequence[str]) -> ExitStack:
     """Take all of a store's locks, which keeps other writers out."""
     with ExitStack() as stack:
         for suffix in locks:
@@ -161,27 +161,27 @@ def _alone(path: Path, locks: Sequence[str]) -> ExitStack:
         return stack.pop_all()
 
 
-def _exchange(
+def _replace_damaged(
     store: Restorable, path: Path, damage: str, backups: Path, aside_folder: Path, announce: Callable[[str], None]
 ) -> str:
     restored_path, room = path.with_name(path.name + ".restored"), store.database.schema.crash_prefix
     report = "an interrupted restore was finished"
     if not restored_path.exists():
         announce(f"{path.name} is damaged ({damage}): restoring it")
-        aside_path = free_place(aside_folder / datetime.now(UTC).strftime("%Y-%m-%d") / path.name)
+        aside_path = unused_path(aside_folder / datetime.now(UTC).strftime("%Y-%m-%d") / path.name)
         _set_aside(path, aside_path)
         draft = path.with_name(path.name + ".restoring")
-        contents_summary = _replacement(store, path, aside_path, draft, backups)
+        contents_summary = _build_replacement(store, path, aside_path, draft, backups)
         now, aside_summary = datetime.now(UTC), f"kept as {aside_path}" if aside_path.exists() else "the file was lost"
         report = (
             f"{path.name} was damaged ({damage}), on {now:%Y-%m-%d at %H:%M} UTC; {aside_summary}; {contents_summary}"
         )
         write(aside_path.with_name(aside_path.name + REPORT_SUFFIX), report + "\n")
         move(draft, restored_path)
-    reached(f"{room}.restore.saved")
-    for suffix in _WITH_IT:  # before the rename: the old log does not belong to the new file
+    crash_point(f"{room}.restore.saved")
+    for suffix in _LOG_SUFFIXES:  # before the rename: the old log does not belong to the new file
         path.with_name(path.name + suffix).unlink(missing_ok=True)
-    reached(f"{room}.restore.unlogged")
+    crash_point(f"{room}.restore.unlogged")
     os.replace(restored_path, path)
     fsync_folder(path.parent)
     return report
@@ -200,18 +200,18 @@ def _set_aside(path: Path, aside_path: Path) -> None:
     fsync_folder(aside_path.parent)
 
 
-def _replacement(store: Restorable, path: Path, aside_path: Path, draft: Path, backups: Path) -> str:
+def _build_replacement(store: Restorable, path: Path, aside_path: Path, draft: Path, backups: Path) -> str:
     """Write the replacement of a damaged database. Return a sentence about its contents."""
     damaged_copy, backup_copy = (draft.with_name(draft.name + end) for end in (".read", ".plain"))
     try:
-        origin = _begin(store, path, draft, backups)
+        origin = _copy_newest_backup(store, path, draft, backups)
         for suffix in ("", "-wal"):
             if aside_path.with_name(aside_path.name + suffix).exists():
                 shutil.copyfile(
                     aside_path.with_name(aside_path.name + suffix), damaged_copy.with_name(damaged_copy.name + suffix)
                 )
         shutil.copyfile(draft, backup_copy)
-        newer_count = _with_newer(store, draft, damaged_copy) if damaged_copy.exists() else 0
+        newer_count = _merge_newer_rows(store, draft, damaged_copy) if damaged_copy.exists() else 0
         if newer_count is None:
             _remove(draft)
             shutil.copyfile(backup_copy, draft)
@@ -224,16 +224,16 @@ def _replacement(store: Restorable, path: Path, aside_path: Path, draft: Path, b
     finally:
         _remove(damaged_copy)
         _remove(backup_copy)
-        for suffix in (".lock", *_WITH_IT):
+        for suffix in (".lock", *_LOG_SUFFIXES):
             draft.with_name(draft.name + suffix).unlink(missing_ok=True)
 
 
-def _begin(store: Restorable, path: Path, draft: Path, backups: Path) -> str:
-    """Write the newest good backup, or an empty database, to `part`. Return a sentence about it."""
+def _copy_newest_backup(store: Restorable, path: Path, draft: Path, backups: Path) -> str:
+    """Write the newest good backup, or an empty database, to `draft`. Return a sentence about it."""
     for backup in _backups(path, backups):
         _remove(draft)
         shutil.copyfile(backup, draft)
-        if describe_damage(draft) is None and _fits(store, draft):
+        if describe_damage(draft) is None and _is_consistent(store, draft):
             return f"the backup {backup.name} replaces it"
     _remove(draft)
     with store.elsewhere(draft) as empty, empty.database.write():
@@ -241,7 +241,7 @@ def _begin(store: Restorable, path: Path, draft: Path, backups: Path) -> str:
     return "no backup exists, and an empty database replaces it"
 
 
-def _fits(store: Restorable, path: Path, *, rebuild: bool = False) -> bool:
+def _is_consistent(store: Restorable, path: Path, *, rebuild: bool = False) -> bool:
     try:
         with store.elsewhere(path) as candidate:
             if rebuild:
@@ -251,27 +251,30 @@ def _fits(store: Restorable, path: Path, *, rebuild: bool = False) -> bool:
         return False
 
 
-def _with_newer(store: Restorable, draft: Path, damaged_copy: Path) -> int | None:
+def _merge_newer_rows(store: Restorable, draft: Path, damaged_copy: Path) -> int | None:
     """Write the readable rows of the damaged file over those of the backup. Return the number of rows that differed.
 
     None if the result is inconsistent, or has fewer rows than the backup.
     """
     try:
-        with closing(_damaged(damaged_copy)) as source, closing(sqlite3.connect(draft, isolation_level=None)) as sql:
+        with (
+            closing(_open_damaged(damaged_copy)) as source,
+            closing(sqlite3.connect(draft, isolation_level=None)) as sql,
+        ):
             for name, arguments, function in store.database.schema.functions:
                 sql.create_function(name, arguments, function, deterministic=True)
             sql.execute("PRAGMA recursive_triggers = ON")  # otherwise replaced rows stay in the full-text index
             sql.execute("BEGIN")
-            newer_count = sum(_take(source, sql, table, condition) for table, condition in store.tables.items())
+            newer_count = sum(_merge_table(source, sql, table, condition) for table, condition in store.tables.items())
             newer_count -= _drop_orphans(sql, store.tables)
             sql.execute("COMMIT")
     except sqlite3.Error as error:
         _log.warning("%s: %s", draft.name, error)
         return None
-    return newer_count if newer_count >= 0 and _fits(store, draft, rebuild=True) else None
+    return newer_count if newer_count >= 0 and _is_consistent(store, draft, rebuild=True) else None
 
 
-def _damaged(path: Path) -> sqlite3.Connection:
+def _open_damaged(path: Path) -> sqlite3.Connection:
     """Open a copy of a damaged file. With `writable_schema` SQLite also opens truncated files and garbled schemas."""
     sql = sqlite3.connect(path, isolation_level=None)
     sql.execute("PRAGMA writable_schema = ON")
@@ -279,7 +282,7 @@ def _damaged(path: Path) -> sqlite3.Connection:
     return sql
 
 
-def _take(source: sqlite3.Connection, sql: sqlite3.Connection, table: str, condition: str) -> int:
+def _merge_table(source: sqlite3.Connection, sql: sqlite3.Connection, table: str, condition: str) -> int:
     """Copy the rows of a table that are missing or different. Return their number."""
     columns = [row[1] for row in sql.execute(f"PRAGMA table_info({table})")]
     names = ", ".join(columns)
@@ -289,7 +292,7 @@ def _take(source: sqlite3.Connection, sql: sqlite3.Connection, table: str, condi
         f" AS given WHERE NOT EXISTS (SELECT 1 FROM {table} AS mine WHERE {equality}){' AND ' + condition if condition else ''}"
     )
     row_count = 0
-    for row in _readable(source, f"SELECT {names} FROM {table}"):
+    for row in _readable_rows(source, f"SELECT {names} FROM {table}"):
         try:
             row_count += sql.execute(insert, row).rowcount
         except sqlite3.IntegrityError:  # a value that this column does not allow
@@ -310,7 +313,7 @@ def _drop_orphans(sql: sqlite3.Connection, tables: Iterable[str]) -> int:
     return deleted_count
 
 
-def _readable(source: sqlite3.Connection, select: str) -> Iterator[tuple[Any, ...]]:
+def _readable_rows(source: sqlite3.Connection, select: str) -> Iterator[tuple[Any, ...]]:
     """Yield the rows before the first damaged page, then those after the last one."""
     for order in ("", " ORDER BY rowid DESC"):
         try:
@@ -321,5 +324,5 @@ def _readable(source: sqlite3.Connection, select: str) -> Iterator[tuple[Any, ..
 
 
 def _remove(path: Path) -> None:
-    for suffix in ("", *_WITH_IT):
+    for suffix in ("", *_LOG_SUFFIXES):
         path.with_name(path.name + suffix).unlink(missing_ok=True)

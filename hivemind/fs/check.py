@@ -19,7 +19,7 @@ from typing import Any
 from hivemind.frozen import frozen
 from hivemind.fs.atomic import TEMPORARY_PREFIX, move
 from hivemind.fs.locks import Lock, is_on_this_machine
-from hivemind.fs.paths import free_place
+from hivemind.fs.paths import unused_path
 from hivemind.layout import Layout
 
 _WRITER = re.compile(re.escape(TEMPORARY_PREFIX) + r"(\d+)-\d+-\d+")
@@ -33,15 +33,15 @@ Fix = Callable[[], str]
 class CheckFinding:
     """A problem in a hive, found by the check named `check`.
 
-    * `where`: the file; `what`: the problem and its consequence; `mend`: how a person can fix it.
+    * `location`: the file; `message`: the problem and its consequence; `remedy`: how a person can fix it.
     * `fix`: fixes it; None if only a person can.
     * `quiet`: no process of the hive may run during the fix.
     * `note`: a remark; a hive with notes only is healthy. The `fix` of a note removes harmless litter.
     """
 
-    where: Path | str
-    what: str
-    mend: str = ""
+    location: Path | str
+    message: str
+    remedy: str = ""
     fix: Fix | None = field(default=None, compare=False)
     quiet: bool = False
     note: bool = False
@@ -58,30 +58,30 @@ class Aside:
         self._folder = layout.aside / datetime.fromtimestamp(now, UTC).strftime("%Y-%m-%d")
 
     def finding(
-        self, path: Path, what: str, mend: str = "hivemind doctor --fix sets it aside", **more: Any
+        self, path: Path, message: str, remedy: str = "hivemind doctor --fix sets it aside", **fields: Any
     ) -> CheckFinding:
         """Return a finding with a fix that sets the file or folder aside."""
-        return CheckFinding(path, what, mend, partial(self.take, path), **more)
+        return CheckFinding(path, message, remedy, partial(self.set_aside, path), **fields)
 
-    def take(self, path: Path) -> str:
+    def set_aside(self, path: Path) -> str:
         """Move a file or folder aside. Return a sentence about it. Raises OSError."""
-        target = self._place(path)
+        target = self._target(path)
         move(path, target)
         return f"set aside as {self._layout.relative(target)}"
 
     def copy(self, path: Path) -> str:
         """Copy a file aside. Return a sentence about it. Raises OSError."""
-        target = self._place(path)
+        target = self._target(path)
         shutil.copy2(path, target)
         return f"the previous version is kept as {self._layout.relative(target)}"
 
-    def _place(self, path: Path) -> Path:
-        target = free_place(self._folder / self._layout.relative(path).lstrip("/"))
+    def _target(self, path: Path) -> Path:
+        target = unused_path(self._folder / self._layout.relative(path).lstrip("/"))
         target.parent.mkdir(parents=True, exist_ok=True)
         return target
 
 
-def listed(folder: Path) -> list[Path]:
+def list_folder(folder: Path) -> list[Path]:
     """Return the paths in a folder, sorted; [] if it is unreadable, which the check of folders reports."""
     try:
         return sorted(folder.iterdir())
@@ -94,39 +94,41 @@ def check_locks(folder: Path) -> Iterator[CheckFinding]:
 
     An unlocked lock file is normal: the system releases a lock when its holder dies, and the file stays.
     """
-    for path in listed(folder):
+    for path in list_folder(folder):
         if path.suffix != ".lock" or not path.is_file():
             continue
         holder = Lock(path).holder() or {}
         pid = holder.get("pid")
-        if isinstance(pid, int) and pid > 0 and is_on_this_machine(holder) and not _lives(pid):
+        if isinstance(pid, int) and pid > 0 and is_on_this_machine(holder) and not _is_running(pid):
             message = f"belongs to process {pid}, which has died; a child process still has the lock"
             yield CheckFinding(path, message, f"find that process with fuser -v {path}; the lock ends with it")
 
 
 def check_doorbells(folder: Path) -> Iterator[CheckFinding]:
     """Find sockets without a listener."""
-    for path in listed(folder):
-        if stat.S_ISSOCK(path.lstat().st_mode) and not _answers(path):
+    for path in list_folder(folder):
+        if stat.S_ISSOCK(path.lstat().st_mode) and not _has_listener(path):
             message = "is the doorbell of a process that was killed; it is harmless"
             yield CheckFinding(path, message, "hivemind doctor --fix removes it", partial(_remove, path), note=True)
 
 
-def check_temporary(path: Path, aside: Aside, now: float, *, shared: bool) -> Iterator[CheckFinding]:
+def check_temporary(path: Path, aside: Aside, now: float, *, on_shared_filesystem: bool) -> Iterator[CheckFinding]:
     """Find a `.tmp-*` file that is an hour old, or has a dead writer on this machine.
 
-    With `shared` the writer may be on another machine, so only the age counts.
+    With `on_shared_filesystem` the writer may be on another machine, so only the age counts.
     """
     writer = _WRITER.fullmatch(path.name)
     try:
-        if writer and (now - path.lstat().st_mtime > _OLD_S or (not shared and not _lives(int(writer[1])))):
+        if writer and (
+            now - path.lstat().st_mtime > _OLD_S or (not on_shared_filesystem and not _is_running(int(writer[1])))
+        ):
             message = "is a partial file, left by a crash; the file that was to be replaced is unchanged"
             yield aside.finding(path, message, note=True)
     except FileNotFoundError:  # its writer has just finished
         pass
 
 
-def _lives(pid: int) -> bool:
+def _is_running(pid: int) -> bool:
     """Check whether a process of this machine has that PID."""
     try:
         os.kill(pid, 0)
@@ -137,7 +139,7 @@ def _lives(pid: int) -> bool:
     return True
 
 
-def _answers(path: Path) -> bool:
+def _has_listener(path: Path) -> bool:
     """Check whether a process listens at a socket. Connecting does not ring the doorbell."""
     with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as probe:
         try:
@@ -150,7 +152,7 @@ def _answers(path: Path) -> bool:
 
 
 def _remove(path: Path) -> str:
-    if _answers(path):
+    if _has_listener(path):
         return "left alone: a process listens there again"
     path.unlink(missing_ok=True)
     return "removed"

@@ -1,6 +1,6 @@
 """Crash points: named places in the code where a test can kill the process, as a power cut or kill -9 would.
 
-`reached("mail.deliver.written")` sends SIGKILL to this process if the environment variable HIVEMIND_CRASH_AT contains
+`crash_point("mail.deliver.written")` sends SIGKILL to this process if the environment variable HIVEMIND_CRASH_AT contains
 that name, and returns otherwise. HIVEMIND_CRASH_AT is a comma-separated list of `NAME`, or `NAME:3` for the third
 pass. If HIVEMIND_CRASH_ONCE names a file that does not exist, only one process dies: the first creates the file.
 """
@@ -17,24 +17,24 @@ def _armed_points(text: str) -> dict[str, int]:
     return {name: int(count) if count.isdecimal() and len(count) < 10 else 1 for name, _, count in specs}
 
 
-_armed = _armed_points(os.environ.get("HIVEMIND_CRASH_AT", ""))
-_once = os.environ.get("HIVEMIND_CRASH_ONCE", "")
+_remaining_passes = _armed_points(os.environ.get("HIVEMIND_CRASH_AT", ""))
+_once_path = os.environ.get("HIVEMIND_CRASH_ONCE", "")
 
 
-def reached(point: str) -> None:
+def crash_point(point: str) -> None:
     """Kill this process if the point is armed. Otherwise costs one comparison."""
-    if _armed and point in _armed:
-        _armed[point] -= 1
-        if _armed[point] == 0 and _first():
+    if _remaining_passes and point in _remaining_passes:
+        _remaining_passes[point] -= 1
+        if _remaining_passes[point] == 0 and _is_first_death():
             os.kill(os.getpid(), signal.SIGKILL)
 
 
-def _first() -> bool:
+def _is_first_death() -> bool:
     """Check that no other process has died at a crash point yet."""
-    if not _once:
+    if not _once_path:
         return True
     try:
-        os.close(os.open(_once, os.O_CREAT | os.O_EXCL | os.O_WRONLY))
+        os.close(os.open(_once_path, os.O_CREAT | os.O_EXCL | os.O_WRONLY))
     except FileExistsError:
         return False
     return True

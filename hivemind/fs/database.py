@@ -23,8 +23,8 @@ from urllib.parse import quote
 
 from hivemind.errors import UnknownVersion, UserError, remedy_of
 from hivemind.frozen import frozen
-from hivemind.fs.atomic import open_own
-from hivemind.fs.crash import reached
+from hivemind.fs.atomic import open_regular
+from hivemind.fs.crash import crash_point
 from hivemind.fs.locks import Lock
 from hivemind.fs.records import set_aside
 
@@ -97,7 +97,7 @@ class Schema:
         if self.irreplaceable and (loss := describe_loss(path)) is not None:
             raise self.make_damage_error(f"is {loss}", path)
         try:
-            with open(open_own(path, os.O_RDONLY), "rb") as file:
+            with open(open_regular(path, os.O_RDONLY), "rb") as file:
                 header = file.read(100)
         except FileNotFoundError:
             return
@@ -148,18 +148,18 @@ class Schema:
             for statement in self.statements:
                 connection.execute(statement)
             connection.execute(f"PRAGMA user_version = {self.version}")
-            reached(f"{self.crash_prefix}.schema.written")
+            crash_point(f"{self.crash_prefix}.schema.written")
             connection.execute("COMMIT")
         except BaseException:
             connection.execute("ROLLBACK")
             raise
 
 
-_DAMAGED = (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB, sqlite3.SQLITE_TOOBIG)
+_DAMAGE_CODES = (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB, sqlite3.SQLITE_TOOBIG)
 _MAGIC = b"SQLite format 3\0"
 _NOTE_BYTES = 200
-_MARKS = 500  # parameters in one statement
-_LEAST_ROOM = 1 << 16  # that SQLite needs for its files next to a database
+_MAX_PARAMETERS = 500  # parameters in one statement
+_MIN_FREE_BYTES = 1 << 16  # that SQLite needs for its files next to a database
 
 
 def describe_loss(path: str | os.PathLike[str]) -> str | None:
@@ -190,7 +190,7 @@ def is_disk_full(error: sqlite3.Error, path: str | os.PathLike[str]) -> bool:
     primary_code = getattr(error, "sqlite_errorcode", 0) & 0xFF
     if primary_code in (sqlite3.SQLITE_IOERR, sqlite3.SQLITE_CANTOPEN):
         filesystem = os.statvfs(os.path.dirname(os.path.abspath(path)))
-        return filesystem.f_bavail * filesystem.f_frsize < _LEAST_ROOM
+        return filesystem.f_bavail * filesystem.f_frsize < _MIN_FREE_BYTES
     return primary_code == sqlite3.SQLITE_FULL
 
 
@@ -202,7 +202,7 @@ def describe_damage(path: str | os.PathLike[str]) -> str | None:
     if (loss := describe_loss(path)) is not None:
         return f"it is {loss}"
     try:
-        with open(open_own(path, os.O_RDONLY), "rb") as file:
+        with open(open_regular(path, os.O_RDONLY), "rb") as file:
             magic = file.read(len(_MAGIC))
     except FileNotFoundError:
         return None
@@ -224,7 +224,7 @@ def describe_damage(path: str | os.PathLike[str]) -> str | None:
         code = getattr(error, "sqlite_errorcode", 0)
         if code == sqlite3.SQLITE_READONLY_ROLLBACK:  # an interrupted transaction, which the next writer rolls back
             return None
-        if (code & 0xFF) not in _DAMAGED:
+        if (code & 0xFF) not in _DAMAGE_CODES:
             raise
         return str(error)
     except UnicodeDecodeError as error:  # a garbled name in the schema
@@ -245,7 +245,7 @@ def settle_log(path: str | os.PathLike[str]) -> None:
 def integrity_errors(sql: sqlite3.Connection, content_name: str) -> Iterator[str]:
     """Yield a sentence for each fault that SQLite finds in the pages, the references and the full-text index `words`.
 
-    `indexed` is the noun for the indexed texts. The index is checked by an insert, so `sql` must be writable. Reads all pages.
+    `content_name` is the noun for the indexed texts. An insert checks the index, so `sql` must be writable. Reads all pages.
     """
     for (line,) in sql.execute("PRAGMA integrity_check"):
         if line != "ok":
@@ -267,11 +267,11 @@ def select_by_keys(
 ) -> Iterator[Any]:
     """Run a statement for many keys, some hundred at a time. KEYS in it is replaced by the list of `?` for a batch.
 
-    The keys' parameters come between `before` and `after`.
+    The keys' parameters come between `leading_parameters` and `trailing_parameters`.
     """
     key_list = list(keys)
-    for start in range(0, len(key_list), _MARKS):
-        batch = key_list[start : start + _MARKS]
+    for start in range(0, len(key_list), _MAX_PARAMETERS):
+        batch = key_list[start : start + _MAX_PARAMETERS]
         yield from sql.execute(
             statement.replace("KEYS", f"({','.join('?' * len(batch))})"),
             (*leading_parameters, *batch, *trailing_parameters),
@@ -290,7 +290,7 @@ while each of fifty agents has its own page cache for each database."""
 
 # Error messages that only damage causes: garbled text, a missing table, a value that one of our SQL functions cannot decode,
 # a missing row to which another refers, a duplicate of a generated key.
-_SPOILT = (
+_DAMAGE_MESSAGES = (
     "Could not decode to UTF-8", "malformed JSON", "no such", "user-defined function raised", "FOREIGN KEY",
     "invalid fts5 file format", "UNIQUE constraint failed: places", "UNIQUE constraint failed: nodes.seq",
 )  # fmt: skip
@@ -307,25 +307,25 @@ class Database:
         self.path = os.fspath(path)
         self.schema = schema
         self._durable = durable
-        self._start()
+        self._reset()
 
-    def _start(self) -> None:
+    def _reset(self) -> None:
         self._pid = os.getpid()
         self._guard = threading.RLock()
         self._connection: sqlite3.Connection | None = None
-        self._opened: tuple[int, int] | None = None
-        self._unchanging = False
+        self._opened_identity: tuple[int, int] | None = None
+        self._is_immutable = False
         self._depth = 0
-        self._writing = False
-        self._was_full = False
-        self._writers = None if self.path == ":memory:" else Lock(self.path + ".lock")
+        self._is_writing = False
+        self._met_full_disk = False
+        self._writer_lock = None if self.path == ":memory:" else Lock(self.path + ".lock")
 
     def _drop_inherited_connection(self) -> None:
         """After a fork, forget the parent's connection. Closing it here would break it for the parent."""
         if self._pid != os.getpid():
             if self._connection is not None:
                 ctypes.pythonapi.Py_IncRef(ctypes.py_object(self._connection))
-            self._start()
+            self._reset()
 
     def _open(self) -> sqlite3.Connection:
         """Return the connection. Reconnect if the file was replaced, for example by a restored one."""
@@ -335,14 +335,14 @@ class Database:
         if self._connection is None:
             try:
                 self._connection = self._connect()
-                self._opened = self._look()
+                self._opened_identity = self._identity()
             except sqlite3.Error as error:
-                raise self._explained(error) from error
+                raise self._to_user_error(error) from error
             except OSError as error:
                 raise self.schema.error(f"cannot be opened ({error.strerror})", location=self.path) from error
         return self._connection
 
-    def _look(self) -> tuple[int, int] | None:
+    def _identity(self) -> tuple[int, int] | None:
         """Return the file's device and inode, or None if it is missing or empty."""
         try:
             status = os.stat(self.path)
@@ -351,7 +351,7 @@ class Database:
         return (status.st_dev, status.st_ino) if status.st_size else None
 
     def _is_current(self) -> bool:
-        return self._writers is None or (self._look() == self._opened and not self._unchanging)
+        return self._writer_lock is None or (self._identity() == self._opened_identity and not self._is_immutable)
 
     def _is_in_unwritable_folder(self) -> bool:
         """Check that the folder is not writable and the file complete, without a write-ahead log."""
@@ -363,12 +363,12 @@ class Database:
             self.schema.check_file(self.path)
         # SQLite reads a WAL database only if it can create files next to it, or if the file is declared immutable. Another
         # machine may still change it, so an immutable connection is reopened for each transaction.
-        self._unchanging = self._writers is not None and self._is_in_unwritable_folder()
+        self._is_immutable = self._writer_lock is not None and self._is_in_unwritable_folder()
         connection = sqlite3.connect(
             self.path
-            if self._writers is None
-            else Path(self.path).absolute().as_uri() + self._uri_query(self._writers),
-            uri=self._writers is not None,
+            if self._writer_lock is None
+            else Path(self.path).absolute().as_uri() + self._uri_query(self._writer_lock),
+            uri=self._writer_lock is not None,
             timeout=_BUSY_S,
             isolation_level=None,
             check_same_thread=False,
@@ -384,12 +384,12 @@ class Database:
             connection.execute(f"PRAGMA wal_autocheckpoint = {_LOG_PAGES}")
             for name, arguments, function in self.schema.functions:
                 connection.create_function(name, arguments, function, deterministic=True)
-            if self._writers is None:
+            if self._writer_lock is None:
                 self.schema.prepare(connection, self.path)
             elif not self.schema.is_prepared(connection, self.path):  # only then, because readers never wait
-                with self._turn():
+                with self._writer_turn():
                     self.schema.prepare(connection, self.path)
-            if self._writers is not None and self.schema.irreplaceable:
+            if self._writer_lock is not None and self.schema.irreplaceable:
                 note_creation(self.path)
         except BaseException:
             connection.close()
@@ -398,7 +398,7 @@ class Database:
 
     def _uri_query(self, writer_lock: Lock) -> str:
         """Return the parameters of the file's URI. With `modeof` a new file gets the lock's mode, which follows the umask."""
-        if self._unchanging:
+        if self._is_immutable:
             return "?immutable=1"
         if os.path.exists(self.path):
             return ""
@@ -419,7 +419,7 @@ class Database:
                 connection.execute("BEGIN")
                 yield connection
             except sqlite3.Error as error:
-                raise self._explained(error) from error
+                raise self._to_user_error(error) from error
             finally:
                 self._depth -= 1
                 if connection.in_transaction:
@@ -434,12 +434,12 @@ class Database:
         self._drop_inherited_connection()
         with self._guard:
             if self._depth:
-                assert self._writing, "a write inside a read: the read's snapshot may be old"
+                assert self._is_writing, "a write inside a read: the read's snapshot may be old"
                 connection = self._open()
-                with self._part(connection):
+                with self._savepoint(connection):
                     yield connection
                 return
-            with self._turn():
+            with self._writer_turn():
                 connection = self._open()  # only now: the file may have been replaced during the wait
                 with self._transaction(connection):
                     yield connection
@@ -452,7 +452,7 @@ class Database:
     @property
     def is_read_only(self) -> bool:
         """True if this process lacks the permission to write the file or to create files next to it."""
-        if self._writers is None:
+        if self._writer_lock is None:
             return False
         return not all(os.access(path, os.W_OK) for path in (os.path.dirname(self.path) or ".", self.path))
 
@@ -462,43 +462,43 @@ class Database:
         return self._depth > 1
 
     @contextmanager
-    def _turn(self) -> Iterator[None]:
+    def _writer_turn(self) -> Iterator[None]:
         """Hold the writers' lock."""
-        if self._writers is None or self._writers.is_held:
+        if self._writer_lock is None or self._writer_lock.is_held:
             yield
             return
         try:
-            self._writers.acquire()
+            self._writer_lock.acquire()
         except OSError as error:
             message = f"cannot be written to ({error.strerror})"
             raise self.schema.error(message, location=self.path, remedy=remedy_of(error)) from error
         try:
             yield
         finally:
-            self._writers.release()
+            self._writer_lock.release()
 
     @contextmanager
     def _transaction(self, connection: sqlite3.Connection) -> Iterator[None]:
         self._depth += 1
-        self._writing = True
+        self._is_writing = True
         try:
             connection.execute("BEGIN IMMEDIATE")
             yield
-            reached(f"{self.schema.crash_prefix}.write.before_commit")
+            crash_point(f"{self.schema.crash_prefix}.write.before_commit")
             connection.execute("COMMIT")
-            reached(f"{self.schema.crash_prefix}.write.committed")
-            if self._was_full:
+            crash_point(f"{self.schema.crash_prefix}.write.committed")
+            if self._met_full_disk:
                 self._shrink_log(connection)
         except sqlite3.Error as error:
-            raise self._explained(error) from error
+            raise self._to_user_error(error) from error
         finally:
             self._depth -= 1
-            self._writing = False
+            self._is_writing = False
             if connection.in_transaction:
                 connection.execute("ROLLBACK")
 
     @contextmanager
-    def _part(self, connection: sqlite3.Connection) -> Iterator[None]:
+    def _savepoint(self, connection: sqlite3.Connection) -> Iterator[None]:
         name = f"part{self._depth}"
         self._depth += 1
         connection.execute(f"SAVEPOINT {name}")
@@ -526,11 +526,11 @@ class Database:
         connection.execute("PRAGMA busy_timeout = 0")
         try:
             (is_busy, _, _) = connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()
-            self._was_full = bool(is_busy)
+            self._met_full_disk = bool(is_busy)
         finally:
             connection.execute(f"PRAGMA busy_timeout = {_BUSY_S * 1000:.0f}")
 
-    def _explained(self, error: sqlite3.Error) -> UserError:
+    def _to_user_error(self, error: sqlite3.Error) -> UserError:
         code, error_class = getattr(error, "sqlite_errorcode", None), self.schema.error
         primary_code = None if code is None else code & 0xFF
         if primary_code in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED):
@@ -539,12 +539,12 @@ class Database:
                 message, location=self.path, remedy="end its transaction (an SQLite shell?) and try again"
             )
         if is_disk_full(error, self.path):
-            self._was_full = True
+            self._met_full_disk = True
             error.__cause__ = OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), self.path)
             return error_class(
                 "the disk is full; the change was undone", location=self.path, remedy="free some space, then try again"
             )
-        if primary_code in _DAMAGED or any(fragment in str(error) for fragment in _SPOILT):
+        if primary_code in _DAMAGE_CODES or any(fragment in str(error) for fragment in _DAMAGE_MESSAGES):
             return self.schema.make_damage_error(f"is damaged ({error})", self.path)
         return error_class(f"failed ({error})", location=self.path)
 
@@ -553,11 +553,11 @@ class DerivedDatabase(Database):
     """A database that can be rebuilt from other files. A damaged one is set aside and rebuilt."""
 
     def run_with_rebuild(self, operation: Callable[[], _T]) -> tuple[_T, str | None]:
-        """Call `use`. If the file is damaged, set it aside and call `use` again, which rebuilds it.
+        """Call `operation`. If the file is damaged, set it aside and call `operation` again, which rebuilds it.
 
-        Return the result of `use`, and a sentence about the damage or None.
+        Return the result of `operation`, and a sentence about the damage or None.
         """
-        identity = self._look()
+        identity = self._identity()
         try:
             return operation(), None
         except self.schema.damage_class as error:
@@ -567,13 +567,13 @@ class DerivedDatabase(Database):
 
     def set_aside(self) -> str:
         """Rename the file, which makes the next use rebuild it. Return a sentence about it."""
-        return self._set_aside(self._look())
+        return self._set_aside(self._identity())
 
     def _set_aside(self, expected_identity: tuple[int, int] | None) -> str:
         """Rename the file, unless another process already has."""
         self.close()
         with Lock(f"{self.path}.lock"):
-            if expected_identity is None or self._look() != expected_identity:
+            if expected_identity is None or self._identity() != expected_identity:
                 return "another process has already set it aside"
             for suffix in ("-wal", "-shm"):
                 Path(self.path + suffix).unlink(missing_ok=True)

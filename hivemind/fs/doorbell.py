@@ -14,34 +14,34 @@ import time
 from pathlib import Path
 
 from hivemind.errors import UserError
-from hivemind.fs.sockets import make_socket_folder, socket_places
+from hivemind.fs.sockets import make_socket_folder, socket_paths
 
-_AT_ONCE = 64  # rings read at a time: endless ringing must not block `wait`
+_MAX_DRAINED = 64  # rings read at a time: endless ringing must not block `wait`
 _NO_SOCKETS = (errno.EOPNOTSUPP, errno.EPERM, errno.ENOSYS, errno.EINVAL, errno.EACCES, errno.EROFS)
 
 
 class Doorbell:
     """An agent's doorbell. The last process to open a name receives its rings; earlier ones stop receiving them."""
 
-    __slots__ = ("_inode", "_places", "_poll", "_socket", "path")
+    __slots__ = ("_inode", "_paths", "_poll", "_socket", "path")
 
     def __init__(self, folder: Path, name: str) -> None:
         """Raises UserError if neither the hive nor /tmp supports sockets."""
-        self._places = socket_places(os.fspath(folder), name)
+        self._paths = socket_paths(os.fspath(folder), name)
         self._open()
 
     def _open(self) -> None:
-        for path in self._places:
-            self._socket = _socket()
+        for path in self._paths:
+            self._socket = _new_socket()
             try:
-                make_socket_folder(os.path.dirname(path), private=path is self._places[-1])
+                make_socket_folder(os.path.dirname(path), private=path is self._paths[-1])
                 _bind(self._socket, path)
                 self._inode = os.stat(path).st_ino
             except BaseException as error:
                 self._socket.close()
                 if not isinstance(error, OSError):
                     raise
-                if error.errno not in _NO_SOCKETS or path is self._places[-1]:
+                if error.errno not in _NO_SOCKETS or path is self._paths[-1]:
                     raise UserError(f"cannot create a doorbell ({error.strerror})", location=path) from error
             else:
                 self.path = Path(path)
@@ -55,20 +55,20 @@ class Doorbell:
         while True:
             remaining = None if deadline is None else max(0.0, deadline - time.monotonic())
             if not self._poll.poll(None if remaining is None else int(remaining * 1000 + 0.999)):
-                self._mend()
+                self._restore()
                 return False
             if self._drain():
                 return True
 
     def _drain(self) -> bool:
-        for count in range(_AT_ONCE):
+        for count in range(_MAX_DRAINED):
             try:
                 self._socket.recv(16)
             except BlockingIOError:
                 return count > 0
         return True
 
-    def _mend(self) -> None:
+    def _restore(self) -> None:
         """Create the socket again if its file was deleted."""
         if not os.path.lexists(self.path):
             self._socket.close()
@@ -105,11 +105,11 @@ class Ringer:
 
     def __init__(self, folder: Path) -> None:
         self._folder = os.fspath(folder)
-        self._socket = _socket()
+        self._socket = _new_socket()
 
     def ring(self, name: str) -> bool:
         """Ring a doorbell. Never blocks. Return False if no process listens."""
-        for path in socket_places(self._folder, name):
+        for path in socket_paths(self._folder, name):
             try:
                 self._socket.sendto(b"\0", path)
             except BlockingIOError:  # its buffer is full of unread rings
@@ -135,21 +135,21 @@ def ring(folder: Path, name: str) -> bool:
         ringer.close()
 
 
-def _socket() -> socket.socket:
+def _new_socket() -> socket.socket:
     return socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM | socket.SOCK_CLOEXEC | socket.SOCK_NONBLOCK)
 
 
-def _bind(bell: socket.socket, place: str) -> None:
+def _bind(bell: socket.socket, path: str) -> None:
     for _ in range(100):
         try:
-            os.unlink(place)  # may be left by a killed process
+            os.unlink(path)  # may be left by a killed process
         except FileNotFoundError:
             pass
         try:
-            bell.bind(place)
+            bell.bind(path)
         except OSError as error:
             if error.errno != errno.EADDRINUSE:  # another process bound it in between: try again
                 raise
         else:
             return
-    raise OSError(errno.EADDRINUSE, "another process keeps binding the name", place)
+    raise OSError(errno.EADDRINUSE, "another process keeps binding the name", path)

@@ -13,7 +13,7 @@ from contextlib import suppress
 from datetime import datetime
 
 
-def time_tells(changed_ns: int, now_ns: int | None = None) -> bool:
+def is_timestamp_reliable(changed_ns: int, now_ns: int | None = None) -> bool:
     """Check that a later change would get another time stamp: the file system's clock has ticked since `changed_ns`."""
     tick_ns = 2_000_000_000 if changed_ns % 1_000_000_000 == 0 else 20_000_000
     return (time.time_ns() if now_ns is None else now_ns) - changed_ns > tick_ns
@@ -38,13 +38,13 @@ def is_settled(path: str | os.PathLike[str] | int, settle_ms: float, now: dateti
             os.close(file)
     status = os.fstat(path)
     if stat.S_ISREG(status.st_mode):
-        has_no_writer = _nobody_writes(path)
+        has_no_writer = _has_no_writer(path)
         if has_no_writer is False or (has_no_writer and status.st_size):
             return has_no_writer
-    return _rests(path, status, settle_ms / 1000, now.timestamp() if isinstance(now, datetime) else now)
+    return _is_at_rest(path, status, settle_ms / 1000, now.timestamp() if isinstance(now, datetime) else now)
 
 
-def _nobody_writes(file: int) -> bool | None:
+def _has_no_writer(file: int) -> bool | None:
     """Check, by a read lease, that no process has the file open for writing. None if leases are not supported."""
     try:
         _take_lease(file)
@@ -61,13 +61,13 @@ def _take_lease(file: int) -> None:
     fcntl.fcntl(file, fcntl.F_SETLEASE, fcntl.F_RDLCK)
 
 
-def _rests(file: int, found: os.stat_result, settle_s: float, now: float) -> bool:
-    age = now - found.st_mtime
+def _is_at_rest(file: int, status: os.stat_result, settle_s: float, now: float) -> bool:
+    age = now - status.st_mtime
     if age >= 0:
         return age >= settle_s
     time.sleep(settle_s)
     later_status = os.fstat(file)
-    return (later_status.st_size, later_status.st_mtime_ns) == (found.st_size, found.st_mtime_ns)
+    return (later_status.st_size, later_status.st_mtime_ns) == (status.st_size, status.st_mtime_ns)
 
 
 # On these file systems another machine (or the host) can make changes, which inotify does not report.
@@ -78,10 +78,10 @@ _REMOTE = re.compile(
 _ESCAPE = re.compile(r"\\([0-7]{3})")
 
 
-def mounts(table: str = "/proc/self/mountinfo") -> list[tuple[str, str]]:
+def mounts(table_path: str = "/proc/self/mountinfo") -> list[tuple[str, str]]:
     """Return (mount point, file system type) of all mounts; [] if the table is unreadable."""
     mount_types = []
-    with suppress(OSError), open(table, encoding="utf-8", errors="surrogateescape") as file:
+    with suppress(OSError), open(table_path, encoding="utf-8", errors="surrogateescape") as file:
         for line in file:
             mount_fields, _, type_fields = line.partition(" - ")
             point = _ESCAPE.sub(lambda octal: chr(int(octal.group(1), 8)), mount_fields.split(" ")[4])
@@ -89,11 +89,11 @@ def mounts(table: str = "/proc/self/mountinfo") -> list[tuple[str, str]]:
     return mount_types
 
 
-def needs_polling(folder: str | os.PathLike[str], mounted: list[tuple[str, str]]) -> str | None:
+def needs_polling(folder: str | os.PathLike[str], mount_types: list[tuple[str, str]]) -> str | None:
     """Return the type of the remote file system that contains `folder`, or None if it is local or unknown."""
     real = os.path.realpath(folder)
     best_point, best_type = "", ""
-    for point, filesystem_type in mounted:
+    for point, filesystem_type in mount_types:
         if len(point) >= len(best_point) and (real == point or real.startswith(point.rstrip("/") + "/")):
             best_point, best_type = point, filesystem_type
     return best_type if _REMOTE.fullmatch(best_type) else None

@@ -14,7 +14,7 @@ from typing import Any
 
 from hivemind.boundary import Unreadable, boundary
 from hivemind.errors import UserError
-from hivemind.fs.atomic import open_own
+from hivemind.fs.atomic import open_regular
 
 Record = dict[str, Any]
 _CHUNK = 1 << 20
@@ -29,7 +29,7 @@ class LogDamaged(UserError):
 
 def _damaged(path: str, offset: int, message: str) -> LogDamaged:
     """Return the error for the damaged line that begins at `offset`."""
-    with open(open_own(path, os.O_RDONLY), "rb") as file:
+    with open(open_regular(path, os.O_RDONLY), "rb") as file:
         line = file.read(offset).count(b"\n") + 1
     return LogDamaged(
         message,

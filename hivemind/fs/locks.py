@@ -22,7 +22,7 @@ from types import TracebackType
 
 from hivemind.boundary import Unreadable, boundary
 from hivemind.errors import UserError
-from hivemind.fs.atomic import open_own
+from hivemind.fs.atomic import open_regular
 from hivemind.fs.filesystem import mounts, needs_polling
 
 _NO_FLOCK = (errno.ENOSYS, errno.EOPNOTSUPP, errno.EINVAL)
@@ -146,7 +146,7 @@ class Lock:
         return True
 
     def _open(self) -> int:
-        return open_own(self.path, os.O_RDWR | os.O_CREAT)
+        return open_regular(self.path, os.O_RDWR | os.O_CREAT)
 
     def create_file(self) -> None:
         """Create the lock file if it is missing."""
@@ -216,7 +216,7 @@ class Lock:
         It does not take the lock, so it never makes another process's `acquire(wait=False)` fail.
         """
         try:
-            file = open_own(self.path, os.O_RDONLY)
+            file = open_regular(self.path, os.O_RDONLY)
         except (FileNotFoundError, UserError):  # only a regular file can be locked
             return None
         try:

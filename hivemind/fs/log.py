@@ -19,8 +19,8 @@ from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import Any, NamedTuple, NoReturn
 
 from hivemind.errors import UnknownVersion, UserError, remedy_of
-from hivemind.fs.atomic import fsync_folder, make_folder, move, open_own, write
-from hivemind.fs.crash import reached
+from hivemind.fs.atomic import fsync_folder, make_folder, move, open_regular, write
+from hivemind.fs.crash import crash_point
 from hivemind.fs.lines import (
     LogDamaged,
     Record,
@@ -39,11 +39,11 @@ from hivemind.fs.records import as_line
 from hivemind.layout import month_of
 
 _ARCHIVE = "archive"
-_AWAY = "move the file away"
+_MOVE_AWAY = "move the file away"
 _QUANTUM_S = 0.0005
-_DIGESTED = 4096
+_DIGEST_BYTES = 4096
 _NOTE_BYTES = 63
-_LEAST_BYTES = 16  # the shortest record: limits how many a file can contain
+_MIN_RECORD_BYTES = 16  # the shortest record: limits how many a file can contain
 _log = logging.getLogger(__name__)
 _Identity = tuple[int, int]
 
@@ -67,10 +67,10 @@ class Log:
     """Appends records to the file `path` and reads new ones from it. Not thread-safe. Keeps no file open unless `shared`.
 
     * `numbered`: records have a `seq`, 1, 2, 3 …, and damage between records is refused.
-    * `durable`: `append` returns after the record is on the disk. With `lazy`, only `append(now=True)` and `sync`
+    * `durable`: `append` returns after the record is on the disk. With `lazy`, only `append(sync_now=True)` and `sync`
       wait for the disk.
     * `segment_bytes`: a file of that size is renamed and a new one started.
-    * `shared` (numbered only): for many writers, which queue. A record is on the disk after `cover`; one call
+    * `shared` (numbered only): for many writers, which queue. A record is on the disk after `sync_to`; one call
       also serves all records written before it.
     """
 
@@ -94,7 +94,7 @@ class Log:
         self.lazy = lazy
         self.segment_bytes = segment_bytes
         self.shared = shared
-        self._holes = numbered or lazy  # lines depend on one another, or are unsynced: ignore all after a hole
+        self._may_have_holes = numbered or lazy  # lines depend on one another, or are unsynced: ignore all after a hole
         self.epoch = 0
         """Rises when `read` starts again from the first record, because the file was replaced or shortened."""
         self.seq = 0
@@ -106,16 +106,16 @@ class Log:
         self.position = ReadPosition()
         self._pending: list[Record] = []  # read under the lock, returned by the next `read`
         self._file: int | None = None
-        self._queue: int | None = None
+        self._queue_file: int | None = None
         self._identity: _Identity = (0, 0)  # of the open file
         self._pid = 0  # of the process that opened it
         self.is_locked = False
         """True while this object has the lock."""
-        self._whole = ReadPosition()  # the part of the file that ends with a whole record
+        self._intact = ReadPosition()  # the part of the file that ends with a whole record
         # Lines from an earlier process, and the file's name, may not be on the disk either.
-        self._unsynced = self._unnamed = lazy
-        self._flushes = _Flushes(self.path, kind)
-        self._turn = self._last = 0.0  # first and last time it took the lock unqueued
+        self._unsynced = self._name_unsynced = lazy
+        self._flushes = _SharedSync(self.path, kind)
+        self._turn_start = self._last_locked = 0.0  # first and last time it took the lock unqueued
 
     # reading
 
@@ -125,7 +125,7 @@ class Log:
         Records that this object appended count as read, unless an unread one comes before them. A missing file is an empty
         log. Costs one stat if there are no new records. Raises LogDamaged, UnknownVersion, OSError.
         """
-        if not self._is_read():
+        if not self._is_up_to_date():
             self._catch_up()
         records, self._pending = self._pending, []
         return records
@@ -135,16 +135,16 @@ class Log:
         records, self._pending = self._pending, []
         if records:
             yield records
-        if not self._is_read():
+        if not self._is_up_to_date():
             try:
-                yield from self._new()
+                yield from self._new_batches()
             except BaseException:
                 self.rewind()
                 raise
 
-    def _is_read(self) -> bool:
+    def _is_up_to_date(self) -> bool:
         if self.is_locked:
-            return self.position == self._whole
+            return self.position == self._intact
         try:
             status = os.lstat(self.path)
         except FileNotFoundError:
@@ -153,7 +153,7 @@ class Log:
 
     def _catch_up(self) -> None:
         try:
-            for batch in self._new():
+            for batch in self._new_batches():
                 self._pending += batch
         except BaseException:
             self.rewind()
@@ -168,39 +168,39 @@ class Log:
         self._pending = []
 
     def records(self, after_seq: int = 0) -> Iterator[Record]:
-        """Yield all records, oldest first; in a numbered log only those after `since`. Does not affect `read`.
+        """Yield all records, oldest first; in a numbered log only those after `after_seq`. Does not affect `read`.
 
         Raises the errors of `read`.
         """
         reader = Log(self.path, self.kind, self.version, numbered=self.numbered, segment_bytes=self.segment_bytes)
         if after_seq:
             reader._skip_to(after_seq)
-        for records in reader._new():
+        for records in reader._new_batches():
             yield from (record for record in records if not after_seq or record["seq"] > after_seq)
 
-    def _new(self) -> Iterator[list[Record]]:
+    def _new_batches(self) -> Iterator[list[Record]]:
         """Yield the new records, many at a time, starting in the file that was read last."""
         newest = self._open(self.path)
         try:
-            if newest is None or not self._goes_on(os.fstat(newest)):
-                segments = [path for _, path in self._full()]
-                partly_read = [index for index, path in enumerate(segments) if self._goes_on(_status(path))]
+            if newest is None or not self._extends_read_part(os.fstat(newest)):
+                segments = [path for _, path in self._segments()]
+                partly_read = [index for index, path in enumerate(segments) if self._extends_read_part(_status(path))]
                 if self.position.file is not None and not partly_read:
                     self.rewind()
                 for path in segments[partly_read[0] if partly_read else 0 :]:
                     with self._open_segment(path) as file:
                         if newest is not None and os.path.sameopenfile(file, newest):
                             break  # renamed a moment ago
-                        yield from self._pull(path, file, is_last=False)
+                        yield from self._read_file(path, file, is_last=False)
             if newest is not None:
-                yield from self._pull(self.path, newest)
+                yield from self._read_file(self.path, newest)
         finally:
             if newest is not None:
                 os.close(newest)
 
     def _open(self, path: str) -> int | None:
         try:
-            return open_own(path, os.O_RDONLY | os.O_NOFOLLOW)
+            return open_regular(path, os.O_RDONLY | os.O_NOFOLLOW)
         except FileNotFoundError:
             return None
 
@@ -210,18 +210,18 @@ class Log:
         file = self._open(path)
         if file is None:
             name = os.path.basename(path)
-            path = next((candidate for _, candidate in self._full() if os.path.basename(candidate) == name), path)
-            file = open_own(path, os.O_RDONLY | os.O_NOFOLLOW)
+            path = next((candidate for _, candidate in self._segments() if os.path.basename(candidate) == name), path)
+            file = open_regular(path, os.O_RDONLY | os.O_NOFOLLOW)
         try:
             yield file
         finally:
             os.close(file)
 
-    def _goes_on(self, status: os.stat_result | None) -> bool:
+    def _extends_read_part(self, status: os.stat_result | None) -> bool:
         """Check that this is the file that was read last, and is not shorter than the part that was read."""
         return status is not None and self.position.file == _identity(status) and status.st_size >= self.position.end
 
-    def _pull(self, path: str, file: int, *, is_last: bool = True) -> Iterator[list[Record]]:
+    def _read_file(self, path: str, file: int, *, is_last: bool = True) -> Iterator[list[Record]]:
         status = os.fstat(file)
         if self.position.file != _identity(status):
             self.position = ReadPosition(_identity(status), 0)
@@ -230,7 +230,7 @@ class Log:
             first_line = line_at(file, 0)
             if not first_line.endswith(b"\n"):  # the header is not complete yet
                 return
-            header_bytes = self._header_of(first_line, path)
+            header_bytes = self._check_header(first_line, path)
         next_seq = self.seq + 1 if self.numbered else None
         for batch, end in read_records(
             path,
@@ -239,7 +239,7 @@ class Log:
             next_seq,
             skip_bytes=header_bytes,
             is_last_file=is_last,
-            may_have_holes=self._holes,
+            may_have_holes=self._may_have_holes,
         ):
             self.transferred_bytes += end - self.position.end
             self.position = self.position._replace(end=end)
@@ -247,13 +247,13 @@ class Log:
                 self.seq = batch[-1]["seq"]
             yield batch
         if self.position.end == status.st_size:
-            self._know(status)
-        elif self.position.end < (self._synced(status) if is_last else status.st_size):
+            self._set_intact(status)
+        elif self.position.end < (self._synced_end(status) if is_last else status.st_size):
             next_seq = self.seq + 1 if self.numbered else None
             for _ in read_records(path, file, self.position.end, next_seq, is_last_file=is_last, may_have_holes=False):
                 pass  # a power cut cannot tear a synced line: raise LogDamaged
 
-    def _synced(self, status: os.stat_result) -> int:
+    def _synced_end(self, status: os.stat_result) -> int:
         """Return the offset up to which a shared log's file is known to be on the disk."""
         notes = self._open(f"{self.path}.synced") if self.shared else None
         if notes is None:
@@ -264,7 +264,7 @@ class Log:
             os.close(notes)
         return position.end if position.file == _identity(status) else 0
 
-    def _header_of(self, line: bytes, path: str) -> int:
+    def _check_header(self, line: bytes, path: str) -> int:
         """Check the header, the file's first line, and return its length. Raises LogDamaged, UnknownVersion.
 
         Return 0 if the line is torn, or is not JSON and the log not numbered: the line is then skipped.
@@ -272,16 +272,16 @@ class Log:
         records = [] if b"\0" in line else records_of(line)
         if not records:
             if self.numbered and line.endswith(b"\n") and b"\0" not in line:
-                raise LogDamaged(f"is not a {self.kind}", location=f"{path}:1", remedy=_AWAY)
+                raise LogDamaged(f"is not a {self.kind}", location=f"{path}:1", remedy=_MOVE_AWAY)
             return 0
         header = records[0]
         if header.get("kind") != self.kind:
-            raise LogDamaged(f"is not a {self.kind}: its first line has another kind", location=path, remedy=_AWAY)
+            raise LogDamaged(f"is not a {self.kind}: its first line has another kind", location=path, remedy=_MOVE_AWAY)
         if header.get("version") != self.version:
             raise UnknownVersion(
                 f"is a {self.kind} of version {header.get('version')}, this program knows version {self.version}",
                 location=path,
-                remedy=f"use the hivemind that wrote it, or {_AWAY}",
+                remedy=f"use the hivemind that wrote it, or {_MOVE_AWAY}",
             )
         self.has_header = True
         return len(line)
@@ -294,7 +294,7 @@ class Log:
         if file is None:
             return None
         try:
-            is_current = self.seq > 0 and self._goes_on(os.fstat(file))
+            is_current = self.seq > 0 and self._extends_read_part(os.fstat(file))
             return LogBookmark(self.seq, self.position.end, _digest(file, self.position.end)) if is_current else None
         finally:
             os.close(file)
@@ -303,24 +303,24 @@ class Log:
         """Continue reading at a bookmark. Return False, without moving, if the log no longer contains that position."""
         for file in self._newest_first():
             if _digest(file, bookmark.end) == bookmark.digest:
-                self._header_of(line_at(file, 0), self.path)
-                self._go_to(file, bookmark.seq, bookmark.end)
+                self._check_header(line_at(file, 0), self.path)
+                self._set_position(file, bookmark.seq, bookmark.end)
                 return True
         return False
 
     def _skip_to(self, after_seq: int) -> None:
-        """Set the position to a line shortly before the record after `since`."""
+        """Set the position to a line shortly before the record after `after_seq`."""
         for file in self._newest_first():
-            begin = self._header_of(line_at(file, 0), self.path)
+            begin = self._check_header(line_at(file, 0), self.path)
             if start := _last_before(file, begin, after_seq):
-                self._go_to(file, *start)
+                self._set_position(file, *start)
                 return
 
-    def _go_to(self, file: int, seq: int, end: int) -> None:
+    def _set_position(self, file: int, seq: int, end: int) -> None:
         self.position, self.seq, self.has_header = ReadPosition(_identity(os.fstat(file)), end), seq, True
 
     def _newest_first(self) -> Iterator[int]:
-        for path in (self.path, *(path for _, path in reversed(self._full()))):
+        for path in (self.path, *(path for _, path in reversed(self._segments()))):
             file = self._open(path)
             if file is not None:
                 try:
@@ -330,14 +330,14 @@ class Log:
 
     # the state of the file
 
-    def _know(self, status: os.stat_result) -> None:
+    def _set_intact(self, status: os.stat_result) -> None:
         """Remember that the file ends with a whole record."""
-        self._whole = ReadPosition(_identity(status), status.st_size)
+        self._intact = ReadPosition(_identity(status), status.st_size)
 
     @property
     def size(self) -> int:
         """The file's size when it last ended with a whole record."""
-        return self._whole.end
+        return self._intact.end
 
     def torn_bytes(self) -> bytes:
         """Return the bytes after the last whole record: left by a crash, or being written. Empty if the file is missing."""
@@ -345,7 +345,7 @@ class Log:
         if file is None:
             return b""
         try:
-            return last_record_end(file, current_size(file), may_have_holes=self._holes)[1]
+            return last_record_end(file, current_size(file), may_have_holes=self._may_have_holes)[1]
         finally:
             os.close(file)
 
@@ -368,14 +368,14 @@ class Log:
         while not self.is_locked:
             try:
                 file = self._open_to_write()
-                self._wait(file)
-                if self._is_found():
-                    self._mend(file)
+                self._lock_file(file)
+                if self._is_at_path():
+                    self._repair_end(file)
                     self.is_locked = (
                         self.segment_bytes is None or self.size < self.segment_bytes or not self._rotate(file)
                     )
             except OSError as error:
-                self._refuse("cannot be written", error)
+                self._raise_user_error("cannot be written", error)
             finally:
                 if not self.is_locked:
                     self._close_file()
@@ -394,8 +394,8 @@ class Log:
         self._close_file()
 
     def _close_file(self) -> None:
-        _close(self._file, self._queue)
-        self._file = self._queue = None
+        _close(self._file, self._queue_file)
+        self._file = self._queue_file = None
 
     def __del__(self) -> None:
         self.close()
@@ -406,15 +406,15 @@ class Log:
                 return self._file
             self._close_file()  # in a fork: open files share the parent's lock
         flags = os.O_RDWR | os.O_NOFOLLOW
-        if not (self.shared and self.seq) or self._full():
+        if not (self.shared and self.seq) or self._segments():
             flags |= os.O_CREAT  # otherwise the log was lost: do not start a new one
-        self._file, self._pid = open_own(self.path, flags), os.getpid()
+        self._file, self._pid = open_regular(self.path, flags), os.getpid()
         if self.shared:
-            self._queue = _open_beside(self.path, "line")
+            self._queue_file = _open_beside(self.path, "line")
         self._identity = _identity(os.fstat(self._file))
         return self._file
 
-    def _wait(self, file: int) -> None:
+    def _lock_file(self, file: int) -> None:
         """Lock the file.
 
         The lock alone is unfair: a process that has just released it can take it again before a waiter wakes. In a
@@ -425,53 +425,53 @@ class Log:
             lock(file)
             return
         now = time.monotonic()
-        if now - self._last >= _QUANTUM_S:
-            self._turn = now
-        if now - self._turn >= _QUANTUM_S or not try_lock(file):
-            assert self._queue is not None
-            lock(self._queue)
+        if now - self._last_locked >= _QUANTUM_S:
+            self._turn_start = now
+        if now - self._turn_start >= _QUANTUM_S or not try_lock(file):
+            assert self._queue_file is not None
+            lock(self._queue_file)
             try:
                 lock(file)
             finally:
-                unlock(self._queue)
-            self._turn = time.monotonic()
-        self._last = time.monotonic()
+                unlock(self._queue_file)
+            self._turn_start = time.monotonic()
+        self._last_locked = time.monotonic()
 
-    def _is_found(self) -> bool:
+    def _is_at_path(self) -> bool:
         """Check that `path` is still the open file."""
         try:
             return _identity(os.lstat(self.path)) == self._identity
         except FileNotFoundError:
             return False
 
-    def _mend(self, file: int) -> None:
+    def _repair_end(self, file: int) -> None:
         """Make the file end with a whole record: move torn bytes to `PATH.torn`. Requires the lock."""
         size = current_size(file)
         if self.numbered and self.position != (self._identity, size):
             self._catch_up()
-        if self._whole == (self._identity, size) and (self.position == self._whole or not self.numbered):
+        if self._intact == (self._identity, size) and (self.position == self._intact or not self.numbered):
             return
-        fresh_file = open_own(self.path, os.O_RDONLY)  # a new descriptor, because the cache may be old
+        fresh_file = open_regular(self.path, os.O_RDONLY)  # a new descriptor, because the cache may be old
         try:
-            self._header_of(line_at(fresh_file, 0), self.path)
+            self._check_header(line_at(fresh_file, 0), self.path)
             if self.numbered:
                 end = self.position.end
                 torn = os.pread(fresh_file, size - end, end)
-                if _follows(torn, self.seq + 1 if end else None):
+                if _lacks_only_newline(torn, self.seq + 1 if end else None):
                     end, torn = size + 1, b""
             else:
-                end, torn = last_record_end(fresh_file, size, may_have_holes=self._holes)
+                end, torn = last_record_end(fresh_file, size, may_have_holes=self._may_have_holes)
         finally:
             os.close(fresh_file)
         if torn:
             save_torn_bytes(self.path, torn, end, self.seq)
-            reached(f"{self.kind}.torn.kept")
+            crash_point(f"{self.kind}.torn.kept")
             self._cut(file, end)
         elif end > size:
             write_line(file, b"\n", size)
             if self.numbered:
                 self._catch_up()
-        self._whole = ReadPosition(self._identity, end)
+        self._intact = ReadPosition(self._identity, end)
 
     def _cut(self, file: int, end: int) -> None:
         """Truncate the file. In a shared log this also resets the offset that is known to be on the disk."""
@@ -487,19 +487,19 @@ class Log:
         separate_lines: bool = False,
         guard: AbstractContextManager[object] | None = None,
     ) -> int:
-        """Write the records as one line, or with `apart` as one line each. Return the last number (0 if not numbered).
+        """Write the records as one line, or with `separate_lines` as one line each. Return the last number (0 if not numbered).
 
         `guard` is entered while the line is written, and left before waiting for the disk; its errors propagate. Raises
         UserError if the disk refuses the line, FileNotFoundError if the log or its folder was moved away. After an error
         no part of the line is in the log.
         """
         if was_locked := self.is_locked:
-            if not self._is_found():  # readers would not find the line
+            if not self._is_at_path():  # readers would not find the line
                 raise FileNotFoundError(errno.ENOENT, "was moved away while open for writing", self.path)
         else:
             self.acquire()
         try:
-            line = b"".join(map(as_line, records)) if separate_lines else self._line(records, self.seq + 1)
+            line = b"".join(map(as_line, records)) if separate_lines else self._encode(records, self.seq + 1)
             self.append_line(line, len(records), sync=sync_now or not self.lazy, guard=guard)
             return self.seq
         finally:
@@ -511,85 +511,85 @@ class Log:
     ) -> None:
         """Write an encoded line of `count` correctly numbered records. Requires the lock. Raises the errors of `append`."""
         assert self._file is not None
-        reached(f"{self.kind}.append.locked")
-        previous_intact, size = self._whole, self._whole.end
-        self._unnamed |= not size
+        crash_point(f"{self.kind}.append.locked")
+        previous_intact, size = self._intact, self._intact.end
+        self._name_unsynced |= not size
         try:
             if self.shared and not size:
                 fsync_folder(os.path.dirname(self.path) or ".")
             content = line if size else as_line({"kind": self.kind, "version": self.version}) + line
-            self._put(self._file, content, size, guard, sync and self.durable and not self.shared)
+            self._write_line(self._file, content, size, guard, sync and self.durable and not self.shared)
         except OSError as error:
-            self._refuse("cannot be written", error)
+            self._raise_user_error("cannot be written", error)
         if self.shared:
-            self._whole = ReadPosition(self._identity, size + len(content))
+            self._intact = ReadPosition(self._identity, size + len(content))
         else:
-            self._know(os.fstat(self._file))
+            self._set_intact(os.fstat(self._file))
         if self.position in (previous_intact, (None, size)):
-            self.position = self._whole
+            self.position = self._intact
             self.seq += count if self.numbered else 0
             if self._pending:
                 self._pending += records_of(line)
         self.transferred_bytes += len(content)
 
-    def _line(self, records: Sequence[Mapping[str, Any]], first_seq: int) -> bytes:
+    def _encode(self, records: Sequence[Mapping[str, Any]], first_seq: int) -> bytes:
         numbered_records = (
             [{"seq": seq, **record} for seq, record in enumerate(records, first_seq)] if self.numbered else records
         )
         return as_line(numbered_records[0] if len(numbered_records) == 1 else numbered_records)
 
-    def _put(
+    def _write_line(
         self, file: int, line: bytes, offset: int, guard: AbstractContextManager[object] | None, sync: bool
     ) -> None:
         """Write a whole line, or none of it."""
         try:
             with guard or nullcontext():
                 write_line(file, line, offset)
-            reached(f"{self.kind}.append.written")
+            crash_point(f"{self.kind}.append.written")
             if sync:
                 os.fdatasync(file)
-                self._name()
+                self._sync_name()
         except BaseException:
             self._cut(file, offset)
             raise
         self._unsynced = not sync
-        reached(f"{self.kind}.append.synced")
+        crash_point(f"{self.kind}.append.synced")
 
     def rewrite(self, records: Iterable[Mapping[str, Any]]) -> None:
         """Replace all records by these. Raises UserError, and then keeps the old ones."""
         with self.locked() if os.path.lexists(self.path) else nullcontext():
             mode = stat.S_IMODE(os.fstat(self._file).st_mode) if self.is_locked and self._file is not None else 0o666
-            lines = [self._line((record,), seq) for seq, record in enumerate(records, 1)]
+            lines = [self._encode((record,), seq) for seq, record in enumerate(records, 1)]
             content = b"".join((as_line({"kind": self.kind, "version": self.version}), *lines))
             try:
                 write(self.path, content, durable=self.durable, mode=mode)
-                reached(f"{self.kind}.rewritten")
+                crash_point(f"{self.kind}.rewritten")
                 status = os.lstat(self.path)
             except OSError as error:
-                self._refuse("cannot be written", error)
+                self._raise_user_error("cannot be written", error)
         self.seq = len(lines) if self.numbered else 0
         self.position, self._pending = ReadPosition(_identity(status), len(content)), []
-        self._unsynced = self._unnamed = False
+        self._unsynced = self._name_unsynced = False
         if status.st_size == len(content):  # otherwise another process has already appended
-            self._know(status)
+            self._set_intact(status)
 
     def repair(self, back_up: Callable[[str], object], placeholder: Mapping[str, Any]) -> int:
         """Rewrite the files of a numbered log without their damaged lines. Return how many records are missing.
 
-        Each record keeps its number; `lost` is written for each missing number. `keep` is called with a file's
+        Each record keeps its number; `placeholder` is written for each missing number. `back_up` is called with a file's
         path before it is rewritten. No other process may use the log. Raises OSError, UserError; may be called again.
         """
         next_seq, missing_count = 1, 0
-        self._wait(self._open_to_write())
+        self._lock_file(self._open_to_write())
         try:
-            for path in (*(path for _, path in self._full()), self.path):
-                with open(open_own(path, os.O_RDONLY | os.O_NOFOLLOW), "rb") as file:
+            for path in (*(path for _, path in self._segments()), self.path):
+                with open(open_regular(path, os.O_RDONLY | os.O_NOFOLLOW), "rb") as file:
                     mode, content = stat.S_IMODE(os.fstat(file.fileno()).st_mode), file.read()
                 header, *lines = content.split(b"\n")
                 if records_of(header):
-                    self._header_of(header + b"\n", path)
+                    self._check_header(header + b"\n", path)
                 repaired_lines = [as_line({"kind": self.kind, "version": self.version})]
-                max_seq = next_seq + ((self.segment_bytes or 0) + len(content)) // _LEAST_BYTES
+                max_seq = next_seq + ((self.segment_bytes or 0) + len(content)) // _MIN_RECORD_BYTES
                 for first_seq, count, line in consecutive_lines(lines, next_seq, max_seq):
                     repaired_lines += [as_line({"seq": seq, **placeholder}) for seq in range(next_seq, first_seq)]
                     repaired_lines.append(line + b"\n")
@@ -605,7 +605,7 @@ class Log:
     # the disk
 
     def sync(self, *, sync_name: bool = True) -> None:
-        """Wait until every record is on the disk. With `named=False` the caller must sync the folder.
+        """Wait until every record is on the disk. With `sync_name=False` the caller must sync the folder.
 
         Raises UserError, FileNotFoundError if the folder is gone.
         """
@@ -618,51 +618,51 @@ class Log:
         try:
             os.fdatasync(file)
             if sync_name:
-                self._name()
+                self._sync_name()
         except OSError as error:
-            self._refuse("cannot be synced to the disk", error)
+            self._raise_user_error("cannot be synced to the disk", error)
         finally:
             os.close(file)
         self._unsynced = False
 
-    def _name(self) -> None:
+    def _sync_name(self) -> None:
         """Make the file's name durable."""
-        if self._unnamed:
+        if self._name_unsynced:
             fsync_folder(os.path.dirname(self.path) or ".")
-            self._unnamed = False
+            self._name_unsynced = False
 
     def sync_to(self, position: ReadPosition, *, update_note: bool = True) -> None:
         """Wait until a `shared` log is on the disk up to a position. Thread-safe. Raises UserError.
 
-        With `note=False` no lock is taken and `PATH.synced` is neither read nor written: the file is always flushed.
+        With `update_note=False` no lock is taken and `PATH.synced` is neither read nor written: the file is always flushed.
         """
         try:
             self._flushes.sync_to(position, update_note=update_note)
         except OSError as error:
-            self._refuse("cannot be synced to the disk; its last records may be lost", error)
+            self._raise_user_error("cannot be synced to the disk; its last records may be lost", error)
 
     # segments
 
     def _rotate(self, file: int) -> bool:
         """Rename a full file to a segment, after syncing it if the log is durable. Return False if that fails."""
-        segments = self._full()
+        segments = self._segments()
         number = segments[-1][0] + 1 if segments else 1
         if self.numbered:
-            number = _number_at(file, len(line_at(file, 0))) or number
+            number = _seq_at(file, len(line_at(file, 0))) or number
         stem, suffix = os.path.splitext(self.path)
         durable = self.shared or (self.durable and not self.lazy)
         try:
             if durable:
                 os.fdatasync(file)
-            reached(f"{self.kind}.rotate.synced")
+            crash_point(f"{self.kind}.rotate.synced")
             move(self.path, f"{stem}-{number:012}{suffix}", durable=durable)
         except OSError as error:  # continue with the full file
             _log.warning("%s: %s", self.path, error.strerror)
             return False
-        reached(f"{self.kind}.rotate.renamed")
+        crash_point(f"{self.kind}.rotate.renamed")
         return True
 
-    def _full(self) -> list[tuple[int, str]]:
+    def _segments(self) -> list[tuple[int, str]]:
         """Return the full files, archived ones included, as (number, path) in order."""
         if self.segment_bytes is None:
             return []
@@ -678,12 +678,12 @@ class Log:
         return sorted(paths.items())
 
     def archive(self, cutoff: float) -> list[str]:
-        """Move full files last written before `before` (seconds since 1970) to `archive/<month>/`. Return their new paths.
+        """Move full files last written before `cutoff` (seconds since 1970) to `archive/<month>/`. Return their new paths.
 
         Readers find them there.
         """
         folder, archived_paths = os.path.dirname(self.path), list[str]()
-        for _, path in self._full():
+        for _, path in self._segments():
             if os.path.dirname(path) != folder:
                 continue
             try:
@@ -696,11 +696,11 @@ class Log:
                 move(path, target, durable=self.durable)
             except FileNotFoundError:  # another process moved it
                 continue
-            reached(f"{self.kind}.archive.moved")
+            crash_point(f"{self.kind}.archive.moved")
             archived_paths.append(target)
         return archived_paths
 
-    def _refuse(self, message: str, error: OSError) -> NoReturn:
+    def _raise_user_error(self, message: str, error: OSError) -> NoReturn:
         """Raise a UserError for what the disk refused. A FileNotFoundError is raised unchanged."""
         if isinstance(error, FileNotFoundError):
             raise error
@@ -708,7 +708,7 @@ class Log:
         raise UserError(f"{message} ({error.strerror})", location=self.path, remedy=remedy) from error
 
 
-class _Flushes:
+class _SharedSync:
     """Records in `PATH.synced`, for all processes, how far a shared log is on the disk. Thread-safe.
 
     The file is written after the fdatasync. If it is lost or old, there is one more fdatasync. A process that has waited
@@ -724,36 +724,36 @@ class _Flushes:
         self._covered = ReadPosition()
 
     def sync_to(self, position: ReadPosition, *, update_note: bool) -> None:
-        """Do the work of `Log.cover`. Raises OSError."""
-        if not position.end or _covers(self._covered, position):
+        """Do the work of `Log.sync_to`. Raises OSError."""
+        if not position.end or _is_synced_to(self._covered, position):
             return
         with self._mutex:
             if not update_note:
                 self._flush(position)
-            elif not _covers(_read_note(self._notes_file()), position):
+            elif not _is_synced_to(_read_note(self._notes_file()), position):
                 with self._locked() as notes:
-                    if not _covers(_read_note(notes), position) and (size := self._flush(position)):
-                        _note(notes, ReadPosition(position.file, size))
+                    if not _is_synced_to(_read_note(notes), position) and (size := self._flush(position)):
+                        _write_note(notes, ReadPosition(position.file, size))
             self._covered = position
 
     @contextmanager
     def invalidate(self) -> Iterator[None]:
         """Reset the recorded position, and block syncs while the file is truncated."""
         with self._mutex, self._locked() as notes:
-            _note(notes, ReadPosition())
+            _write_note(notes, ReadPosition())
             yield
 
     def close(self) -> None:
         with self._mutex:  # a sync in another thread uses the files
-            self._let_go()
+            self._close_files()
 
-    def _let_go(self) -> None:
+    def _close_files(self) -> None:
         _close(self._notes, self._file)
         self._notes = self._file = None
 
     def _notes_file(self) -> int:
         if self._pid != os.getpid():  # in a fork: open files share the parent's lock
-            self._let_go()
+            self._close_files()
             self._pid = os.getpid()
         if self._notes is None:
             self._notes = _open_beside(self._path, "synced")
@@ -774,13 +774,13 @@ class _Flushes:
         if status is None or _identity(status) != position.file or status.st_nlink == 0:
             _close(self._file)
             self._file = None  # in case opening fails
-            self._file = open_own(self._path, os.O_RDONLY | os.O_NOFOLLOW)
+            self._file = open_regular(self._path, os.O_RDONLY | os.O_NOFOLLOW)
             status = os.fstat(self._file)
             if _identity(status) != position.file:
                 return 0
         assert self._file is not None
         os.fdatasync(self._file)
-        reached(f"{self.kind}.commit.synced")
+        crash_point(f"{self.kind}.commit.synced")
         return status.st_size
 
 
@@ -792,7 +792,7 @@ def _close(*files: int | None) -> None:
 
 def _open_beside(path: str, name: str) -> int:
     """Open the file `PATH.name` next to a shared log. Create it if it is missing."""
-    return open_own(f"{path}.{name}", os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW)
+    return open_regular(f"{path}.{name}", os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW)
 
 
 def _status(path: str) -> os.stat_result | None:
@@ -806,7 +806,7 @@ def _identity(status: os.stat_result) -> _Identity:
     return status.st_dev, status.st_ino
 
 
-def _follows(tail: bytes, next_seq: int | None) -> bool:
+def _lacks_only_newline(tail: bytes, next_seq: int | None) -> bool:
     """Check that the torn end is a header, or a correctly numbered line, without its newline."""
     records = records_of(tail)
     return bool(records) and next_seq in (None, records[0].get("seq"))
@@ -814,23 +814,23 @@ def _follows(tail: bytes, next_seq: int | None) -> bool:
 
 def _digest(file: int, end: int) -> str:
     """Return a digest of the last bytes before `end`."""
-    size = min(end, _DIGESTED)
+    size = min(end, _DIGEST_BYTES)
     return hashlib.sha256(os.pread(file, size, end - size)).hexdigest()
 
 
 def _last_before(file: int, low: int, after_seq: int) -> tuple[int, int] | None:
-    """Find a line shortly before the record after `since`, by bisection, as (number of the record before it, offset).
+    """Find a line shortly before the record after `after_seq`, by bisection, as (number of the record before it, offset).
 
-    None if the line at `low` already comes after `since`.
+    None if the line at `low` already comes after `after_seq`.
     """
-    first_seq = _number_at(file, low)
+    first_seq = _seq_at(file, low)
     if first_seq is None or first_seq > after_seq:
         return None
     high = os.fstat(file).st_size
     while high - low > 4096:
         middle = (low + high) // 2
         line_start = middle + len(line_at(file, middle))
-        seq = _number_at(file, line_start) if line_start < high else None
+        seq = _seq_at(file, line_start) if line_start < high else None
         if seq is not None and seq <= after_seq:
             low, first_seq = line_start, seq
         else:  # also for a damaged line: the reader will report it
@@ -838,18 +838,18 @@ def _last_before(file: int, low: int, after_seq: int) -> tuple[int, int] | None:
     return first_seq - 1, low
 
 
-def _number_at(file: int, offset: int) -> int | None:
+def _seq_at(file: int, offset: int) -> int | None:
     """Return the number of the first record of a line."""
     records = records_of(line_at(file, offset))
     seq = records[0].get("seq") if records else None
     return seq if isinstance(seq, int) else None
 
 
-def _covers(synced: ReadPosition, target: ReadPosition) -> bool:
+def _is_synced_to(synced: ReadPosition, target: ReadPosition) -> bool:
     return synced.file == target.file and synced.end >= target.end
 
 
-def _note(notes: int, position: ReadPosition) -> None:
+def _write_note(notes: int, position: ReadPosition) -> None:
     os.pwrite(notes, b"%020d %020d %020d\n" % (*(position.file or (0, 0)), position.end), 0)
 
 

@@ -17,16 +17,16 @@ class OutsideError(UserError):
     """A path leads out of its roots."""
 
 
-def inside(path: str | os.PathLike[str], root: Path, also: Iterable[Path] = ()) -> Path:
+def resolve_inside(path: str | os.PathLike[str], root: Path, other_roots: Iterable[Path] = ()) -> Path:
     """Resolve all symbolic links of a path (relative to `root`, or absolute).
 
-    Raises OutsideError unless the result is in `root` or `also`, which must be resolved. The file need not exist.
+    Raises OutsideError unless the result is in `root` or `other_roots`, which must be resolved. The file need not exist.
     """
     text = os.fspath(path)
     if "\0" in text:
         raise OutsideError("a path must not contain NUL", location=repr(text))
     real_path = os.path.realpath(os.path.join(root, text))
-    for allowed_root in (root, *also):
+    for allowed_root in (root, *other_roots):
         prefix = os.fspath(allowed_root)
         if real_path == prefix or real_path.startswith(prefix.rstrip(os.sep) + os.sep):
             return Path(real_path)
@@ -37,48 +37,48 @@ def inside(path: str | os.PathLike[str], root: Path, also: Iterable[Path] = ()) 
     )
 
 
-def open_inside(path: str | os.PathLike[str], root: Path, also: Iterable[Path] = ()) -> int:
+def open_inside(path: str | os.PathLike[str], root: Path, other_roots: Iterable[Path] = ()) -> int:
     """Open a regular file inside the roots for reading. Return its descriptor, which the caller closes.
 
     Never blocks on a FIFO or opens a device. Raises OutsideError, UserError if it is not a regular file, OSError.
     """
-    also = tuple(also)
-    real_path = inside(path, root, also)
-    if real_path in (root, *also):
+    other_roots = tuple(other_roots)
+    real_path = resolve_inside(path, root, other_roots)
+    if real_path in (root, *other_roots):
         raise UserError("is not a regular file", location=path)
-    folder = folder_inside(real_path.parent, root, also)
+    folder = folder_inside(real_path.parent, root, other_roots)
     try:
-        return _open_regular(real_path.name, folder, path)
+        return _open_regular_at(real_path.name, folder, path)
     finally:
         os.close(folder)
 
 
-def folder_inside(path: str | os.PathLike[str], root: Path, also: Iterable[Path] = ()) -> int:
+def folder_inside(path: str | os.PathLike[str], root: Path, other_roots: Iterable[Path] = ()) -> int:
     """Open a folder inside the roots, name by name. Return its descriptor, which the caller closes.
 
     The path is resolved first. A link found afterwards was created in between, and is refused.
     Raises OutsideError, OSError (ELOOP or ENOTDIR for a new link).
     """
-    also = tuple(also)
-    real_path = inside(path, root, also)
+    other_roots = tuple(other_roots)
+    real_path = resolve_inside(path, root, other_roots)
     containing_roots = (
-        allowed_root for allowed_root in (root, *also) if allowed_root in (real_path, *real_path.parents)
+        allowed_root for allowed_root in (root, *other_roots) if allowed_root in (real_path, *real_path.parents)
     )
     base = max(containing_roots, key=lambda allowed_root: len(allowed_root.parts))
     return folder_below(base, real_path.relative_to(base).parts)
 
 
-def folder_below(base: Path, names: Iterable[str], *, make: bool = False) -> int:
+def folder_below(base: Path, names: Iterable[str], *, create: bool = False) -> int:
     """Open a folder below `base`, name by name, without following links. Return its descriptor, which the caller closes.
 
-    The names must not be `..`. `make` creates missing folders. Raises OSError (ELOOP or ENOTDIR for a link).
+    The names must not be `..`. `create` creates missing folders. Raises OSError (ELOOP or ENOTDIR for a link).
     """
     folder = os.open(base, _FOLDER)
     for name in names:
         subfolder = None
         try:
-            if make:
-                _make(name, folder)
+            if create:
+                _make_folder(name, folder)
             subfolder = os.open(name, _FOLDER, dir_fd=folder)
         finally:
             os.close(folder)
@@ -95,19 +95,19 @@ def file_below(base: Path, names: Sequence[str]) -> int:
         raise UserError("is not a regular file", location=base)
     folder = folder_below(base, names[:-1])
     try:
-        return _open_regular(names[-1], folder, base.joinpath(*names))
+        return _open_regular_at(names[-1], folder, base.joinpath(*names))
     finally:
         os.close(folder)
 
 
-def _open_regular(name: str, folder: int, where: str | os.PathLike[str]) -> int:
+def _open_regular_at(name: str, folder: int, path: str | os.PathLike[str]) -> int:
     # Check the type also before opening, because opening a device may have an effect.
     if not stat.S_ISREG(os.stat(name, dir_fd=folder, follow_symlinks=False).st_mode):
-        raise UserError("is not a regular file", location=where)
+        raise UserError("is not a regular file", location=path)
     file = os.open(name, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK | os.O_NOFOLLOW, dir_fd=folder)
     if not stat.S_ISREG(os.fstat(file).st_mode):
         os.close(file)
-        raise UserError("is not a regular file", location=where)
+        raise UserError("is not a regular file", location=path)
     return file
 
 
@@ -119,13 +119,13 @@ def names_in(folder: str | os.PathLike[str]) -> list[str]:
         return []
 
 
-def free_place(place: Path) -> Path:
-    """Return the first unused path of `place`, `place.1`, `place.2` …"""
-    numbered = (place.with_name(f"{place.name}.{number}") if number else place for number in itertools.count())
+def unused_path(path: Path) -> Path:
+    """Return the first unused path of `path`, `path.1`, `path.2` …"""
+    numbered = (path.with_name(f"{path.name}.{number}") if number else path for number in itertools.count())
     return next(candidate for candidate in numbered if not os.path.lexists(candidate))
 
 
-def _make(name: str, folder: int) -> None:
+def _make_folder(name: str, folder: int) -> None:
     try:
         os.mkdir(name, dir_fd=folder)
     except FileExistsError:

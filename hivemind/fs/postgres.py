@@ -21,13 +21,13 @@ from urllib.parse import parse_qsl, urlsplit
 from hivemind.boundary import boundary
 from hivemind.errors import UnknownVersion, UserError
 from hivemind.frozen import frozen
-from hivemind.fs.crash import reached
+from hivemind.fs.crash import crash_point
 
 if TYPE_CHECKING:
     import psycopg
 
 _SCHEMES = ("postgresql", "postgres")
-_SECRET = ("password", "sslpassword")
+_SECRET_PARAMETERS = ("password", "sslpassword")
 _DEFAULTS = {
     "connect_timeout": "10", "application_name": "hivemind",
     "keepalives_idle": "20", "keepalives_interval": "5", "keepalives_count": "3", "tcp_user_timeout": "30000",
@@ -38,11 +38,11 @@ _SETTINGS = (
 )
 _RIGHTS = ["SELECT", "INSERT", "UPDATE", "DELETE"]
 # Only the owner may write the tables' version, even if another role has rights on all tables.
-_ONLY_READ = (
+_READ_ONLY_POLICY = (
     b"ALTER TABLE version ENABLE ROW LEVEL SECURITY; DROP POLICY IF EXISTS seen ON version;"
     b" CREATE POLICY seen ON version FOR SELECT USING (true)"
 )
-_ELSEWHERE = "keep the password in PGPASSFILE (~/.pgpass), PGPASSWORD or a service file (postgresql://?service=NAME)"
+_LOGIN_REMEDY = "keep the password in PGPASSFILE (~/.pgpass), PGPASSWORD or a service file (postgresql://?service=NAME)"
 
 
 def is_postgres(url: object) -> bool:
@@ -60,12 +60,12 @@ def check_url(url: str) -> str:
         password, parameter_names = parts.password, {name for name, _ in parse_qsl(parts.query, keep_blank_values=True)}
     if not is_postgres(url):
         raise UserError("not the URL of a PostgreSQL database", remedy="write postgresql://USER@HOST/DATABASE")
-    if password is not None or parameter_names.intersection(_SECRET):
-        raise UserError("the URL contains a password", remedy=_ELSEWHERE)
+    if password is not None or parameter_names.intersection(_SECRET_PARAMETERS):
+        raise UserError("the URL contains a password", remedy=_LOGIN_REMEDY)
     return url
 
 
-def client(url: str, error: type[UserError] = UserError) -> ModuleType:
+def import_client(url: str, error: type[UserError] = UserError) -> ModuleType:
     """Import psycopg. Raises `error` if it is not installed."""
     try:
         import psycopg
@@ -82,7 +82,7 @@ def connect(
 
     `defaults` (libpq parameters) override this program's defaults; the URL overrides both.
     """
-    module = client(url, error)
+    module = import_client(url, error)
     url_parameters = {name: value for name, value in module.conninfo.conninfo_to_dict(url).items() if value is not None}
     settings = module.conninfo.make_conninfo("", **{**_DEFAULTS, **(defaults or {}), **url_parameters})
     connection: psycopg.Connection[Any] = module.connect(settings, autocommit=True)
@@ -93,8 +93,8 @@ def connect(
 class PostgresSchema:
     """The tables in one PostgreSQL schema, at one version, which is stored in the table `version`.
 
-    * `name`: the schema; `what`: a noun for its rows, for messages.
-    * `room`: the first part of its crash points' names.
+    * `name`: the schema; `contents`: a noun for its rows, for messages.
+    * `crash_prefix`: the first part of its crash points' names.
     * `error`: the class of all its errors.
     * `migrations[n]`: the statements that turn version n into n + 1, run with the schema as search path. Their number is
       the version that this program knows.
@@ -104,7 +104,7 @@ class PostgresSchema:
 
     name: str
     contents: str
-    room: str
+    crash_prefix: str
     error: type[UserError]
     migrations: tuple[tuple[str, ...], ...]
     extensions: tuple[tuple[str, tuple[int, ...]], ...] = ()
@@ -136,11 +136,11 @@ class PostgresSchema:
             if not version:
                 connection.execute("CREATE TABLE version (number integer NOT NULL)")
                 connection.execute("INSERT INTO version VALUES (0)")
-            connection.execute(_ONLY_READ)
+            connection.execute(_READ_ONLY_POLICY)
             for statements in self.migrations[version:]:
                 for statement in statements:
                     connection.execute(statement.encode())
-            reached(f"{self.room}.schema.written")
+            crash_point(f"{self.crash_prefix}.schema.written")
             connection.execute("UPDATE version SET number = %s", (newest,))
 
     def version(self, connection: psycopg.Connection[Any], url: str) -> int:
@@ -159,15 +159,15 @@ class PostgresSchema:
             )
         return version
 
-    def _require(self, connection: psycopg.Connection[Any], url: str, name: str, least: tuple[int, ...]) -> None:
+    def _require(self, connection: psycopg.Connection[Any], url: str, name: str, min_version: tuple[int, ...]) -> None:
         available = connection.execute("SELECT 1 FROM pg_available_extensions WHERE name = %s", (name,)).fetchone()
         if available is not None:
             connection.execute(f"CREATE EXTENSION IF NOT EXISTS {name} SCHEMA public".encode())
-        for problem, remedy in self._extension(connection, name, least):
+        for problem, remedy in self._extension_problems(connection, name, min_version):
             raise self.error(problem, location=url, remedy=remedy)
 
-    def _extension(
-        self, connection: psycopg.Connection[Any], name: str, least: tuple[int, ...]
+    def _extension_problems(
+        self, connection: psycopg.Connection[Any], name: str, min_version: tuple[int, ...]
     ) -> Iterator[tuple[str, str]]:
         """Yield the problem of a missing or old extension with its remedy. The role may be able to create it itself."""
         installed_version, can_create = connection.execute(
@@ -183,20 +183,20 @@ class PostgresSchema:
         elif installed_version is None:
             if not can_create:
                 yield f"has no extension {name!r}", f"as an administrator of the database: CREATE EXTENSION {name}"
-        elif numbers < least:
-            required = ".".join(map(str, least))
+        elif numbers < min_version:
+            required = ".".join(map(str, min_version))
             yield (
                 f"its extension {name!r} is {installed_version}, {required} is needed",
                 f"ALTER EXTENSION {name} UPDATE",
             )
 
-    def lacks(self, connection: psycopg.Connection[Any], url: str) -> Iterator[tuple[str, str]]:
+    def missing_requirements(self, connection: psycopg.Connection[Any], url: str) -> Iterator[tuple[str, str]]:
         """Yield what the database lacks for these tables, as (problem, remedy). Only reads.
 
         Raises the errors of `prepare`.
         """
         for name, min_version in self.extensions:
-            yield from self._extension(connection, name, min_version)
+            yield from self._extension_problems(connection, name, min_version)
         role, database, can_create, exists = connection.execute(
             "SELECT quote_ident(current_user), quote_ident(current_database()),"
             " has_database_privilege(current_database(), 'CREATE'), to_regnamespace(%s) IS NOT NULL",
@@ -242,35 +242,35 @@ class PostgresSchema:
                 yield f"its index {index_match[1]} is missing or broken: searches are slow", remedy
 
     @contextmanager
-    def explained(self, url: str, outcome: str = "") -> Iterator[None]:
+    def translate_errors(self, url: str, outcome: str = "") -> Iterator[None]:
         """Turn psycopg's errors into the schema's error. `outcome`, about the write in progress, is added to the message."""
         error_class, suffix = self.error, f"; {outcome}" if outcome else ""
-        psycopg = client(url, error_class)
+        psycopg = import_client(url, error_class)
         try:
             yield
         except psycopg.errors.InsufficientPrivilege as error:
             remedy = f"ask its owner for the rights that {self.contents} need (chapter 13 of the manual)"
             raise error_class(
-                f"its role may not do that ({_line(error)}){suffix}", location=url, remedy=remedy
+                f"its role may not do that ({_first_line(error)}){suffix}", location=url, remedy=remedy
             ) from error
         except (psycopg.errors.LockNotAvailable, psycopg.errors.QueryCanceled) as error:
             remedy = "it is locked or overloaded: try again"
             raise error_class(
-                f"the server took too long ({_line(error)}){suffix}", location=url, remedy=remedy
+                f"the server took too long ({_first_line(error)}){suffix}", location=url, remedy=remedy
             ) from error
         except (psycopg.DataError, psycopg.errors.ProgramLimitExceeded) as error:
-            raise error_class(f"PostgreSQL can't keep that ({_line(error)}){suffix}", location=url) from error
+            raise error_class(f"PostgreSQL can't keep that ({_first_line(error)}){suffix}", location=url) from error
         except psycopg.OperationalError as error:
             remedy = "start the server, or repair the network; the next call reconnects"
             raise error_class(
-                f"the server is not reachable ({_line(error)}){suffix}", location=url, remedy=remedy
+                f"the server is not reachable ({_first_line(error)}){suffix}", location=url, remedy=remedy
             ) from error
         except psycopg.Error as error:
-            raise error_class(f"failed ({_line(error)}){suffix}", location=url) from error
+            raise error_class(f"failed ({_first_line(error)}){suffix}", location=url) from error
 
 
 @lru_cache(maxsize=512)
-def _marked(statement: str) -> bytes:
+def _convert_parameters(statement: str) -> bytes:
     """Convert a statement's `?` parameters to psycopg's `%s`."""
     return statement.replace("%", "%%").replace("?", "%s").encode()
 
@@ -282,11 +282,11 @@ class Statements:
         self.connection = connection
 
     def execute(self, statement: str, parameters: Sequence[Any] = (), /) -> psycopg.Cursor[Any]:
-        return self.connection.execute(_marked(statement), parameters, binary=True)
+        return self.connection.execute(_convert_parameters(statement), parameters, binary=True)
 
     def executemany(self, statement: str, parameters: Iterable[Sequence[Any]], /) -> None:
         with self.connection.cursor() as cursor:
-            cursor.executemany(_marked(statement), parameters)
+            cursor.executemany(_convert_parameters(statement), parameters)
 
 
 class Postgres:
@@ -304,20 +304,20 @@ class Postgres:
         self._durable = durable
         self._inherited: list[Any] = []  # a parent process's connections, which only the parent may close
         self._connection: psycopg.Connection[Any] | None = None
-        self._start()
+        self._reset()
 
-    def _start(self) -> None:
+    def _reset(self) -> None:
         self._pid = os.getpid()
         self._guard = threading.RLock()
         self._inherited.append(self._connection)
         self._connection = None
         self._depth = 0
-        self._writing = False
+        self._is_writing = False
 
     @contextmanager
     def read(self) -> Iterator[Statements]:
         """Begin a transaction that sees one state of the database throughout."""
-        with self._transaction("BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY", writing=False) as sql:
+        with self._transaction("BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY", is_writing=False) as sql:
             yield sql
 
     @contextmanager
@@ -326,21 +326,21 @@ class Postgres:
 
         Inside another one it is a savepoint, rolled back alone if it fails.
         """
-        with self._transaction("BEGIN ISOLATION LEVEL READ COMMITTED", writing=True) as sql:
+        with self._transaction("BEGIN ISOLATION LEVEL READ COMMITTED", is_writing=True) as sql:
             yield sql
 
     @contextmanager
-    def _transaction(self, begin: str, *, writing: bool) -> Iterator[Statements]:
+    def _transaction(self, begin_statement: str, *, is_writing: bool) -> Iterator[Statements]:
         if self._pid != os.getpid():
-            self._start()
+            self._reset()
         with self._guard:
             transaction: AbstractContextManager[object]
             if self._depth:
-                assert self._writing or not writing, "a write inside a read: the read's snapshot may be old"
+                assert self._is_writing or not is_writing, "a write inside a read: the read's snapshot may be old"
                 assert self._connection is not None
-                transaction = self._connection.transaction() if writing else nullcontext()
+                transaction = self._connection.transaction() if is_writing else nullcontext()
             else:
-                transaction = self._run_transaction(begin, writing)
+                transaction = self._run_transaction(begin_statement, is_writing)
             with transaction:
                 assert self._connection is not None
                 self._depth += 1
@@ -350,40 +350,40 @@ class Postgres:
                     self._depth -= 1
 
     @contextmanager
-    def _run_transaction(self, begin: str, writing: bool) -> Iterator[None]:
-        with self._explained("nothing was stored") if writing else self._explained():
-            connection = self._begin(begin)
-            self._writing = writing
+    def _run_transaction(self, begin_statement: str, is_writing: bool) -> Iterator[None]:
+        with self._translate_errors("nothing was stored") if is_writing else self._translate_errors():
+            connection = self._begin(begin_statement)
+            self._is_writing = is_writing
             try:
-                if writing:
+                if is_writing:
                     connection.execute("SELECT pg_advisory_xact_lock(hashtextextended(%s, 0))", (self.schema.name,))
                 yield
-                if writing:
-                    reached(f"{self.schema.room}.write.before_commit")
-                    with self._explained("it is unknown whether it was stored"):
+                if is_writing:
+                    crash_point(f"{self.schema.crash_prefix}.write.before_commit")
+                    with self._translate_errors("it is unknown whether it was stored"):
                         connection.execute("COMMIT")
-                    reached(f"{self.schema.room}.write.committed")
+                    crash_point(f"{self.schema.crash_prefix}.write.committed")
             finally:
-                self._writing = False
+                self._is_writing = False
                 if connection.broken:
                     connection.close()
                 elif connection.info.transaction_status:  # it only read, or failed
                     connection.execute("ROLLBACK")
 
-    def _begin(self, begin: str) -> psycopg.Connection[Any]:
+    def _begin(self, begin_statement: str) -> psycopg.Connection[Any]:
         """Begin a transaction and return its connection. Reconnect if the server was restarted or closed the connection."""
         import psycopg
 
         if self._connection is not None and not self._connection.closed:
             try:
-                self._connection.execute(begin.encode())
+                self._connection.execute(begin_statement.encode())
                 return self._connection
             except psycopg.OperationalError:
                 if not self._connection.broken:
                     raise
                 self._connection.close()
         self._connection = self._connect()
-        self._connection.execute(begin.encode())
+        self._connection.execute(begin_statement.encode())
         return self._connection
 
     def _connect(self) -> psycopg.Connection[Any]:
@@ -413,8 +413,8 @@ class Postgres:
             raise
         return connection
 
-    def _explained(self, outcome: str = "") -> AbstractContextManager[None]:
-        return self.schema.explained(self.path, outcome)
+    def _translate_errors(self, outcome: str = "") -> AbstractContextManager[None]:
+        return self.schema.translate_errors(self.path, outcome)
 
     def __del__(self) -> None:
         if getattr(self, "_connection", None) is not None and self._pid == os.getpid():
@@ -423,13 +423,13 @@ class Postgres:
     def close(self) -> None:
         """Close this process's connection. The next use reopens it."""
         if self._pid != os.getpid():
-            self._start()
+            self._reset()
         with self._guard:
             if self._connection is not None:
                 self._connection.close()
                 self._connection = None
 
 
-def _line(error: BaseException) -> str:
+def _first_line(error: BaseException) -> str:
     """Return the first line of an error of libpq or the server, which may fill a page."""
     return " ".join(str(error).split("\n")[0].split()) or type(error).__name__

@@ -9,12 +9,12 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
 
-from hivemind.boundary import Unreadable, boundary, checked, plain, read_input
+from hivemind.boundary import Unreadable, boundary, as_dataclass, json_fields, read_input
 from hivemind.errors import UnknownVersion, UserError
 from hivemind.fs.atomic import move, write
 
 _T = TypeVar("_T")
-_MEND = "hivemind doctor --fix sets it aside"
+_REMEDY = "hivemind doctor --fix sets it aside"
 
 _readable = json.JSONEncoder(ensure_ascii=False, separators=(",", ":"), default=str, skipkeys=True)
 _ascii = json.JSONEncoder(separators=(",", ":"), default=str, skipkeys=True)
@@ -28,9 +28,11 @@ def save_record(
     write(path, as_line(record), durable=durable)
 
 
-def save_value(path: str | os.PathLike[str], kind: str, version: int, value: object, *, durable: bool = True) -> None:
+def save_dataclass(
+    path: str | os.PathLike[str], kind: str, version: int, instance: object, *, durable: bool = True
+) -> None:
     """Write a dataclass as a record."""
-    save_record(path, kind, version, plain(value), durable=durable)
+    save_record(path, kind, version, json_fields(instance), durable=durable)
 
 
 def as_line(record: Mapping[str, Any] | Sequence[Mapping[str, Any]]) -> bytes:
@@ -59,30 +61,30 @@ def load_record(path: str | os.PathLike[str], kind: str, version: int) -> dict[s
     except FileNotFoundError:
         return None
     except Unreadable as error:
-        raise DamagedRecord(error.message, location=path, remedy=_MEND) from error
+        raise DamagedRecord(error.message, location=path, remedy=_REMEDY) from error
     except OSError as error:
         raise UserError(f"cannot be read ({error.strerror})", location=path, remedy="make it readable") from error
     return parse_record(raw, path, kind, version)
 
 
-def load_value(type_: type[_T], path: str | os.PathLike[str], kind: str, version: int) -> _T | None:
+def load_dataclass(dataclass_type: type[_T], path: str | os.PathLike[str], kind: str, version: int) -> _T | None:
     """Return the dataclass that a record contains, or None if the file is missing.
 
     Raises the errors of `load_record`, and Unreadable for values that the dataclass does not accept.
     """
     record = load_record(path, kind, version)
-    return None if record is None else checked(type_, record, f"{kind} record", path)
+    return None if record is None else as_dataclass(dataclass_type, record, f"{kind} record", path)
 
 
 def parse_record(raw: bytes, path: str | os.PathLike[str], kind: str, version: int) -> dict[str, Any]:
     """Parse a record's bytes, read from `path`, and return its fields. Raises UnknownVersion, DamagedRecord."""
     try:
         with boundary(f"{kind} record", path):
-            record = json.loads(raw, parse_constant=_refuse)
+            record = json.loads(raw, parse_constant=_reject_constant)
     except Unreadable as error:
-        raise DamagedRecord(error.message, location=path, remedy=_MEND) from error
+        raise DamagedRecord(error.message, location=path, remedy=_REMEDY) from error
     if not isinstance(record, dict) or record.pop("kind", None) != kind:
-        raise DamagedRecord(f"is not a {kind} record", location=path, remedy=_MEND)
+        raise DamagedRecord(f"is not a {kind} record", location=path, remedy=_REMEDY)
     found_version = record.pop("version", None)
     if found_version != version:
         raise UnknownVersion(
@@ -93,7 +95,7 @@ def parse_record(raw: bytes, path: str | os.PathLike[str], kind: str, version: i
     return record
 
 
-def _refuse(constant: str) -> object:
+def _reject_constant(constant: str) -> object:
     raise ValueError(f"{constant} is not a JSON number")
 
 

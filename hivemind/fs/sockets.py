@@ -15,26 +15,26 @@ from typing import Any
 from hivemind.errors import UserError
 
 
-def readable(watched: Sequence[Any], timeout_s: float | None) -> list[Any]:
+def wait_for_input(sources: Sequence[Any], timeout_s: float | None) -> list[Any]:
     """Return the sources (descriptors, or objects with `fileno`) that are ready to read or closed at the other end.
 
     Waits for the first at most `timeout_s` seconds (0: not at all; None: without limit).
     """
     poll = select.poll()
-    descriptors = [source if isinstance(source, int) else source.fileno() for source in watched]
+    descriptors = [source if isinstance(source, int) else source.fileno() for source in sources]
     for descriptor in descriptors:
         poll.register(descriptor, select.POLLIN)
     ready = {
         descriptor for descriptor, _ in poll.poll(None if timeout_s is None else math.ceil(max(0.0, timeout_s) * 1000))
     }
-    return [source for source, descriptor in zip(watched, descriptors, strict=True) if descriptor in ready]
+    return [source for source, descriptor in zip(sources, descriptors, strict=True) if descriptor in ready]
 
 
 _MAX_PATH = 107
 
 
 @lru_cache(maxsize=4096)
-def socket_places(folder: str, name: str) -> tuple[str, ...]:
+def socket_paths(folder: str, name: str) -> tuple[str, ...]:
     """Return the possible paths of a socket, preferred first. The last is in a private folder of the user in /tmp."""
     name_hash = hashlib.blake2b(name.lower().encode(), digest_size=8).hexdigest()
     hive_path = os.path.join(folder, name_hash)

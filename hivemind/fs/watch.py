@@ -46,11 +46,11 @@ class FileEvent:
     mask: int
 
     @property
-    def overflow(self) -> bool:
+    def is_overflow(self) -> bool:
         return bool(self.mask & _IN_Q_OVERFLOW)
 
     @property
-    def lost(self) -> bool:
+    def is_lost(self) -> bool:
         """True if the folder was deleted, moved or unmounted, and its path needs a new watch."""
         return bool(self.mask & (_IN_DELETE_SELF | _IN_MOVE_SELF | _IN_UNMOUNT | _IN_IGNORED))
 
@@ -62,23 +62,23 @@ class Inotify:
 
     def __init__(self) -> None:
         self._libc: Any = ctypes.CDLL(None, use_errno=True)
-        self.fd = self._checked(self._libc.inotify_init1(os.O_NONBLOCK | os.O_CLOEXEC), None)
+        self.fd = self._check_result(self._libc.inotify_init1(os.O_NONBLOCK | os.O_CLOEXEC), None)
         self._wake_read, self._wake_write = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)
         self._poll = select.poll()
         for file in (self.fd, self._wake_read):
             self._poll.register(file, select.POLLIN)
 
     @staticmethod
-    def _checked(result: int, path: str | None) -> int:
-        if result < 0:
+    def _check_result(return_code: int, path: str | None) -> int:
+        if return_code < 0:
             code = ctypes.get_errno()
             raise OSError(code, os.strerror(code), path)
-        return result
+        return return_code
 
     def add(self, folder: str | os.PathLike[str]) -> int:
         """Watch a folder. Return its watch number. Raises OSError (folder missing, no watch left, …)."""
         path = os.fspath(folder)
-        return self._checked(self._libc.inotify_add_watch(self.fd, os.fsencode(path), _MASK), path)
+        return self._check_result(self._libc.inotify_add_watch(self.fd, os.fsencode(path), _MASK), path)
 
     def remove(self, watch: int) -> None:
         """End a watch. It may have ended already."""
@@ -184,7 +184,7 @@ class TreeWatcher:
                 self._add(tree)
             self._on_change(tree)
 
-    def polling(self) -> TreeWatcher:
+    def replace_by_polling(self) -> TreeWatcher:
         """Close this watcher. Return a polling one for the same trees, after calling `on_change` once for each."""
         self.close()
         watcher = TreeWatcher(self._roots, self._on_change, every_s=_TREE_S)
@@ -201,7 +201,7 @@ class TreeWatcher:
 _SEARCH_S = 1.0  # how often folders without a watch are polled if inotify works
 _POLL_S = 0.1  # and without inotify
 _CHECK_S = 10.0  # how often watches are compared with their folders, and missing trees tried again
-_YOUNG_NS = 2_000_000_000  # resolution of the coarsest time stamps: a younger folder is reported again
+_RECENT_NS = 2_000_000_000  # resolution of the coarsest time stamps: a younger folder is reported again
 _SHARE = 20  # polling may take 1/20 of the time
 
 
@@ -229,9 +229,11 @@ class Watcher:
         self._trees = trees
         self._on_change = on_change
         self._guard = threading.Lock()
-        self._watched: dict[int, tuple[Path, int]] = {}  # watch number -> folder, its inode
-        self._unwatched: dict[Path, tuple[int, int] | None] = dict.fromkeys(folders)  # folder -> its inode and time
-        self._passing: set[Path] = set()
+        self._watches: dict[int, tuple[Path, int]] = {}  # watch number -> folder, its inode
+        self._unwatched_folders: dict[Path, tuple[int, int] | None] = dict.fromkeys(
+            folders
+        )  # folder -> its inode and time
+        self._temporary_folders: set[Path] = set()
         self._closing = threading.Event()
         self._thread = threading.Thread(target=self._run, name="hivemind-watch", daemon=True)
         self._thread.start()
@@ -241,13 +243,13 @@ class Watcher:
         """The method by which flat folders are watched."""
         return "poll" if self._inotify is None else "inotify"
 
-    def add(self, folder: Path, *, passing: bool = False) -> None:
+    def add(self, folder: Path, *, is_temporary: bool = False) -> None:
         """Watch another flat folder, which need not exist yet. A temporary one is forgotten when it is deleted."""
         with self._guard:
-            if passing:
-                self._passing.add(folder)
-            if all(folder != watched_folder for watched_folder, _ in self._watched.values()):
-                self._unwatched.setdefault(folder, None)
+            if is_temporary:
+                self._temporary_folders.add(folder)
+            if all(folder != watched_folder for watched_folder, _ in self._watches.values()):
+                self._unwatched_folders.setdefault(folder, None)
         if self._inotify is not None and not self._closing.is_set():
             self._inotify.wake()
 
@@ -274,35 +276,35 @@ class Watcher:
         wait, interval_s = (self._closing.wait, _POLL_S) if self._inotify is None else (self._inotify.wait, _SEARCH_S)
         check_due = time.monotonic()
         while not self._closing.is_set():
-            changed_folders, start = self._told(), time.monotonic()
-            changed_folders += self._looked_at()
+            changed_folders, start = self._read_events(), time.monotonic()
+            changed_folders += self._poll_folders()
             elapsed_s = time.monotonic() - start
             for folder in changed_folders:
                 self._on_change(folder)
             if start >= check_due:
                 self._check()
                 check_due = start + _CHECK_S
-            wait(max(interval_s, _SHARE * elapsed_s) if self._unwatched else _CHECK_S)
+            wait(max(interval_s, _SHARE * elapsed_s) if self._unwatched_folders else _CHECK_S)
 
-    def _looked_at(self) -> list[Path]:
+    def _poll_folders(self) -> list[Path]:
         """Try to watch the folders without a watch. Return the folders with a new watch or a change."""
         changed_folders = []
         with self._guard:
-            for folder, previous in sorted(self._unwatched.items()):
+            for folder, previous in sorted(self._unwatched_folders.items()):
                 watch = self._begin_watch(folder)
                 try:
                     status = os.stat(folder)
                 except OSError:  # missing: its creation will appear as a change
-                    self._unwatched[folder] = None
-                    if folder in self._passing:
-                        self._passing.remove(folder)
-                        del self._unwatched[folder]
+                    self._unwatched_folders[folder] = None
+                    if folder in self._temporary_folders:
+                        self._temporary_folders.remove(folder)
+                        del self._unwatched_folders[folder]
                     continue
-                current = self._unwatched[folder] = (status.st_ino, status.st_mtime_ns)
+                current = self._unwatched_folders[folder] = (status.st_ino, status.st_mtime_ns)
                 if watch is not None:
-                    self._watched[watch] = (folder, status.st_ino)
-                    del self._unwatched[folder]
-                is_recent = abs(time.time_ns() - status.st_mtime_ns) < _YOUNG_NS
+                    self._watches[watch] = (folder, status.st_ino)
+                    del self._unwatched_folders[folder]
+                is_recent = abs(time.time_ns() - status.st_mtime_ns) < _RECENT_NS
                 if self._inotify is not None or current != previous or is_recent:
                     changed_folders.append(folder)
         return changed_folders
@@ -313,29 +315,29 @@ class Watcher:
         except OSError:  # missing, no watch left, or no permission
             return None
 
-    def _told(self) -> list[Path]:
+    def _read_events(self) -> list[Path]:
         """Return the folders with pending events, each once."""
         changed_folders: dict[Path, None] = {}
         with self._guard:
             for event in () if self._inotify is None else self._inotify.read():
-                if event.overflow:
-                    changed_folders.update((folder, None) for folder, _ in self._watched.values())
-                elif event.watch in self._watched:
-                    changed_folders[self._watched[event.watch][0]] = None
-                    if event.lost:
+                if event.is_overflow:
+                    changed_folders.update((folder, None) for folder, _ in self._watches.values())
+                elif event.watch in self._watches:
+                    changed_folders[self._watches[event.watch][0]] = None
+                    if event.is_lost:
                         self._lose(event.watch)
         return list(changed_folders)
 
     def _lose(self, watch: int) -> None:
         assert self._inotify is not None
-        folder, _ = self._watched.pop(watch)
+        folder, _ = self._watches.pop(watch)
         self._inotify.remove(watch)
-        self._unwatched[folder] = None
+        self._unwatched_folders[folder] = None
 
     def _check(self) -> None:
         """Find folders and trees with a parent that was moved, which inotify does not report."""
         with self._guard:
-            for watch, (folder, inode) in list(self._watched.items()):
+            for watch, (folder, inode) in list(self._watches.items()):
                 try:
                     is_same_folder = os.stat(folder).st_ino == inode
                 except OSError:
@@ -346,7 +348,7 @@ class Watcher:
             if self.reason is None and self._inotify is not None and not self._inotify.has_room():
                 self.reason = "trees are polled: no inotify watch is left; raise sysctl fs.inotify.max_user_watches"
                 _log.warning("%s", self.reason)
-                self._trees = self._trees.polling()
+                self._trees = self._trees.replace_by_polling()
             self._trees.check()
 
 

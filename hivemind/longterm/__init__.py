@@ -15,7 +15,7 @@ from hivemind.longterm.errors import (
 from hivemind.longterm.integrity import StoreStatus
 from hivemind.longterm.namespace import Namespace, check_namespace, format_namespace, parse_namespace
 from hivemind.longterm.store import MemoryStore, open_store
-from hivemind.longterm.validation import provenance, shortened
+from hivemind.longterm.validation import provenance, shorten
 
 __all__ = [
     "EntryInvalid",
@@ -38,5 +38,5 @@ __all__ = [
     "open_store",
     "parse_namespace",
     "provenance",
-    "shortened",
+    "shorten",
 ]  # fmt: skip

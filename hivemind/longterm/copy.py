@@ -12,23 +12,23 @@ from hivemind.fs.database import Sql, select_by_keys
 from hivemind.longterm.entry import as_micros
 from hivemind.longterm.errors import LongtermError
 from hivemind.longterm.namespace import Namespace, decode_namespace, format_namespace
-from hivemind.longterm.rows import ALIVE, PLACES, drop_expired, space_for, span
+from hivemind.longterm.rows import KEYS_PER_NAMESPACE, NOT_EXPIRED, drop_expired, ensure_space, seq_range
 from hivemind.longterm.store import MemoryStore
 from hivemind.search import VectorStore
 
-_AT_ONCE = 200  # entries in memory at once, with their vectors and versions
+_PAGE_SIZE = 200  # entries in memory at once, with their vectors and versions
 _ENTRY = (
     "id, key, content, digest, metadata, category, importance, created_at, updated_at, expires_at, version, links,"
     " problem, wants, parent_id"
 )
 _VERSION = "seq, version, content, metadata, category, importance, updated_at, expires_at, parent_id, links"
-_PARENT = f"(SELECT p.id FROM entries p WHERE p.id = e.parent_id AND {ALIVE.replace('e.', 'p.')})"
+_PARENT = f"(SELECT p.id FROM entries p WHERE p.id = e.parent_id AND {NOT_EXPIRED.replace('e.', 'p.')})"
 
 
 def copy_memories(
     source: MemoryStore,
     target: MemoryStore,
-    renamed: Callable[[Namespace], Namespace] = lambda namespace: namespace,
+    rename: Callable[[Namespace], Namespace] = lambda namespace: namespace,
     progress: Callable[[int, int], None] = lambda _done, _total: None,
 ) -> Counter[str]:
     """Copy all users, and all entries with their ids, times, versions, links and embeddings. An error undoes the whole copy.
@@ -46,8 +46,8 @@ def copy_memories(
         spaces = sql.execute("SELECT id, path, entries FROM namespaces WHERE entries > 0 ORDER BY id").fetchall()
         total = sum(entries for _, _, entries in spaces)
         for space, path, _ in spaces:
-            name = renamed(decode_namespace(path))
-            target_space = space_for(target_sql, name)
+            name = rename(decode_namespace(path))
+            target_space = ensure_space(target_sql, name)
             ((existing, last_number),) = target_sql.execute(
                 "SELECT entries, made FROM namespaces WHERE id = ?", (target_space,)
             )
@@ -57,9 +57,9 @@ def copy_memories(
                     location=target.database.path,
                     remedy="copy into another database, or delete those entries first: a namespace is copied as a whole",
                 )
-            first, last = span(space)
-            offset = (target_space - space) * PLACES + last_number
-            with target.database.words.filled(target_sql, target_space):
+            first, last = seq_range(space)
+            offset = (target_space - space) * KEYS_PER_NAMESPACE + last_number
+            with target.database.words.bulk_insert(target_sql, target_space):
                 while page := _page(sql, first, last, now):
                     _check_ids(target_sql, target, [entry_id for _, entry_id, *_ in page])
                     target_sql.executemany(
@@ -83,14 +83,14 @@ def _page(sql: Sql, first: int, last: int, now: int) -> list[Any]:
     """Return the next page of entries, in order. An expired parent is replaced by NULL."""
     columns = ", ".join(f"e.{name}" for name in _ENTRY.split(", ")[:-1])
     return sql.execute(
-        f"SELECT e.seq, {columns}, {_PARENT} FROM entries e WHERE e.seq BETWEEN ? AND ? AND {ALIVE} ORDER BY e.seq LIMIT ?",
-        (now, first, last, now, _AT_ONCE),
+        f"SELECT e.seq, {columns}, {_PARENT} FROM entries e WHERE e.seq BETWEEN ? AND ? AND {NOT_EXPIRED} ORDER BY e.seq LIMIT ?",
+        (now, first, last, now, _PAGE_SIZE),
     ).fetchall()
 
 
-def _check_ids(into: Sql, target: MemoryStore, ids: Sequence[str]) -> None:
+def _check_ids(target_sql: Sql, target: MemoryStore, ids: Sequence[str]) -> None:
     statement = "SELECT e.key, n.path FROM entries e JOIN namespaces n ON n.id = e.space WHERE e.id IN KEYS LIMIT 1"
-    for key, path in select_by_keys(into, statement, ids):
+    for key, path in select_by_keys(target_sql, statement, ids):
         raise LongtermError(
             f"has one of these entries already, as {key!r} in {format_namespace(decode_namespace(path))}; nothing was copied",
             location=target.database.path,
@@ -99,27 +99,29 @@ def _check_ids(into: Sql, target: MemoryStore, ids: Sequence[str]) -> None:
 
 
 def _belongings(
-    sql: Sql, first: int, last: int, now: int, into: Sql, vectors: VectorStore, offset: int
+    sql: Sql, first: int, last: int, now: int, target_sql: Sql, vectors: VectorStore, offset: int
 ) -> Counter[str]:
     """Copy the vectors, versions and parts of a page's entries."""
 
-    def of(table: str, columns: str, key: str = "seq") -> list[Any]:
+    def rows_of(table: str, columns: str, key: str = "seq") -> list[Any]:
         names = ", ".join(f"t.{name}" for name in columns.split(", "))
         tables = f"{table} t JOIN entries e ON e.seq = t.{key}"
-        statement = f"SELECT t.{key}, {names} FROM {tables} WHERE t.{key} BETWEEN ? AND ? AND {ALIVE}"
+        statement = f"SELECT t.{key}, {names} FROM {tables} WHERE t.{key} BETWEEN ? AND ? AND {NOT_EXPIRED}"
         return [(seq + offset, *row) for seq, *row in sql.execute(statement, (first, last, now))]
 
-    embeddings = of("vectors", "model, vector", "key")
+    embeddings = rows_of("vectors", "model, vector", "key")
     for model in {model for _, model, _ in embeddings}:
         vectors.put(
-            into, model, [(seq, seq // PLACES, vector) for seq, row_model, vector in embeddings if row_model == model]
+            target_sql,
+            model,
+            [(seq, seq // KEYS_PER_NAMESPACE, vector) for seq, row_model, vector in embeddings if row_model == model],
         )
-    versions = of("versions", _VERSION.removeprefix("seq, "))
+    versions = rows_of("versions", _VERSION.removeprefix("seq, "))
     for table, columns, rows in (
         ("versions", _VERSION, versions),
-        ("given", "seq, vector", of("given", "vector")),
-        ("parts", "seq, model, vectors", of("parts", "model, vectors")),
+        ("given", "seq, vector", rows_of("given", "vector")),
+        ("parts", "seq, model, vectors", rows_of("parts", "model, vectors")),
     ):
         placeholders = ", ".join("?" * len(columns.split(", ")))
-        into.executemany(f"INSERT INTO {table}({columns}) VALUES ({placeholders})", rows)
+        target_sql.executemany(f"INSERT INTO {table}({columns}) VALUES ({placeholders})", rows)
     return Counter(versions=len(versions), embeddings=len(embeddings))

@@ -9,7 +9,7 @@ from typing import Any
 from hivemind.embedding import Embedder, EmbedderUnavailable
 from hivemind.fs.database import Sql, select_by_keys
 from hivemind.longterm.errors import EntryInvalid
-from hivemind.longterm.rows import ALIVE, PLACES, UNNAMED, EntryVectors, MemoryDatabase
+from hivemind.longterm.rows import KEYS_PER_NAMESPACE, NOT_EXPIRED, UNNAMED_MODEL, EntryVectors, MemoryDatabase
 from hivemind.longterm.validation import EntryDraft
 from hivemind.search import Backlog, StoreEmbedder, embed_texts
 
@@ -18,8 +18,8 @@ HOW_TO_EMBED = (
     " open_store(path) then uses it"
 )
 
-_AT_ONCE = 64
-_REMEMBERED = 512  # vectors of contents, and as many of queries
+_BATCH_SIZE = 64
+_CACHE_SIZE = 512  # vectors of contents, and as many of queries
 _log = logging.getLogger(__name__)
 
 
@@ -32,7 +32,7 @@ def _dimension_of(embedder: object) -> Any:
     return getattr(embedder, "dimension", None)
 
 
-class Embeddings(StoreEmbedder):
+class MemoryEmbedder(StoreEmbedder):
     """The embedder of a memory store, which may be missing. `dimension` is required of every embedding.
 
     Parts are sentences (`fine=False`): for short texts these find more than finer parts.
@@ -41,18 +41,18 @@ class Embeddings(StoreEmbedder):
     missing_reason, remedy = "no embedder is configured", HOW_TO_EMBED
 
     def __init__(self, embedder: Embedder | None, dimension: int) -> None:
-        super().__init__(embedder, fine=False, cache_size=_REMEMBERED)
+        super().__init__(embedder, fine=False, cache_size=_CACHE_SIZE)
         self.dimension = dimension if embedder is None else _dimension_of(embedder)
         if not isinstance(self.dimension, int) or isinstance(self.dimension, bool) or self.dimension < 1:
             raise EntryInvalid(f"{self.dimension!r} is not a dimension", remedy="use an integer ≥ 1, for example 384")
-        self._contents = dict[bytes, EntryVectors]()
+        self._vectors_by_digest = dict[bytes, EntryVectors]()
 
     @property
     def model(self) -> str:
         """The model name of new vectors; UNNAMED_MODEL for vectors that callers supply to a store without an embedder."""
-        return UNNAMED if self.embedder is None else self.embedder.name
+        return UNNAMED_MODEL if self.embedder is None else self.embedder.name
 
-    def meanings(self, database: MemoryDatabase, drafts: Sequence[EntryDraft]) -> list[EntryVectors]:
+    def embed_drafts(self, database: MemoryDatabase, drafts: Sequence[EntryDraft]) -> list[EntryVectors]:
         """Return the vectors of each draft from the cache, the database or the embedder, or the problem if it fails.
 
         A draft with a vector from the caller is not embedded. Call it outside any transaction.
@@ -60,13 +60,15 @@ class Embeddings(StoreEmbedder):
         drafts_by_digest = {draft.digest: draft for draft in drafts if draft.vector is None}
         with database.read() as sql:
             vectors = {
-                digest: cached for digest in drafts_by_digest if (cached := self._known(sql, digest)) is not None
+                digest: cached_vector
+                for digest in drafts_by_digest
+                if (cached_vector := self._find_vectors(sql, digest)) is not None
             }
-        vectors |= self._ask_about([draft for digest, draft in drafts_by_digest.items() if digest not in vectors])
+        vectors |= self._embed_new([draft for digest, draft in drafts_by_digest.items() if digest not in vectors])
         return [EntryVectors(self.model) if draft.vector is not None else vectors[draft.digest] for draft in drafts]
 
-    def _known(self, sql: Sql, digest: bytes) -> EntryVectors | None:
-        vectors = self._contents.get(digest)
+    def _find_vectors(self, sql: Sql, digest: bytes) -> EntryVectors | None:
+        vectors = self._vectors_by_digest.get(digest)
         if vectors is None and self.embedder is not None:
             row = sql.execute(
                 "SELECT v.vector, p.vectors FROM entries e JOIN vectors v ON v.key = e.seq"
@@ -77,10 +79,10 @@ class Embeddings(StoreEmbedder):
             vectors = None if row is None else EntryVectors(self.model, row[0], row[1] or b"")
         return vectors
 
-    def _ask_about(self, drafts: Sequence[EntryDraft]) -> dict[bytes, EntryVectors]:
+    def _embed_new(self, drafts: Sequence[EntryDraft]) -> dict[bytes, EntryVectors]:
         vectors: dict[bytes, EntryVectors] = {}
-        for start in range(0, len(drafts), _AT_ONCE):
-            batch = drafts[start : start + _AT_ONCE]
+        for start in range(0, len(drafts), _BATCH_SIZE):
+            batch = drafts[start : start + _BATCH_SIZE]
             try:
                 text_vectors = embed_texts(self.require_embedder(), [draft.content for draft in batch], fine=False)
             except EmbedderUnavailable as error:
@@ -93,9 +95,9 @@ class Embeddings(StoreEmbedder):
                 draft.digest: EntryVectors(self.model, *text_vector)
                 for draft, text_vector in zip(batch, text_vectors, strict=True)
             }
-        if len(self._contents) > _REMEMBERED:
-            self._contents.clear()
-        self._contents |= vectors
+        if len(self._vectors_by_digest) > _CACHE_SIZE:
+            self._vectors_by_digest.clear()
+        self._vectors_by_digest |= vectors
         return vectors
 
     def backlog(self, database: MemoryDatabase, now: int) -> Backlog:
@@ -104,14 +106,15 @@ class Embeddings(StoreEmbedder):
         def texts(sql: Sql, seqs: Sequence[int]) -> dict[int, str]:
             return dict(select_by_keys(sql, "SELECT seq, content FROM entries WHERE seq IN KEYS", seqs))
 
-        def kept(sql: Sql, seq: int) -> None:
+        def clear_problem(sql: Sql, seq: int) -> None:
             sql.execute("UPDATE entries SET problem = NULL WHERE seq = ?", (seq,))
             sql.execute("DELETE FROM given WHERE seq = ?", (seq,))
 
-        rows = f"FROM entries e LEFT JOIN vectors v ON v.key = e.seq WHERE e.wants AND {ALIVE}"
+        rows = f"FROM entries e LEFT JOIN vectors v ON v.key = e.seq WHERE e.wants AND {NOT_EXPIRED}"
         return Backlog(
-            key_column="e.seq", from_clause=rows, parameters=(now,), texts_of=texts, group_of=lambda seq: seq // PLACES,
-            write_vectors=database.vectors.put, on_stored=kept,
+            key_column="e.seq", from_clause=rows, parameters=(now,), texts_of=texts,
+            group_of=lambda seq: seq // KEYS_PER_NAMESPACE,
+            write_vectors=database.vectors.put, on_stored=clear_problem,
         )  # fmt: skip
 
 

@@ -119,10 +119,10 @@ COMPARISONS: dict[str, Callable[[Any, Any], bool]] = {
 }
 
 
-def _same(left: Any, right: Any) -> bool:
-    return isinstance(left, bool) is isinstance(right, bool) and bool(left == right)
+def _same(first: Any, second: Any) -> bool:
+    return isinstance(first, bool) is isinstance(second, bool) and bool(first == second)
 
 
-def _comparable(left: Any, right: Any) -> bool:
-    numbers = all(isinstance(value, int | float) and not isinstance(value, bool) for value in (left, right))
-    return numbers or (isinstance(left, str) and isinstance(right, str))
+def _comparable(first: Any, second: Any) -> bool:
+    numbers = all(isinstance(value, int | float) and not isinstance(value, bool) for value in (first, second))
+    return numbers or (isinstance(first, str) and isinstance(second, str))

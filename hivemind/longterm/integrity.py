@@ -9,22 +9,22 @@ from typing import Any
 
 from hivemind.frozen import frozen
 from hivemind.fs.database import Sql
-from hivemind.longterm.embeddings import HOW_TO_EMBED, Embeddings
+from hivemind.longterm.embeddings import HOW_TO_EMBED, MemoryEmbedder
 from hivemind.longterm.errors import StoreDamaged
 from hivemind.longterm.rows import (
-    ALIVE,
     ENTRIES,
-    PLACES,
-    UNNAMED,
+    KEYS_PER_NAMESPACE,
+    NOT_EXPIRED,
+    UNNAMED_MODEL,
     MemoryDatabase,
+    embedding_of,
     entry_of,
     expired_by_space,
     history_of,
-    with_vector,
 )
 from hivemind.longterm.validation import digest_of
 
-NONSENSE = "its row is unreadable"
+UNREADABLE = "its row is unreadable"
 """The end of the problem of an entry that `rebuild` cannot repair."""
 
 
@@ -43,9 +43,9 @@ def problems(database: MemoryDatabase, sql: Sql) -> Iterator[str]:
     for row in sql.execute(f"{ENTRIES} ORDER BY e.seq"):
         try:
             history_of(sql, row[0], entry_of(row))
-            with_vector(sql, row[0])
+            embedding_of(sql, row[0])
         except StoreDamaged:
-            yield f"entry {row[3]!r}: {NONSENSE}"
+            yield f"entry {row[3]!r}: {UNREADABLE}"
     (orphans,) = sql.execute("SELECT count(*) FROM vectors WHERE key NOT IN (SELECT seq FROM entries)").fetchone()
     if orphans:
         yield f"{orphans} vectors belong to no entry"
@@ -61,7 +61,7 @@ def rebuild(database: MemoryDatabase, sql: Sql) -> None:
     """
     database.rebuild_words(sql)
     sql.execute("UPDATE namespaces SET entries = (SELECT count(*) FROM entries e WHERE e.space = namespaces.id)")
-    newest = f"(SELECT coalesce(max(seq) % {PLACES}, 0) FROM entries e WHERE e.space = namespaces.id)"
+    newest = f"(SELECT coalesce(max(seq) % {KEYS_PER_NAMESPACE}, 0) FROM entries e WHERE e.space = namespaces.id)"
     sql.execute(f"UPDATE namespaces SET made = {newest} WHERE made < {newest}")
     sql.execute("DELETE FROM vectors WHERE key NOT IN (SELECT seq FROM entries)")
     sql.execute("DELETE FROM parts WHERE seq NOT IN (SELECT key FROM vectors)")
@@ -91,18 +91,18 @@ class StoreStatus:
         return asdict(self)
 
 
-def status_of(database: MemoryDatabase, embeddings: Embeddings, now: int) -> StoreStatus:
+def status_of(database: MemoryDatabase, embeddings: MemoryEmbedder, now: int) -> StoreStatus:
     """Return the state of a database, without expired entries. Reads every entry and never creates the database."""
-    entry_counts, pending, other_model, note = list[int](), 0, 0, None
+    entry_counts, pending_count, other_model, note = list[int](), 0, 0, None
     if database.path == ":memory:" or database.was_made:
         with database.read() as sql:
             expired = expired_by_space(sql, now)
             counts = sql.execute("SELECT id, entries FROM namespaces WHERE entries > 0").fetchall()
             entry_counts = [count for space, entries in counts if (count := entries - expired.get(space, 0)) > 0]
-            pending = embeddings.backlog(database, now).count_waiting(sql, embeddings.model, embeddings.dimension)
+            pending_count = embeddings.backlog(database, now).count_waiting(sql, embeddings.model, embeddings.dimension)
             (other_model,) = sql.execute(
                 "SELECT count(*) FROM vectors v JOIN entries e ON e.seq = v.key"
-                f" WHERE (v.model <> ? OR length(v.vector) <> ?) AND {ALIVE}",
+                f" WHERE (v.model <> ? OR length(v.vector) <> ?) AND {NOT_EXPIRED}",
                 (embeddings.model, 4 * embeddings.dimension, now),
             ).fetchone()
     if embeddings.embedder is None:
@@ -110,11 +110,13 @@ def status_of(database: MemoryDatabase, embeddings: Embeddings, now: int) -> Sto
     elif other_model:
         subject = "1 entry was" if other_model == 1 else f"{other_model} entries were"
         note = f"{subject} embedded by another model: hivemind memory reindex"
-    elif pending:
+    elif pending_count:
         note = (
             "1 entry waits for its embedding and is found by its words meanwhile"
-            if pending == 1
-            else f"{pending} entries wait for their embedding and are found by their words meanwhile"
+            if pending_count == 1
+            else f"{pending_count} entries wait for their embedding and are found by their words meanwhile"
         )
-    model = None if embeddings.model == UNNAMED else embeddings.model
-    return StoreStatus(sum(entry_counts), len(entry_counts), model, embeddings.dimension, pending, other_model, note)
+    model = None if embeddings.model == UNNAMED_MODEL else embeddings.model
+    return StoreStatus(
+        sum(entry_counts), len(entry_counts), model, embeddings.dimension, pending_count, other_model, note
+    )

@@ -20,9 +20,9 @@ from hivemind.longterm.rows import INDEXES, tables
 if TYPE_CHECKING:
     import psycopg
 
-_INDEXED = 384  # of the default model; vectors of other dimensions are compared one by one
-_EXACT = 20_000  # up to this many vectors are compared one by one; above, the index is used
-_SEARCHED = 400
+_INDEXED_DIMENSION = 384  # of the default model; vectors of other dimensions are compared one by one
+_EXACT_LIMIT = 20_000  # up to this many vectors are compared one by one; above, the index is used
+_INDEX_CANDIDATES = 400
 """Size of the index's candidate list (`hnsw.ef_search`). Of the 100 nearest of 25,000 vectors the index found 98 if the
 vectors form 300 clusters, like those of texts, and 69 if they are random (the worst case)."""
 
@@ -33,13 +33,13 @@ _PLAIN = "".join(unicodedata.normalize("NFD", char)[0] for char in _ACCENTED)
 _UNACCENTED = str.maketrans(_ACCENTED, _PLAIN)
 
 
-def _quoted(text: str) -> str:
+def _quote(text: str) -> str:
     return "'" + text.replace("'", "''") + "'"
 
 
 _WORDS_OF = (
-    f"to_tsvector('hivemind_memory.words'::regconfig, translate(content, {_quoted(_PUNCTUATION + _ACCENTED)},"
-    f" {_quoted(' ' * len(_PUNCTUATION) + _PLAIN)}))"
+    f"to_tsvector('hivemind_memory.words'::regconfig, translate(content, {_quote(_PUNCTUATION + _ACCENTED)},"
+    f" {_quote(' ' * len(_PUNCTUATION) + _PLAIN)}))"
 )
 
 _VERSION_1 = (
@@ -76,8 +76,8 @@ _VERSION_1 = (
     )""",
     "ALTER TABLE vectors ALTER COLUMN vector SET STORAGE PLAIN",
     "CREATE INDEX vectors_group ON vectors(grp)",
-    f"CREATE INDEX vectors_near ON vectors USING hnsw ((vector::vector({_INDEXED})) vector_cosine_ops)"
-    f" WHERE dimension = {_INDEXED}",
+    f"CREATE INDEX vectors_near ON vectors USING hnsw ((vector::vector({_INDEXED_DIMENSION})) vector_cosine_ops)"
+    f" WHERE dimension = {_INDEXED_DIMENSION}",
     """CREATE TABLE parts (
         seq bigint PRIMARY KEY REFERENCES vectors(key) ON DELETE CASCADE, model text NOT NULL, vectors bytea NOT NULL
     )""",
@@ -126,13 +126,13 @@ def _adapt(connection: psycopg.Connection[Any]) -> None:
         oid = vector.oid if vector else 0
 
         def dump(self, obj: _Vector) -> bytes:
-            return (len(obj) // 4).to_bytes(2, "big") + b"\0\0" + _swapped(obj)
+            return (len(obj) // 4).to_bytes(2, "big") + b"\0\0" + _swap_bytes(obj)
 
     class PackedVector(Loader):
         format = Format.BINARY
 
         def load(self, data: Any) -> bytes:
-            return _swapped(bytes(data)[4:])
+            return _swap_bytes(bytes(data)[4:])
 
     class PostgresText(Loader):
         format = Format.BINARY
@@ -145,8 +145,8 @@ def _adapt(connection: psycopg.Connection[Any]) -> None:
     connection.adapters.register_loader("json", PostgresText)
 
 
-def _swapped(packed: bytes) -> bytes:
-    numbers = array("f", packed)
+def _swap_bytes(vector_bytes: bytes) -> bytes:
+    numbers = array("f", vector_bytes)
     numbers.byteswap()
     return numbers.tobytes()
 
@@ -154,11 +154,11 @@ def _swapped(packed: bytes) -> bytes:
 _SCHEMA = PostgresSchema(
     name="hivemind_memory",
     contents="memories",
-    room="longterm",
+    crash_prefix="longterm",
     error=LongtermError,
     migrations=(_VERSION_1,),
     extensions=(("vector", (0, 8)),),
-    settings=(f"SET hnsw.ef_search = {_SEARCHED}", "SET hnsw.iterative_scan = strict_order"),
+    settings=(f"SET hnsw.ef_search = {_INDEX_CANDIDATES}", "SET hnsw.iterative_scan = strict_order"),
     adapt=_adapt,
 )
 
@@ -166,40 +166,40 @@ _SCHEMA = PostgresSchema(
 _QUERY = "to_tsquery('hivemind_memory.words', ?)"
 
 
-def _any_of(words: Sequence[str]) -> str:
+def _or_query(words: Sequence[str]) -> str:
     """Build a full-text query for any of the words. Words consist of letters and digits."""
     return " | ".join(f"'{word.translate(_UNACCENTED)}'" for word in words)
 
 
-class _Words:
+class _ServerWords:
     """The `WordIndex` in PostgreSQL: the column `entries.words`."""
 
-    def how_often(self, sql: Statements, word: str, spaces: Sequence[int], bound: int) -> int:
+    def count_entries(self, sql: Statements, word: str, spaces: Sequence[int], bound: int) -> int:
         statement = f"SELECT 1 FROM entries WHERE words @@ {_QUERY} AND space = ANY(?) LIMIT ?"
-        rows = sql.execute(f"SELECT count(*) FROM ({statement}) AS found", (_any_of([word]), list(spaces), bound + 1))
+        rows = sql.execute(f"SELECT count(*) FROM ({statement}) AS found", (_or_query([word]), list(spaces), bound + 1))
         return sum(count for (count,) in rows)
 
-    def matching(
-        self, sql: Statements, words: Sequence[str], spaces: Sequence[int], where: Condition, limit: int
+    def find_entries(
+        self, sql: Statements, words: Sequence[str], spaces: Sequence[int], condition: Condition, limit: int
     ) -> list[int]:
-        query = _any_of(words)
+        query = _or_query(words)
         rows = sql.execute(
             f"SELECT e.seq FROM entries e WHERE e.words @@ {_QUERY} AND e.space = ANY(?)"
-            f" AND {where[0]} ORDER BY ts_rank(e.words, {_QUERY}) DESC, e.seq LIMIT ?",
-            (query, list(spaces), *where[1], query, limit),
+            f" AND {condition[0]} ORDER BY ts_rank(e.words, {_QUERY}) DESC, e.seq LIMIT ?",
+            (query, list(spaces), *condition[1], query, limit),
         )
         return [seq for (seq,) in rows]
 
-    def saying(self, sql: Statements, word: str, space: int, limit: int) -> list[str]:
+    def contents_with(self, sql: Statements, word: str, space: int, limit: int) -> list[str]:
         statement = f"SELECT content FROM entries WHERE words @@ {_QUERY} AND space = ? ORDER BY seq LIMIT ?"
-        return [content for (content,) in sql.execute(statement, (_any_of([word]), space, limit))]
+        return [content for (content,) in sql.execute(statement, (_or_query([word]), space, limit))]
 
     @contextmanager
-    def filled(self, sql: Statements, space: int) -> Iterator[None]:
+    def bulk_insert(self, sql: Statements, space: int) -> Iterator[None]:
         yield
 
 
-class _Vectors:
+class _ServerVectors:
     """The `VectorStore` in PostgreSQL: the table `vectors`. Small sets are compared one by one, large ones use the index."""
 
     def nearest(
@@ -210,8 +210,8 @@ class _Vectors:
         dimension, group_ids = len(query) // 4, None if groups is None else list(groups)
         statement = "SELECT coalesce(sum(entries), 0) FROM namespaces WHERE CAST(? AS bigint[]) IS NULL OR id = ANY(?)"
         ((entry_count,),) = sql.execute(statement, (group_ids, group_ids)).fetchall()
-        is_indexed = dimension == _INDEXED and entry_count > _EXACT
-        column = f"vector::vector({_INDEXED})" if is_indexed else "vector"  # the index covers only the cast
+        is_indexed = dimension == _INDEXED_DIMENSION and entry_count > _EXACT_LIMIT
+        column = f"vector::vector({_INDEXED_DIMENSION})" if is_indexed else "vector"  # the index covers only the cast
         rows = sql.execute(
             f"SELECT key, 1 - ({column} <=> ?) FROM vectors WHERE dimension = {dimension} AND model = ?"
             f" AND (CAST(? AS bigint[]) IS NULL OR grp = ANY(?)) ORDER BY {column} <=> ? LIMIT ?",
@@ -242,21 +242,21 @@ class MemoryServer(Postgres):
             super().__init__(url, _SCHEMA, durable=durable)
         except UserError as error:
             raise LongtermError(error.message, remedy=error.remedy) from None
-        self.words, self.vectors = _Words(), _Vectors()
+        self.words, self.vectors = _ServerWords(), _ServerVectors()
 
     @contextmanager
     def _explained(self, outcome: str = "") -> Iterator[None]:
         """Report an unreadable row as written by hand: unlike SQLite there is no file to restore."""
         try:
-            with super()._explained(outcome):
+            with super()._translate_errors(outcome):
                 yield
         except StoreDamaged as error:
             raise LongtermError(error.message, location=self.path, remedy="correct that row, or delete it") from error
 
-    def fits(self, wanted: str) -> Condition:
+    def metadata_condition(self, filter_json: str) -> Condition:
         """Return the condition that an entry's metadata satisfies a filter (JSON), as `filters.metadata_fits`."""
         parts, parameters = [], list[Any]()
-        for name, operator, operand in parse_filter(wanted):
+        for name, operator, operand in parse_filter(filter_json):
             part, operands = _test(operator, operand)
             parts.append(part)
             parameters += [parameter if parameter is not _NAME else name for parameter in operands]
@@ -282,7 +282,7 @@ class ServerStatus:
     entries: int | None = None
     problems: tuple[tuple[str, str], ...] = ()
 
-    def told(self) -> str:
+    def summary(self) -> str:
         """Return the state as one line."""
         if self.problems:
             return f"PostgreSQL, {self.url}: {self.problems[0][0]} (hivemind doctor shows the remedy)"
@@ -295,12 +295,12 @@ def server_status(url: str) -> ServerStatus:
     problems: list[tuple[str, str]] = []
     try:
         with (
-            _SCHEMA.explained(url),
+            _SCHEMA.translate_errors(url),
             closing(connect(check_url(url), LongtermError, {"connect_timeout": "3"})) as connection,
         ):
             connection.execute("SET statement_timeout = '3s'")
             version = str(connection.info.parameter_status("server_version")).split()[0]
-            problems += _SCHEMA.lacks(connection, url)
+            problems += _SCHEMA.missing_requirements(connection, url)
             if not problems and _SCHEMA.version(connection, url):
                 rows = connection.execute("SELECT coalesce(sum(entries), 0) FROM hivemind_memory.namespaces")
                 entries = sum(int(count) for (count,) in rows)
@@ -311,19 +311,19 @@ def server_status(url: str) -> ServerStatus:
 
 _NAME = object()
 _VALUE = "(e.metadata::jsonb -> CAST(? AS text))"
-_COMPARED = {"$gt": ">", "$gte": ">=", "$lt": "<", "$lte": "<="}
+_SQL_OPERATORS = {"$gt": ">", "$gte": ">=", "$lt": "<", "$lte": "<="}
 
 
 def _test(operator: str, operand: Any) -> tuple[str, list[Any]]:
     """Return the condition of one operator, which was validated before. `_NAME` is replaced by the field's name."""
     operand_json = json.dumps(operand, ensure_ascii=False)
-    if operator in _COMPARED:
+    if operator in _SQL_OPERATORS:
         if isinstance(operand, str):
-            text = f"({_VALUE} #>> '{{}}') COLLATE \"C\" {_COMPARED[operator]} ?"
+            text = f"({_VALUE} #>> '{{}}') COLLATE \"C\" {_SQL_OPERATORS[operator]} ?"
             return f"coalesce(jsonb_typeof({_VALUE}) = 'string' AND {text}, false)", [_NAME, _NAME, operand]
         if isinstance(operand, bool) or not isinstance(operand, int | float):
             return "false", []
-        number = f"{_VALUE} {_COMPARED[operator]} CAST(? AS jsonb)"
+        number = f"{_VALUE} {_SQL_OPERATORS[operator]} CAST(? AS jsonb)"
         return f"coalesce(jsonb_typeof({_VALUE}) = 'number' AND {number}, false)", [_NAME, _NAME, operand_json]
     if operator == "$exists":
         return f"({_VALUE} IS NOT NULL) = ?", [_NAME, bool(operand)]

@@ -26,10 +26,10 @@ ENTRIES = (
     " FROM entries e JOIN namespaces n ON n.id = e.space LEFT JOIN vectors v ON v.key = e.seq"
 )
 """The SELECT of all entries. `entry_of` parses its rows."""
-ALIVE = "(e.expires_at IS NULL OR e.expires_at > ?)"
+NOT_EXPIRED = "(e.expires_at IS NULL OR e.expires_at > ?)"
 """The condition that an entry has not expired. Its parameter is the current time."""
 
-PLACES = 1 << 32
+KEYS_PER_NAMESPACE = 1 << 32
 """An entry's `seq` is its namespace's id × KEYS_PER_NAMESPACE + its number there: a namespace is one range of `seq`."""
 
 _TABLES = (
@@ -80,7 +80,7 @@ _TABLES = (
 
 def tables(**types: str) -> tuple[str, ...]:
     """Return the statements that create the tables, with a database's types."""
-    return tuple(statement.format(places=PLACES, **types) for statement in _TABLES)
+    return tuple(statement.format(places=KEYS_PER_NAMESPACE, **types) for statement in _TABLES)
 
 
 INDEXES = (
@@ -95,7 +95,7 @@ INDEXES = (
         WHERE json_extract(metadata, '$.session') IS NOT NULL""",
 )
 
-UNNAMED = ""
+UNNAMED_MODEL = ""
 """The model name for callers' vectors of a store without an embedder."""
 
 _INSERT = (
@@ -111,18 +111,18 @@ _UPDATE = (
 class WordIndex(Protocol):
     """The full-text index of the entries. Words consist of letters and digits; `spaces` are ids of namespaces."""
 
-    def how_often(self, sql: Any, word: str, spaces: Sequence[int], bound: int, /) -> int:
+    def count_entries(self, sql: Any, word: str, spaces: Sequence[int], bound: int, /) -> int:
         """Count the entries that contain a word, up to `bound` + 1."""
 
-    def matching(
-        self, sql: Any, words: Sequence[str], spaces: Sequence[int], where: Condition, limit: int, /
+    def find_entries(
+        self, sql: Any, words: Sequence[str], spaces: Sequence[int], condition: Condition, limit: int, /
     ) -> list[int]:
         """Return the entries that contain any of the words and satisfy a condition on `entries e`, best first."""
 
-    def saying(self, sql: Any, word: str, space: int, limit: int, /) -> list[str]:
+    def contents_with(self, sql: Any, word: str, space: int, limit: int, /) -> list[str]:
         """Return contents that contain a word."""
 
-    def filled(self, sql: Any, space: int, /) -> AbstractContextManager[None]:
+    def bulk_insert(self, sql: Any, space: int, /) -> AbstractContextManager[None]:
         """Add the new entries of a namespace to the index all at once, at the end. They must not change before."""
 
 
@@ -139,7 +139,7 @@ class MemoryDatabase(Transactions[Any], Protocol):
     @property
     def vectors(self) -> VectorStore: ...
     def close(self) -> None: ...
-    def fits(self, wanted: str) -> Condition: ...
+    def metadata_condition(self, filter_json: str) -> Condition: ...
     def faults(self, sql: Any) -> Iterable[str]: ...
     def rebuild_words(self, sql: Any) -> None: ...
 
@@ -155,10 +155,10 @@ class EntryVectors:
     vector: bytes | None = None
     parts: bytes = b""
     problem: str | None = None
-    wanted: bool = True
+    should_embed: bool = True
 
 
-def space_for(sql: Sql, namespace: Namespace) -> int:
+def ensure_space(sql: Sql, namespace: Namespace) -> int:
     """Return the id of a namespace, which is created if it is new."""
     path = encode_namespace(namespace)
     row = sql.execute("SELECT id FROM namespaces WHERE path = ?", (path,)).fetchone()
@@ -171,11 +171,11 @@ def write_entry(
     space: int,
     key: str,
     draft: EntryDraft,
-    meaning: EntryVectors,
+    entry_vectors: EntryVectors,
     *,
-    vectors: VectorStore,
+    vector_store: VectorStore,
     now: int,
-    expected: int | None = None,
+    expected_version: int | None = None,
 ) -> tuple[int, str, Action]:
     """Store a value under a key and return (seq, id, action). The last write wins, unless `expected_version` is set.
 
@@ -189,12 +189,12 @@ def write_entry(
     if row is not None and row[5] is not None and row[5] <= now:
         sql.execute("DELETE FROM entries WHERE seq = ?", (row[0],))
         row = None
-    if expected is not None and expected != (0 if row is None else row[2]):
-        raise VersionConflict(key, expected, 0 if row is None else row[2])
+    if expected_version is not None and expected_version != (0 if row is None else row[2]):
+        raise VersionConflict(key, expected_version, 0 if row is None else row[2])
     if row is None:
         _check_parent(sql, space, draft.parent_id, now)
-        seq, entry_id = _insert(sql, space, key, draft, meaning, now)
-        _keep_meaning(sql, vectors, seq, draft, meaning)
+        seq, entry_id = _insert(sql, space, key, draft, entry_vectors, now)
+        _store_vectors(sql, vector_store, seq, draft, entry_vectors)
         return seq, entry_id, "created"
     seq, entry_id, _, updated, old_parent_id, _ = row
     if draft.parent_id == entry_id:
@@ -205,24 +205,26 @@ def write_entry(
         _UPDATE,
         (
             draft.content, draft.digest, draft.metadata, draft.category, draft.importance, max(now, updated + 1),
-            draft.expires_at, draft.parent_id, draft.links, meaning.wanted, meaning.problem, seq,
+            draft.expires_at, draft.parent_id, draft.links, entry_vectors.should_embed, entry_vectors.problem, seq,
         ),
     )  # fmt: skip
     sql.execute("DELETE FROM given WHERE seq = ?", (seq,))
-    _keep_meaning(sql, vectors, seq, draft, meaning)
+    _store_vectors(sql, vector_store, seq, draft, entry_vectors)
     return seq, entry_id, "updated"
 
 
-def _insert(sql: Sql, space: int, key: str, draft: EntryDraft, meaning: EntryVectors, now: int) -> tuple[int, str]:
+def _insert(
+    sql: Sql, space: int, key: str, draft: EntryDraft, entry_vectors: EntryVectors, now: int
+) -> tuple[int, str]:
     (last_number,) = sql.execute(
         "SELECT made FROM namespaces WHERE id = ?", (space,)
     ).fetchone()  # a trigger increments it
-    seq, entry_id = space * PLACES + last_number + 1, new_id()
+    seq, entry_id = space * KEYS_PER_NAMESPACE + last_number + 1, new_id()
     sql.execute(
         _INSERT,
         (
             seq, entry_id, space, key, draft.content, draft.digest, draft.metadata, draft.category, draft.importance,
-            now, now, draft.expires_at, draft.parent_id, draft.links, meaning.wanted, meaning.problem,
+            now, now, draft.expires_at, draft.parent_id, draft.links, entry_vectors.should_embed, entry_vectors.problem,
         ),
     )  # fmt: skip
     if '"session"' in draft.metadata:
@@ -235,45 +237,47 @@ def _join_session(sql: Sql, space: int, seq: int, key: str, draft: EntryDraft, n
 
     The ranking uses neighbours, and writers need not set these links themselves.
     """
-    session, links = object_of(draft.metadata).get("session"), object_of(draft.links)
+    session, links = parse_object(draft.metadata).get("session"), parse_object(draft.links)
     if not isinstance(session, str | int) or isinstance(session, bool) or "previous" in links or "next" in links:
         return
     row = sql.execute(
         "SELECT e.seq, e.key, e.links FROM entries e WHERE e.space = ?"
         " AND CAST(json_extract(e.metadata, '$.session') AS TEXT) = ?"
-        f" AND json_extract(e.metadata, '$.session') IS NOT NULL AND e.seq < ? AND {ALIVE} ORDER BY e.seq DESC LIMIT 1",
+        f" AND json_extract(e.metadata, '$.session') IS NOT NULL AND e.seq < ? AND {NOT_EXPIRED} ORDER BY e.seq DESC LIMIT 1",
         (space, str(session), seq, now),
     ).fetchone()
-    if row is not None and "next" not in object_of(row[2]):
+    if row is not None and "next" not in parse_object(row[2]):
         set_link(sql, seq, links, "previous", row[1])
-        set_link(sql, row[0], object_of(row[2]), "next", key)
+        set_link(sql, row[0], parse_object(row[2]), "next", key)
 
 
 def _check_parent(sql: Sql, space: int, parent_id: str | None, now: int) -> None:
-    statement = f"SELECT 1 FROM entries e WHERE e.id = ? AND e.space = ? AND {ALIVE}"
+    statement = f"SELECT 1 FROM entries e WHERE e.id = ? AND e.space = ? AND {NOT_EXPIRED}"
     if parent_id is not None and not sql.execute(statement, (parent_id, space, now)).fetchone():
         raise EntryInvalid(f"no entry of this namespace has the id {parent_id!r}", remedy="store the parent first")
 
 
-def _keep_meaning(sql: Sql, vectors: VectorStore, seq: int, draft: EntryDraft, meaning: EntryVectors) -> None:
-    vector = meaning.vector
+def _store_vectors(
+    sql: Sql, vector_store: VectorStore, seq: int, draft: EntryDraft, entry_vectors: EntryVectors
+) -> None:
+    vector = entry_vectors.vector
     if draft.vector is not None:
         vector = pack(memoryview(draft.vector).cast("f"), len(draft.vector) // 4)
         sql.execute("INSERT INTO given VALUES (?, ?)", (seq, draft.vector))
     if vector is not None:
-        vectors.put(sql, meaning.model, [(seq, seq // PLACES, vector)])
-        store_parts(sql, seq, meaning.model, meaning.parts if draft.vector is None else b"")
-    elif not meaning.wanted:
+        vector_store.put(sql, entry_vectors.model, [(seq, seq // KEYS_PER_NAMESPACE, vector)])
+        store_parts(sql, seq, entry_vectors.model, entry_vectors.parts if draft.vector is None else b"")
+    elif not entry_vectors.should_embed:
         sql.execute("DELETE FROM vectors WHERE key = ?", (seq,))
 
 
-ALIKE = 0.95
+DUPLICATE_SIMILARITY = 0.95
 """Contents at least this similar are duplicates."""
-_LOOKED_AT = 8
+_NEIGHBOURS_CHECKED = 8
 
 
 @frozen
-class Upsert:
+class UpsertRequest:
     """One call of `upsert_memory`. Without a key, one is generated.
 
     `draft` updates an existing entry in its `set_fields`; `new_draft` is stored if there is none.
@@ -282,77 +286,83 @@ class Upsert:
     space: int
     key: str | None
     draft: EntryDraft
-    fresh: EntryDraft
-    meaning: EntryVectors
-    said: frozenset[str]
+    new_draft: EntryDraft
+    entry_vectors: EntryVectors
+    set_fields: frozenset[str]
     allow_duplicate: bool
     now: int
 
 
-def upsert(sql: Sql, asked: Upsert, vectors: VectorStore) -> UpsertMemoryResult:
+def upsert(sql: Sql, request: UpsertRequest, vector_store: VectorStore) -> UpsertMemoryResult:
     """Store a memory or report its duplicate. The caller holds a write transaction, so that two processes cannot both store
     it."""
-    duplicate = _alike(sql, asked, vectors)
-    if duplicate is not None and asked.key is None and not asked.allow_duplicate:
+    duplicate = _find_duplicate(sql, request, vector_store)
+    if duplicate is not None and request.key is None and not request.allow_duplicate:
         other_id, other_key, similarity = duplicate
         refusal = f"not stored: {other_key!r} already says the same (similarity {similarity:.2f})"
         return UpsertMemoryResult(False, other_id, "duplicate", refusal, other_key, other_key)
-    key = asked.key if asked.key is not None else new_id()
+    key = request.key if request.key is not None else new_id()
     names = ("metadata", "category", "importance", "expires_at", "parent_id", "links")
     row = sql.execute(
-        f"SELECT {', '.join(names)} FROM entries e WHERE e.space = ? AND e.key = ? AND {ALIVE}",
-        (asked.space, key, asked.now),
+        f"SELECT {', '.join(names)} FROM entries e WHERE e.space = ? AND e.key = ? AND {NOT_EXPIRED}",
+        (request.space, key, request.now),
     ).fetchone()
-    draft = asked.fresh
+    draft = request.new_draft
     if row is not None:  # fields that the call does not set stay unchanged
         unchanged_fields = {
-            name: column_value for name, column_value in zip(names, row, strict=True) if name not in asked.said
+            name: column_value for name, column_value in zip(names, row, strict=True) if name not in request.set_fields
         }
-        draft = replace(asked.draft, **unchanged_fields)
-    _, entry_id, action = write_entry(sql, asked.space, key, draft, asked.meaning, vectors=vectors, now=asked.now)
+        draft = replace(request.draft, **unchanged_fields)
+    _, entry_id, action = write_entry(
+        sql, request.space, key, draft, request.entry_vectors, vector_store=vector_store, now=request.now
+    )
     message = f"{action} {key!r}"
-    if asked.meaning.problem is not None and asked.meaning.model != UNNAMED:  # without an embedder this is normal
-        message += f"; found by its words only until it is embedded ({asked.meaning.problem})"
+    if (
+        request.entry_vectors.problem is not None and request.entry_vectors.model != UNNAMED_MODEL
+    ):  # without an embedder this is normal
+        message += f"; found by its words only until it is embedded ({request.entry_vectors.problem})"
     if duplicate is not None:
         message += f"; {duplicate[1]!r} says nearly the same (similarity {duplicate[2]:.2f})"
     return UpsertMemoryResult(True, entry_id, action, message, key, None if duplicate is None else duplicate[1])
 
 
-def _alike(sql: Sql, asked: Upsert, vectors: VectorStore) -> tuple[str, str, float] | None:
+def _find_duplicate(sql: Sql, request: UpsertRequest, vector_store: VectorStore) -> tuple[str, str, float] | None:
     """Return (id, key, similarity) of a duplicate under another key: the same content, or else the nearest vector."""
     same_content = sql.execute(
-        "SELECT seq FROM entries WHERE digest = ? AND space = ? ORDER BY seq", (asked.draft.digest, asked.space)
+        "SELECT seq FROM entries WHERE digest = ? AND space = ? ORDER BY seq", (request.draft.digest, request.space)
     ).fetchall()
-    duplicate = _first_other(sql, asked, [(seq, 1.0) for (seq,) in same_content])
-    vector, limit = asked.meaning.vector, _LOOKED_AT
+    duplicate = _first_duplicate(sql, request, [(seq, 1.0) for (seq,) in same_content])
+    vector, limit = request.entry_vectors.vector, _NEIGHBOURS_CHECKED
     while duplicate is None and vector is not None:
-        neighbours = vectors.nearest(sql, asked.meaning.model, vector, limit, [asked.space])
-        duplicate = _first_other(sql, asked, neighbours)
-        if len(neighbours) < limit or neighbours[-1][1] < ALIKE:
+        neighbours = vector_store.nearest(sql, request.entry_vectors.model, vector, limit, [request.space])
+        duplicate = _first_duplicate(sql, request, neighbours)
+        if len(neighbours) < limit or neighbours[-1][1] < DUPLICATE_SIMILARITY:
             break
         limit *= 8  # all of them have expired or are the entry itself
     return duplicate
 
 
-def _first_other(sql: Sql, asked: Upsert, near: Sequence[tuple[int, float]]) -> tuple[str, str, float] | None:
+def _first_duplicate(
+    sql: Sql, request: UpsertRequest, neighbours: Sequence[tuple[int, float]]
+) -> tuple[str, str, float] | None:
     """Return (id, key, similarity) of the first neighbour that is a duplicate, has not expired and has another key."""
-    for seq, similarity in near:
-        if similarity < ALIKE:
+    for seq, similarity in neighbours:
+        if similarity < DUPLICATE_SIMILARITY:
             return None
         row = sql.execute(
             "SELECT id, key FROM entries WHERE seq = ? AND key <> ? AND (expires_at IS NULL OR expires_at > ?)",
-            (seq, asked.key or "", asked.now),
+            (seq, request.key or "", request.now),
         ).fetchone()
         if row is not None:
             return row[0], row[1], min(1.0, similarity)
     return None
 
 
-def drop_expired(sql: Sql, now: int, most: int) -> int:
+def drop_expired(sql: Sql, now: int, limit: int) -> int:
     """Delete at most `limit` expired entries with their history, and return how many were deleted."""
     return sql.execute(
         "DELETE FROM entries WHERE seq IN (SELECT seq FROM entries WHERE expires_at <= ? ORDER BY expires_at LIMIT ?)",
-        (now, most),
+        (now, limit),
     ).rowcount
 
 
@@ -363,12 +373,12 @@ def expired_by_space(sql: Sql, now: int) -> dict[int, int]:
     )
 
 
-def object_of(text: str) -> dict[str, Any]:
+def parse_object(text: str) -> dict[str, Any]:
     """Parse metadata or links. Raises StoreDamaged unless the text is a JSON object."""
-    return objects_of([text])[0]
+    return parse_objects([text])[0]
 
 
-def objects_of(texts: Sequence[str]) -> list[dict[str, Any]]:
+def parse_objects(texts: Sequence[str]) -> list[dict[str, Any]]:
     """Parse many JSON objects at once, which is faster. Raises StoreDamaged."""
     with row_boundary("metadata or links"):
         objects: list[dict[str, Any]] = json.loads(f"[{','.join(texts)}]")
@@ -379,8 +389,8 @@ def objects_of(texts: Sequence[str]) -> list[dict[str, Any]]:
 
 def entry_of(row: tuple[Any, ...]) -> MemoryEntry:
     """Parse a row of ENTRIES. Raises StoreDamaged for an unreadable one."""
-    _, entry_id, path, key, content, metadata, created, updated, category, importance, expires, *rest = row
-    version, parent_id, links, pending = rest
+    _, entry_id, path, key, content, metadata, created, updated, category, importance, expires, *version_columns = row
+    version, parent_id, links, is_pending = version_columns
     with row_boundary(f"entry {key!r}"):
         if not (isinstance(content, str) and isinstance(key, str) and isinstance(entry_id, str)):
             raise TypeError("not a string")
@@ -389,7 +399,7 @@ def entry_of(row: tuple[Any, ...]) -> MemoryEntry:
             id=entry_id,
             namespace=decode_namespace(path),
             key=key,
-            metadata=object_of(metadata),
+            metadata=parse_object(metadata),
             created_at=as_time(created),
             updated_at=as_time(updated),
             category=category,
@@ -397,12 +407,12 @@ def entry_of(row: tuple[Any, ...]) -> MemoryEntry:
             expires_at=None if expires is None else as_time(expires),
             version=version,
             parent_id=parent_id,
-            links=object_of(links),
-            pending=bool(pending),
+            links=parse_object(links),
+            pending=bool(is_pending),
         )
 
 
-def space_of(sql: Sql, namespace: Namespace) -> int | None:
+def find_space(sql: Sql, namespace: Namespace) -> int | None:
     """Return the id of a namespace, or None if it never had an entry."""
     row = sql.execute("SELECT id FROM namespaces WHERE path = ?", (encode_namespace(namespace),)).fetchone()
     return None if row is None else row[0]
@@ -417,24 +427,24 @@ def spaces_below(sql: Sql, prefix: Namespace, now: int) -> list[tuple[int, Names
     return sorted(below, key=lambda pair: pair[1])
 
 
-def span(space: int) -> tuple[int, int]:
+def seq_range(space: int) -> tuple[int, int]:
     """Return the first and last possible `seq` of a namespace's entries."""
-    return space * PLACES, (space + 1) * PLACES - 1
+    return space * KEYS_PER_NAMESPACE, (space + 1) * KEYS_PER_NAMESPACE - 1
 
 
-def fetch_key(sql: Sql, space: int, key: str, now: int) -> tuple[int, MemoryEntry] | None:
+def fetch_entry(sql: Sql, space: int, key: str, now: int) -> tuple[int, MemoryEntry] | None:
     """Return (seq, entry) for a key, or None if it is missing or expired."""
-    row = sql.execute(f"{ENTRIES} WHERE e.space = ? AND e.key = ? AND {ALIVE}", (space, key, now)).fetchone()
+    row = sql.execute(f"{ENTRIES} WHERE e.space = ? AND e.key = ? AND {NOT_EXPIRED}", (space, key, now)).fetchone()
     return None if row is None else (row[0], entry_of(row))
 
 
-def fetch(sql: Sql, seqs: Iterable[int], now: int) -> Iterator[tuple[int, MemoryEntry]]:
+def fetch_entries(sql: Sql, seqs: Iterable[int], now: int) -> Iterator[tuple[int, MemoryEntry]]:
     """Yield (seq, entry) of the entries that exist and have not expired, in any order."""
-    for row in select_by_keys(sql, f"{ENTRIES} WHERE e.seq IN KEYS AND {ALIVE}", seqs, trailing_parameters=[now]):
+    for row in select_by_keys(sql, f"{ENTRIES} WHERE e.seq IN KEYS AND {NOT_EXPIRED}", seqs, trailing_parameters=[now]):
         yield row[0], entry_of(row)
 
 
-def with_vector(sql: Sql, seq: int) -> Embedding | None:
+def embedding_of(sql: Sql, seq: int) -> Embedding | None:
     """Return the embedding of an entry: the caller's, or else the computed one (normalised to length 1)."""
     row = sql.execute(
         "SELECT g.vector, v.vector, e.digest FROM entries e"

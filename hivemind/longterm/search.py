@@ -13,21 +13,31 @@ from hivemind.frozen import frozen
 from hivemind.fs.database import Sql, select_by_keys
 from hivemind.longterm.entry import MemoryEntry, MemorySearchResult, as_time
 from hivemind.longterm.filters import Filter
-from hivemind.longterm.rows import ALIVE, PLACES, MemoryDatabase, fetch, objects_of, span
+from hivemind.longterm.rows import (
+    KEYS_PER_NAMESPACE,
+    NOT_EXPIRED,
+    MemoryDatabase,
+    fetch_entries,
+    parse_objects,
+    seq_range,
+)
 from hivemind.search import Confidence, Engine, Item, Query
 from hivemind.search.item import context_fields
 from hivemind.search.query import names_in
 from hivemind.search.ranking import Candidate, are_supported
 from hivemind.search.words import words_of
 
-_MOST_SPEAKERS = 64  # of a namespace
+_MAX_SPEAKERS = 64  # of a namespace
 _SPEAKER = "json_extract(metadata, '$.speaker')"
-_LOOKED_AT = 100  # of a namespace that contain a name
-_LEAST, _SHARE = 2, 0.8  # how often a name must be addressed, and in what share of the entries that contain it
-_CALLS = r"hey|hi|hello|thanks|thank you|wow|oh|yeah|yes|yep|no|bye|so|well|congrats|congratulations|ok|okay|sure|hallo|danke"
+_ENTRIES_CHECKED = 100  # of a namespace that contain a name
+_MIN_CALLS, _MIN_CALL_SHARE = (
+    2,
+    0.8,
+)  # how often a name must be addressed, and in what share of the entries that contain it
+_GREETINGS = r"hey|hi|hello|thanks|thank you|wow|oh|yeah|yes|yep|no|bye|so|well|congrats|congratulations|ok|okay|sure|hallo|danke"
 
 
-def parties(database: MemoryDatabase, sql: Sql, spaces: Sequence[int], query: str) -> frozenset[str]:
+def find_participants(database: MemoryDatabase, sql: Sql, spaces: Sequence[int], query: str) -> frozenset[str]:
     """Return the words of a query, in lower case, that are names of speakers in these namespaces."""
     query_words = frozenset(words_of(query))
     speakers = {word for space in spaces for name in _speakers(sql, space) for word in words_of(name)}
@@ -39,7 +49,7 @@ def parties(database: MemoryDatabase, sql: Sql, spaces: Sequence[int], query: st
 def _speakers(sql: Sql, space: int) -> list[str]:
     """Return the speakers of a namespace. Each takes one look-up in the index `entries_speaker`."""
     speakers: list[str] = []
-    while len(speakers) < _MOST_SPEAKERS:
+    while len(speakers) < _MAX_SPEAKERS:
         row = sql.execute(
             f"SELECT {_SPEAKER} FROM entries"
             f" WHERE space = ? AND {_SPEAKER} IS NOT NULL AND {_SPEAKER} > ? ORDER BY {_SPEAKER} LIMIT 1",
@@ -54,18 +64,18 @@ def _speakers(sql: Sql, space: int) -> list[str]:
 def _is_called(database: MemoryDatabase, sql: Sql, spaces: Sequence[int], name: str) -> bool:
     """Return whether most entries that contain a name address it or begin with it as a label."""
     (word,) = words_of(name)[:1] or ("",)
-    call = re.compile(rf"(?:^|[.!?,;:]\s*|\b(?:{_CALLS})\s+){re.escape(word)}(?=\s*[,.!?:;]|\s*$)", re.IGNORECASE)
+    call = re.compile(rf"(?:^|[.!?,;:]\s*|\b(?:{_GREETINGS})\s+){re.escape(word)}(?=\s*[,.!?:;]|\s*$)", re.IGNORECASE)
     mentions = calls = 0
     for space in spaces:
-        for content in database.words.saying(sql, word, space, _LOOKED_AT):
+        for content in database.words.contents_with(sql, word, space, _ENTRIES_CHECKED):
             mentions += 1
             calls += call.search(content) is not None
-    return calls >= _LEAST and calls >= _SHARE * mentions
+    return calls >= _MIN_CALLS and calls >= _MIN_CALL_SHARE * mentions
 
 
 Mode = Literal["hybrid", "vector", "text"]
 
-_FAINT = 0.5  # of the threshold: the minimum cosine that supports a candidate
+_SUPPORT_FACTOR = 0.5  # of the threshold: the minimum cosine that supports a candidate
 _COLUMNS = "e.seq, e.key, e.created_at, e.importance, e.content, e.metadata, e.links"
 _FIELDS = tuple(attribute.name for attribute in fields(MemoryEntry))
 
@@ -83,84 +93,89 @@ class MemorySearch:
     threshold: float
     now: int
     mode: Mode = "hybrid"
-    strict: bool = False
+    is_strict: bool = False
     filter: Filter = field(default_factory=Filter)
 
 
-def find(engine: Engine, database: MemoryDatabase, sql: Sql, asked: MemorySearch) -> list[MemorySearchResult]:
+def find_memories(
+    engine: Engine, database: MemoryDatabase, sql: Sql, request: MemorySearch
+) -> list[MemorySearchResult]:
     """Return the best entries, best first, ties oldest first."""
-    if asked.limit <= 0 or not asked.spaces:
+    if request.limit <= 0 or not request.spaces:
         return []
-    if not asked.query.text.strip():
-        return _newest(database, sql, asked)
-    source = _Memories(database, sql, asked)
-    if asked.mode == "vector":
-        scored: list[tuple[int, float, float, str, Confidence | None]]
-        neighbours = engine.nearest(sql, source, asked.query, asked.limit)
-        scored = [
+    if not request.query.text.strip():
+        return _newest(database, sql, request)
+    source = _MemorySource(database, sql, request)
+    if request.mode == "vector":
+        ranked_rows: list[tuple[int, float, float, str, Confidence | None]]
+        neighbours = engine.nearest(sql, source, request.query, request.limit)
+        ranked_rows = [
             (seq, cosine, cosine, f"meaning {cosine:.2f}", None)
             for seq, cosine in neighbours
-            if cosine >= asked.threshold
+            if cosine >= request.threshold
         ]
     else:
 
-        def kept(query: Query, candidates: Sequence[Candidate]) -> Sequence[bool]:
-            min_cosine = asked.threshold
+        def accept(query: Query, candidates: Sequence[Candidate]) -> Sequence[bool]:
+            min_cosine = request.threshold
             if not any(
                 candidate.match.score > 0 or (candidate.cosine is not None and candidate.cosine >= min_cosine)
                 for candidate in candidates
             ):
                 return [False] * len(candidates)  # even the nearest is too far
-            accepted = are_supported(query, candidates, min_cosine * _FAINT)
-            if asked.strict:  # an entry without a vector passes the threshold
+            accepted = are_supported(query, candidates, min_cosine * _SUPPORT_FACTOR)
+            if request.is_strict:  # an entry without a vector passes the threshold
                 accepted = [
                     is_supported and (candidate.cosine is None or max(0.0, candidate.cosine) >= min_cosine)
                     for is_supported, candidate in zip(accepted, candidates, strict=True)
                 ]
             return accepted
 
-        hits, _ = engine.search(sql, source, asked.query, 4 * asked.limit, candidate_filter=kept)
-        best_hits = islice(hits, asked.limit)
-        scored = [(hit.id, hit.similarity, hit.score, hit.why, hit.confidence) for hit in best_hits]
-    entries = dict(fetch(sql, [seq for seq, *_ in scored], asked.now))
-    found = [_result(entries[row[0]], *row[1:]) for row in scored]
-    return sorted(found, key=lambda result: (-result.score, result.created_at, result.namespace, result.key))
+        hits, _ = engine.search(sql, source, request.query, 4 * request.limit, candidate_filter=accept)
+        best_hits = islice(hits, request.limit)
+        ranked_rows = [(hit.id, hit.similarity, hit.score, hit.why, hit.confidence) for hit in best_hits]
+    entries = dict(fetch_entries(sql, [seq for seq, *_ in ranked_rows], request.now))
+    results = [_result(entries[row[0]], *row[1:]) for row in ranked_rows]
+    return sorted(results, key=lambda result: (-result.score, result.created_at, result.namespace, result.key))
 
 
-class _Memories:
+class _MemorySource:
     """The `CandidateSource` of a search. A word's rarity is counted in the searched namespaces only: other
     namespaces never change a score."""
 
-    def __init__(self, database: MemoryDatabase, sql: Sql, asked: MemorySearch) -> None:
-        self._words, self._sql, self._asked = database.words, sql, asked
-        self.groups: Collection[int] | None = asked.spaces
-        placeholders = ",".join("?" * len(asked.spaces))
+    def __init__(self, database: MemoryDatabase, sql: Sql, request: MemorySearch) -> None:
+        self._words, self._sql, self._request = database.words, sql, request
+        self.groups: Collection[int] | None = request.spaces
+        placeholders = ",".join("?" * len(request.spaces))
         (total,) = sql.execute(
-            f"SELECT sum(entries) FROM namespaces WHERE id IN ({placeholders})", asked.spaces
+            f"SELECT sum(entries) FROM namespaces WHERE id IN ({placeholders})", request.spaces
         ).fetchone()
         self.total = int(total or 0)
-        condition, parameters = asked.filter.condition(database.fits)
-        self._where, self._given = f"{ALIVE}{' AND ' + condition if condition else ''}", [asked.now, *parameters]
+        condition, parameters = request.filter.condition(database.metadata_condition)
+        self._condition, self._parameters = (
+            f"{NOT_EXPIRED}{' AND ' + condition if condition else ''}",
+            [request.now, *parameters],
+        )
 
     def count_items(self, word: str, bound: int) -> int:
-        return self._words.how_often(self._sql, word, self._asked.spaces, bound)
+        return self._words.count_entries(self._sql, word, self._request.spaces, bound)
 
     def find_by_words(self, words: Sequence[str], limit: int) -> Sequence[int]:
-        condition = self._where, self._given
-        return self._words.matching(self._sql, words, self._asked.spaces, condition, limit) if words else []
+        condition = self._condition, self._parameters
+        return self._words.find_entries(self._sql, words, self._request.spaces, condition, limit) if words else []
 
     def filter_ids(self, ids: Sequence[int]) -> Collection[int]:
         return {seq for (seq,) in self._rows("e.seq", "e.seq", ids)}
 
     def items(self, ids: Iterable[int]) -> Iterator[Item]:
         rows = list(self._rows(_COLUMNS, "e.seq", ids))
-        metadata, links = (objects_of([row[at] for row in rows]) for at in (-2, -1))
+        metadata, links = (parse_objects([row[at] for row in rows]) for at in (-2, -1))
         for (seq, key, created_at, importance, content, *_), *pair in zip(rows, metadata, links, strict=True):
             context = context_fields(*pair)
             yield Item(
                 seq,
                 content,
-                scope=seq // PLACES,
+                scope=seq // KEYS_PER_NAMESPACE,
                 name=key,
                 age=(created_at, key),
                 standing=1.0 if importance is None else 0.75 + importance / 2,
@@ -172,22 +187,22 @@ class _Memories:
 
     def _rows(self, columns: str, column: str, values: Iterable[object]) -> Iterator[tuple[Any, ...]]:
         """Return the rows of entries that the search may return and that have one of the values in `column`."""
-        statement = f"SELECT {columns} FROM entries e WHERE {column} IN KEYS AND {self._where}"
-        return select_by_keys(self._sql, statement, values, trailing_parameters=self._given)
+        statement = f"SELECT {columns} FROM entries e WHERE {column} IN KEYS AND {self._condition}"
+        return select_by_keys(self._sql, statement, values, trailing_parameters=self._parameters)
 
 
-def _newest(database: MemoryDatabase, sql: Sql, asked: MemorySearch) -> list[MemorySearchResult]:
+def _newest(database: MemoryDatabase, sql: Sql, request: MemorySearch) -> list[MemorySearchResult]:
     """Return the result of a blank query: the entries changed last."""
-    condition, parameters = asked.filter.condition(database.fits)
+    condition, parameters = request.filter.condition(database.metadata_condition)
     rows: list[tuple[int, int]] = []
-    for space in asked.spaces:
+    for space in request.spaces:
         rows += sql.execute(
-            f"SELECT -e.updated_at, e.seq FROM entries e WHERE e.seq BETWEEN ? AND ? AND {ALIVE}"
+            f"SELECT -e.updated_at, e.seq FROM entries e WHERE e.seq BETWEEN ? AND ? AND {NOT_EXPIRED}"
             f"{' AND ' + condition if condition else ''} ORDER BY e.updated_at DESC, e.seq LIMIT ?",
-            (*span(space), asked.now, *parameters, asked.limit),
+            (*seq_range(space), request.now, *parameters, request.limit),
         )
-    seqs = [seq for _, seq in sorted(rows)[: asked.limit]]
-    entries = dict(fetch(sql, seqs, asked.now))
+    seqs = [seq for _, seq in sorted(rows)[: request.limit]]
+    entries = dict(fetch_entries(sql, seqs, request.now))
     return [_result(entries[seq], 0.0, 0.0, "no query: newest first") for seq in seqs]
 
 

@@ -13,7 +13,7 @@ from hivemind.embedding import VECTORS, VectorTable
 from hivemind.fs.database import Database, Schema, integrity_errors
 from hivemind.longterm.errors import LongtermError, StoreDamaged
 from hivemind.longterm.filters import Condition, metadata_fits
-from hivemind.longterm.rows import INDEXES, PLACES, span, tables
+from hivemind.longterm.rows import INDEXES, KEYS_PER_NAMESPACE, seq_range, tables
 from hivemind.longterm.validation import digest_of
 from hivemind.search import PARTS, TOKENIZER
 from hivemind.search.words import count_rows, or_query
@@ -37,7 +37,7 @@ _ADDED = (
         INSERT INTO words(rowid, content) VALUES (new.seq, new.content);
     END""",
     f"""CREATE TRIGGER entries_counted AFTER INSERT ON entries BEGIN
-        UPDATE namespaces SET entries = entries + 1, made = new.seq % {PLACES} WHERE id = new.space;
+        UPDATE namespaces SET entries = entries + 1, made = new.seq % {KEYS_PER_NAMESPACE} WHERE id = new.space;
     END""",
 )
 
@@ -74,40 +74,40 @@ SCHEMA = Schema(
 )
 
 
-class _Words:
+class _FileWords:
     """The `WordIndex` in SQLite: the FTS5 table `words`."""
 
-    def how_often(self, sql: sqlite3.Connection, word: str, spaces: Sequence[int], bound: int) -> int:
-        return sum(count_rows(sql, word, bound, *span(space)) for space in spaces)
+    def count_entries(self, sql: sqlite3.Connection, word: str, spaces: Sequence[int], bound: int) -> int:
+        return sum(count_rows(sql, word, bound, *seq_range(space)) for space in spaces)
 
-    def matching(
-        self, sql: sqlite3.Connection, words: Sequence[str], spaces: Sequence[int], where: Condition, limit: int
+    def find_entries(
+        self, sql: sqlite3.Connection, words: Sequence[str], spaces: Sequence[int], condition: Condition, limit: int
     ) -> list[int]:
         matches: list[tuple[float, int]] = []
         for space in spaces:
             matches += sql.execute(
                 "SELECT words.rank, words.rowid FROM words JOIN entries e ON e.seq = words.rowid"
-                f" WHERE words MATCH ? AND words.rowid BETWEEN ? AND ? AND {where[0]} ORDER BY words.rank LIMIT ?",
-                (or_query(words), *span(space), *where[1], limit),
+                f" WHERE words MATCH ? AND words.rowid BETWEEN ? AND ? AND {condition[0]} ORDER BY words.rank LIMIT ?",
+                (or_query(words), *seq_range(space), *condition[1], limit),
             )
         return [seq for _, seq in sorted(matches)[:limit]]
 
-    def saying(self, sql: sqlite3.Connection, word: str, space: int, limit: int) -> list[str]:
+    def contents_with(self, sql: sqlite3.Connection, word: str, space: int, limit: int) -> list[str]:
         rows = sql.execute(
             "SELECT e.content FROM words JOIN entries e ON e.seq = words.rowid"
             " WHERE words MATCH ? AND words.rowid BETWEEN ? AND ? LIMIT ?",
-            (or_query([word]), *span(space), limit),
+            (or_query([word]), *seq_range(space), limit),
         )
         return [content for (content,) in rows]
 
     @contextmanager
-    def filled(self, sql: sqlite3.Connection, space: int) -> Iterator[None]:
+    def bulk_insert(self, sql: sqlite3.Connection, space: int) -> Iterator[None]:
         (last_number,) = sql.execute("SELECT made FROM namespaces WHERE id = ?", (space,)).fetchone()
         sql.execute("INSERT INTO unindexed VALUES (1)")
         yield  # an error rolls back everything, including this row
         sql.execute(
             "INSERT INTO words(rowid, content) SELECT seq, content FROM entries WHERE seq > ? AND seq < ?",
-            (space * PLACES + last_number, (space + 1) * PLACES),
+            (space * KEYS_PER_NAMESPACE + last_number, (space + 1) * KEYS_PER_NAMESPACE),
         )
         sql.execute("DELETE FROM unindexed")
 
@@ -117,11 +117,11 @@ class MemoryFile(Database):
 
     def __init__(self, path: str | os.PathLike[str], *, durable: bool = True) -> None:
         super().__init__(path, SCHEMA, durable=durable)
-        self.words, self.vectors = _Words(), VectorTable()
+        self.words, self.vectors = _FileWords(), VectorTable()
 
-    def fits(self, wanted: str) -> Condition:
+    def metadata_condition(self, filter_json: str) -> Condition:
         """Return the condition that an entry's metadata satisfies a filter (JSON)."""
-        return "metadata_fits(e.metadata, ?)", [wanted]
+        return "metadata_fits(e.metadata, ?)", [filter_json]
 
     def faults(self, sql: sqlite3.Connection) -> Iterator[str]:
         """Yield the problems that SQLite itself finds, one sentence each."""

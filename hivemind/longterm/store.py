@@ -16,7 +16,7 @@ from typing import Any, Literal
 from hivemind.embedding import Embedder, EmbedderUnavailable, open_embedder
 from hivemind.fs.database import DatabaseOwner, Sql
 from hivemind.fs.postgres import is_postgres
-from hivemind.longterm.embeddings import HOW_TO_EMBED, Embeddings, some_failed
+from hivemind.longterm.embeddings import HOW_TO_EMBED, MemoryEmbedder, some_failed
 from hivemind.longterm.entry import (
     MIN_MICROS,
     MemoryEntry,
@@ -34,20 +34,20 @@ from hivemind.longterm.namespace import Namespace, check_namespace, check_prefix
 from hivemind.longterm.rows import (
     EntryVectors,
     MemoryDatabase,
-    Upsert,
+    UpsertRequest,
     drop_expired,
-    fetch,
-    fetch_key,
+    embedding_of,
+    ensure_space,
+    fetch_entries,
+    fetch_entry,
+    find_space,
     history_of,
     set_link,
-    space_for,
-    space_of,
     spaces_below,
     upsert,
-    with_vector,
     write_entry,
 )
-from hivemind.longterm.search import MemorySearch, Mode, find, parties
+from hivemind.longterm.search import MemorySearch, Mode, find_memories, find_participants
 from hivemind.longterm.sqlite import MemoryFile
 from hivemind.longterm.validation import (
     EntryDraft,
@@ -59,17 +59,17 @@ from hivemind.longterm.validation import (
     check_time,
     check_whole,
     draft_of,
-    shortened,
+    shorten,
 )
 from hivemind.search import Engine, Query
 from hivemind.tokens import count_tokens
 
 DIMENSION = 384
 SIMILARITY_THRESHOLD = 0.25
-_EMBEDDED_BY_A_WRITE = 8
-_FORGOTTEN_BY_A_WRITE = 32  # expired entries that a write deletes
+_EMBEDDED_PER_WRITE = 8
+_EXPIRED_PER_WRITE = 32  # expired entries that a write deletes
 _log = logging.getLogger(__name__)
-_FORGOTTEN_AT_ONCE = 500  # in one transaction; other writers can proceed in between
+_PURGE_BATCH_SIZE = 500  # in one transaction; other writers can proceed in between
 
 Value = MemoryEntry | Mapping[str, Any] | str
 """A value to store: an entry, a mapping with some of its fields including `content`, or just the content."""
@@ -86,13 +86,13 @@ def _pairs(values: Mapping[str, Value] | Iterable[tuple[str, Value]]) -> list[tu
     return [(key, value) for key, value in key_values]
 
 
-def _database(place: str | os.PathLike[str], durable: bool) -> MemoryDatabase:
+def _database(path_or_url: str | os.PathLike[str], durable: bool) -> MemoryDatabase:
     """Return the database at a path or URL."""
-    if not is_postgres(place):
-        return MemoryFile(place, durable=durable)
+    if not is_postgres(path_or_url):
+        return MemoryFile(path_or_url, durable=durable)
     from hivemind.longterm.postgres import MemoryServer
 
-    return MemoryServer(str(place), durable=durable)
+    return MemoryServer(str(path_or_url), durable=durable)
 
 
 class MemoryStore(DatabaseOwner):
@@ -118,9 +118,9 @@ class MemoryStore(DatabaseOwner):
         clock: Callable[[], datetime] = lambda: datetime.now(UTC),
     ) -> None:
         self.database = _database(path, durable)
-        self.embeddings = Embeddings(embedder, dimension)
+        self.embeddings = MemoryEmbedder(embedder, dimension)
         self.similarity_threshold = check_between(similarity_threshold, "similarity_threshold", -1, 1)
-        self._count = token_counter
+        self._count_tokens = token_counter
         self._clock = clock
         self._engine = Engine(vectors=self.database.vectors)
 
@@ -157,18 +157,18 @@ class MemoryStore(DatabaseOwner):
         return self._put(namespace, _pairs(values), None, embed)
 
     def _put(
-        self, namespace: Sequence[str], pairs: Sequence[tuple[str, Value]], expected: int | None, embed: bool
+        self, namespace: Sequence[str], pairs: Sequence[tuple[str, Value]], expected_version: int | None, embed: bool
     ) -> list[MemoryEntry]:
         path = check_namespace(namespace)
-        if expected is not None:
-            check_whole(expected, "expected_version")
+        if expected_version is not None:
+            check_whole(expected_version, "expected_version")
         check_flag(embed, "embed")
         drafts = [(check_key(key), self._draft(value)) for key, value in pairs]
-        entry_vectors = self._meanings([draft for _, draft in drafts], embed)
+        entry_vectors = self._embed_drafts([draft for _, draft in drafts], embed)
         with self._writing() as (sql, now):
-            space = space_for(sql, path)
+            space = ensure_space(sql, path)
             is_bulk = len({key for key, _ in drafts}) == len(drafts) > 1
-            with self.database.words.filled(sql, space) if is_bulk else nullcontext():
+            with self.database.words.bulk_insert(sql, space) if is_bulk else nullcontext():
                 seqs = [
                     write_entry(
                         sql,
@@ -176,30 +176,30 @@ class MemoryStore(DatabaseOwner):
                         key,
                         draft,
                         draft_vectors,
-                        vectors=self.database.vectors,
+                        vector_store=self.database.vectors,
                         now=now,
-                        expected=expected,
+                        expected_version=expected_version,
                     )[0]
                     for (key, draft), draft_vectors in zip(drafts, entry_vectors, strict=True)
                 ]
-            entries = dict(fetch(sql, set(seqs), MIN_MICROS - 1))  # a time before any of them expires
+            entries = dict(fetch_entries(sql, set(seqs), MIN_MICROS - 1))  # a time before any of them expires
             has_failed_ones = some_failed(sql)
-        self._embed_others(has_failed_ones, entry_vectors)
+        self._embed_failed(has_failed_ones, entry_vectors)
         return [entries[seq] for seq in seqs]
 
-    def _embed_others(self, waiting: bool, meanings: Sequence[EntryVectors]) -> None:
+    def _embed_failed(self, has_failed_ones: bool, entry_vectors: Sequence[EntryVectors]) -> None:
         """If the embedder has just worked, retry some entries for which it failed earlier."""
-        if waiting and any(vectors.vector is not None for vectors in meanings):
-            self.embed_pending(_EMBEDDED_BY_A_WRITE)
+        if has_failed_ones and any(vectors.vector is not None for vectors in entry_vectors):
+            self.embed_pending(_EMBEDDED_PER_WRITE)
 
     def _draft(self, value: Value) -> EntryDraft:
-        return draft_of(value, self._count, self.embeddings.dimension)
+        return draft_of(value, self._count_tokens, self.embeddings.dimension)
 
-    def _meanings(self, drafts: Sequence[EntryDraft], embed: bool = True) -> list[EntryVectors]:
+    def _embed_drafts(self, drafts: Sequence[EntryDraft], embed: bool = True) -> list[EntryVectors]:
         """Return the vectors of each draft, if the embedder works. Call it outside any transaction: an embedder may be slow."""
         if not embed:
-            return [EntryVectors(self.embeddings.model, wanted=False) for _ in drafts]
-        return self.embeddings.meanings(self.database, drafts)
+            return [EntryVectors(self.embeddings.model, should_embed=False) for _ in drafts]
+        return self.embeddings.embed_drafts(self.database, drafts)
 
     def upsert_memory(
         self,
@@ -236,14 +236,14 @@ class MemoryStore(DatabaseOwner):
                 {"content": content, **optional_fields, "metadata": {**provenance, **(metadata or {})}}
             )
         set_fields = frozenset(name for name, value in optional_fields.items() if value is not None)
-        (entry_vectors,) = self._meanings([draft])
+        (entry_vectors,) = self._embed_drafts([draft])
         with self._writing() as (sql, now):
-            request = Upsert(
-                space_for(sql, path), key, draft, new_draft, entry_vectors, set_fields, allow_duplicate, now
+            request = UpsertRequest(
+                ensure_space(sql, path), key, draft, new_draft, entry_vectors, set_fields, allow_duplicate, now
             )
             result = upsert(sql, request, self.database.vectors)
             has_failed_ones = some_failed(sql)
-        self._embed_others(has_failed_ones, [entry_vectors])
+        self._embed_failed(has_failed_ones, [entry_vectors])
         return result
 
     def delete(self, namespace: Sequence[str], key: str) -> bool:
@@ -253,7 +253,7 @@ class MemoryStore(DatabaseOwner):
         with self._writing() as (sql, now):
             rows = sql.execute(
                 "DELETE FROM entries WHERE space = ? AND key = ? RETURNING expires_at IS NULL OR expires_at > ?",
-                (space_of(sql, path), key, now),
+                (find_space(sql, path), key, now),
             ).fetchall()
             return rows == [(1,)]
 
@@ -273,7 +273,7 @@ class MemoryStore(DatabaseOwner):
         """
         remaining, deleted_count = (sys.maxsize if limit is None else check_whole(limit, "limit")), 0
         while remaining:
-            batch_size = min(remaining, _FORGOTTEN_AT_ONCE)
+            batch_size = min(remaining, _PURGE_BATCH_SIZE)
             with self.database.write() as sql:
                 deleted = drop_expired(sql, self._now(), batch_size)
             deleted_count += deleted
@@ -292,7 +292,7 @@ class MemoryStore(DatabaseOwner):
         with self.database.write() as sql:
             now = self._now()
             yield sql, now
-            drop_expired(sql, now, _FORGOTTEN_BY_A_WRITE)
+            drop_expired(sql, now, _EXPIRED_PER_WRITE)
 
     # reading
 
@@ -307,10 +307,10 @@ class MemoryStore(DatabaseOwner):
         path, checked_keys = check_namespace(namespace), [check_key(key) for key in keys]
         entries: list[MemoryEntry | None] = []
         with self.database.read() as sql:
-            space, now = space_of(sql, path), self._now()
+            space, now = find_space(sql, path), self._now()
             for key in checked_keys:
-                pair = None if space is None else fetch_key(sql, space, key, now)
-                entries.append(None if pair is None else replace(pair[1], embedding=with_vector(sql, pair[0])))
+                pair = None if space is None else fetch_entry(sql, space, key, now)
+                entries.append(None if pair is None else replace(pair[1], embedding=embedding_of(sql, pair[0])))
         return entries
 
     def namespaces(self, prefix: Sequence[str] = ()) -> list[Namespace]:
@@ -340,10 +340,10 @@ class MemoryStore(DatabaseOwner):
             if row is None:
                 return []
             statement = "SELECT seq FROM entries WHERE parent_id = ? AND space = ?"
-            entries = dict(fetch(sql, [seq for (seq,) in sql.execute(statement, (row[2].id, row[0]))], now))
+            entries = dict(fetch_entries(sql, [seq for (seq,) in sql.execute(statement, (row[2].id, row[0]))], now))
         return [entries[seq] for seq in sorted(entries)]
 
-    def link(self, namespace: Sequence[str], key: str, relation: str, other: str | None) -> None:
+    def link(self, namespace: Sequence[str], key: str, relation: str, target_key: str | None) -> None:
         """Link an entry to another key of its namespace by a relation (`previous`, `next`, …). None removes the link.
 
         Raises EntryInvalid if `key` has no entry.
@@ -352,12 +352,12 @@ class MemoryStore(DatabaseOwner):
             row = self._find(sql, namespace, key)
             if row is None:
                 raise EntryInvalid(f"no entry has the key {key!r}")
-            set_link(sql, row[1], row[2].links, relation, other)
+            set_link(sql, row[1], row[2].links, relation, target_key)
 
     def _find(self, sql: Sql, namespace: Sequence[str], key: str) -> tuple[int, int, MemoryEntry] | None:
         """Return (namespace's id, seq, entry) for a key, or None."""
-        space = space_of(sql, check_namespace(namespace))
-        pair = None if space is None else fetch_key(sql, space, check_key(key), self._now())
+        space = find_space(sql, check_namespace(namespace))
+        pair = None if space is None else fetch_entry(sql, space, check_key(key), self._now())
         return None if space is None or pair is None else (space, *pair)
 
     # users
@@ -396,11 +396,11 @@ class MemoryStore(DatabaseOwner):
     def embed_ahead(self, contents: Iterable[str]) -> None:
         """Embed contents before they are put within `database.write()`; the transaction then does not wait for it."""
         if self.embeddings.embedder is not None:
-            self._meanings([self._draft(content) for content in contents])
+            self._embed_drafts([self._draft(content) for content in contents])
 
     def fitting(self, text: str) -> str:
         """Cut a text to the maximum length of a content."""
-        return shortened(text, self._count)
+        return shorten(text, self._count_tokens)
 
     def search(
         self,
@@ -445,7 +445,7 @@ class MemoryStore(DatabaseOwner):
         threshold: float | None,
         limit: int,
         mode: Mode,
-        narrowed: Filter,
+        filters: Filter,
     ) -> list[MemorySearchResult]:
         if mode not in ("hybrid", "vector", "text"):
             raise EntryInvalid(f"{mode!r} is not a search mode", remedy="use hybrid, vector or text")
@@ -459,22 +459,22 @@ class MemoryStore(DatabaseOwner):
             embedded_query = Query(query, vectors=self.embeddings.query_vectors(query), model=self.embeddings.model)
         elif query.strip():
             with self.database.read() as sql:
-                participants = parties(self.database, sql, self._spaces(sql, paths, prefix), query)
+                participants = find_participants(self.database, sql, self._spaces(sql, paths, prefix), query)
             embedded_query = (
                 Query(query, participants) if mode == "text" else self.embeddings.build_query(query, participants)
             )
         with self.database.read() as sql:
             spaces, strict = self._spaces(sql, paths, prefix), threshold is not None
             request = MemorySearch(
-                spaces, embedded_query, max_results, min_similarity, self._now(), mode, strict, narrowed
+                spaces, embedded_query, max_results, min_similarity, self._now(), mode, strict, filters
             )
-            return find(self._engine, self.database, sql, request)
+            return find_memories(self._engine, self.database, sql, request)
 
     def _spaces(self, sql: Sql, paths: Sequence[Namespace], prefix: bool) -> Sequence[int]:
         """Return the ids of the existing namespaces at these paths, or of all below them."""
         if prefix:
             return [space for path in paths for space, _ in spaces_below(sql, path, self._now())]
-        return [space for path in paths if (space := space_of(sql, path)) is not None]
+        return [space for path in paths if (space := find_space(sql, path)) is not None]
 
     def coverage(self, query: str, text: str) -> float:
         """Return the share (0 to 1) of the query's words, without stop words, that a text contains."""
@@ -491,11 +491,11 @@ class MemoryStore(DatabaseOwner):
             raise LongtermError("no embedder is configured", remedy=HOW_TO_EMBED)
         total = self.status().pending
 
-        def tell(done: int) -> None:
+        def report_progress(done: int) -> None:
             if progress is not None:
                 progress(done, total)
 
-        embedded_count = self._embed_pending(sys.maxsize, tell)
+        embedded_count = self._embed_pending(sys.maxsize, report_progress)
         status = self.status()
         if status.pending:
             raise LongtermError(
@@ -540,7 +540,7 @@ class MemoryStore(DatabaseOwner):
             rows = sql.execute(
                 "SELECT e.key FROM entries e JOIN namespaces n ON n.id = e.space"
                 " WHERE e.space = ? AND (e.expires_at IS NULL OR e.expires_at > ?) ORDER BY e.key",
-                (space_of(sql, path), self._now()),
+                (find_space(sql, path), self._now()),
             )
             return [key for (key,) in rows]
 

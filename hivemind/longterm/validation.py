@@ -15,9 +15,9 @@ from hivemind.frozen import frozen
 from hivemind.longterm.entry import MAX_MICROS, MIN_MICROS, Embedding, MemoryEntry, as_micros
 from hivemind.longterm.errors import EntryInvalid
 from hivemind.longterm.namespace import text_problem
-from hivemind.masking import mask, masked
+from hivemind.masking import mask, mask_values
 from hivemind.search.item import words_of_speaker
-from hivemind.words import shown
+from hivemind.words import short_repr
 
 _MAX_WHOLE = 1 << 40  # larger numbers count as this one
 
@@ -39,40 +39,40 @@ def check_name(name: str, subject: str) -> str:
 def check_text(text: object, subject: str) -> str:
     """Return the text, which may be blank. Raises EntryInvalid."""
     if not isinstance(text, str):
-        raise EntryInvalid(f"{subject} must be a string, not {shown(text)}")
+        raise EntryInvalid(f"{subject} must be a string, not {short_repr(text)}")
     return text
 
 
 def check_whole(number: object, subject: str) -> int:
     """Return an integer ≥ 0. Raises EntryInvalid."""
     if isinstance(number, bool) or not isinstance(number, int) or number < 0:
-        raise EntryInvalid(f"{subject} must be an integer ≥ 0, not {shown(number)}")
+        raise EntryInvalid(f"{subject} must be an integer ≥ 0, not {short_repr(number)}")
     return min(number, _MAX_WHOLE)
 
 
 def check_between(number: object, subject: str, minimum: float, maximum: float) -> float:
     """Return a number from `minimum` to `maximum`. Raises EntryInvalid."""
     if isinstance(number, bool) or not isinstance(number, int | float) or not minimum <= number <= maximum:
-        raise EntryInvalid(f"{subject} is a number from {minimum:g} to {maximum:g}, {shown(number)} is none")
+        raise EntryInvalid(f"{subject} is a number from {minimum:g} to {maximum:g}, {short_repr(number)} is none")
     return float(number)
 
 
-def check_flag(flag: object, what: str) -> bool:
+def check_flag(flag: object, subject: str) -> bool:
     """Return the flag. Raises EntryInvalid for any value but True and False: a truthy string could widen a search."""
     if not isinstance(flag, bool):
-        raise EntryInvalid(f"{what} must be True or False, not {shown(flag)}")
+        raise EntryInvalid(f"{subject} must be True or False, not {short_repr(flag)}")
     return flag
 
 
-def check_time(moment: object, what: str) -> int:
+def check_time(moment: object, subject: str) -> int:
     """Return a time as microseconds since 1970. A time without a zone is UTC. Raises EntryInvalid."""
     if not isinstance(moment, datetime):
         raise EntryInvalid(
-            f"{what} must be a datetime, not {shown(moment)}", remedy="without a zone it is taken as UTC"
+            f"{subject} must be a datetime, not {short_repr(moment)}", remedy="without a zone it is taken as UTC"
         )
     micros = as_micros(moment)
     if not MIN_MICROS <= micros <= MAX_MICROS:
-        raise EntryInvalid(f"{what} is out of range in UTC: {moment.isoformat()}")
+        raise EntryInvalid(f"{subject} is out of range in UTC: {moment.isoformat()}")
     return micros
 
 
@@ -80,7 +80,7 @@ MAX_TOKENS = 2_048
 MAX_METADATA_BYTES = 65_536
 _MAX_KEY = 256
 _NUL = re.compile(r"(?<!\\)(?:\\\\)*\\u0000")  # as JSON escapes it
-_TAKEN = ("content", "metadata", "embedding", "category", "importance", "expires_at", "parent_id", "links")
+_DRAFT_FIELDS = ("content", "metadata", "embedding", "category", "importance", "expires_at", "parent_id", "links")
 
 
 @frozen
@@ -103,10 +103,12 @@ def digest_of(content: str) -> bytes:
     return hashlib.blake2b(content.encode(), digest_size=16).digest()
 
 
-def draft_of(value: MemoryEntry | Mapping[str, Any] | str, count: Callable[[str], int], dimension: int) -> EntryDraft:
+def draft_of(
+    value: MemoryEntry | Mapping[str, Any] | str, count_tokens: Callable[[str], int], dimension: int
+) -> EntryDraft:
     """Validate a value: an entry, a mapping with an entry's fields, or just the content. Raises EntryInvalid."""
     fields = _fields(value)
-    content = _content(fields.get("content"), count)
+    content = _content(fields.get("content"), count_tokens)
     embedding, importance, expires = (fields.get(name) for name in ("embedding", "importance", "expires_at"))
     if isinstance(embedding, Embedding) and (not embedding.is_from_caller or embedding.digest != digest_of(content)):
         embedding = None  # computed by the store, or for another content: embed the content again
@@ -125,16 +127,18 @@ def draft_of(value: MemoryEntry | Mapping[str, Any] | str, count: Callable[[str]
 
 def _fields(value: MemoryEntry | Mapping[str, Any] | str) -> Mapping[str, Any]:
     if isinstance(value, MemoryEntry):
-        return {name: getattr(value, name) for name in _TAKEN}
+        return {name: getattr(value, name) for name in _DRAFT_FIELDS}
     if isinstance(value, str):
         return {"content": value}
     if not isinstance(value, Mapping):
         raise EntryInvalid(
             f"a {type(value).__name__} cannot be stored", remedy="a memory is a text, a mapping or a MemoryEntry"
         )
-    unknown_names = [name for name in value if name not in _TAKEN]
+    unknown_names = [name for name in value if name not in _DRAFT_FIELDS]
     if unknown_names:
-        raise EntryInvalid(f"{unknown_names[0]!r} is not a field of a memory", remedy=f"fields: {', '.join(_TAKEN)}")
+        raise EntryInvalid(
+            f"{unknown_names[0]!r} is not a field of a memory", remedy=f"fields: {', '.join(_DRAFT_FIELDS)}"
+        )
     return value
 
 
@@ -145,12 +149,12 @@ def check_key(key: str) -> str:
     return check_name(key, "the key")
 
 
-def _content(content: object, count: Callable[[str], int]) -> str:
+def _content(content: object, count_tokens: Callable[[str], int]) -> str:
     if not isinstance(content, str) or not content.strip():
         raise EntryInvalid("the content is blank", remedy="write the text to remember")
     check_unicode(content, "the content")
     # A token has at least one byte, so most contents need no counting.
-    if len(content.encode()) > MAX_TOKENS and (tokens := count(content)) > MAX_TOKENS:
+    if len(content.encode()) > MAX_TOKENS and (tokens := count_tokens(content)) > MAX_TOKENS:
         raise EntryInvalid(
             f"the content has {tokens} tokens, more than {MAX_TOKENS}",
             remedy="store it in parts, or only the important part",
@@ -161,23 +165,23 @@ def _content(content: object, count: Callable[[str], int]) -> str:
 def _metadata(metadata: object) -> str:
     if metadata is None:
         return "{}"
-    text = check_json(metadata, "metadata", masked)
+    text = check_json(metadata, "metadata", mask_values)
     if (size := len(text.encode())) > MAX_METADATA_BYTES:
         raise EntryInvalid(f"metadata has {size} bytes as JSON, more than {MAX_METADATA_BYTES}")
     return text
 
 
-def check_json(mapping: object, what: str, written: Callable[[dict[str, Any]], Any] = dict) -> str:
+def check_json(mapping: object, subject: str, transform: Callable[[dict[str, Any]], Any] = dict) -> str:
     """Return a mapping as the text of a JSON object, after `transform`. Raises EntryInvalid."""
     if not isinstance(mapping, Mapping) or not all(isinstance(name, str) for name in mapping):
-        raise EntryInvalid(f"{what} must be a JSON object", remedy='names are strings, as in {"customer": "Acme"}')
+        raise EntryInvalid(f"{subject} must be a JSON object", remedy='names are strings, as in {"customer": "Acme"}')
     try:
-        text = json.dumps(written(dict(mapping)), ensure_ascii=False, allow_nan=False, separators=(",", ":"))
+        text = json.dumps(transform(dict(mapping)), ensure_ascii=False, allow_nan=False, separators=(",", ":"))
     except (TypeError, ValueError, RecursionError) as error:
-        raise EntryInvalid(f"{what} cannot be written as JSON ({error})") from None
+        raise EntryInvalid(f"{subject} cannot be written as JSON ({error})") from None
     if _NUL.search(text):
-        raise EntryInvalid(f"{what} contains a NUL character")
-    return check_unicode(text, what)
+        raise EntryInvalid(f"{subject} contains a NUL character")
+    return check_unicode(text, subject)
 
 
 def check_category(category: object) -> str | None:
@@ -206,14 +210,14 @@ def _links(links: object) -> str:
 
 
 def provenance(
-    content: str, speaker: str, *, known: str | None = None, session: str | None = None, time: str | None = None
+    content: str, speaker: str, *, author: str | None = None, session: str | None = None, time: str | None = None
 ) -> dict[str, Any]:
     """Build the metadata of a content's origin (speaker, session, time), which the ranking uses.
 
     `speaker` is the writer, unless the content begins with a name ("Ann: …") or `author` is set. `time` is in ISO 8601;
     an entry without it dates from the day it was created.
     """
-    speaker_name = known or ("" if words_of_speaker("", content) else speaker)
+    speaker_name = author or ("" if words_of_speaker("", content) else speaker)
     fields = {"speaker": speaker_name, "session": session, "time": time}
     return {name: value for name, value in fields.items() if value}
 
@@ -221,21 +225,21 @@ def provenance(
 def check_vector(vector: Sequence[float], dimension: int) -> bytes:
     """Return a vector as float32 bytes. Raises EntryInvalid unless it has `dimension` finite numbers, not all 0."""
     try:
-        packed = array("f", vector)
+        vector_array = array("f", vector)
     except (TypeError, ValueError, OverflowError) as error:
         raise EntryInvalid(f"an embedding must be a sequence of numbers ({error})") from None
-    if len(packed) != dimension:
-        raise EntryInvalid(f"the embedding has {len(packed)} numbers instead of {dimension}")
-    if not all(map(math.isfinite, packed)):
+    if len(vector_array) != dimension:
+        raise EntryInvalid(f"the embedding has {len(vector_array)} numbers instead of {dimension}")
+    if not all(map(math.isfinite, vector_array)):
         raise EntryInvalid("an embedding's numbers must be finite")
-    if not any(packed):
+    if not any(vector_array):
         raise EntryInvalid("an embedding must not be all zero")
-    return packed.tobytes()
+    return vector_array.tobytes()
 
 
-def shortened(text: str, count: Callable[[str], int], most: int = MAX_TOKENS) -> str:
+def shorten(text: str, count_tokens: Callable[[str], int], max_tokens: int = MAX_TOKENS) -> str:
     """Cut a text to at most `max_tokens` tokens."""
     check_text(text, "the text")
-    while len(text.encode("utf-8", "surrogatepass")) > most and count(text) > most:
+    while len(text.encode("utf-8", "surrogatepass")) > max_tokens and count_tokens(text) > max_tokens:
         text = text[: len(text) * 3 // 4]
     return text

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from hivemind.mail.intake import Intake, count_waiting
+from hivemind.mail.intake import Intake, count_backlog
 from hivemind.mail.mail import Mail
 from hivemind.mail.message import Attachment, Message, MessageSummary, SendReport
 
-__all__ = ["Attachment", "Intake", "Mail", "Message", "MessageSummary", "SendReport", "count_waiting"]
+__all__ = ["Attachment", "Intake", "Mail", "Message", "MessageSummary", "SendReport", "count_backlog"]

@@ -7,8 +7,6 @@ from __future__ import annotations
 
 import re
 
-__all__ = ["answer_text"]
-
 _FIELD = re.compile(r"\*?[^\W\d_][\w-]{0,14}\s?:\*?\s")
 _RULE = re.compile(r"\s*(?:-{3,}[^-]{3,60}-{3,}|_{10,})\s*")
 _TIME, _DATE = re.compile(r"\d[:.h]\d\d"), re.compile(r"\d[:.h]\d\d|\b\d{4}\b")

@@ -11,12 +11,12 @@ from pathlib import Path
 
 from hivemind import fs
 from hivemind.boundary import Unreadable
-from hivemind.config import TAKEN
+from hivemind.config import RESERVED_NAMES
 from hivemind.errors import UserError
-from hivemind.fs.check import Aside, CheckFinding, listed
+from hivemind.fs.check import Aside, CheckFinding, list_folder
 from hivemind.layout import Layout
 from hivemind.mail.mail import Mail
-from hivemind.mail.maildir import SUBFOLDERS, Maildir, MailFile, is_dropping, is_unique, join, split
+from hivemind.mail.maildir import SUBFOLDERS, Maildir, MailFile, is_editor_file, is_unique_name, join_name, split_name
 from hivemind.mail.seal import Seal
 
 _MAX_TMP_AGE_S = 36 * 3600  # Maildir's rule for files in tmp/: an unfinished delivery this old has been abandoned
@@ -41,7 +41,7 @@ def check_key(layout: Layout, aside: Aside) -> Iterator[CheckFinding]:
         message = "does not contain a mail key: sealed messages count as unsealed, and the next send creates a new key"
         remedy = "restore it from a copy, or hivemind doctor --fix sets it aside and creates a new one"
         yield CheckFinding(
-            layout.mail_key, message, remedy, lambda: f"{aside.take(layout.mail_key)}; {_make_key(seal)}"
+            layout.mail_key, message, remedy, lambda: f"{aside.set_aside(layout.mail_key)}; {_make_key(seal)}"
         )
 
 
@@ -54,10 +54,10 @@ def check_letters(mail: Mail, layout: Layout, name: str, aside: Aside, now: floa
     """Check the mailbox of one agent or of the operator, with its sub-folders."""
     box = Maildir(layout.mailbox(name))
     for folder in SUBFOLDERS:
-        maildir = box.sub(folder)
+        maildir = box.subfolder(folder)
         if not os.path.isdir(maildir.path):
             continue  # the check of folders reports it
-        for path in listed(Path(maildir.tmp)):
+        for path in list_folder(Path(maildir.tmp)):
             if now - path.lstat().st_mtime > _MAX_TMP_AGE_S:
                 message = "has been in tmp/ for over 36 hours: an unfinished delivery, which nobody will read"
                 yield aside.finding(path, message)
@@ -65,18 +65,23 @@ def check_letters(mail: Mail, layout: Layout, name: str, aside: Aside, now: floa
         yield from _misnamed_files(maildir)
         if folder != "dead":
             yield from _unreadable_messages(mail, layout, name, maildir, folder, aside)
-    count = sum(1 for _ in box.sub("dead").entries())
+    count = sum(1 for _ in box.subfolder("dead").mail_files())
     if count:
         message = f"{count} dead letter{'s' if count > 1 else ''}: unreadable, or failed three times"
         remedy = "the .why files next to them say why; a message moved back to new/ is tried again"
-        yield CheckFinding(Path(box.sub("dead").path), message, remedy, note=True)
+        yield CheckFinding(Path(box.subfolder("dead").path), message, remedy, note=True)
 
 
 def check_ownerless_mailboxes(layout: Layout, agents: Container[str]) -> Iterator[CheckFinding]:
     """Report mailboxes without an agent: a renamed or removed agent may have left mail behind."""
-    for path in listed(layout.mailboxes):
-        if path.is_dir() and not path.name.startswith(".") and path.name not in TAKEN and path.name not in agents:
-            message_count = sum(1 for _ in Maildir(path).entries())
+    for path in list_folder(layout.mailboxes):
+        if (
+            path.is_dir()
+            and not path.name.startswith(".")
+            and path.name not in RESERVED_NAMES
+            and path.name not in agents
+        ):
+            message_count = sum(1 for _ in Maildir(path).mail_files())
             message = f"is a mailbox without an agent: no agent is named {path.name!r} ({message_count} messages in it)"
             remedy = f"hivemind agent add {path.name} restores the agent, or move the folder away"
             yield CheckFinding(path, message, remedy, note=True)
@@ -84,16 +89,16 @@ def check_ownerless_mailboxes(layout: Layout, agents: Container[str]) -> Iterato
 
 def _misplaced_files(maildir: Maildir, aside: Aside) -> Iterator[CheckFinding]:
     """Report files outside new/ and cur/, where no mail program looks, and entries in them that are not files."""
-    for path in listed(Path(maildir.path)):
+    for path in list_folder(Path(maildir.path)):
         if _MAIL_PROGRAM_FILES.fullmatch(path.name) is None and path.is_file():
             message = "is outside new/ and cur/, where no mail program looks"
-            if is_unique(base := split(path.name)[0]):
+            if is_unique_name(base := split_name(path.name)[0]):
                 fix = partial(_move, path, Path(maildir.new, base))
                 yield CheckFinding(path, message, "hivemind doctor --fix moves it to new/", fix)
             else:
                 yield CheckFinding(path, message, f"move it to {maildir.new} if it is a message")
     for folder in (maildir.new, maildir.cur):
-        for path in listed(Path(folder)):
+        for path in list_folder(Path(folder)):
             if not stat.S_ISREG(path.lstat().st_mode) and not path.name.startswith("."):
                 yield aside.finding(path, "is not a regular file and is never read as a message")
 
@@ -101,16 +106,16 @@ def _misplaced_files(maildir: Maildir, aside: Aside) -> Iterator[CheckFinding]:
 def _misnamed_files(maildir: Maildir) -> Iterator[CheckFinding]:
     """Report names with flags in new/, without flags in cur/, and with flags that are not in ASCII order."""
     for folder in (maildir.new, maildir.cur):
-        for path in listed(Path(folder)):
-            base, flags = split(path.name)
-            proper_name = base if folder == maildir.new else join(base, "".join(filter(str.isalpha, flags)))
-            if path.name == proper_name or is_dropping(path.name) or not stat.S_ISREG(path.lstat().st_mode):
+        for path in list_folder(Path(folder)):
+            base, flags = split_name(path.name)
+            proper_name = base if folder == maildir.new else join_name(base, "".join(filter(str.isalpha, flags)))
+            if path.name == proper_name or is_editor_file(path.name) or not stat.S_ISREG(path.lstat().st_mode):
                 continue
             message = f"has no proper flags in its name (it should be {proper_name!r})"
             if folder == maildir.new:
                 message, proper_name = (
                     "has flags in its name but is in new/: mail programs take it for unread",
-                    join(base, flags),
+                    join_name(base, flags),
                 )
             yield CheckFinding(
                 path, message, "hivemind doctor --fix renames it", partial(_move, path, Path(maildir.cur, proper_name))
@@ -125,7 +130,7 @@ def _move(path: Path, target: Path) -> str:
 def _unreadable_messages(
     mail: Mail, layout: Layout, name: str, maildir: Maildir, folder: str, aside: Aside
 ) -> Iterator[CheckFinding]:
-    for mail_file in maildir.entries():
+    for mail_file in maildir.mail_files():
         try:
             mail.reader.read_head(maildir, mail_file)
         except Unreadable as error:

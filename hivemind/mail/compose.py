@@ -15,8 +15,6 @@ from hivemind.frozen import frozen
 from hivemind.mail.header import encode_text, format_field, one_line
 from hivemind.mail.message import Attachment, Content
 
-__all__ = ["IMPORTANCE", "MAX_SUBJECT", "MONTHS", "LetterDraft", "bounce_draft", "compose"]
-
 MONTHS = ("Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec")
 _DAYS = ("Mon", "Tue", "Wed", "Thu", "Fri", "Sat", "Sun")
 IMPORTANCE = ("high", "normal", "low")

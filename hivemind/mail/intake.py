@@ -16,49 +16,48 @@ from pathlib import Path
 
 from hivemind.boundary import Unreadable
 from hivemind.errors import UnknownVersion, UserError, is_disk_full
-from hivemind.fs import Log, make_folder, reached, set_aside
+from hivemind.fs import Log, crash_point, make_folder, set_aside
 from hivemind.mail.mail import Mail
 from hivemind.mail.maildir import MailFile
 from hivemind.mail.message import Message
-from hivemind.mail.reading import entry_key, time_key
+from hivemind.mail.reading import file_key, time_key
 from hivemind.names import check_name
 
 _log = logging.getLogger(__name__)
-_WORDS = ("taken", "failed", "dead")
-_KEPT = 4096  # keys of removed messages that are remembered, in case a message is put back
+_OUTCOMES = ("taken", "failed", "dead")
+_MAX_GONE_KEYS = 4096  # keys of removed messages that are remembered, in case a message is put back
 
 
 def _open_log(path: str, *, durable: bool) -> Log:
     return Log(path, "mail-taken", 2, durable=durable)
 
 
-def _read(log: Log) -> Iterator[tuple[str, str]]:
+def _read_outcomes(log: Log) -> Iterator[tuple[str, str]]:
     """Yield (outcome, key) for each line of the record. Unknown lines are skipped."""
     for record in log.read():
         for outcome, key in record.items():
-            if outcome in _WORDS and isinstance(key, str):
+            if outcome in _OUTCOMES and isinstance(key, str):
                 yield outcome, key
 
 
-class TakenRecord:
+class IntakeRecord:
     """The durable record of an intake.
 
     `taken` are the keys of messages that were taken in. `failures` are the failures of the others.
     """
 
-    __slots__ = ("_lines", "_log", "failures", "is_damaged", "taken")
+    __slots__ = ("_line_count", "_log", "failure_counts", "is_damaged", "taken_keys")
 
     def __init__(self, path: str, durable: bool) -> None:
         """Read the record. Raises UnknownVersion and OSError."""
         self._log = _open_log(path, durable=durable)
-        self._lines = 0
-        self.taken: dict[str, None] = {}
-        self.failures: dict[str, int] = {}
-        self.is_damaged = (
-            False  # the file was not a record: it is kept under another name, and this record starts empty
-        )
+        self._line_count = 0
+        self.taken_keys: dict[str, None] = {}
+        self.failure_counts: dict[str, int] = {}
+        self.is_damaged = False
+        """The file was not a record. It is kept under another name, and this record starts empty."""
         try:
-            for outcome, key in _read(self._log):
+            for outcome, key in _read_outcomes(self._log):
                 self._apply(outcome, key)
             has_content = os.path.isfile(path) and os.path.getsize(path) > 0
             problem = "is damaged" if has_content and not self._log.has_header else ""
@@ -70,95 +69,97 @@ class TakenRecord:
             _log.warning("%s %s: kept as %s", path, problem, set_aside(path).name)
             self.is_damaged = True
 
-    def _apply(self, word: str, key: str) -> None:
-        self._lines += 1
-        if word == "failed":
-            self.failures[key] = self.failures.get(key, 0) + 1
+    def _apply(self, outcome: str, key: str) -> None:
+        self._line_count += 1
+        if outcome == "failed":
+            self.failure_counts[key] = self.failure_counts.get(key, 0) + 1
             return
-        self.failures.pop(key, None)
-        if word == "taken":
-            self.taken[key] = None
+        self.failure_counts.pop(key, None)
+        if outcome == "taken":
+            self.taken_keys[key] = None
 
-    def add(self, word: str, key: str) -> None:
+    def add(self, outcome: str, key: str) -> None:
         """Record an outcome: `taken`, `failed` or `dead`. Raises UserError, without any change, if writing fails."""
-        self._log.append({word: key})
-        self._apply(word, key)
+        self._log.append({outcome: key})
+        self._apply(outcome, key)
 
-    def overgrown(self, present: int) -> bool:
+    def is_overgrown(self, present_count: int) -> bool:
         """Check whether most lines are about removed messages, given the number of messages in the folders."""
-        return self._lines > 4 * _KEPT + 2 * present
+        return self._line_count > 4 * _MAX_GONE_KEYS + 2 * present_count
 
-    def compact(self, present: Collection[str]) -> None:
-        """Forget all but the newest 4096 of the keys that are not in `present`."""
-        gone_keys = [key for key in self.taken if key not in present]
-        for key in gone_keys[: max(0, len(gone_keys) - _KEPT)]:
-            del self.taken[key]
-        self.failures = {key: failure_count for key, failure_count in self.failures.items() if key in present}
-        records = [{"taken": key} for key in self.taken]
-        records += [{"failed": key} for key, failure_count in self.failures.items() for _ in range(failure_count)]
+    def compact(self, present_keys: Collection[str]) -> None:
+        """Forget all but the newest 4096 of the keys that are not in `present_keys`."""
+        gone_keys = [key for key in self.taken_keys if key not in present_keys]
+        for key in gone_keys[: max(0, len(gone_keys) - _MAX_GONE_KEYS)]:
+            del self.taken_keys[key]
+        self.failure_counts = {
+            key: failure_count for key, failure_count in self.failure_counts.items() if key in present_keys
+        }
+        records = [{"taken": key} for key in self.taken_keys]
+        records += [{"failed": key} for key, failure_count in self.failure_counts.items() for _ in range(failure_count)]
         self._log.rewrite(records)
-        self._lines = len(records)
+        self._line_count = len(records)
 
 
-def read_taken(path: str | os.PathLike[str]) -> set[str]:
+def read_taken_keys(path: str | os.PathLike[str]) -> set[str]:
     """Read the taken keys of a record without opening an intake. Return an empty set if the record is missing or invalid."""
     try:
-        return {key for outcome, key in _read(_open_log(os.fspath(path), durable=False)) if outcome == "taken"}
+        return {key for outcome, key in _read_outcomes(_open_log(os.fspath(path), durable=False)) if outcome == "taken"}
     except (OSError, UserError):
         return set()
 
 
-_YOUNG_NS = 2_000_000_000  # time stamps may be this coarse: two changes within this time can have equal ones
+_TIMESTAMP_DOUBT_NS = 2_000_000_000  # time stamps may be this coarse: two changes within this time can have equal ones
 
 
-class Glance:
+class FolderChange:
     """Detects changes of a folder by its modification time. Times are compared for equality only."""
 
-    __slots__ = ("_cost_s", "_every_s", "_folder", "_listed_at", "_seen", "_young")
+    __slots__ = ("_folder", "_is_young", "_listed_at", "_listed_state", "_listing_s", "_max_age_s")
 
-    def __init__(self, folder: str, every_s: float) -> None:
-        """`every_s`: a listing older than this is repeated in any case (clocks differ, events are lost)."""
+    def __init__(self, folder: str, max_age_s: float) -> None:
+        """`max_age_s`: a listing older than this is repeated in any case (clocks differ, events are lost)."""
         self._folder = folder
-        self._every_s = every_s
-        self._seen: tuple[int, int] | None = None
-        self._young = True
+        self._max_age_s = max_age_s
+        self._listed_state: tuple[int, int] | None = None
+        self._is_young = True
         self._listed_at = float("-inf")
-        self._cost_s = 0.0
+        self._listing_s = 0.0
 
-    def changed(self, patient: bool = False) -> bool:
+    def may_have_changed(self, is_patient: bool = False) -> bool:
         """Check whether the folder may have changed since `listing`.
 
-        A time stamp younger than two seconds may hide a second change. With `patient`, this doubt alone counts only
+        A time stamp younger than two seconds may hide a second change. With `is_patient`, this doubt alone counts only
         after two seconds, and after fifty times the duration of the last listing.
         """
-        if self._now() != self._seen:
+        if self._state() != self._listed_state:
             return True
         age = time.monotonic() - self._listed_at
-        if self._young and (not patient or age > max(2.0, 50 * self._cost_s)):
+        if self._is_young and (not is_patient or age > max(2.0, 50 * self._listing_s)):
             return True
-        return age > self._every_s
+        return age > self._max_age_s
 
-    def listing(self) -> None:
+    def begin_listing(self) -> None:
         """Note the folder's state. Call this just before listing the folder."""
-        self._seen = self._now()
-        self._young = self._seen is None or abs(time.time_ns() - self._seen[1]) < _YOUNG_NS
+        self._listed_state = self._state()
+        self._is_young = self._listed_state is None or abs(time.time_ns() - self._listed_state[1]) < _TIMESTAMP_DOUBT_NS
         self._listed_at = time.monotonic()
 
-    def listed(self) -> None:
+    def end_listing(self) -> None:
         """Note the duration of the listing. Call this just after listing the folder."""
-        self._cost_s = time.monotonic() - self._listed_at
+        self._listing_s = time.monotonic() - self._listed_at
 
-    def before_own(self) -> bool:
+    def is_unchanged(self) -> bool:
         """Check that the folder has not changed since the listing. Call this before changing it."""
-        return self._now() == self._seen
+        return self._state() == self._listed_state
 
-    def after_own(self, clean: bool) -> None:
+    def accept_own_change(self, was_unchanged: bool) -> None:
         """Treat the caller's own change as listed, if the folder was unchanged before it."""
-        if clean:
-            self._seen = self._now()
-            self._young = True
+        if was_unchanged:
+            self._listed_state = self._state()
+            self._is_young = True
 
-    def _now(self) -> tuple[int, int] | None:
+    def _state(self) -> tuple[int, int] | None:
         try:
             folder_stat = os.stat(self._folder)
         except FileNotFoundError:
@@ -166,9 +167,9 @@ class Glance:
         return folder_stat.st_ino, folder_stat.st_mtime_ns
 
 
-_FAILURES = 3  # after so many failures of its handler a message goes to .Dead
-_NEW_S = 10.0
-_CUR_S = 60.0
+_MAX_FAILURES = 3  # after so many failures of its handler a message goes to .Dead
+_MAX_NEW_AGE_S = 10.0
+_MAX_CUR_AGE_S = 60.0
 
 
 class Intake:
@@ -179,98 +180,104 @@ class Intake:
         self._mail = mail
         self._agent = check_name(agent, "agent name")
         mail.ensure(self._agent)
-        self._box = mail.boxes.get(self._agent)
+        self._box = mail.mailboxes.get(self._agent)
         make_folder(state_folder, durable=mail.durable)
-        self._record = TakenRecord(os.path.join(state_folder, "mail-taken"), mail.durable)
-        self._waiting: dict[str, MailFile] = {}
-        self._new = Glance(self._box.new, _NEW_S)
-        self._cur = Glance(self._box.cur, _CUR_S)
-        self.unsettled = 0
+        self._record = IntakeRecord(os.path.join(state_folder, "mail-taken"), mail.durable)
+        self._backlog: dict[str, MailFile] = {}
+        self._new_folder = FolderChange(self._box.new, _MAX_NEW_AGE_S)
+        self._cur_folder = FolderChange(self._box.cur, _MAX_CUR_AGE_S)
+        self.unsettled_count = 0
         """The number of files that the last call skipped because they are still being written. Try again soon."""
         if self._record.is_damaged:
-            self._begin_anew()
-        self._finish()
+            self._rebuild_record()
+        self._finish_moves()
 
-    def new(self, limit: int | None = None, but: Collection[str] = ()) -> list[Message]:
+    def new_messages(self, limit: int | None = None, excluded_keys: Collection[str] = ()) -> list[Message]:
         """Return the messages in new/ and cur/ that are not taken in yet, oldest first, at most `limit`.
 
-        `but` are messages that the caller still has. A message is returned until `taken` is called for it
+        `excluded_keys` are messages that the caller still has. A message is returned until `mark_taken` is called for it
         or it goes to `.Dead`, as unreadable messages do. A folder is listed only if its time has changed; only files of
         returned messages are opened.
         """
-        has_enough = limit is not None and len(self._waiting) - len(but) > limit
+        has_enough = limit is not None and len(self._backlog) - len(excluded_keys) > limit
         if not has_enough:
-            self._look()
-        messages = self._collect(limit, but)
+            self._update_backlog()
+        messages = self._collect(limit, excluded_keys)
         if has_enough and limit is not None and len(messages) < limit:  # some files are still being written
-            self._look()
-            messages = self._collect(limit, but)
+            self._update_backlog()
+            messages = self._collect(limit, excluded_keys)
         return messages
 
-    def taken(self, message: Message) -> None:
+    def mark_taken(self, message: Message) -> None:
         """Record that the message is a block now, then move it to cur/ as seen. Calling it again has no effect.
 
         Raises UserError if it cannot be recorded; `new` then returns it again. Raises OSError if it cannot be
         moved; it is recorded nevertheless and is not returned again.
         """
-        if message.key not in self._record.taken:
+        if message.key not in self._record.taken_keys:
             self._record.add("taken", message.key)
-        reached("mail.intake.recorded")
-        self._waiting.pop(message.key, None)
+        crash_point("mail.intake.recorded")
+        self._backlog.pop(message.key, None)
         self._move(MailFile(message.base, message.flags, message.path, os.path.dirname(message.path) == self._box.new))
-        reached("mail.intake.moved")
+        crash_point("mail.intake.moved")
 
-    def failed(self, message: Message, reason: str) -> bool:
+    def count_failure(self, message: Message, reason: str) -> bool:
         """Count a failure of the message's handler. On the third, move the message to `.Dead` and return True."""
         self._record.add("failed", message.key)
-        reached("mail.intake.counted")
-        failure_count = self._record.failures[message.key]
-        if failure_count < _FAILURES:
+        crash_point("mail.intake.counted")
+        failure_count = self._record.failure_counts[message.key]
+        if failure_count < _MAX_FAILURES:
             return False
         self.give_up(message, f"its handler failed {failure_count} times, the last time: {reason}")
         return True
 
     def give_up(self, message: Message, reason: str) -> None:
         """Move the message to `.Dead` and record the reason there."""
-        mail_file = self._waiting.get(message.key) or MailFile(message.base, message.flags, message.path, True)
+        mail_file = self._backlog.get(message.key) or MailFile(message.base, message.flags, message.path, True)
         self._bury(message.key, mail_file, reason)
 
     # -- listing and reading
 
-    def _look(self) -> None:
-        """Update `_waiting` from the folders that have changed."""
-        new_changed, cur_changed = self._new.changed(), self._cur.changed(patient=True)
+    def _update_backlog(self) -> None:
+        """Update the backlog from the folders that have changed."""
+        new_changed, cur_changed = (
+            self._new_folder.may_have_changed(),
+            self._cur_folder.may_have_changed(is_patient=True),
+        )
         if not new_changed and not cur_changed:
             return
         new_files: dict[str, MailFile] = {}
         present_keys: set[str] = set()
-        for folder, has_changed, is_new in ((self._new, new_changed, True), (self._cur, cur_changed, False)):
+        for folder, has_changed, is_new in (
+            (self._new_folder, new_changed, True),
+            (self._cur_folder, cur_changed, False),
+        ):
             if has_changed:
-                folder.listing()
-                self._list(is_new, present_keys, new_files)
-                folder.listed()
+                folder.begin_listing()
+                self._list_folder(is_new, present_keys, new_files)
+                folder.end_listing()
         if new_files:
-            backlog = [*self._waiting.items(), *new_files.items()]
+            backlog = [*self._backlog.items(), *new_files.items()]
             backlog.sort(key=lambda key_and_file: time_key(key_and_file[1]))
-            self._waiting = dict(backlog)
-        if new_changed and cur_changed and self._record.overgrown(len(present_keys)):
+            self._backlog = dict(backlog)
+        if new_changed and cur_changed and self._record.is_overgrown(len(present_keys)):
             self._record.compact(present_keys)
 
-    def _list(self, new: bool, present: set[str], fresh: dict[str, MailFile]) -> None:
-        taken_keys = self._record.taken
-        for mail_file in self._box.entries(new):
+    def _list_folder(self, in_new: bool, present_keys: set[str], new_files: dict[str, MailFile]) -> None:
+        taken_keys = self._record.taken_keys
+        for mail_file in self._box.mail_files(in_new):
             key = self._key(mail_file)
             if key is not None:
-                present.add(key)
-                if key not in taken_keys and key not in self._waiting:
-                    fresh[key] = mail_file
+                present_keys.add(key)
+                if key not in taken_keys and key not in self._backlog:
+                    new_files[key] = mail_file
 
-    def _collect(self, limit: int | None, but: Collection[str]) -> list[Message]:
-        self.unsettled = 0
+    def _collect(self, limit: int | None, excluded_keys: Collection[str]) -> list[Message]:
+        self.unsettled_count = 0
         messages: list[Message] = []
-        opened_keys = set(but)
+        opened_keys = set(excluded_keys)
         while True:
-            next_files = islice(self._waiting.items(), None if limit is None else limit + len(opened_keys))
+            next_files = islice(self._backlog.items(), None if limit is None else limit + len(opened_keys))
             unopened_files = [
                 (key, file) for key, file in next_files if key not in opened_keys
             ]  # a long backlog is never copied
@@ -284,76 +291,78 @@ class Intake:
                 if len(messages) == limit:
                     return messages
 
-    def _key(self, entry: MailFile) -> str | None:
+    def _key(self, mail_file: MailFile) -> str | None:
         try:
-            return entry_key(entry)
+            return file_key(mail_file)
         except FileNotFoundError:  # a hand-named file was deleted or renamed; a renamed one is in the next listing
             return None
 
-    def _open(self, key: str, entry: MailFile) -> Message | None:
-        if not self._mail.reader.settled(entry):
-            self.unsettled += 1
+    def _open(self, key: str, mail_file: MailFile) -> Message | None:
+        if not self._mail.reader.is_finished(mail_file):
+            self.unsettled_count += 1
             return None
-        if self._record.failures.get(key, 0) >= _FAILURES:
-            self._bury(key, entry, f"its handler failed {_FAILURES} times")
+        if self._record.failure_counts.get(key, 0) >= _MAX_FAILURES:
+            self._bury(key, mail_file, f"its handler failed {_MAX_FAILURES} times")
             return None
         try:
-            message = self._mail.reader.read_message(self._agent, self._box, entry)
+            message = self._mail.reader.read_message(self._agent, self._box, mail_file)
         except Unreadable as unreadable:
             try:
-                self._bury(key, entry, unreadable.message)
+                self._bury(key, mail_file, unreadable.message)
             except (OSError, UserError) as error:
                 if not is_disk_full(error):
                     raise
-                self.unsettled += 1  # the message stays until the disk has room
+                self.unsettled_count += 1  # the message stays until the disk has room
             return None
         if (
             message is None or message.key != key
         ):  # deleted, or replaced by a file of the same name, which is listed separately
-            del self._waiting[key]
+            del self._backlog[key]
             return None
         return message
 
     # -- moving
 
-    def _begin_anew(self) -> None:
+    def _rebuild_record(self) -> None:
         """Treat all seen messages in cur/ as taken in, so old mail is not returned again."""
         seen_keys = {
-            key for mail_file in self._box.entries(False) if "S" in mail_file.flags and (key := self._key(mail_file))
+            key for mail_file in self._box.mail_files(False) if "S" in mail_file.flags and (key := self._key(mail_file))
         }
-        self._record.taken.update(dict.fromkeys(seen_keys))
+        self._record.taken_keys.update(dict.fromkeys(seen_keys))
         self._record.compact(seen_keys)
 
-    def _finish(self) -> None:
+    def _finish_moves(self) -> None:
         """Move recorded messages out of new/: a crash may have prevented their move, or a power cut undone it."""
-        for mail_file in self._box.entries(True):
-            if self._key(mail_file) in self._record.taken:
+        for mail_file in self._box.mail_files(True):
+            if self._key(mail_file) in self._record.taken_keys:
                 self._move(mail_file)
 
-    def _move(self, entry: MailFile) -> None:
-        was_unchanged = self._cur.before_own()
-        self._box.flag(entry, "S")  # not synced: `_finish` repeats a move that a power cut undid
-        self._cur.after_own(was_unchanged)
+    def _move(self, mail_file: MailFile) -> None:
+        was_unchanged = self._cur_folder.is_unchanged()
+        self._box.flag(mail_file, "S")  # not synced: `_finish` repeats a move that a power cut undid
+        self._cur_folder.accept_own_change(was_unchanged)
 
-    def _bury(self, key: str, entry: MailFile, reason: str) -> None:
-        self._mail.bury(self._agent, entry, reason)
+    def _bury(self, key: str, mail_file: MailFile, reason: str) -> None:
+        self._mail.bury(self._agent, mail_file, reason)
         self._record.add("dead", key)
-        self._waiting.pop(key, None)
+        self._backlog.pop(key, None)
 
 
-def count_waiting(mail: Mail, agent: str, state_folder: Path) -> int:
+def count_backlog(mail: Mail, agent: str, state_folder: Path) -> int:
     """Count the unread messages that an agent has not taken in. Other processes may call this.
 
     A message that a person marks as unread again does not count: the agent has it.
     """
-    unread_files = [file for file in mail.boxes.get(check_name(agent, "agent name")).entries() if "S" not in file.flags]
+    unread_files = [
+        file for file in mail.mailboxes.get(check_name(agent, "agent name")).mail_files() if "S" not in file.flags
+    ]
     if not unread_files:
         return 0
-    taken_keys = read_taken(os.path.join(state_folder, "mail-taken"))
+    taken_keys = read_taken_keys(os.path.join(state_folder, "mail-taken"))
     backlog_count = 0
     for mail_file in unread_files:
         try:
-            backlog_count += entry_key(mail_file) not in taken_keys
+            backlog_count += file_key(mail_file) not in taken_keys
         except FileNotFoundError:  # deleted or renamed meanwhile
             backlog_count += 1
     return backlog_count

@@ -19,9 +19,9 @@ from hivemind.fs.doorbell import Ringer
 from hivemind.layout import EXCHANGE, HUMAN, Layout
 from hivemind.mail.addressing import Addressing
 from hivemind.mail.compose import LetterDraft
-from hivemind.mail.maildir import SUBFOLDERS, Boxes, Maildir, MailFile, Names, bury, is_own
+from hivemind.mail.maildir import SUBFOLDERS, BaseNames, Mailboxes, Maildir, MailFile, bury, is_runtime_name
 from hivemind.mail.message import Attachment, Message, MessageSummary, SendReport
-from hivemind.mail.parse import REFERABLE, ParsedLetter, bounded, parse_message
+from hivemind.mail.parse import REFERABLE, ParsedLetter, limit_references, parse_message
 from hivemind.mail.reading import MAX_BYTES, Reader, time_key
 from hivemind.mail.seal import Seal
 from hivemind.mail.sending import Sender, Sending
@@ -60,15 +60,15 @@ class Mail:
         seal = Seal(layout.mail_key, durable)
         self.durable = durable
         self.clock = clock
-        self.boxes = Boxes(layout, durable, roots)
+        self.mailboxes = Mailboxes(layout, durable, roots)
         self._answers_strangers = unknown_sender == "answer"
-        self._names = Names()
+        self._names = BaseNames()
         self._seal = seal
         self._addressing = Addressing(workspace, agents, hives)
         crashes = CrashCount(layout.reading, read_only=layout.read_only)
-        self.reader = Reader(layout, self.boxes, seal, self._addressing.domain, settle_ms, roots, crashes)
+        self.reader = Reader(layout, self.mailboxes, seal, self._addressing.domain, settle_ms, roots, crashes)
         ringer = Ringer(layout.doorbells)
-        self._sender = Sender(layout, self.boxes, seal, self._addressing, self._names, durable, clock, ringer)
+        self._sender = Sender(layout, self.mailboxes, seal, self._addressing, self._names, durable, clock, ringer)
 
     # -- sending
 
@@ -100,7 +100,7 @@ class Mail:
         """
         sender = check_name(sender, "sender")
         recipients = self._addressing.resolve(to)
-        if self._answers_strangers and cause is not None and not self.knows(cause.sender):
+        if self._answers_strangers and cause is not None and not self.is_known_sender(cause.sender):
             recipients = [
                 self._addressing.recipient_for_stranger(cause.sender)
                 if recipient.display_name == cause.sender
@@ -111,9 +111,9 @@ class Mail:
         if not recipients and not copies:
             raise UserError("a message needs a recipient", remedy="name at least one agent, or human")
         now = self.clock()
-        base = self._names.fresh(now)
-        checked_id = None if message_id is None else self._checked_id(message_id)
-        base_from_id = None if checked_id is None else self._base_in(checked_id)
+        base = self._names.next_name(now)
+        checked_id = None if message_id is None else self._check_message_id(message_id)
+        base_from_id = None if checked_id is None else self._base_from_id(checked_id)
         draft = LetterDraft(
             message_id=checked_id or self._addressing.address(base),
             sender=self._addressing.address(sender),
@@ -122,22 +122,22 @@ class Mail:
             subject=mask(subject),
             body=mask(body),
             date=now,
-            in_reply_to=None if in_reply_to is None else _referred(in_reply_to),
-            references=bounded([_referred(reference) for reference in references]),
+            in_reply_to=None if in_reply_to is None else _check_reference(in_reply_to),
+            references=limit_references([_check_reference(reference) for reference in references]),
             task=task,
             step=step,
             lane=lane,
             importance=importance,
             automatic=cause is not None and cause.automatic,
             expects_reply=expects_reply,
-            attachments=tuple(_attachment(attachment) for attachment in attachments),
+            attachments=tuple(_open_attachment(attachment) for attachment in attachments),
         )
-        sending = Sending.to(sender, draft, base_from_id or base, (*recipients, *copies))
+        sending = Sending.to_recipients(sender, draft, base_from_id or base, (*recipients, *copies))
         report = (
             self._sender.send(sending) if checked_id is None else self._sender.resend(sending, base_from_id is not None)
         )
         if draft.in_reply_to is not None and report.delivered:
-            self._mark_answered(sender, draft.in_reply_to)
+            self._flag_original_answered(sender, draft.in_reply_to)
         return report
 
     def recipients(self, to: str | Iterable[str]) -> tuple[str, ...]:
@@ -167,10 +167,10 @@ class Mail:
             Maildir(Path(message.path).parent.parent).flag(mail_file, "RS", self.durable)
         return report
 
-    def keep_attachments(self, message: Message) -> tuple[Path, ...]:
+    def save_attachments(self, message: Message) -> tuple[Path, ...]:
         """Save the attachments of a message in its mailbox, where agents can read and cite them. Return their paths."""
         folder = Path(
-            self.boxes.get(message.box).path, _ATTACHMENTS, hashlib.sha256(message.key.encode()).hexdigest()[:16]
+            self.mailboxes.get(message.box).path, _ATTACHMENTS, hashlib.sha256(message.key.encode()).hexdigest()[:16]
         )
         for name, attachment in message.files.items():
             make_folder(folder, durable=self.durable)
@@ -180,13 +180,13 @@ class Mail:
 
     # -- letters from unknown addresses
 
-    def knows(self, sender: str) -> bool:
+    def is_known_sender(self, sender: str) -> bool:
         """Check that the sender of a message is an agent, the operator, the postmaster or in a linked hive."""
         return self._addressing.is_known(sender)
 
-    def show_human(self, message: Message) -> None:
+    def copy_to_operator(self, message: Message) -> None:
         """Deliver a message of another mailbox, unchanged and unread, to the operator as well, once. Raises OSError."""
-        self._sender.pass_on(message.path, message.key, HUMAN)
+        self._sender.deliver_file(message.path, message.key, HUMAN)
 
     def bounce(self, message: Message) -> str:
         """Put a bounce for a message's unknown sender into the operator's mailbox, once. Return the reason.
@@ -207,26 +207,26 @@ class Mail:
             self._sender.bounce(original, message.box, reason, HUMAN, f"{message.key}.bounce")
         return reason
 
-    def from_strangers(self, box: str, limit: int = 20) -> builtins.list[MessageSummary]:
+    def unread_from_strangers(self, box: str, limit: int = 20) -> builtins.list[MessageSummary]:
         """Return unread messages from unknown senders, oldest first, among the newest `limit` unread messages.
 
         A message with the hive's seal is skipped: its sender was known when it was sent.
         """
-        maildir = self.boxes.get(check_name(box, "mailbox"))
-        unread = sorted((mail_file for mail_file in maildir.entries() if "S" not in mail_file.flags), key=time_key)[
+        maildir = self.mailboxes.get(check_name(box, "mailbox"))
+        unread = sorted((mail_file for mail_file in maildir.mail_files() if "S" not in mail_file.flags), key=time_key)[
             -limit:
         ]
         summaries = [
             (mail_file, self.reader.summary(box, maildir, mail_file))
             for mail_file in unread
-            if self.reader.settled(mail_file)
+            if self.reader.is_finished(mail_file)
         ]
         return [
             summary
             for mail_file, summary in summaries
             if summary is not None
             and summary.sender != "?"
-            and not self.knows(summary.sender)
+            and not self.is_known_sender(summary.sender)
             and not self.reader.is_sealed(maildir, mail_file)
         ]
 
@@ -237,22 +237,22 @@ class Mail:
 
         Raises Unreadable if it is not a letter or if its sender is not of that hive, and OSError.
         """
-        sender = self._foreign(base, raw).sender
+        sender = self._parse_foreign_letter(base, raw).sender
         if sender.rpartition("@")[2].lower() != hive:
             raise Unreadable(f"{hive} has sent a letter from {sender}", location=base)
-        maildir = self.boxes.ensure(check_name(box, "mailbox"))
+        maildir = self.mailboxes.ensure(check_name(box, "mailbox"))
         with suppress(FileNotFoundError):  # left by a crash: only one process at a time delivers
             os.unlink(os.path.join(maildir.tmp, base))
-        staged_path = maildir.stage(base, self._seal.renew(raw), self.durable)
+        staged_path = maildir.stage(base, self._seal.reseal(raw), self.durable)
         try:
-            self._sender.pass_on(staged_path, base, box)
+            self._sender.deliver_file(staged_path, base, box)
         finally:
             os.unlink(staged_path)
 
-    def undeliverable(self, base: str, raw: bytes, recipient: str, reason: str) -> None:
+    def report_undeliverable(self, base: str, raw: bytes, recipient: str, reason: str) -> None:
         """Bounce a letter once to its sender: it did not reach its address in another hive. Skip automatic letters."""
-        letter = self._foreign(base, raw)
-        if letter.automatic or not self.knows(letter.sender):
+        letter = self._parse_foreign_letter(base, raw)
+        if letter.automatic or not self.is_known_sender(letter.sender):
             return
         draft = LetterDraft(
             message_id=letter.id or base, date=self.clock(),
@@ -261,9 +261,9 @@ class Mail:
         name = hashlib.sha256(recipient.encode()).hexdigest()[:8]
         self._sender.bounce(draft, recipient, reason, letter.sender, f"{base}.{name}")
 
-    def _foreign(self, base: str, raw: bytes) -> ParsedLetter:
+    def _parse_foreign_letter(self, base: str, raw: bytes) -> ParsedLetter:
         with boundary("letter of another hive", base):
-            if not is_own(base) or len(raw) > MAX_BYTES:
+            if not is_runtime_name(base) or len(raw) > MAX_BYTES:
                 raise ValueError("its name was not created by a hive, or it is too large")
             return parse_message(raw, self._addressing.domain)
 
@@ -276,15 +276,15 @@ class Mail:
         `sent` include their months. At most 8 KiB of each message are read, and no flag is set. Files that are still
         being written are left out.
         """
-        months = self.boxes.get(check_name(box, "mailbox")).months(folder)
+        months = self.mailboxes.get(check_name(box, "mailbox")).months(folder)
         summaries: builtins.list[MessageSummary] = []
         for subfolder in (folder, *months):
-            maildir = self.boxes.get(box, subfolder)
-            for mail_file in sorted(maildir.entries(), key=time_key, reverse=True):
+            maildir = self.mailboxes.get(box, subfolder)
+            for mail_file in sorted(maildir.mail_files(), key=time_key, reverse=True):
                 if limit is not None and len(summaries) >= limit:
                     break
                 if (
-                    self.reader.settled(mail_file)
+                    self.reader.is_finished(mail_file)
                     and (summary := self.reader.summary(box, maildir, mail_file)) is not None
                 ):
                     summaries.append(summary)
@@ -300,7 +300,7 @@ class Mail:
         message = None
         if location is not None:
             folder, mail_file = location
-            maildir = self.boxes.get(box, folder)
+            maildir = self.mailboxes.get(box, folder)
             if mark and folder == "inbox":
                 mail_file = maildir.flag(mail_file, "S", self.durable) or mail_file
             message = self.reader.read_message(box, maildir, mail_file)
@@ -310,14 +310,14 @@ class Mail:
             )
         return message
 
-    def answered(self, box: str, id_: str) -> None:
+    def mark_answered(self, box: str, id_: str) -> None:
         """Flag a message of the inbox as read and answered (`RS`), if it was answered other than by `reply`.
 
         A message that has left the inbox is not flagged.
         """
         location = self.reader.locate(check_name(box, "mailbox"), id_, ("inbox",))
         if location is not None:
-            self.boxes.get(box).flag(location[1], "RS", self.durable)
+            self.mailboxes.get(box).flag(location[1], "RS", self.durable)
 
     def thread(self, box: str, id_: str) -> builtins.list[Message]:
         """Return all messages of the mailbox in the same thread, oldest first.
@@ -337,25 +337,25 @@ class Mail:
             raise UserError(
                 f"no message {id_!r}", location=f"{sender}'s .Sent", remedy=f"hivemind mail list {sender} --folder sent"
             )
-        message = self.reader.read_message(sender, self.boxes.get(sender, "sent"), location[1])
+        message = self.reader.read_message(sender, self.mailboxes.get(sender, "sent"), location[1])
         if message is None:
             raise UserError(f"the message {id_!r} has just been deleted", location=f"{sender}'s .Sent")
         return {name: self._status(name, message.base) for name in dict.fromkeys((*message.to, *message.cc))}
 
-    def unread(self, box: str) -> int:
+    def count_unread(self, box: str) -> int:
         """Count the messages without the flag `S` by listing new/ and cur/; no file is opened."""
-        maildir = self.boxes.get(check_name(box, "mailbox"))
-        return sum("S" not in mail_file.flags for mail_file in maildir.entries())
+        maildir = self.mailboxes.get(check_name(box, "mailbox"))
+        return sum("S" not in mail_file.flags for mail_file in maildir.mail_files())
 
     # -- mailboxes and flags
 
     def ensure(self, box: str) -> Path:
         """Create the mailbox and its sub-folders if they are missing. Return its path."""
-        return Path(self.boxes.ensure(check_name(box, "mailbox")).path)
+        return Path(self.mailboxes.ensure(check_name(box, "mailbox")).path)
 
-    def bury(self, box: str, entry: MailFile, reason: str) -> MailFile | None:
+    def bury(self, box: str, mail_file: MailFile, reason: str) -> MailFile | None:
         """Move a message to `.Dead` and write the reason next to it. Return None if it is gone. Raises OSError."""
-        return bury(self.boxes.get(box), entry, reason, self.clock(), self.durable)
+        return bury(self.mailboxes.get(box), mail_file, reason, self.clock(), self.durable)
 
     def _status(self, name: str, base: str) -> Status:
         """Derive the status from the flags of the recipient's file, which has the same base name in every mailbox.
@@ -363,7 +363,7 @@ class Mail:
         For a linked hive: `missing` while the message waits for the exchange, then `delivered`.
         """
         if self._addressing.is_linked(name):
-            return "missing" if self.boxes.get(EXCHANGE).find(base) is not None else "delivered"
+            return "missing" if self.mailboxes.get(EXCHANGE).find(base) is not None else "delivered"
         if not is_name(name):
             return "missing"
         located = self.reader.locate(name, base, ("inbox", "archive", "dead"))
@@ -374,43 +374,43 @@ class Mail:
             return "dead"
         return "answered" if "R" in mail_file.flags else "read" if "S" in mail_file.flags else "delivered"
 
-    def _checked_id(self, given: str) -> str:
-        id_ = given.strip().removeprefix("<").removesuffix(">")
+    def _check_message_id(self, message_id: str) -> str:
+        id_ = message_id.strip().removeprefix("<").removesuffix(">")
         if "@" not in id_:
             id_ = self._addressing.address(id_)
         if len(id_) > _MAX_ID or _ID.fullmatch(id_) is None:
             raise UserError(
-                f"{given[:80]!r} is not a Message-ID", remedy="like unique-text@workspace: ASCII without spaces"
+                f"{message_id[:80]!r} is not a Message-ID", remedy="like unique-text@workspace: ASCII without spaces"
             )
         return id_
 
-    def _base_in(self, id_: str) -> str | None:
+    def _base_from_id(self, id_: str) -> str | None:
         """Return the base name in a Message-ID that this hive created, else None."""
         local, _, host = id_.rpartition("@")
-        return local if host == self._addressing.domain and is_own(local) else None
+        return local if host == self._addressing.domain and is_runtime_name(local) else None
 
-    def _mark_answered(self, box: str, id_: str) -> None:
+    def _flag_original_answered(self, box: str, id_: str) -> None:
         """Flag the answered message if it is in the inbox and its id was created here, so no search is needed."""
-        base = self._base_in(id_)
+        base = self._base_from_id(id_)
         if base is not None:
-            maildir = self.boxes.get(box)
+            maildir = self.mailboxes.get(box)
             mail_file = maildir.find(base)
             if mail_file is not None:
                 maildir.flag(mail_file, "RS", self.durable)
 
 
-def _referred(given: str) -> str:
+def _check_reference(reference: str) -> str:
     """Return an id without brackets. Raises UserError if it could break a header field."""
-    id_ = given.strip().removeprefix("<").removesuffix(">")
+    id_ = reference.strip().removeprefix("<").removesuffix(">")
     if REFERABLE.fullmatch(id_) is None:
-        raise UserError(f"{given[:80]!r} is not a Message-ID", remedy="ASCII without spaces")
+        raise UserError(f"{reference[:80]!r} is not a Message-ID", remedy="ASCII without spaces")
     return id_
 
 
-def _attachment(given: Attachment | str | os.PathLike[str]) -> Attachment:
-    if isinstance(given, Attachment):
-        return given
+def _open_attachment(attachment: Attachment | str | os.PathLike[str]) -> Attachment:
+    if isinstance(attachment, Attachment):
+        return attachment
     try:
-        return Attachment.of(given)
+        return Attachment.from_file(attachment)
     except OSError as error:
-        raise UserError(f"cannot be attached ({error.strerror})", location=given) from None
+        raise UserError(f"cannot be attached ({error.strerror})", location=attachment) from None

@@ -21,19 +21,19 @@ from pathlib import Path
 
 from hivemind.errors import UserError
 from hivemind.frozen import frozen
-from hivemind.fs import fsync_folder, inside, make_folder, move, reached, write
+from hivemind.fs import crash_point, fsync_folder, make_folder, move, resolve_inside, write
 from hivemind.layout import MONTH, Layout
 from hivemind.mail.header import one_line
 
 # <seconds>.M<microseconds>P<pid>Q<count>R<random>.<host>: only the runtime creates this form
-_OWN = re.compile(r"(\d{1,12})\.M(\d{6})P(\d+)Q(\d+)R[0-9a-f]{8}\.[a-z0-9-]+")
+_RUNTIME_NAME = re.compile(r"(\d{1,12})\.M(\d{6})P(\d+)Q(\d+)R[0-9a-f]{8}\.[a-z0-9-]+")
 # names by mail programs: seconds, a unique part, the host
-_UNIQUE = re.compile(r"(\d{9,12})\.([^./]+)\..+", re.DOTALL)
-_DROPPINGS = ("~", ".swp", ".swo", ".swx", ".tmp")
-_SECOND = ",U="  # tells files with the same hand-given name apart, in the form of a Maildir++ attribute
+_UNIQUE_NAME = re.compile(r"(\d{9,12})\.([^./]+)\..+", re.DOTALL)
+_EDITOR_SUFFIXES = ("~", ".swp", ".swo", ".swx", ".tmp")
+_UNIQUE_ATTRIBUTE = ",U="  # tells files with the same hand-given name apart, in the form of a Maildir++ attribute
 
 
-class Names:
+class BaseNames:
     """Creates unique base names from time, microseconds, process, counter, random number and host."""
 
     __slots__ = ("_count", "_host", "_random")
@@ -44,66 +44,66 @@ class Names:
         self._random = secrets.token_hex(4)
         self._count = count()
 
-    def fresh(self, now: datetime) -> str:
+    def next_name(self, now: datetime) -> str:
         seconds = max(0, int(now.timestamp()))
         serial = f"M{now.microsecond:06d}P{os.getpid()}Q{next(self._count)}R{self._random}"
         return f"{seconds}.{serial}.{self._host}"
 
 
-def split(name: str) -> tuple[str, str]:
+def split_name(name: str) -> tuple[str, str]:
     """Split a file name into base name and flags."""
     base, _, flags = name.partition(":2,")
     return base, flags
 
 
-def join(base: str, flags: str) -> str:
+def join_name(base: str, flags: str) -> str:
     """Return the file name for cur/, with each flag once, in ASCII order."""
     return f"{base}:2,{''.join(sorted(set(flags)))}"
 
 
-def is_own(base: str) -> bool:
-    """Check that `Names` created the name: it is unique, and the file was complete before it got the name."""
-    return _OWN.fullmatch(base) is not None
+def is_runtime_name(base: str) -> bool:
+    """Check that `BaseNames` created the name: it is unique, and the file was complete before it got the name."""
+    return _RUNTIME_NAME.fullmatch(base) is not None
 
 
-def is_unique(base: str) -> bool:
+def is_unique_name(base: str) -> bool:
     """Check that the runtime or a mail program created the name. A person may use the same name twice."""
-    return _OWN.fullmatch(base) is not None or _UNIQUE.fullmatch(base) is not None
+    return _RUNTIME_NAME.fullmatch(base) is not None or _UNIQUE_NAME.fullmatch(base) is not None
 
 
-def stem(base: str) -> str:
+def original_base(base: str) -> str:
     """Return the base name without the unique attribute."""
-    return base.partition(_SECOND)[0]
+    return base.partition(_UNIQUE_ATTRIBUTE)[0]
 
 
-def second(base: str, unique: str) -> str:
+def second_base(base: str, unique: str) -> str:
     """Return a base name with a unique attribute, for a file with a hand-given name that exists already."""
-    return f"{stem(base)}{_SECOND}{unique}"
+    return f"{original_base(base)}{_UNIQUE_ATTRIBUTE}{unique}"
 
 
 def sort_key(base: str) -> tuple[int, int, int, int] | None:
     """Return (seconds, microseconds, process, count) from a base name, or None for a hand-given name."""
-    match = _OWN.fullmatch(base)
+    match = _RUNTIME_NAME.fullmatch(base)
     if match:
         return int(match[1]), int(match[2]), int(match[3]), int(match[4])
-    program_match = _UNIQUE.fullmatch(base)
+    program_match = _UNIQUE_NAME.fullmatch(base)
     if not program_match:
         return None
     fraction = re.match(r"M(\d{1,6})", program_match[2])
     return int(program_match[1]), int(fraction[1]) if fraction else 0, 0, 0
 
 
-def is_dropping(name: str) -> bool:
+def is_editor_file(name: str) -> bool:
     """Check for temporary files of editors (dot files, `~`, `.swp`, `.tmp`, `4913`), which are not messages."""
-    return name.startswith(".") or name.endswith(_DROPPINGS) or name == "4913"
+    return name.startswith(".") or name.endswith(_EDITOR_SUFFIXES) or name == "4913"
 
 
 SUBFOLDERS = {"inbox": "", "sent": ".Sent", "archive": ".Archive", "dead": ".Dead"}
 DATED = ("archive", "sent")
-_LIKELY = ("S", "", "RS", "FS", "FRS", "R", "F")  # flags to try before the folder is listed
-_LITTER_S = 36 * 3600  # Maildir's rule for files in tmp/: an unfinished delivery this old has been abandoned
-_NO_LINKS = (errno.EPERM, errno.EXDEV, errno.EMLINK, errno.ENOSYS, errno.EOPNOTSUPP)
-_TRIES = 20
+_LIKELY_FLAGS = ("S", "", "RS", "FS", "FRS", "R", "F")  # flags to try before the folder is listed
+_MAX_TMP_AGE_S = 36 * 3600  # Maildir's rule for files in tmp/: an unfinished delivery this old has been abandoned
+_NO_LINK_ERRORS = (errno.EPERM, errno.EXDEV, errno.EMLINK, errno.ENOSYS, errno.EOPNOTSUPP)
+_MAX_TRIES = 20
 
 
 @frozen
@@ -113,7 +113,7 @@ class MailFile:
     base: str
     flags: str
     path: str
-    new: bool
+    is_new: bool
 
 
 class Maildir:
@@ -127,7 +127,7 @@ class Maildir:
         self.new = os.path.join(self.path, "new")
         self.cur = os.path.join(self.path, "cur")
 
-    def sub(self, folder: str) -> Maildir:
+    def subfolder(self, folder: str) -> Maildir:
         """Return a sub-folder: `inbox` (this one), `sent`, `archive`, `dead`, or a month's, as `archive/2026-11`.
 
         Raises UserError for any other name.
@@ -154,33 +154,33 @@ class Maildir:
     def ensure(self, durable: bool) -> None:
         """Create the missing folders of the mailbox and its sub-folders, and delete old files in tmp/."""
         for name in SUBFOLDERS:
-            self.sub(name).ensure_one(durable, marked=name != "inbox")
-            _clear(self.sub(name).tmp)
+            self.subfolder(name).ensure_folder(durable, is_subfolder=name != "inbox")
+            _clear_old_files(self.subfolder(name).tmp)
 
-    def ensure_one(self, durable: bool, *, marked: bool = True) -> None:
-        """Create the missing folders of this Maildir alone. `marked` adds Maildir++'s marker."""
+    def ensure_folder(self, durable: bool, *, is_subfolder: bool = True) -> None:
+        """Create the missing folders of this Maildir alone. `is_subfolder` adds Maildir++'s marker."""
         for sub in (self.tmp, self.new, self.cur):
             make_folder(sub, durable=durable)
-        if marked:
+        if is_subfolder:
             marker = os.open(os.path.join(self.path, "maildirfolder"), os.O_CREAT | os.O_WRONLY | os.O_CLOEXEC, 0o666)
             os.close(marker)
 
     # -- finding
 
-    def names(self, new: bool) -> list[str]:
+    def file_names(self, in_new: bool) -> list[str]:
         """Return the file names in new/ or cur/, without editors' temporary files. A missing folder is empty."""
         try:
-            names_in_folder = os.listdir(self.new if new else self.cur)
+            names_in_folder = os.listdir(self.new if in_new else self.cur)
         except FileNotFoundError:
             return []
-        return [name for name in names_in_folder if not is_dropping(name)]
+        return [name for name in names_in_folder if not is_editor_file(name)]
 
-    def entries(self, *places: bool) -> Iterator[MailFile]:
+    def mail_files(self, *places: bool) -> Iterator[MailFile]:
         """Yield the message files of new/ (True), cur/ (False) or, without arguments, both, in no order."""
         for new in places or (True, False):
             folder = self.new if new else self.cur
-            for name in self.names(new):
-                base, flags = split(name)
+            for name in self.file_names(new):
+                base, flags = split_name(name)
                 yield MailFile(base, flags, os.path.join(folder, name), new)
 
     def find(self, base: str) -> MailFile | None:
@@ -188,26 +188,26 @@ class Maildir:
         path = os.path.join(self.new, base)
         if os.path.lexists(path):
             return MailFile(base, "", path, True)
-        for flags in _LIKELY:
-            path = os.path.join(self.cur, join(base, flags))
+        for flags in _LIKELY_FLAGS:
+            path = os.path.join(self.cur, join_name(base, flags))
             if os.path.lexists(path):
                 return MailFile(base, flags, path, False)
-        return next((mail_file for mail_file in self.entries() if mail_file.base == base), None)
+        return next((mail_file for mail_file in self.mail_files() if mail_file.base == base), None)
 
-    def read(self, entry: MailFile, limit: int | None = None) -> tuple[bytes, os.stat_result, MailFile] | None:
+    def read(self, mail_file: MailFile, limit: int | None = None) -> tuple[bytes, os.stat_result, MailFile] | None:
         """Read at most `limit` bytes. Return content, stat and current file, or None if deleted.
 
         If a mail program renames the file meanwhile, it is found again. A FIFO does not block. Raises OSError: ELOOP
         for a symbolic link, EISDIR or EINVAL for anything else that is not a regular file.
         """
-        current_file: MailFile | None = entry
-        for _ in range(_TRIES):
+        current_file: MailFile | None = mail_file
+        for _ in range(_MAX_TRIES):
             if current_file is None:
                 return None
             try:
                 descriptor = os.open(current_file.path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK | os.O_NOFOLLOW)
             except FileNotFoundError:
-                current_file = self.find(entry.base)
+                current_file = self.find(mail_file.base)
                 continue
             try:
                 file_stat = os.fstat(descriptor)
@@ -215,7 +215,7 @@ class Maildir:
                     code = errno.EISDIR if stat.S_ISDIR(file_stat.st_mode) else errno.EINVAL
                     raise OSError(code, "is not a regular file", current_file.path)
                 return (
-                    _read(descriptor, file_stat.st_size if limit is None else min(limit, file_stat.st_size)),
+                    _read_bytes(descriptor, file_stat.st_size if limit is None else min(limit, file_stat.st_size)),
                     file_stat,
                     current_file,
                 )
@@ -225,10 +225,10 @@ class Maildir:
 
     # -- delivering
 
-    def stage(self, base: str, raw: bytes, durable: bool, keep: Maildir | None = None) -> str:
+    def stage(self, base: str, raw: bytes, durable: bool, sent_folder: Maildir | None = None) -> str:
         """Write a complete message to tmp/ and return its path. On OSError the file is removed.
 
-        If `keep` is given, the message is also linked into it as seen, and both are made durable.
+        If `sent_folder` is given, the message is also linked into it as seen, and both are made durable.
         """
         path = os.path.join(self.tmp, base)
         descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o666)
@@ -236,14 +236,14 @@ class Maildir:
             remaining = memoryview(raw)
             while remaining:  # on a full disk, a short write comes before the error
                 remaining = remaining[os.write(descriptor, remaining) :]
-            reached("mail.send.written")
-            if keep is not None and not keep.link(path, join(base, "S"), new=False):
-                keep.copy(path, f"{base}-kept", join(base, "S"), new=False, durable=durable)
-            reached("mail.send.kept")
+            crash_point("mail.send.written")
+            if sent_folder is not None and not sent_folder.link(path, join_name(base, "S"), in_new=False):
+                sent_folder.copy(path, f"{base}-kept", join_name(base, "S"), in_new=False, durable=durable)
+            crash_point("mail.send.kept")
             if durable:
                 os.fsync(descriptor)
-                if keep is not None:
-                    keep.sync(new=False)
+                if sent_folder is not None:
+                    sent_folder.sync(in_new=False)
         except BaseException:
             os.unlink(path)
             raise
@@ -251,91 +251,91 @@ class Maildir:
             os.close(descriptor)
         return path
 
-    def link(self, source: str, name: str, new: bool) -> bool:
+    def link(self, source: str, name: str, in_new: bool) -> bool:
         """Link the complete file `source` into this Maildir. Return False if the file system cannot link it.
 
         Raises FileExistsError if the name exists, and OSError.
         """
         try:
-            os.link(source, os.path.join(self.new if new else self.cur, name), follow_symlinks=False)
+            os.link(source, os.path.join(self.new if in_new else self.cur, name), follow_symlinks=False)
         except OSError as error:
-            if error.errno in _NO_LINKS:
+            if error.errno in _NO_LINK_ERRORS:
                 return False
             raise
         return True
 
-    def copy(self, source: str, base: str, name: str, new: bool, durable: bool) -> None:
+    def copy(self, source: str, base: str, name: str, in_new: bool, durable: bool) -> None:
         """Deliver a copy of `source`, if it cannot be linked. Raises OSError."""
         with open(source, "rb") as file:
             staged_path = self.stage(base, file.read(), durable)
         try:
-            move(staged_path, os.path.join(self.new if new else self.cur, name), durable=False)
+            move(staged_path, os.path.join(self.new if in_new else self.cur, name), durable=False)
         except BaseException:
             os.unlink(staged_path)
             raise
 
-    def sync(self, new: bool) -> None:
+    def sync(self, in_new: bool) -> None:
         """Make the file names in new/ or cur/ durable."""
-        fsync_folder(self.new if new else self.cur)
+        fsync_folder(self.new if in_new else self.cur)
 
     # -- moving
 
-    def flag(self, entry: MailFile, flags: str, durable: bool = False) -> MailFile | None:
-        """Add flags to a message and move it to cur/. Returns and raises as `keep`."""
-        return self.keep(entry, self, flags, durable)
+    def flag(self, mail_file: MailFile, flags: str, durable: bool = False) -> MailFile | None:
+        """Add flags to a message and move it to cur/. Returns and raises as `move_to_cur`."""
+        return self.move_to_cur(mail_file, self, flags, durable)
 
-    def keep(
-        self, entry: MailFile, target: Maildir, flags: str = "", durable: bool = False, base: str = ""
+    def move_to_cur(
+        self, mail_file: MailFile, target: Maildir, flags: str = "", durable: bool = False, base: str = ""
     ) -> MailFile | None:
         """Move a message to `cur/` of a folder, add `flags`, and rename it to `base` if given.
 
         Flags that a mail program sets meanwhile are kept. Return the current file, or None if it was deleted.
         Raises OSError.
         """
-        current_file: MailFile | None = entry
-        for _ in range(_TRIES):
+        current_file: MailFile | None = mail_file
+        for _ in range(_MAX_TRIES):
             if current_file is None:
                 return None
             base = base or current_file.base
-            name = join(base, current_file.flags + flags)
+            name = join_name(base, current_file.flags + flags)
             if os.path.join(target.cur, name) == current_file.path:
                 return current_file
             try:
                 try:
                     move(current_file.path, os.path.join(target.cur, name), durable=False)
                 except FileExistsError:  # another file has the same hand-given name
-                    base = second(base, f"{time.time_ns()}P{os.getpid()}")
-                    name = join(base, current_file.flags + flags)
+                    base = second_base(base, f"{time.time_ns()}P{os.getpid()}")
+                    name = join_name(base, current_file.flags + flags)
                     move(current_file.path, os.path.join(target.cur, name), durable=False)
             except FileNotFoundError:
-                current_file = self.find(entry.base)
+                current_file = self.find(mail_file.base)
                 continue
             if durable:
                 fsync_folder(target.cur)
                 if os.path.dirname(current_file.path) != target.cur:
                     fsync_folder(os.path.dirname(current_file.path))
-            return MailFile(base, split(name)[1], os.path.join(target.cur, name), False)
+            return MailFile(base, split_name(name)[1], os.path.join(target.cur, name), False)
         return current_file
 
 
 @frozen
-class Boxes:
+class Mailboxes:
     """Opens mailboxes. Refuses symbolic links out of the hive, unless they lead to one of `roots`."""
 
     layout: Layout
     durable: bool
     roots: tuple[Path, ...]
-    _open: dict[tuple[str, str], Maildir] = field(default_factory=dict)
+    _maildirs: dict[tuple[str, str], Maildir] = field(default_factory=dict)
 
     def get(self, name: str, folder: str = "inbox") -> Maildir:
         """Return the owner's Maildir or one of its sub-folders. Raises UserError for a bad name, and OutsideError."""
-        cached_maildir = self._open.get((name, folder))
+        cached_maildir = self._maildirs.get((name, folder))
         if cached_maildir is None:
             root = self.layout.mailbox(name)
-            maildir = Maildir(root).sub(folder)
+            maildir = Maildir(root).subfolder(folder)
             for path in (maildir.new, maildir.cur, maildir.tmp):
-                inside(path, self.layout.root, self.roots)
-            cached_maildir = self._open[name, folder] = maildir
+                resolve_inside(path, self.layout.root, self.roots)
+            cached_maildir = self._maildirs[name, folder] = maildir
         return cached_maildir
 
     def ensure(self, name: str) -> Maildir:
@@ -345,36 +345,36 @@ class Boxes:
         return box
 
 
-def bury(box: Maildir, entry: MailFile, reason: str, now: datetime, durable: bool) -> MailFile | None:
+def bury(mailbox: Maildir, mail_file: MailFile, reason: str, now: datetime, durable: bool) -> MailFile | None:
     """Move a message to `.Dead` and write the reason to `.Dead/<base name>.why`. Return None if it was deleted.
 
     The reason is written first: a crash may leave a reason without its message, but never the reverse. A message that
     a person moves back is tried again.
     """
-    dead = box.sub("dead")
+    dead = mailbox.subfolder("dead")
     make_folder(dead.cur, durable=durable)
-    base = entry.base
-    if os.path.lexists(os.path.join(dead.cur, join(base, entry.flags))):
-        base = second(base, f"{now.timestamp():.6f}P{os.getpid()}")
-    name = os.path.basename(entry.path)
-    text = f"{now.isoformat(timespec='seconds')}\n{one_line(reason)}\nit was {'new' if entry.new else 'cur'}/{name}\n"
+    base = mail_file.base
+    if os.path.lexists(os.path.join(dead.cur, join_name(base, mail_file.flags))):
+        base = second_base(base, f"{now.timestamp():.6f}P{os.getpid()}")
+    name = os.path.basename(mail_file.path)
+    text = f"{now.isoformat(timespec='seconds')}\n{one_line(reason)}\nit was {'new' if mail_file.is_new else 'cur'}/{name}\n"
     sidecar = text.encode("utf-8", "surrogateescape")
     write(os.path.join(dead.path, f"{base}.why"), sidecar, durable=durable)
-    reached("mail.dead.explained")
-    buried_file = box.keep(entry, dead, durable=durable, base=base)
-    reached("mail.dead.moved")
+    crash_point("mail.dead.explained")
+    buried_file = mailbox.move_to_cur(mail_file, dead, durable=durable, base=base)
+    crash_point("mail.dead.moved")
     return buried_file
 
 
-def _read(file: int, size: int) -> bytes:
-    raw = os.read(file, size)
-    while len(raw) < size and (chunk := os.read(file, size - len(raw))):
+def _read_bytes(descriptor: int, size: int) -> bytes:
+    raw = os.read(descriptor, size)
+    while len(raw) < size and (chunk := os.read(descriptor, size - len(raw))):
         raw += chunk
     return raw
 
 
-def _clear(tmp: str) -> None:
-    oldest_time = time.time() - _LITTER_S
+def _clear_old_files(tmp: str) -> None:
+    oldest_time = time.time() - _MAX_TMP_AGE_S
     with os.scandir(tmp) as entries:
         for entry in entries:
             if entry.is_file(follow_symlinks=False) and entry.stat(follow_symlinks=False).st_mtime < oldest_time:

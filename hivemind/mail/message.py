@@ -16,7 +16,7 @@ from hivemind.mail.header import one_line
 
 PREVIEW_CHARS = 200
 DISK_FULL = "disk full"
-_NOTHING: Mapping[str, str] = MappingProxyType({})
+_NO_FAILURES: Mapping[str, str] = MappingProxyType({})
 
 
 @frozen
@@ -28,7 +28,7 @@ class Attachment:
     content_type: str = "application/octet-stream"
 
     @classmethod
-    def of(cls, path: str | os.PathLike[str]) -> Attachment:
+    def from_file(cls, path: str | os.PathLike[str]) -> Attachment:
         """Read the file at `path` and guess the content type from its name. Raises OSError."""
         import mimetypes
 
@@ -131,12 +131,12 @@ class Message(Content):
         """Return the attachments by unique names that every file system accepts."""
         files: dict[str, Attachment] = {}
         for number, attachment in enumerate(self.attachments, 1):
-            name = _file_name(attachment.name) or f"attachment-{number}"
+            name = _safe_file_name(attachment.name) or f"attachment-{number}"
             files[f"{number}-{name}" if name in files else name] = attachment
         return files
 
     @property
-    def attached(self) -> str:
+    def attachment_summary(self) -> str:
         """Describe the attachments: the name, type and size of each."""
         return ", ".join(
             f"{attachment.name} ({attachment.content_type}, {len(attachment.content):,} bytes)"
@@ -144,7 +144,7 @@ class Message(Content):
         )
 
     @property
-    def thread(self) -> str:
+    def thread_id(self) -> str:
         """Return the Message-ID of the first message in its thread; its own if it is not a reply."""
         return self.references[0] if self.references else self.in_reply_to or self.id
 
@@ -165,7 +165,7 @@ class Message(Content):
         return "agent" if self.trusted and "@" not in self.sender else "external"
 
 
-def _file_name(name: str) -> str:
+def _safe_file_name(name: str) -> str:
     """Return the last part of a path, cut to 200 bytes before its suffix. Return "" for hidden or unprintable names."""
     base_name = name.replace("\\", "/").rpartition("/")[2].strip()
     if base_name.startswith(".") or not base_name.isprintable():
@@ -191,7 +191,7 @@ class SendReport:
 
     message_id: str
     delivered: tuple[str, ...] = ()
-    failed: Mapping[str, str] = field(default_factory=lambda: _NOTHING)
+    failed: Mapping[str, str] = field(default_factory=lambda: _NO_FAILURES)
     bounced: tuple[str, ...] = ()
 
     @property

@@ -31,7 +31,7 @@ _QUOTE_BEGINS, _QUOTE_ENDS = "\x0e", "\x0f"
 _Fields = Mapping[str, str]
 
 _PARAMETER = re.compile(r';\s*([^\s=;"]+)\s*=\s*(?:"((?:[^"\\]|\\.)*+)"|([^;\s]*))')
-_HIDDEN = re.compile(
+_HIDDEN_TEXT = re.compile(
     r"<!--.*?(?:-->|\Z)|<(script|style|head|template)\b.*?(?:</\1[^<>]*>|\Z)|<[!?][^<>]*>", re.IGNORECASE | re.DOTALL
 )
 _ITEM = re.compile(r"<li\b[^<>]*>", re.IGNORECASE)
@@ -40,26 +40,30 @@ _QUOTE = re.compile(r"<(/?)blockquote\b[^<>]*>", re.IGNORECASE)
 _TAG = re.compile(r"</?[a-z][^<>]*>", re.IGNORECASE)
 
 
-def content_of(raw: bytes, body_at: int, fields: _Fields, whole: bool) -> tuple[str, tuple[Attachment, ...]]:
+def decode_content(
+    raw: bytes, body_offset: int, fields: _Fields, is_complete: bool
+) -> tuple[str, tuple[Attachment, ...]]:
     """Decode the text and attachments of a message. HTML is used only without plain text.
 
-    With `whole=False` the end of the message is missing, and attachments are skipped. Raises ValueError for more
+    With `is_complete=False` the end of the message is missing, and attachments are skipped. Raises ValueError for more
     than 1,000 parts, 10 levels of parts, or 8 KiB of parameters in a field.
     """
     texts: list[str] = []
     pages: list[str] = []
     attachments: list[Attachment] = []
-    for level, part, start, end in _leaves(raw, body_at, len(raw), fields, 0, count(1)):
-        kind, disposition = _first(part, "content-type") or "text/plain", _first(part, "content-disposition")
-        name = _parameter(part, "content-disposition", "filename") or _parameter(part, "content-type", "name")
+    for level, part, start, end in _leaf_parts(raw, body_offset, len(raw), fields, 0, count(1)):
+        kind, disposition = _main_value(part, "content-type") or "text/plain", _main_value(part, "content-disposition")
+        name = _parse_parameter(part, "content-disposition", "filename") or _parse_parameter(
+            part, "content-type", "name"
+        )
         is_text = "/" not in kind or kind.startswith("text/")
         if is_text and (level == 0 or not (name or disposition == "attachment")):
-            charset = _parameter(part, "content-type", "charset") or "utf-8"
-            text = decode_bytes(_decoded(part, raw[start:end], is_text=True), charset)
-            text = text.removesuffix("\n") if whole else text
+            charset = _parse_parameter(part, "content-type", "charset") or "utf-8"
+            text = decode_bytes(_decode_transfer_encoding(part, raw[start:end], is_text=True), charset)
+            text = text.removesuffix("\n") if is_complete else text
             (pages if kind == "text/html" else texts).append(text)
-        elif whole:
-            file_content = _decoded(part, raw[start:end], is_text=False)
+        elif is_complete:
+            file_content = _decode_transfer_encoding(part, raw[start:end], is_text=False)
             attachments.append(
                 Attachment(one_line(decode_text(name or "")) or "attachment", file_content, one_line(kind))
             )
@@ -75,7 +79,7 @@ def page_text(page: str) -> str:
     """
     if len(page) > _MAX_PAGE:
         return f"{page_text(page[:_MAX_PAGE])}\n[…]"
-    text = " ".join(_HIDDEN.sub(" ", page).split())
+    text = " ".join(_HIDDEN_TEXT.sub(" ", page).split())
     text = _QUOTE.sub(lambda tag: f"\n{_QUOTE_ENDS if tag[1] else _QUOTE_BEGINS}\n", text)
     text = html.unescape(_TAG.sub("", _BREAK.sub("\n", _ITEM.sub("\n- ", text))))
     lines, depth = list[str](), 0
@@ -87,28 +91,28 @@ def page_text(page: str) -> str:
     return "\n".join(line for number, line in enumerate(lines) if line or (number and lines[number - 1])).strip()
 
 
-def _leaves(
-    raw: bytes, start: int, end: int, fields: _Fields, level: int, number: Iterator[int]
+def _leaf_parts(
+    raw: bytes, start: int, end: int, fields: _Fields, level: int, part_counter: Iterator[int]
 ) -> Iterator[tuple[int, _Fields, int, int]]:
     """Yield each part without inner parts, in order: level, fields, start and end of the content."""
-    if next(number) > _MAX_PARTS:
+    if next(part_counter) > _MAX_PARTS:
         raise ValueError("there are more than 1,000 MIME parts")
     if level > _MAX_LEVELS:
         raise ValueError(f"its MIME parts are nested more than {_MAX_LEVELS} levels deep")
-    kind, boundary = _first(fields, "content-type"), _parameter(fields, "content-type", "boundary")
+    kind, boundary = _main_value(fields, "content-type"), _parse_parameter(fields, "content-type", "boundary")
     spans: list[tuple[int, int]] = []
     if kind == "message/rfc822":
         spans = [(start, end)]
     elif kind.startswith("multipart/") and boundary:
-        spans = _places(raw, start, end, boundary)
+        spans = _part_spans(raw, start, end, boundary)
     if not spans:
         yield level, {} if kind.startswith("multipart/") else fields, start, end
     for part_start, part_end in spans:
         inner, body_at = parse_fields(raw, part_start, part_end, is_part=True)
-        yield from _leaves(raw, body_at, part_end, inner, level + 1, number)
+        yield from _leaf_parts(raw, body_at, part_end, inner, level + 1, part_counter)
 
 
-def _places(raw: bytes, start: int, end: int, boundary: str) -> list[tuple[int, int]]:
+def _part_spans(raw: bytes, start: int, end: int, boundary: str) -> list[tuple[int, int]]:
     """Return start and end of each part between boundary lines. The last part may lack its closing line."""
     line = re.compile(rb"^--" + re.escape(boundary.encode("utf-8", "replace")) + rb"(--)?[ \t]*\r?$", re.MULTILINE)
     spans: list[tuple[int, int]] = []
@@ -123,21 +127,21 @@ def _places(raw: bytes, start: int, end: int, boundary: str) -> list[tuple[int, 
     return spans if part_start < 0 else [*spans, (part_start, end)]
 
 
-def _first(fields: _Fields, name: str) -> str:
+def _main_value(fields: _Fields, name: str) -> str:
     """Return a field's value without its parameters, in lower case."""
     return fields.get(name, "").partition(";")[0].strip().lower()
 
 
-def _parameter(fields: _Fields, name: str, wanted: str) -> str | None:
+def _parse_parameter(fields: _Fields, field_name: str, parameter_name: str) -> str | None:
     """Return a parameter of a MIME field, joined from numbered pieces and decoded by RFC 2231."""
     pieces: dict[int, tuple[bool, str]] = {}
-    field = fields.get(name, "")
+    field = fields.get(field_name, "")
     if len(field) > _MAX_PARAMETERS:
-        raise ValueError(f"there are more than 8 KiB of parameters in {name}")
+        raise ValueError(f"there are more than 8 KiB of parameters in {field_name}")
     for key, quoted_text, bare_text in _PARAMETER.findall(field):
-        base, _, rest = key.lower().partition("*")
-        piece_number = rest.rstrip("*")
-        if base == wanted and (not piece_number or (piece_number.isdecimal() and len(piece_number) < 4)):
+        base, _, suffix = key.lower().partition("*")
+        piece_number = suffix.rstrip("*")
+        if base == parameter_name and (not piece_number or (piece_number.isdecimal() and len(piece_number) < 4)):
             pieces.setdefault(
                 int(piece_number or 0), (key.endswith("*"), re.sub(r"\\(.)", r"\1", quoted_text) or bare_text)
             )
@@ -145,8 +149,8 @@ def _parameter(fields: _Fields, name: str, wanted: str) -> str | None:
         return None
     charset, first_number = "utf-8", min(pieces)
     if pieces[first_number][0] and pieces[first_number][1].count("'") >= 2:
-        charset, _, rest = pieces[first_number][1].split("'", 2)
-        pieces[first_number] = (True, rest)
+        charset, _, suffix = pieces[first_number][1].split("'", 2)
+        pieces[first_number] = (True, suffix)
     raw = b"".join(
         unquote_to_bytes(text) if encoded else text.encode("utf-8", "replace")
         for _, (encoded, text) in sorted(pieces.items())
@@ -154,9 +158,9 @@ def _parameter(fields: _Fields, name: str, wanted: str) -> str | None:
     return decode_bytes(raw, charset or "utf-8")
 
 
-def _decoded(fields: _Fields, content: bytes, *, is_text: bool) -> bytes:
+def _decode_transfer_encoding(fields: _Fields, content: bytes, *, is_text: bool) -> bytes:
     """Decode the transfer encoding. Content that does not match its header is returned unchanged."""
-    encoding = _first(fields, "content-transfer-encoding")
+    encoding = _main_value(fields, "content-transfer-encoding")
     try:
         if encoding == "base64":
             return base64.b64decode(content + b"===")
@@ -181,11 +185,11 @@ class ParsedLetter(Content):
 
     id: str | None
     date: datetime | None
-    body_at: int
+    body_offset: int
 
 
-def parse_message(raw: bytes, domain: str, *, whole: bool = True) -> ParsedLetter:
-    """Parse a message; with `whole=False`, only its beginning.
+def parse_message(raw: bytes, domain: str, *, is_complete: bool = True) -> ParsedLetter:
+    """Parse a message; with `is_complete=False`, only its beginning.
 
     Addresses `name@domain` become bare names. A text without headers is from `human`, and its first line is the subject.
     Raises ValueError for binary data, and for a message that exceeds a limit.
@@ -193,35 +197,37 @@ def parse_message(raw: bytes, domain: str, *, whole: bool = True) -> ParsedLette
     fields, body_offset = parse_fields(raw)
     if not fields and b"\0" in raw:
         raise ValueError("it is not text: there are NUL bytes and no headers")
-    body, attachments = content_of(raw, body_offset, fields, whole)
-    names = _addressees(fields.get("from", ""), domain)
-    subject = _text(fields, "subject")
+    body, attachments = decode_content(raw, body_offset, fields, is_complete)
+    names = _local_addresses(fields.get("from", ""), domain)
+    subject = _field_text(fields, "subject")
     if not fields:
         subject = next((one_line(line) for line in body.splitlines() if line.strip()), "")[:200]
     return ParsedLetter(
-        id=_one_id(fields.get("message-id", ""), domain),
+        id=_first_id(fields.get("message-id", ""), domain),
         sender=names[0] if names else HUMAN,
-        to=_addressees(fields.get("to", ""), domain),
-        cc=_addressees(fields.get("cc", ""), domain),
+        to=_local_addresses(fields.get("to", ""), domain),
+        cc=_local_addresses(fields.get("cc", ""), domain),
         subject=one_line(subject),
-        date=_date(fields.get("date", "")),
+        date=_parse_date(fields.get("date", "")),
         body=body,
-        body_at=body_offset,
-        in_reply_to=_one_id(fields.get("in-reply-to", ""), domain),
-        references=bounded([plain_id(reference, domain) for reference in _ID.findall(fields.get("references", ""))]),
-        task=_text(fields, "x-hive-task") or None,
-        step=_text(fields, "x-hive-step") or None,
-        lane=_text(fields, "x-hive-lane") or None,
-        importance=_text(fields, "importance").lower() or None,
+        body_offset=body_offset,
+        in_reply_to=_first_id(fields.get("in-reply-to", ""), domain),
+        references=limit_references(
+            [plain_id(reference, domain) for reference in _ID.findall(fields.get("references", ""))]
+        ),
+        task=_field_text(fields, "x-hive-task") or None,
+        step=_field_text(fields, "x-hive-step") or None,
+        lane=_field_text(fields, "x-hive-lane") or None,
+        importance=_field_text(fields, "importance").lower() or None,
         automatic=fields.get("auto-submitted", "no").strip().lower() != "no",
         expects_reply=fields.get("x-hive-expects-reply", "no").strip().lower() == "yes",
         attachments=attachments,
     )
 
 
-def derived_id(raw: bytes, hand_name: str, mtime_ns: int, domain: str) -> str:
+def derived_id(raw: bytes, file_name: str, mtime_ns: int, domain: str) -> str:
     """Derive an id for a message without one. It survives moves of the file and differs between files."""
-    digest = hashlib.sha256(f"{hand_name}\0{mtime_ns}\0".encode("utf-8", "surrogateescape") + raw).hexdigest()
+    digest = hashlib.sha256(f"{file_name}\0{mtime_ns}\0".encode("utf-8", "surrogateescape") + raw).hexdigest()
     return f"hand.{digest[:32]}@{domain}"
 
 
@@ -232,45 +238,49 @@ def plain_id(id_: str, domain: str) -> str:
     return f"odd.{hashlib.sha256(id_.encode('utf-8', 'surrogatepass')).hexdigest()[:32]}@{domain}"
 
 
-def bounded(references: list[str]) -> tuple[str, ...]:
+def limit_references(references: list[str]) -> tuple[str, ...]:
     """Return the first and the newest references, at most 40. That is enough for threads in mail programs."""
     if len(references) > _MAX_REFERENCES:
         references = [references[0], *references[1 - _MAX_REFERENCES :]]
     return tuple(references)
 
 
-def _text(fields: dict[str, str], name: str) -> str:
+def _field_text(fields: dict[str, str], name: str) -> str:
     value = fields.get(name)
     return one_line(decode_text(value)) if value else ""
 
 
-def _one_id(value: str, domain: str) -> str | None:
-    match = _ID.search(value) or _BARE_ID.search(value)
+def _first_id(field_text: str, domain: str) -> str | None:
+    match = _ID.search(field_text) or _BARE_ID.search(field_text)
     return plain_id(match[match.lastindex or 0], domain) if match else None
 
 
 @lru_cache(maxsize=1024)
-def _addressees(value: str, domain: str) -> tuple[str, ...]:
-    return tuple(_name(address, domain) for address in parse_addresses(one_line(decode_text(value)))) if value else ()
+def _local_addresses(field_text: str, domain: str) -> tuple[str, ...]:
+    return (
+        tuple(_local_address(address, domain) for address in parse_addresses(one_line(decode_text(field_text))))
+        if field_text
+        else ()
+    )
 
 
-def _name(address: str, domain: str) -> str:
+def _local_address(address: str, domain: str) -> str:
     local, _, host = address.rpartition("@")
     if not local:
         return address.lower() if is_name(address) else address
     return local.lower() if host.lower() == domain.lower() and is_name(local) else address
 
 
-def _date(value: str) -> datetime | None:
+def _parse_date(field_text: str) -> datetime | None:
     try:
-        match = _DATE.fullmatch(value.strip())
+        match = _DATE.fullmatch(field_text.strip())
         if match and match[2] in MONTHS:
             day, year, hour, minute, second = (int(match[group]) for group in (1, 3, 4, 5, 6))
             date = datetime(year, MONTHS.index(match[2]) + 1, day, hour, minute, second, tzinfo=UTC)
-        elif value.strip():
+        elif field_text.strip():
             from email.utils import parsedate_to_datetime
 
-            parsed_date = parsedate_to_datetime(value)
+            parsed_date = parsedate_to_datetime(field_text)
             date = parsed_date.replace(tzinfo=UTC) if parsed_date.tzinfo is None else parsed_date.astimezone(UTC)
         else:
             return None

@@ -43,18 +43,18 @@ class Seal:
         UserError if the file cannot be read, since it may contain a valid key.
         """
         if self._key is None:
-            self._key = self._load() or self._make()
+            self._key = self._load_key() or self._make_key()
         return self._key
 
     def is_damaged(self) -> bool:
         """Check whether the file exists but does not contain a key."""
-        return self._path.exists() and self._load() is None
+        return self._path.exists() and self._load_key() is None
 
     def is_gone(self) -> bool:
         """Check whether a key was created but its file is missing."""
         return os.path.lexists(f"{self._path}.lock") and not os.path.lexists(self._path)
 
-    def _load(self) -> bytes | None:
+    def _load_key(self) -> bytes | None:
         try:
             raw = read_input(self._path)
             with boundary("mail key", self._path):
@@ -66,10 +66,10 @@ class Seal:
             raise UserError(f"cannot be read ({error.strerror})", location=self._path, remedy=remedy) from error
         return key if len(key) == _DIGITS // 2 else None
 
-    def _make(self) -> bytes:
+    def _make_key(self) -> bytes:
         make_folder(self._path.parent, durable=self._durable)
         with Lock(f"{self._path}.lock"):
-            while (key := self._load()) is None:  # unless another process has just created it
+            while (key := self._load_key()) is None:  # unless another process has just created it
                 if os.path.lexists(self._path):
                     _log.warning("%s does not contain a mail key: kept as %s", self._path, set_aside(self._path).name)
                 is_group_writable = (
@@ -79,24 +79,24 @@ class Seal:
                 create(self._path, secrets.token_hex(32) + "\n", durable=self._durable, mode=mode)
         return key
 
-    def put(self, head: bytes, body: bytes) -> bytes:
+    def seal_message(self, head: bytes, body: bytes) -> bytes:
         """Return the sealed message: head (field lines), seal, empty line, body."""
         digest = _digest(self.key(), head, b"\n", body)
         return b"".join((head, _MARK[1:], digest.encode(), b"\n\n", body))
 
-    def renew(self, raw: bytes) -> bytes:
+    def reseal(self, raw: bytes) -> bytes:
         """Replace the message's seal, if any, by this hive's."""
         head, _, body = raw.partition(b"\n\n")
         lines = [line for line in head.split(b"\n") if not line.lower().startswith(FIELD.lower().encode())]
-        return self.put(b"\n".join(lines) + b"\n", body)
+        return self.seal_message(b"\n".join(lines) + b"\n", body)
 
-    def holds(self, raw: bytes) -> bool:
+    def is_valid(self, raw: bytes) -> bool:
         """Check that the message is sealed and unchanged. Without a key, no message is; no key is created."""
         head_end = raw.find(b"\n\n") + 1
         mark_offset = head_end - 1 - _DIGITS - len(_MARK)
         if mark_offset < 0 or raw[mark_offset : mark_offset + len(_MARK)] != _MARK:
             return False
-        key = self._key or self._load()
+        key = self._key or self._load_key()
         if key is None:
             return False
         message_digest = raw[mark_offset + len(_MARK) : head_end - 1]

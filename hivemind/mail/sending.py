@@ -16,19 +16,19 @@ from pathlib import Path
 
 from hivemind.errors import UserError, is_disk_full
 from hivemind.frozen import frozen
-from hivemind.fs import DamagedRecord, Log, make_folder, reached
+from hivemind.fs import DamagedRecord, Log, crash_point, make_folder
 from hivemind.fs.doorbell import Ringer
 from hivemind.layout import EXCHANGE, POSTMASTER, Layout, month_of
 from hivemind.mail.addressing import Addressing, Recipient
 from hivemind.mail.compose import LetterDraft, bounce_draft, compose
 from hivemind.mail.header import one_line
-from hivemind.mail.maildir import Boxes, Maildir, Names, is_own, sort_key
+from hivemind.mail.maildir import BaseNames, Mailboxes, Maildir, is_runtime_name, sort_key
 from hivemind.mail.message import DISK_FULL, SendReport
 from hivemind.mail.reading import MAX_BYTES
 from hivemind.mail.seal import Seal
 
 
-class SentMemo:
+class SendRecord:
     """The durable record of the sends of one Message-ID. Use it inside `open`.
 
     `base` is the message's base name in all mailboxes, or None before the first send. `outcomes` maps recipients to
@@ -45,16 +45,16 @@ class SentMemo:
         self.outcomes: dict[str, str] = {}
 
     @contextmanager
-    def open(self) -> Iterator[SentMemo]:
+    def open(self) -> Iterator[SendRecord]:
         """Wait for the record's lock, hold it, and read the record.
 
         Raises UnknownVersion, LogDamaged, DamagedRecord and OSError.
         """
         make_folder(os.path.dirname(self._log.path), durable=self._log.durable)
-        with _as_told():
+        with _raise_system_errors():
             torn = self._log.torn_bytes()
-            if b"\n" in torn and self._lines() - torn.count(b"\n") <= 1:
-                raise self._damaged()  # a send interrupted before its first line was on disk has no further lines
+            if b"\n" in torn and self._count_lines() - torn.count(b"\n") <= 1:
+                raise self._damage_error()  # a send interrupted before its first line was on disk has no further lines
             with self._log.locked():
                 self._load()
                 yield self
@@ -62,20 +62,22 @@ class SentMemo:
     def _load(self) -> None:
         for record in self._log.read():
             match record:
-                case {"id": str(known), "name": str(name)}:
-                    if known != self._id:
-                        raise UserError(f"belongs to {known}", location=self._log.path, remedy="move the file away")
+                case {"id": str(recorded_id), "name": str(name)}:
+                    if recorded_id != self._id:
+                        raise UserError(
+                            f"belongs to {recorded_id}", location=self._log.path, remedy="move the file away"
+                        )
                     self.base = name
                 case {"to": str(name), "is": str(outcome)}:
                     self.outcomes[name] = outcome
-        if self._lines() > 1 if self.base is None else not is_own(self.base):
-            raise self._damaged()
+        if self._count_lines() > 1 if self.base is None else not is_runtime_name(self.base):
+            raise self._damage_error()
 
-    def _lines(self) -> int:
+    def _count_lines(self) -> int:
         """Count the complete lines of the record, including its header."""
         return Path(self._log.path).read_bytes().count(b"\n")
 
-    def _damaged(self) -> DamagedRecord:
+    def _damage_error(self) -> DamagedRecord:
         return DamagedRecord("is damaged: it names no message", location=self._log.path, remedy="move the file away")
 
     def begin(self, base: str) -> None:
@@ -83,7 +85,7 @@ class SentMemo:
         self.base = base
         self._log.append({"id": self._id, "name": base}, sync_now=True)
 
-    def note(self, outcomes: dict[str, tuple[str, str]]) -> None:
+    def record_outcomes(self, outcomes: dict[str, tuple[str, str]]) -> None:
         """Record outcomes: name -> (`delivered`, `failed` or `bounced`, reason). Raises OSError.
 
         They are not durable: lost outcomes are found again in the recipients' mailboxes.
@@ -94,7 +96,7 @@ class SentMemo:
 
 
 @contextmanager
-def _as_told() -> Iterator[None]:
+def _raise_system_errors() -> Iterator[None]:
     """Raise the OSError that caused a log's UserError, so the report of the send contains its message."""
     try:
         yield
@@ -116,11 +118,11 @@ class Sending:
     base: str
     names: tuple[str, ...]
     unknown: Mapping[str, str]
-    elsewhere: tuple[str, ...] = ()
+    linked_addresses: tuple[str, ...] = ()
     """The recipients in linked hives; in `names`, `exchange` represents all of them."""
 
     @classmethod
-    def to(cls, sender: str, draft: LetterDraft, base: str, recipients: Iterable[Recipient]) -> Sending:
+    def to_recipients(cls, sender: str, draft: LetterDraft, base: str, recipients: Iterable[Recipient]) -> Sending:
         recipients = tuple(recipients)
         names: list[str] = []
         unknown: dict[str, str] = {}
@@ -133,13 +135,15 @@ class Sending:
         return cls(sender, draft, base, tuple(dict.fromkeys(names)), unknown, elsewhere)
 
     def report(self, failed: Mapping[str, str], bounced: Iterable[str] = ()) -> SendReport:
-        delivered = self._shown(name for name in self.names if name not in failed)
-        undelivered = {display_name: reason for name, reason in failed.items() for display_name in self._shown([name])}
+        delivered = self._display_names(name for name in self.names if name not in failed)
+        undelivered = {
+            display_name: reason for name, reason in failed.items() for display_name in self._display_names([name])
+        }
         return SendReport(self.draft.message_id, delivered, {**undelivered, **self.unknown}, tuple(bounced))
 
-    def _shown(self, names: Iterable[str]) -> tuple[str, ...]:
+    def _display_names(self, names: Iterable[str]) -> tuple[str, ...]:
         return tuple(
-            display_name for name in names for display_name in (self.elsewhere if name == EXCHANGE else (name,))
+            display_name for name in names for display_name in (self.linked_addresses if name == EXCHANGE else (name,))
         )
 
 
@@ -148,10 +152,10 @@ class Sender:
     """Delivers messages to mailboxes and rings the recipients' doorbells."""
 
     layout: Layout
-    boxes: Boxes
+    mailboxes: Mailboxes
     seal: Seal
     addressing: Addressing
-    names: Names
+    names: BaseNames
     durable: bool
     clock: Callable[[], datetime]
     ringer: Ringer
@@ -159,136 +163,137 @@ class Sender:
     def send(self, sending: Sending) -> SendReport:
         """Send a new message under a new base name."""
         try:
-            staged_path = self._stage(sending)
+            staged_path = self._stage_letter(sending)
         except OSError as error:
-            return sending.report(dict.fromkeys(sending.names, _reason(error)))
+            return sending.report(dict.fromkeys(sending.names, _failure_reason(error)))
         try:
-            failures = self._hand_over(staged_path, sending.base, sending.names)
+            failures = self._deliver_all(staged_path, sending.base, sending.names)
         finally:
             _discard(staged_path)
-        bounced = self._bounce(sending, sending.unknown)
+        bounced = self._bounce_unknown(sending, sending.unknown)
         if failures:
-            self._remember(sending, failures, bounced)
+            self._record_failures(sending, failures, bounced)
         return sending.report(failures, bounced)
 
-    def resend(self, sending: Sending, made_here: bool) -> SendReport:
+    def resend(self, sending: Sending, is_local_id: bool) -> SendReport:
         """Send under a Message-ID that may have been sent before, to recipients that do not have the message.
 
-        `made_here` says that this hive created the id, so it contains the base name. If `.Sent` already contains the
+        `is_local_id` says that this hive created the id, so it contains the base name. If `.Sent` already contains the
         message, that file is delivered instead of the draft.
         """
         try:
-            with self._memo(sending).open() as record:
-                return self._resend(sending, record, again=made_here or record.base is not None)
+            with self._send_record(sending).open() as record:
+                return self._resend(sending, record, is_repeat=is_local_id or record.base is not None)
         except OSError as error:
-            return sending.report(dict.fromkeys(sending.names, _reason(error)))
+            return sending.report(dict.fromkeys(sending.names, _failure_reason(error)))
 
-    def _resend(self, sending: Sending, memo: SentMemo, again: bool) -> SendReport:
-        sent, base = self.boxes.get(sending.sender, "sent"), memo.base or sending.base
-        missing = tuple(
+    def _resend(self, sending: Sending, record: SendRecord, is_repeat: bool) -> SendReport:
+        sent_folder, base = self.mailboxes.get(sending.sender, "sent"), record.base or sending.base
+        missing_names = tuple(
             name
             for name in sending.names
-            if not (again and (memo.outcomes.get(name) == "delivered" or self._has(name, base)))
+            if not (is_repeat and (record.outcomes.get(name) == "delivered" or self._has_message(name, base)))
         )
-        earlier_bounces = {name for name in sending.unknown if memo.outcomes.get(name) == "bounced"}
+        earlier_bounces = {name for name in sending.unknown if record.outcomes.get(name) == "bounced"}
         failures: _Failures = {}
         try:
-            if memo.base is None:
-                memo.begin(base)
-            reached("mail.send.remembered")
-            _discard(
-                os.path.join(sent.tmp, base)
-            )  # we hold the record's lock, so the process that staged the file has died
-            if missing or not again:
-                failures = self._complete(replace(sending, base=base), sent, missing, again)
+            if record.base is None:
+                record.begin(base)
+            crash_point("mail.send.remembered")
+            # We hold the record's lock, so the process that staged the file has died.
+            _discard(os.path.join(sent_folder.tmp, base))
+            if missing_names or not is_repeat:
+                failures = self._complete(replace(sending, base=base), sent_folder, missing_names, is_repeat)
         except OSError as error:
-            failures = dict.fromkeys(missing, _reason(error))
-        bounced = self._bounce(
+            failures = dict.fromkeys(missing_names, _failure_reason(error))
+        bounced = self._bounce_unknown(
             sending, {name: reason for name, reason in sending.unknown.items() if name not in earlier_bounces}
         )
-        _note(memo, missing, failures, bounced)
+        _record_outcomes(record, missing_names, failures, bounced)
         return sending.report(failures, (name for name in sending.unknown if name in bounced | earlier_bounces))
 
-    def _memo(self, sending: Sending) -> SentMemo:
-        return SentMemo(self.layout.sends(sending.sender), sending.draft.message_id, durable=self.durable)
+    def _send_record(self, sending: Sending) -> SendRecord:
+        return SendRecord(self.layout.send_records(sending.sender), sending.draft.message_id, durable=self.durable)
 
-    def _stage(self, sending: Sending) -> str:
+    def _stage_letter(self, sending: Sending) -> str:
         """Compose, seal and write the message, with a copy in `.Sent`. If the copy fails, do not deliver."""
-        sent = self.boxes.get(sending.sender, "sent")
-        raw = self.seal.put(*compose(sending.draft))
+        sent_folder = self.mailboxes.get(sending.sender, "sent")
+        raw = self.seal.seal_message(*compose(sending.draft))
         if len(raw) > MAX_BYTES:
             raise UserError(f"a message has at most {MAX_BYTES >> 20} MiB, this one {len(raw):,} bytes")
         try:
-            staged_path = sent.stage(sending.base, raw, self.durable, keep=sent)
+            staged_path = sent_folder.stage(sending.base, raw, self.durable, sent_folder=sent_folder)
         except FileNotFoundError:  # the sender has no mailbox yet
-            self.boxes.ensure(sending.sender)
-            staged_path = sent.stage(sending.base, raw, self.durable, keep=sent)
-        reached("mail.send.staged")
+            self.mailboxes.ensure(sending.sender)
+            staged_path = sent_folder.stage(sending.base, raw, self.durable, sent_folder=sent_folder)
+        crash_point("mail.send.staged")
         return staged_path
 
-    def _hand_over(self, staged: str, base: str, names: Iterable[str]) -> _Failures:
+    def _deliver_all(self, staged_path: str, base: str, names: Iterable[str]) -> _Failures:
         failures: _Failures = {}
         for name in names:
             try:
-                self._put(self.boxes.get(name), staged, base, name)
+                self._deliver(self.mailboxes.get(name), staged_path, base, name)
             except OSError as error:
-                failures[name] = _reason(error)
+                failures[name] = _failure_reason(error)
             except UserError as error:  # a mailbox that leads out of the hive
                 failures[name] = str(error)
             else:
-                reached("mail.send.delivered")
+                crash_point("mail.send.delivered")
         return failures
 
-    def _put(self, box: Maildir, staged: str, base: str, name: str) -> None:
+    def _deliver(self, mailbox: Maildir, staged_path: str, base: str, name: str) -> None:
         try:
-            self._link_or_copy(box, staged, base)
+            self._link_or_copy(mailbox, staged_path, base)
         except FileNotFoundError:  # no mailbox yet
-            self.boxes.ensure(name)
-            self._link_or_copy(box, staged, base)
+            self.mailboxes.ensure(name)
+            self._link_or_copy(mailbox, staged_path, base)
         self.ringer.ring(name)  # the file is complete and on disk; only its name is not synced yet
         if self.durable:
             try:
-                box.sync(new=True)
+                mailbox.sync(in_new=True)
             except OSError:
-                _discard(os.path.join(box.new, base))  # a recipient has a message durably or not at all
+                _discard(os.path.join(mailbox.new, base))  # a recipient has a message durably or not at all
                 raise
 
-    def _link_or_copy(self, box: Maildir, staged: str, base: str) -> None:
-        if not box.link(staged, base, new=True):
-            box.copy(staged, base, base, new=True, durable=self.durable)
+    def _link_or_copy(self, mailbox: Maildir, staged_path: str, base: str) -> None:
+        if not mailbox.link(staged_path, base, in_new=True):
+            mailbox.copy(staged_path, base, base, in_new=True, durable=self.durable)
 
-    def _complete(self, sending: Sending, sent: Maildir, names: tuple[str, ...], again: bool) -> _Failures:
+    def _complete(self, sending: Sending, sent_folder: Maildir, names: tuple[str, ...], is_repeat: bool) -> _Failures:
         """Continue a send: from the copy in `.Sent` if that is complete, else from the draft."""
         base, sent_file = sending.base, None
-        if again:
-            sent_file = sent.find(base) or self.boxes.get(sending.sender, _dated("sent", base)).find(base)
-        content = None if sent_file is None else sent.read(sent_file)
-        if content is not None and self.seal.holds(content[0]):
-            staged_path = sent.stage(sending.base, content[0], self.durable)
+        if is_repeat:
+            sent_file = sent_folder.find(base) or self.mailboxes.get(sending.sender, _month_folder("sent", base)).find(
+                base
+            )
+        content = None if sent_file is None else sent_folder.read(sent_file)
+        if content is not None and self.seal.is_valid(content[0]):
+            staged_path = sent_folder.stage(sending.base, content[0], self.durable)
         else:
             if content is not None:  # a power cut truncated it, so it was not delivered
                 os.unlink(content[2].path)
-            staged_path = self._stage(sending)
+            staged_path = self._stage_letter(sending)
         try:
-            return self._hand_over(staged_path, sending.base, names)
+            return self._deliver_all(staged_path, sending.base, names)
         finally:
             _discard(staged_path)
 
-    def _has(self, name: str, base: str) -> bool:
+    def _has_message(self, name: str, base: str) -> bool:
         try:
-            folders = ("inbox", "archive", "dead", _dated("archive", base))
-            return any(self.boxes.get(name, folder).find(base) for folder in folders)
+            folders = ("inbox", "archive", "dead", _month_folder("archive", base))
+            return any(self.mailboxes.get(name, folder).find(base) for folder in folders)
         except UserError:  # a mailbox that leads out of the hive: the delivery will report it
             return False
 
-    def _bounce(self, sending: Sending, unknown: Mapping[str, str]) -> set[str]:
+    def _bounce_unknown(self, sending: Sending, unknown: Mapping[str, str]) -> set[str]:
         """Send the sender a bounce for each unknown recipient. Return the recipients that were bounced."""
         bounced_names: set[str] = set()
         for name, reason in unknown.items():
             if sending.sender == POSTMASTER or sending.draft.automatic:
                 break
             try:
-                self.bounce(sending.draft, name, reason, sending.sender, self.names.fresh(self.clock()))
+                self.bounce(sending.draft, name, reason, sending.sender, self.names.next_name(self.clock()))
             except OSError:  # the report still has the reason, in `failed`
                 continue
             bounced_names.add(name)
@@ -297,54 +302,56 @@ class Sender:
     def bounce(self, original: LetterDraft, recipient: str, reason: str, name: str, base: str) -> None:
         """Put a bounce into the mailbox `name`: `original` did not reach `recipient`. Raises OSError."""
         sender, message_id, now = self.addressing.address(POSTMASTER), self.addressing.address(base), self.clock()
-        mailbox = self.boxes.ensure(name)
+        mailbox = self.mailboxes.ensure(name)
         _discard(os.path.join(mailbox.tmp, base))
         staged_path = mailbox.stage(
             base,
-            self.seal.put(*compose(bounce_draft(original, recipient, reason, message_id, sender, now))),
+            self.seal.seal_message(*compose(bounce_draft(original, recipient, reason, message_id, sender, now))),
             self.durable,
         )
         try:
-            self.pass_on(staged_path, base, name)
+            self.deliver_file(staged_path, base, name)
         finally:
             _discard(staged_path)
 
-    def pass_on(self, path: str, base: str, name: str) -> None:
+    def deliver_file(self, path: str, base: str, name: str) -> None:
         """Deliver a complete file, unless the mailbox has a file with that base name. Raises OSError."""
-        if not self._has(name, base):
-            self._put(self.boxes.get(name), path, base, name)
-            reached("mail.send.delivered")
+        if not self._has_message(name, base):
+            self._deliver(self.mailboxes.get(name), path, base, name)
+            crash_point("mail.send.delivered")
 
-    def _remember(self, sending: Sending, failed: Mapping[str, str], bounced: Iterable[str]) -> None:
+    def _record_failures(self, sending: Sending, failed: Mapping[str, str], bounced: Iterable[str]) -> None:
         try:
-            with self._memo(sending).open() as record:
+            with self._send_record(sending).open() as record:
                 record.begin(sending.base)
-                _note(record, sending.names, failed, bounced)
+                _record_outcomes(record, sending.names, failed, bounced)
         except OSError:  # the disk is still failing: the next send looks into the mailboxes
             return
 
 
-def _note(memo: SentMemo, names: Iterable[str], failed: Mapping[str, str], bounced: Iterable[str]) -> None:
+def _record_outcomes(
+    record: SendRecord, names: Iterable[str], failed: Mapping[str, str], bounced: Iterable[str]
+) -> None:
     outcomes = {name: ("failed", failed[name]) if name in failed else ("delivered", "") for name in names}
     try:
-        memo.note({**outcomes, **dict.fromkeys(bounced, ("bounced", ""))})
+        record.record_outcomes({**outcomes, **dict.fromkeys(bounced, ("bounced", ""))})
     except (OSError, UserError):  # the next send finds the outcomes in the mailboxes
         return
 
 
-def _dated(folder: str, base: str) -> str:
+def _month_folder(folder: str, base: str) -> str:
     """Return the monthly sub-folder for a base name that the runtime created."""
     return f"{folder}/{month_of((sort_key(base) or (0,))[0])}"
 
 
-def _reason(error: OSError) -> str:
+def _failure_reason(error: OSError) -> str:
     path = error.filename2 or error.filename
     message = f"{error.strerror or error}{f' ({path})' if isinstance(path, str) else ''}"
     return f"{DISK_FULL}: {message}" if is_disk_full(error) else message
 
 
-def _discard(staged: str) -> None:
+def _discard(path: str) -> None:
     try:
-        os.unlink(staged)
+        os.unlink(path)
     except OSError:  # missing, or left in tmp/ until `ensure` deletes it; the delivered links are not affected
         return

@@ -1,4 +1,4 @@
-"""The hive for MCP clients: a coding agent joins it as one of its agents (spec 7, *MCP*)."""
+"""The MCP server, through which a program outside works in a hive as one of its agents."""
 
 from __future__ import annotations
 

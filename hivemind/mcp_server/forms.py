@@ -1,8 +1,8 @@
-"""What a coding agent's own configuration has to say to join a hive, in the form that each of them reads.
+"""The configuration with which a coding agent joins a hive, in each program's own format.
 
-Looked up in November 2026: `.mcp.json` of Claude Code, `config.toml` of Codex, `.vscode/mcp.json` of VS Code,
-`.cursor/mcp.json` of Cursor, `settings.json` of Gemini CLI; `json` is the form that most others read. A token stands in none
-of them: it is named as an environment variable, in the way that the program expands one.
+The formats are those of November 2026: `.mcp.json` of Claude Code, `config.toml` of Codex, `.vscode/mcp.json` of VS Code,
+`.cursor/mcp.json` of Cursor, `settings.json` of Gemini CLI; `json` is what most other programs read. None contains the
+token: each refers to it as an environment variable, in the program's own syntax.
 """
 
 from __future__ import annotations
@@ -13,25 +13,25 @@ from typing import Any
 
 from hivemind.frozen import frozen
 
-_NAME = "hivemind"
+_SERVER_NAME = "hivemind"
 _VARIABLE = "HIVEMIND_MCP_TOKEN"
-_ASKED = "hivemind-token"
+_INPUT_ID = "hivemind-token"
 FORMS: dict[str, str] = {
     "claude": ".mcp.json in the project's folder",
     "codex": "~/.codex/config.toml, or .codex/config.toml in the project's folder",
     "cursor": ".cursor/mcp.json in the project's folder, or ~/.cursor/mcp.json",
     "gemini": ".gemini/settings.json in the project's folder, or ~/.gemini/settings.json",
-    "json": "the file in which the program looks for its MCP servers",
+    "json": "the program's file of MCP servers",
     "vscode": ".vscode/mcp.json in the project's folder",
 }
-"""The forms, and where each belongs."""
-_TOKEN = {"claude": f"${{{_VARIABLE}}}", "cursor": f"${{env:{_VARIABLE}}}", "gemini": f"${_VARIABLE}",
-          "json": f"${{{_VARIABLE}}}", "vscode": f"${{input:{_ASKED}}}"}  # fmt: skip
+"""The forms and the file that each belongs in."""
+_TOKEN_REFERENCES = {"claude": f"${{{_VARIABLE}}}", "cursor": f"${{env:{_VARIABLE}}}", "gemini": f"${_VARIABLE}",
+          "json": f"${{{_VARIABLE}}}", "vscode": f"${{input:{_INPUT_ID}}}"}  # fmt: skip
 
 
 @frozen
 class Configuration:
-    """`text` is to be pasted; `place` says where, and `secret` what the program has to be given beside it, if anything."""
+    """The `text` to paste, the file that it belongs in (`place`), and what else the program needs (`secret`)."""
 
     text: str
     place: str
@@ -41,24 +41,26 @@ class Configuration:
 def configuration(
     form: str, command: Sequence[str], environment: Mapping[str, str], address: str | None = None
 ) -> Configuration:
-    """The configuration that starts `command`, or, with an `address`, speaks HTTP to a server that runs."""
+    """Return a configuration that starts `command` or, with an `address`, connects to a running server over HTTP."""
     if address is None:
         program: dict[str, Any] = {"command": command[0], "args": list(command[1:]), "env": dict(environment)}
-        return Configuration(_toml(program) if form == "codex" else _json(form, _started(form, program)), FORMS[form])
+        return Configuration(
+            _toml(program) if form == "codex" else _json(form, _stdio_entry(form, program)), FORMS[form]
+        )
     if form == "codex":
         text = _toml({"url": address, "bearer_token_env_var": _VARIABLE})
     else:
-        text = _json(form, _spoken_to(form, address))
+        text = _json(form, _http_entry(form, address))
     secret = "the token, when it asks for it" if form == "vscode" else f"the token, in the environment as {_VARIABLE}"
     return Configuration(text, FORMS[form], secret)
 
 
-def _started(form: str, program: dict[str, Any]) -> dict[str, Any]:
+def _stdio_entry(form: str, program: dict[str, Any]) -> dict[str, Any]:
     return {"type": "stdio", **program} if form in ("claude", "vscode") else program
 
 
-def _spoken_to(form: str, address: str) -> dict[str, Any]:
-    headers = {"Authorization": f"Bearer {_TOKEN[form]}"}
+def _http_entry(form: str, address: str) -> dict[str, Any]:
+    headers = {"Authorization": f"Bearer {_TOKEN_REFERENCES[form]}"}
     match form:
         case "gemini":
             return {"httpUrl": address, "headers": headers}
@@ -69,24 +71,29 @@ def _spoken_to(form: str, address: str) -> dict[str, Any]:
 
 
 def _json(form: str, server: dict[str, Any]) -> str:
-    whole: dict[str, Any] = {"servers" if form == "vscode" else "mcpServers": {_NAME: server}}
-    if f"${{input:{_ASKED}}}" in json.dumps(server):
-        asked = {"type": "promptString", "id": _ASKED, "description": "the hive's mcp.token", "password": True}
-        whole = {"inputs": [asked], **whole}
-    return json.dumps(whole, ensure_ascii=False, indent=2)
+    document: dict[str, Any] = {"servers" if form == "vscode" else "mcpServers": {_SERVER_NAME: server}}
+    if f"${{input:{_INPUT_ID}}}" in json.dumps(server):
+        token_prompt = {
+            "type": "promptString",
+            "id": _INPUT_ID,
+            "description": "the hive's mcp.token",
+            "password": True,
+        }
+        document = {"inputs": [token_prompt], **document}
+    return json.dumps(document, ensure_ascii=False, indent=2)
 
 
 def _toml(server: dict[str, Any]) -> str:
-    lines = [f"[mcp_servers.{_NAME}]"]
+    lines = [f"[mcp_servers.{_SERVER_NAME}]"]
     for key, value in server.items():
         if isinstance(value, dict):
-            shown = "{ " + ", ".join(f"{name} = {_quoted(text)}" for name, text in value.items()) + " }"
+            toml_value = "{ " + ", ".join(f"{name} = {_toml_string(text)}" for name, text in value.items()) + " }"
         else:
-            shown = f"[{', '.join(map(_quoted, value))}]" if isinstance(value, list) else _quoted(value)
-        lines.append(f"{key} = {shown}")
+            toml_value = f"[{', '.join(map(_toml_string, value))}]" if isinstance(value, list) else _toml_string(value)
+        lines.append(f"{key} = {toml_value}")
     return "\n".join(lines)
 
 
-def _quoted(text: str) -> str:
-    """A basic string of TOML: it escapes what JSON does, and the delete character besides."""
+def _toml_string(text: str) -> str:
+    """Format a TOML basic string: escaped as in JSON, and also the delete character."""
     return json.dumps(text, ensure_ascii=False).replace("\x7f", "\\u007F")

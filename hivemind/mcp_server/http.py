@@ -1,4 +1,4 @@
-"""The protocol over HTTP: loopback only, for who shows the token that lies in a file of the hive's owner."""
+"""The protocol over HTTP on loopback, for clients that send the token from a private file in the hive."""
 
 from __future__ import annotations
 
@@ -33,60 +33,60 @@ from hivemind.loopback import (
     server_settings,
 )
 from hivemind.mcp_server.member import Member
-from hivemind.mcp_server.wire import LIMIT_BYTES, NoMessage, read_message
+from hivemind.mcp_server.wire import LIMIT_BYTES, InvalidMessage, read_message
 
-__all__ = ["listen", "token_in"]
-
-_TOKEN = "mcp.token"  # noqa: S105 - the file's name
-_MIN_CHARS = 32
-_UNKNOWN = NoMessage(INVALID_REQUEST, "Authorization: Bearer TOKEN, from the hive's mcp.token").answer
+_TOKEN_FILE = "mcp.token"  # noqa: S105 - the file's name
+_MIN_TOKEN_CHARS = 32
+_UNAUTHORIZED = InvalidMessage(
+    INVALID_REQUEST, "send Authorization: Bearer TOKEN, with the token from mcp.token"
+).answer
 _MAX_SESSIONS = 100
 
 
 async def listen(
     server: Server[Any], member: Member, port: int, on_ready: Callable[[str, str], None] | None = None
 ) -> None:
-    """Serve on 127.0.0.1 at `port` (0: any that is free) until cancelled. Raises UserError for a port that is in use."""
-    path, token = token_in(member.folder)
+    """Serve on 127.0.0.1 at `port` (0: any free port) until cancelled. Raises UserError for a port that is in use."""
+    path, token = load_token(member.folder)
     member.requests = 0
-    with listen_on(port) as bound:
-        port = bound.getsockname()[1]
-        names = [f"{LOOPBACK}:{port}", f"localhost:{port}"]
-        # Another site's page that a browser was led to must not speak to us: Host and Origin have to be ours (421, 403).
-        security = TransportSecuritySettings(allowed_hosts=names, allowed_origins=[f"http://{name}" for name in names])
-        served = server.streamable_http_app(transport_security=security, host=LOOPBACK, max_sessions=_MAX_SESSIONS)
-        app = _Guard(served, token, member)
+    with listen_on(port) as listener_socket:
+        port = listener_socket.getsockname()[1]
+        hosts = [f"{LOOPBACK}:{port}", f"localhost:{port}"]
+        # A web page of another site must not reach this server through a browser: foreign Host or Origin gets 421 or 403.
+        security = TransportSecuritySettings(allowed_hosts=hosts, allowed_origins=[f"http://{name}" for name in hosts])
+        mcp_app = server.streamable_http_app(transport_security=security, host=LOOPBACK, max_sessions=_MAX_SESSIONS)
+        app = _TokenCheck(mcp_app, token, member)
         if on_ready is not None:
-            on_ready(f"http://{names[0]}/mcp", os.fspath(path))
-        await _serve(_Listener(server_settings(app, lifespan=True)), bound)
+            on_ready(f"http://{hosts[0]}/mcp", os.fspath(path))
+        await _serve(_HttpServer(server_settings(app, lifespan=True)), listener_socket)
 
 
-def token_in(folder: Path) -> tuple[Path, str]:
-    """(the file, the token in it); made when it is first needed, and kept, so that a client's configuration stays good.
+def load_token(folder: Path) -> tuple[Path, str]:
+    """Return the token's file and the token. It is created once; clients keep it in their configuration.
 
-    Raises UserError for a file that others than its owner may read, or that is no token.
+    Raises UserError if other users may read the file, or if it does not contain a token.
     """
-    path = folder / _TOKEN
+    path = folder / _TOKEN_FILE
     try:
         create(path, secrets.token_urlsafe(32) + "\n", mode=0o600)
     except FileExistsError:
-        pass  # from an earlier time
+        pass
     file = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
     with os.fdopen(file, encoding="utf-8", errors="replace") as stream:
-        found = os.fstat(file)
-        if not stat.S_ISREG(found.st_mode) or found.st_uid != os.geteuid() or found.st_mode & 0o077:
+        file_stat = os.fstat(file)
+        if not stat.S_ISREG(file_stat.st_mode) or file_stat.st_uid != os.geteuid() or file_stat.st_mode & 0o077:
             raise UserError(
-                "others than you may read it, or change it", location=path, remedy=f"rm {path}: a new one is made"
+                "other users may read or change it", location=path, remedy=f"rm {path}: a new one is created"
             )
         token = stream.read(1024).strip()
-    if len(token) < _MIN_CHARS:
-        raise UserError("is no token", location=path, remedy=f"rm {path}: a new one is made")
+    if len(token) < _MIN_TOKEN_CHARS:
+        raise UserError("does not contain a token", location=path, remedy=f"rm {path}: a new one is created")
     return path, token
 
 
-async def _serve(listener: _Listener, bound: socket.socket) -> None:
-    """Serve until cancelled; then requests under way are given a second to end."""
-    serving = asyncio.ensure_future(listener.serve(sockets=[bound]))
+async def _serve(listener: _HttpServer, listener_socket: socket.socket) -> None:
+    """Serve until cancelled; running requests then have a second to end."""
+    serving = asyncio.ensure_future(listener.serve(sockets=[listener_socket]))
     try:
         await asyncio.shield(serving)
     finally:
@@ -94,40 +94,40 @@ async def _serve(listener: _Listener, bound: socket.socket) -> None:
         await serving
 
 
-class _Guard:
-    """Lets requests through that show the token and carry a message. Others are answered here, in JSON: 401 before a byte of
-    their body is read, 413 and 400 before the SDK opens a session for them."""
+class _TokenCheck:
+    """Forwards requests that have the token and a valid message. Others get an error in JSON: 401 before any of the body is
+    read, 413 and 400 before the SDK opens a session."""
 
     def __init__(self, app: App, token: str, member: Member) -> None:
         self._app, self._member = app, member
-        self._wanted = f"Bearer {token}".encode()
+        self._expected_header = f"Bearer {token}".encode()
 
     async def __call__(self, scope: Message, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
             await self._app(scope, receive, send)
         elif not self._is_allowed(scope):
-            await _refuse(send, 401, _UNKNOWN, [(b"www-authenticate", b'Bearer realm="hivemind"')])
+            await _refuse(send, 401, _UNAUTHORIZED, [(b"www-authenticate", b'Bearer realm="hivemind"')])
         else:
             self._member.requests += 1
             try:
-                await self._pass_on(scope, receive, send)
+                await self._forward(scope, receive, send)
             finally:
                 self._member.requests -= 1
 
-    async def _pass_on(self, scope: Message, receive: Receive, send: Send) -> None:
+    async def _forward(self, scope: Message, receive: Receive, send: Send) -> None:
         if scope["method"] != "POST":
             await self._app(scope, receive, send)
         elif (body := await read_body(receive, LIMIT_BYTES)) is not None:
             try:
                 read_message(body)
-            except NoMessage as wrong:
-                await _refuse(send, 413 if len(body) > LIMIT_BYTES else 400, wrong.answer)
+            except InvalidMessage as error:
+                await _refuse(send, 413 if len(body) > LIMIT_BYTES else 400, error.answer)
             else:
                 await self._app(scope, replay_body(body, receive), send)
 
     def _is_allowed(self, scope: Message) -> bool:
-        shown = [value for name, value in scope["headers"] if name == b"authorization"]
-        return len(shown) == 1 and hmac.compare_digest(shown[0], self._wanted)
+        credentials = [value for name, value in scope["headers"] if name == b"authorization"]
+        return len(credentials) == 1 and hmac.compare_digest(credentials[0], self._expected_header)
 
 
 async def _refuse(send: Send, status: int, error: JSONRPCError, headers: Iterable[tuple[bytes, bytes]] = ()) -> None:
@@ -135,8 +135,8 @@ async def _refuse(send: Send, status: int, error: JSONRPCError, headers: Iterabl
     await respond(send, status, body, [(b"content-type", b"application/json"), *headers])
 
 
-class _Listener(uvicorn.Server):
-    """Leaves signals to whoever runs it: a cancelled `serve` ends in order."""
+class _HttpServer(uvicorn.Server):
+    """Leaves signal handling to its caller, which cancels `serve`."""
 
     @contextmanager
     def capture_signals(self) -> Iterator[None]:

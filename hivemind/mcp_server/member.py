@@ -1,4 +1,4 @@
-"""A member of the hive whose mind sits in another program: its name, its mailbox, its tasks, its leases."""
+"""A member: an agent of the hive, driven by a program outside, with its name, mailbox, tasks and leases."""
 
 from __future__ import annotations
 
@@ -15,13 +15,20 @@ from hivemind.agent.scheduler import Scheduler
 from hivemind.agent.scope import focus_on
 from hivemind.agent.working_memory import WorkingMemory
 from hivemind.errors import HivemindError, UserError
-from hivemind.fs import make_folder, time_tells
+from hivemind.fs import is_timestamp_reliable, make_folder
 from hivemind.mail import Mail
-from hivemind.masking import masked
+from hivemind.masking import mask_values
 from hivemind.minds import Thought, ToolCall, ToolResult
 from hivemind.presence.agent_log import AgentLog
 from hivemind.presence.heartbeat import Heartbeat
-from hivemind.presence.identity import HiveGone, announce, announce_life, check_here, farewell, lease_step, take_name
+from hivemind.presence.identity import (
+    check_hive_exists,
+    lease_step,
+    lock_name,
+    record_exit,
+    record_heartbeat,
+    record_start,
+)
 from hivemind.presence.parts import Parts
 from hivemind.presence.status import StatusFile
 from hivemind.presence.watching import ring_all
@@ -31,68 +38,66 @@ from hivemind.taskrun.focus import Focus
 from hivemind.taskrun.task_run import TaskRun
 from hivemind.taskrun.waits import Parking
 from hivemind.tools import Session, Tool, ToolProblem, allowed_tools
-from hivemind.tools.excerpt import LONGEST
+from hivemind.tools.excerpt import MAX_RESULT_CHARS
 from hivemind.tools.tool import for_mind
-
-__all__ = ["Arrivals", "HiveGone", "Member"]
 
 _log = logging.getLogger(__name__)
 _BEAT_S = 1.0
-_LOOK_S = 10.0
-_ON_A_STEP = frozenset(
+_RETURN_CHECK_S = 10.0
+_STEP_TOOLS = frozenset(
     {
         "add_card", "add_evidence", "ask_human", "block_step", "finish_step", "note_step", "run_command", "verify_step", "wait",
     }
 )  # fmt: skip
-"""Tools that change a step: its lease is taken first, as the runtime does for an agent."""
-_OF_THE_MAILBOX = frozenset({"check_mailbox", "read_mail"})
+"""Tools that change a step. The step's lease is taken first, as the runtime does for an agent."""
+_MAIL_TOOLS = frozenset({"check_mailbox", "read_mail"})
 
 
-class Arrivals:
-    """The new messages of one mailbox, each told once. A look at an unchanged mailbox is one question to the file system."""
+class NewMailCounter:
+    """Counts new letters of a mailbox, each once. Checking an unchanged mailbox costs one system call."""
 
     def __init__(self, mail: Mail, name: str) -> None:
-        self._box = mail.boxes.get(name)
-        self._seen: set[str] = set()
-        self._mark = 0
+        self._mailbox = mail.mailboxes.get(name)
+        self._listed_names: set[str] = set()
+        self._mtime_ns = 0
 
     def count(self) -> int:
-        """How many have come since the last call, and are not read yet; at the first call, how many lie unread in new/."""
+        """Return the number of unread letters that arrived since the last call; at first, all those in new/."""
         try:
-            changed = os.stat(self._box.new).st_mtime_ns
-        except OSError:  # no mailbox yet, or none any more
+            mtime_ns = os.stat(self._mailbox.new).st_mtime_ns
+        except OSError:  # the mailbox does not exist
             return 0
-        if changed == self._mark:
+        if mtime_ns == self._mtime_ns:
             return 0
-        self._mark = changed if time_tells(changed) else 0
-        names = set(self._box.names(True))
-        come = len(names - self._seen)
-        self._seen = names
-        return come
+        self._mtime_ns = mtime_ns if is_timestamp_reliable(mtime_ns) else 0
+        names = set(self._mailbox.file_names(True))
+        arrived_count = len(names - self._listed_names)
+        self._listed_names = names
+        return arrived_count
 
 
 class Member:
-    """One agent of the hive, used by a client. All its methods are for one thread, but `beat`.
+    """An agent of the hive that a client uses. All methods but `beat` and `stop` belong to one thread.
 
-    It holds the agent's name while it lives, and journals `agent.started … exited`: killed, it is buried by whoever meets it
-    (README.md), and its leases and reservations are void from then on.
+    It holds the agent's name lock while it lives, and writes `agent.started` and `agent.exited` to the journal. If it is
+    killed, another process writes its exit (README.md); its leases and reservations are void from then on.
     """
 
     def __init__(self, hive: Parts, name: str, profile: str = "core") -> None:
-        """Join the hive. Raises UserError if there is no such agent, HeldLock if a process has its name already."""
+        """Join the hive. Raises UserError if the agent does not exist, HeldLock if a process runs it already."""
         self.hive, self.name = hive, name
         self.config = hive.agent_files.get(name, " --mind mcp")
         self.tools: dict[str, Tool] = allowed_tools(self.config, profile)
-        self._lock = take_name(hive.layout, name)
-        self.incarnation = announce(hive.journal, name, os.getpid())
+        self._lock = lock_name(hive.layout, name)
+        self.incarnation = record_start(hive.journal, name, os.getpid())
         try:
-            self._settle_in()
+            self._set_up()
         except BaseException:
-            farewell(hive.journal, name, self.incarnation, by="itself")
+            record_exit(hive.journal, name, self.incarnation, by="itself")
             self._lock.release()
             raise
 
-    def _settle_in(self) -> None:
+    def _set_up(self) -> None:
         hive, name = self.hive, self.name
         self.folder = hive.layout.agent_state(name)
         make_folder(self.folder, durable=hive.config.durable)
@@ -100,115 +105,115 @@ class Member:
         self._status = StatusFile(self.folder, name)
         self._status.update(incarnation=self.incarnation, mind="mcp", state="idle")
         self._log = AgentLog(self.folder)
-        self._arrivals = Arrivals(hive.mail, name)
+        self._arrivals = NewMailCounter(hive.mail, name)
         self._pulse = Heartbeat(self.beat, min(_BEAT_S, hive.config.hang_after / 4))
         self._scheduler = Scheduler(hive, name, self.incarnation)
         self._scheduler.holding.resume()
-        self._parked = {work.task.id for work in self.works() if work.task.parked is not None}
-        self._heard: set[str] = set()
-        self.task: str | None = next((work.task.id for work in self.works()), None)
-        """The task that its tools work on."""
+        self._parked = {work.task.id for work in self.task_runs() if work.task.parked is not None}
+        self._processed_letters: set[str] = set()
+        self.task: str | None = next((work.task.id for work in self.task_runs()), None)
+        """The id of the task that the tools work on."""
         self._stopping = False
         self.requests = 1
-        """Requests of its client that are under way: over HTTP none, or some; on standard input it is there all the time."""
-        self._heard_at = self._looked_at = time.monotonic()
+        """The number of running requests of the client over HTTP. On standard input it stays 1."""
+        self._last_request_at = self._last_return_check = time.monotonic()
         return_tasks(hive)
 
-    # what its tools ask of it (InHand)
+    # for the tools (MemberTasks)
 
-    def works(self) -> Collection[TaskRun]:
+    def task_runs(self) -> Collection[TaskRun]:
         return self._scheduler.holding.works
 
     def claim(self, task_id: str | None = None) -> TaskRun | None:
         return self._scheduler.holding.claim(task_id)
 
-    def turn_to(self, work: TaskRun) -> None:
+    def set_focus(self, work: TaskRun) -> None:
         self.task = work.task.id
 
     # calls
 
     def call(self, tool: str, arguments: Mapping[str, Any]) -> dict[str, Any]:
-        """Use a tool, and log it. Raises what the tool refuses (HivemindError); that it must wait is an answer.
+        """Call a tool and log the call. If the task has to wait, the answer says so.
 
-        Mail that has come since the last answer is counted in it, as `new_mail`. Raises HiveGone.
+        The answer counts the mail that arrived since the last one as `new_mail`. Raises HivemindError for a refusal, HiveGone.
         """
-        check_here(self._lock, self.hive.layout)
-        self._listen()
+        check_hive_exists(self._lock, self.hive.layout)
+        self._hear_new_mail()
         focus = self._focus(tool, arguments)
         if focus.work is not None and focus.id in self._parked:
             self.hive.tasks.unpark(focus.work.task)
             self._parked.discard(focus.id)
         call = ToolCall(tool, dict(arguments))
-        outcome = ToolResult.failed(call, INTERRUPTED)
-        began = time.monotonic()
+        outcome = ToolResult.failure(call, INTERRUPTED)
+        started_at = time.monotonic()
         try:
-            result = self._use(tool, arguments, focus)
-            outcome = ToolResult(call, self.tools[tool].shown(result, LONGEST), short(result))
+            result = self._use_tool(tool, arguments, focus)
+            outcome = ToolResult(call, self.tools[tool].render(result, MAX_RESULT_CHARS), short(result))
         except Parking as parking:
-            result = self._waits(focus, parking)
+            result = self._park(focus, parking)
             outcome = ToolResult(call, f"waiting: {parking.reason}", result)
         except Exception as error:
             problem = for_mind(error, self.tools) if isinstance(error, HivemindError) else f"the tool broke: {error!r}"
-            outcome = ToolResult.failed(call, str(problem))
+            outcome = ToolResult.failure(call, str(problem))
             raise
         finally:
-            self._record(focus, replace(outcome, seconds=time.monotonic() - began))
-            self._after(focus, tool)
-        come = self._arrivals.count()
-        return {**result, "new_mail": come} if come and tool not in _OF_THE_MAILBOX else result
+            self._record(focus, replace(outcome, seconds=time.monotonic() - started_at))
+            self._finish_call(focus, tool)
+        new_mail_count = self._arrivals.count()
+        return {**result, "new_mail": new_mail_count} if new_mail_count and tool not in _MAIL_TOOLS else result
 
-    def _listen(self) -> None:
-        """Let the tasks that wait hear the mail that has come: a verdict, an answer. It stays unread for the client."""
+    def _hear_new_mail(self) -> None:
+        """Pass new mail (verdicts, answers) to the waiting tasks. It stays unread for the client."""
         if not self._parked:
             return
         mail = self.hive.mail
-        for entry in list(mail.boxes.get(self.name).entries()):
-            if entry.base in self._heard or not mail.reader.settled(entry):
+        for mail_file in list(mail.mailboxes.get(self.name).mail_files()):
+            if mail_file.base in self._processed_letters or not mail.reader.is_finished(mail_file):
                 continue
-            self._heard.add(entry.base)
+            self._processed_letters.add(mail_file.base)
             try:
-                message = mail.read(self.name, entry.base, mark=False)
-            except UserError as error:  # no message, or deleted this moment
+                message = mail.read(self.name, mail_file.base, mark=False)
+            except UserError as error:  # not a letter, or deleted at this moment
                 _log.warning("%s: %s", self.name, error)
             else:
                 self._scheduler.hear(message)
 
-    def _use(self, name: str, arguments: Mapping[str, Any], focus: Focus) -> dict[str, Any]:
+    def _use_tool(self, name: str, arguments: Mapping[str, Any], focus: Focus) -> dict[str, Any]:
         tool = self.tools.get(name)
         if tool is None:
             if name in allowed_tools(self.config, "full"):
                 raise ToolProblem(
-                    f"there is no tool {name!r} in this profile", remedy="hivemind mcp --profile full has it"
+                    f"this profile does not include the tool {name!r}", remedy="hivemind mcp --profile full includes it"
                 )
-            raise ToolProblem(f"there is no tool {name!r}", remedy="tools/list names those that there are")
+            raise ToolProblem(f"the tool {name!r} does not exist", remedy="tools/list lists the tools")
         work, step = focus.work, focus.step
-        if name in _ON_A_STEP and work is not None and step is not None:
+        if name in _STEP_TOOLS and work is not None and step is not None:
             work.lease = lease_step(self.hive, step.id, self.name)
         return tool.call(self._session(focus), arguments)
 
     def _session(self, focus: Focus) -> Session:
         return Session(
             hive=self.hive, agent=self.name, config=self.config, focus=focus, pulse=self._pulse,
-            stopping=lambda: self._stopping, tools=self.tools, in_hand=self,
-            recall=lambda *asked: answer(WorkingMemory(self.hive, self.name, read_only=True), focus, lambda _: False, *asked),
+            stopping=lambda: self._stopping, tools=self.tools, member_tasks=self,
+            recall=lambda *query: answer(WorkingMemory(self.hive, self.name, read_only=True), focus, lambda _: False, *query),
         )  # fmt: skip
 
     def _focus(self, tool: str, arguments: Mapping[str, Any]) -> Focus:
-        """The task in hand at the step that a call names, else at its first open one; nothing, if none is in hand."""
-        for known in list(self.works()):
-            if not known.task.path.exists():  # a person has moved it away: it is not ours any more
-                self._scheduler.holding.drop(known)
-        work = next((one for one in self.works() if one.task.id == self.task), None)
+        """Return the current task with the step that the call names, else its first open step."""
+        for held_task in list(self.task_runs()):
+            if not held_task.task.path.exists():  # a person has moved it away
+                self._scheduler.holding.drop(held_task)
+        work = next((task_run for task_run in self.task_runs() if task_run.task.id == self.task), None)
         if work is None:
             return Focus("claim_task")
-        work.hear()
-        own_name = self.tools[tool].arguments.own_name if tool in self.tools else str
-        asked = next((value for name, value in arguments.items() if own_name(name) == "step"), None)
-        named = work.step(asked) if isinstance(asked, str) else None
-        return focus_on(work) if named is None else Focus("finish_step", work=work, step=named)
+        work.take_additions()
+        canonical_name = self.tools[tool].arguments.canonical_name if tool in self.tools else str
+        step_argument = next((value for name, value in arguments.items() if canonical_name(name) == "step"), None)
+        step = work.step(step_argument) if isinstance(step_argument, str) else None
+        return focus_on(work) if step is None else Focus("finish_step", work=work, step=step)
 
-    def _waits(self, focus: Focus, parking: Parking) -> dict[str, Any]:
-        """The task rests: said to the client, and to whoever asks for the hive's status."""
+    def _park(self, focus: Focus, parking: Parking) -> dict[str, Any]:
+        """Park the task and return the answer for the client."""
         until = None if parking.until is None else parking.until.isoformat()
         if focus.work is not None:
             self.hive.tasks.park(focus.work.task, parking.reason, parking.until)
@@ -216,28 +221,28 @@ class Member:
         return {
             "waiting": parking.reason,
             "until": until,
-            "next": "call again when it may be over; check_mailbox meanwhile",
+            "next": "call again when the wait may be over; check_mailbox meanwhile",
         }
 
     def _record(self, focus: Focus, result: ToolResult) -> None:
-        """The call for the task's conversation and trace, or for the agent's own log."""
+        """Add the call to the task's conversation and trace, or without a task to the agent's log."""
         if focus.work is None:
-            now = {"kind": "turn", "time": round(time.time(), 3), "agent": self.name, "by": "mcp"}
-            self._log.note(masked({**now, "about": focus.target, "calls": [result.as_record()]}))
+            fields = {"kind": "turn", "time": round(time.time(), 3), "agent": self.name, "by": "mcp"}
+            self._log.note(mask_values({**fields, "about": focus.target, "calls": [result.as_record()]}))
             return
         step = None if focus.step is None else focus.step.id
-        focus.work.conversation.took(Thought(actions=(result.call,)), [result], step=step)
+        focus.work.conversation.add_turn(Thought(actions=(result.call,)), [result], step=step)
         lease = None if focus.step is None else self.hive.leases.get(focus.step.id)
-        mine = lease is None or lease.holder_agent_id == self.name  # a step of another's is not written to
-        focus.work.trace([result], focus.step if mine else None)
+        is_own_step = lease is None or lease.holder_agent_id == self.name  # another agent's step is left alone
+        focus.work.trace([result], focus.step if is_own_step else None)
 
-    def _after(self, focus: Focus, tool: str) -> None:
+    def _finish_call(self, focus: Focus, tool: str) -> None:
         work = focus.work
-        if work is not None and not work.ended and tool in self.tools and not self.tools[tool].reads:
+        if work is not None and not work.is_ended and tool in self.tools and not self.tools[tool].is_read_only:
             work.commit()
-        if work is not None and (work.ended or work.handed):
+        if work is not None and (work.is_ended or work.handed_to):
             self._scheduler.holding.drop(work)
-            self.task = next((one.task.id for one in self.works()), None)
+            self.task = next((task_run.task.id for task_run in self.task_runs()), None)
         state = "idle" if self.task is None else "working"
         step = focus.step.step.path if focus.step is not None and self.task is not None else None
         self._status.update(state=state, task=self.task, step=step, last_action=tool)
@@ -245,34 +250,32 @@ class Member:
     # life
 
     def beat(self) -> None:
-        """A sign of life, once a second: what it holds is renewed before it ages. May be called from the pulse's thread.
+        """Record a heartbeat and renew leases; called every second, also from the heartbeat's thread.
 
         Raises HiveGone.
         """
-        check_here(self._lock, self.hive.layout)
+        check_hive_exists(self._lock, self.hive.layout)
         self._status.beat()
-        held = self.hive.leases.list(self.name)
-        for lease in held:
+        leases = self.hive.leases.list(self.name)
+        for lease in leases:
             try:
                 self._scheduler.keep_lease(lease.step_id, lease.generation)
-            except (
-                HivemindError
-            ) as error:  # taken over this very moment: the write that follows is refused, and says so
+            except HivemindError as error:  # another agent took the step; this member's next write is refused
                 _log.warning("%s: %s", self.name, error)
-        if held:
-            announce_life(self.hive.journal, self.hive.layout, self.name)
+        if leases:
+            record_heartbeat(self.hive.journal, self.hive.layout, self.name)
         now, limit = time.monotonic(), self.hive.config.mcp.return_after
         if self.requests:
-            self._heard_at = now
-        elif limit is not None and now - self._heard_at >= limit:
-            self._give_back()
-        if now - self._looked_at >= _LOOK_S:
-            self._looked_at = now
+            self._last_request_at = now
+        elif limit is not None and now - self._last_request_at >= limit:
+            self._return_tasks()
+        if now - self._last_return_check >= _RETURN_CHECK_S:
+            self._last_return_check = now
             return_tasks(self.hive)
 
-    def _give_back(self) -> None:
-        """Its client has left, and the server stays: what is in hand goes back to the inbox."""
-        for work in list(self.works()):
+    def _return_tasks(self) -> None:
+        """Return all tasks to the inbox, because the client left while the server runs on."""
+        for work in list(self.task_runs()):
             self._scheduler.holding.drop(work)
             self.hive.tasks.release(work.task)
             self.hive.journal.append(
@@ -284,11 +287,11 @@ class Member:
             ring_all(self.hive)
 
     def stop(self) -> None:
-        """End a command that runs, if one does. May be called from another thread."""
+        """End a running command. May be called from another thread."""
         self._stopping = True
 
     def close(self) -> None:
-        """Leave the hive: leases and reservations are given back, tasks in hand stay this agent's for the next time."""
+        """Leave the hive. Leases and reservations are released; the agent keeps its tasks for its next start."""
         if not self._lock.is_current():
             self._pulse.close()
             self._lock.release()
@@ -297,5 +300,5 @@ class Member:
         self._pulse.close()
         self._scheduler.close()
         self._status.update(state="exited", task=None, step=None)
-        farewell(self.hive.journal, self.name, self.incarnation, by="itself")
+        record_exit(self.hive.journal, self.name, self.incarnation, by="itself")
         self._lock.release()

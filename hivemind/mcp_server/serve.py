@@ -1,4 +1,4 @@
-"""From its first moment to its last: a member joins the hive, serves a client, and leaves in order (spec 7, *MCP*)."""
+"""The life of a server: a member joins the hive, serves a client, and leaves."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from hivemind.errors import HivemindError, UserError
 from hivemind.layout import Layout
-from hivemind.mcp_server.greeting import Greeting, greet, own_streams
-from hivemind.presence.identity import HiveGone, holder_of
+from hivemind.mcp_server.greeting import Greeting, client_pipes, greet
+from hivemind.presence.identity import HiveGone, holder_pid
 from hivemind.private import keep_keys_private
 from hivemind.swarm.nursery import END_WITHIN_S
 
@@ -35,36 +35,38 @@ _T = TypeVar("_T")
 def serve_stdio(layout: Layout, name: str, profile: str = "core") -> None:
     """Serve one client on standard input and output until its end, SIGTERM or SIGINT.
 
-    Raises UserError if the SDK is not installed or if there is no such agent, HeldLock if it runs already.
+    Raises UserError if the SDK is not installed or the agent does not exist, HeldLock if it runs already.
     """
     _check_installed()
     keep_keys_private()
-    with own_streams() as (given, taken):
+    with client_pipes() as (input_fd, output_fd):
         greeting = Greeting()
-        if layout.agent_config(name).exists() and holder_of(layout, name) is None:  # who is refused is not greeted
-            greeting = greet(given, taken, name, layout.root, lambda: _tools(layout, name, profile))
-        asyncio.run(_until_told(_stdio(layout, name, profile, given, taken, greeting)))
+        if (
+            layout.agent_config(name).exists() and holder_pid(layout, name) is None
+        ):  # no greeting for a client that will be refused
+            greeting = greet(input_fd, output_fd, name, layout.root, lambda: _tools(layout, name, profile))
+        asyncio.run(_serve_until_signal(_stdio(layout, name, profile, input_fd, output_fd, greeting)))
 
 
 def _tools(layout: Layout, name: str, profile: str) -> list[dict[str, Any]]:
-    """The tools that the agent may use, as `tools/list` answers."""
+    """Return the tools that the agent may use, as in the answer to `tools/list`."""
     from hivemind.hive import Hive
     from hivemind.tools import allowed_tools
 
     config = Hive.look(layout.root).agent_files.get(name)
-    return [tool.listed() for tool in allowed_tools(config, profile).values()]
+    return [tool.mcp_entry() for tool in allowed_tools(config, profile).values()]
 
 
 def serve_http(
     layout: Layout, name: str, profile: str, port: int, on_ready: Callable[[str, str], None] | None = None
 ) -> None:
-    """Serve clients on loopback that show the token, until SIGTERM or SIGINT. Raises as above, and for a port in use.
+    """Serve clients on loopback that have the token, until SIGTERM or SIGINT.
 
-    `on_ready` is told the address and the file that the token is in.
+    `on_ready` gets the address and the token's file. Raises as `serve_stdio`, and UserError for a port that is in use.
     """
     _check_installed()
     keep_keys_private()
-    asyncio.run(_until_told(_http(layout, name, profile, port, on_ready)))
+    asyncio.run(_serve_until_signal(_http(layout, name, profile, port, on_ready)))
 
 
 def _check_installed() -> None:
@@ -72,16 +74,16 @@ def _check_installed() -> None:
         raise UserError("the MCP SDK is not installed", remedy="pip install 'hivemind-swarm[mcp]'")
 
 
-async def _until_told(serving: Coroutine[Any, Any, None]) -> None:
-    """Serve until it ends by itself or a signal says so; then it ends in order."""
+async def _serve_until_signal(serving: Coroutine[Any, Any, None]) -> None:
+    """Run the server to its end, or cancel it at SIGTERM or SIGINT."""
     task = asyncio.ensure_future(serving)
     loop = asyncio.get_running_loop()
 
     def end() -> None:
         if not task.cancelling():
-            overdue = threading.Timer(END_WITHIN_S, _end_at_once)
-            overdue.daemon = True
-            overdue.start()
+            watchdog = threading.Timer(END_WITHIN_S, _exit_now)
+            watchdog.daemon = True
+            watchdog.start()
         task.cancel()
 
     for number in (signal.SIGTERM, signal.SIGINT):
@@ -90,18 +92,20 @@ async def _until_told(serving: Coroutine[Any, Any, None]) -> None:
         await task
 
 
-def _end_at_once() -> None:
-    """What a call waits for does not come (another process holds the journal, a disk does not answer): nothing is lost by
-    ending like one that was killed, and who stays for ever is killed in the end."""
-    sys.stderr.write(f"hivemind: told to end, and not able to within {END_WITHIN_S:g} s: ended at once\n")
+def _exit_now() -> None:
+    """Exit while a call is blocked, by a process that holds the journal or by a disk that does not respond.
+
+    That is as safe as being killed, which would follow anyway.
+    """
+    sys.stderr.write(f"hivemind: could not end in order within {END_WITHIN_S:g} s of the signal: exited at once\n")
     os._exit(1)
 
 
-async def _stdio(layout: Layout, name: str, profile: str, given: int, taken: int, greeting: Greeting) -> None:
-    from hivemind.mcp_server.stdio import talk
+async def _stdio(layout: Layout, name: str, profile: str, input_fd: int, output_fd: int, greeting: Greeting) -> None:
+    from hivemind.mcp_server.stdio import serve_pipe
 
-    async with joined(layout, name, profile) as (_, server):
-        await talk(server, given, taken, greeting)
+    async with open_member(layout, name, profile) as (_, server):
+        await serve_pipe(server, input_fd, output_fd, greeting)
 
 
 async def _http(
@@ -109,34 +113,37 @@ async def _http(
 ) -> None:
     from hivemind.mcp_server.http import listen
 
-    async with joined(layout, name, profile) as (member, server):
+    async with open_member(layout, name, profile) as (member, server):
         await listen(server, member, port, on_ready)
 
 
 @asynccontextmanager
-async def joined(layout: Layout, name: str, profile: str = "core") -> AsyncIterator[tuple[Member, Server[Any]]]:
-    """A member and its server, for as long as the block lasts. All that touches the hive happens on one thread."""
+async def open_member(layout: Layout, name: str, profile: str = "core") -> AsyncIterator[tuple[Member, Server[Any]]]:
+    """Open a member and its server for the duration of the block. All access to the hive happens on one thread."""
     from hivemind.hive import Hive
     from hivemind.mcp_server.member import Member
-    from hivemind.mcp_server.news import News
     from hivemind.mcp_server.server import build_server
+    from hivemind.mcp_server.subscriptions import Subscriptions
 
     loop = asyncio.get_running_loop()
     with ThreadPoolExecutor(1, "member") as thread:
 
-        async def run(do: Callable[[], _T]) -> _T:
-            return await loop.run_in_executor(thread, do)
+        async def run(function: Callable[[], _T]) -> _T:
+            return await loop.run_in_executor(thread, function)
 
-        member, news = await run(lambda: Member(Hive.open(layout.root), name, profile)), News()
+        member, subscriptions = await run(lambda: Member(Hive.open(layout.root), name, profile)), Subscriptions()
         try:
             async with asyncio.TaskGroup() as tasks:
-                beside = [tasks.create_task(_beat(member, run)), tasks.create_task(news.follow(member))]
+                background_tasks = [
+                    tasks.create_task(_beat(member, run)),
+                    tasks.create_task(subscriptions.watch_mail(member)),
+                ]
                 try:
-                    yield member, build_server(member, run, news)
+                    yield member, build_server(member, run, subscriptions)
                 finally:
-                    for task in beside:
+                    for task in background_tasks:
                         task.cancel()
-        except BaseExceptionGroup as group:  # the first that went wrong has ended the others
+        except BaseExceptionGroup as group:  # the first failure has cancelled the others
             raise group.exceptions[0] from None
         finally:
             member.stop()
@@ -144,7 +151,7 @@ async def joined(layout: Layout, name: str, profile: str = "core") -> AsyncItera
 
 
 async def _beat(member: Member, run: Callable[[Callable[[], None]], Coroutine[Any, Any, None]]) -> None:
-    """Once a second. Raises HiveGone; what else is wrong may be over by the next time (no room on the disk)."""
+    """Record a heartbeat every second. Raises HiveGone; other errors, such as a full disk, are logged and may pass."""
     while True:
         await asyncio.sleep(_BEAT_S)
         try:
@@ -152,4 +159,4 @@ async def _beat(member: Member, run: Callable[[Callable[[], None]], Coroutine[An
         except HiveGone:
             raise
         except (HivemindError, OSError) as error:
-            _log.warning("no sign of life: %s", error)
+            _log.warning("could not record a heartbeat: %s", error)

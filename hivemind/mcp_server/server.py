@@ -1,4 +1,4 @@
-"""The MCP server of one member: the hive's tools and resources in the protocol's words. The SDK is imported here only."""
+"""The MCP server of one member: the hive's tools and resources in the protocol's terms."""
 
 from __future__ import annotations
 
@@ -18,45 +18,48 @@ from hivemind.agent.working_memory import rom_blocks
 from hivemind.errors import HivemindError, UserError
 from hivemind.mcp_server.greeting import instructions
 from hivemind.mcp_server.member import Member
-from hivemind.mcp_server.news import News
+from hivemind.mcp_server.subscriptions import Subscriptions
 from hivemind.tasks import read_outcome
 from hivemind.tools import Tool
-from hivemind.tools.tasks import offered
+from hivemind.tools.tasks import restrict_calls
 from hivemind.tools.tool import for_mind
 from hivemind.views import capsule, resume, snapshot
 
 _JSON, _TEXT = "application/json", "text/markdown"
-_BYTES = 20_000
-_NEWEST = 50
+_VIEW_BYTES = 20_000
+_INBOX_LIMIT = 50
 _VIEWS = ("focus_only", "smart", "explore", "audit", "full", "snapshot")
 _TEMPLATES = {
     "hive://view/{view}": "your task in a view: " + ", ".join(_VIEWS),
-    "hive://mail/{id}": "one message of your mailbox, left unread",
+    "hive://mail/{id}": "a letter of your mailbox; it stays unread",
     "hive://task/{id}": "a task: its text, and its result or error",
 }
 
 
 def _resources(member: Member) -> list[types.Resource]:
-    """The resources that every member has, its own ROM among them."""
-    shown = [
-        *((f"hive://{path}", path, "read-only memory: the rules here", _TEXT) for path in _rom(member)),
-        ("hive://inbox", "inbox", f"the newest messages of {member.name}, oldest first", _JSON),
-        ("hive://capsule", "capsule", "where you are, why, what comes next", _JSON),
+    """List the member's resources, including its ROM."""
+    resources = [
+        *((f"hive://{path}", path, "read-only memory: the rules of this hive", _TEXT) for path in _rom(member)),
+        ("hive://inbox", "inbox", f"the newest letters of {member.name}, oldest first", _JSON),
+        ("hive://capsule", "capsule", "your task and step, the reason, and the next call", _JSON),
         *((f"hive://view/{view}", f"view {view}", "your task in this view", _JSON) for view in _VIEWS),
     ]
-    return [types.Resource(uri=uri, name=name, description=what, mime_type=kind) for uri, name, what, kind in shown]
+    return [
+        types.Resource(uri=uri, name=name, description=description, mime_type=media_type)
+        for uri, name, description, media_type in resources
+    ]
 
 
 def _read(member: Member, uri: str) -> tuple[str, str]:
-    """(text, media type). Raises UserError if there is no such resource."""
-    kind, _, rest = uri.removeprefix("hive://").partition("/")
-    rest = unquote(rest)
-    if kind == "rom" and (path := f"rom/{rest}") in _rom(member):
+    """Return a resource as (text, media type). Raises UserError if it does not exist."""
+    kind, _, resource_path = uri.removeprefix("hive://").partition("/")
+    resource_path = unquote(resource_path)
+    if kind == "rom" and (path := f"rom/{resource_path}") in _rom(member):
         return (member.hive.layout.root / path).read_text("utf-8", "replace"), _TEXT
     read = _READERS.get(kind)
     if read is None or not uri.startswith("hive://"):
-        raise UserError(f"there is no resource {uri!r}", remedy="resources/list names them")
-    return json.dumps(read(member, rest), ensure_ascii=False, default=str), _JSON
+        raise UserError(f"the resource {uri!r} does not exist", remedy="resources/list lists the resources")
+    return json.dumps(read(member, resource_path), ensure_ascii=False, default=str), _JSON
 
 
 def _rom(member: Member) -> list[str]:
@@ -64,32 +67,40 @@ def _rom(member: Member) -> list[str]:
 
 
 def _inbox(member: Member, _: str) -> Any:
-    return [one.as_record() for one in member.hive.mail.list(member.name, limit=_NEWEST)]
+    return [message.as_record() for message in member.hive.mail.list(member.name, limit=_INBOX_LIMIT)]
 
 
 def _message(member: Member, id_: str) -> Any:
-    one = member.hive.mail.read(member.name, id_, mark=False)
-    return {"id": one.id, "from": one.sender, "subject": one.subject, "date": one.date, "body": one.body}
+    message = member.hive.mail.read(member.name, id_, mark=False)
+    return {
+        "id": message.id,
+        "from": message.sender,
+        "subject": message.subject,
+        "date": message.date,
+        "body": message.body,
+    }
 
 
 def _capsule(member: Member, _: str) -> Any:
-    return offered({"capsule": capsule(member.hive, agent_id=member.name, task=member.task)}, member.tools)["capsule"]
+    return restrict_calls({"capsule": capsule(member.hive, agent_id=member.name, task=member.task)}, member.tools)[
+        "capsule"
+    ]
 
 
 def _view(member: Member, view: str) -> Any:
     if view == "snapshot":
-        shown = snapshot(member.hive, agent_id=member.name, task=member.task, context_budget=_BYTES)
+        view_fields = snapshot(member.hive, agent_id=member.name, task=member.task, context_budget=_VIEW_BYTES)
     else:
-        shown = resume(member.hive, agent_id=member.name, task=member.task, view=view, context_budget=_BYTES)
-    return offered({**shown}, member.tools)
+        view_fields = resume(member.hive, agent_id=member.name, task=member.task, view=view, context_budget=_VIEW_BYTES)
+    return restrict_calls({**view_fields}, member.tools)
 
 
 def _task(member: Member, task_id: str) -> Any:
     task = member.hive.tasks.get(task_id)
-    told: dict[str, Any] = {"task": task.id, "title": task.title, "state": str(task.state), "text": task.full_text}
+    fields: dict[str, Any] = {"task": task.id, "title": task.title, "state": str(task.state), "text": task.full_text}
     if (outcome := read_outcome(task.path)) is not None:
-        told["result" if task.state.value == "done" else "error"] = outcome
-    return told
+        fields["result" if task.state.value == "done" else "error"] = outcome
+    return fields
 
 
 _READERS: dict[str, Callable[[Member, str], Any]] = {
@@ -104,27 +115,29 @@ _READERS: dict[str, Callable[[Member, str], Any]] = {
 _log = logging.getLogger(__name__)
 _T = TypeVar("_T")
 Run = Callable[[Callable[[], _T]], Awaitable[_T]]
-"""Runs a function on the member's own thread, and waits for what it gives."""
+"""Runs a function on the member's thread and awaits its result."""
 _Context = ServerRequestContext[Any]
 
 
-def build_server(member: Member, run: Run[Any], news: News) -> Server[Any]:
-    """The server. What a tool refuses is an answer with `is_error`: {code, message, suggestions}, as JSON and structured."""
+def build_server(member: Member, run: Run[Any], subscriptions: Subscriptions) -> Server[Any]:
+    """Build the server. A tool's refusal is an answer with `is_error` and {code, message, suggestions}."""
 
     async def on_list_tools(_: _Context, __: types.PaginatedRequestParams | None) -> types.ListToolsResult:
-        return types.ListToolsResult(tools=[types.Tool(**tool.listed()) for tool in member.tools.values()])
+        return types.ListToolsResult(tools=[types.Tool(**tool.mcp_entry()) for tool in member.tools.values()])
 
-    async def on_call_tool(_: _Context, asked: types.CallToolRequestParams) -> types.CallToolResult:
+    async def on_call_tool(_: _Context, request: types.CallToolRequestParams) -> types.CallToolResult:
         try:
-            return _answer(await run(lambda: member.call(asked.name, asked.arguments or {})))
+            return _answer(await run(lambda: member.call(request.name, request.arguments or {})))
         except HivemindError as error:
-            return _answer(refusal(error, member.tools), failed=True)
-        except (
-            Exception
-        ) as error:  # the boundary of a tool: a fault in one must not end the server; it is logged and told
-            _log.exception("%s: the tool %s broke", member.name, asked.name)
-            told = {"code": "FAULT", "message": f"the tool broke: {type(error).__name__}: {error}", "suggestions": []}
-            return _answer(told, failed=True)
+            return _answer(refusal(error, member.tools), is_error=True)
+        except Exception as error:  # a fault in a tool must not end the server; it is logged and reported to the client
+            _log.exception("%s: the tool %s broke", member.name, request.name)
+            fault_fields = {
+                "code": "FAULT",
+                "message": f"the tool broke: {type(error).__name__}: {error}",
+                "suggestions": [],
+            }
+            return _answer(fault_fields, is_error=True)
 
     async def on_list_resources(_: _Context, __: types.PaginatedRequestParams | None) -> types.ListResourcesResult:
         return types.ListResourcesResult(resources=await run(lambda: _resources(member)))
@@ -132,22 +145,22 @@ def build_server(member: Member, run: Run[Any], news: News) -> Server[Any]:
     async def on_list_templates(
         _: _Context, __: types.PaginatedRequestParams | None
     ) -> types.ListResourceTemplatesResult:
-        found = [
-            types.ResourceTemplate(uri_template=uri, name=uri, description=what) for uri, what in _TEMPLATES.items()
+        templates = [
+            types.ResourceTemplate(uri_template=uri, name=uri, description=description)
+            for uri, description in _TEMPLATES.items()
         ]
-        return types.ListResourceTemplatesResult(resource_templates=found)
+        return types.ListResourceTemplatesResult(resource_templates=templates)
 
-    async def on_read_resource(_: _Context, asked: types.ReadResourceRequestParams) -> types.ReadResourceResult:
-        uri = str(asked.uri)
+    async def on_read_resource(_: _Context, request: types.ReadResourceRequestParams) -> types.ReadResourceResult:
+        uri = str(request.uri)
         try:
-            text, kind = await run(lambda: _read(member, uri))
+            text, media_type = await run(lambda: _read(member, uri))
         except UserError as error:
             raise MCPError(code=types.INVALID_PARAMS, message=str(error), data={"uri": uri}) from None
-        return types.ReadResourceResult(contents=[types.TextResourceContents(uri=uri, text=text, mime_type=kind)])
+        return types.ReadResourceResult(contents=[types.TextResourceContents(uri=uri, text=text, mime_type=media_type)])
 
-    def schema_of(
-        name: str,
-    ) -> dict[str, Any] | None:  # asked in every call over HTTP; else the SDK lists all tools for it
+    # Used for every call over HTTP; without it the SDK would list all tools each time.
+    def input_schema(name: str) -> dict[str, Any] | None:
         tool = member.tools.get(name)
         return None if tool is None else tool.schema()["parameters"]
 
@@ -160,33 +173,35 @@ def build_server(member: Member, run: Run[Any], news: News) -> Server[Any]:
         on_list_resources=on_list_resources,
         on_list_resource_templates=on_list_templates,
         on_read_resource=on_read_resource,
-        on_subscribe_resource=news.subscribe,
-        on_unsubscribe_resource=news.unsubscribe,
-        on_subscriptions_listen=news.listen,
-        get_tool_input_schema=schema_of,
+        on_subscribe_resource=subscriptions.subscribe,
+        on_unsubscribe_resource=subscriptions.unsubscribe,
+        on_subscriptions_listen=subscriptions.listen,
+        get_tool_input_schema=input_schema,
     )
 
 
 def refusal(error: HivemindError, tools: Mapping[str, Tool]) -> dict[str, Any]:
-    """What a tool refuses, as the client gets it: a code, one line, and calls that help, as they can be made here: those that
-    the error proposes, else the tools that its line names for it and that need no arguments."""
-    told = for_mind(error, tools)
-    named = re.findall(r"\w+", getattr(told, "remedy", None) or "")
-    calls = getattr(error, "suggestions", ()) or [{"tool": name, "arguments": {}} for name in named]
+    """Describe a tool's refusal for the client: a code, a message, and suggested calls that are possible here.
+
+    The suggestions are those of the error, else the tools that its remedy names and that need no arguments.
+    """
+    mind_error = for_mind(error, tools)
+    tool_names = re.findall(r"\w+", getattr(mind_error, "remedy", None) or "")
+    calls = getattr(error, "suggestions", ()) or [{"tool": name, "arguments": {}} for name in tool_names]
     suggestions = [
-        {"tool": one["tool"], "arguments": one["arguments"]}
-        for one in calls
-        if one["tool"] in tools
-        and one["arguments"].keys() >= {*tools[one["tool"]].schema()["parameters"].get("required", ())}
+        {"tool": call["tool"], "arguments": call["arguments"]}
+        for call in calls
+        if call["tool"] in tools
+        and call["arguments"].keys() >= {*tools[call["tool"]].schema()["parameters"].get("required", ())}
     ]
-    answer = {"code": getattr(error, "code", "REFUSED"), "message": str(told), "suggestions": suggestions}
+    answer = {"code": getattr(error, "code", "REFUSED"), "message": str(mind_error), "suggestions": suggestions}
     lease = getattr(error, "lease", None)
     holder = getattr(error, "holder", None) if lease is None else lease.holder_agent_id
     return answer if not isinstance(holder, str) else {**answer, "holder": holder}
 
 
-def _answer(told: Mapping[str, Any], *, failed: bool = False) -> types.CallToolResult:
-    text = json.dumps(told, ensure_ascii=False, separators=(",", ":"), default=str)
+def _answer(fields: Mapping[str, Any], *, is_error: bool = False) -> types.CallToolResult:
+    text = json.dumps(fields, ensure_ascii=False, separators=(",", ":"), default=str)
     return types.CallToolResult(
-        content=[types.TextContent(type="text", text=text)], structured_content=json.loads(text), is_error=failed
+        content=[types.TextContent(type="text", text=text)], structured_content=json.loads(text), is_error=is_error
     )

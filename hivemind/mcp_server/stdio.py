@@ -1,4 +1,4 @@
-"""Standard input and output as the protocol's lines. A read that waits can be given up, so that a signal ends the server."""
+"""The protocol over standard input and output. A waiting read can be cancelled, so a signal can end the server."""
 
 from __future__ import annotations
 
@@ -14,97 +14,101 @@ from mcp.shared.message import SessionMessage
 from mcp_types import JSONRPCResponse
 
 from hivemind.mcp_server.greeting import Greeting
-from hivemind.mcp_server.wire import LIMIT_BYTES, NoMessage, read_message
+from hivemind.mcp_server.wire import LIMIT_BYTES, InvalidMessage, read_message
 
 _CHUNK = 1 << 16
-_AT_ONCE = 4096
-"""So much a pipe takes without blocking, once it is said to take anything (PIPE_BUF)."""
-_LAST_WORDS_S = 2.0
-"""So long a client that has closed its end may take to read the answers that it is still owed."""
+_MAX_WRITE = 4096
+"""The bytes that a writable pipe accepts without blocking (PIPE_BUF)."""
+_DRAIN_TIMEOUT_S = 2.0
+"""The time that a client has to read outstanding answers after it closed its output."""
 
 
-async def talk(server: Server[Any], given: int, taken: int, greeting: Greeting) -> None:
-    """Serve one client on the two descriptors until its input ends, or until nobody reads its output any more.
+async def serve_pipe(server: Server[Any], input_fd: int, output_fd: int, greeting: Greeting) -> None:
+    """Serve one client on two descriptors until the input ends or the output is closed.
 
-    What it said when it was greeted the server hears as well; what was answered then is not answered again.
+    The server also gets the messages that were received during the greeting; requests answered then are not answered again.
     """
-    heard, hears = anyio.create_memory_object_stream[SessionMessage | Exception](0)
-    said, says = anyio.create_memory_object_stream[SessionMessage](0)
+    incoming_writer, incoming_reader = anyio.create_memory_object_stream[SessionMessage | Exception](0)
+    outgoing_writer, outgoing_reader = anyio.create_memory_object_stream[SessionMessage](0)
     async with anyio.create_task_group() as tasks:
-        tasks.start_soon(_listen, MessageLines(given, greeting.heard), heard, said.clone())
-        tasks.start_soon(_speak, Out(taken), says, greeting.answered, tasks.cancel_scope)
-        await server.run(hears, said, server.create_initialization_options())
-        tasks.cancel_scope.deadline = anyio.current_time() + _LAST_WORDS_S
+        tasks.start_soon(
+            _read_messages, MessageLines(input_fd, greeting.received), incoming_writer, outgoing_writer.clone()
+        )
+        tasks.start_soon(_write_messages, Out(output_fd), outgoing_reader, greeting.answered_ids, tasks.cancel_scope)
+        await server.run(incoming_reader, outgoing_writer, server.create_initialization_options())
+        tasks.cancel_scope.deadline = anyio.current_time() + _DRAIN_TIMEOUT_S
 
 
-async def _listen(
+async def _read_messages(
     lines: MessageLines,
-    heard: MemoryObjectSendStream[SessionMessage | Exception],
-    said: MemoryObjectSendStream[SessionMessage],
+    incoming_writer: MemoryObjectSendStream[SessionMessage | Exception],
+    outgoing_writer: MemoryObjectSendStream[SessionMessage],
 ) -> None:
-    """Each line is a message for the server, or is answered here with what is wrong with it."""
-    async with heard, said:
+    """Pass each line to the server as a message. Answer invalid lines here."""
+    async with incoming_writer, outgoing_writer:
         async for line in lines:
             try:
                 message = read_message(line)
-            except NoMessage as wrong:
-                await said.send(SessionMessage(wrong.answer))
+            except InvalidMessage as error:
+                await outgoing_writer.send(SessionMessage(error.answer))
             else:
-                await heard.send(SessionMessage(message))
+                await incoming_writer.send(SessionMessage(message))
 
 
-async def _speak(
-    out: Out,
-    says: MemoryObjectReceiveStream[SessionMessage],
-    answered: set[str | int],
-    serving: anyio.CancelScope,
+async def _write_messages(
+    output: Out,
+    outgoing_reader: MemoryObjectReceiveStream[SessionMessage],
+    answered_ids: set[str | int],
+    cancel_scope: anyio.CancelScope,
 ) -> None:
     try:
-        async with says:
-            async for one in says:
-                if isinstance(one.message, JSONRPCResponse) and one.message.id in answered:
-                    answered.remove(one.message.id)
+        async with outgoing_reader:
+            async for session_message in outgoing_reader:
+                if isinstance(session_message.message, JSONRPCResponse) and session_message.message.id in answered_ids:
+                    answered_ids.remove(session_message.message.id)
                     continue
-                await out.write(one.message.model_dump_json(by_alias=True, exclude_unset=True).encode() + b"\n")
-    except (BrokenPipeError, ConnectionResetError):  # the client has gone, though its input is still open
-        serving.cancel()
+                await output.write(
+                    session_message.message.model_dump_json(by_alias=True, exclude_unset=True).encode() + b"\n"
+                )
+    except (BrokenPipeError, ConnectionResetError):  # the client has left, though the input is still open
+        cancel_scope.cancel()
 
 
 class MessageLines:
-    """The lines of a descriptor, to its end, without blank ones; `heard` was read from it before.
+    """The lines of a descriptor without blank ones. `initial` was read from it before.
 
-    What comes after the last line's end is no line: whoever wrote it died over it. Of a line longer than LIMIT_BYTES only so
-    much is kept that it can be seen to be longer.
+    An unfinished last line is dropped: its writer died. Of a line longer than LIMIT_BYTES only enough is kept to see that it
+    is too long.
     """
 
-    def __init__(self, file: int, heard: bytes = b"") -> None:
-        self._file, self._heard = file, heard
+    def __init__(self, file: int, initial: bytes = b"") -> None:
+        self._file, self._initial = file, initial
 
     async def __aiter__(self) -> AsyncIterator[bytes]:
-        kept: list[bytes] = []
+        parts: list[bytes] = []
         size = 0
-        while data := self._heard or await self._read():
-            self._heard = b""
-            *ended, rest = data.split(b"\n")
-            for end in ended:
-                line = b"".join((*kept, end)).strip() if size <= LIMIT_BYTES else b"".join(kept)
-                kept, size = [], 0
+        while data := self._initial or await self._read():
+            self._initial = b""
+            *line_ends, remainder = data.split(b"\n")
+            for line_end in line_ends:
+                line = b"".join((*parts, line_end)).strip() if size <= LIMIT_BYTES else b"".join(parts)
+                parts, size = [], 0
                 if line:
                     yield line
             if size <= LIMIT_BYTES:
-                kept.append(rest)
-                size += len(rest)
+                parts.append(remainder)
+                size += len(remainder)
 
     async def _read(self) -> bytes:
         try:
             await anyio.wait_readable(self._file)
         except PermissionError:
-            pass  # a file, or nothing (/dev/null): those are always ready
+            pass  # a regular file or /dev/null, which are always ready
         return os.read(self._file, _CHUNK)
 
 
 class Out:
-    """Writes to a descriptor, and never waits in a write: a client that does not read holds up nothing but its answers."""
+    """Writes to a descriptor without blocking, so a client that does not read delays only its own answers."""
 
     def __init__(self, file: int) -> None:
         self._file = file
@@ -112,9 +116,9 @@ class Out:
         self._room.register(file, select.POLLOUT)
 
     async def write(self, raw: bytes) -> None:
-        """Write it all. Raises BrokenPipeError if the client has gone."""
+        """Write all bytes. Raises BrokenPipeError if the client has left."""
         view = memoryview(raw)
         while view:
             if not self._room.poll(0):
                 await anyio.wait_writable(self._file)
-            view = view[os.write(self._file, view[:_AT_ONCE]) :]
+            view = view[os.write(self._file, view[:_MAX_WRITE]) :]

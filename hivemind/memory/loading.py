@@ -22,7 +22,7 @@ from pathlib import Path
 from hivemind.boundary import Unreadable, boundary
 from hivemind.errors import HivemindError
 from hivemind.frozen import frozen
-from hivemind.fs import open_inside, time_tells
+from hivemind.fs import open_inside, is_timestamp_reliable
 from hivemind.masking import mask
 from hivemind.memory.blocks import FileMemoryBlock, KnowledgeMemoryBlock, MemoryBlock, MessageMemoryBlock
 from hivemind.memory.compression import section
@@ -244,7 +244,7 @@ class ContentLoader:
         finally:
             os.close(descriptor)
         stamp = file_stamp(status)
-        is_settled = _HAS_FINE_TIMES or time_tells(status.st_mtime_ns)
+        is_settled = _HAS_FINE_TIMES or is_timestamp_reliable(status.st_mtime_ns)
         text, problem = _decode(raw)
         return LoadedText(
             mask(text),

@@ -187,7 +187,7 @@ class WorkingMemoryManager:
         record = load_record(path, _KIND, _VERSION)
         if record is None:
             raise UserError("there is no saved working memory", location=path)
-        with boundary("working memory", path, mend=_REMEDY):
+        with boundary("working memory", path, remedy=_REMEDY):
             blocks = [_from_json(block) for block in record["blocks"]]
             self.max_tokens = int(record["max_tokens"])
         self._blocks.clear()

@@ -12,9 +12,9 @@ from typing import Any
 from hivemind.boundary import Unreadable, boundary
 from hivemind.guarded import GuardedCommand
 from hivemind.minds.mind import MindError, MindUnavailable, Thought, ToolSchema, Turn
-from hivemind.minds.scripted import thought_from
+from hivemind.minds.scripted import parse_thought
 
-_LOOK_S = 0.1
+_POLL_S = 0.1
 _VERSION = 2  # of the request
 _NOT_STARTED = (126, 127)  # a shell's exit statuses for a program that is not executable or does not exist
 
@@ -33,11 +33,11 @@ class CommandMind:
         *,
         folder: Path | None = None,
         timeout_s: float = 600,
-        waiting: Callable[[], object] = lambda: None,
+        on_wait: Callable[[], object] = lambda: None,
     ) -> None:
-        """`waiting` is called ten times a second while the program runs; an exception in it ends the program."""
+        """`on_wait` is called ten times a second while the program runs; an exception in it ends the program."""
         self.program = list(program)
-        self._waiting = waiting
+        self._on_wait = on_wait
         self._folder = folder
         self._timeout_s = timeout_s
 
@@ -48,7 +48,7 @@ class CommandMind:
 
     def think(self, turn: Turn, tools: Sequence[ToolSchema]) -> Thought:
         messages = [message.as_record() for message in turn.messages]
-        output = self._ask({"version": _VERSION, "turn": turn.as_record(), "messages": messages, "tools": list(tools)})
+        output = self._run({"version": _VERSION, "turn": turn.as_record(), "messages": messages, "tools": list(tools)})
         try:
             with boundary("JSON answer"):
                 answer = json.loads(output)
@@ -56,12 +56,12 @@ class CommandMind:
             raise MindError(f"{self.program[0]} did not print JSON ({error.__cause__}): {output[:200]!r}") from None
         if not isinstance(answer, Mapping):
             raise MindError(f"{self.program[0]} did not print a JSON object: {output[:200]!r}")
-        return thought_from(answer)
+        return parse_thought(answer)
 
     def complete(self, text: str, schema: Mapping[str, Any] | None = None) -> str:
-        return self._ask({"version": _VERSION, "prompt": text, "schema": schema})
+        return self._run({"version": _VERSION, "prompt": text, "schema": schema})
 
-    def _ask(self, question: Mapping[str, Any]) -> str:
+    def _run(self, question: Mapping[str, Any]) -> str:
         with TemporaryFile() as request_file, TemporaryFile() as output_file, TemporaryFile() as error_file:
             request_file.write(json.dumps(question).encode())
             request_file.seek(0)
@@ -72,7 +72,7 @@ class CommandMind:
             except OSError as error:
                 raise MindUnavailable(f"{self.program[0]} cannot be started ({error.strerror})") from None
             with command as process:
-                exit_status = self._status_of(process)
+                exit_status = self._wait_for_exit(process)
             output_file.seek(0)
             error_file.seek(0)
             if exit_status != 0:
@@ -82,12 +82,12 @@ class CommandMind:
                 raise MindUnavailable(f"{self.program[0]} {message}: {last_line[0][:200]}", lost=lost)
             return output_file.read().decode("utf-8", "replace")
 
-    def _status_of(self, process: GuardedCommand) -> int:
-        """Wait for the program and return its exit status. Raises MindUnavailable, and the exceptions of `waiting`."""
+    def _wait_for_exit(self, process: GuardedCommand) -> int:
+        """Wait for the program and return its exit status. Raises MindUnavailable, and the exceptions of `on_wait`."""
         deadline = time.monotonic() + self._timeout_s
         while (remaining_s := deadline - time.monotonic()) > 0:
-            exit_status = process.wait(min(remaining_s, _LOOK_S))
+            exit_status = process.wait(min(remaining_s, _POLL_S))
             if exit_status is not None:
                 return exit_status
-            self._waiting()
+            self._on_wait()
         raise MindUnavailable(f"{self.program[0]} did not answer within {self._timeout_s:g} s", lost=True)

@@ -28,16 +28,16 @@ class Prices:
     cached: float | None = None
     written: float | None = None
 
-    def of(self, used: Usage) -> float:
+    def price_of(self, usage: Usage) -> float:
         """Return the price of a request."""
         cached_price = self.tokens_in / 10 if self.cached is None else self.cached
         write_price = self.tokens_in * 1.25 if self.written is None else self.written
-        uncached_tokens = max(0, used.tokens_in - used.cached - used.written)
+        uncached_tokens = max(0, usage.tokens_in - usage.cached - usage.written)
         costs = (
             uncached_tokens * self.tokens_in,
-            used.cached * cached_price,
-            used.written * write_price,
-            used.tokens_out * self.tokens_out,
+            usage.cached * cached_price,
+            usage.written * write_price,
+            usage.tokens_out * self.tokens_out,
         )
         return sum(costs) / _MILLION
 
@@ -45,16 +45,16 @@ class Prices:
 class Pricing(Protocol):
     """Calculates the price of a request."""
 
-    def of(self, used: Usage) -> float:
+    def price_of(self, usage: Usage) -> float:
         """Return the price of a request."""
         ...
 
 
-def priced(used: Usage, prices: Pricing | None) -> Usage:
+def with_price(usage: Usage, prices: Pricing | None) -> Usage:
     """Return the usage of one request with its price. Without prices, all of its tokens are unpriced, also in sums."""
     if prices is None:
-        return replace(used, money=0.0, unpriced=used.tokens)
-    return replace(used, money=round(prices.of(used), _DIGITS), unpriced=0)
+        return replace(usage, money=0.0, unpriced=usage.tokens)
+    return replace(usage, money=round(prices.price_of(usage), _DIGITS), unpriced=0)
 
 
 @frozen
@@ -99,6 +99,6 @@ entering stops the request; the mind passes it on unchanged.
 
 
 @contextmanager
-def unmetered(asked: MeteredRequest) -> Iterator[MeteredExchange]:  # noqa: ARG001 - has a meter's signature
+def unmetered(request: MeteredRequest) -> Iterator[MeteredExchange]:  # noqa: ARG001 - has a meter's signature
     """Meter without counting or stopping, for a mind without an agent."""
     yield MeteredExchange()

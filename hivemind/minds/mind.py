@@ -10,9 +10,9 @@ from typing import Any, Literal, Protocol, TypedDict
 from hivemind.errors import HivemindError
 from hivemind.frozen import frozen
 
-_MOST = 2**53  # larger integers are not exact in JSON
+_MAX_COUNT = 2**53  # larger integers are not exact in JSON
 Role = Literal["system", "user", "assistant", "tool"]
-_RECORD = (
+_RECORD_FIELDS = (
     "id", "role", "text", "parts", "calls", "call_id", "ok", "at", "agent", "provider", "result", "news", "cut", "step",
 )  # fmt: skip
 
@@ -83,9 +83,9 @@ class Usage:
     def __post_init__(self) -> None:
         for name in ("tokens_in", "tokens_out", "unpriced", "cached", "written"):
             value = getattr(self, name)
-            if type(value) is not int or not 0 <= value <= _MOST:
+            if type(value) is not int or not 0 <= value <= _MAX_COUNT:
                 raise MindError(f"its usage is invalid: {name} is {value!r:.50} and must be an integer ≥ 0")
-        if type(self.money) not in (int, float) or not 0 <= self.money <= _MOST:
+        if type(self.money) not in (int, float) or not 0 <= self.money <= _MAX_COUNT:
             raise MindError(f"its usage is invalid: money is {self.money!r:.50} and must be a finite number ≥ 0")
 
     @property
@@ -151,7 +151,7 @@ class ChatMessage:
 
     def as_record(self) -> dict[str, Any]:
         """Return the JSON form, without empty fields."""
-        record = {name: getattr(self, name) for name in _RECORD}
+        record = {name: getattr(self, name) for name in _RECORD_FIELDS}
         record |= {"parts": list(self.parts), "calls": [call.as_record() for call in self.calls]}
         always_included = ("role", "text", "ok")
         return {
@@ -167,7 +167,7 @@ class ChatMessage:
             ToolCall(str(call["tool"]), dict(call["arguments"]), str(call["id"]), call.get("raw"))
             for call in record.get("calls", ())
         )
-        record_fields = {key: record[key] for key in _RECORD if key in record}
+        record_fields = {key: record[key] for key in _RECORD_FIELDS if key in record}
         return cls(**{**record_fields, "calls": calls, "parts": tuple(record.get("parts", ()))})
 
 
@@ -182,7 +182,7 @@ class ToolResult:
     seconds: float = 0.0
 
     @classmethod
-    def failed(cls, call: ToolCall, problem: str, value: Mapping[str, Any] | None = None) -> ToolResult:
+    def failure(cls, call: ToolCall, problem: str, value: Mapping[str, Any] | None = None) -> ToolResult:
         """Create the result of a failed call."""
         return cls(call, f"failed: {problem}", value or {}, problem)
 
@@ -204,29 +204,29 @@ class Turn:
     message, nothing), `id`, `tool` (the next call by rule: plan_steps, finish_step, finish_task, reply_mail), `title`,
     `text`, `todo` (the step: id, title, kind, argument …, or {}), `message`, `asks_review`, `heard` and `stranger`.
 
-    A mind that works by rule reads `found` (id, content, metadata); others read the conversation in
-    `messages`. `before` are the results of the last turn about the same subject. `epoch` is the reason why the
+    A mind that works by rule reads `recalled_entries` (id, content, metadata); others read the conversation in
+    `messages`. `previous_results` are the results of the last turn about the same subject. `epoch` is the reason why the
     conversation starts again. `taken_up`: the calls are from an earlier answer. `parking` is the reason why the task is
     parked after the turn, `problem` the reason why the turn failed.
     """
 
     agent: str
     focus: Any = None
-    found: Sequence[Mapping[str, Any]] = ()
+    recalled_entries: Sequence[Mapping[str, Any]] = ()
     messages: Sequence[ChatMessage] = ()
-    before: Sequence[ToolResult] = ()
+    previous_results: Sequence[ToolResult] = ()
     thought: Thought | None = None
     results: Sequence[ToolResult] = ()
     epoch: str | None = None
     taken_up: bool = False
     parking: Any = None
     problem: str | None = None
-    began: float = field(default_factory=time.monotonic)
+    began_at: float = field(default_factory=time.monotonic)
 
     @property
     def seconds(self) -> float:
         """Return the time since the turn began."""
-        return time.monotonic() - self.began
+        return time.monotonic() - self.began_at
 
     @property
     def cause(self) -> str:

@@ -30,7 +30,7 @@ def open_mind(
     controls retries of requests to a provider. Raises UserError for an unknown name, and for a model if its key or client
     library is missing.
     """
-    kind, argument = _split(name)
+    kind, argument = _split_name(name)
     if kind in _PROVIDERS:
         from hivemind.minds.language import LanguageMind, model_config
 
@@ -47,10 +47,10 @@ def open_mind(
         from hivemind.minds.agents import AgentMind, program_config
 
         return AgentMind(program_config(argument), root=root)
-    if kind == "command" and (program := _words(argument)):
+    if kind == "command" and (program := _program_arguments(argument)):
         from hivemind.minds.command import CommandMind
 
-        return CommandMind(program, folder=root, waiting=(patience or Patience()).waiting)
+        return CommandMind(program, folder=root, on_wait=(patience or Patience()).on_wait)
     if kind == "mcp" and argument is None:
         raise UserError(
             "the mind mcp is a program outside the hive that joins on its own", remedy="hivemind mcp --agent NAME"
@@ -60,14 +60,14 @@ def open_mind(
 
 def warm_mind(name: str | Mapping[str, Any]) -> None:
     """Import a language model's client now, for processes that are forked from this one later."""
-    kind, argument = _split(name)
+    kind, argument = _split_name(name)
     if kind in _PROVIDERS:
-        from hivemind.minds.language import model_config, warm
+        from hivemind.minds.language import import_client, model_config
 
-        warm(model_config(kind, argument))
+        import_client(model_config(kind, argument))
 
 
-def _words(argument: object) -> list[str]:
+def _program_arguments(argument: object) -> list[str]:
     """Return a program and its arguments, or an empty list if the value cannot be one."""
     words = [argument] if isinstance(argument, str) else argument
     if not isinstance(words, list | tuple) or not all(isinstance(word, str | int | float) for word in words):
@@ -76,7 +76,7 @@ def _words(argument: object) -> list[str]:
     return program if program and program[0] and not any("\0" in word for word in program) else []
 
 
-def _split(name: object) -> tuple[str, Any]:
+def _split_name(name: object) -> tuple[str, Any]:
     """Split the value of `mind:` into kind and argument. The kind is empty if the value is malformed."""
     if isinstance(name, str):
         kind, colon, argument = name.partition(":")

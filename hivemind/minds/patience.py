@@ -19,34 +19,38 @@ class Patience:
 
     A pause is random, between 0 and a maximum that doubles with each try, so agents that were refused together do not
     return together. If the provider asked for a time, the pause is slightly longer than that. If all tries would take
-    longer than `total_s`, the error is raised instead. `waiting` is called while an answer is awaited; it and `sleep` may
+    longer than `total_s`, the error is raised instead. `on_wait` is called while an answer is awaited; it and `sleep` may
     raise to end the wait.
     """
 
-    tries: int = 5
+    max_tries: int = 5
     first_s: float = 0.5
     longest_s: float = 20.0
     total_s: float = 60.0
     sleep: Callable[[float], object] = time.sleep
-    waiting: Callable[[], object] = lambda: None
+    on_wait: Callable[[], object] = lambda: None
     clock: Callable[[], float] = time.monotonic
     draw: Callable[[], float] = random.random
 
-    def call(self, ask: Callable[[], T]) -> T:
-        """Call `ask`, again if it raises a `passing` MindUnavailable. Return its result or raise the last error."""
+    def call(self, request: Callable[[], T]) -> T:
+        """Call `request`, again if it raises a `passing` MindUnavailable. Return its result or raise the last error."""
         started_at = self.clock()
-        for attempt in range(self.tries):
+        for attempt in range(self.max_tries):
             try:
-                return ask()
+                return request()
             except MindUnavailable as error:
                 pause = self._pause(attempt, error.after_s)
-                if not error.passing or attempt + 1 >= self.tries or self.clock() - started_at + pause > self.total_s:
+                if (
+                    not error.passing
+                    or attempt + 1 >= self.max_tries
+                    or self.clock() - started_at + pause > self.total_s
+                ):
                     raise
             self.sleep(pause)
         raise AssertionError("the last try returns or raises")
 
-    def _pause(self, at: int, after_s: float | None) -> float:
+    def _pause(self, attempt: int, after_s: float | None) -> float:
         if after_s is not None:
             return after_s + self.first_s * self.draw()
-        max_pause: float = min(self.longest_s, self.first_s * 2 ** (at + 1))
+        max_pause: float = min(self.longest_s, self.first_s * 2 ** (attempt + 1))
         return max_pause * self.draw()

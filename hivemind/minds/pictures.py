@@ -13,33 +13,33 @@ from hivemind.fs import create, make_folder
 
 PICTURE_TOKENS = 1_600
 """The number of tokens that a picture counts as. Providers scale larger pictures down."""
-MOST_BYTES = 5 * 2**20
-_BEGINNINGS = {b"\x89PNG\r\n": "image/png", b"\xff\xd8\xff": "image/jpeg", b"GIF8": "image/gif"}
+MAX_PICTURE_BYTES = 5 * 2**20
+_SIGNATURES = {b"\x89PNG\r\n": "image/png", b"\xff\xd8\xff": "image/jpeg", b"GIF8": "image/gif"}
 
 
-def kind_of(raw: bytes) -> str | None:
+def media_type(raw: bytes) -> str | None:
     """Return the media type of a PNG, JPEG, GIF or WebP from its first bytes, else None."""
     if raw[:4] == b"RIFF" and raw[8:12] == b"WEBP":
         return "image/webp"
-    return next((kind for start, kind in _BEGINNINGS.items() if raw.startswith(start)), None)
+    return next((kind for start, kind in _SIGNATURES.items() if raw.startswith(start)), None)
 
 
-def picture_part(root: Path, path: Path) -> dict[str, str] | None:
+def describe_picture(root: Path, path: Path) -> dict[str, str] | None:
     """Return a message part (kind, path, sha256) for a picture below `root`; None if it is not one, or over 5 MiB."""
     with suppress(Unreadable, OSError, ValueError):
-        raw = read_input(path, MOST_BYTES)
-        if (kind := kind_of(raw)) is not None:
+        raw = read_input(path, MAX_PICTURE_BYTES)
+        if (kind := media_type(raw)) is not None:
             return {"kind": kind, "path": path.relative_to(root).as_posix(), "sha256": hashlib.sha256(raw).hexdigest()}
     return None
 
 
-def keep_picture(root: Path, folder: Path, raw: bytes) -> dict[str, str] | None:
-    """Save a copy of a picture in `folder`, named by its digest, and return its part as `picture_part` does.
+def save_picture(root: Path, folder: Path, raw: bytes) -> dict[str, str] | None:
+    """Save a copy of a picture in `folder`, named by its digest, and return its part as `describe_picture` does.
 
     Use this for pictures that are not in a file, or in a file that may change.
     """
-    kind = kind_of(raw)
-    if kind is None or len(raw) > MOST_BYTES:
+    kind = media_type(raw)
+    if kind is None or len(raw) > MAX_PICTURE_BYTES:
         return None
     digest = hashlib.sha256(raw).hexdigest()
     path = folder / f"{digest}.{kind.removeprefix('image/')}"
@@ -49,10 +49,10 @@ def keep_picture(root: Path, folder: Path, raw: bytes) -> dict[str, str] | None:
     return {"kind": kind, "path": path.relative_to(root).as_posix(), "sha256": digest}
 
 
-def picture_bytes(root: Path, part: Mapping[str, Any]) -> bytes | None:
+def read_picture(root: Path, part: Mapping[str, Any]) -> bytes | None:
     """Read the picture of a part. Return None if the file is missing or has changed."""
     with suppress(Unreadable, OSError):
-        raw = read_input(root / part["path"], MOST_BYTES)
+        raw = read_input(root / part["path"], MAX_PICTURE_BYTES)
         if hashlib.sha256(raw).hexdigest() == part["sha256"]:
             return raw
     return None

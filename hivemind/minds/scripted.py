@@ -21,16 +21,16 @@ class ScriptedMind:
     A script is JSON lines: `{"text": …, "calls": [{"tool": …, "arguments": {…}}], "usage": {…}}` is a thought,
     `{"complete": "…"}` a completion, and `{"error": "…"}` raises MindError, or MindUnavailable with
     `"unavailable": true`. At the end of the script, `think` raises MindError, or returns an empty thought with
-    `then="idle"`.
+    `when_exhausted="idle"`.
     """
 
     name = "scripted"
 
-    def __init__(self, answers: Iterable[Mapping[str, Any]], *, then: str = "error") -> None:
+    def __init__(self, answers: Iterable[Mapping[str, Any]], *, when_exhausted: str = "error") -> None:
         answers = list(answers)
         self._thoughts = iter([answer for answer in answers if "complete" not in answer])
         self._completions = iter([str(answer["complete"]) for answer in answers if "complete" in answer])
-        self._then = then
+        self._when_exhausted = when_exhausted
 
     @classmethod
     def load(cls, path: Path) -> ScriptedMind:
@@ -39,26 +39,26 @@ class ScriptedMind:
         Raises UserError naming the line that is invalid.
         """
         answers: list[Mapping[str, Any]] = []
-        then = "error"
-        for number, line in enumerate(_lines(path), 1):
+        when_exhausted = "error"
+        for number, line in enumerate(_read_lines(path), 1):
             if not line.strip():
                 continue
-            answer = _answer(line, f"{path}:{number}")
+            answer = _parse_line(line, f"{path}:{number}")
             if "then" in answer and not answers:
-                then = str(answer["then"])
+                when_exhausted = str(answer["then"])
             else:
                 answers.append(answer)
-        return cls(answers, then=then)
+        return cls(answers, when_exhausted=when_exhausted)
 
     def think(self, turn: Turn, tools: Sequence[ToolSchema]) -> Thought:  # noqa: ARG002 - the answers are fixed
         answer = next(self._thoughts, None)
         if answer is None:
-            if self._then == "idle":
+            if self._when_exhausted == "idle":
                 return Thought()
             raise MindError("the script has no thought left")
         if "error" in answer:
             raise (MindUnavailable if answer.get("unavailable") else MindError)(str(answer["error"]))
-        return thought_from(answer)
+        return parse_thought(answer)
 
     def complete(self, text: str, schema: Mapping[str, Any] | None = None) -> str:  # noqa: ARG002 - as above
         answer = next(self._completions, None)
@@ -67,23 +67,23 @@ class ScriptedMind:
         return answer
 
 
-def _answer(line: str, where: str) -> Mapping[str, Any]:
+def _parse_line(line: str, location: str) -> Mapping[str, Any]:
     """Parse one line of a script. Raises UserError."""
-    with boundary("line of a script", where):
+    with boundary("line of a script", location):
         answer = json.loads(line)
     if not isinstance(answer, dict):
-        raise UserError(f"is not a JSON object, but {line[:50]!r}", location=where)
+        raise UserError(f"is not a JSON object, but {line[:50]!r}", location=location)
     for keys in _KEYS:
         if set(answer) <= keys:
             return answer
     raise UserError(
         f"is not a line of a script: its keys are {', '.join(sorted(answer))}",
-        location=where,
+        location=location,
         remedy="a line has text, calls, usage; or complete; or error, unavailable",
     )
 
 
-def _lines(path: Path) -> list[str]:
+def _read_lines(path: Path) -> list[str]:
     try:
         return read_input(path).decode("utf-8").splitlines()
     except (Unreadable, OSError, UnicodeDecodeError) as error:
@@ -92,7 +92,7 @@ def _lines(path: Path) -> list[str]:
         ) from None
 
 
-def thought_from(answer: Mapping[str, Any]) -> Thought:
+def parse_thought(answer: Mapping[str, Any]) -> Thought:
     """Create a Thought from its JSON form. Raises MindError if it is invalid."""
     if fault := fault_of(answer):
         raise MindError(f"the answer cannot be used: {fault}")

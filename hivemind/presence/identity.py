@@ -25,7 +25,7 @@ class HiveGone(UserError):
     """The hive was moved or removed. The process ends, and creates nothing at the hive's former path."""
 
 
-def check_here(lock: Lock, layout: Layout) -> None:
+def check_hive_exists(lock: Lock, layout: Layout) -> None:
     """Raise HiveGone if the file of this process's lock was removed or replaced."""
     if not lock.is_current():
         raise HiveGone(
@@ -40,7 +40,7 @@ def agent_lock(layout: Layout, name: str) -> Lock:
     return Lock(layout.locks / f"agent-{name}.lock")
 
 
-def holder_of(layout: Layout, name: str) -> int | None:
+def holder_pid(layout: Layout, name: str) -> int | None:
     """Return the id of the process that holds the agent's name (0 if unknown), or None."""
     holder = agent_lock(layout, name).holder()
     if holder is None:
@@ -49,7 +49,7 @@ def holder_of(layout: Layout, name: str) -> int | None:
     return pid if isinstance(pid, int) else 0
 
 
-def hold(lock: Lock, layout: Layout, refusal: str, mend: str, **record: object) -> None:
+def hold_lock(lock: Lock, layout: Layout, refusal: str, mend: str, **record: object) -> None:
     """Take the lock of a name for the lifetime of this process, and write its holder into the lock file.
 
     Raises HeldLock, with `refusal` and the holder, if another process holds the lock. It is also raised if a process on
@@ -66,20 +66,20 @@ def hold(lock: Lock, layout: Layout, refusal: str, mend: str, **record: object) 
         raise
 
 
-def take_over(layout: Layout) -> None:
+def abandon_locks(layout: Layout) -> None:
     """Abandon the locks of other machines, which a person declares dead. A live holder ends when it notices."""
     for path in layout.locks.glob("*.lock"):
         Lock(path).clear_foreign_holder()
 
 
-def take_name(layout: Layout, name: str) -> Lock:
+def lock_name(layout: Layout, name: str) -> Lock:
     """Take the agent's name for this process. Raises HeldLock, which names the holder."""
     lock = agent_lock(layout, name)
-    hold(lock, layout, f"the agent {name} is running already", "hivemind status shows it", agent=name)
+    hold_lock(lock, layout, f"the agent {name} is running already", "hivemind status shows it", agent=name)
     return lock
 
 
-def announce(journal: Journal, name: str, pid: int) -> int:
+def record_start(journal: Journal, name: str, pid: int) -> int:
     """Write `agent.started`, and `agent.exited` for a predecessor, as one append. Return the new incarnation."""
 
     def decide(state: JournalState) -> Sequence[tuple[str, dict[str, Any]]]:
@@ -96,17 +96,17 @@ def announce(journal: Journal, name: str, pid: int) -> int:
     return incarnation
 
 
-def farewell(journal: Journal, name: str, incarnation: int, *, by: str) -> bool:
+def record_exit(journal: Journal, name: str, incarnation: int, *, by: str) -> bool:
     """Write `agent.exited` for this incarnation, which ends its leases. Return False if it was written before."""
-    return _write_end(journal, name, lambda entry: entry.incarnation == incarnation, by)
+    return _write_exit(journal, name, lambda entry: entry.incarnation == incarnation, by)
 
 
-def bury(journal: Journal, layout: Layout, name: str, *, by: str) -> bool:
+def record_death(journal: Journal, layout: Layout, name: str, *, by: str) -> bool:
     """Write `agent.exited` for an agent that died without writing it. Return False if its name is held again."""
-    return _write_end(journal, name, lambda _: holder_of(layout, name) is None, by)
+    return _write_exit(journal, name, lambda _: holder_pid(layout, name) is None, by)
 
 
-def _write_end(journal: Journal, name: str, is_over: Callable[[AgentEntry], bool], by: str) -> bool:
+def _write_exit(journal: Journal, name: str, is_over: Callable[[AgentEntry], bool], by: str) -> bool:
     def decide(state: JournalState) -> Sequence[tuple[str, dict[str, Any]]]:
         entry = state.agents.get(name)
         if entry is None or entry.state != "started" or not is_over(entry):
@@ -117,17 +117,17 @@ def _write_end(journal: Journal, name: str, is_over: Callable[[AgentEntry], bool
     return bool(journal.transact(decide))
 
 
-def unless_dead(hive: Parts, use: Callable[[], _T], *, by: str) -> _T:
+def retry_if_holder_died(hive: Parts, action: Callable[[], _T], *, by: str) -> _T:
     """Call `action`. If a dead agent holds what it needs, record the death and call `action` again.
 
     Raises StepLeaseHeld or ReservationHeld if the holder is alive.
     """
     try:
-        return use()
+        return action()
     except (StepLeaseHeld, ReservationHeld) as refusal:
-        if not bury(hive.journal, hive.layout, refusal.holder, by=by):
+        if not record_death(hive.journal, hive.layout, refusal.holder, by=by):
             raise
-        return use()
+        return action()
 
 
 def lease_step(hive: Parts, step_id: str, name: str) -> StepLease:
@@ -138,13 +138,13 @@ def lease_step(hive: Parts, step_id: str, name: str) -> StepLease:
     """
     entry = hive.journal.view(lambda state: state.agents.get(name))
     ttl_seq = MAX_TTL_SEQ if entry is not None and entry.state == "started" else DEFAULT_TTL_SEQ
-    return unless_dead(hive, lambda: hive.leases.claim(step_id, name, ttl_seq), by=name)
+    return retry_if_holder_died(hive, lambda: hive.leases.claim(step_id, name, ttl_seq), by=name)
 
 
-def bury_dead(journal: Journal, layout: Layout, names: Iterable[str], *, by: str) -> list[str]:
+def record_deaths(journal: Journal, layout: Layout, names: Iterable[str], *, by: str) -> list[str]:
     """Record the death of each of these agents that died without `agent.exited`. Return their names."""
     dead_names = [
-        name for name in names if (layout.locks / f"agent-{name}.lock").exists() and holder_of(layout, name) is None
+        name for name in names if (layout.locks / f"agent-{name}.lock").exists() and holder_pid(layout, name) is None
     ]
     if not dead_names:
         return []
@@ -152,10 +152,10 @@ def bury_dead(journal: Journal, layout: Layout, names: Iterable[str], *, by: str
     def look(state: JournalState) -> set[str]:
         return {name for name in dead_names if name in state.agents and state.agents[name].state == "started"}
 
-    return [name for name in sorted(journal.view(look)) if bury(journal, layout, name, by=by)]
+    return [name for name in sorted(journal.view(look)) if record_death(journal, layout, name, by=by)]
 
 
-def announce_life(journal: Journal, layout: Layout, name: str) -> bool:
+def record_heartbeat(journal: Journal, layout: Layout, name: str) -> bool:
     """Write `agent.heartbeat` unless an agent of the hive did so within the last second. Return True if written.
 
     Only holders of leases call this: the events age leases, and an idle hive writes nothing.

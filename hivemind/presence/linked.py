@@ -27,19 +27,19 @@ class LinkedHives:
         self._link = layout.link / "link.json"
         self._path = layout.link / "hives.json"
         self._outbox = layout.mailboxes / EXCHANGE / "new"
-        self._seen: tuple[int, int] | None = None
-        self._known: dict[str, Any] = {}
+        self._file_identity: tuple[int, int] | None = None
+        self._hives: dict[str, Any] = {}
 
     @property
     def is_linked(self) -> bool:
         return os.path.lexists(self._link)
 
-    def here(self, workspace: str) -> tuple[str, ...]:
+    def local_names(self, workspace: str) -> tuple[str, ...]:
         """Return the values of a task's `where:` with which agents of this hive claim it.
 
         These are the hive's own name, and `any` unless other hives can be reached.
         """
-        return (workspace,) if self.is_linked and self.away is None else (workspace, ANY)
+        return (workspace,) if self.is_linked and self.outage is None else (workspace, ANY)
 
     @property
     def agents(self) -> Mapping[str, Mapping[str, str | None]]:
@@ -48,7 +48,7 @@ class LinkedHives:
         return hives
 
     @property
-    def away(self) -> str | None:
+    def outage(self) -> str | None:
         """The time and reason of the exchange's outage; None if it can be reached."""
         outage_text: str | None = self._read().get("away")
         return outage_text
@@ -56,14 +56,14 @@ class LinkedHives:
     def note(self, *, hives: Mapping[str, Mapping[str, str | None]] | None = None, away: str | None = None) -> None:
         """Write the other hives (None: unchanged) and the outage of the exchange (None: it can be reached)."""
         current = {"hives": dict(self.agents if hives is None else hives), "away": away}
-        if current != {"hives": dict(self.agents), "away": self.away}:
+        if current != {"hives": dict(self.agents), "away": self.outage}:
             save_record(self._path, _KIND, _VERSION, {**current, "at": datetime.now(UTC).isoformat()}, durable=False)
 
-    def left(self) -> int:
+    def unsent_count(self) -> int:
         """Return the number of unsent letters. Reads file names only."""
         return _count(self._outbox)
 
-    def foreign(self) -> int:
+    def foreign_task_count(self) -> int:
         """Return the number of other hives' tasks that are worked on here. Reads file names only."""
         return _count(self._link.parent / "tasks")
 
@@ -71,16 +71,16 @@ class LinkedHives:
         try:
             file_status = os.stat(self._path)
         except OSError:
-            self._seen, self._known = None, {}
-            return self._known
+            self._file_identity, self._hives = None, {}
+            return self._hives
         file_identity = file_status.st_ino, file_status.st_mtime_ns
-        if file_identity != self._seen:
-            self._seen, self._known = file_identity, {}
+        if file_identity != self._file_identity:
+            self._file_identity, self._hives = file_identity, {}
             with suppress(Unreadable, UserError), boundary("record of linked hives", self._path):
                 record = load_record(self._path, _KIND, _VERSION) or {}
                 hives = {str(name): dict(agents) for name, agents in record["hives"].items()}
-                self._known = {"hives": hives, "away": record["away"]}
-        return self._known
+                self._hives = {"hives": hives, "away": record["away"]}
+        return self._hives
 
 
 def _count(folder: Path) -> int:

@@ -134,5 +134,5 @@ def read_status(folder: Path, name: str) -> AgentStatus | None:
     return None
 
 
-def _crc(shown: Mapping[str, Any]) -> int:
-    return zlib.crc32(as_line(shown))
+def _crc(status_fields: Mapping[str, Any]) -> int:
+    return zlib.crc32(as_line(status_fields))

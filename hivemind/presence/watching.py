@@ -34,7 +34,7 @@ class HiveWatch:
         for folder in (*self._boxes, hive.layout.agents, hive.layout.schedule):
             folder.mkdir(parents=True, exist_ok=True)
         folders = [*self._boxes, hive.layout.inbox, hive.layout.agents, hive.layout.schedule]
-        self._watcher = open_watcher(hive.config.watch, folders, [], self._changed)
+        self._watcher = open_watcher(hive.config.watch, folders, [], self._ring_for)
         if self._watcher.reason is not None and hive.config.watch != "poll":
             _log.warning("watching: %s", self.described)
 
@@ -55,7 +55,7 @@ class HiveWatch:
     def close(self) -> None:
         self._watcher.close()
 
-    def _changed(self, path: Path) -> None:
+    def _ring_for(self, path: Path) -> None:
         bells = self._hive.layout.doorbells
         if path in (self._hive.layout.agents, self._hive.layout.schedule):
             self.agents_written |= path == self._hive.layout.agents
@@ -85,7 +85,7 @@ def watch_lock(locks: Path) -> Lock:
     return Lock(locks / "watch.lock")
 
 
-class Watchman:
+class SharedWatch:
     """The watcher of agents without a supervisor: one of their processes runs it, and another can take it over."""
 
     def __init__(self, hive: Parts) -> None:

@@ -37,7 +37,7 @@ def check_graph(folder: Path, aside: Aside, *, durable: bool) -> Iterator[CheckF
             Path(f"{log}:{number}") if number.isdecimal() else log,
             f"{error.message}: the graph cannot be opened",
             f"restore it from a copy, or hivemind doctor --fix sets it aside and keeps its first {intact_lines} lines",
-            partial(_cut, log, intact_lines, aside, durable),
+            partial(_truncate_log, log, intact_lines, aside, durable),
             quiet=True,
         )
 
@@ -49,9 +49,9 @@ def _has_nodes(snapshot: Path) -> bool:
     return True
 
 
-def _cut(log: Path, good: int, aside: Aside, durable: bool) -> str:
-    lines = log.read_bytes().split(b"\n")[:good]
-    summary = aside.take(log)
-    if good > 1:  # the first line is the file's header
+def _truncate_log(log: Path, intact_lines: int, aside: Aside, durable: bool) -> str:
+    lines = log.read_bytes().split(b"\n")[:intact_lines]
+    summary = aside.set_aside(log)
+    if intact_lines > 1:  # the first line is the file's header
         write(log, b"\n".join(lines) + b"\n", durable=durable)
-    return f"{summary}; {good if good > 1 else 0} lines kept"
+    return f"{summary}; {intact_lines if intact_lines > 1 else 0} lines kept"

@@ -16,7 +16,7 @@ from hivemind.reasoning.node import FLUSHED, GraphError, NodeKind, Notes, Reason
 Message = dict[str, Any]
 LAST_TURNS = 4
 _MARK = "…"
-_Part = tuple[tuple[str, int], Message]
+_SourcedMessage = tuple[tuple[str, int], Message]
 
 
 class EpisodeLog:
@@ -45,7 +45,7 @@ class EpisodeLog:
 
         Raises GraphError if one is not a message, or if the ids do not increase.
         """
-        new_messages = [_checked(message) for message in messages]
+        new_messages = [_checked_message(message) for message in messages]
         last_id, old_count = self.turn_ids[-1] if self.turn_ids else -1, len(self.messages)
         first = max(first_id, last_id + 1)
         ids = list(range(first, first + len(new_messages)) if turn_ids is None else turn_ids)
@@ -61,14 +61,14 @@ class EpisodeLog:
             )
             self.done = self.preamble
 
-    def finished(self) -> Iterator[list[int]]:
+    def finished_episodes(self) -> Iterator[list[int]]:
         """Yield the turn ids of each finished episode from `done` on. It is answered, or followed by another one."""
         start = self.done
         while start < len(self.messages):
             end = start + 1
             while end < len(self.messages) and self.messages[end]["role"] != "assistant":
                 end += 1
-            if end == len(self.messages) and not _answered(self.messages[start:end]):
+            if end == len(self.messages) and not _is_answered(self.messages[start:end]):
                 return
             yield self.turn_ids[start:end]
             start = end
@@ -79,18 +79,18 @@ class EpisodeLog:
     def episode(self, turns: Sequence[int]) -> list[Message]:
         return [self.message(turn) for turn in turns]
 
-    def protected(self, last: int) -> set[int]:
+    def protected_positions(self, last_turns: int) -> set[int]:
         """Return the positions that are never hidden: the preamble and the last turns.
 
         The last turns include the call that the first of them answers.
         """
-        start = max(self.preamble, len(self.messages) - last)
+        start = max(self.preamble, len(self.messages) - last_turns)
         while start > self.preamble and self.messages[start]["role"] == "tool":
             start -= 1
         return {*range(self.preamble), *range(start, len(self.messages))}
 
 
-def _answered(episode: Sequence[Message]) -> bool:
+def _is_answered(episode: Sequence[Message]) -> bool:
     first, *answers = episode
     if first["role"] != "assistant":
         return True
@@ -100,7 +100,7 @@ def _answered(episode: Sequence[Message]) -> bool:
     return bool(answers) and (call_ids <= answered_ids or None in answered_ids)
 
 
-def _checked(message: Mapping[str, Any]) -> Message:
+def _checked_message(message: Mapping[str, Any]) -> Message:
     if not isinstance(message, Mapping) or not isinstance(message.get("role"), str):
         raise GraphError(f"a message needs a role that is a text: {str(message)[:80]!r}")
     with boundary("message"):
@@ -108,7 +108,7 @@ def _checked(message: Mapping[str, Any]) -> Message:
     return dict(message)
 
 
-def _text_of(message: Mapping[str, Any]) -> str:
+def _message_text(message: Mapping[str, Any]) -> str:
     """Return a message as plain text, with the names and arguments of its tool calls."""
     content = message.get("content")
     parts = [content] if isinstance(content, str) else []
@@ -122,13 +122,13 @@ def _text_of(message: Mapping[str, Any]) -> str:
     return "\n".join(parts)
 
 
-def as_notes(episode: Sequence[Message], length: int | None = None) -> list[Notes]:
-    """Return an episode as notes, each cut to `length` characters if that is set."""
+def as_notes(episode: Sequence[Message], max_length: int | None = None) -> list[Notes]:
+    """Return an episode as notes, each cut to `max_length` characters if that is set."""
     notes = []
     for message in episode:
-        text = _text_of(message)
-        if length is not None and len(text) > length:
-            text = f"{text[: length - 1]}…"
+        text = _message_text(message)
+        if max_length is not None and len(text) > max_length:
+            text = f"{text[: max_length - 1]}…"
         notes.append(Notes(message["role"], text))
     return notes
 
@@ -144,60 +144,66 @@ class RenderedContext:
     """
 
     messages: list[Message]
-    hidden: frozenset[int]
+    hidden_turns: frozenset[int]
     sources: tuple[tuple[str, int], ...]
 
 
 def render(
-    talk: EpisodeLog,
+    episodes: EpisodeLog,
     graph: ReasoningGraph,
     lane: str | None,
     *,
-    last: int = LAST_TURNS,
-    bare: bool = False,
-    without: frozenset[int] = frozenset(),
+    last_turns: int = LAST_TURNS,
+    omit_flushed: bool = False,
+    flushed_ids: frozenset[int] = frozenset(),
 ) -> RenderedContext:
     """Replace folded turns by the notes of their summary, and flushed turns by the notes of their node.
 
-    `bare` leaves out the notes of flushed nodes; nodes in `without` count as flushed. A turn stays
-    unchanged if it is protected (the preamble and the `last`), if an active node needs it, or if no node has it.
+    `omit_flushed` leaves out the notes of flushed nodes; nodes in `flushed_ids` count as flushed. A turn stays
+    unchanged if it is protected (the preamble and the `last_turns`), if an active node needs it, or if no node has it.
     Notes replace the last turn that their node hides. Nodes of other lanes are ignored: their turns belong to other
     conversations. With `lane` None the graph has one conversation in all lanes.
     """
-    required_turns, folded_turns, flushed_turns, unplaced_nodes = _owners(talk, graph, lane, without)
-    ids = talk.turn_ids
-    required_turns.update(ids[position] for position in talk.protected(last))
+    required_turns, folded_turns, flushed_turns, unplaced_nodes = _owners(episodes, graph, lane, flushed_ids)
+    ids = episodes.turn_ids
+    required_turns.update(ids[position] for position in episodes.protected_positions(last_turns))
     hidden_turns: set[int] = set()
     notes_by_position: dict[int, list[int]] = {}  # position of the last hidden turn → nodes
     for owners in (folded_turns, flushed_turns):
         newly_hidden = {
-            turn for turn in set().union(*owners.values()) - required_turns - hidden_turns if turn in talk.index
+            turn for turn in set().union(*owners.values()) - required_turns - hidden_turns if turn in episodes.index
         }
         for number, turns in sorted(owners.items()):
             if not newly_hidden.isdisjoint(turns):
-                last_position = talk.index[next(turn for turn in sorted(turns, reverse=True) if turn in newly_hidden)]
+                last_position = episodes.index[
+                    next(turn for turn in sorted(turns, reverse=True) if turn in newly_hidden)
+                ]
                 notes_by_position.setdefault(last_position, []).append(number)
         hidden_turns |= newly_hidden
-    parts = _opening(talk, graph)
+    parts = _opening(episodes, graph)
     for node in unplaced_nodes:
-        parts += _of_node(node.node_id, as_messages(node))
-    visible_positions = [position for position in range(talk.preamble, len(ids)) if ids[position] not in hidden_turns]
+        parts += _node_parts(node.node_id, as_messages(node))
+    visible_positions = [
+        position for position in range(episodes.preamble, len(ids)) if ids[position] not in hidden_turns
+    ]
     for turn_position in sorted({*visible_positions, *notes_by_position}):
         if ids[turn_position] not in hidden_turns:
-            parts.append((("turn", ids[turn_position]), talk.messages[turn_position]))
+            parts.append((("turn", ids[turn_position]), episodes.messages[turn_position]))
         for number in sorted(notes_by_position.get(turn_position, ())):
-            parts += _of_node(number, _notes(graph.nodes[number], talk, bare, number in without))
+            parts += _node_parts(
+                number, _node_messages(graph.nodes[number], episodes, omit_flushed, number in flushed_ids)
+            )
     return RenderedContext(
         [message for _, message in parts], frozenset(hidden_turns), tuple(source for source, _ in parts)
     )
 
 
-def _of_node(number: int, messages: list[Message]) -> list[_Part]:
+def _node_parts(number: int, messages: list[Message]) -> list[_SourcedMessage]:
     return [(("node", number), message) for message in messages]
 
 
 def _owners(
-    talk: EpisodeLog, graph: ReasoningGraph, lane: str | None, without: frozenset[int]
+    episodes: EpisodeLog, graph: ReasoningGraph, lane: str | None, flushed_ids: frozenset[int]
 ) -> tuple[set[int], dict[int, list[int]], dict[int, list[int]], list[ReasoningNode]]:
     """Assign turns to nodes.
 
@@ -208,14 +214,14 @@ def _owners(
     folded_turns: dict[int, list[int]] = {}
     flushed_turns: dict[int, list[int]] = {}
     unplaced_nodes = []
-    index = talk.index
+    index = episodes.index
     for number, node in graph.nodes.items():
         turns, active = node.related_turn_ids, node.active
         if not turns or active is False or lane not in (None, node.lane):  # summaries replace folded nodes
             continue
         if "origin" in node.meta or (active == FLUSHED and "unfolded" in node.meta):  # the turns belong to the draft
             continue
-        if active is True and number in without:
+        if active is True and number in flushed_ids:
             active = FLUSHED
         if active is True and node.kind is not NodeKind.TASK and not any(turn in index for turn in turns):
             unplaced_nodes.append(node)
@@ -226,23 +232,23 @@ def _owners(
     return required_turns, folded_turns, flushed_turns, unplaced_nodes
 
 
-def _opening(talk: EpisodeLog, graph: ReasoningGraph) -> list[_Part]:
+def _opening(episodes: EpisodeLog, graph: ReasoningGraph) -> list[_SourcedMessage]:
     """Return the preamble. Adds the task if no message of the user contains it."""
-    opening: list[_Part] = [
-        (("turn", talk.turn_ids[position]), talk.messages[position]) for position in range(talk.preamble)
+    opening: list[_SourcedMessage] = [
+        (("turn", episodes.turn_ids[position]), episodes.messages[position]) for position in range(episodes.preamble)
     ]
     if graph.root is not None and not any(message["role"] == "user" for _, message in opening):
-        opening += _of_node(graph.root.node_id, [{"role": "user", "content": graph.root.text}])
+        opening += _node_parts(graph.root.node_id, [{"role": "user", "content": graph.root.text}])
     return opening
 
 
-def _notes(node: ReasoningNode, talk: EpisodeLog, bare: bool, without: bool) -> list[Message]:
+def _node_messages(node: ReasoningNode, episodes: EpisodeLog, omit_flushed: bool, is_flushed: bool) -> list[Message]:
     """Return the messages that replace a node's turns; none for a flushed node if they would be longer."""
     messages = as_messages(node)
-    if node.active is True and not without:
+    if node.active is True and not is_flushed:
         return messages
-    turns = [talk.message(turn) for turn in node.related_turn_ids if turn in talk.index]
-    return [] if bare or len(json.dumps(messages)) >= sum(len(json.dumps(turn)) for turn in turns) else messages
+    turns = [episodes.message(turn) for turn in node.related_turn_ids if turn in episodes.index]
+    return [] if omit_flushed or len(json.dumps(messages)) >= sum(len(json.dumps(turn)) for turn in turns) else messages
 
 
 def as_messages(node: ReasoningNode) -> list[Message]:
@@ -278,12 +284,12 @@ def excerpt(text: str, length: int) -> str:
     return f"{text[:head]}{_MARK}{text[len(text) - tail :] if tail else ''}"
 
 
-def excerpted(messages: Sequence[Message], length: int) -> list[Message]:
+def excerpt_messages(messages: Sequence[Message], length: int) -> list[Message]:
     """Return the messages with every content over `length` characters cut to an excerpt."""
-    return [_shortened(message, length) for message in messages]
+    return [_excerpt_message(message, length) for message in messages]
 
 
-def _shortened(message: Message, length: int) -> Message:
+def _excerpt_message(message: Message, length: int) -> Message:
     content: Any = message.get("content")
     if isinstance(content, str) and len(content) > max(length, 1):
         return {**message, "content": excerpt(content, length)}

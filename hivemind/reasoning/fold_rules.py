@@ -13,18 +13,18 @@ from hivemind.reasoning.node import FLUSHED, NodeKind, Notes, ReasoningNode
 
 FRUITLESS = "fruitless"
 """The status of an episode without a result: a failed attempt, or a wait."""
-_LINE = 100  # characters of a summary's line
-_MORE = re.compile(r"… (\d+) more")
-_Line = tuple[str, int]
+_LINE_LENGTH = 100  # characters of a summary's line
+_MORE_LINES = re.compile(r"… (\d+) more")
+_SummaryLine = tuple[str, int]
 """The text of a summary's line, and the number of lines that it represents, itself included."""
 _LOOK_BACK = 200
-_SETTLED = frozenset({NodeKind.EVIDENCE, NodeKind.SUMMARY, NodeKind.NOTE, NodeKind.UPDATE})
-_SIBLINGS = 8
-_SMALL = 4  # units of at most so many nodes are folded together
-_USELESS = frozenset({FRUITLESS, "rejected", "superseded"})
+_SETTLED_KINDS = frozenset({NodeKind.EVIDENCE, NodeKind.SUMMARY, NodeKind.NOTE, NodeKind.UPDATE})
+_MAX_SIBLINGS = 8
+_SMALL_UNIT = 4  # units of at most so many nodes are folded together
+_USELESS_STATUSES = frozenset({FRUITLESS, "rejected", "superseded"})
 
 
-def parent_for(graph: ReasoningGraph, lane: str) -> int:
+def choose_parent(graph: ReasoningGraph, lane: str) -> int:
     """Return the parent of an episode: the lane's newest open subtask among the newest nodes, else the task node."""
     for node in graph.newest(_LOOK_BACK):
         is_match = node.kind is NodeKind.SUBTASK and node.lane == lane and node.status == "open"
@@ -37,7 +37,7 @@ def parent_for(graph: ReasoningGraph, lane: str) -> int:
 # -- removable nodes -----------------------------------------------------------------------------------------------
 
 
-def may_go(node: ReasoningNode) -> bool:
+def is_removable(node: ReasoningNode) -> bool:
     """Return True if an active node may be folded or flushed.
 
     Never the task node, a pinned node, or the subtask of an open step. Other subtasks are removable together with the
@@ -52,12 +52,12 @@ def may_go(node: ReasoningNode) -> bool:
 
 def is_settled(node: ReasoningNode) -> bool:
     """Return True if a node needs no more work: it states a finding, or it is not open."""
-    return node.status != "open" or node.kind in _SETTLED
+    return node.status != "open" or node.kind in _SETTLED_KINDS
 
 
 def is_useless(graph: ReasoningGraph, node: ReasoningNode) -> bool:
     """Return True if a node is fruitless, rejected or superseded, and does not belong to an open step."""
-    return node.status in _USELESS and not any(
+    return node.status in _USELESS_STATUSES and not any(
         parent.kind is NodeKind.SUBTASK and parent.active is True and parent.status == "open"
         for parent in graph.parents(node.node_id)
     )
@@ -81,7 +81,7 @@ def with_finished_steps(graph: ReasoningGraph, candidates: Collection[int]) -> s
     return {*candidates, *(node.node_id for node in step_nodes if not node.related_turn_ids and is_settled(node))}
 
 
-def runs(graph: ReasoningGraph, candidates: Collection[int], *, mixed: bool) -> Iterator[list[list[int]]]:
+def fold_runs(graph: ReasoningGraph, candidates: Collection[int], *, mixed: bool) -> Iterator[list[list[int]]]:
     """Yield runs of units that can be folded together, oldest first. Each unit of a run could also be folded alone.
 
     A unit is finished work: a candidate with all active nodes below it, if those are candidates too. A run is one large
@@ -91,16 +91,16 @@ def runs(graph: ReasoningGraph, candidates: Collection[int], *, mixed: bool) -> 
     units = _units(graph, candidates)
     queues: dict[Hashable, deque[list[int]]] = defaultdict(deque)
     for unit in units:
-        queues[_sort(graph, unit, mixed)].append(unit)
+        queues[_run_key(graph, unit, mixed)].append(unit)
     for unit in units:
-        queue = queues[_sort(graph, unit, mixed)]
+        queue = queues[_run_key(graph, unit, mixed)]
         if queue and queue[0] is unit:
-            yield [queue.popleft() for _ in range(min(_SIBLINGS, len(queue)))]
+            yield [queue.popleft() for _ in range(min(_MAX_SIBLINGS, len(queue)))]
 
 
-def _sort(graph: ReasoningGraph, unit: list[int], mixed: bool) -> Hashable:
+def _run_key(graph: ReasoningGraph, unit: list[int], mixed: bool) -> Hashable:
     """Return the key of a unit's run: its parent and size as a power of eight, or its first id if it is large."""
-    if len(unit) > _SMALL:
+    if len(unit) > _SMALL_UNIT:
         return unit[0]
     first = graph.nodes[unit[0]]
     episodes = len(first.related_turn_ids) // 2 if first.kind is NodeKind.SUMMARY and not mixed else 0
@@ -109,7 +109,7 @@ def _sort(graph: ReasoningGraph, unit: list[int], mixed: bool) -> Hashable:
 
 def _units(graph: ReasoningGraph, candidates: Collection[int]) -> list[list[int]]:
     """Return the units, oldest first by their first turn. Each begins with its topmost node."""
-    finished_ids = _finished(graph, candidates)
+    finished_ids = _finished_ids(graph, candidates)
     used_ids: set[int] = set()
     units: list[tuple[int, list[int]]] = []
     for number in sorted(candidates):
@@ -125,7 +125,7 @@ def _units(graph: ReasoningGraph, candidates: Collection[int]) -> list[list[int]
     return [unit for _, unit in sorted(units)]
 
 
-def _finished(graph: ReasoningGraph, candidates: Collection[int]) -> set[int]:
+def _finished_ids(graph: ReasoningGraph, candidates: Collection[int]) -> set[int]:
     """Return the candidates that have only candidates and flushed nodes below them."""
     finished_ids: set[int] = set()
     for number in reversed(graph.in_order()):
@@ -138,29 +138,29 @@ def _finished(graph: ReasoningGraph, candidates: Collection[int]) -> set[int]:
 # -- summaries -----------------------------------------------------------------------------------------------------
 
 
-def rule_notes(units: Sequence[Sequence[ReasoningNode]], length: int) -> list[Notes]:
-    """Return a summary of at most about `length` characters, with one line per unit, in their order.
+def rule_notes(units: Sequence[Sequence[ReasoningNode]], max_length: int) -> list[Notes]:
+    """Return a summary of at most about `max_length` characters, with one line per unit, in their order.
 
     The lines of an older summary are kept. If there are too many lines, some are picked evenly over all the lines that
     they represent, each followed by the number left out. Old work thus loses detail but is not lost.
     """
-    lines = [line for unit in units for line in _lines(unit)]
-    picked_lines = _picked(lines, max(1, length // _LINE))
-    line_length = max(_LINE // 2, length // len(picked_lines))
+    lines = [line for unit in units for line in _unit_lines(unit)]
+    picked_lines = _pick_lines(lines, max(1, max_length // _LINE_LENGTH))
+    line_length = max(_LINE_LENGTH // 2, max_length // len(picked_lines))
     summary_lines = [
-        f"{_cut(text, line_length)}\n… {count - 1} more" if count > 1 else _cut(text, line_length)
+        f"{_shorten(text, line_length)}\n… {count - 1} more" if count > 1 else _shorten(text, line_length)
         for text, count in picked_lines
     ]
     return [Notes("assistant", "\n".join(summary_lines))]
 
 
-def _lines(unit: Sequence[ReasoningNode]) -> list[_Line]:
+def _unit_lines(unit: Sequence[ReasoningNode]) -> list[_SummaryLine]:
     first = unit[0]
     if len(unit) > 1 or first.kind is not NodeKind.SUMMARY:
-        return [(" ".join(map(_told, unit)), 1)]
-    lines: list[_Line] = []
+        return [(" ".join(map(_node_text, unit)), 1)]
+    lines: list[_SummaryLine] = []
     for text in first.text.splitlines() or [""]:
-        match = _MORE.fullmatch(text)
+        match = _MORE_LINES.fullmatch(text)
         if match and lines:
             lines[-1] = (lines[-1][0], lines[-1][1] + int(match[1]))
         else:
@@ -168,17 +168,19 @@ def _lines(unit: Sequence[ReasoningNode]) -> list[_Line]:
     return lines
 
 
-def _told(node: ReasoningNode) -> str:
+def _node_text(node: ReasoningNode) -> str:
     text = " ".join(node.text.split())
     return node.heading if not node.title or text == node.heading else f"{node.heading}: {text}"
 
 
-def _picked(lines: Sequence[_Line], room: int) -> list[_Line]:
-    """Pick at most `room` lines, evenly by their counts. Each also represents the omitted lines after it."""
+def _pick_lines(lines: Sequence[_SummaryLine], max_lines: int) -> list[_SummaryLine]:
+    """Pick at most `max_lines` lines, evenly by their counts. Each also represents the omitted lines after it."""
     ends = list(accumulate(count for _, count in lines))
-    targets = ((2 * index + 1) * ends[-1] // (2 * room) for index in range(room))
+    targets = ((2 * index + 1) * ends[-1] // (2 * max_lines) for index in range(max_lines))
     indexes = (
-        sorted({bisect_right(ends, target) for target in targets}) if len(lines) > room else list(range(len(lines)))
+        sorted({bisect_right(ends, target) for target in targets})
+        if len(lines) > max_lines
+        else list(range(len(lines)))
     )
     starts = [0, *(ends[index - 1] for index in indexes[1:]), ends[-1]]
     return [
@@ -187,6 +189,6 @@ def _picked(lines: Sequence[_Line], room: int) -> list[_Line]:
     ]
 
 
-def _cut(text: str, length: int) -> str:
+def _shorten(text: str, max_length: int) -> str:
     line = " ".join(text.split())
-    return line if len(line) <= length else f"{line[: length - 1]}…"
+    return line if len(line) <= max_length else f"{line[: max_length - 1]}…"

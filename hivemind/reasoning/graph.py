@@ -24,18 +24,18 @@ from hivemind.reasoning.node import (
     ReasoningNode,
     as_kind,
     as_thought,
-    as_turns,
+    as_turn_ids,
     checked_fields,
-    derive,
+    derive_relation,
+    is_number_like,
+    json_value,
     parse,
-    plain,
-    reads_as_number,
 )
 from hivemind.reasoning.snapshot import restore_snapshot, snapshot_text
-from hivemind.reasoning.structure import Structure, as_way
+from hivemind.reasoning.structure import Structure, format_path
 
-_BY_PATCH = (NodeKind.SUBTASK, NodeKind.EVIDENCE)
-Thought = str | Sequence[Notes | Mapping[str, str]]
+_PATCH_KINDS = (NodeKind.SUBTASK, NodeKind.EVIDENCE)
+ThoughtInput = str | Sequence[Notes | Mapping[str, str]]
 
 
 class CardFields(TypedDict, total=False):
@@ -54,34 +54,34 @@ class ReasoningGraph(Structure):
     """Nodes, edges (structure, acyclic) and links (argument). A call that raises GraphError leaves the graph unchanged.
 
     `nodes` maps ids to nodes; ids count up from 1 and are never reused. `seq` counts the changes; in a task's graph it
-    is the number of the log's line. If `record` is a list, each change is appended to it in the form of the log.
+    is the number of the log's line. If `operations` is a list, each change is appended to it in the form of the log.
     `now` is the creation time of new nodes.
     """
 
     def __init__(self) -> None:
         super().__init__()
         self.now: str | None = None
-        self.record: list[dict[str, Any]] | None = None
+        self.operations: list[dict[str, Any]] | None = None
 
     def note(self, operation: dict[str, Any]) -> None:
-        """Append an operation to `record`, if that is a list."""
-        if self.record is not None:
-            self.record.append(operation)
+        """Append an operation to `operations`, if that is a list."""
+        if self.operations is not None:
+            self.operations.append(operation)
             if self._undo is not None:
-                self._undo.append(self.record.pop)
+                self._undo.append(self.operations.pop)
 
     # -- adding ------------------------------------------------------------------------------------------------
 
     def add_node(
         self,
         kind: NodeKind | str,
-        thought: Thought,
+        thought: ThoughtInput,
         related_turn_ids: Iterable[int] | None = None,
         **fields: Unpack[CardFields],
     ) -> ReasoningNode:
         """Add a node. It is unattached until its first edge. Raises GraphError for a bad field or a second task."""
         node = self._new_node(kind, thought, related_turn_ids or (), fields)
-        if self.record is not None:
+        if self.operations is not None:
             node_record = node.as_dict()
             node_record.get("meta", {}).pop("created_at", None)
             del node_record["active"]
@@ -89,12 +89,14 @@ class ReasoningGraph(Structure):
         return node
 
     def _new_node(
-        self, kind: NodeKind | str, thought: Thought, turns: Iterable[int], fields: Mapping[str, Any]
+        self, kind: NodeKind | str, thought: ThoughtInput, turn_ids: Iterable[int], fields: Mapping[str, Any]
     ) -> ReasoningNode:
-        node = ReasoningNode(self.next_id, as_kind(kind), as_thought(thought), as_turns(turns), created_at=self.now)
+        node = ReasoningNode(
+            self.next_id, as_kind(kind), as_thought(thought), as_turn_ids(turn_ids), created_at=self.now
+        )
         if fields:
-            node.take(fields)
-        self.take_node(node)
+            node.set_fields(fields)
+        self.insert_node(node)
         node.created_seq = self._tick()
         return node
 
@@ -103,7 +105,7 @@ class ReasoningGraph(Structure):
 
         Raises GraphError for an unknown or folded node, a loop, an edge to the task node, a duplicate or a cycle.
         """
-        src, dst, rationale = self._known(src), self._known(dst), rationale or ""
+        src, dst, rationale = self._resolve_id(src), self._resolve_id(dst), rationale or ""
         if src == dst:
             raise GraphError(f"an edge from node {src} to itself")
         if dst == self._root:
@@ -112,12 +114,14 @@ class ReasoningGraph(Structure):
             self._refuse_folded(end)
         if src in self.parent_ids(dst):
             raise GraphError(f"there is an edge from {src} to {dst} already")
-        if self.child_ids(dst) and (path := self.way_down([dst], [src])) is not None:
-            raise GraphError(f"an edge from {src} to {dst} closes a cycle: {as_way(path)}")
-        edge = Edge(src, dst, rationale, relation or derive(rationale, self.nodes[src].kind, self.nodes[dst].kind))
+        if self.child_ids(dst) and (path := self.find_path_down([dst], [src])) is not None:
+            raise GraphError(f"an edge from {src} to {dst} closes a cycle: {format_path(path)}")
+        edge = Edge(
+            src, dst, rationale, relation or derive_relation(rationale, self.nodes[src].kind, self.nodes[dst].kind)
+        )
         self._tick()
-        self.take_edge(edge)
-        if self.record is not None:
+        self.insert_edge(edge)
+        if self.operations is not None:
             relation_field = {"relation": relation} if relation else {}
             self.note({"op": "edge", "src": src, "dst": dst, "rationale": rationale, **relation_field})
         return edge
@@ -127,7 +131,7 @@ class ReasoningGraph(Structure):
 
         Raises GraphError for an unknown node or a link to itself.
         """
-        src, dst, relation = self._known(src), self._known(dst), relation.strip()
+        src, dst, relation = self._resolve_id(src), self._resolve_id(dst), relation.strip()
         if not 0 < len(relation) <= 64:
             raise GraphError(f"{relation!r} is not a relation", remedy="use supports, blocks or supersedes")
         if src == dst:
@@ -136,7 +140,7 @@ class ReasoningGraph(Structure):
         if existing_link is not None:
             return existing_link
         link = Link(src, dst, relation, self._tick())
-        self.take_link(link)
+        self.insert_link(link)
         self.note({"op": "link", "src": src, "dst": dst, "relation": relation})
         return link
 
@@ -159,12 +163,14 @@ class ReasoningGraph(Structure):
         self._tick()
         for name, value in values.items():
             self._set(node, name, value)
-        self.note({"op": "set", "id": node.node_id, "fields": {name: plain(value) for name, value in values.items()}})
+        self.note(
+            {"op": "set", "id": node.node_id, "fields": {name: json_value(value) for name, value in values.items()}}
+        )
         return node
 
     def flush_node(self, node_id: int | str, rationale: str = "") -> ReasoningNode:
         """Flush an active node: it is no longer shown. Its children stay in place. Raises GraphError."""
-        node = self._foldable(node_id)
+        node = self._foldable_node(node_id)
         self._tick()
         if rationale:
             key = "flush_rationale" if "rationale" in node.meta else "rationale"
@@ -173,19 +179,21 @@ class ReasoningGraph(Structure):
         self.note({"op": "flush", "id": node.node_id, "rationale": rationale})
         return node
 
-    def fold_nodes(self, ids: Iterable[int | str], notes: Thought, rationale: str = "") -> ReasoningNode:
+    def fold_nodes(self, ids: Iterable[int | str], notes: ThoughtInput, rationale: str = "") -> ReasoningNode:
         """Fold nodes into one summary, and return it.
 
         The nodes must be active and convex: no path between two of them may lead through another node. The summary has
         their turns and outside edges, and lists their ids in `meta["folded"]`. Raises GraphError.
         """
-        nodes = {node.node_id: node for node in map(self._foldable, ids)}
+        nodes = {node.node_id: node for node in map(self._foldable_node, ids)}
         members = list(nodes)
         if not members:
             raise GraphError("a fold needs at least one node")
         is_closed = all(child in nodes for member in members for child in self.child_ids(member))
-        if not is_closed and (path := self.way_down(nodes, members)) is not None:
-            raise GraphError(f"{len(members)} nodes can't be folded without the nodes between them: {as_way(path)}")
+        if not is_closed and (path := self.find_path_down(nodes, members)) is not None:
+            raise GraphError(
+                f"{len(members)} nodes can't be folded without the nodes between them: {format_path(path)}"
+            )
         lanes, steps = {node.lane for node in nodes.values()}, {node.step for node in nodes.values()}
         fields = {
             "lane": lanes.pop() if len(lanes) == 1 else SHARED,
@@ -194,10 +202,10 @@ class ReasoningGraph(Structure):
         }
         turns = sorted({turn for node in nodes.values() for turn in node.related_turn_ids})
         summary = self._new_node(NodeKind.SUMMARY, notes, turns, fields)
-        self.take_fold(summary.node_id, members)
+        self.insert_fold(summary.node_id, members)
         for node in nodes.values():
             self._set(node, "active", False)
-        fold_fields = {"ids": members, "notes": plain(summary.thought), "rationale": rationale}
+        fold_fields = {"ids": members, "notes": json_value(summary.thought), "rationale": rationale}
         self.note({"op": "fold", "id": summary.node_id, **fold_fields})
         return summary
 
@@ -213,7 +221,7 @@ class ReasoningGraph(Structure):
         self._refuse_folded(number)
         members = [self.nodes[member] for member in self._members[number]]
         self._tick()
-        self.take_apart(number)
+        self.dissolve_fold(number)
         meta = {**summary.meta, "unfolded": [node.node_id for node in members]}
         del meta["folded"]
         self._set(summary, "meta", meta)
@@ -225,7 +233,7 @@ class ReasoningGraph(Structure):
 
     def supersede(self, old: int | str, new: int | str) -> Link:
         """Link `new` to `old` as its successor, and set the status of `old` to superseded. Raises GraphError."""
-        old_id, new_id = self._known(old), self._known(new)
+        old_id, new_id = self._resolve_id(old), self._resolve_id(new)
         if (new_id, old_id, "supersedes") in self.links:
             raise GraphError(f"node {new_id} supersedes {old_id} already")
         with self.transaction():
@@ -251,12 +259,14 @@ class ReasoningGraph(Structure):
         node_ids: dict[str, int] = {}
         with self.transaction():
             for index, node in enumerate(patch.add_nodes):
-                with _operation(f"add_nodes[{index}] ({node.tmp_id!r})"):
+                with _naming_operation(f"add_nodes[{index}] ({node.tmp_id!r})"):
                     _check_added(node, node_ids)
                     node_ids[node.tmp_id] = self.add_node(node.kind, node.thought, turns, lane=lane, step=step).node_id
             for index, edge in enumerate(patch.add_edges):
-                with _operation(f"add_edges[{index}] ({edge.src!r} to {edge.dst!r})"):
-                    self.add_edge(self._end(edge.src, node_ids), self._end(edge.dst, node_ids), edge.rationale)
+                with _naming_operation(f"add_edges[{index}] ({edge.src!r} to {edge.dst!r})"):
+                    self.add_edge(
+                        self._endpoint_id(edge.src, node_ids), self._endpoint_id(edge.dst, node_ids), edge.rationale
+                    )
             for tmp_id, number in node_ids.items():
                 if not self.is_attached(number):
                     raise GraphError(
@@ -264,10 +274,10 @@ class ReasoningGraph(Structure):
                     )
         return [self.nodes[number] for number in node_ids.values()]
 
-    def _end(self, end: str, made: Mapping[str, int]) -> int:
-        if end in made:
-            return made[end]
-        if not reads_as_number(end):
+    def _endpoint_id(self, end: str, node_ids: Mapping[str, int]) -> int:
+        if end in node_ids:
+            return node_ids[end]
+        if not is_number_like(end):
             raise GraphError(f"the patch defines no tmp_id {end!r}")
         node = self.node(end.strip())
         if node.active is not True:
@@ -283,12 +293,12 @@ class ReasoningGraph(Structure):
         summaries = []
         with self.transaction():
             for index, flush in enumerate(operations.flush_ops):
-                with _operation(f"flush_ops[{index}]"):
-                    _once(used_ids, [flush.id])
+                with _naming_operation(f"flush_ops[{index}]"):
+                    _refuse_repeated(used_ids, [flush.id])
                     self.flush_node(flush.id, flush.rationale)
             for index, fold in enumerate(operations.fold_ops):
-                with _operation(f"fold_ops[{index}]"):
-                    _once(used_ids, fold.ids)
+                with _naming_operation(f"fold_ops[{index}]"):
+                    _refuse_repeated(used_ids, fold.ids)
                     if not fold.notes:
                         raise GraphError("a fold needs notes that say what its nodes found")
                     summaries.append(self.fold_nodes(fold.ids, fold.notes, fold.rationale))
@@ -308,7 +318,7 @@ class ReasoningGraph(Structure):
         if source.active is not True and not hidden:
             raise GraphError(f"node {source.node_id} is not active")
         meta = {key: value for key, value in source.meta.items() if key not in ("folded", "unfolded")}
-        content_fields = [plain(source.thought), source.title, source.status, list(source.tags), source.step, meta]
+        content_fields = [json_value(source.thought), source.title, source.status, list(source.tags), source.step, meta]
         text = json.dumps(content_fields, sort_keys=True, ensure_ascii=False).encode("utf-8", "surrogatepass")
         origin = {
             "node": source.node_id,
@@ -337,11 +347,11 @@ class ReasoningGraph(Structure):
         number = source.node_id
         with self.transaction():
             copy = self.add_node(kind, source.thought, source.related_turn_ids, **fields, lane=SHARED, pinned=True)
-            summary = self.standing_id(number)  # a folded card: use its former parents, or their summaries
+            summary = self.representative_id(number)  # a folded card: use its former parents, or their summaries
             parent_ids = {
-                self.standing_id(parent_id)
-                for member in self._stood_for(number)
-                for parent_id in self._into.get(member, ())
+                self.representative_id(parent_id)
+                for member in self._represented_ids(number)
+                for parent_id in self._sources_of.get(member, ())
             }
             for parent in sorted(parent_ids - {summary}) or ([summary] if summary != number else []):
                 self.add_edge(parent, copy.node_id, f"published from {number}")
@@ -383,9 +393,9 @@ class ReasoningGraph(Structure):
         """Return a transaction, as `TaskGraph.change` does for a graph on disk."""
         return self.transaction()
 
-    def become(self, other: ReasoningGraph) -> None:
-        """Take over the content of another graph, but keep this graph's next id, seq, time and record."""
-        local_state = {name: getattr(self, name) for name in ("_undo", "record", "now", "seq")}
+    def replace_with(self, other: ReasoningGraph) -> None:
+        """Take over the content of another graph, but keep this graph's next id, seq, time and operations."""
+        local_state = {name: getattr(self, name) for name in ("_undo", "operations", "now", "seq")}
         if self._undo is not None:
             self._undo.append(partial(vars(self).update, dict(vars(self))))
         vars(self).update({**vars(other), **local_state, "next_id": max(self.next_id, other.next_id)})
@@ -395,7 +405,7 @@ class ReasoningGraph(Structure):
         if summary is not None:
             raise GraphError(f"node {number} is folded into {summary}", remedy=f"use {summary}, or unfold it first")
 
-    def _foldable(self, node_id: int | str) -> ReasoningNode:
+    def _foldable_node(self, node_id: int | str) -> ReasoningNode:
         node = self.node(node_id)
         if node.node_id == self._root:
             raise GraphError(f"node {node.node_id} is the task node: it cannot be flushed or folded")
@@ -406,7 +416,7 @@ class ReasoningGraph(Structure):
 
 
 @contextmanager
-def _operation(name: str) -> Iterator[None]:
+def _naming_operation(name: str) -> Iterator[None]:
     """Prefix a GraphError with the name of the operation."""
     try:
         yield
@@ -414,19 +424,19 @@ def _operation(name: str) -> Iterator[None]:
         raise GraphError(f"{name}: {error.message}", remedy=error.remedy) from None
 
 
-def _check_added(node: AddNodeOp, made: Mapping[str, int]) -> None:
-    if node.kind not in _BY_PATCH:
+def _check_added(node: AddNodeOp, node_ids: Mapping[str, int]) -> None:
+    if node.kind not in _PATCH_KINDS:
         raise GraphError(f"a patch adds nodes of kind subtask or evidence, not {node.kind.value}")
-    if reads_as_number(node.tmp_id):
+    if is_number_like(node.tmp_id):
         raise GraphError("a tmp_id must not be a number: it would be read as the id of a node", remedy="name it 'tmp1'")
     if not node.tmp_id.strip():
         raise GraphError("a tmp_id is empty")
-    if node.tmp_id in made:
+    if node.tmp_id in node_ids:
         raise GraphError("the tmp_id is used twice")
 
 
-def _once(seen: set[int], ids: Iterable[int]) -> None:
+def _refuse_repeated(used_ids: set[int], ids: Iterable[int]) -> None:
     for number in ids:
-        if number in seen:
+        if number in used_ids:
             raise GraphError(f"node {number} is in more than one operation")
-        seen.add(number)
+        used_ids.add(number)

@@ -16,17 +16,17 @@ from hivemind.boundary import boundary
 from hivemind.embedding import Embedder
 from hivemind.errors import UserError
 from hivemind.frozen import frozen
-from hivemind.fs import reached, time_tells
+from hivemind.fs import crash_point, is_timestamp_reliable
 from hivemind.fs.database import DerivedDatabase, Schema
-from hivemind.layout import Layout, archived_places
+from hivemind.layout import Layout, archived_folders
 from hivemind.reasoning.graph_log import LOG_NAME
 from hivemind.reasoning.node import FLUSHED, GraphError, ReasoningNode
 from hivemind.reasoning.task_graph import TaskGraph
 from hivemind.search import INDEX, Confidence, Index
 
 _STATES = {True: "active", False: "folded", FLUSHED: "flushed"}
-_SUPERSEDED = 0.8  # the factor of a superseded node's score
-_SHARE = 8
+_SUPERSEDED_STANDING = 0.8  # the factor of a superseded node's score
+_LISTING_SHARE = 8
 """Listing a folder of tasks that changes all the time takes at most this fraction (1/n) of the agents' common time."""
 _VERSION = 9
 _STATEMENTS = (
@@ -83,10 +83,10 @@ class _Source(NamedTuple):
 
 def _places(layout: Layout) -> list[Path]:
     """Return the folders that contain tasks, in the order in which tasks move through them."""
-    return [layout.inbox, layout.active, layout.done, layout.failed, *archived_places(layout)]
+    return [layout.inbox, layout.active, layout.done, layout.failed, *archived_folders(layout)]
 
 
-def _changed(layout: Layout, place: str) -> int:
+def _changed_at(layout: Layout, place: str) -> int:
     """Return the time (ns) at which names in a folder of tasks changed, or 0 if it does not exist.
 
     Returns -1 if the folder must be listed each time: `active`, because its graphs change, and a folder that has just
@@ -99,7 +99,7 @@ def _changed(layout: Layout, place: str) -> int:
         changed_ns = folder.stat().st_mtime_ns
     except FileNotFoundError:
         return 0
-    return changed_ns if time_tells(changed_ns) else -1
+    return changed_ns if is_timestamp_reliable(changed_ns) else -1
 
 
 def _sources(layout: Layout, place: str) -> Iterator[_Source]:
@@ -126,13 +126,13 @@ def _source(layout: Layout, place: str, name: str) -> _Source | None:
     return _Source(name, place, folder, stamp)
 
 
-def _source_of(layout: Layout, task: str) -> _Source | None:
+def _find_source(layout: Layout, task: str) -> _Source | None:
     """Return the graph of a task, or None. Searches the folders in order, so it finds a task that moves meanwhile."""
     candidates = (_source(layout, layout.relative(place), task) for place in _places(layout))
     return next((source for source in candidates if source is not None), None)
 
 
-def _read(source: _Source) -> tuple[int, dict[str, dict[str, object]], str | None]:
+def _read_graph(source: _Source) -> tuple[int, dict[str, dict[str, object]], str | None]:
     """Read the main branch of a graph: the seq of its log, the index fields of its nodes, and an error or None.
 
     Takes no lock. Writes no file.
@@ -151,7 +151,7 @@ def _read(source: _Source) -> tuple[int, dict[str, dict[str, object]], str | Non
 def _fields(node: ReasoningNode) -> dict[str, object]:
     state = "superseded" if node.status == "superseded" else _STATES[node.active]
     text_fields = {"text": node.text, "heading": node.title, "labels": " ".join(node.tags)}
-    standing_field = {"standing": _SUPERSEDED} if state == "superseded" else {}
+    standing_field = {"standing": _SUPERSEDED_STANDING} if state == "superseded" else {}
     fields = {name: text for name, text in text_fields.items() if text}
     return {**fields, "kind": node.kind.value, "lane": node.lane, "state": state, **standing_field}
 
@@ -199,14 +199,14 @@ class GraphMatch:
 class GraphIndex:
     """The index of all graphs in a hive: one SQLite file, shared by processes and derived from the files of the graphs.
 
-    Each search first indexes the graphs with changed files. `lasting=False` keeps the index in memory, for users who
+    Each search first indexes the graphs with changed files. `persistent=False` keeps the index in memory, for users who
     may not write into the hive. Methods raise GraphIndexError if the database cannot be read or written, UnknownVersion
     if a newer program wrote it.
     """
 
-    def __init__(self, layout: Layout, embedder: Embedder | None = None, *, lasting: bool = True) -> None:
+    def __init__(self, layout: Layout, embedder: Embedder | None = None, *, persistent: bool = True) -> None:
         self._layout = layout
-        path = os.fspath(layout.graphs_db) if lasting else ":memory:"
+        path = os.fspath(layout.graphs_db) if persistent else ":memory:"
         self.database = DerivedDatabase(path, _SCHEMA, durable=False)
         self._index = Index(self.database, embedder)
 
@@ -216,12 +216,12 @@ class GraphIndex:
         *,
         task: str | None = None,
         limit: int = 10,
-        over: bool = False,
+        quick: bool = False,
         progress: Progress | None = None,
     ) -> GraphMatch:
         """Return the best matches among the nodes of all tasks' graphs, or of one; ties are by task and node id.
 
-        A search with `over` reads no graph of an active task, as these change with every turn, embeds no node, which idle
+        A `quick` search reads no graph of an active task, as these change with every turn, embeds no node, which idle
         agents do, and may find tasks late that were just moved into a folder of many.
 
         The query may contain any characters. `progress` is called with (number, total) while graphs are read. Raises
@@ -229,9 +229,9 @@ class GraphIndex:
         """
         if limit < 1:
             raise GraphError(f"a limit must be an integer ≥ 1, not {limit}")
-        if task is not None and _source_of(self._layout, task) is None:
+        if task is not None and _find_source(self._layout, task) is None:
             raise GraphError(f"task {task!r} has no graph", remedy="hivemind task list shows the tasks")
-        match, damage = self.database.run_with_rebuild(lambda: self._find(query, task, limit, progress, over=over))
+        match, damage = self.database.run_with_rebuild(lambda: self._find(query, task, limit, progress, quick=quick))
         return match if damage is None else GraphMatch(match.hits, (damage, *match.remarks))
 
     def refresh(self, task: str | None = None, progress: Progress | None = None) -> int:
@@ -259,10 +259,10 @@ class GraphIndex:
 
     # -- searching -----------------------------------------------------------------------------------------------
 
-    def _find(self, query: str, task: str | None, limit: int, progress: Progress | None, *, over: bool) -> GraphMatch:
-        self._refresh(task, progress, over=over)
+    def _find(self, query: str, task: str | None, limit: int, progress: Progress | None, *, quick: bool) -> GraphMatch:
+        self._refresh(task, progress, quick=quick)
         search_query = self._index.meanings.build_query(query)
-        hits = self._index.search(search_query, task, limit, embeds=not over)
+        hits = self._index.search(search_query, task, limit, embeds=not quick)
         remarks = (
             []
             if search_query.words_only_reason is None
@@ -282,7 +282,7 @@ class GraphIndex:
                 (json.dumps([hit.scope for hit in hits]),),
             ).fetchall()
         layout = self._layout
-        sources = {task: _source(layout, place, task) or _source_of(layout, task) for task, place in rows}
+        sources = {task: _source(layout, place, task) or _find_source(layout, task) for task, place in rows}
         places = {task: source.place for task, source in sources.items() if source is not None}
         nodes = [
             NodeHit(
@@ -307,7 +307,7 @@ class GraphIndex:
 
     # -- refreshing ----------------------------------------------------------------------------------------------
 
-    def _refresh(self, task: str | None, progress: Progress | None, *, over: bool = False) -> int:
+    def _refresh(self, task: str | None, progress: Progress | None, *, quick: bool = False) -> int:
         """Index changed graphs.
 
         Costs one stat for each active task and each unreadable graph, and one for each other folder of tasks, however
@@ -320,15 +320,15 @@ class GraphIndex:
                 place_rows = {place: row for place, *row in sql.execute("SELECT place, changed, at, cost FROM places")}
                 for place in dict.fromkeys([*map(layout.relative, _places(layout)), *place_rows]):
                     last_changed, listed_at, cost = place_rows.get(place, (0, 0.0, 0.0))
-                    changed_at = _changed(layout, place)
-                    is_due = not over or not 0.0 <= now - listed_at < _SHARE * cost
+                    changed_at = _changed_at(layout, place)
+                    is_due = not quick or not 0.0 <= now - listed_at < _LISTING_SHARE * cost
                     if is_due and (changed_at < 0 or changed_at != last_changed):
                         listed_places[place] = changed_at
                 unreadable_rows = sql.execute("SELECT place, task FROM graphs WHERE problem IS NOT NULL").fetchall()
                 sources = [_source(layout, *row) for row in unreadable_rows]
                 sources += [source for place in listed_places for source in _sources(layout, place)]
             else:
-                sources = [_source_of(layout, task)]
+                sources = [_find_source(layout, task)]
             sources_by_task = {source.task: source for source in sources if source is not None}
             rows = sql.execute(
                 "SELECT task, stamp, place FROM graphs WHERE place IN (SELECT value FROM json_each(?))"
@@ -341,25 +341,25 @@ class GraphIndex:
         changed_sources = [
             source
             for name, source in sources_by_task.items()
-            if known_rows.get(name, [""])[0] != source.stamp and not (over and source.place == active)
+            if known_rows.get(name, [""])[0] != source.stamp and not (quick and source.place == active)
         ]
         for number, source in enumerate(changed_sources, 1):
             if progress is not None:
                 progress(number, len(changed_sources))
-            self._take(source)
-            reached("graph.index.taken")
+            self._index_source(source)
+            crash_point("graph.index.taken")
         moved_places = [
             (source.place, name)
             for name, source in sources_by_task.items()
             if name in known_rows and known_rows[name][1] != source.place
         ]
         gone_tasks = [
-            name for name in known_rows.keys() - sources_by_task.keys() if _source_of(layout, name) is None
+            name for name in known_rows.keys() - sources_by_task.keys() if _find_source(layout, name) is None
         ]  # else the task has moved
         if moved_places or gone_tasks or listed_places:
             with self.database.write() as sql:
                 for name in gone_tasks:
-                    self._put(name, {})
+                    self._put_nodes(name, {})
                     sql.execute("DELETE FROM graphs WHERE task = ?", (name,))
                 sql.executemany("UPDATE graphs SET place = ? WHERE task = ?", moved_places)
                 sql.executemany(
@@ -368,9 +368,9 @@ class GraphIndex:
                 )
         return len(changed_sources)
 
-    def _take(self, source: _Source) -> None:
+    def _index_source(self, source: _Source) -> None:
         """Replace a graph in the index, unless another process has already indexed more of the same file."""
-        seq, nodes, problem = _read(source)  # outside the transaction
+        seq, nodes, problem = _read_graph(source)  # outside the transaction
         with self.database.write() as sql:
             row = sql.execute("SELECT seq FROM graphs WHERE task = ?", (source.task,)).fetchone()
             is_behind = problem is not None or (row is not None and row[0] > seq)
@@ -380,9 +380,9 @@ class GraphIndex:
                 "INSERT OR REPLACE INTO graphs(task, stamp, seq, problem, place) VALUES (?, ?, ?, ?, ?)",
                 (source.task, source.stamp, seq, problem, source.place),
             )
-            self._put(source.task, nodes)
+            self._put_nodes(source.task, nodes)
 
-    def _put(self, task: str, nodes: Mapping[str, Mapping[str, object]]) -> None:
+    def _put_nodes(self, task: str, nodes: Mapping[str, Mapping[str, object]]) -> None:
         """Replace the nodes of a task. Writes only nodes that differ."""
         previous_nodes = self._index.fields(task)
         for node in previous_nodes.keys() - nodes.keys():

@@ -14,11 +14,11 @@ from hivemind.errors import UserError
 from hivemind.frozen import frozen
 from hivemind.fs import Log
 from hivemind.reasoning.graph import ReasoningGraph
-from hivemind.reasoning.node import SHARED, Edge, GraphError, Link, NodeKind, card_of, node_from
+from hivemind.reasoning.node import SHARED, Edge, GraphError, Link, NodeKind, card_fields, node_from
 from hivemind.reasoning.snapshot import restore
 
 _Parts = dict[str, dict[str, Any]]
-_CHOOSE = "choose use_into or use_from"
+_CHOICE_REMEDY = "choose use_into or use_from"
 
 
 @frozen
@@ -35,7 +35,7 @@ class MergeConflict:
 class MergeReport:
     """The result of a merge or dry run: the names of the merged parts, and the remaining conflicts."""
 
-    taken: tuple[str, ...]
+    merged_names: tuple[str, ...]
     conflicts: tuple[MergeConflict, ...]
     written: bool
 
@@ -54,7 +54,7 @@ def _parts(graph: ReasoningGraph) -> _Parts:
     return parts | {f"link {link.src} {link.relation} {link.dst}": asdict(link) for link in graph.links.values()}
 
 
-def compare(
+def compare_branches(
     source: tuple[ReasoningGraph, ReasoningGraph],
     into: tuple[ReasoningGraph, ReasoningGraph],
     resolve: str | Mapping[str, str] | None,
@@ -84,7 +84,7 @@ def compare(
     return merged_parts, conflicts, has_decision
 
 
-def put(graph: ReasoningGraph, operation: Mapping[str, Any]) -> None:
+def apply_merge(graph: ReasoningGraph, operation: Mapping[str, Any]) -> None:
     """Put the parts of a merge into a graph; a null part is removed. Raises GraphError for an inconsistent result."""
     records: dict[str, list[dict[str, Any]]] = {"node": [], "edge": [], "link": []}
     for name, part in {**_parts(graph), **operation["parts"]}.items():
@@ -111,10 +111,10 @@ def put(graph: ReasoningGraph, operation: Mapping[str, Any]) -> None:
     try:
         restore(merged, nodes, edges, links)
     except GraphError as error:
-        raise GraphError(f"the merged graph is inconsistent: {error.message}", remedy=_CHOOSE) from None
+        raise GraphError(f"the merged graph is inconsistent: {error.message}", remedy=_CHOICE_REMEDY) from None
     if not all(merged.is_attached(node.node_id) for node in merged.active()):
-        raise GraphError("the merged graph is inconsistent: a node is unattached", remedy=_CHOOSE)
-    graph.become(merged)
+        raise GraphError("the merged graph is inconsistent: a node is unattached", remedy=_CHOICE_REMEDY)
+    graph.replace_with(merged)
     graph.note(dict(operation))
 
 
@@ -159,7 +159,7 @@ class GraphState:
         self.notes: list[Note] = []
         self.traces: list[Trace] = []
 
-    def take(self, operations: Sequence[_Record], seq: int, at: str, agent: str | None) -> None:
+    def apply_line(self, operations: Sequence[_Record], seq: int, at: str, agent: str | None) -> None:
         """Apply one line of the log; call it inside a boundary.
 
         Raises GraphError if the line does not apply; the state is then invalid.
@@ -169,9 +169,9 @@ class GraphState:
             for operation in operations:
                 _apply(self.graph, operation)
         self.graph.now = None
-        self.say(operations, seq, at, agent)
+        self.add_entries(operations, seq, at, agent)
 
-    def say(self, operations: Sequence[_Record], seq: int, at: str, agent: str | None) -> None:
+    def add_entries(self, operations: Sequence[_Record], seq: int, at: str, agent: str | None) -> None:
         """Add the notes and traces of one line."""
         for op in operations:
             fields = seq, at, agent, op.get("lane", SHARED), op.get("step"), op.get("text", "")
@@ -181,9 +181,9 @@ class GraphState:
                 self.traces.append(Trace(*fields, op["kind"]))
 
 
-_CHANGES: dict[str, Callable[[ReasoningGraph, _Record], object]] = {
+_OPERATIONS: dict[str, Callable[[ReasoningGraph, _Record], object]] = {
     "node": lambda graph, op: graph.add_node(
-        op["kind"], op["thought"], op["related_turn_ids"], **card_of(op.get("meta") or {})
+        op["kind"], op["thought"], op["related_turn_ids"], **card_fields(op.get("meta") or {})
     ),
     "edge": lambda graph, op: graph.add_edge(op["src"], op["dst"], op["rationale"], op.get("relation")),
     "link": lambda graph, op: graph.add_link(op["src"], op["dst"], op["relation"]),
@@ -191,17 +191,17 @@ _CHANGES: dict[str, Callable[[ReasoningGraph, _Record], object]] = {
     "flush": lambda graph, op: graph.flush_node(op["id"], op["rationale"]),
     "fold": lambda graph, op: graph.fold_nodes(op["ids"], op["notes"], op["rationale"]),
     "unfold": lambda graph, op: graph.unfold(op["id"]),
-    "merge": lambda graph, op: put(graph, op),
+    "merge": lambda graph, op: apply_merge(graph, op),
 }
-_BESIDE = ("note", "trace", "branch", "branch_deleted", "commit", "abort")  # do not change the graph
+_OTHER_OPERATIONS = ("note", "trace", "branch", "branch_deleted", "commit", "abort")  # do not change the graph
 
 
 def _apply(graph: ReasoningGraph, op: _Record) -> None:
     if op["op"] in ("node", "fold"):
         graph.next_id = op["id"]
-    if op["op"] in _CHANGES:
-        _CHANGES[op["op"]](graph, op)
-    elif op["op"] not in _BESIDE:
+    if op["op"] in _OPERATIONS:
+        _OPERATIONS[op["op"]](graph, op)
+    elif op["op"] not in _OTHER_OPERATIONS:
         raise GraphError(f"this program does not know the operation {op['op']!r}")
 
 
@@ -215,9 +215,9 @@ class History:
 
     def __init__(self, log: Log) -> None:
         self.log = log
-        self._start()
+        self._reset()
 
-    def _start(self) -> None:
+    def _reset(self) -> None:
         self._epoch = self.log.epoch
         self.branches = {MAIN: Branch(MAIN, None, 0)}
         self.deleted: set[str] = set()
@@ -232,31 +232,31 @@ class History:
         if self.log.seq == 0 and not os.path.isdir(os.path.dirname(self.log.path)):
             raise FileNotFoundError(errno.ENOENT, "is gone", self.log.path)
         if self._epoch != self.log.epoch:
-            self._start()
-        self._take_all(records)
+            self._reset()
+        self._apply_all(records)
 
     def append(self, record: dict[str, Any]) -> None:
         """Write a line under the lock, and apply it."""
-        self._take_all([{"seq": self.log.append(record), **record}])
+        self._apply_all([{"seq": self.log.append(record), **record}])
 
-    def _take_all(self, records: Iterable[_Record]) -> None:
+    def _apply_all(self, records: Iterable[_Record]) -> None:
         try:
             for record in records:
-                with self._readable(record):
-                    self._take(record)
+                with self._naming_line(record):
+                    self._apply_record(record)
         except BaseException:  # a line may be half applied: the next refresh rebuilds the states
             self.log.rewind()
             raise
 
-    def _take(self, record: _Record) -> None:
+    def _apply_record(self, record: _Record) -> None:
         operations, agent = self._effect(record, self.pending)
         state = self._states.get(record["branch"])
         if state is not None:
-            state.take(operations, record["seq"], record["at"], agent)
+            state.apply_line(operations, record["seq"], record["at"], agent)
         if "tx" in record:
             self.pending[record["tx"]] = record
             self.next_id = max(self.next_id, _highest_id(record["ops"]) + 1)
-        self.note(operations, record["seq"])
+        self.register(operations, record["seq"])
         for op in record["ops"]:
             if op["op"] in ("commit", "abort"):
                 self.pending.pop(op["tx"], None)
@@ -268,7 +268,7 @@ class History:
         if name not in self._states:
             self._states[name] = self.at(name, self.log.seq)
         state = self._states[name]
-        if state.graph.record is None:  # lines of other branches count too, except during a change
+        if state.graph.operations is None:  # lines of other branches count too, except during a change
             state.graph.seq, state.graph.next_id = self.log.seq, self.next_id
         return state
 
@@ -286,17 +286,17 @@ class History:
         for record in self.log.records():
             if record["seq"] > seq:
                 break
-            with self._readable(record):
+            with self._naming_line(record):
                 highest = max(highest, _highest_id(record["ops"]))
                 if record["seq"] <= visible_seqs.get(record["branch"], 0):
                     operations, agent = self._effect(record, prepared_lines)
-                    state.take(operations, record["seq"], record["at"], agent)
+                    state.apply_line(operations, record["seq"], record["at"], agent)
                 if "tx" in record:
                     prepared_lines[record["tx"]] = record
         state.graph.next_id, state.graph.seq = highest + 1, seq
         return state
 
-    def agreed(self, source: str, into: str) -> tuple[ReasoningGraph, ReasoningGraph]:
+    def merge_bases(self, source: str, into: str) -> tuple[ReasoningGraph, ReasoningGraph]:
         """Return the graphs of both branches at their last merge, or where they diverged."""
         for merge in reversed(self._merges):
             if {merge["from"], merge["into"]} == {source, into}:
@@ -320,18 +320,18 @@ class History:
         return chain
 
     @staticmethod
-    def _effect(record: _Record, pending: Mapping[str, _Record]) -> tuple[Sequence[_Record], str | None]:
+    def _effect(record: _Record, pending_records: Mapping[str, _Record]) -> tuple[Sequence[_Record], str | None]:
         """Return the operations of a line and their agent. A prepared line takes effect with the line of its commit."""
         if "tx" in record:
             return (), None
         for op in record["ops"]:
-            if op["op"] == "commit" and op["tx"] in pending:
-                prepared = pending[op["tx"]]
+            if op["op"] == "commit" and op["tx"] in pending_records:
+                prepared = pending_records[op["tx"]]
                 return prepared["ops"], prepared.get("agent_id")
         return record["ops"], record.get("agent_id")
 
     @contextmanager
-    def _readable(self, record: _Record) -> Iterator[None]:
+    def _naming_line(self, record: _Record) -> Iterator[None]:
         """Raise UserError with the location of a line that cannot be applied, as after a change of the file by hand."""
         line = f"{self.log.path}:{record['seq'] + 1}"
         try:
@@ -340,7 +340,7 @@ class History:
         except GraphError as error:
             raise UserError(f"does not fit the lines before it ({error.message})", location=line) from None
 
-    def note(self, operations: Sequence[_Record], seq: int) -> None:
+    def register(self, operations: Sequence[_Record], seq: int) -> None:
         """Record the ids, branches and merges of operations."""
         self.next_id = max(self.next_id, _highest_id(operations) + 1)
         for op in operations:

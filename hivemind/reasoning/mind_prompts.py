@@ -16,9 +16,9 @@ from hivemind.reasoning.episodes import Message, as_notes
 from hivemind.reasoning.graph import ReasoningGraph
 from hivemind.reasoning.node import SHARED, GraphError, ReasoningNode, parse
 
-_TRIES = 3
-_SHOWN = 2_000
-_NEWEST = 30
+_MAX_TRIES = 3
+_MAX_ANSWER_LENGTH = 2_000
+_NEWEST_NODES = 30
 _LOOK_BACK = 300  # bounds the prompt: it does not grow with the graph
 _EPISODE_CHARS = 6_000
 _FORM = """"add_nodes": [{"tmp_id": "tmp1", "kind": "subtask" or "evidence", "thought": \
@@ -71,28 +71,30 @@ def patch_prompt(graph: ReasoningGraph, lane: str, episodes: Sequence[tuple[Sequ
         messages = [note.as_dict() for note in as_notes(episode, _EPISODE_CHARS)]
         episode_lines.append(json.dumps({"episode": number, **hint_fields, "messages": messages}, ensure_ascii=False))
     form = f'{{"episodes": [{{"episode": 1, {_FORM}}}]}}' if len(episode_lines) > 1 else f"{{{_FORM}}}"
-    return "\n".join([_PATCH.format(form=form), "", "GRAPH", *_newest(graph, lane), "", "EPISODES", *episode_lines])
+    return "\n".join(
+        [_PATCH.format(form=form), "", "GRAPH", *_newest_lines(graph, lane), "", "EPISODES", *episode_lines]
+    )
 
 
-def _newest(graph: ReasoningGraph, lane: str) -> list[str]:
+def _newest_lines(graph: ReasoningGraph, lane: str) -> list[str]:
     """Return lines for the task and the newest active nodes that the lane sees."""
     assert graph.root is not None
     visible_nodes = (
         node for node in graph.newest(_LOOK_BACK) if node is not graph.root and node.lane in (lane, SHARED)
     )
     lines = [graph.root.line(2_000)]
-    for node in reversed(list(islice(visible_nodes, _NEWEST))):
+    for node in reversed(list(islice(visible_nodes, _NEWEST_NODES))):
         parent_ids = ", ".join(map(str, sorted(graph.parent_ids(node.node_id))))
         lines.append(f"{node.line(160)} (below {parent_ids})" if parent_ids else node.line(160))
     return lines
 
 
-def fold_prompt(nodes: Iterable[ReasoningNode], over: int) -> str:
-    """Return the prompt that asks which of these nodes to fold and flush to save `over` tokens."""
-    return _FOLD.format(over=over, nodes="\n".join(node.line(200) for node in nodes))
+def fold_prompt(nodes: Iterable[ReasoningNode], excess_tokens: int) -> str:
+    """Return the prompt that asks which of these nodes to fold and flush to save `excess_tokens`."""
+    return _FOLD.format(over=excess_tokens, nodes="\n".join(node.line(200) for node in nodes))
 
 
-def ask(mind: CompletingMind, prompt: str, model: type[_M], apply: Callable[[_M], _T], tries: int = _TRIES) -> _T:
+def ask(mind: CompletingMind, prompt: str, model: type[_M], apply: Callable[[_M], _T], tries: int = _MAX_TRIES) -> _T:
     """Ask a mind for an answer of the model, and return what `apply` returns for it.
 
     `apply` raises GraphError to refuse an answer. The mind then sees its answer with the reason and is asked again, up
@@ -108,7 +110,8 @@ def ask(mind: CompletingMind, prompt: str, model: type[_M], apply: Callable[[_M]
         except UserError as error:
             reasons.append(error.message if not error.remedy else f"{error.message}; {error.remedy}")
         text = (
-            f"{prompt}\n\nYour last answer:\n{str(answer)[:_SHOWN]}\n\nIt can't be used: {reasons[-1]}\nAnswer again."
+            f"{prompt}\n\nYour last answer:\n{str(answer)[:_MAX_ANSWER_LENGTH]}\n\n"
+            f"It can't be used: {reasons[-1]}\nAnswer again."
         )
     raise NoAnswer(reasons)
 

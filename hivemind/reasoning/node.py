@@ -13,7 +13,7 @@ from typing import Annotated, Any, TypeVar
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict
 
-from hivemind.boundary import Unreadable, checked
+from hivemind.boundary import Unreadable, as_dataclass
 from hivemind.errors import UserError
 from hivemind.frozen import frozen
 from hivemind.names import check_name
@@ -26,14 +26,14 @@ class GraphError(UserError):
 
 
 class BudgetTooSmall(GraphError):
-    """A context can't be made small enough. `least` is the smallest possible budget, in tokens."""
+    """A context can't be made small enough. `min_budget` is the smallest possible budget, in tokens."""
 
-    def __init__(self, budget: int, least: int) -> None:
+    def __init__(self, budget: int, min_budget: int) -> None:
         super().__init__(
-            f"the context needs at least {least} tokens, the budget is {budget}",
-            remedy=f"set a budget of at least {least} tokens",
+            f"the context needs at least {min_budget} tokens, the budget is {budget}",
+            remedy=f"set a budget of at least {min_budget} tokens",
         )
-        self.least = least
+        self.min_budget = min_budget
 
 
 def parse(model: type[_M], value: object) -> _M:
@@ -41,7 +41,7 @@ def parse(model: type[_M], value: object) -> _M:
     if isinstance(value, model):
         return value
     try:
-        return checked(model, value, model.__name__)
+        return as_dataclass(model, value, model.__name__)
     except Unreadable as error:
         raise GraphError(error.message) from None
 
@@ -51,8 +51,8 @@ SHARED = "shared"
 _SEED_FIELDS = ("node_id", "kind", "thought", "related_turn_ids", "active")
 CARD_FIELDS = ("title", "status", "tags", "lane", "step", "pinned", "created_at")
 _RESERVED = {*_SEED_FIELDS, *CARD_FIELDS}
-_UNSET = ("", "open", (), SHARED, None, False, None)
-_card = attrgetter(*CARD_FIELDS)
+_UNSET_VALUES = ("", "open", (), SHARED, None, False, None)
+_card_values = attrgetter(*CARD_FIELDS)
 
 
 class NodeKind(StrEnum):
@@ -109,7 +109,7 @@ class ReasoningNode:
     created_seq: int = 0
     created_at: str | None = None
 
-    def take(self, fields: Mapping[str, Any]) -> None:
+    def set_fields(self, fields: Mapping[str, Any]) -> None:
         """Set fields of a card. Raises GraphError with the name of a bad field."""
         for name, value in checked_fields(fields).items():
             setattr(self, name, value)
@@ -149,17 +149,17 @@ class ReasoningNode:
         record: dict[str, Any] = {
             "node_id": self.node_id,
             "kind": self.kind.value,
-            "thought": plain(self.thought),
+            "thought": json_value(self.thought),
             "related_turn_ids": list(self.related_turn_ids),
             "active": self.active,
         }
-        if self.meta or _card(self) != _UNSET:
-            fields = zip(CARD_FIELDS, _card(self), _UNSET, strict=True)
-            record["meta"] = self.meta | {name: plain(value) for name, value, unset in fields if value != unset}
+        if self.meta or _card_values(self) != _UNSET_VALUES:
+            fields = zip(CARD_FIELDS, _card_values(self), _UNSET_VALUES, strict=True)
+            record["meta"] = self.meta | {name: json_value(value) for name, value, unset in fields if value != unset}
         return record
 
 
-def plain(value: Any) -> Any:
+def json_value(value: Any) -> Any:
     """Convert a field's value to JSON."""
     if isinstance(value, tuple | list):
         return [item.as_dict() if isinstance(item, Notes) else item for item in value]
@@ -200,7 +200,7 @@ def as_thought(thought: Any) -> str | list[Notes]:
     return notes
 
 
-def as_turns(turns: Iterable[int]) -> list[int]:
+def as_turn_ids(turns: Iterable[int]) -> list[int]:
     """Return ids of messages as a list. Raises GraphError if one is not an integer."""
     turn_ids = list(turns)
     for turn in turn_ids:
@@ -230,8 +230,8 @@ def _as_meta(meta: Mapping[str, Any]) -> dict[str, Any]:
 
 
 _TYPES = {"title": str, "status": str, "step": str | None, "pinned": bool}
-_MAKERS: dict[str, Callable[[Any], Any]] = {
-    "tags": _as_tags, "lane": as_lane, "meta": _as_meta, "thought": as_thought, "related_turn_ids": as_turns,
+_FIELD_PARSERS: dict[str, Callable[[Any], Any]] = {
+    "tags": _as_tags, "lane": as_lane, "meta": _as_meta, "thought": as_thought, "related_turn_ids": as_turn_ids,
 }  # fmt: skip
 
 
@@ -239,19 +239,19 @@ def checked_fields(values: Mapping[str, Any]) -> dict[str, Any]:
     """Return values as a node stores them. Raises GraphError with the name of a bad field."""
     fields: dict[str, Any] = {}
     for name, value in values.items():
-        if name in _MAKERS:
-            fields[name] = _MAKERS[name](value)
+        if name in _FIELD_PARSERS:
+            fields[name] = _FIELD_PARSERS[name](value)
         elif name in _TYPES and isinstance(value, _TYPES[name]):
             fields[name] = value
         else:
-            known_fields = f"fields: {', '.join(sorted({*_TYPES, *_MAKERS}))}"
+            known_fields = f"fields: {', '.join(sorted({*_TYPES, *_FIELD_PARSERS}))}"
             raise GraphError(f"{name} cannot be set to {value!r}", remedy=known_fields)
     if "pinned" in fields.get("tags", ()):
         fields.setdefault("pinned", True)
     return fields
 
 
-def card_of(meta: Mapping[str, Any]) -> dict[str, Any]:
+def card_fields(meta: Mapping[str, Any]) -> dict[str, Any]:
     """Split the `meta` of a record into the fields of a card and the node's own `meta`."""
     if not meta:
         return {}
@@ -268,14 +268,14 @@ def node_from(record: Mapping[str, Any], created_seq: int = 0) -> ReasoningNode:
         int(record["node_id"]),
         as_kind(record["kind"]),
         as_thought(record["thought"]),
-        as_turns(record.get("related_turn_ids") or ()),
+        as_turn_ids(record.get("related_turn_ids") or ()),
         active,
         created_seq=created_seq,
     )
     if record.get("meta"):
-        card = card_of(record["meta"])
+        card = card_fields(record["meta"])
         node.created_at = card.pop("created_at", None)
-        node.take(card)
+        node.set_fields(card)
     return node
 
 
@@ -308,7 +308,7 @@ class Link:
     created_seq: int = field(default=0, compare=False)
 
 
-def derive(rationale: str, src: NodeKind, dst: NodeKind) -> str:
+def derive_relation(rationale: str, src: NodeKind, dst: NodeKind) -> str:
     """Return decompose, refine or support, by the words of the rationale, else by the kinds of the two nodes."""
     words = rationale.lower()
     if "decompos" in words:
@@ -390,7 +390,7 @@ class FlushAndFoldOp(_Op):
     fold_ops: list[FoldOp] = []
 
 
-def reads_as_number(text: str) -> bool:
+def is_number_like(text: str) -> bool:
     """Return True if a name could be read as the id of a node."""
     try:
         float(text.strip())

@@ -23,17 +23,17 @@ from hivemind.reasoning.episodes import (
     RenderedContext,
     as_messages,
     as_notes,
-    excerpted,
+    excerpt_messages,
     render,
 )
 from hivemind.reasoning.fold_rules import (
     FRUITLESS,
+    choose_parent,
+    fold_runs,
     has_support,
+    is_removable,
     is_useless,
-    may_go,
-    parent_for,
     rule_notes,
-    runs,
     with_finished_steps,
 )
 from hivemind.reasoning.graph import ReasoningGraph
@@ -53,12 +53,12 @@ from hivemind.reasoning.snapshot import snapshot_text
 from hivemind.reasoning.task_graph import TaskGraph
 from hivemind.tokens import count_tokens
 
-_LEFT = "the file was not changed"
-_ROUNDS = 8
-_SPARE = 4  # folds free an extra quarter of the budget, so not every turn folds again
-_OFFERED = 120
-_EXCERPT = 400  # characters per message in a node created by rule
-_CHARS = 800  # characters of a summary by rule; more if the budget is large
+_UNCHANGED_REMEDY = "the file was not changed"
+_MAX_ROUNDS = 8
+_SPARE_DIVISOR = 4  # folds free an extra quarter of the budget, so not every turn folds again
+_MAX_OFFERED = 120
+_EXCERPT_LENGTH = 400  # characters per message in a node created by rule
+_SUMMARY_LENGTH = 800  # characters of a summary by rule; more if the budget is large
 
 
 @frozen
@@ -69,11 +69,11 @@ class EpisodeHint:
     closed.
     """
 
-    below: int | None = None
-    fruitless: bool = False
+    parent_id: int | None = None
+    is_fruitless: bool = False
 
 
-_ANYWHERE = EpisodeHint()
+_NO_HINT = EpisodeHint()
 
 
 class ReasoningMemory:
@@ -81,7 +81,7 @@ class ReasoningMemory:
 
     `mind` creates patches and folds; with None they are created by rules, without a model. `graph` is a graph, or a
     task's graph on disk that several memories share, each in its own `lane`. A recall does not ask the mind after
-    `timeout` seconds. `only` means that all nodes of the graph, in any lane, belong to this
+    `timeout` seconds. `single_conversation` means that all nodes of the graph, in any lane, belong to this
     conversation. The `last_turns` turns are always in the context; if they exceed the share `last_share` of the budget,
     they are excerpted, so one long turn does not displace all earlier ones.
     """
@@ -97,7 +97,7 @@ class ReasoningMemory:
         step: str | None = None,
         agent_id: str | None = None,
         timeout: float = inf,
-        only: bool = False,
+        single_conversation: bool = False,
         last_turns: int = LAST_TURNS,
         last_share: float = 1.0,
     ) -> None:
@@ -111,12 +111,12 @@ class ReasoningMemory:
         self.timeout = timeout
         self.last_turns = last_turns
         self.last_share = last_share
-        self.shown_lane = None if only else self.lane
-        self._places: Mapping[int, EpisodeHint] = {}  # first turn of a resumed episode → hint
-        self._known: set[int] = set()  # turns that had a node at resume or load
+        self.visible_lane = None if single_conversation else self.lane
+        self._hints: Mapping[int, EpisodeHint] = {}  # first turn of a resumed episode → hint
+        self._known_turns: set[int] = set()  # turns that had a node at resume or load
         self.store: ReasoningGraph | TaskGraph = ReasoningGraph() if graph is None else graph
-        self.talk = EpisodeLog()
-        self.costs: dict[int, int] = {}
+        self.episodes = EpisodeLog()
+        self.turn_tokens: dict[int, int] = {}
 
     # -- reading -----------------------------------------------------------------------------------------------
 
@@ -128,20 +128,29 @@ class ReasoningMemory:
     @property
     def messages(self) -> list[Message]:
         """The whole conversation, unchanged; do not modify it."""
-        return self.talk.messages
+        return self.episodes.messages
 
     @property
     def turn_ids(self) -> list[int]:
         """The ids of the messages, in order."""
-        return self.talk.turn_ids
+        return self.episodes.turn_ids
 
     def context(self) -> list[Message]:
         """Return the messages of the context, without a limit of tokens."""
-        return self.rendered().messages
+        return self.render_context().messages
 
-    def rendered(self, *, bare: bool = False, without: frozenset[int] = frozenset()) -> RenderedContext:
+    def render_context(
+        self, *, omit_flushed: bool = False, flushed_ids: frozenset[int] = frozenset()
+    ) -> RenderedContext:
         """Return the context with the origin of each message; the arguments are those of `episodes.render`."""
-        return render(self.talk, self.graph, self.shown_lane, last=self.last_turns, bare=bare, without=without)
+        return render(
+            self.episodes,
+            self.graph,
+            self.visible_lane,
+            last_turns=self.last_turns,
+            omit_flushed=omit_flushed,
+            flushed_ids=flushed_ids,
+        )
 
     # -- adding messages ---------------------------------------------------------------------------------------
 
@@ -158,36 +167,36 @@ class ReasoningMemory:
         An assistant message waits for its answers. Raises GraphError if one is not a message (then none is added), or
         UserError if the graph can't be written (the next call records the episode).
         """
-        self._take_in(messages, None)
+        self._add_messages(messages, None)
         return self.flush()
 
     def resume(
         self,
         messages: Sequence[Mapping[str, Any]],
         turn_ids: Sequence[int],
-        places: Mapping[int, EpisodeHint] | None = None,
+        hints: Mapping[int, EpisodeHint] | None = None,
     ) -> None:
         """Add the messages of an earlier conversation, with their ids, to an empty memory.
 
-        Episodes without a node are recorded in the graph, with one prompt to the mind for all of them. `places` maps the
+        Episodes without a node are recorded in the graph, with one prompt to the mind for all of them. `hints` maps the
         first turn of an episode to its hint. Raises the errors of `memorize`.
         """
-        if self.talk.messages:
+        if self.episodes.messages:
             raise GraphError("the memory already has a conversation")
-        self._take_in(messages, turn_ids)
-        self._known, self._places = _known_to(self.graph), dict(places or {})
-        pending_episodes = [turns for turns in self.talk.finished() if self._known.isdisjoint(turns)]
+        self._add_messages(messages, turn_ids)
+        self._known_turns, self._hints = _known_turn_ids(self.graph), dict(hints or {})
+        pending_episodes = [turns for turns in self.episodes.finished_episodes() if self._known_turns.isdisjoint(turns)]
         if self.mind is not None and len(pending_episodes) > 1:
-            self._put_together(self.mind, pending_episodes)
+            self._put_all(self.mind, pending_episodes)
         self.flush()
 
-    def _take_in(self, messages: Sequence[Mapping[str, Any]], turn_ids: Sequence[int] | None) -> None:
+    def _add_messages(self, messages: Sequence[Mapping[str, Any]], turn_ids: Sequence[int] | None) -> None:
         root = self.graph.root
         if root is None:
             raise GraphError("the memory has no task yet", remedy="call init_memory first")
-        episodes, old_preamble, first_id = self.talk, self.talk.preamble, 0
+        episodes, old_preamble, first_id = self.episodes, self.episodes.preamble, 0
         if not episodes.messages:  # the first id that no node of the graph has
-            first_id = max(_known_to(self.graph), default=-1) + 1
+            first_id = max(_known_turn_ids(self.graph), default=-1) + 1
         episodes.add(messages, first_id, turn_ids)
         if episodes.preamble > old_preamble:
             self.attach([root.node_id], episodes.turn_ids[old_preamble : episodes.preamble])
@@ -207,15 +216,15 @@ class ReasoningMemory:
     def flush(self) -> list[ReasoningNode]:
         """Record every finished episode in the graph, and return the new nodes. Raises UserError (disk full)."""
         new_nodes: list[ReasoningNode] = []
-        for turns in self.talk.finished():
-            if self._known.isdisjoint(turns):
+        for turns in self.episodes.finished_episodes():
+            if self._known_turns.isdisjoint(turns):
                 new_nodes += self._put(turns)
-            self.talk.done += len(turns)
+            self.episodes.done += len(turns)
         return new_nodes
 
-    def _put_together(self, mind: CompletingMind, todo: Sequence[list[int]]) -> None:
+    def _put_all(self, mind: CompletingMind, pending_episodes: Sequence[list[int]]) -> None:
         """Record several episodes with one prompt to the mind; by rule where its answer has no valid patch."""
-        episodes = [(self.talk.episode(turns), self._below(turns)) for turns in todo]
+        episodes = [(self.episodes.episode(turns), self._hinted_parent(turns)) for turns in pending_episodes]
         prompt = patch_prompt(self.graph, self.lane, episodes)
         patches: dict[int, MemoryPatch] = {}
         with suppress(NoAnswer):
@@ -226,19 +235,19 @@ class ReasoningMemory:
                 lambda answer: patches.update((patch.episode, patch) for patch in answer.episodes),
                 1,
             )
-        for number, (turns, (episode, _)) in enumerate(zip(todo, episodes, strict=True), 1):
+        for number, (turns, (episode, _)) in enumerate(zip(pending_episodes, episodes, strict=True), 1):
             try:
                 self._apply(patches.get(number, MemoryPatch()), turns)
             except GraphError:
                 self._put_by_rule(episode, turns)
-            self._known.update(turns)
+            self._known_turns.update(turns)
 
     def _put(self, turns: list[int]) -> list[ReasoningNode]:
         """Record one episode: by the mind's patch, or by rule; unabridged if no answer of the mind can be used."""
-        episode = self.talk.episode(turns)
+        episode = self.episodes.episode(turns)
         if self.mind is None:
             return self._put_by_rule(episode, turns)
-        prompt = patch_prompt(self.graph, self.lane, [(episode, self._below(turns))])
+        prompt = patch_prompt(self.graph, self.lane, [(episode, self._hinted_parent(turns))])
         try:
             return ask(self.mind, prompt, MemoryPatch, lambda patch: self._apply(patch, turns))
         except NoAnswer as problem:
@@ -250,34 +259,36 @@ class ReasoningMemory:
         with self.store.change(self.agent_id) as graph:
             return graph.apply_patch(patch, turns, lane=self.lane, step=self.step)
 
-    def _put_by_rule(self, episode: list[Message], turns: list[int], useless: str | None = None) -> list[ReasoningNode]:
-        """Record an episode as one node: as an excerpt, or whole if the mind's answers were rejected (`useless`)."""
+    def _put_by_rule(
+        self, episode: list[Message], turns: list[int], rejection: str | None = None
+    ) -> list[ReasoningNode]:
+        """Record an episode as one node: as an excerpt, or whole if the mind's answers were rejected (`rejection`)."""
         with self.store.change(self.agent_id) as graph:
             node = graph.add_node(
                 NodeKind.EVIDENCE,
-                as_notes(episode, _EXCERPT if useless is None else None),
+                as_notes(episode, _EXCERPT_LENGTH if rejection is None else None),
                 turns,
                 lane=self.lane,
                 step=self.step,
-                status=FRUITLESS if self._place(turns).fruitless else "open",
-                tags=() if useless is None else ("unstructured",),
-                meta={} if useless is None else {"unstructured": useless},
+                status=FRUITLESS if self._hint(turns).is_fruitless else "open",
+                tags=() if rejection is None else ("unstructured",),
+                meta={} if rejection is None else {"unstructured": rejection},
             )
-            reason = "the findings of this episode" if useless is None else "kept whole"
-            graph.add_edge(self._parent(graph, turns), node.node_id, f"support: {reason}")
+            reason = "the findings of this episode" if rejection is None else "kept whole"
+            graph.add_edge(self._parent_id(graph, turns), node.node_id, f"support: {reason}")
             return [node]
 
-    def _parent(self, graph: ReasoningGraph, turns: Sequence[int]) -> int:
+    def _parent_id(self, graph: ReasoningGraph, turns: Sequence[int]) -> int:
         """Return the parent of an episode: from its hint, else the newest open subtask, else the task node."""
-        below = graph.nodes.get(self._place(turns).below or 0)
-        return below.node_id if below is not None and below.active is True else parent_for(graph, self.lane)
+        below = graph.nodes.get(self._hint(turns).parent_id or 0)
+        return below.node_id if below is not None and below.active is True else choose_parent(graph, self.lane)
 
-    def _below(self, turns: Sequence[int]) -> int | None:
+    def _hinted_parent(self, turns: Sequence[int]) -> int | None:
         """Return the parent of an episode if it has a hint, else None."""
-        return None if self._place(turns).below is None else self._parent(self.graph, turns)
+        return None if self._hint(turns).parent_id is None else self._parent_id(self.graph, turns)
 
-    def _place(self, turns: Sequence[int]) -> EpisodeHint:
-        return self._places.get(turns[0], _ANYWHERE)
+    def _hint(self, turns: Sequence[int]) -> EpisodeHint:
+        return self._hints.get(turns[0], _NO_HINT)
 
     # -- the context -------------------------------------------------------------------------------------------
 
@@ -293,13 +304,13 @@ class ReasoningMemory:
         """Recall a context with the origin of each message: a turn, or the notes of a node."""
         budget = self.max_tokens if max_tokens is None else max_tokens
         recall = _Recall(self, budget)
-        context = recall.fits()
+        context = recall.fitting_context()
         if context is None:
             self.flush()  # only recorded episodes can be folded
             recall.check()
             if self.mind is not None:
                 recall.by_mind(self.mind)
-            context = recall.fits() or recall.by_rule()
+            context = recall.fitting_context() or recall.by_rule()
         return context
 
     # -- on disk (README.md, *graph.json*) -----------------------------------------------------------------------
@@ -320,7 +331,7 @@ class ReasoningMemory:
         can't be read, UnknownVersion for another version; then nothing has changed.
         """
         try:
-            with boundary("saved memory", path, mend=_LEFT), open(path, "rb") as file:
+            with boundary("saved memory", path, remedy=_UNCHANGED_REMEDY), open(path, "rb") as file:
                 record = json.loads(file.read())
                 if isinstance(record, dict) and isinstance(record.get("memory"), dict):
                     record = record["memory"]
@@ -332,15 +343,15 @@ class ReasoningMemory:
             raise UserError(f"cannot be read ({error.strerror})", location=path) from None
         except UserError as error:
             kind = UnknownVersion if isinstance(error, UnknownVersion) else GraphError
-            raise kind(error.message, location=path, remedy=error.remedy or _LEFT) from None
-        self.talk = episodes
-        self.costs.clear()
+            raise kind(error.message, location=path, remedy=error.remedy or _UNCHANGED_REMEDY) from None
+        self.episodes = episodes
+        self.turn_tokens.clear()
         if isinstance(self.store, ReasoningGraph):
             self.store = graph
-        self._known = _known_to(self.graph)
+        self._known_turns = _known_turn_ids(self.graph)
 
 
-def _known_to(graph: ReasoningGraph) -> set[int]:
+def _known_turn_ids(graph: ReasoningGraph) -> set[int]:
     """Return the turns that have a node in the graph."""
     return {turn for node in graph.nodes.values() for turn in node.related_turn_ids}
 
@@ -353,20 +364,22 @@ class _Recall:
 
     def __init__(self, memory: ReasoningMemory, budget: int) -> None:
         self._memory, self._budget = memory, budget
-        self._talk, self._store, self._count = memory.talk, memory.store, memory.token_counter
+        self._episodes, self._store, self._token_counter = memory.episodes, memory.store, memory.token_counter
 
-    def fits(self) -> RenderedContext | None:
+    def fitting_context(self) -> RenderedContext | None:
         """Return the context if it fits the budget, if necessary without the notes of flushed nodes, else None."""
         for omit_flushed in (False, True):
-            context = self._render(bare=omit_flushed)
+            context = self._render(omit_flushed=omit_flushed)
             if self._size(context.messages) <= self._budget:
                 return context
         return None
 
     def check(self) -> None:
         """Raise BudgetTooSmall if the messages that must stay exceed the budget even as excerpts."""
-        removable_ids = frozenset(node.node_id for node in self._own(self._store.graph))
-        min_tokens = self._size(excerpted(self._memory.rendered(bare=True, without=removable_ids).messages, 0))
+        removable_ids = frozenset(node.node_id for node in self._removable_nodes(self._store.graph))
+        min_tokens = self._size(
+            excerpt_messages(self._memory.render_context(omit_flushed=True, flushed_ids=removable_ids).messages, 0)
+        )
         if min_tokens > self._budget:
             raise BudgetTooSmall(self._budget, min_tokens)
 
@@ -377,11 +390,11 @@ class _Recall:
         """
         end = time.monotonic() + self._memory.timeout
         size = self._size(self._render().messages)
-        for _ in range(_ROUNDS):
-            candidates = self._candidates()[:_OFFERED]
+        for _ in range(_MAX_ROUNDS):
+            candidates = self._candidates()[:_MAX_OFFERED]
             if size <= self._budget or not candidates or time.monotonic() > end:
                 return
-            prompt = fold_prompt(candidates, size - self._budget + self._budget // _SPARE)
+            prompt = fold_prompt(candidates, size - self._budget + self._budget // _SPARE_DIVISOR)
             try:
                 ask(mind, prompt, FlushAndFoldOp, self._apply)
             except NoAnswer:
@@ -392,7 +405,7 @@ class _Recall:
 
     def _apply(self, operations: FlushAndFoldOp) -> None:
         with self._store.change(self._memory.agent_id) as graph:
-            allowed_ids = {node.node_id for node in self._own(graph)}
+            allowed_ids = {node.node_id for node in self._removable_nodes(graph)}
             for number in (
                 *(op.id for op in operations.flush_ops),
                 *(node_id for op in operations.fold_ops for node_id in op.ids),
@@ -412,52 +425,52 @@ class _Recall:
                 (False, self._flush_useless),
                 (False, partial(self._fold, mixed=False)),
                 (False, partial(self._fold, mixed=True)),
-                (True, self._flush),
+                (True, self._flush_unsupported),
             ):
                 while True:
-                    context = self._render(bare=omit_flushed)
+                    context = self._render(omit_flushed=omit_flushed)
                     excess_tokens = self._size(context.messages) - self._budget
                     if excess_tokens <= 0:
                         return context
                     if not step(graph, excess_tokens):
                         break
-        context = self._render(bare=True)
-        return replace(context, messages=self._cut(context.messages, self._budget))
+        context = self._render(omit_flushed=True)
+        return replace(context, messages=self._excerpt_to_fit(context.messages, self._budget))
 
-    def _flush_useless(self, graph: ReasoningGraph, _over: int) -> bool:
+    def _flush_useless(self, graph: ReasoningGraph, _excess_tokens: int) -> bool:
         """Flush useless nodes. Returns False if there are none."""
         useless = [node for node in self._candidates() if is_useless(graph, node)]
         for node in useless:
             graph.flush_node(node.node_id, f"{node.status}, flushed by rule")
         return bool(useless)
 
-    def _fold(self, graph: ReasoningGraph, over: int, *, mixed: bool) -> bool:
-        """Fold until about `over` and a part of the budget are saved. Returns False if nothing was saved."""
+    def _fold(self, graph: ReasoningGraph, excess_tokens: int, *, mixed: bool) -> bool:
+        """Fold until about `excess_tokens` and a part of the budget are saved. Returns False if nothing was saved."""
         candidates = with_finished_steps(graph, {node.node_id for node in self._candidates()})
-        hidden_turns = self._render().hidden
-        over += self._budget // _SPARE
+        hidden_turns = self._render().hidden_turns
+        excess_tokens += self._budget // _SPARE_DIVISOR
         has_saved = False
-        for run in runs(graph, candidates, mixed=mixed):
+        for run in fold_runs(graph, candidates, mixed=mixed):
             saved = self._fold_units(graph, run, hidden_turns)
             if not saved and len(run) > 1:
                 saved = sum(self._fold_units(graph, [unit], hidden_turns) for unit in run)
             has_saved = has_saved or saved > 0
-            over -= saved
-            if over <= 0:
+            excess_tokens -= saved
+            if excess_tokens <= 0:
                 break
         return has_saved
 
-    def _fold_units(self, graph: ReasoningGraph, units: Sequence[Sequence[int]], hidden: frozenset[int]) -> int:
+    def _fold_units(self, graph: ReasoningGraph, units: Sequence[Sequence[int]], hidden_turns: frozenset[int]) -> int:
         """Fold units into one summary if that is possible and saves tokens. Returns about how many."""
         parts = [[graph.nodes[number] for number in unit] for unit in units]
         nodes = [node for part in parts for node in part]
         if len(nodes) == 1 and nodes[0].kind is NodeKind.SUMMARY:
             return 0
-        current_tokens = self._weight(nodes, hidden)
+        current_tokens = self._estimate_tokens(nodes, hidden_turns)
         notes = rule_notes(
-            parts, min(current_tokens * 4 // 3, max(160, self._budget // 2), max(_CHARS, self._budget // 16))
+            parts, min(current_tokens * 4 // 3, max(160, self._budget // 2), max(_SUMMARY_LENGTH, self._budget // 16))
         )
-        saved = current_tokens - self._count(json.dumps([note.as_dict() for note in notes]))
+        saved = current_tokens - self._token_counter(json.dumps([note.as_dict() for note in notes]))
         if saved <= 0:
             return 0
         try:
@@ -466,70 +479,81 @@ class _Recall:
             return 0  # not convex: a flushed node is between them
         return saved
 
-    def _flush(self, graph: ReasoningGraph, over: int) -> bool:
-        """Flush nodes, unsupported ones first, until about `over` are saved. Returns False if none is left."""
+    def _flush_unsupported(self, graph: ReasoningGraph, excess_tokens: int) -> bool:
+        """Flush nodes, unsupported ones first, until about `excess_tokens` are saved. Returns False if none is left."""
         candidates = [node for node in self._candidates() if node.related_turn_ids]
-        hidden_turns = self._render(bare=True).hidden
+        hidden_turns = self._render(omit_flushed=True).hidden_turns
         for node in sorted(candidates, key=lambda node: has_support(graph, node.node_id)):
             graph.flush_node(node.node_id, "flushed by rule to fit the budget")
-            over -= self._weight([node], hidden_turns)
-            if over <= 0:
+            excess_tokens -= self._estimate_tokens([node], hidden_turns)
+            if excess_tokens <= 0:
                 break
         return bool(candidates)
 
-    def _weight(self, nodes: Iterable[ReasoningNode], hidden: frozenset[int]) -> int:
+    def _estimate_tokens(self, nodes: Iterable[ReasoningNode], hidden_turns: frozenset[int]) -> int:
         """Estimate the tokens of nodes in the context: of their visible turns, and of the notes for hidden ones."""
         total = 0
         shown_turns: set[int] = set()
         for node in nodes:
-            turns = [turn for turn in node.related_turn_ids if turn in self._talk.index and turn not in hidden]
+            turns = [
+                turn for turn in node.related_turn_ids if turn in self._episodes.index and turn not in hidden_turns
+            ]
             shown_turns.update(turns)
             if len(turns) < len(node.related_turn_ids):
-                total += self._count(json.dumps(as_messages(node)))
-        for turn in shown_turns - self._memory.costs.keys():
-            self._memory.costs[turn] = self._count(json.dumps(self._talk.message(turn)))
-        return total + sum(self._memory.costs[turn] for turn in shown_turns)
+                total += self._token_counter(json.dumps(as_messages(node)))
+        for turn in shown_turns - self._memory.turn_tokens.keys():
+            self._memory.turn_tokens[turn] = self._token_counter(json.dumps(self._episodes.message(turn)))
+        return total + sum(self._memory.turn_tokens[turn] for turn in shown_turns)
 
-    def _own(self, graph: ReasoningGraph) -> list[ReasoningNode]:
+    def _removable_nodes(self, graph: ReasoningGraph) -> list[ReasoningNode]:
         """Return the nodes of this lane that may be folded or flushed."""
-        return [node for node in graph.active() if self._memory.shown_lane in (None, node.lane) and may_go(node)]
+        return [
+            node for node in graph.active() if self._memory.visible_lane in (None, node.lane) and is_removable(node)
+        ]
 
     def _candidates(self) -> list[ReasoningNode]:
         """Return the removable nodes that have more than protected turns, oldest first."""
-        protected_turns = {self._talk.turn_ids[position] for position in self._talk.protected(self._memory.last_turns)}
-        removable_nodes = self._own(self._store.graph)
+        protected_turns = {
+            self._episodes.turn_ids[position]
+            for position in self._episodes.protected_positions(self._memory.last_turns)
+        }
+        removable_nodes = self._removable_nodes(self._store.graph)
         return [
             node
             for node in removable_nodes
             if not node.related_turn_ids or not protected_turns.issuperset(node.related_turn_ids)
         ]
 
-    def _cut(self, messages: list[Message], budget: int) -> list[Message]:
+    def _excerpt_to_fit(self, messages: list[Message], budget: int) -> list[Message]:
         """Excerpt the longest contents to one common length, the greatest that fits."""
         low, high = 0, max((len(json.dumps(message)) for message in messages), default=0)
-        best = excerpted(messages, 0)
+        best = excerpt_messages(messages, 0)
         min_tokens = self._size(best)
         if min_tokens > budget:
             raise BudgetTooSmall(budget, min_tokens)
         while low < high:
             middle = (low + high + 1) // 2
-            excerpts = excerpted(messages, middle)
+            excerpts = excerpt_messages(messages, middle)
             if self._size(excerpts) <= budget:
                 low, best = middle, excerpts
             else:
                 high = middle - 1
         return best
 
-    def _render(self, *, bare: bool = False) -> RenderedContext:
+    def _render(self, *, omit_flushed: bool = False) -> RenderedContext:
         """Render the context. Excerpts the last messages if they exceed their share of the budget."""
-        context = self._memory.rendered(bare=bare)
+        context = self._memory.render_context(omit_flushed=omit_flushed)
         messages = context.messages
-        start = len(messages) - len(self._talk.protected(self._memory.last_turns)) + self._talk.preamble
+        start = (
+            len(messages) - len(self._episodes.protected_positions(self._memory.last_turns)) + self._episodes.preamble
+        )
         max_tokens = int(self._budget * self._memory.last_share)
         if self._memory.last_share == 1.0 or self._size(messages[start:]) <= max_tokens:
             return context
-        min_tokens = self._size(excerpted(messages[start:], 0))
-        return replace(context, messages=[*messages[:start], *self._cut(messages[start:], max(max_tokens, min_tokens))])
+        min_tokens = self._size(excerpt_messages(messages[start:], 0))
+        return replace(
+            context, messages=[*messages[:start], *self._excerpt_to_fit(messages[start:], max(max_tokens, min_tokens))]
+        )
 
     def _size(self, messages: Sequence[Message]) -> int:
-        return self._count(json.dumps(messages))
+        return self._token_counter(json.dumps(messages))

@@ -9,14 +9,14 @@ from typing import Any
 
 from hivemind.boundary import boundary
 from hivemind.errors import UnknownVersion
-from hivemind.reasoning.node import Edge, GraphError, Link, NodeKind, ReasoningNode, derive, node_from
+from hivemind.reasoning.node import Edge, GraphError, Link, NodeKind, ReasoningNode, derive_relation, node_from
 from hivemind.reasoning.structure import Structure
 
 _VERSION = 2
 _OPTIONAL = ("drawn", "links")
 
 
-def snapshot_text(graph: Structure, indent: int | None = None, **beside: Any) -> str:
+def snapshot_text(graph: Structure, indent: int | None = None, **extra_fields: Any) -> str:
     """Return the snapshot and `extra_fields` as JSON text. Empty optional parts (links, drawn) are left out."""
     snapshot: dict[str, Any] = {
         "version": _VERSION,
@@ -27,20 +27,22 @@ def snapshot_text(graph: Structure, indent: int | None = None, **beside: Any) ->
         "next_id": graph.next_id,
         "seq": graph.seq,
         "created_seq": {number: node.created_seq for number, node in graph.nodes.items()},
-        **beside,
+        **extra_fields,
     }
     snapshot = {name: part for name, part in snapshot.items() if name not in _OPTIONAL or part}
     separators = (",", ":") if indent is None else None
 
-    def as_json(item: ReasoningNode | Edge | Link) -> dict[str, Any]:
+    def as_json(element: ReasoningNode | Edge | Link) -> dict[str, Any]:
         """Convert a part; an edge's relation is left out if it can be derived."""
-        if isinstance(item, ReasoningNode):
-            return item.as_dict()
-        if isinstance(item, Link):
-            return asdict(item)
-        record: dict[str, Any] = {"src": item.src, "dst": item.dst, "rationale": item.rationale}
-        if item.relation != derive(item.rationale, graph.nodes[item.src].kind, graph.nodes[item.dst].kind):
-            record["relation"] = item.relation
+        if isinstance(element, ReasoningNode):
+            return element.as_dict()
+        if isinstance(element, Link):
+            return asdict(element)
+        record: dict[str, Any] = {"src": element.src, "dst": element.dst, "rationale": element.rationale}
+        if element.relation != derive_relation(
+            element.rationale, graph.nodes[element.src].kind, graph.nodes[element.dst].kind
+        ):
+            record["relation"] = element.relation
         return record
 
     return json.dumps(
@@ -73,7 +75,7 @@ def restore(graph: Structure, nodes: Iterable[ReasoningNode], edges: Sequence[Ed
     for node in sorted(nodes, key=lambda node: node.node_id):
         if node.node_id in graph.nodes or node.node_id < 1:
             raise GraphError(f"node {node.node_id} is a duplicate, or its id is below 1")
-        graph.take_node(node)
+        graph.insert_node(node)
     for edge in edges:
         src, dst = graph.nodes.get(edge.src), graph.nodes.get(edge.dst)
         if src is None or dst is None or src is dst:
@@ -82,9 +84,9 @@ def restore(graph: Structure, nodes: Iterable[ReasoningNode], edges: Sequence[Ed
             raise GraphError(f"an edge from {edge.src} to {edge.dst}: the task node has no parents")
         if edge.src not in graph.parent_ids(edge.dst):
             completed_edge = (
-                edge if edge.relation else replace(edge, relation=derive(edge.rationale, src.kind, dst.kind))
+                edge if edge.relation else replace(edge, relation=derive_relation(edge.rationale, src.kind, dst.kind))
             )
-            graph.take_edge(completed_edge)
+            graph.insert_edge(completed_edge)
     for summary in graph.by_kind(NodeKind.SUMMARY):
         members = tuple(dict.fromkeys(summary.meta.get("folded", ())))
         for member in members:
@@ -97,10 +99,10 @@ def restore(graph: Structure, nodes: Iterable[ReasoningNode], edges: Sequence[Ed
             ):
                 raise GraphError(f"node {member} can't be folded into summary {summary.node_id}")
         if members:
-            graph.take_fold(summary.node_id, members)
+            graph.insert_fold(summary.node_id, members)
     if graph.folded_into or any(edge.src > edge.dst for edge in edges):  # otherwise there can be no cycle
         graph.in_order()
     for link in links:
         if link.src not in graph.nodes or link.dst not in graph.nodes:
             raise GraphError(f"a link from {link.src} to {link.dst}: unknown node")
-        graph.take_link(link)
+        graph.insert_link(link)

@@ -15,7 +15,7 @@ from typing import Any, Self
 from hivemind.frozen import frozen
 from hivemind.reasoning.node import FLUSHED, SHARED, Edge, GraphError, Link, NodeKind, ReasoningNode, as_kind, as_lane
 
-_LONGEST = 20  # Python refuses to parse thousands of digits
+_MAX_ID_DIGITS = 20  # Python refuses to parse thousands of digits
 _MAX_INDENT = 16
 _NOT_TOPICS = frozenset({"subgoal", "assumption", "pinned", "unstructured"})  # tags that classify a card
 
@@ -42,15 +42,15 @@ class Structure:
         self.next_id = 1
         self.seq = 0
         self._members: dict[int, Sequence[int]] = {}  # summary → the nodes folded into it
-        self._out: dict[int, dict[int, Edge]] = {}
-        self._into: dict[int, tuple[int, ...]] = {}
+        self._edges_from: dict[int, dict[int, Edge]] = {}
+        self._sources_of: dict[int, tuple[int, ...]] = {}
         self._links_from: dict[int, dict[Link, None]] = {}
         self._links_to: dict[int, dict[Link, None]] = {}
-        self._of_step: dict[str, dict[int, None]] = {}
-        self._loose: dict[int, None] = {}  # nodes without a drawn incoming edge, except the task node
+        self._nodes_by_step: dict[str, dict[int, None]] = {}
+        self._unattached: dict[int, None] = {}  # nodes without a drawn incoming edge, except the task node
         self._root: int | None = None
         self._undo: list[Callable[[], object]] | None = None
-        self._replays = False
+        self._is_replaying = False
 
     # -- changing, all or nothing ------------------------------------------------------------------------------
 
@@ -81,11 +81,11 @@ class Structure:
     def replay(self, seq: int) -> Iterator[None]:
         """Set the seq of all changes inside. They are not undone if it raises: recording how would double the time of
         replaying a long log."""
-        self.seq, self._replays = seq, True
+        self.seq, self._is_replaying = seq, True
         try:
             yield
         finally:
-            self._replays = False
+            self._is_replaying = False
 
     def _put(self, table: dict[Any, Any], key: object, value: object) -> None:
         if self._undo is not None:
@@ -101,73 +101,75 @@ class Structure:
         if self._undo is not None:
             self._undo.append(partial(setattr, node, name, getattr(node, name)))
         if name == "step" and node.step is not None:
-            self._drop(self._of_step[node.step], node.node_id)
+            self._drop(self._nodes_by_step[node.step], node.node_id)
         setattr(node, name, value)
         if name == "step" and node.step is not None:
-            self._put(self._of_step.setdefault(node.step, {}), node.node_id, None)
+            self._put(self._nodes_by_step.setdefault(node.step, {}), node.node_id, None)
 
     def _tick(self) -> int:
-        if self._undo is None and not self._replays:
+        if self._undo is None and not self._is_replaying:
             self.seq += 1
         return self.seq
 
-    def take_node(self, node: ReasoningNode) -> None:
+    def insert_node(self, node: ReasoningNode) -> None:
         """Insert a node with an id above all others."""
         if node.kind is not NodeKind.TASK:
-            self._put(self._loose, node.node_id, None)
+            self._put(self._unattached, node.node_id, None)
         elif self._root is None:
             self._root = node.node_id
         else:
             raise GraphError(f"a graph has one task node, here node {self._root}")
         self._put(self.nodes, node.node_id, node)
         if node.step is not None:
-            self._put(self._of_step.setdefault(node.step, {}), node.node_id, None)
+            self._put(self._nodes_by_step.setdefault(node.step, {}), node.node_id, None)
         self.next_id = node.node_id + 1
 
-    def take_edge(self, edge: Edge) -> None:
+    def insert_edge(self, edge: Edge) -> None:
         """Insert an edge between existing nodes, without a check for cycles."""
-        outgoing_edges = self._out.get(edge.src)
+        outgoing_edges = self._edges_from.get(edge.src)
         if outgoing_edges is None:
-            outgoing_edges = self._out[edge.src] = {}
+            outgoing_edges = self._edges_from[edge.src] = {}
         self._put(outgoing_edges, edge.dst, edge)
-        self._put(self._into, edge.dst, (*self._into.get(edge.dst, ()), edge.src))
-        if edge.dst in self._loose:
-            self._drop(self._loose, edge.dst)
+        self._put(self._sources_of, edge.dst, (*self._sources_of.get(edge.dst, ()), edge.src))
+        if edge.dst in self._unattached:
+            self._drop(self._unattached, edge.dst)
 
-    def take_link(self, link: Link) -> None:
+    def insert_link(self, link: Link) -> None:
         """Insert a link between existing nodes."""
         self._put(self.links, (link.src, link.dst, link.relation), link)
         self._put(self._links_from.setdefault(link.src, {}), link, None)
         self._put(self._links_to.setdefault(link.dst, {}), link, None)
 
-    def take_fold(self, summary: int, members: Sequence[int]) -> None:
+    def insert_fold(self, summary: int, members: Sequence[int]) -> None:
         """Fold convex members into a summary that has no incoming edge."""
         self._put(self._members, summary, members)
         for member in members:
             self._put(self.folded_into, member, summary)
-        if summary in self._loose:  # its members tell whether it is attached
-            self._drop(self._loose, summary)
+        if summary in self._unattached:  # its members tell whether it is attached
+            self._drop(self._unattached, summary)
 
-    def take_apart(self, summary: int) -> None:
+    def dissolve_fold(self, summary: int) -> None:
         """Unfold the members of a summary, and move the summary's own edges to the first member."""
         members = self._members[summary]
         self._drop(self._members, summary)
         for member in members:
             self._drop(self.folded_into, member)
-        incoming_edges = [self._out[src][summary] for src in self._into.get(summary, ())]
-        for edge in [*self._out.get(summary, {}).values(), *incoming_edges]:
-            self._drop(self._out[edge.src], edge.dst)
-            self._put(self._into, edge.dst, tuple(src for src in self._into[edge.dst] if src != edge.src))
+        incoming_edges = [self._edges_from[src][summary] for src in self._sources_of.get(summary, ())]
+        for edge in [*self._edges_from.get(summary, {}).values(), *incoming_edges]:
+            self._drop(self._edges_from[edge.src], edge.dst)
+            self._put(self._sources_of, edge.dst, tuple(src for src in self._sources_of[edge.dst] if src != edge.src))
             src, dst = (members[0] if end == summary else end for end in (edge.src, edge.dst))
-            self.take_edge(Edge(src, dst, edge.rationale, edge.relation))
-        self._put(self._loose, summary, None)
+            self.insert_edge(Edge(src, dst, edge.rationale, edge.relation))
+        self._put(self._unattached, summary, None)
 
     # -- edges -------------------------------------------------------------------------------------------------
 
     @property
     def drawn(self) -> list[Edge]:
         """The drawn edges, ordered by their newer end, then their older end."""
-        return [self._out[src][dst] for dst, sources in sorted(self._into.items()) for src in sorted(sources)]
+        return [
+            self._edges_from[src][dst] for dst, sources in sorted(self._sources_of.items()) for src in sorted(sources)
+        ]
 
     @property
     def edges(self) -> list[Edge]:
@@ -176,7 +178,7 @@ class Structure:
             return self.drawn
         live: dict[tuple[int, int], Edge] = {}
         for edge in self.drawn:
-            src, dst = self.standing_id(edge.src), self.standing_id(edge.dst)
+            src, dst = self.representative_id(edge.src), self.representative_id(edge.dst)
             if src != dst:
                 same = (src, dst) == (edge.src, edge.dst)
                 live.setdefault((dst, src), edge if same else Edge(src, dst, edge.rationale, edge.relation))
@@ -184,29 +186,31 @@ class Structure:
 
     def child_ids(self, number: int) -> Collection[int]:
         """Return the ids of the children by live edges."""
-        return self._near(number, self._out)
+        return self._neighbors(number, self._edges_from)
 
     def parent_ids(self, number: int) -> Collection[int]:
         """Return the ids of the parents by live edges."""
-        return self._near(number, self._into)
+        return self._neighbors(number, self._sources_of)
 
-    def _near(self, number: int, drawn: Mapping[int, Collection[int]]) -> Collection[int]:
+    def _neighbors(self, number: int, adjacency: Mapping[int, Collection[int]]) -> Collection[int]:
         if not self.folded_into:
-            return drawn.get(number, ())
+            return adjacency.get(number, ())
         if number in self.folded_into:
             return ()
-        neighbors = {self.standing_id(end) for member in self._stood_for(number) for end in drawn.get(member, ())}
+        neighbors = {
+            self.representative_id(end) for member in self._represented_ids(number) for end in adjacency.get(member, ())
+        }
         neighbors.discard(number)
         return neighbors
 
-    def _stood_for(self, number: int) -> list[int]:
+    def _represented_ids(self, number: int) -> list[int]:
         """Return the node and all nodes folded into it, at any depth."""
         member_ids = [number]
         for member in member_ids:
             member_ids += self._members.get(member, ())
         return member_ids
 
-    def standing_id(self, number: int) -> int:
+    def representative_id(self, number: int) -> int:
         """Return the node itself, or the outermost summary that it is folded into."""
         while number in self.folded_into:
             number = self.folded_into[number]
@@ -218,9 +222,9 @@ class Structure:
         try:
             return list(TopologicalSorter(parents_by_id).static_order())
         except CycleError as error:
-            raise GraphError(f"the edges close a cycle: {as_way(error.args[1])}") from None
+            raise GraphError(f"the edges close a cycle: {format_path(error.args[1])}") from None
 
-    def way_down(self, tops: Collection[int], ends: Collection[int]) -> list[int] | None:
+    def find_path_down(self, tops: Collection[int], ends: Collection[int]) -> list[int] | None:
         """Return a path of live edges from one of `tops` down to one of `ends`, through another node, or None."""
         child_on_path = dict.fromkeys(ends, 0)
         todo = list(ends)
@@ -245,19 +249,19 @@ class Structure:
 
     def node(self, node_id: int | str) -> ReasoningNode:
         """Return the node with that id. Raises GraphError if there is none."""
-        return self.nodes[self._known(node_id)]
+        return self.nodes[self._resolve_id(node_id)]
 
     def children(self, node_id: int | str) -> list[ReasoningNode]:
         """Return the children of a node, by id."""
-        return self._all(self.child_ids(self._known(node_id)))
+        return self._nodes_of(self.child_ids(self._resolve_id(node_id)))
 
     def parents(self, node_id: int | str) -> list[ReasoningNode]:
         """Return the parents of a node, by id."""
-        return self._all(self.parent_ids(self._known(node_id)))
+        return self._nodes_of(self.parent_ids(self._resolve_id(node_id)))
 
-    def standing(self, node_id: int | str) -> ReasoningNode:
+    def representative(self, node_id: int | str) -> ReasoningNode:
         """Return the node itself, or the outermost summary that it is folded into."""
-        return self.nodes[self.standing_id(self._known(node_id))]
+        return self.nodes[self.representative_id(self._resolve_id(node_id))]
 
     def path_to_root(self, node_id: int | str) -> list[ReasoningNode]:
         """Return the path from a node to the task node, both included, by the oldest parent at each step."""
@@ -268,19 +272,19 @@ class Structure:
 
     def subtree(self, node_id: int | str) -> list[ReasoningNode]:
         """Return a node and all its descendants, by id."""
-        return self._all(self._reached(self._known(node_id), self.child_ids))
+        return self._nodes_of(self._reachable(self._resolve_id(node_id), self.child_ids))
 
     def is_attached(self, node_id: int | str) -> bool:
         """Return True if a path of edges leads from the task node to this node."""
-        number = self._known(node_id)
-        if self._root is None or not self._loose:
+        number = self._resolve_id(node_id)
+        if self._root is None or not self._unattached:
             return self._root is not None
-        return self._root in self._reached(number, self.parent_ids)
+        return self._root in self._reachable(number, self.parent_ids)
 
-    def _reached(self, number: int, near: Callable[[int], Collection[int]]) -> set[int]:
+    def _reachable(self, number: int, neighbors: Callable[[int], Collection[int]]) -> set[int]:
         reachable_ids, todo = {number}, [number]
         while todo:
-            new_ids = set(near(todo.pop())) - reachable_ids
+            new_ids = set(neighbors(todo.pop())) - reachable_ids
             reachable_ids |= new_ids
             todo += new_ids
         return reachable_ids
@@ -315,9 +319,9 @@ class Structure:
         yield from ((edge.src, edge.dst, edge.relation, False) for edge in self.edges)
         yield from ((link.src, link.dst, link.relation, True) for _, link in sorted(self.links.items()))
 
-    def newest(self, most: int) -> Iterator[ReasoningNode]:
-        """Yield the active ones of the `most` newest nodes, newest first. The cost does not grow with the graph."""
-        for number in range(self.next_id - 1, max(0, self.next_id - 1 - most), -1):
+    def newest(self, limit: int) -> Iterator[ReasoningNode]:
+        """Yield the active ones of the `limit` newest nodes, newest first. The cost does not grow with the graph."""
+        for number in range(self.next_id - 1, max(0, self.next_id - 1 - limit), -1):
             node = self.nodes.get(number)
             if node is not None and node.active is True:
                 yield node
@@ -334,7 +338,7 @@ class Structure:
         return [node for node in self.nodes.values() if tag in node.tags]
 
     def by_step(self, step: str) -> list[ReasoningNode]:
-        return self._all(self._of_step.get(step, ()))
+        return self._nodes_of(self._nodes_by_step.get(step, ()))
 
     def visible(
         self, agent_id: str | None = None, *, all_lanes: bool = False, lane: str | None = None
@@ -348,15 +352,17 @@ class Structure:
 
     def links_from(self, node_id: int | str, relation: str | None = None) -> list[Link]:
         """Return the links from a node, oldest first."""
-        return [link for link in self._links_from.get(self._known(node_id), ()) if relation in (None, link.relation)]
+        return [
+            link for link in self._links_from.get(self._resolve_id(node_id), ()) if relation in (None, link.relation)
+        ]
 
     def links_to(self, node_id: int | str, relation: str | None = None) -> list[Link]:
         """Return the links to a node, oldest first."""
-        return [link for link in self._links_to.get(self._known(node_id), ()) if relation in (None, link.relation)]
+        return [link for link in self._links_to.get(self._resolve_id(node_id), ()) if relation in (None, link.relation)]
 
     def published_copy(self, node_id: int | str) -> ReasoningNode | None:
         """Return the published copy of a card, or None."""
-        number = self._known(node_id)
+        number = self._resolve_id(node_id)
         for link in self.links_to(number, "supports"):
             copy = self.nodes[link.src]
             origin = copy.meta.get("origin")
@@ -401,42 +407,42 @@ class Structure:
             lines.append("Unattached:" if node is None else f"{'  ' * depth}{node.line(width)}{extra}")
         return "\n".join(lines) or "(empty)"
 
-    def outline(self, *, every: bool = False) -> Iterator[tuple[int, ReasoningNode | None]]:
+    def outline(self, *, include_hidden: bool = False) -> Iterator[tuple[int, ReasoningNode | None]]:
         """Yield (depth, active node), with children below their oldest parent and a depth of at most 16.
 
-        Children of a flushed node take its place. (0, None) precedes the unattached nodes. `every` adds
+        Children of a flushed node take its place. (0, None) precedes the unattached nodes. `include_hidden` adds
         flushed nodes, and folded nodes below their summary.
         """
         seen: set[int] = set()
         if self._root is not None:
-            yield from self._below(self._root, seen, every)
+            yield from self._below(self._root, seen, include_hidden)
         unattached_ids = sorted(
-            number for number in set(map(self.standing_id, self._loose)) if not self.parent_ids(number)
+            number for number in set(map(self.representative_id, self._unattached)) if not self.parent_ids(number)
         )
         unattached_rows = [
-            row for number in unattached_ids if number not in seen for row in self._below(number, seen, every)
+            row for number in unattached_ids if number not in seen for row in self._below(number, seen, include_hidden)
         ]
         yield from [(0, None), *unattached_rows] if unattached_rows else ()
 
-    def _below(self, start: int, seen: set[int], every: bool) -> Iterator[tuple[int, ReasoningNode]]:
+    def _below(self, start: int, seen: set[int], include_hidden: bool) -> Iterator[tuple[int, ReasoningNode]]:
         seen.add(start)
         todo = [(start, 0)]
         while todo:
             number, depth = todo.pop()
             node = self.nodes[number]
-            if every or node.active is True:
+            if include_hidden or node.active is True:
                 yield depth, node
                 depth = min(depth + 1, _MAX_INDENT)
-            child_ids = {*self.child_ids(number), *(self._members.get(number, ()) if every else ())}
+            child_ids = {*self.child_ids(number), *(self._members.get(number, ()) if include_hidden else ())}
             for child in sorted(child_ids - seen, reverse=True):
                 seen.add(child)
                 todo.append((child, depth))
 
-    def _all(self, numbers: Iterable[int]) -> list[ReasoningNode]:
+    def _nodes_of(self, numbers: Iterable[int]) -> list[ReasoningNode]:
         return [self.nodes[number] for number in sorted(numbers)]
 
-    def _known(self, node_id: int | str) -> int:
-        is_id_text = isinstance(node_id, str) and len(node_id) <= _LONGEST and node_id.isdecimal()
+    def _resolve_id(self, node_id: int | str) -> int:
+        is_id_text = isinstance(node_id, str) and len(node_id) <= _MAX_ID_DIGITS and node_id.isdecimal()
         number = int(node_id) if is_id_text else node_id
         if type(number) is not int or number not in self.nodes:
             raise GraphError(f"there is no node {node_id!r}")
@@ -449,7 +455,7 @@ class Structure:
         return True
 
 
-def as_way(path: Sequence[int]) -> str:
+def format_path(path: Sequence[int]) -> str:
     """Return a path as text: `2 → 3 → … → 9`."""
     labels = [str(node) for node in path]
     return " → ".join(labels if len(labels) <= 8 else [*labels[:5], "…", *labels[-2:]])

@@ -11,10 +11,20 @@ from pathlib import Path
 from typing import Any, TypedDict, Unpack
 
 from hivemind.errors import UserError
-from hivemind.fs import Log, reached, write
+from hivemind.fs import Log, crash_point, write
 from hivemind.names import check_name
 from hivemind.reasoning.graph import ReasoningGraph
-from hivemind.reasoning.graph_log import LOG_NAME, MAIN, Branch, History, MergeReport, Note, Trace, compare, put
+from hivemind.reasoning.graph_log import (
+    LOG_NAME,
+    MAIN,
+    Branch,
+    History,
+    MergeReport,
+    Note,
+    Trace,
+    apply_merge,
+    compare_branches,
+)
 from hivemind.reasoning.node import SHARED, GraphError, ReasoningNode, as_lane
 
 Guard = Callable[[Sequence[str]], AbstractContextManager[object]]
@@ -32,7 +42,7 @@ class LogFields(TypedDict, total=False):
 class TaskGraph:
     """One task's graph, notes and traces, in the task's folder. Threads may share it. No file stays open between calls.
 
-    `committed` says whether the journal contains the event of a transaction that spans two stores. `guard` is called
+    `is_committed` says whether the journal contains the event of a transaction that spans two stores. `guard` is called
     under the task's lock with the steps that a change touches. The context manager that it returns is held while the
     line is written: it raises to refuse the change, and blocks changes of the steps' leases until the line is written.
 
@@ -48,22 +58,22 @@ class TaskGraph:
         durable: bool = True,
         lazy: bool = False,
         clock: Callable[[], datetime] = lambda: datetime.now(UTC),
-        committed: Callable[[str], bool] | None = None,
+        is_committed: Callable[[str], bool] | None = None,
         guard: Guard | None = None,
     ) -> None:
         self.folder = Path(folder)
         self._history = History(Log(self.folder / LOG_NAME, "graph-log", 1, numbered=True, durable=durable, lazy=lazy))
         self._clock = clock
-        self._committed = committed
+        self._is_committed = is_committed
         self._guard = guard
         self._mutex = threading.RLock()
-        self._changing: ReasoningGraph | None = None
+        self._changing_graph: ReasoningGraph | None = None
         self.branch = MAIN
         if branch != MAIN:
             self.checkout(branch)
 
     @contextmanager
-    def _opened(self) -> Iterator[None]:
+    def _exclusive(self) -> Iterator[None]:
         """Exclude other threads. Raises UserError if the task's folder is gone."""
         with self._mutex:
             try:
@@ -79,21 +89,21 @@ class TaskGraph:
     @property
     def graph(self) -> ReasoningGraph:
         """The current graph, for reading, with the changes of other processes. Costs one stat if there are none."""
-        with self._opened():
-            if self._changing is not None:
-                return self._changing
+        with self._exclusive():
+            if self._changing_graph is not None:
+                return self._changing_graph
             return self._history.state(self.branch).graph
 
     @property
     def seq(self) -> int:
         """The number of the log's last line. It serves as the clock: `at` takes it, and cards age by it."""
-        with self._opened():
+        with self._exclusive():
             self._history.refresh()
             return self._history.log.seq
 
     def at(self, seq: int, branch: str | None = None) -> ReasoningGraph:
         """Return a copy of the graph after line `seq` of the log. Raises GraphError for a seq beyond the last line."""
-        with self._opened():
+        with self._exclusive():
             self._history.refresh()
             if not 0 <= seq <= self._history.log.seq:
                 raise GraphError(f"there is no seq {seq}; the last is {self._history.log.seq}")
@@ -101,12 +111,12 @@ class TaskGraph:
 
     def notes(self) -> Sequence[Note]:
         """Return the notes of the branch, oldest first."""
-        with self._opened():
+        with self._exclusive():
             return tuple(self._history.state(self.branch).notes)
 
     def traces(self) -> Sequence[Trace]:
         """Return the traces of the branch, oldest first."""
-        with self._opened():
+        with self._exclusive():
             return tuple(self._history.state(self.branch).traces)
 
     # -- writing -----------------------------------------------------------------------------------------------
@@ -122,16 +132,16 @@ class TaskGraph:
         leases itself, as the guard is released before. Do not enter while holding the journal's lock. Raises
         GraphError, or UserError (disk full, the folder is gone).
         """
-        with self._opened():
-            if self._changing is not None:
+        with self._exclusive():
+            if self._changing_graph is not None:
                 if commit is not None:
                     raise GraphError("a change with a commit can't be nested in another change")
-                with self._changing.transaction():
-                    yield self._changing
+                with self._changing_graph.transaction():
+                    yield self._changing_graph
                 return
             with self._history.log.locked():
                 self._history.refresh()
-                self._settle()
+                self._settle_pending()
                 yield from self._locked_change(agent_id, commit)
 
     def _locked_change(self, agent_id: str | None, commit: Callable[[str], object] | None) -> Iterator[ReasoningGraph]:
@@ -139,22 +149,22 @@ class TaskGraph:
         state = history.state(self.branch)
         graph, last_seq, now = state.graph, log.seq, self._time()
         graph.seq = last_seq + (commit is not None)  # a change in two stores takes effect with its second line
-        graph.next_id, graph.now, graph.record = history.next_id, now, []
-        self._changing = graph
+        graph.next_id, graph.now, graph.operations = history.next_id, now, []
+        self._changing_graph = graph
         try:
             with graph.transaction():
                 yield graph
-                if graph.record:
-                    record = {"at": now, "agent_id": agent_id, "branch": self.branch, "ops": graph.record}
-                    self._write(record, commit, self._guarded(graph))
-                    state.say(graph.record, log.seq, now, agent_id)
-                    history.note(graph.record, log.seq)
+                if graph.operations:
+                    record = {"at": now, "agent_id": agent_id, "branch": self.branch, "ops": graph.operations}
+                    self._write(record, commit, self._step_guard(graph))
+                    state.add_entries(graph.operations, log.seq, now, agent_id)
+                    history.register(graph.operations, log.seq)
         except BaseException:
             if log.seq != last_seq:  # the log has lines that are undone in memory
                 log.rewind()  # the next refresh rebuilds the state from the file
             raise
         finally:
-            graph.record = graph.now = self._changing = None
+            graph.operations = graph.now = self._changing_graph = None
             graph.seq = log.seq
 
     def _write(
@@ -169,33 +179,33 @@ class TaskGraph:
             return
         name = f"{self.folder.name}:{log.seq + 1}"
         log.append({**record, "tx": name}, guard=guard, sync_now=True)
-        reached("graph.commit.prepared")
+        crash_point("graph.commit.prepared")
         try:
             commit(name)
         except BaseException:
             log.append({"at": record["at"], "branch": self.branch, "ops": [{"op": "abort", "tx": name}]})
             raise
-        reached("graph.commit.committed")
+        crash_point("graph.commit.committed")
         log.append({"at": record["at"], "branch": self.branch, "ops": [{"op": "commit", "tx": name}]})
 
-    def _settle(self) -> None:
+    def _settle_pending(self) -> None:
         """Commit or abort the transactions that a crash left between two stores."""
-        if self._committed is None:
+        if self._is_committed is None:
             return
         for name, record in list(self._history.pending.items()):
-            end = "commit" if self._committed(name) else "abort"
+            end = "commit" if self._is_committed(name) else "abort"
             ops = [{"op": end, "tx": name}]
             self._history.append({"at": self._time(), "branch": record["branch"], "ops": ops})
 
-    def _guarded(self, graph: ReasoningGraph) -> AbstractContextManager[object]:
+    def _step_guard(self, graph: ReasoningGraph) -> AbstractContextManager[object]:
         """Return the guard of the steps that the current change touches."""
-        steps = () if self._guard is None else self._steps(graph)
+        steps = () if self._guard is None else self._touched_steps(graph)
         return self._guard(steps) if self._guard is not None and steps else nullcontext()
 
     @staticmethod
-    def _steps(graph: ReasoningGraph) -> list[str]:
+    def _touched_steps(graph: ReasoningGraph) -> list[str]:
         """Return the steps that the current change touches, sorted."""
-        operations = graph.record or ()
+        operations = graph.operations or ()
         steps = {graph.nodes[op["id"]].step for op in operations if op.get("id") in graph.nodes}
         steps |= {op.get("step") for op in operations if op["op"] in ("note", "trace")}
         merged_nodes = {
@@ -209,21 +219,21 @@ class TaskGraph:
 
     def add_note(self, text: str, **by: Unpack[LogFields]) -> Note:
         """Add a note."""
-        with self._opened():
-            self._say(by, {"op": "note", "text": text})
+        with self._exclusive():
+            self._add_entries(by, {"op": "note", "text": text})
             return self._history.state(self.branch).notes[-1]
 
     def add_trace(self, kind: str, text: str, **by: Unpack[LogFields]) -> Trace:
         """Add the trace of an action."""
-        with self._opened():
+        with self._exclusive():
             self.add_traces([(kind, text)], **by)
             return self._history.state(self.branch).traces[-1]
 
     def add_traces(self, actions: Iterable[tuple[str, str]], **by: Unpack[LogFields]) -> None:
         """Add the traces of actions (kind, text), all or none."""
-        self._say(by, *({"op": "trace", "kind": kind, "text": text} for kind, text in actions))
+        self._add_entries(by, *({"op": "trace", "kind": kind, "text": text} for kind, text in actions))
 
-    def _say(self, by: LogFields, *operations: dict[str, Any]) -> None:
+    def _add_entries(self, by: LogFields, *operations: dict[str, Any]) -> None:
         lane = as_lane(by.get("lane", SHARED))
         with self.change(by.get("agent_id")) as graph:
             for operation in operations:
@@ -246,7 +256,7 @@ class TaskGraph:
 
     def sync(self) -> None:
         """Flush every change to the disk. Raises UserError."""
-        with self._opened():
+        with self._exclusive():
             self._history.log.sync()
 
     def save_snapshot(self) -> Path:
@@ -266,14 +276,14 @@ class TaskGraph:
 
     def branches(self) -> list[Branch]:
         """Return all branches, main first, then by name."""
-        with self._opened():
+        with self._exclusive():
             self._history.refresh()
             branches = self._history.branches
             return [branches[name] for name in sorted(branches, key=lambda name: (name != MAIN, name))]
 
     def checkout(self, name: str) -> ReasoningGraph:
         """Switch this object to a branch, and return its graph. Raises GraphError if there is none with that name."""
-        with self._opened():
+        with self._exclusive():
             self._history.refresh()
             self._history.branch(name)
             self.branch = name
@@ -326,10 +336,10 @@ class TaskGraph:
         Raises GraphError.
         """
         current_branch = self.branch
-        with self._opened():
+        with self._exclusive():
             self.checkout(into or current_branch)
             try:
-                commit_merge = None if commit is None else lambda tx: commit(tx, self._steps(self.graph))
+                commit_merge = None if commit is None else lambda tx: commit(tx, self._touched_steps(self.graph))
                 with self.change(agent_id, commit=commit_merge) as graph:
                     return self._merge(graph, source, resolve, dry_run=dry_run)
             finally:
@@ -341,14 +351,14 @@ class TaskGraph:
         history, into = self._history, self.branch
         if source == into:
             raise GraphError(f"branch {source!r} cannot be merged into itself")
-        base_from, base_into = history.agreed(source, into)
+        base_from, base_into = history.merge_bases(source, into)
         source_graph = history.at(source, history.log.seq).graph
-        merged_parts, conflicts, has_decision = compare((base_from, source_graph), (base_into, graph), resolve)
+        merged_parts, conflicts, has_decision = compare_branches((base_from, source_graph), (base_into, graph), resolve)
         report = MergeReport(
             tuple(merged_parts), tuple(conflicts), written=has_decision and not conflicts and not dry_run
         )
         if report.written:
-            put(
+            apply_merge(
                 graph, {"op": "merge", "from": source, "into": into, "from_seq": history.log.seq, "parts": merged_parts}
             )
         return report

@@ -1,4 +1,4 @@
-"""Running a finished task again from its log, without a model."""
+"""Replay of a finished task from its log, without a model."""
 
 from __future__ import annotations
 

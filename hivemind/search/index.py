@@ -82,7 +82,7 @@ class Index(DatabaseOwner):
         self.meanings = StoreEmbedder(embedder)
         self._engine = Engine()
 
-    def put(self, id: str, fields: Mapping[str, Any], scope: str = "") -> None:  # noqa: A002 - the spec's name
+    def put(self, id: str, fields: Mapping[str, Any], scope: str = "") -> None:  # noqa: A002 - the public name
         """Store an item's fields, replacing earlier ones.
 
         `text`, `heading` and `labels` are searched. `speaker`, `session`, `time` (ISO 8601), `previous` and `next` (ids in

@@ -27,11 +27,11 @@ _TIME = re.compile(
     r"autumn|morning|evening|(?:mon|tues|wednes|thurs|fri|satur|sun)day|" + "|".join(_MONTHS) + r"|19\d\d|20\d\d)s?\b",
     re.IGNORECASE,
 )
-_WHEN = re.compile(
+_TIME_QUESTION = re.compile(
     r"\s*(?:when|how long ago|(?:in |on |since )?(?:what|which) (?:date|day|week|month|year|time|season))\b",
     re.IGNORECASE,
 )
-_WHO = re.compile(r"\s*(?:who|whom|whose|where|which)\b", re.IGNORECASE)
+_NAME_QUESTION = re.compile(r"\s*(?:who|whom|whose|where|which)\b", re.IGNORECASE)
 _FIRST_PERSON = re.compile(r"\b(?:I|I['’](?:m|ve|d|ll)|[Mm]y|me|mine|[Ww]e|[Oo]ur|us|myself)\b")
 _INNER_NAME = re.compile(r"(?<=[a-z,] )[A-Z][a-z]+")
 _IDENTIFIER = re.compile(r"[^\W_]{2,}(?:[-_.:/]+[^\W_]{2,})+")
@@ -72,7 +72,7 @@ class ExpectedKind:
 
 def expected_kind(query: str) -> ExpectedKind:
     """Derive the expected kind from the first words of a question, its dates and its identifiers."""
-    asks_time, asks_name = _WHEN.match(query) is not None, _WHO.match(query) is not None
+    asks_time, asks_name = _TIME_QUESTION.match(query) is not None, _NAME_QUESTION.match(query) is not None
     return ExpectedKind(asks_time, asks_name, _dates(query.lower()), identifiers(query))
 
 
@@ -168,7 +168,7 @@ class Query:
     model: str = ""
     words_only_reason: str | None = None
     terms: tuple[Term, ...] = ()
-    expected: ExpectedKind = field(default_factory=lambda: expected_kind(""))
+    answer_kind: ExpectedKind = field(default_factory=lambda: expected_kind(""))
     context: str = ""
 
     @property
@@ -208,7 +208,7 @@ def add_terms(query: Query, stemmer: Stemmer, total: int, count_items: Callable[
     question_terms = sorted((term for term in terms.values() if not term.is_context), key=lambda term: -term.weight)
     for term in question_terms[MAX_TERMS:]:
         del terms[term.stem]
-    return replace(query, terms=tuple(terms.values()), expected=expected_kind(query.text))
+    return replace(query, terms=tuple(terms.values()), answer_kind=expected_kind(query.text))
 
 
 def rarest_words(terms: Sequence[Term], limit: int, total: int) -> list[str]:

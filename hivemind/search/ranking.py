@@ -251,7 +251,7 @@ def are_supported(query: Query, candidates: Sequence[Candidate], min_cosine: flo
 def _features(query: Query, candidate: Candidate, weights: Weights) -> list[tuple[str, float]]:
     """Return the item's own features besides words and meaning, as (name, weight)."""
     features = []
-    answer_kind, text, moment = query.expected, candidate.item.text, candidate.item.moment
+    answer_kind, text, moment = query.answer_kind, candidate.item.text, candidate.item.moment
     if not query.participants.isdisjoint(candidate.reading.speaker_words):
         features.append(("its speaker", weights.speaker))
         if in_first_person(text):

@@ -1,6 +1,6 @@
-"""Absence: members from outside that have left with tasks in hand, and when these go back to the inbox (`mcp:` in hive.yaml).
+"""Members (MCP) that left while they had tasks, and the time when these tasks return to the inbox (`mcp:` in hive.yaml).
 
-Whatever process keeps the hive up returns them, and so does the next one that comes.
+The supervisor returns the tasks, or an agent that runs without a supervisor.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from hivemind.errors import HivemindError
 from hivemind.frozen import frozen
 from hivemind.fs import HeldLock
 from hivemind.layout import HUMAN, Layout
-from hivemind.presence.identity import agent_lock, holder_of, take_name
+from hivemind.presence.identity import agent_lock, holder_pid, lock_name
 from hivemind.presence.parts import Parts
 from hivemind.presence.watching import ring_all
 from hivemind.words import duration
@@ -26,89 +26,94 @@ _log = logging.getLogger(__name__)
 
 @frozen
 class Absence:
-    """A member that no process is, the tasks that it left, for how long it has been away, and what is left until they are
-    returned; both in seconds, the latter may be infinite."""
+    """A member without a process, and the tasks that it left. `away_s` is the time since it left, `remaining_s` the time until
+    its tasks are returned (may be infinite)."""
 
     agent: str
     tasks: tuple[str, ...]
     away_s: float
-    left_s: float
+    remaining_s: float
 
     def __str__(self) -> str:
-        back = "until it comes again" if math.isinf(self.left_s) else f"back in the inbox in {duration(self.left_s)}"
+        back = (
+            "until it returns" if math.isinf(self.remaining_s) else f"back in the inbox in {duration(self.remaining_s)}"
+        )
         away = "long" if math.isinf(self.away_s) else duration(self.away_s)
         return f"{self.agent} left {away} ago; {back}"
 
 
 def absences(hive: Parts) -> list[Absence]:
-    """The members that have left with tasks in hand, by name."""
-    outside = [name for name, config in hive.agents.items() if config.outside and holder_of(hive.layout, name) is None]
-    if not outside:
+    """Return the members that left while they had tasks, sorted by name."""
+    outside_members = [
+        name for name, config in hive.agents.items() if config.outside and holder_pid(hive.layout, name) is None
+    ]
+    if not outside_members:
         return []
 
-    def look(state: JournalState) -> dict[str, list[str]]:
-        found: dict[str, list[str]] = {}
+    def collect(state: JournalState) -> dict[str, list[str]]:
+        tasks_by_member: dict[str, list[str]] = {}
         for entry in state.open_tasks():
-            if entry.agent_id in outside and entry.state not in ("returned", "handed_over"):
-                found.setdefault(entry.agent_id, []).append(entry.task)
-        return found
+            if entry.agent_id in outside_members and entry.state not in ("returned", "handed_over"):
+                tasks_by_member.setdefault(entry.agent_id, []).append(entry.task)
+        return tasks_by_member
 
-    found, now, limit = [], time.time(), hive.config.mcp.return_after
-    for name, tasks in sorted(hive.journal.view(look).items()):
-        there = tuple(sorted(task for task in tasks if (hive.layout.active / task).is_dir()))
-        seen = [path.stat().st_mtime for path in _signs(hive.layout, name) if path.exists()]
-        away = now - max(seen, default=-math.inf)
-        if there:
-            found.append(Absence(name, there, max(0.0, away), math.inf if limit is None else max(0.0, limit - away)))
-    return found
+    absent_members, now, limit = [], time.time(), hive.config.mcp.return_after
+    for name, tasks in sorted(hive.journal.view(collect).items()):
+        active_tasks = tuple(sorted(task for task in tasks if (hive.layout.active / task).is_dir()))
+        times = [path.stat().st_mtime for path in _presence_files(hive.layout, name) if path.exists()]
+        away = now - max(times, default=-math.inf)
+        if active_tasks:
+            absent_members.append(
+                Absence(name, active_tasks, max(0.0, away), math.inf if limit is None else max(0.0, limit - away))
+            )
+    return absent_members
 
 
-def _signs(layout: Layout, name: str) -> tuple[Path, Path]:
-    """Files whose time says when the member was last there: its heartbeat, and the lock that it took."""
+def _presence_files(layout: Layout, name: str) -> tuple[Path, Path]:
+    """Return the files whose modification time shows when the member was last there: its heartbeat and its lock."""
     return layout.agent_state(name) / "heartbeat", Path(agent_lock(layout, name).path)
 
 
 def return_tasks(hive: Parts) -> list[str]:
-    """Return what members have left for longer than hive.yaml says; gives the tasks. What cannot be now is tried again."""
-    back: list[str] = []
+    """Return the tasks of members that are away for longer than hive.yaml allows; returns the ids. Failures are logged and tried
+    again at the next call."""
+    returned: list[str] = []
     for absence in absences(hive):
-        if absence.left_s > 0:
+        if absence.remaining_s > 0:
             continue
         try:
-            back += _return(hive, absence.agent, absence.tasks, str(absence))
+            returned += _return(hive, absence.agent, absence.tasks, str(absence))
         except (HivemindError, OSError) as error:
-            _log.warning("what %s left is not returned: %s", absence.agent, error)
-    if back:
+            _log.warning("the tasks that %s left cannot be returned: %s", absence.agent, error)
+    if returned:
         ring_all(hive)
-    return back
+    return returned
 
 
-def return_removed(hive: Parts, is_there: Callable[[str], bool]) -> list[str]:
-    """Return the tasks of agents that are not there any more, because their file was taken away; gives the tasks."""
+def return_removed(hive: Parts, has_agent: Callable[[str], bool]) -> list[str]:
+    """Return the tasks of agents without a file to the inbox; returns the ids."""
     tasks: dict[str, list[str]] = {}
     for orphan in hive.tasks.orphans((HUMAN,)):
-        if orphan.agent is not None and not is_there(orphan.agent):
+        if orphan.agent is not None and not has_agent(orphan.agent):
             tasks.setdefault(orphan.agent, []).append(orphan.id)
-    back = [
-        task
-        for agent, names in tasks.items()
-        for task in _return(hive, agent, names, f"there is no agent {agent} any more")
+    returned = [
+        task for agent, names in tasks.items() for task in _return(hive, agent, names, f"the agent {agent} was removed")
     ]
-    if back:
+    if returned:
         ring_all(hive)
-    return back
+    return returned
 
 
-def _return(hive: Parts, agent: str, tasks: Iterable[str], why: str) -> list[str]:
-    """Put back what a process has in hand that is gone; nothing if it is there (again)."""
+def _return(hive: Parts, agent: str, tasks: Iterable[str], reason: str) -> list[str]:
+    """Return the tasks of an agent without a process, unless the agent runs again."""
     try:
-        name = take_name(hive.layout, agent)  # so that it cannot come meanwhile
+        name_lock = lock_name(hive.layout, agent)  # the agent cannot start meanwhile
     except HeldLock:
         return []
     try:
         hive.tasks.reclaim(agent)
         for task in tasks:
-            hive.journal.append("task.returned", task_id=task, agent_id=agent, reason=why)
+            hive.journal.append("task.returned", task_id=task, agent_id=agent, reason=reason)
         return [*tasks]
     finally:
-        name.release()
+        name_lock.release()

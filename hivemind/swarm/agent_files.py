@@ -1,7 +1,7 @@
-"""What changes in agents/ while the swarm is up: new files, changed ones, files that were taken away (README.md).
+"""Changes in agents/ while the swarm is up: new, changed and removed files (README.md).
 
-A file that says something that cannot be had (a key that is none, a mind that is not installed) changes nothing: the agent
-goes on as it was. One that somebody is writing is read once it is whole.
+With a mistake in its file (an unknown key, a mind that is not installed) an agent keeps its old settings. A file is read only
+after nobody has written it for a moment.
 """
 
 from __future__ import annotations
@@ -27,9 +27,9 @@ from hivemind.swarm.preflight import preflight
 
 
 def add_agent(hive: Parts, name: str, *, role: str | None = None, mind: str | None = None) -> str:
-    """Write agents/<name>.yaml, make the mailbox, and give the name as it stands in the hive.
+    """Write agents/<name>.yaml and create the mailbox; returns the normalised name.
 
-    Raises UserError for a bad name, role or mind and for a name that an agent has already; then nothing is written.
+    Raises UserError for an invalid name, role or mind, and for a name in use. Then it writes no file.
     """
     name = check_agent_name(name)
     path = hive.layout.agent_config(name)
@@ -55,12 +55,12 @@ def add_agent(hive: Parts, name: str, *, role: str | None = None, mind: str | No
     return name
 
 
-_GONE_AFTER_S = 1.0  # an editor takes a file away for a moment while it saves
+_GONE_AFTER_S = 1.0  # an editor removes a file for a moment while it saves
 
 
 @frozen
 class AgentChanges:
-    """Agents that a supervisor runs: those that are new, those whose file says something else, those without a file."""
+    """Changes to the agents that a supervisor runs: new agents, agents with changed settings, agents without a file."""
 
     new: tuple[str, ...]
     changed: tuple[str, ...]
@@ -68,90 +68,94 @@ class AgentChanges:
 
 
 class AgentFiles:
-    """What the files in agents/ say, as far as it can be had. `problems`: why a file is not followed, by its agent."""
+    """The settings in agents/ that are in force. `problems` says for each agent why its file is not followed."""
 
-    def __init__(self, hive: Parts, only: Collection[str] | None = None) -> None:
-        """With `only` no other agents are looked after."""
+    def __init__(self, hive: Parts, names: Collection[str] | None = None) -> None:
+        """With `names`, changes of other agents are ignored."""
         self.hive = hive
-        self._only = only
+        self._only = names
         self._seen = _signature(hive.layout)
-        self._time, self._again = -1, False
+        self._folder_time, self._must_reread = -1, False
         self._configs = dict(hive.agents)
-        self._gone: dict[str, float] = {}
+        self._missing_since: dict[str, float] = {}
         self.problems: dict[str, str] = {}
 
-    def of(self, hive: Parts) -> AgentFiles:
-        """The same knowledge, for another object that stands for the same hive in another process."""
-        other = copy(self)
-        other.hive = hive
-        return other
+    def for_hive(self, hive: Parts) -> AgentFiles:
+        """Return a copy of this state for the `Parts` of another process."""
+        clone = copy(self)
+        clone.hive = hive
+        return clone
 
     @property
-    def must_look(self) -> bool:
-        """Whether agents/ itself has changed, or shall be looked at again; a file that was changed in place only a watcher
-        of files tells of. Costs a stat."""
+    def needs_reading(self) -> bool:
+        """True if the folder agents/ has changed, or must be read again. Costs a stat. Only the file watcher notices a file that
+        is changed in place."""
         try:
-            changed = os.stat(self.hive.layout.agents).st_mtime_ns
+            folder_time = os.stat(self.hive.layout.agents).st_mtime_ns
         except OSError:
             return False
-        if changed == self._time and not self._again and not self._gone:
+        if folder_time == self._folder_time and not self._must_reread and not self._missing_since:
             return False
-        self._time = changed
+        self._folder_time = folder_time
         return True
 
-    def look(self) -> AgentChanges | None:
-        """Read agents/ if a file there has changed and is whole, or has been away for long enough; None if nothing has."""
-        now = _signature(self.hive.layout)
-        if now is None or (now == self._seen and not self._gone):
+    def read_changes(self) -> AgentChanges | None:
+        """Read agents/ if a file has changed and is complete, or has been missing for long enough; else return None."""
+        signature = _signature(self.hive.layout)
+        if signature is None or (signature == self._seen and not self._missing_since):
             return None
         seen = self._seen or {}
-        self._again = not all(self._is_whole(name) for name, mark in now.items() if seen.get(name) != mark)
-        if self._again:
+        self._must_reread = not all(self._is_whole(name) for name, mark in signature.items() if seen.get(name) != mark)
+        if self._must_reread:
             return None
-        self._seen = now
-        found = self.hive.read_agents()
-        unready, self.problems = self.problems, {name: str(error) for name, error in found.aside.items()}
-        wanted = {name: config for name, config in self._configs.items() if found.why_aside(name) is not None}
-        kept = {}
-        for name, config in found.known.items():
-            wanted[name] = config
-            if (name in unready or config != self._configs.get(name)) and not config.outside:
+        self._seen = signature
+        loaded_files = self.hive.read_agents()
+        old_problems, self.problems = self.problems, {name: str(error) for name, error in loaded_files.problems.items()}
+        new_configs = {
+            name: config for name, config in self._configs.items() if loaded_files.problem_of(name) is not None
+        }
+        retained = {}
+        for name, config in loaded_files.configs.items():
+            new_configs[name] = config
+            if (name in old_problems or config != self._configs.get(name)) and not config.outside:
                 try:
                     preflight(self.hive, [name])
                 except UserError as error:
                     self.problems[name] = str(error)
-                    del wanted[name]
+                    del new_configs[name]
                     if name in self._configs:
-                        kept[name] = wanted[name] = self._configs[name]
-        self.hive.keep_agents(kept)
-        moment, before = time.monotonic(), self._configs
-        self._gone = {name: self._gone.get(name, moment) for name in before if name not in wanted}
-        for name, since in [*self._gone.items()]:
-            if moment - since < _GONE_AFTER_S:
-                wanted[name] = before[name]
+                        retained[name] = new_configs[name] = self._configs[name]
+        self.hive.keep_agents(retained)
+        moment, old_configs = time.monotonic(), self._configs
+        self._missing_since = {
+            name: self._missing_since.get(name, moment) for name in old_configs if name not in new_configs
+        }
+        for name, missing_since in [*self._missing_since.items()]:
+            if moment - missing_since < _GONE_AFTER_S:
+                new_configs[name] = old_configs[name]
             else:
-                del self._gone[name]
-        self._configs = wanted
-        runs, ran = self._run(wanted), self._run(before)
+                del self._missing_since[name]
+        self._configs = new_configs
+        new_agents, old_agents = self._supervised(new_configs), self._supervised(old_configs)
         return AgentChanges(
-            tuple(name for name in runs if name not in ran),
-            tuple(name for name in ran if name in runs and runs[name] != ran[name]),
-            tuple(name for name in ran if name not in runs),
+            tuple(name for name in new_agents if name not in old_agents),
+            tuple(name for name in old_agents if name in new_agents and new_agents[name] != old_agents[name]),
+            tuple(name for name in old_agents if name not in new_agents),
         )
 
     def has_file(self, name: str) -> bool:
-        """Whether there is a file for that agent, whatever it says."""
-        return name in self._configs or self.hive.agent_files.why_aside(name) is not None
+        """Check whether the agent has a file, valid or not."""
+        return name in self._configs or self.hive.agent_files.problem_of(name) is not None
 
-    def _run(self, configs: Mapping[str, AgentConfig]) -> dict[str, AgentConfig]:
-        """Those of them that a supervisor runs."""
-        wanted = configs if self._only is None else self._only
-        return {name: config for name, config in configs.items() if name in wanted and not config.outside}
+    def _supervised(self, configs: Mapping[str, AgentConfig]) -> dict[str, AgentConfig]:
+        """Return the agents that a supervisor runs."""
+        names = configs if self._only is None else self._only
+        return {name: config for name, config in configs.items() if name in names and not config.outside}
 
     def _is_whole(self, name: str) -> bool:
         try:
             file = os.open(self.hive.layout.agents / name, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
-        except OSError:  # gone, or not to be read: said when it is
+        except OSError:  # gone or unreadable: reading it reports the error
             return True
         try:
             return is_settled(file, self.hive.config.settle_ms, datetime.now(UTC))
@@ -160,12 +164,14 @@ class AgentFiles:
 
 
 def _signature(layout: Layout) -> dict[str, tuple[int, int, int]] | None:
-    """Which files lie in agents/, and which version of each; None without the folder."""
+    """Return the files in agents/, each with its inode, size and time; None without the folder."""
     try:
         with os.scandir(layout.agents) as entries:
             files = [
-                (one.name, one.stat()) for one in entries if one.name.endswith((".yaml", ".yml")) and one.is_file()
+                (entry.name, entry.stat())
+                for entry in entries
+                if entry.name.endswith((".yaml", ".yml")) and entry.is_file()
             ]
     except OSError:
         return None
-    return {name: (found.st_ino, found.st_size, found.st_mtime_ns) for name, found in files}
+    return {name: (status.st_ino, status.st_size, status.st_mtime_ns) for name, status in files}

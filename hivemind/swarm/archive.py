@@ -1,6 +1,6 @@
-"""What is over is moved to dated archives, by renames and as it is (`retention:` in hive.yaml). Nothing is deleted.
+"""Move old tasks, letters and journal segments to dated archives (`retention:` in hive.yaml). No file is deleted or changed.
 
-Each rename stands for itself: killed anywhere, the next run goes on; of two runs at once one moves each thing.
+Each move is one rename. So after a crash the next run continues, and two runs at once do no harm.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from pathlib import Path
 from hivemind.config import RetentionConfig
 from hivemind.errors import UserError
 from hivemind.frozen import frozen
-from hivemind.fs import make_folder, move, reached
+from hivemind.fs import crash_point, make_folder, move
 from hivemind.fs.paths import names_in
 from hivemind.layout import HUMAN, month_of
 from hivemind.mail.reading import time_key
@@ -22,12 +22,12 @@ from hivemind.tasks import TaskState
 from hivemind.tasks.folder import ended_at, held, is_open
 from hivemind.tasks.record import load
 
-_STAYS = frozenset("FT")  # what somebody has flagged, or is about to expunge
+_KEPT_FLAGS = frozenset("FT")  # flagged, or about to be expunged
 
 
 @frozen
 class ArchivedTasks:
-    """Where the tasks and segments lie now, relative to the hive, and how many letters were moved."""
+    """The archived tasks and journal segments, by their new paths relative to the hive, and the number of moved letters."""
 
     tasks: tuple[str, ...]
     letters: int
@@ -38,62 +38,62 @@ class ArchivedTasks:
 
 
 def archive(hive: Parts, retention: RetentionConfig, now: datetime) -> ArchivedTasks:
-    """Move what has been over for longer than `retention` says. Raises OSError, UserError; what was moved stays moved."""
-    at, relative = now.timestamp(), hive.layout.relative
-    tasks = () if retention.tasks is None else _tasks(hive, at - retention.tasks)
-    letters = 0 if retention.mail is None else _mail(hive, at - retention.mail)
-    segments = () if retention.journal is None else hive.journal.archive(at - retention.journal)
+    """Move everything older than `retention` allows. Raises OSError, UserError; completed moves stay."""
+    timestamp, relative = now.timestamp(), hive.layout.relative
+    tasks = () if retention.tasks is None else _archive_tasks(hive, timestamp - retention.tasks)
+    letters = 0 if retention.mail is None else _archive_mail(hive, timestamp - retention.mail)
+    segments = () if retention.journal is None else hive.journal.archive(timestamp - retention.journal)
     return ArchivedTasks(tuple(map(relative, tasks)), letters, tuple(map(relative, segments)))
 
 
-def _tasks(hive: Parts, before: float) -> list[str]:
+def _archive_tasks(hive: Parts, before: float) -> list[str]:
     layout, durable = hive.layout, hive.config.durable
-    moved: list[str] = []
+    archived_paths: list[str] = []
     for state in (TaskState.DONE, TaskState.FAILED):
         for name in sorted(names_in(layout.tasks / state)):
             folder = layout.tasks / state / name
-            with suppress(FileNotFoundError, NotADirectoryError):  # a person, or another run, was first
-                ended = ended_at(folder)
-                if name.startswith(".") or ended >= before or folder.is_symlink() or _is_part_of_open(hive, folder):
+            with suppress(FileNotFoundError, NotADirectoryError):  # a person or another run was faster
+                end_time = ended_at(folder)
+                if name.startswith(".") or end_time >= before or folder.is_symlink() or _is_part_of_open(hive, folder):
                     continue
-                archived = layout.archive / month_of(ended) / state / name
-                with held(folder, wait=False) as free, suppress(FileExistsError):
-                    if free:
-                        make_folder(archived.parent, durable=durable)
-                        move(folder, archived, durable=durable)
-                        reached("tasks.archive.moved")
-                        moved.append(os.fspath(archived))
-    return moved
+                target = layout.archive / month_of(end_time) / state / name
+                with held(folder, wait=False) as has_lock, suppress(FileExistsError):
+                    if has_lock:
+                        make_folder(target.parent, durable=durable)
+                        move(folder, target, durable=durable)
+                        crash_point("tasks.archive.moved")
+                        archived_paths.append(os.fspath(target))
+    return archived_paths
 
 
 def _is_part_of_open(hive: Parts, folder: Path) -> bool:
-    """Whether it is a part of a task that is not over, which may ask for its result."""
+    """Check whether it is a subtask of an open task, which may still read its result."""
     with suppress(UserError):
         record = load(folder)
         return record is not None and record.parent is not None and is_open(hive.layout, record.parent)
     return False
 
 
-def _mail(hive: Parts, before: float) -> int:
-    """Read letters and copies of sent ones, by the month in their name; unread and flagged ones stay."""
-    moved = 0
+def _archive_mail(hive: Parts, before: float) -> int:
+    """Archive read letters and copies of sent ones, by the month in their name. Unread and flagged letters stay."""
+    count = 0
     for name in names_in(hive.layout.mailboxes):
         if name != HUMAN and name not in hive.agents:
             continue
-        for folder, to in (("inbox", "archive"), ("archive", "archive"), ("sent", "sent")):
-            source, targets = hive.mail.boxes.get(name, folder), set()
-            for entry in list(source.entries(False)):
+        for folder, target_name in (("inbox", "archive"), ("archive", "archive"), ("sent", "sent")):
+            source, targets = hive.mail.mailboxes.get(name, folder), set()
+            for entry in list(source.mail_files(False)):
                 seconds = time_key(entry)[0]
-                if seconds < before and "S" in entry.flags and not _STAYS & set(entry.flags):
-                    month = f"{to}/{month_of(seconds)}"
-                    target = hive.mail.boxes.get(name, month)
+                if seconds < before and "S" in entry.flags and not _KEPT_FLAGS & set(entry.flags):
+                    month = f"{target_name}/{month_of(seconds)}"
+                    target = hive.mail.mailboxes.get(name, month)
                     if month not in targets:
-                        target.ensure_one(hive.config.durable)
+                        target.ensure_folder(hive.config.durable)
                         targets.add(month)
-                    moved += source.keep(entry, target) is not None
-                    reached("mail.archive.moved")
+                    count += source.move_to_cur(entry, target) is not None
+                    crash_point("mail.archive.moved")
             if targets and hive.config.durable:
                 for month in targets:
-                    hive.mail.boxes.get(name, month).sync(new=False)
-                source.sync(new=False)
-    return moved
+                    hive.mail.mailboxes.get(name, month).sync(in_new=False)
+                source.sync(in_new=False)
+    return count

@@ -1,8 +1,8 @@
-"""A copy of a hive in use, as it was at one moment, and the way back (README.md, *Backups*).
+"""A copy of a hive in use at one moment, and its restoration (README.md, *Backups*).
 
-Passes bring the copy up to date until one finds nothing new: all that it saw had been so since the pass before, so the copy is
-what the disk held in between, as if every process had been killed then. The last passes hold the journal, so that agents come
-to rest at their next event.
+Passes update the copy until one pass finds no change. Then the hive was unchanged since the previous pass, so the copy is a state
+of the disk between the two, as if every process had been killed at that moment. The last passes hold the journal, which stops
+agents at their next event.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from pathlib import Path
 
 from hivemind.config import load_hive
 from hivemind.errors import UserError
-from hivemind.fs import copy_tree, fsync_folder, load_record, reached, remove_tree, save_record
+from hivemind.fs import copy_tree, crash_point, fsync_folder, load_record, remove_tree, save_record
 from hivemind.fs.atomic import TEMPORARY_PREFIX
 from hivemind.fs.backup import back_up
 from hivemind.fs.locks import try_lock
@@ -30,11 +30,11 @@ from hivemind.presence.parts import Parts
 
 RECORD = "backup.json"
 _KIND, _VERSION = "backup", 1
-_SHORT_S = 0.5
+_SHORT_PASS_S = 0.5
 _PASSES = 5
-_REST_S = 30.0
+_QUIET_TIMEOUT_S = 30.0
 _DATABASES = ("memory.db", "documents.db")
-_Look = tuple[int, ...]
+_Signature = tuple[int, ...]
 
 
 def _paths(*globs: str) -> re.Pattern[str]:
@@ -42,74 +42,74 @@ def _paths(*globs: str) -> re.Pattern[str]:
 
 
 _EMPTY = _paths(".hive/locks", ".hive/doorbells", ".hive/reading", ".hive/backups", "mailboxes/*/tmp")
-_LEFT_OUT = _paths(
+_EXCLUDED = _paths(
     ".hive/workspace.json", ".hive/tasks.queue", ".hive/graphs.db*", ".hive/web.db*", ".hive/prompt-*",
     f"*/{TEMPORARY_PREFIX}*",
     *(f".hive/{name}{end}" for name in _DATABASES for end in ("", "-wal", "-shm")),
 )  # fmt: skip
-_WHOLE = _paths("tasks/done/*", "tasks/failed/*", "tasks/archive/*/*/*")
-"""Folders that are moved as they are: whose name and time are the same has not changed."""
+_ATOMIC_FOLDERS = _paths("tasks/done/*", "tasks/failed/*", "tasks/archive/*/*/*")
+"""Folders that are only moved as a whole: with the same name and time they are unchanged."""
 _LETTERS = _paths("mailboxes/*/cur/*")
-_RESTLESS = _paths(
+_VOLATILE = _paths(
     ".hive/logs/*", ".hive/heartbeat", ".hive/agents/*/heartbeat", ".hive/agents/*/status.json", ".hive/agents/*/log*.jsonl",
     "knowledge/*", "rom/*", "worktrees/*", "tasks/active/*/files/*", "tasks/active/*/artifacts/*",
 )  # fmt: skip
-"""What may be written at any time, and nothing rests on: no other pass is made because of it."""
+"""Files that may change at any time and that no other file depends on: their changes cause no further pass."""
 
 
 def back_up_hive(hive: Parts, target: Path) -> Path:
-    """Copy a hive, which others may use meanwhile, to a folder that is not there or is empty; returns its path.
+    """Copy a hive, which may be in use, to a new or empty folder; returns its path.
 
-    The folder is a hive itself, and has its name only once it is complete. Raises UserError, OSError.
+    The folder is itself a hive, and gets its name only when it is complete. Raises UserError, OSError.
     """
     root, target = hive.layout.root, Path(os.path.realpath(target))
     if target == root or root in target.parents:
-        raise UserError("lies in the hive", location=target, remedy="name a folder outside of it")
+        raise UserError("is inside the hive", location=target, remedy="name a folder outside of it")
     with _partial(target, durable=hive.config.durable) as part:
-        copy = _Copy(root, part)
-        for _ in range(_PASSES):  # what takes long is done while the others work
-            began = time.monotonic()
-            if not copy.bring_up_to_date() or time.monotonic() - began < _SHORT_S:
+        copy = _TreeCopy(root, part)
+        for _ in range(_PASSES):  # most of the copying, while the agents work
+            start_time = time.monotonic()
+            if not copy.bring_up_to_date() or time.monotonic() - start_time < _SHORT_PASS_S:
                 break
-        reached("backup.copied")
-        began = time.monotonic()
+        crash_point("backup.copied")
+        start_time = time.monotonic()
         with hive.journal.locked(lambda _: None):
             while copy.bring_up_to_date():
-                if time.monotonic() - began > _REST_S:
-                    what = "is written to by something that does not wait for the journal"
-                    raise UserError(what, location=root, remedy="try again, or end the swarm first: hivemind down")
-        reached("backup.still")
+                if time.monotonic() - start_time > _QUIET_TIMEOUT_S:
+                    message = "is being written by a process that does not wait for the journal"
+                    raise UserError(message, location=root, remedy="try again, or end the swarm first: hivemind down")
+        crash_point("backup.still")
         state = Layout(part).state
         for name in _DATABASES:
             _copy_database(hive.layout.state / name, state)
-        told = {"at": datetime.now(UTC).isoformat(), "workspace": hive.config.workspace, "root": os.fspath(root)}
-        save_record(state / RECORD, _KIND, _VERSION, told)
+        fields = {"at": datetime.now(UTC).isoformat(), "workspace": hive.config.workspace, "root": os.fspath(root)}
+        save_record(state / RECORD, _KIND, _VERSION, fields)
     return target
 
 
 def restore_hive(backup: Path, target: Path) -> Path:
-    """Put a backup back, to a folder that is not there or is empty; returns its path. Raises UserError, OSError."""
+    """Restore a backup to a new or empty folder; returns its path. Raises UserError, OSError."""
     backup, target = Path(os.path.realpath(backup)), Path(os.path.realpath(target))
     if load_record(Layout(backup).state / RECORD, _KIND, _VERSION) is None:
         raise UserError(
-            "is no backup", location=backup, remedy="hivemind backup makes one; one that was cut short has no name"
+            "is not a backup", location=backup, remedy="hivemind backup makes one; an incomplete backup does not count"
         )
     if backup in target.parents:
-        raise UserError("lies in the backup", location=target, remedy="name a folder outside of it")
+        raise UserError("is inside the backup", location=target, remedy="name a folder outside of it")
     with _partial(target, durable=load_hive(Layout(backup)).durable) as part:
-        take = _Copy(backup, part).take_file
-        copy_tree(backup, part, take)
-        reached("restore.copied")
+        copy_file = _TreeCopy(backup, part).copy_file
+        copy_tree(backup, part, copy_file)
+        crash_point("restore.copied")
         (Layout(part).state / RECORD).unlink()
     return target
 
 
 @contextmanager
 def _partial(target: Path, *, durable: bool) -> Iterator[Path]:
-    """A folder to copy to, this process's alone, which gets the name `target` at the end, once it is on the disk."""
+    """Create a folder to copy to, locked for this process. At the end, once it is on the disk, rename it to `target`."""
     if os.path.lexists(target) and (not target.is_dir() or os.listdir(target)):
         raise UserError(
-            "is there already, and not empty", location=target, remedy="name another folder, or move it away"
+            "already exists and is not empty", location=target, remedy="name another folder, or move it away"
         )
     part = target.with_name(f".{target.name}.partial")
     part.mkdir(parents=True, exist_ok=True)
@@ -119,13 +119,13 @@ def _partial(target: Path, *, durable: bool) -> Iterator[Path]:
             raise UserError(
                 "is being written by another process", location=part, remedy="wait for it, or name another folder"
             )
-        for one in part.iterdir():  # what was left by one that was killed
-            remove_tree(one)
+        for path in part.iterdir():  # left by a killed process
+            remove_tree(path)
         try:
             yield part
             if durable:
                 os.sync()
-            reached("backup.synced")
+            crash_point("backup.synced")
             os.rename(part, target)
         except BaseException:
             remove_tree(part)
@@ -135,90 +135,90 @@ def _partial(target: Path, *, durable: bool) -> Iterator[Path]:
         os.close(lock)
 
 
-class _Copy:
+class _TreeCopy:
     """A copy of the tree `source` at `target`."""
 
     def __init__(self, source: Path, target: Path) -> None:
         self._source, self._target = source, target
-        self._known: dict[str, _Look] = {}
-        self._letters: dict[int, str] = {}  # of each one a place in the copy: a letter has a name in several mailboxes
+        self._signatures: dict[str, _Signature] = {}
+        self._letters: dict[int, str] = {}  # a path in the copy for each inode: a letter has links in several mailboxes
 
     def bring_up_to_date(self) -> bool:
-        """One pass; returns whether something was new that others rest on."""
-        now = dict(self._look())
-        new = [path for path, look in now.items() if self._known.get(path) != look]
-        gone = [path for path in self._known if path not in now]
+        """Make one pass; returns True if it found a change that matters (see `_VOLATILE`)."""
+        signatures = dict(self._scan())
+        new = [path for path, signature in signatures.items() if self._signatures.get(path) != signature]
+        removed = [path for path in self._signatures if path not in signatures]
         for path in new:
             try:
-                self._take(path)
-            except FileNotFoundError:  # moved on meanwhile: the next pass finds it where it is
-                now[path] = ()
-        for path in reversed(gone):
+                self._copy(path)
+            except FileNotFoundError:  # moved meanwhile: the next pass finds it
+                signatures[path] = ()
+        for path in reversed(removed):
             remove_tree(self._target / path)
-        self._known = now
-        return any(not _RESTLESS.match(path) for path in (*new, *gone))
+        self._signatures = signatures
+        return any(not _VOLATILE.match(path) for path in (*new, *removed))
 
-    def _look(self) -> Iterator[tuple[str, _Look]]:
-        """What is there, parents first: relative paths, and how each looks."""
-        todo = [""]
-        while todo:
-            below = todo.pop()
-            letters = _LETTERS.match(f"{below}/x")
-            with suppress(FileNotFoundError), os.scandir(self._source / below) as entries:
+    def _scan(self) -> Iterator[tuple[str, _Signature]]:
+        """Yield the relative path and the signature of each file and folder, parents first."""
+        folders = [""]
+        while folders:
+            folder = folders.pop()
+            letters = _LETTERS.match(f"{folder}/x")
+            with suppress(FileNotFoundError), os.scandir(self._source / folder) as entries:
                 for entry in entries:
-                    path = f"{below}/{entry.name}".lstrip("/")
-                    if _LEFT_OUT.match(path) or is_too_deep(path):
+                    path = f"{folder}/{entry.name}".lstrip("/")
+                    if _EXCLUDED.match(path) or is_too_deep(path):
                         continue
                     if letters:
                         yield path, (entry.inode(),)
                         continue
                     try:
-                        found = entry.stat(follow_symlinks=False)
+                        status = entry.stat(follow_symlinks=False)
                     except FileNotFoundError:
                         continue
-                    if stat.S_ISDIR(found.st_mode):
-                        whole = _WHOLE.match(path) is not None
-                        yield path, (stat.S_IFDIR, found.st_ino, found.st_mtime_ns if whole else 0)
-                        if not whole and not _EMPTY.match(path):
-                            todo.append(path)
-                    elif stat.S_ISREG(found.st_mode) or stat.S_ISLNK(found.st_mode):
-                        yield path, (found.st_mode, found.st_ino, found.st_size, found.st_mtime_ns)
+                    if stat.S_ISDIR(status.st_mode):
+                        is_atomic = _ATOMIC_FOLDERS.match(path) is not None
+                        yield path, (stat.S_IFDIR, status.st_ino, status.st_mtime_ns if is_atomic else 0)
+                        if not is_atomic and not _EMPTY.match(path):
+                            folders.append(path)
+                    elif stat.S_ISREG(status.st_mode) or stat.S_ISLNK(status.st_mode):
+                        yield path, (status.st_mode, status.st_ino, status.st_size, status.st_mtime_ns)
 
-    def _take(self, path: str) -> None:
+    def _copy(self, path: str) -> None:
         source, target = self._source / path, self._target / path
-        found = os.lstat(source)
-        if stat.S_ISDIR(found.st_mode) and _WHOLE.match(path):
+        status = os.lstat(source)
+        if stat.S_ISDIR(status.st_mode) and _ATOMIC_FOLDERS.match(path):
             remove_tree(target)
             copy_tree(source, target)
-        elif stat.S_ISDIR(found.st_mode):
+        elif stat.S_ISDIR(status.st_mode):
             if not target.is_dir() or target.is_symlink():
                 remove_tree(target)
                 target.mkdir()
             shutil.copymode(source, target)
         else:
             remove_tree(target)
-            self.take_file(source, target)
+            self.copy_file(source, target)
 
-    def take_file(self, source: str | Path, target: str | Path) -> None:
-        """Copy a file or a link; a further name of a letter becomes one again."""
-        found = os.lstat(source)
-        twin = self._letters.get(found.st_ino) if found.st_nlink > 1 else None
-        if twin is not None and os.path.lexists(twin):
-            os.link(twin, target, follow_symlinks=False)
+    def copy_file(self, source: str | Path, target: str | Path) -> None:
+        """Copy a file or a link. A hard link of a letter becomes a hard link again."""
+        status = os.lstat(source)
+        link_source = self._letters.get(status.st_ino) if status.st_nlink > 1 else None
+        if link_source is not None and os.path.lexists(link_source):
+            os.link(link_source, target, follow_symlinks=False)
         else:
             shutil.copy2(source, target, follow_symlinks=False)
-        if found.st_nlink > 1:
-            self._letters[found.st_ino] = os.fspath(target)
+        if status.st_nlink > 1:
+            self._letters[status.st_ino] = os.fspath(target)
 
 
 def _copy_database(path: Path, state: Path) -> None:
-    """A sound copy; of a damaged database all that there is, for the doctor to mend."""
+    """Copy a database consistently. Copy a damaged one unchanged, for the doctor to repair."""
     work = state / "backup.tmp"
     work.mkdir()
-    if (found := back_up(path, work)) is not None:
-        os.rename(found, state / path.name)
+    if (snapshot := back_up(path, work)) is not None:
+        os.rename(snapshot, state / path.name)
     else:
-        for end in ("", "-wal"):
+        for suffix in ("", "-wal"):
             with suppress(FileNotFoundError):
-                shutil.copy2(f"{path}{end}", state / f"{path.name}{end}")
+                shutil.copy2(f"{path}{suffix}", state / f"{path.name}{suffix}")
     remove_tree(work)

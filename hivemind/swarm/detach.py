@@ -1,4 +1,4 @@
-"""A process of its own session, whose starter waits until it is up (`hivemind up --detach`)."""
+"""A process in a new session; its starter waits until it is up (`hivemind up --detach`)."""
 
 from __future__ import annotations
 
@@ -12,26 +12,26 @@ from typing import NoReturn
 
 from hivemind.errors import FAILED, HivemindError, UserError, exit_line
 from hivemind.frozen import frozen
-from hivemind.swarm.process import open_log, output_to, start_logging
+from hivemind.swarm.process import open_log, redirect_output, start_logging
 
-Work = Callable[[Callable[[], None]], int]
-"""What the process does: it is given what to call once it is up, and gives its exit status."""
+DetachedWork = Callable[[Callable[[], None]], int]
+"""The main function of the process. It gets a callback to call once it is up, and returns the exit status."""
 
 
 @frozen
 class DetachedSwarm:
-    """The process that was started. If it did not come up, `error` says why and `status` is the exit status for it."""
+    """The started process. If it did not come up, `error` says why, and `status` is the exit status to use."""
 
     pid: int
     error: str | None = None
     status: int = 0
 
 
-def detach(work: Work, log: Path) -> DetachedSwarm:
-    """Run `work` in a new session without a terminal, its output in `log`; returns once it is up or has ended.
+def detach(work: DetachedWork, log: Path) -> DetachedSwarm:
+    """Run `work` in a new session without a terminal, with its output in `log`; returns once it is up or has ended.
 
-    Call it while this process has one thread and nothing open that two processes must not share. Raises OSError if the
-    log cannot be written.
+    Call it while this process has one thread and no open file that two processes must not share. Raises OSError if the log
+    cannot be written.
     """
     os.close(open_log(log))
     answer, answer_end = os.pipe2(os.O_CLOEXEC)
@@ -41,46 +41,48 @@ def detach(work: Work, log: Path) -> DetachedSwarm:
     if child == 0:
         os.close(answer)
         os.setsid()
-        if os.fork():  # who is no leader of a session can never get a terminal back
+        if os.fork():  # only the leader of a session can get a terminal
             os._exit(0)
-        _be(work, log, answer_end)
+        _run_detached(work, log, answer_end)
     os.close(answer_end)
     os.waitpid(child, 0)
     with open(answer, "rb") as file:
         line = file.readline()
     if not line:
         return DetachedSwarm(0, f"the swarm ended before it was up; {log} says why", FAILED)
-    said = json.loads(line)
-    return DetachedSwarm(said["pid"], said.get("error"), said.get("status", 0))
+    report = json.loads(line)
+    return DetachedSwarm(report["pid"], report.get("error"), report.get("status", 0))
 
 
-def _be(work: Work, log: Path, answer: int) -> NoReturn:
-    """The detached process: never returns."""
-    waiting = True
+def _run_detached(work: DetachedWork, log: Path, answer: int) -> NoReturn:
+    """Be the detached process; never returns."""
+    is_unanswered = True
 
-    def tell(**more: object) -> None:
-        nonlocal waiting
-        if waiting:
-            waiting = False
-            os.write(answer, json.dumps({"pid": os.getpid(), **more}).encode() + b"\n")
+    def report_start(**fields: object) -> None:
+        nonlocal is_unanswered
+        if is_unanswered:
+            is_unanswered = False
+            os.write(answer, json.dumps({"pid": os.getpid(), **fields}).encode() + b"\n")
             os.close(answer)
 
     status = FAILED
     try:
-        nothing = os.open(os.devnull, os.O_RDONLY)
-        os.dup2(nothing, 0)
-        os.close(nothing)
-        output_to(log)
+        null_device = os.open(os.devnull, os.O_RDONLY)
+        os.dup2(null_device, 0)
+        os.close(null_device)
+        redirect_output(log)
         start_logging()
         os.chdir("/")
-        status = work(tell)
-    except Exception as error:  # the boundary of a process: into the log, and in one line to who waits
+        status = work(report_start)
+    except Exception as error:  # the boundary of a process: to the log, and in one line to the waiting starter
         line, status = exit_line(error)
         if isinstance(error, UserError):
             sys.stderr.write(f"hivemind: {line}\n")
         else:
             traceback.print_exc()
-        tell(error=line if isinstance(error, HivemindError | OSError) else f"{line}; {log} says more", status=status)
+        report_start(
+            error=line if isinstance(error, HivemindError | OSError) else f"{line}; {log} says more", status=status
+        )
     finally:
         sys.stdout.flush()
         sys.stderr.flush()

@@ -1,5 +1,4 @@
-"""What a hive for a git repository begins with: a lead, two coders and a reviewer, run by the coding agents of this machine
-(spec 13)."""
+"""The first files of a hive for a git repository: a lead, two coders and a reviewer, run by this machine's coding agents."""
 
 from __future__ import annotations
 
@@ -27,49 +26,51 @@ _AGENTS = {
     ),
 }
 _ROM = """# Working on {name}
-* Your folder is a worktree of the repository, on a branch of the task's own. Edit there and nowhere else.
-* Run the repository's tests before you finish, and say in the result what you changed and what the tests said.
-* Change what the task asks for, in the style of what is there, and nothing else.
+* Your folder is a worktree of the repository, on a branch for this task. Edit only there.
+* Run the repository's tests before you finish. Report in the result what you changed and how the tests ended.
+* Change only what the task asks for, in the style of the existing code.
 """
 _LEAD = """# How a lead works
-* A small task: do it yourself. A larger one: delegate its parts to the role coder, each with the files that it is about
-  and how to test it, so that two parts touch the same file only where they must. Then wait_for all of them.
-* Take in each part that is done with merge_worktree. Where it conflicts, merge it with mark: true, and delegate to a coder
-  that the marks in those files are resolved so that both changes stand; wait, and merge that.
-* When all parts are in, run the tests, delegate a review to the role reviewer, and have a coder mend what that finds.
-* Finish with what was done, part by part. A part that failed is delegated again, or named in the result.
+* Do a small task yourself. Delegate the parts of a larger one to the role coder. Name the files of each part and how to test it,
+  and let two parts change the same file only where they must. Then wait_for all of them.
+* Merge each finished part with merge_worktree. If it conflicts, merge it with mark: true, and delegate to a coder to resolve the
+  marks in those files and keep both changes. Wait for that, and merge it.
+* When all parts are merged, run the tests, delegate a review to the role reviewer, and have a coder fix what it finds.
+* Finish with a summary of each part. Delegate a failed part again, or name it in the result.
 """
 
 
 @frozen
-class DetectedRepository:
-    """A coding agent of this machine: `mind` as an agent's file says it, `missing` if it has neither a key nor a login."""
+class DetectedProgram:
+    """A coding agent of this machine. `mind` is the value for an agent's file; `access_problem` is set if there is neither a key
+    nor a login."""
 
     name: str
     mind: dict[str, object]
-    missing: UserError | None = None
+    access_problem: UserError | None = None
 
 
-def find_programs() -> list[DetectedRepository]:
-    """The coding agents on the PATH that have a key or a login; all, if none of them has. Raises UserError if there is none."""
-    found, install = [], []
+def find_programs() -> list[DetectedProgram]:
+    """Find the coding agents on PATH that have a key or a login, or all if none has. Raises UserError if none is installed."""
+    programs, install_hints = [], []
     for name in SHIPPED:
         profile = Profile.load(name)
         try:
             profile.find()
         except UserError as error:
-            install.append(str(error.remedy))
+            install_hints.append(str(error.remedy))
             continue
-        found.append(_with_access(name, profile))
-    if not found:
-        what = f"there is none of the coding agents {', '.join(SHIPPED)} on the PATH"
+        programs.append(_detect_access(name, profile))
+    if not programs:
+        message = f"none of {', '.join(SHIPPED)} is installed (not found on PATH)"
         raise UserError(
-            what, remedy=f"install one ({'; '.join(install)}), or make a hive without --for and name other minds"
+            message,
+            remedy=f"install one ({'; '.join(install_hints)}), or make a hive without --for and name other minds",
         )
-    return [one for one in found if one.missing is None] or found
+    return [program for program in programs if program.access_problem is None] or programs
 
 
-def _with_access(name: str, profile: Profile) -> DetectedRepository:
+def _detect_access(name: str, profile: Profile) -> DetectedProgram:
     problem = None
     for login in (False, True):
         mind: dict[str, object] = {"agent": name, **({"login": True} if login else {})}
@@ -78,28 +79,30 @@ def _with_access(name: str, profile: Profile) -> DetectedRepository:
         except UserError as error:
             problem = problem or error
         else:
-            return DetectedRepository(name, mind)
-    return DetectedRepository(name, {"agent": name}, problem)
+            return DetectedProgram(name, mind)
+    return DetectedProgram(name, {"agent": name}, problem)
 
 
-def files_for_git(layout: Layout, repository: Path, programs: list[DetectedRepository]) -> dict[str, str]:
-    """What stands in place of the template's files in a hive that works on `repository`: the text by the name in the hive.
+def files_for_git(layout: Layout, repository: Path, programs: list[DetectedProgram]) -> dict[str, str]:
+    """Return the files that replace the template's in a hive that works on `repository`: texts by their path in the hive.
 
-    Raises UserError for what is no git repository, or has no commit.
+    Raises UserError if it is not a git repository or has no commit.
     """
     check_repository(repository)
     files = {"rom/repository.md": _ROM.format(name=repository.name), "rom/lead/lead.md": _LEAD}
-    for at, (name, (role, told)) in enumerate(_AGENTS.items()):
-        # coder-1 thinks with the first program, as the lead does; coder-2 with the second, the reviewer with the third
-        mind = _flow(programs[max(0, at - 1) % len(programs)].mind)
-        files[f"agents/{name}.yaml"] = f"# {told} All keys: README.md in this folder.\nrole: {role}\nmind: {mind}\n"
-    near = layout.root.parent == repository.parent
-    root = {"path": os.path.relpath(repository, layout.root) if near else os.fspath(repository), "worktree": True}
-    line = f"roots: {_flow([root])}  # each task is worked on in a worktree and on a branch of its own"
+    for index, (name, (role, description)) in enumerate(_AGENTS.items()):
+        # The lead and coder-1 use the first program, coder-2 the second, the reviewer the third.
+        mind = _flow_yaml(programs[max(0, index - 1) % len(programs)].mind)
+        files[f"agents/{name}.yaml"] = (
+            f"# {description} All keys: README.md in this folder.\nrole: {role}\nmind: {mind}\n"
+        )
+    is_sibling = layout.root.parent == repository.parent
+    root = {"path": os.path.relpath(repository, layout.root) if is_sibling else os.fspath(repository), "worktree": True}
+    line = f"roots: {_flow_yaml([root])}  # each task has its own worktree and branch"
     text = (template_folder() / "hive.yaml").read_text("utf-8", "replace")
     return {**files, "hive.yaml": re.sub(r"^roots: .*$", lambda _: line, text, flags=re.MULTILINE)}
 
 
-def _flow(value: object) -> str:
-    """A value in YAML, on one line."""
+def _flow_yaml(value: object) -> str:
+    """Format a value as YAML on one line."""
     return yaml.safe_dump(value, default_flow_style=True, width=math.inf, sort_keys=False).strip()

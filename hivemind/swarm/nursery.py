@@ -1,10 +1,9 @@
-"""The warm parent that agents are forked from: imports done, vocabulary loaded, one thread, nothing open.
+"""The fork server: the warm process that agents are forked from, with imports done, the vocabulary loaded and one thread.
 
-A fork of it is ready in a few milliseconds and shares the pages that it does not change (`gc.freeze()` keeps the
-collector from touching them). Every page that an agent writes to is copied, and a reference counts as writing: what
-agents do alike at their start costs least where `warm` has done it for all of them. It forks, signals and reaps on the
-supervisor's word, over a socket; when the supervisor is gone, the socket closes and the nursery ends its children. It
-signals nobody else.
+A fork of it is ready in a few milliseconds and shares the pages that it does not change (`gc.freeze()` keeps the collector from
+touching them). A page that an agent writes to is copied, and counting a reference is a write. So `warm` does in advance what all
+agents do at their start. The fork server forks, signals and reaps agents by orders of the supervisor over a socket. When the
+supervisor is gone, the socket closes, and the fork server ends its children. It signals no other process.
 """
 
 from __future__ import annotations
@@ -22,90 +21,90 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from typing import Any, NoReturn
 
-from hivemind.fs.sockets import readable
+from hivemind.fs.sockets import wait_for_input
 from hivemind.guarded import start_host
 
 END_WITHIN_S = 4.0
-_AT_ONCE = 100  # names of 64 bytes: a packet has room for them
-_WARM_FOR_S = 1.0  # agents that are started together share one look at what is new
+_BATCH = 100  # names per packet, each up to 64 bytes
+_WARM_FOR_S = 1.0  # agents that start within this time share one warm-up
 RunAgent = Callable[[str, int], int]
-"""Runs one agent in this process: (name, file descriptor that closes when the parent is gone) -> exit status."""
+"""Runs one agent in this process: (name, file descriptor that closes when the parent ends) -> exit status."""
 
 
 class Nursery:
-    """The supervisor's end: starts the nursery's process, sends it orders, receives its reports."""
+    """The supervisor's side: starts the fork server, sends it orders, receives its reports."""
 
     def __init__(self, warm: Callable[[], None], run_agent: RunAgent) -> None:
-        """Fork the nursery. Call this before this process starts threads or opens what a fork must not share.
+        """Fork the fork server. Call this before this process starts threads or opens files that a fork must not share.
 
-        `warm` is called in it first of all, and again before agents are forked later: then it should be quick. It may
-        leave no thread, lock or database behind.
+        The fork server calls `warm` first, and again before it forks agents later. `warm` must be quick the second time, and
+        must not leave a thread, lock or database open.
         """
-        mine, other = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        parent_socket, child_socket = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         sys.stdout.flush()
         sys.stderr.flush()
         self.pid = os.fork()
         if self.pid == 0:
-            _close_all_but(other.fileno())
-            nursery_main(other, warm, run_agent)
-        other.close()
-        self.socket = mine
+            _close_all_but(child_socket.fileno())
+            nursery_main(child_socket, warm, run_agent)
+        child_socket.close()
+        self.socket = parent_socket
 
     def start(self, names: Sequence[str]) -> None:
-        """Have agents forked, one right after the other: a report names each with its pid."""
-        for at in range(0, len(names), _AT_ONCE):
-            self._order({"start": names[at : at + _AT_ONCE]})
+        """Order forks of these agents, one right after the other. A report names each agent with its pid."""
+        for start in range(0, len(names), _BATCH):
+            self._order({"start": names[start : start + _BATCH]})
 
     def warm(self) -> None:
-        """Have the nursery warm up again, before it forks anybody else."""
+        """Order another warm-up before the next fork."""
         self._order({"warm": True})
 
     def signal(self, name: str, number: int) -> None:
-        """Have the nursery signal its child of that name, if it lives."""
+        """Order a signal to the agent of that name, if it runs."""
         self._order({"signal": number, "name": name})
 
     def reports(self) -> list[dict[str, Any]] | None:
-        """What has been reported and not been read yet; None once the nursery is gone."""
-        found: list[dict[str, Any]] = []
-        while readable([self.socket], 0):
+        """Return the unread reports; None once the fork server has ended."""
+        reports: list[dict[str, Any]] = []
+        while wait_for_input([self.socket], 0):
             try:
                 packet = self.socket.recv(65_536)
             except ConnectionError:
                 packet = b""
             if not packet:
-                return found or None
-            found.append(json.loads(packet))
-        return found
+                return reports or None
+            reports.append(json.loads(packet))
+        return reports
 
     def close(self) -> None:
-        """Let the nursery end its children and itself, and wait for that."""
+        """End the fork server with its children, and wait for its end."""
         self.socket.close()
         with contextlib.suppress(ChildProcessError):
             os.waitpid(self.pid, 0)
 
     def _order(self, order: dict[str, Any]) -> None:
-        with contextlib.suppress(ConnectionError):  # a nursery that is gone is noticed through `reports`
+        with contextlib.suppress(ConnectionError):  # `reports` notices the end of the fork server
             self.socket.send(json.dumps(order).encode())
 
 
-def _close_all_but(kept: int) -> None:
-    """Close what the supervisor has open (locks, sockets, watches): a fork must not hold the supervisor's lock for it.
+def _close_all_but(descriptor: int) -> None:
+    """Close the supervisor's descriptors (locks, sockets, watches): a fork must not keep the supervisor's lock.
 
-    The objects that own these descriptors stay referenced from the frames below, which never end, so none is closed twice.
+    The objects that own these descriptors stay referenced from frames that never end, so none is closed twice.
     """
-    os.closerange(3, kept)
-    os.closerange(kept + 1, os.sysconf("SC_OPEN_MAX"))
+    os.closerange(3, descriptor)
+    os.closerange(descriptor + 1, os.sysconf("SC_OPEN_MAX"))
 
 
 def nursery_main(orders: socket.socket, warm: Callable[[], None], run_agent: RunAgent) -> NoReturn:
-    """The nursery's process: never returns."""
+    """Be the fork server; never returns."""
     status = 1
     try:
-        _Parent(orders, warm, run_agent).serve()
+        _ForkServer(orders, warm, run_agent).serve()
         status = 0
-    except SystemExit as ended:  # a forked agent leaves through here, with its own status
-        status = int(ended.code or 0)
-    except Exception:  # the boundary of a process: say it in the log and end with status 1
+    except SystemExit as exit_request:  # a forked agent exits through here, with its own status
+        status = int(exit_request.code or 0)
+    except Exception:  # the boundary of a process: log it and exit with status 1
         traceback.print_exc()
     finally:
         with contextlib.suppress(BrokenPipeError, ValueError):
@@ -114,7 +113,7 @@ def nursery_main(orders: socket.socket, warm: Callable[[], None], run_agent: Run
         os._exit(status)
 
 
-class _Parent:
+class _ForkServer:
     def __init__(self, orders: socket.socket, warm: Callable[[], None], run_agent: RunAgent) -> None:
         self._socket = orders
         self._warm = warm
@@ -122,11 +121,11 @@ class _Parent:
         self._orders: deque[dict[str, Any]] = deque()
         self._children: dict[int, str] = {}
         self._warmed = 0.0
-        # Every child holds the reading end: it closes for all of them at the moment this process is gone.
+        # Every child has the reading end, which closes for all of them when this process ends.
         self._lifeline, self._lifeline_end = os.pipe()
 
     def serve(self) -> None:
-        # A terminal's Ctrl-C goes to the whole foreground group; ending in order is the supervisor's business.
+        # A terminal's Ctrl-C goes to the whole foreground group, but the supervisor ends the swarm in order.
         signal.signal(signal.SIGINT, signal.SIG_IGN)
         signal.signal(signal.SIGTERM, signal.SIG_IGN)
         wake, wake_end = os.pipe()
@@ -139,16 +138,16 @@ class _Parent:
         self._warm_up()
         self._report({"ready": os.getpid()})
         while True:
-            watched: list[Any] = [self._socket, wake]
-            ready = readable(watched, 0 if self._orders else None)
+            descriptors: list[Any] = [self._socket, wake]
+            ready = wait_for_input(descriptors, 0 if self._orders else None)
             if wake in ready:
                 with contextlib.suppress(BlockingIOError):
                     os.read(wake, 4096)
                 self._reap()
-            if self._socket in ready and not self._hear():
+            if self._socket in ready and not self._receive():
                 break
             if self._orders:
-                self._obey(self._orders.popleft())
+                self._execute(self._orders.popleft())
         self._end()
 
     def _warm_up(self) -> None:
@@ -156,8 +155,8 @@ class _Parent:
         gc.freeze()
         self._warmed = time.monotonic()
 
-    def _hear(self) -> bool:
-        """Take in all orders that wait: neither end may be stuck with what the other does not read. False at the end."""
+    def _receive(self) -> bool:
+        """Read all waiting orders, so neither side blocks on a full socket. Returns False once the supervisor is gone."""
         while True:
             try:
                 packet = self._socket.recv(65_536, socket.MSG_DONTWAIT)
@@ -169,13 +168,13 @@ class _Parent:
                 return False
             self._orders.append(json.loads(packet))
 
-    def _obey(self, order: dict[str, Any]) -> None:
+    def _execute(self, order: dict[str, Any]) -> None:
         if "start" in order:
             if time.monotonic() - self._warmed > _WARM_FOR_S:
                 self._warm_up()
-            started = self._fork(order["start"])
-            self._children.update(started)
-            for pid, name in started:
+            children = self._fork(order["start"])
+            self._children.update(children)
+            for pid, name in children:
                 self._report({"started": name, "pid": pid})
         elif "warm" in order:
             self._warm_up()
@@ -184,21 +183,19 @@ class _Parent:
                 os.kill(pid, int(order["signal"]))
 
     def _fork(self, names: list[str]) -> list[tuple[int, str]]:
-        """A process for each name: (pid, name). Nothing is done in between: what this process writes to after a fork,
-        it gets a copy of, and the child keeps the page that all of them had shared."""
-        started = []
+        """Fork a process for each name; returns pids and names. Does no other work in between: each page that this process writes
+        to after a fork is copied, and no longer shared."""
+        children = []
         for name in names:
             try:
                 pid = os.fork()
-            except (
-                OSError
-            ) as error:  # no more processes or memory for now: the others live, and this one is tried again
+            except OSError as error:  # too many processes or too little memory: the supervisor tries again
                 self._report({"unborn": name, "why": error.strerror})
                 continue
             if pid == 0:
                 raise SystemExit(self._child(name))
-            started.append((pid, name))
-        return started
+            children.append((pid, name))
+        return children
 
     def _child(self, name: str) -> int:
         signal.set_wakeup_fd(-1)
@@ -226,7 +223,7 @@ class _Parent:
         for pid in self._children:
             os.kill(pid, signal.SIGTERM)
         while self._children and time.monotonic() < deadline:
-            readable([self._wake[0]], max(0.0, deadline - time.monotonic()))
+            wait_for_input([self._wake[0]], max(0.0, deadline - time.monotonic()))
             with contextlib.suppress(BlockingIOError):
                 os.read(self._wake[0], 4096)
             self._reap()
@@ -235,5 +232,5 @@ class _Parent:
             os.waitpid(pid, 0)
 
     def _report(self, report: dict[str, Any]) -> None:
-        with contextlib.suppress(ConnectionError):  # the supervisor is gone: noticed in the loop
+        with contextlib.suppress(ConnectionError):  # the loop notices that the supervisor is gone
             self._socket.send(json.dumps(report).encode())

@@ -1,7 +1,7 @@
-"""The hive as it stands now, for onlookers: who is up, what each agent does, how the tasks stand (`hivemind status`).
+"""The current state of a hive for people: running agents and their work, tasks, leases, mail (`hivemind status`).
 
-An agent's own status file is believed only while its name's lock is held: a process that was killed could not take it
-back. What is counted is counted from the folders.
+An agent's status file counts only while the agent's lock is held, since a killed process cannot correct it. Tasks and mail are
+counted from the folders.
 """
 
 from __future__ import annotations
@@ -18,13 +18,13 @@ from hivemind.errors import UserError
 from hivemind.frozen import frozen
 from hivemind.layout import EXCHANGE, HUMAN
 from hivemind.names import is_name
-from hivemind.presence.identity import holder_of
+from hivemind.presence.identity import holder_pid
 from hivemind.presence.parts import Parts
 from hivemind.presence.status import AgentStatus, read_status
 from hivemind.presence.status import State as AgentState
 from hivemind.presence.watching import agent_problems, supervisor_lock, watch_lock
 from hivemind.swarm.absence import absences
-from hivemind.swarm.idle import is_full, said_why
+from hivemind.swarm.idle import is_full, with_wait_reasons
 from hivemind.tasks import ScheduledTask, TaskState, TaskSummary
 
 if TYPE_CHECKING:
@@ -32,17 +32,17 @@ if TYPE_CHECKING:
 
 
 @frozen
-class AgentNow(AgentStatus):
-    """One agent. `pid` is None and `state` is `down`, `stopped` or `set aside` if no process has its name; the rest is then
-    what it last said. `task` is what it works on, or, if it is down, a task that waits for it."""
+class AgentOverview(AgentStatus):
+    """One agent. Without a process `pid` is None, `state` is `down`, `stopped` or `set aside`, and the other fields are from the
+    last status. `task` is the agent's current task, or, if it is down, a task that waits for it."""
 
     role: str | None = None
 
 
 @frozen
-class LeaseNow(StepLease):
-    """The lease of a step, and what is left of it: so many events, never a time. A step that no task has is leased by
-    its id alone."""
+class LeaseOverview(StepLease):
+    """The lease of a step. `left` is the number of events until it expires (not a time). `task` and `title` are None for a step
+    that no task has."""
 
     task: str | None
     title: str | None
@@ -51,18 +51,18 @@ class LeaseNow(StepLease):
 
 @frozen
 class Overview:
-    """`supervisor` is the record of who is up (pid, since) or None; `tasks` counts them by state, parked ones among the
-    active; `waiting` and `parked` are (task, why); `mail_waits` (agent, why): unread mail that nobody will read as things
-    stand; `needs_you` (message id, what): letters from addresses that the hive does not know; `search` says how texts are
-    found; `left` (task, what becomes of it): tasks of members that have gone."""
+    """The state of a hive. `supervisor` is the record of the running supervisor (pid, since) or None. `tasks` counts tasks by
+    state; active ones include parked ones. `waiting` and `parked` are pairs of task and reason. `mail_waits` pairs an agent with
+    the reason why its unread mail will stay unread. `needs_you` pairs a message id with its problem: letters from unknown
+    addresses. `search` describes how texts are searched. `left` pairs a task of an absent member with when it returns."""
 
     hive: Path
     workspace: str
     supervisor: dict[str, object] | None
     watching: str | None
     search: str
-    agents: tuple[AgentNow, ...]
-    leases: tuple[LeaseNow, ...]
+    agents: tuple[AgentOverview, ...]
+    leases: tuple[LeaseOverview, ...]
     human_unread: int
     tasks: dict[str, int]
     waiting: tuple[tuple[str, str], ...]
@@ -78,7 +78,7 @@ class Overview:
 
 
 def overview(hive: Parts) -> Overview:
-    """Look at everything once."""
+    """Collect the state of the hive."""
     active = hive.tasks.list(TaskState.ACTIVE)
     inbox = hive.tasks.waiting()
     agents = agents_now(hive, active)
@@ -98,21 +98,21 @@ def overview(hive: Parts) -> Overview:
         search=search_now(hive),
         agents=agents,
         leases=leases_now(hive),
-        human_unread=hive.mail.unread(HUMAN),
+        human_unread=hive.mail.count_unread(HUMAN),
         tasks={
             **hive.tasks.counts(),
             "inbox": len(inbox),
             "active": len(active),
             "parked": sum(task.parked is not None for task in active),
         },
-        waiting=tuple((task.id, task.waiting) for task in said_why(hive, inbox) if task.waiting),
+        waiting=tuple((task.id, task.waiting) for task in with_wait_reasons(hive, inbox) if task.waiting),
         parked=tuple((task.id, task.parked.reason) for task in active if task.parked),
         needs_you=tuple(
-            (one.id, f"a letter from {one.sender}, whom the hive does not know: {one.subject or one.preview}")
-            for one in hive.mail.from_strangers(HUMAN)
+            (letter.id, f"a letter from the unknown address {letter.sender}: {letter.subject or letter.preview}")
+            for letter in hive.mail.unread_from_strangers(HUMAN)
         ),
         mail_waits=tuple(
-            (agent.name, f"{agent.unread} unread, until its program comes: hivemind mcp --agent {agent.name}")
+            (agent.name, f"{agent.unread} unread, until its program connects: hivemind mcp --agent {agent.name}")
             for agent in agents
             if agent.unread and agent.pid is None and hive.agents[agent.name].outside
         ),
@@ -120,7 +120,7 @@ def overview(hive: Parts) -> Overview:
 
 
 def search_now(hive: Parts) -> str:
-    """How this hive finds texts: by words and the meaning that a model sees in them, or by words only, and why."""
+    """Describe how this hive searches texts: by words and by a model's vectors, or by words only, with the reason."""
     from hivemind.embedding import INSTALL, EmbedderUnavailable
 
     try:
@@ -128,112 +128,119 @@ def search_now(hive: Parts) -> str:
     except EmbedderUnavailable as error:
         return f"full text only: {error}"
     if embedder is not None:
-        return f"words and meaning ({embedder.name}){_left_to_embed(hive, embedder)}"
-    asked = os.environ.get("HIVEMIND_EMBEDDER") or hive.config.embedder
-    return "full text only" if asked == "none" else f"full-text search only: {INSTALL}"
+        return f"words and meaning ({embedder.name}){_embedding_progress(hive, embedder)}"
+    setting = os.environ.get("HIVEMIND_EMBEDDER") or hive.config.embedder
+    return "full text only" if setting == "none" else f"full-text search only: {INSTALL}"
 
 
 def _exchange_now(hive: Parts, active: list[TaskSummary]) -> str | None:
-    """With which hives this one is linked, whether it can be reached, what is still to be sent; None if it is not linked."""
-    if not hive.linked.is_linked:
+    """Describe the link: the linked hives, an outage, unsent letters, foreign tasks. None if the hive is not linked."""
+    if not hive.linked_hives.is_linked:
         return None
-    waits = "".join(f"; {said}" for said in _under_way(hive, active))
+    notes = "".join(f"; {note}" for note in _exchange_notes(hive, active))
     if (deaths := agent_problems(hive.layout.locks).get(EXCHANGE)) is not None:
-        return f"its process {deaths}{waits}"
-    if (away := hive.linked.away) is not None:
-        return f"away {away}{waits}"
-    names = sorted(hive.linked.agents)
-    return f"linked with {', '.join(names) or 'no other hive yet'}{waits}"
+        return f"its process {deaths}{notes}"
+    if (away := hive.linked_hives.outage) is not None:
+        return f"away {away}{notes}"
+    names = sorted(hive.linked_hives.agents)
+    return f"linked with {', '.join(names) or 'no other hive yet'}{notes}"
 
 
-def _under_way(hive: Parts, active: list[TaskSummary]) -> Iterator[str]:
-    if left := hive.linked.left():
-        yield f"{left} letters to be sent"
-    if gone := sum(task.owner == EXCHANGE for task in active):
-        yield f"{gone} task{'s' if gone > 1 else ''} elsewhere"
-    if foreign := hive.linked.foreign():
+def _exchange_notes(hive: Parts, active: list[TaskSummary]) -> Iterator[str]:
+    if unsent := hive.linked_hives.unsent_count():
+        yield f"{unsent} letters to be sent"
+    if remote := sum(task.owner == EXCHANGE for task in active):
+        yield f"{remote} task{'s' if remote > 1 else ''} elsewhere"
+    if foreign := hive.linked_hives.foreign_task_count():
         yield f"{foreign} task{'s' if foreign > 1 else ''} of other hives here"
 
 
-def _left_to_embed(hive: Parts, embedder: Embedder) -> str:
-    """How far the documents are, where some of them are found by their words only as yet."""
+def _embedding_progress(hive: Parts, embedder: Embedder) -> str:
+    """Describe the progress of embedding the documents; empty if it is complete."""
     if not hive.layout.documents_db.exists():
         return ""
-    from hivemind.documents import how_far, progress_of
+    from hivemind.documents import describe_progress, read_progress
 
     try:
-        known, total = progress_of(hive.layout.documents_db, embedder)
-    except UserError:  # it is damaged, or of another version: `doctor` and whoever searches say so
+        embedded, total = read_progress(hive.layout.documents_db, embedder)
+    except UserError:  # damaged, or of another version: `doctor` and searches report it
         return ""
-    return "" if known >= total else f"; {how_far(known, total)}"
+    return "" if embedded >= total else f"; {describe_progress(embedded, total)}"
 
 
-def agents_now(hive: Parts, active: list[TaskSummary] | None = None) -> tuple[AgentNow, ...]:
-    """Every agent of agents/*.yaml, by name; those that are set aside come last, with the reason as their `problem`."""
+def agents_now(hive: Parts, active: list[TaskSummary] | None = None) -> tuple[AgentOverview, ...]:
+    """Return every agent of agents/*.yaml by name. Agents that are set aside come last, with the reason as their `problem`."""
     owned: dict[str | None, str] = {}
     for task in hive.tasks.list(TaskState.ACTIVE) if active is None else active:
         owned.setdefault(task.owner, task.id)
-    known = [_agent(hive, name, owned.get(name)) for name in hive.agents]
-    aside = [_aside(hive, name, str(why), owned.get(name)) for name, why in hive.agent_files.aside.items()]
-    why = agent_problems(hive.layout.locks)
-    return (*(replace(one, problem=one.problem or why.get(one.name)) for one in known), *aside)
+    overviews = [_agent_overview(hive, name, owned.get(name)) for name in hive.agents]
+    set_aside = [
+        _set_aside_overview(hive, name, str(problem), owned.get(name))
+        for name, problem in hive.agent_files.problems.items()
+    ]
+    problems = agent_problems(hive.layout.locks)
+    return (
+        *(replace(overview, problem=overview.problem or problems.get(overview.name)) for overview in overviews),
+        *set_aside,
+    )
 
 
-def _aside(hive: Parts, name: str, why: str, owned: str | None) -> AgentNow:
-    pid = holder_of(hive.layout, name) if is_name(name) else None
+def _set_aside_overview(hive: Parts, name: str, problem: str, task_id: str | None) -> AgentOverview:
+    pid = holder_pid(hive.layout, name) if is_name(name) else None
     state: AgentState = "set aside" if pid is None else "as before"
-    return AgentNow(name, pid, state=state, task=owned, mind="?", problem=why)
+    return AgentOverview(name, pid, state=state, task=task_id, mind="?", problem=problem)
 
 
-def _agent(hive: Parts, name: str, owned: str | None) -> AgentNow:
+def _agent_overview(hive: Parts, name: str, task_id: str | None) -> AgentOverview:
     config = hive.agents[name]
-    pid = holder_of(hive.layout, name)
-    said = read_status(hive.layout.agent_state(name), name) or AgentStatus(name)
+    pid = holder_pid(hive.layout, name)
+    status = read_status(hive.layout.agent_state(name), name) or AgentStatus(name)
     if pid is None:
         state: AgentState = "stopped" if (hive.layout.stopped / name).exists() else "down"
-        said = replace(said, pid=None, state=state, task=owned, step=None, problem=None)
-    elif said.pid != pid:  # its predecessor's last words
-        said = AgentStatus(name, pid)
-    shown = {**asdict(said), "mind": _mind(config.mind), "unread": hive.mail.unread(name)}
-    return AgentNow(**shown, role=config.role)
+        status = replace(status, pid=None, state=state, task=task_id, step=None, problem=None)
+    elif status.pid != pid:  # the status of an earlier process
+        status = AgentStatus(name, pid)
+    fields = {**asdict(status), "mind": _mind_label(config.mind), "unread": hive.mail.count_unread(name)}
+    return AgentOverview(**fields, role=config.role)
 
 
-def leases_now(hive: Parts, agent: str | None = None) -> tuple[LeaseNow, ...]:
-    """The active leases of all agents or of one, by step. Raises CoordinationError for what is no agent's name."""
-    who = None if agent is None else check_agent(agent)
+def leases_now(hive: Parts, agent: str | None = None) -> tuple[LeaseOverview, ...]:
+    """Return the active leases of all agents or of one, by step. Raises CoordinationError for an invalid name."""
+    holder = None if agent is None else check_agent(agent)
 
-    def look(state: JournalState) -> tuple[LeaseNow, ...]:
-        steps = sorted(state.leases if who is None else state.leased_step_ids.get(who, ()))
-        return tuple(_lease(state, lease) for step in steps if (lease := state.lease(step)) is not None)
+    def collect(state: JournalState) -> tuple[LeaseOverview, ...]:
+        steps = sorted(state.leases if holder is None else state.leased_step_ids.get(holder, ()))
+        return tuple(_lease_overview(state, lease) for step in steps if (lease := state.lease(step)) is not None)
 
-    found: tuple[LeaseNow, ...] = hive.journal.view(look)
-    return found
+    leases: tuple[LeaseOverview, ...] = hive.journal.view(collect)
+    return leases
 
 
 def how_freed(lease: StepLease, *, runs: bool) -> str:
-    """Say what frees a step, whose holder's process runs or not: nobody can wait for a number of events."""
+    """Say how a leased step becomes free, depending on whether its holder's process runs. Nobody can wait for events to expire
+    it."""
     if runs:
         return f"{lease.holder_agent_id} ends the step, or its process ends"
     return f"hivemind lease release {lease.step_id} --agent {lease.holder_agent_id}"
 
 
-def lease_now(hive: Parts, lease: StepLease) -> LeaseNow:
-    """One lease as it stands now."""
-    found: LeaseNow = hive.journal.view(lambda state: _lease(state, lease))
-    return found
+def lease_now(hive: Parts, lease: StepLease) -> LeaseOverview:
+    """Return the current state of one lease."""
+    lease_overview: LeaseOverview = hive.journal.view(lambda state: _lease_overview(state, lease))
+    return lease_overview
 
 
-def _lease(state: JournalState, lease: StepLease) -> LeaseNow:
+def _lease_overview(state: JournalState, lease: StepLease) -> LeaseOverview:
     step = state.step(lease.step_id)
     task, title = (None, None) if step is None else (step.task, step.title)
-    return LeaseNow(**asdict(lease), task=task, title=title, left=max(0, lease.expires_seq - state.seq))
+    return LeaseOverview(**asdict(lease), task=task, title=title, left=max(0, lease.expires_seq - state.seq))
 
 
-def _mind(mind: str | dict[str, Any]) -> str:
-    """A mind in a few characters: `anthropic:MODEL`, `command: think.py --fast`."""
+def _mind_label(mind: str | dict[str, Any]) -> str:
+    """Format a mind in a few characters: `anthropic:MODEL`, `command: think.py --fast`."""
     if isinstance(mind, str):
         return mind
-    [(kind, told), *_] = [*mind.items(), ("?", "")]
-    if isinstance(told, dict):
-        return f"{kind}:{told.get('model', '?')}"
-    return f"{kind}: {' '.join(map(str, told)) if isinstance(told, list) else told}"
+    [(kind, settings), *_] = [*mind.items(), ("?", "")]
+    if isinstance(settings, dict):
+        return f"{kind}:{settings.get('model', '?')}"
+    return f"{kind}: {' '.join(map(str, settings)) if isinstance(settings, list) else settings}"

@@ -1,4 +1,4 @@
-"""The preflight: what agents/*.yaml name is looked at before any agent is started, so that a slip is told once, with its line."""
+"""The preflight: check what agents/*.yaml name before any agent starts, and report mistakes once, with their lines."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable
 from typing import Any
 
 from hivemind.agent.budget import open_agents_mind
-from hivemind.config import AgentConfig, place_of_key
+from hivemind.config import AgentConfig, key_location
 from hivemind.errors import UserError
 from hivemind.presence.parts import Parts
 from hivemind.taskrun.worktree import check_repository
@@ -14,9 +14,9 @@ from hivemind.tools import allowed_tools
 
 
 def preflight_all(hive: Parts) -> tuple[list[str], dict[str, UserError]]:
-    """The agents of the hive that can be started, and why each other one cannot: one file must not stop the rest.
+    """Return the agents that can start, and the error of each agent that cannot: one bad file must not stop the others.
 
-    Raises UserError, the first of them, if none can.
+    Raises the first UserError if no agent can start.
     """
     ready: list[str] = []
     aside: dict[str, UserError] = {}
@@ -33,36 +33,36 @@ def preflight_all(hive: Parts) -> tuple[list[str], dict[str, UserError]]:
 
 
 def preflight(hive: Parts, names: Iterable[str]) -> None:
-    """Check the mind and the tools that each of these agents names.
+    """Check the mind and the tools of each of these agents.
 
-    Raises UserError with file, line, key and how to mend it, for the first that is none; and for a name that is no agent's.
+    Raises UserError with file, line, key and remedy for the first mistake, and for an unknown agent.
     """
     seen: set[int] = set()
     for name in names:
         config = hive.agent_files.get(name)
         if config.outside:
-            raise UserError(f"{name} comes from outside (mind: mcp): hivemind mcp --agent {name} is what it runs")
-        if id(config) not in seen:  # replicas have one between them
+            raise UserError(f"{name} is a member (mind: mcp): its program runs hivemind mcp --agent {name}")
+        if id(config) not in seen:  # replicas share one
             seen.add(id(config))
             _check(hive, name, config)
 
 
 def root_problems(hive: Parts) -> list[UserError]:
-    """What is wrong with the folders under `roots:`: a task that needs one of them would fail."""
-    found, config = [], hive.layout.config
+    """Return the errors in `roots:`: a task that needs one of these folders would fail."""
+    problems, config = [], hive.layout.config
     for path, root in zip(hive.config.read_roots(hive.layout), hive.config.roots, strict=True):
         if not path.is_dir():
-            found.append(
-                UserError(f"roots: {root.path} is no folder", location=config, remedy="correct it, or take it away")
+            problems.append(
+                UserError(f"roots: {root.path} is not a folder", location=config, remedy="correct it, or remove it")
             )
         elif root.worktree:
             try:
                 check_repository(path)
             except UserError as error:
-                found.append(
+                problems.append(
                     UserError(f"roots: {error.location}: {error.message}", location=config, remedy=error.remedy)
                 )
-    return found
+    return problems
 
 
 def _check(hive: Parts, name: str, config: AgentConfig) -> None:
@@ -74,7 +74,7 @@ def _check(hive: Parts, name: str, config: AgentConfig) -> None:
         try:
             check()
         except UserError as error:
-            what = error.message if error.location is None else f"{error.location}: {error.message}"
+            message = error.message if error.location is None else f"{error.location}: {error.message}"
             raise UserError(
-                f"{key}: {what}", location=place_of_key(hive.layout, name, key), remedy=error.remedy
+                f"{key}: {message}", location=key_location(hive.layout, name, key), remedy=error.remedy
             ) from None

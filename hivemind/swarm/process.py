@@ -1,4 +1,4 @@
-"""An agent's process, from its first moment to its last."""
+"""An agent's process, from start to end."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from pathlib import Path
 
 from hivemind.agent.agent import Agent
 from hivemind.errors import WRONG_USE, HivemindError, is_disk_full
-from hivemind.fs import HeldLock, Lock, open_own, set_aside
+from hivemind.fs import HeldLock, Lock, open_regular, set_aside
 from hivemind.fs.doorbell import ring
-from hivemind.fs.sockets import readable
-from hivemind.masking import harmless, mask
-from hivemind.presence.identity import HiveGone, announce, check_here, farewell, take_name
+from hivemind.fs.sockets import wait_for_input
+from hivemind.masking import mask, strip_controls
+from hivemind.presence.identity import HiveGone, check_hive_exists, lock_name, record_exit, record_start
 from hivemind.presence.parts import Parts
 from hivemind.presence.status import StatusFile, read_status
-from hivemind.presence.watching import SUPERVISOR, Watchman
+from hivemind.presence.watching import SUPERVISOR, SharedWatch
 from hivemind.private import keep_keys_private
 from hivemind.swarm.absence import return_tasks
 from hivemind.swarm.preflight import preflight
@@ -28,12 +28,12 @@ from hivemind.taskrun.waits import DISK_FULL
 
 _FIRST_PAUSE_S = 0.5
 _LONGEST_PAUSE_S = 60.0
-_STUCK_AFTER = 3  # what is over by then was a moment's want of files or room, and nobody need be told
+_STUCK_TRIES = 3  # fewer failures in a row may be a short lack of files or room, and are not reported
 _log = logging.getLogger(__name__)
 
 
-class Life:
-    """One process's life as the agent `name`, whose `lock` it holds. `run` lasts until `stop`, or until `lifeline` closes."""
+class AgentProcess:
+    """The process of the agent `name`, which holds the agent's `lock`. It runs until `stop`, or until `lifeline` closes."""
 
     def __init__(self, hive: Parts, name: str, lock: Lock, *, lifeline: int | None = None) -> None:
         self._hive, self._name, self._lock, self._lifeline = hive, name, lock, lifeline
@@ -42,64 +42,64 @@ class Life:
         self._agent: Agent | None = None
         self._stopping, self._finishing = False, False
         self._tries = 0
-        self._lost: str | None = None
-        self._watchman = Watchman(hive) if lifeline is None else None
+        self._interrupted_task: str | None = None
+        self._watchman = SharedWatch(hive) if lifeline is None else None
         self._wake, self._wake_end = os.pipe()
         for end in (self._wake, self._wake_end):
             weakref.finalize(self, os.close, end)
 
     def stop(self) -> None:
-        """End after the current action. May be called from a signal's callback."""
+        """End after the current action. May be called from a signal handler."""
         self._stopping = True
         os.write(self._wake_end, b"\0")
         if self._agent is not None:
             self._agent.stop()
 
     def finish(self) -> None:
-        """End after the current turn. May be called from a signal's callback."""
+        """End after the current turn. May be called from a signal handler."""
         self._finishing = True
         os.write(self._wake_end, b"\0")
         if self._agent is not None:
             self._agent.finish()
 
     def run(self) -> None:
-        """Be the agent; be it anew after what a person can mend. Raises HiveGone."""
+        """Run the agent, and run it again after an error that a person can correct. Raises HiveGone."""
         try:
             while not self._ending():
-                began = time.monotonic()
-                self._check_here()
+                start_time = time.monotonic()
+                self._check_hive()
                 try:
-                    self._live()
+                    self._run_agent()
                 except HiveGone:
                     raise
                 except (HivemindError, OSError) as error:
-                    self._tries = 1 if time.monotonic() - began > _LONGEST_PAUSE_S else self._tries + 1
-                    self._stuck(error)
+                    self._tries = 1 if time.monotonic() - start_time > _LONGEST_PAUSE_S else self._tries + 1
+                    self._wait_out(error)
         finally:
             if self._watchman is not None:
                 self._watchman.close()
             if self._incarnation and self._lock.is_current():
-                farewell(self._hive.journal, self._name, self._incarnation, by="itself")
+                record_exit(self._hive.journal, self._name, self._incarnation, by="itself")
 
-    def _live(self) -> None:
+    def _run_agent(self) -> None:
         self._make_folder()
         if not self._incarnation:
-            self._lost = _died_over(self._folder, self._name)
-            self._incarnation = announce(self._hive.journal, self._name, os.getpid())
-        self._rest()
+            self._interrupted_task = _interrupted_task_in(self._folder, self._name)
+            self._incarnation = record_start(self._hive.journal, self._name, os.getpid())
+        self._between_turns()
         agent = Agent(
             self._hive,
             self._name,
             self._incarnation,
             lifeline=self._lifeline,
-            resting=self._rest,
-            check=self._check_here,
+            resting=self._between_turns,
+            check=self._check_hive,
         )
         try:
             self._agent = agent
             if not self._ending():
-                agent.scheduler.holding.resume(self._lost)
-                self._lost = None
+                agent.scheduler.holding.resume(self._interrupted_task)
+                self._interrupted_task = None
                 agent.run()
         finally:
             self._agent = None
@@ -108,87 +108,87 @@ class Life:
             else:
                 agent.pulse.close()
 
-    def _check_here(self) -> None:
-        check_here(self._lock, self._hive.layout)
+    def _check_hive(self) -> None:
+        check_hive_exists(self._lock, self._hive.layout)
 
-    def _rest(self) -> None:
-        """Without a supervisor: see to the watching, and to what members have left."""
+    def _between_turns(self) -> None:
+        """Without a supervisor, keep the hive's watcher and return the tasks of absent members."""
         if self._watchman is not None:
             self._watchman.take_over()
             return_tasks(self._hive)
 
     def _make_folder(self) -> None:
         if os.path.lexists(self._folder) and not self._folder.is_dir():
-            _log.warning("%s is no folder: kept as %s", self._folder, set_aside(self._folder).name)
+            _log.warning("%s is not a folder: kept as %s", self._folder, set_aside(self._folder).name)
         self._folder.mkdir(parents=True, exist_ok=True)
 
     def _ending(self) -> bool:
         if not self._stopping and self._lifeline is not None:
-            self._stopping = bool(readable([self._lifeline], 0))
+            self._stopping = bool(wait_for_input([self._lifeline], 0))
         return self._stopping or self._finishing
 
-    def _stuck(self, error: Exception) -> None:
-        """Say what is in the way, and rest for a while, alive."""
+    def _wait_out(self, error: Exception) -> None:
+        """Report the error and wait, with a heartbeat, for a growing pause."""
         full = is_disk_full(error)
         pause = min(_LONGEST_PAUSE_S, _FIRST_PAUSE_S * 2 ** min(self._tries - 1, 10))
-        _log.warning("%s cannot go on (again in %g s): %s", self._name, pause, error)
-        told = DISK_FULL if full else " ".join(str(error).split()) if self._tries >= _STUCK_AFTER else None
-        if self._tries == _STUCK_AFTER and self._lifeline is None:
-            sys.stderr.write(f"hivemind: {self._name} cannot go on until this is mended: {told}\n")
+        _log.warning("%s cannot continue (next try in %g s): %s", self._name, pause, error)
+        problem = DISK_FULL if full else " ".join(str(error).split()) if self._tries >= _STUCK_TRIES else None
+        if self._tries == _STUCK_TRIES and self._lifeline is None:
+            sys.stderr.write(f"hivemind: {self._name} cannot continue until this is fixed: {problem}\n")
         status = StatusFile(self._folder, self._name)
         until = time.monotonic() + pause
-        while not self._ending() and (left := until - time.monotonic()) > 0:
-            self._check_here()
-            with contextlib.suppress(OSError):  # the want of room may be what it is stuck in
-                state = "waiting" if full else "stuck" if told else "starting"
-                changed = status.update(state=state, incarnation=self._incarnation, problem=told)
+        while not self._ending() and (remaining_s := until - time.monotonic()) > 0:
+            self._check_hive()
+            with contextlib.suppress(OSError):  # the disk may be full
+                state = "waiting" if full else "stuck" if problem else "starting"
+                has_changed = status.update(state=state, incarnation=self._incarnation, problem=problem)
                 status.beat()
-                if changed:
+                if has_changed:
                     ring(self._hive.layout.doorbells, SUPERVISOR)
-            watched = [self._wake] if self._lifeline is None else [self._wake, self._lifeline]
-            readable(watched, min(left, self._hive.config.hang_after / 3))
+            descriptors = [self._wake] if self._lifeline is None else [self._wake, self._lifeline]
+            wait_for_input(descriptors, min(remaining_s, self._hive.config.hang_after / 3))
 
 
-def _died_over(folder: Path, name: str) -> str | None:
-    """The task that the last process had in focus, if it ended in the middle of a turn."""
-    last = read_status(folder, name)
-    return last.task if last is not None and last.state == "working" else None
+def _interrupted_task_in(folder: Path, name: str) -> str | None:
+    """Return the task that the last process had in focus, if it died during a turn."""
+    last_status = read_status(folder, name)
+    return last_status.task if last_status is not None and last_status.state == "working" else None
 
 
 _LOG_BYTES = 5_000_000
 
 
 def run_agent(hive: Parts, name: str, *, lifeline: int | None = None) -> int:
-    """Be the agent `name` until told to end; gives the exit status (0, or 2 if the name is held).
+    """Be the agent `name` until asked to end; returns the exit status (0, or 2 if another process holds the name).
 
-    SIGTERM and SIGINT end it in order, SIGUSR1 does after its turn; so does the closing of `lifeline`, a descriptor that
-    the parent holds the other end of. Without a supervisor it also keeps the hive's watcher, if no other process does.
-    Raises UserError, without one, for an unknown agent, mind or tool; a supervisor has looked before.
+    SIGTERM, SIGINT and the closing of `lifeline` (the parent has its other end) end it in order; SIGUSR1 ends it after its
+    turn. Without a `lifeline` it also keeps the hive's watcher if no other process does, and raises UserError for an unknown
+    agent, mind or tool. (With one, the supervisor has checked these.)
     """
     if lifeline is None:
         preflight(hive, [name])
         keep_keys_private()
     try:
-        name_lock = take_name(hive.layout, name)
-    except HeldLock as held:
-        sys.stderr.write(f"hivemind: {held}\n")
+        name_lock = lock_name(hive.layout, name)
+    except HeldLock as error:
+        sys.stderr.write(f"hivemind: {error}\n")
         return WRONG_USE
-    life = Life(hive, name, name_lock, lifeline=lifeline)
+    process = AgentProcess(hive, name, name_lock, lifeline=lifeline)
     for number in (signal.SIGTERM, signal.SIGINT):
-        signal.signal(number, lambda *_: life.stop())
-    signal.signal(signal.SIGUSR1, lambda *_: life.finish())
+        signal.signal(number, lambda *_: process.stop())
+    signal.signal(signal.SIGUSR1, lambda *_: process.finish())
     try:
-        life.run()
-    except HiveGone as gone:
-        sys.stderr.write(f"hivemind: {gone}\n")
+        process.run()
+    except HiveGone as hive_gone:
+        sys.stderr.write(f"hivemind: {hive_gone}\n")
         return WRONG_USE
     finally:
         name_lock.release()
     return 0
 
 
-def output_to(path: Path) -> None:
-    """Send standard output and standard error to a file; a file of over 5 MB becomes `<name>.1` first."""
+def redirect_output(path: Path) -> None:
+    """Redirect standard output and standard error to a file. A file over 5 MB is renamed to `<name>.1` first."""
     file = open_log(path)
     os.dup2(file, 1)
     os.dup2(file, 2)
@@ -196,26 +196,26 @@ def output_to(path: Path) -> None:
 
 
 def open_log(path: Path) -> int:
-    """A descriptor to append to a log with. A log of over 5 MB becomes `<name>.1`; what is no file is set aside, and said."""
+    """Open a log for appending; returns a descriptor. A log over 5 MB becomes `<name>.1`. Anything but a file is set aside."""
     if path.exists() and not path.is_file():
-        _log.warning("%s: is no file; it is kept as %s", path, set_aside(path).name)
+        _log.warning("%s: is not a file; it is kept as %s", path, set_aside(path).name)
     elif path.exists() and path.stat().st_size > _LOG_BYTES:
         path.replace(path.with_name(path.name + ".1"))
-    file = open_own(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
+    file = open_regular(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
     os.set_blocking(file, True)
     return file
 
 
 def start_logging() -> None:
-    """Log to standard error, wherever that leads; what is forked from here does so too."""
-    logging.root.handlers.clear()  # not closed: their descriptors were the parent's, and are someone else's by now
+    """Log to standard error, also in processes forked from this one."""
+    logging.root.handlers.clear()  # not closed: their descriptors belonged to the parent, and may belong to other files by now
     logging.basicConfig(level=logging.INFO)
     for handler in logging.root.handlers:
         handler.setFormatter(_Masking("%(asctime)s %(levelname)s %(name)s: %(message)s"))
 
 
 class _Masking(logging.Formatter):
-    """Masks what a message, an exception or its traceback tells, and makes it harmless: logs are read on terminals."""
+    """Masks secrets and removes control characters in messages and tracebacks, since people read logs on terminals."""
 
     def format(self, record: logging.LogRecord) -> str:
-        return harmless(mask(super().format(record)))
+        return strip_controls(mask(super().format(record)))

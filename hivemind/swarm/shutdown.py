@@ -1,4 +1,4 @@
-"""Ending a swarm, or one agent, from another process: a word to it, and waiting for its end (`hivemind down`, `agent stop`)."""
+"""End a swarm or one agent from another process: signal it and wait for its end (`hivemind down`, `agent stop`)."""
 
 from __future__ import annotations
 
@@ -18,41 +18,41 @@ from hivemind.presence.identity import agent_lock
 from hivemind.presence.parts import Parts
 from hivemind.presence.watching import SUPERVISOR, supervisor_lock
 
-_LOOK_S = 0.02
-_LOOKS = 5
+_POLL_S = 0.02
+_NOTE_READS = 5
 
 
 @frozen
 class ShutdownReport:
-    """Which process was told to end (None: none was up), and whether it is `over`: it has let go of the supervisor's lock."""
+    """The process that was asked to end (None: none was running). `is_over` is True once its lock is free."""
 
     pid: int | None
-    over: bool
+    is_over: bool
 
 
 def end_swarm(layout: Layout, *, timeout_s: float) -> ShutdownReport:
     """Send SIGTERM to the hive's supervisor and wait at most `timeout_s` for its end.
 
-    Raises HeldLock if the lock is held and its holder cannot be signalled from here (another machine or another user).
+    Raises HeldLock if the supervisor cannot be signalled from here (another machine or another user).
     """
     return _end(supervisor_lock(layout.locks), "the swarm", timeout_s)
 
 
 def stop_agent(hive: Parts, name: str, *, timeout_s: float) -> ShutdownReport:
-    """Have an agent end and not be started again until `start_agent`. Raises UserError if there is none of that name, or it
-    comes from outside, and HeldLock as `end_swarm`."""
-    stopped, durable = hive.layout.stopped, hive.config.durable
+    """End an agent, and prevent its start until `start_agent`. Raises UserError for an unknown agent or a member (MCP), and
+    HeldLock like `end_swarm`."""
+    stop_folder, durable = hive.layout.stopped, hive.config.durable
     if hive.agent_files.get(name).outside:
-        raise UserError(f"{name} comes from outside (mind: mcp)", remedy="end its program where it runs")
-    make_folder(stopped, durable=durable)
+        raise UserError(f"{name} is a member (mind: mcp)", remedy="end its program where it runs")
+    make_folder(stop_folder, durable=durable)
     with suppress(FileExistsError):
-        create(stopped / name, b"", durable=durable)
+        create(stop_folder / name, b"", durable=durable)
     return _end(agent_lock(hive.layout, name), name, timeout_s)
 
 
 def start_agent(hive: Parts, name: str) -> bool:
-    """Have a stopped agent started again, by the supervisor if there is one. False if it was not stopped. Raises UserError if
-    there is none of that name."""
+    """Allow a stopped agent to run again; a running supervisor starts it. Returns False if it was not stopped. Raises UserError
+    for an unknown agent."""
     hive.agent_files.get(name)
     try:
         (hive.layout.stopped / name).unlink()
@@ -64,42 +64,44 @@ def start_agent(hive: Parts, name: str) -> bool:
     return True
 
 
-def _end(lock: Lock, what: str, timeout_s: float) -> ShutdownReport:
-    pid = _holder(lock)
+def _end(lock: Lock, target: str, timeout_s: float) -> ShutdownReport:
+    pid = _holder_pid(lock)
     if pid is None:
-        return ShutdownReport(None, over=True)
+        return ShutdownReport(None, is_over=True)
     if not is_on_this_machine(holder := lock.holder() or {}):
-        mend = "end it there"
-        raise HeldLock(f"{what} is held by {describe_holder(holder)}", location=lock.path, holder=holder, remedy=mend)
+        remedy = "end it there"
+        raise HeldLock(
+            f"{target} is held by {describe_holder(holder)}", location=lock.path, holder=holder, remedy=remedy
+        )
     deadline = time.monotonic() + timeout_s
     try:
-        if pid <= 0:  # kill(0) would end whoever asks
-            raise ProcessLookupError(errno.ESRCH, "the lock does not say which it is")
+        if pid <= 0:  # kill(0) would signal this process's own group
+            raise ProcessLookupError(errno.ESRCH, "the lock does not name its process")
         os.kill(pid, signal.SIGTERM)
-        os.killpg(os.getpgid(pid), signal.SIGCONT)  # one that was stopped (Ctrl-Z), with its nursery, could not end
+        os.killpg(os.getpgid(pid), signal.SIGCONT)  # a suspended process (Ctrl-Z) could not end
     except OSError as error:
-        if _holder(lock) is None:
-            return ShutdownReport(pid, over=True)
+        if _holder_pid(lock) is None:
+            return ShutdownReport(pid, is_over=True)
         raise HeldLock(
-            f"{what} is held by process {pid or '?'}, which cannot be told to end from here ({error.strerror})",
+            f"{target} is held by process {pid or '?'}, which cannot be signalled from here ({error.strerror})",
             location=lock.path,
             holder=lock.holder() or {},
-            remedy="end it where it runs, as the user that it belongs to",
+            remedy="end it where it runs, as its user",
         ) from None
-    while _holder(lock) in (pid, 0):  # a successor that holds it already means that this one is over
-        if (left := deadline - time.monotonic()) <= 0:
-            return ShutdownReport(pid, over=False)
-        time.sleep(min(left, _LOOK_S))
-    return ShutdownReport(pid, over=True)
+    while _holder_pid(lock) in (pid, 0):  # if a successor holds it, this one is over
+        if (remaining_s := deadline - time.monotonic()) <= 0:
+            return ShutdownReport(pid, is_over=False)
+        time.sleep(min(remaining_s, _POLL_S))
+    return ShutdownReport(pid, is_over=True)
 
 
-def _holder(lock: Lock) -> int | None:
-    """The process that has the lock; None if nobody has, 0 if its note says nothing."""
-    for _ in range(_LOOKS):
+def _holder_pid(lock: Lock) -> int | None:
+    """Return the pid of the lock's holder; None if there is no holder, 0 if the holder's note has no pid."""
+    for _ in range(_NOTE_READS):
         record = lock.holder()
         if record != {}:
             break
-        time.sleep(_LOOK_S)  # it may be writing its note this very moment
+        time.sleep(_POLL_S)  # it may be writing its note at this moment
     if record is None:
         return None
     pid = record.get("pid")

@@ -1,7 +1,7 @@
-"""The supervisor: starts agents, starts them again when they die or hang, ends them in order (spec 1).
+"""The supervisor: starts agents, restarts them when they die or hang, ends them in order.
 
-It holds nothing that the others need: agents work without it, and its own death only makes them end. It keeps the hive's
-one watcher, whose events ring the agents' doorbells.
+No agent needs its data: agents can run without it, and its death only makes them end. It keeps the hive's one file watcher, whose
+events ring the agents' doorbells.
 """
 
 from __future__ import annotations
@@ -19,9 +19,9 @@ from typing import Any, Literal
 from hivemind.errors import HivemindError
 from hivemind.fs.database import settle_log
 from hivemind.fs.doorbell import Doorbell
-from hivemind.fs.sockets import readable
+from hivemind.fs.sockets import wait_for_input
 from hivemind.layout import EXCHANGE
-from hivemind.presence.identity import bury, bury_dead, check_here, hold
+from hivemind.presence.identity import check_hive_exists, hold_lock, record_death, record_deaths
 from hivemind.presence.parts import Parts
 from hivemind.presence.status import read_status
 from hivemind.presence.watching import SUPERVISOR, HiveWatch, supervisor_lock
@@ -31,97 +31,99 @@ from hivemind.swarm.due import DueWork
 from hivemind.swarm.nursery import Nursery, RunAgent
 
 _log = logging.getLogger(__name__)
-_FIRST_DELAY_S = 0.1
-_LONGEST_DELAY_S = 5.0
-_DEATHS_IN_A_ROW = 3  # and somebody should know
-_SETTLED_S = 60.0  # who has lived so long is well
-_LOOK_S = 1.0  # how often it looks whether the hive is still there
+_MIN_DELAY_S = 0.1
+_MAX_DELAY_S = 5.0
+_REPORTED_DEATHS = 3  # then status shows a problem
+_STABLE_S = 60.0  # after this time the count of deaths is reset
+_CHECK_S = 1.0  # how often it checks that the hive still exists
 
 
 @dataclass(slots=True)
 class _Child:
-    """What the supervisor knows of one agent's process; times are monotonic seconds. `ended` says why it is not started
-    again: a person has stopped it, or its file was taken away."""
+    """The state of one agent's process; times are monotonic seconds. `end_reason` says why it is not restarted: a person has
+    stopped the agent, or its file was removed."""
 
     name: str
     pid: int = 0
     start_at: float | None = 0.0
-    delay_s: float = _FIRST_DELAY_S
+    delay_s: float = _MIN_DELAY_S
     steps_finished: int = 0
     started_at: float = 0.0
     deaths: int = 0
     beat_ns: int = 0
     beat_seen: float = 0.0
-    ended: Literal["stopped", "removed"] | None = None
+    end_reason: Literal["stopped", "removed"] | None = None
 
 
 class Supervisor:
-    """Runs the swarm of one hive until it is told to end, or until `done` says that nothing is left to do."""
+    """Runs the swarm of one hive until it is asked to end, or until `tick` says that all work is done."""
 
     def __init__(
         self, hive: Parts, files: AgentFiles, names: Collection[str], *, warm: Callable[[], None], run_agent: RunAgent
     ) -> None:
-        """Take the hive's supervisor lock and fork the nursery. `files` is followed while it runs.
+        """Take the hive's supervisor lock and fork the fork server. Changes in `files` are followed while it runs.
 
-        Raises HeldLock if another process holds it. Call it while this process has one thread and nothing open.
+        Raises HeldLock if another process holds the lock. Call it while this process has one thread and no open files.
         """
         self._hive = hive
         self._lock = supervisor_lock(hive.layout.locks)
-        hold(self._lock, hive.layout, "this hive is up already", "hivemind down ends it", what="hivemind up")
+        hold_lock(self._lock, hive.layout, "this hive is up already", "hivemind down ends it", what="hivemind up")
         self._nursery_parts = (warm, run_agent)
         self._nursery = Nursery(warm, run_agent)
         self._files = files
         self._due = DueWork(hive.layout, at_once=hive.config.retention.is_set)
         self._children = {name: _Child(name) for name in names}
-        if hive.linked.is_linked:
+        if hive.linked_hives.is_linked:
             self._children[EXCHANGE] = _Child(EXCHANGE)
-        self._stop_stopped()
+        self._apply_stops()
         self._watch: HiveWatch | None = None
         self._bell: Doorbell | None = None
         self._stop = False
         self._ready = False
-        self._looked = time.monotonic()
+        self._last_check = time.monotonic()
 
     @property
     def pids(self) -> dict[str, int]:
-        """The processes that live now, by agent."""
+        """The running processes, by agent."""
         return {name: child.pid for name, child in self._children.items() if child.pid and name != EXCHANGE}
 
     @property
     def names(self) -> tuple[str, ...]:
-        """The agents that it keeps running."""
-        return tuple(name for name, child in self._children.items() if child.ended is None and name != EXCHANGE)
+        """The agents that the supervisor keeps running."""
+        return tuple(name for name, child in self._children.items() if child.end_reason is None and name != EXCHANGE)
 
     @property
-    def is_telling(self) -> bool:
-        """Whether something that is due is being done, or should be."""
-        return self._due.busy or self._due.left_s <= 0
+    def is_dispatching(self) -> bool:
+        """True while due work is being done, or should be."""
+        return self._due.is_busy or self._due.remaining_s <= 0
 
     def stop(self) -> None:
-        """Have `run` end the swarm in order. May be called from a signal's callback."""
+        """Make `run` end the swarm in order. May be called from a signal handler."""
         self._stop = True
 
     def run(self, tick: Callable[[], bool], tick_s: float | None) -> None:
         """Keep the swarm running; returns once it has ended.
 
-        `tick` is called after everything that happens and every `tick_s` seconds (None: only then); the swarm ends when
-        it returns True. SIGINT and SIGTERM end it too. Raises HiveGone, once all have ended; before any is started UserError
-        or OSError for a journal that cannot be read.
+        `tick` is called after each event and every `tick_s` seconds (None: only after events); when it returns True, the swarm
+        ends. SIGINT and SIGTERM end the swarm too. Raises UserError or OSError before the first start if the journal cannot be
+        read, and HiveGone after the last agent has ended.
         """
         wake, wake_end = os.pipe()
         os.set_blocking(wake_end, False)
-        before = {number: signal.signal(number, lambda *_: self.stop()) for number in (signal.SIGINT, signal.SIGTERM)}
+        old_handlers = {
+            number: signal.signal(number, lambda *_: self.stop()) for number in (signal.SIGINT, signal.SIGTERM)
+        }
         old_wakeup = signal.set_wakeup_fd(wake_end, warn_on_full_buffer=False)
         try:
             with contextlib.closing(Doorbell(self._hive.layout.doorbells, SUPERVISOR)) as self._bell:
                 self._watch = HiveWatch(self._hive)
-                self._note()
+                self._write_record()
                 try:
-                    self._hive.journal.view(lambda _: None)  # with one that cannot be read every agent would be stuck
+                    self._hive.journal.view(lambda _: None)  # if it cannot be read, no agent could work
                     self._return_removed()
                     while not self._stop:
-                        check_here(self._lock, self._hive.layout)
-                        self._step(wake, tick_s)
+                        check_hive_exists(self._lock, self._hive.layout)
+                        self._run_once(wake, tick_s)
                         if self._ready and tick():
                             break
                 finally:
@@ -131,243 +133,249 @@ class Supervisor:
                     self._settle_databases()
         finally:
             signal.set_wakeup_fd(old_wakeup)
-            for number, callback in before.items():
+            for number, callback in old_handlers.items():
                 signal.signal(number, callback)
             os.close(wake)
             os.close(wake_end)
             self._lock.release()
 
-    # one turn of the loop
+    # One turn of the loop
 
-    def _step(self, wake: int, tick_s: float | None) -> None:
+    def _run_once(self, wake: int, tick_s: float | None) -> None:
         assert self._bell is not None
-        timeout = self._next_moment(tick_s)
-        watched: list[Any] = [wake, self._nursery.socket, self._bell]
-        ready = readable(watched, timeout)
+        timeout = self._timeout_s(tick_s)
+        descriptors: list[Any] = [wake, self._nursery.socket, self._bell]
+        ready = wait_for_input(descriptors, timeout)
         if wake in ready:
             os.read(wake, 4096)
         if self._bell in ready:
             self._bell.wait(0)
         if self._nursery.socket in ready:
-            self._hear()
+            self._read_reports()
         if self._ready:
-            self._stop_stopped()
+            self._apply_stops()
             self._follow_files()
             self._follow_link()
             self._start_due()
             self._kill_hung()
-            check_here(self._lock, self._hive.layout)
+            check_hive_exists(self._lock, self._hive.layout)
             assert self._watch is not None
-            written, self._watch.schedule_written = self._watch.schedule_written, False
-            self._due.look(written)
+            was_written, self._watch.schedule_written = self._watch.schedule_written, False
+            self._due.start_if_due(was_written)
 
-    def _next_moment(self, tick_s: float | None) -> float:
-        """Seconds until something is due: a restart, a look for hung agents, a tick."""
+    def _timeout_s(self, tick_s: float | None) -> float:
+        """Return the seconds until the next deadline: a restart, a check for hung agents, due work, a tick."""
         now = time.monotonic()
-        due = [_LOOK_S, self._hive.config.hang_after / 3, self._due.left_s]
-        due += [child.start_at - now for child in self._children.values() if child.start_at is not None and self._ready]
+        deadlines = [_CHECK_S, self._hive.config.hang_after / 3, self._due.remaining_s]
+        deadlines += [
+            child.start_at - now for child in self._children.values() if child.start_at is not None and self._ready
+        ]
         if tick_s is not None:
-            due.append(tick_s)
-        return max(0.0, min(due))
+            deadlines.append(tick_s)
+        return max(0.0, min(deadlines))
 
-    def _note(self) -> None:
+    def _write_record(self) -> None:
         assert self._watch is not None
-        dying = {
-            child.name: f"has died {child.deaths} times in a row: what hivemind up prints says why (.hive/logs/swarm.log)"
+        death_problems = {
+            child.name: f"has died {child.deaths} times in a row: the output of hivemind up says why (.hive/logs/swarm.log)"
             for child in self._children.values()
-            if child.deaths >= _DEATHS_IN_A_ROW
+            if child.deaths >= _REPORTED_DEATHS
         }
-        problems = {**self._files.problems, **dying}
+        problems = {**self._files.problems, **death_problems}
         self._lock.write_holder(what="hivemind up", watching=self._watch.described, problems=problems)
 
-    def _stop_stopped(self) -> None:
-        """End whom a person has stopped, start again whom one has started."""
+    def _apply_stops(self) -> None:
+        """End the agents that a person has stopped, and start the agents that a person has allowed again."""
         try:
-            stopped = set(os.listdir(self._hive.layout.stopped))
-        except OSError:  # nobody was ever stopped
-            stopped = set()
+            stopped_names = set(os.listdir(self._hive.layout.stopped))
+        except OSError:  # no agent was ever stopped
+            stopped_names = set()
         for child in self._children.values():
-            if child.name in stopped and child.ended is None:
-                child.ended, child.start_at = "stopped", None
-                self._tell(child, signal.SIGTERM)
-            elif child.ended == "stopped" and child.name not in stopped:
-                child.ended, child.delay_s = None, _FIRST_DELAY_S
+            if child.name in stopped_names and child.end_reason is None:
+                child.end_reason, child.start_at = "stopped", None
+                self._signal(child, signal.SIGTERM)
+            elif child.end_reason == "stopped" and child.name not in stopped_names:
+                child.end_reason, child.delay_s = None, _MIN_DELAY_S
                 if not child.pid:
                     child.start_at = time.monotonic()
 
     def _follow_files(self) -> None:
-        """Start who is new in agents/, start again who has changed, after the turn; give back what those have who are gone."""
+        """Start new agents of agents/, restart changed ones after their turn, end removed ones and return their tasks."""
         assert self._watch is not None
-        written, self._watch.agents_written = self._watch.agents_written, False
-        if not written and not self._files.must_look:
+        was_written, self._watch.agents_written = self._watch.agents_written, False
+        if not was_written and not self._files.needs_reading:
             return
         problems = self._files.problems
-        changes = self._files.look()
+        changes = self._files.read_changes()
         if changes is None:
             return
-        check_here(self._lock, self._hive.layout)  # and not another hive in its place
+        check_hive_exists(self._lock, self._hive.layout)  # and not another hive in its place
         if self._files.problems != problems:
-            for why in self._files.problems.values():
-                _log.warning("an agent goes on as it was: %s", why)
-            self._note()
+            for problem in self._files.problems.values():
+                _log.warning("an agent keeps its old settings: %s", problem)
+            self._write_record()
         if not (changes.new or changes.changed or changes.removed):
             return
-        self._nursery.warm()  # it reads the files as they are now
+        self._nursery.warm()  # it reads the new files
         for name in (*changes.new, *changes.changed, *changes.removed):
             _log.info("agents/ has changed: %s", name)
         for name in changes.new:
             child = self._children.setdefault(name, _Child(name))
-            child.ended, child.start_at = None, None if child.pid else time.monotonic()
+            child.end_reason, child.start_at = None, None if child.pid else time.monotonic()
             self._watch.add(name)
         for name in changes.changed:
-            self._tell(self._children[name], signal.SIGUSR1)
+            self._signal(self._children[name], signal.SIGUSR1)
         for name in changes.removed:
-            self._children[name].ended, self._children[name].start_at = "removed", None
-            self._tell(self._children[name], signal.SIGUSR1)
+            self._children[name].end_reason, self._children[name].start_at = "removed", None
+            self._signal(self._children[name], signal.SIGUSR1)
         if changes.removed:
             self._return_removed()
 
     def _follow_link(self) -> None:
-        """Run the process that links hives for as long as this one is linked: a stat."""
+        """Run the exchange process while the hive is linked. Costs a stat."""
         child = self._children.get(EXCHANGE)
-        linked = self._hive.linked.is_linked
-        if linked and (child is None or child.ended is not None):
+        is_linked = self._hive.linked_hives.is_linked
+        if is_linked and (child is None or child.end_reason is not None):
             child = self._children.setdefault(EXCHANGE, _Child(EXCHANGE))
-            child.ended, child.start_at = None, None if child.pid else time.monotonic()
-        elif not linked and child is not None and child.ended is None:
-            child.ended, child.start_at = "removed", None
+            child.end_reason, child.start_at = None, None if child.pid else time.monotonic()
+        elif not is_linked and child is not None and child.end_reason is None:
+            child.end_reason, child.start_at = "removed", None
             if child.pid:
-                self._tell(child, signal.SIGTERM)
+                self._signal(child, signal.SIGTERM)
             else:
                 self._return_removed()
 
-    def _tell(self, child: _Child, number: int) -> None:
+    def _signal(self, child: _Child, number: int) -> None:
         if child.pid:
             self._nursery.signal(child.name, number)
 
     def _return_removed(self) -> None:
-        """Give back what agents have in hand that have neither a file nor a process."""
-        self._children = {name: one for name, one in self._children.items() if one.ended != "removed" or one.pid}
+        """Return the tasks of agents that have neither a file nor a process."""
+        self._children = {
+            name: child for name, child in self._children.items() if child.end_reason != "removed" or child.pid
+        }
         try:
             return_removed(self._hive, lambda name: name in self._children or self._files.has_file(name))
         except (HivemindError, OSError) as error:
-            _log.warning("what removed agents had in hand is not returned: %s", error)
+            _log.warning("the tasks of removed agents cannot be returned: %s", error)
 
-    def _hear(self) -> None:
+    def _read_reports(self) -> None:
         reports = self._nursery.reports()
         if reports is None:
-            self._nursery_died()
+            self._replace_nursery()
             return
         for report in reports:
             if "ready" in report:
                 self._ready = True
             elif "started" in report:
                 child = self._children[report["started"]]
-                child.steps_finished = 0  # its status counts from its own start
+                child.steps_finished = 0  # its status starts counting at zero
                 child.pid, child.beat_seen, child.beat_ns = report["pid"], time.monotonic(), 0
                 child.started_at = child.beat_seen
-                if child.ended is not None:  # meanwhile
-                    self._tell(child, signal.SIGTERM)
+                if child.end_reason is not None:  # meanwhile
+                    self._signal(child, signal.SIGTERM)
             elif "exited" in report:
-                self._exited(self._children[report["exited"]], died=report["status"] != 0)
+                self._handle_exit(self._children[report["exited"]], died=report["status"] != 0)
             elif "unborn" in report:
-                _log.warning("%s cannot be started: %s; tried again", report["unborn"], report["why"])
-                if self._children[report["unborn"]].ended is None:
-                    self._later(self._children[report["unborn"]])
+                _log.warning("%s cannot be started: %s; the supervisor tries again", report["unborn"], report["why"])
+                if self._children[report["unborn"]].end_reason is None:
+                    self._delay_start(self._children[report["unborn"]])
 
-    def _later(self, child: _Child) -> None:
-        """Start it again after its pause, which doubles."""
+    def _delay_start(self, child: _Child) -> None:
+        """Plan a restart after the current pause, and double the pause."""
         child.start_at = time.monotonic() + child.delay_s
-        child.delay_s = min(_LONGEST_DELAY_S, child.delay_s * 2)
+        child.delay_s = min(_MAX_DELAY_S, child.delay_s * 2)
 
-    def _exited(self, child: _Child, *, died: bool = False) -> None:
+    def _handle_exit(self, child: _Child, *, died: bool = False) -> None:
         child.pid = 0
-        self._bury(child.name)
+        self._record_death(child.name)
         status = read_status(self._hive.layout.agent_state(child.name), child.name)
-        finished = status.steps_finished if status else 0
-        if finished > child.steps_finished:
-            child.delay_s, child.deaths = _FIRST_DELAY_S, 0
-        child.steps_finished = finished
+        step_count = status.steps_finished if status else 0
+        if step_count > child.steps_finished:
+            child.delay_s, child.deaths = _MIN_DELAY_S, 0
+        child.steps_finished = step_count
         child.deaths += died
-        if child.deaths >= _DEATHS_IN_A_ROW:
-            self._note()
-        if child.ended is None:
-            self._later(child)
-        elif child.ended == "removed":
+        if child.deaths >= _REPORTED_DEATHS:
+            self._write_record()
+        if child.end_reason is None:
+            self._delay_start(child)
+        elif child.end_reason == "removed":
             self._return_removed()
 
-    def _nursery_died(self) -> None:
-        """Somebody killed the nursery: its agents end by themselves; start a new one and them again."""
+    def _replace_nursery(self) -> None:
+        """Start a new fork server and all agents again: the old one was killed, and its agents end without it."""
         self._nursery.close()
         assert self._watch is not None
-        self._watch.close()  # its threads must not be there when the new nursery is forked
+        self._watch.close()  # its threads must not run while the new fork server is forked
         self._ready = False
         self._nursery = Nursery(*self._nursery_parts)
         self._watch = HiveWatch(self._hive)
         for child in [*self._children.values()]:
-            self._exited(child)
+            self._handle_exit(child)
 
     def _start_due(self) -> None:
         now = time.monotonic()
-        due = [child for child in self._children.values() if child.start_at is not None and child.start_at <= now]
-        for child in due:
+        due_children = [
+            child for child in self._children.values() if child.start_at is not None and child.start_at <= now
+        ]
+        for child in due_children:
             child.start_at = None
-        self._nursery.start([child.name for child in due])
+        self._nursery.start([child.name for child in due_children])
 
     def _kill_hung(self) -> None:
-        """Kill agents whose heartbeat has stood still for `hang_after` of our own, monotonic time."""
+        """Kill agents without a heartbeat for `hang_after` seconds of this process's monotonic time."""
         now, limit = time.monotonic(), self._hive.config.hang_after
-        if now - self._looked < limit / 20:  # not after each ring: it is a look at a file for every agent
+        if now - self._last_check < limit / 20:  # not after each event: it costs a stat for every agent
             return
-        slept, self._looked = now - self._looked > limit, now
+        was_suspended, self._last_check = now - self._last_check > limit, now
         for child in self._children.values():
             if not child.pid:
                 continue
-            if slept:  # this process was stopped itself (Ctrl-Z), and so perhaps were they: everyone gets a new start
+            if was_suspended:  # this process was suspended (Ctrl-Z), perhaps the agents too: restart their clocks
                 child.beat_seen = now
             try:
                 beat = os.stat(self._hive.layout.agent_state(child.name) / "heartbeat").st_mtime_ns
-            except OSError:  # not there, or its folder is none: no sign of life
+            except OSError:  # missing or unreadable counts as no heartbeat
                 beat = 0
-            if child.deaths and now - child.started_at > _SETTLED_S:
+            if child.deaths and now - child.started_at > _STABLE_S:
                 child.deaths = 0
-                self._note()
+                self._write_record()
             if beat != child.beat_ns:
                 child.beat_ns, child.beat_seen = beat, now
             elif now - child.beat_seen > limit:
                 self._nursery.signal(child.name, signal.SIGKILL)
                 child.beat_seen = now
-        self._bury_others()
+        self._record_other_deaths()
 
-    def _bury_others(self) -> None:
-        """Agents that it has not started (members from outside, `agent run`) end without a word, too: free their leases."""
-        others = [name for name in self._hive.agents if name not in self._children]
+    def _record_other_deaths(self) -> None:
+        """Free the leases of dead agents that the supervisor has not started (members, `agent run`)."""
+        other_agents = [name for name in self._hive.agents if name not in self._children]
         try:
-            bury_dead(self._hive.journal, self._hive.layout, others, by="supervisor")
+            record_deaths(self._hive.journal, self._hive.layout, other_agents, by="supervisor")
             return_tasks(self._hive)
-        except (HivemindError, OSError) as error:  # looked at again; their next start would write it as well
-            _log.warning("who has died is not written: %s", error)
+        except (HivemindError, OSError) as error:  # checked again later; the agent's next start records it as well
+            _log.warning("deaths of agents cannot be recorded: %s", error)
 
     def _end(self) -> None:
-        """Have the nursery end every agent, within seconds; then bury who died without a word."""
+        """Make the fork server end every agent within seconds, then record the deaths of agents that did not end in order."""
         self._nursery.close()
         for name in self._children:
-            self._bury(name)
+            self._record_death(name)
 
     def _settle_databases(self) -> None:
-        """Agents end without closing their databases: write their logs into them."""
+        """Write the logs of the databases into them, since agents do not close their databases."""
         layout = self._hive.layout
         for path in (layout.documents_db, layout.graphs_db, layout.memory_db):
             try:
                 settle_log(path)
-            except sqlite3.Error as error:  # who opens it next reads the log too, or restores the database
-                _log.warning("%s: its log stays beside it: %s", path, error)
+            except sqlite3.Error as error:  # the next reader reads the log too, or restores the database
+                _log.warning("%s: its log stays next to it: %s", path, error)
 
-    def _bury(self, name: str) -> None:
-        """Write that it has died, if there is a journal to write it into; else its next start will."""
+    def _record_death(self, name: str) -> None:
+        """Record an agent's death in the journal. If that fails, the agent's next start records it."""
         if not self._lock.is_current():
             return
         try:
-            bury(self._hive.journal, self._hive.layout, name, by="supervisor")
+            record_death(self._hive.journal, self._hive.layout, name, by="supervisor")
         except (HivemindError, OSError) as error:
-            _log.warning("that %s has died is not written: %s", name, error)
+            _log.warning("the death of %s cannot be recorded: %s", name, error)

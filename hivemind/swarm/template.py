@@ -1,7 +1,7 @@
-"""What a new hive begins with: hive.yaml, three agents, a short ROM, a README in each folder, the manual.
+"""The first files of a new hive: hive.yaml, three agents, a short ROM, a README in each folder, the manual.
 
-There is one source of it: the repository's own root, which is itself a hive. A wheel carries a copy in
-`hivemind/template/` (see pyproject.toml); in a checkout the root itself is read.
+Their source is the repository's root, which is itself a hive. A wheel contains a copy in `hivemind/template/` (see
+pyproject.toml); a checkout reads the root itself.
 """
 
 from __future__ import annotations
@@ -28,11 +28,11 @@ FILES = (
     "tasks/README.md",
 )
 FOLDERS = ("knowledge/manual",)
-_INBOX = """# inbox
-Drop a text file here, or a folder with a task.md in it: that is a task. This README is none.
+_INBOX_README = """# inbox
+Drop a text file here, or a folder with a task.md in it: that is a task. This README is not a task.
 How to write one: ../README.md.
 """
-_IGNORED = """# what a running hive leaves behind
+_GITIGNORE = """# what a running hive leaves behind
 /.hive/
 /mailboxes/*/
 /tasks/*/
@@ -41,47 +41,46 @@ _IGNORED = """# what a running hive leaves behind
 
 
 def template_folder() -> Path:
-    """Where the template lies. Raises UserError if this installation has none."""
+    """Return the folder of the template. Raises UserError if this installation has none."""
     package = Path(__file__).parents[1]
     for folder in (package / "template", package.parent):
         if (folder / "hive.yaml").is_file():
             return folder
-    raise UserError("this installation lacks the template of a hive", location=package, remedy="install hivemind anew")
+    raise UserError("this installation lacks the template of a hive", location=package, remedy="reinstall hivemind")
 
 
-def make_hive(layout: Layout, own: Mapping[str, str] | None = None, workspace: str | None = None) -> None:
-    """Make a hive at `layout`; files that are there already stay as they are. hive.yaml is written last. With `own` the texts of
-    these files, by their names, stand in place of the template's; the agents among them are all that there are. `workspace`
-    stands in place of what hive.yaml says there.
+def make_hive(layout: Layout, replacements: Mapping[str, str] | None = None, workspace: str | None = None) -> None:
+    """Create a hive at `layout`; existing files stay unchanged. hive.yaml is written last. `replacements` maps paths to texts in
+    place of the template's files; then only their agents are created. `workspace` replaces the one in hive.yaml.
 
-    Raises UserError if there is a hive.yaml or the workspace is no name, and OSError.
+    Raises UserError if there is a hive.yaml or the workspace is not a valid name, and OSError.
     """
     line = None if workspace is None else yaml.safe_dump({"workspace": check_name(workspace, "workspace")}).strip()
     source = template_folder()
     for folder in layout.folders():
         fs.make_folder(folder)
-    with FileLock(layout.locks / "init.lock"):  # two at once: the second finds a hive
+    with FileLock(layout.locks / "init.lock"):  # of two at once, the second finds a hive
         if layout.config.exists():
             raise UserError("there is a hive already", location=layout.config, remedy="hivemind up starts it")
-        names = [*FILES, *(AGENTS if own is None else ())]
+        names = [*FILES, *(AGENTS if replacements is None else ())]
         for name in FOLDERS:
             for ending in ("*.md", "*.png"):  # the manual with its pictures
                 names += sorted(path.relative_to(source).as_posix() for path in (source / name).rglob(ending))
         files = {name: (source / name).read_bytes() for name in names}
-        files |= {".gitignore": _IGNORED.encode(), "tasks/inbox/README.md": _INBOX.encode()}
+        files |= {".gitignore": _GITIGNORE.encode(), "tasks/inbox/README.md": _INBOX_README.encode()}
         files["hive.yaml"] = (source / "hive.yaml").read_bytes()
-        files |= {name: text.encode() for name, text in (own or {}).items()}
+        files |= {name: text.encode() for name, text in (replacements or {}).items()}
         config = files.pop("hive.yaml").decode("utf-8", "replace")
         if line is not None:
             config = re.sub(r"^workspace: \S+", line, config, count=1, flags=re.MULTILINE)
         for name, content in files.items():
-            _put(layout.root / name, content)
-        _put(layout.config, config.encode())
+            _create(layout.root / name, content)
+        _create(layout.config, config.encode())
 
 
-def _put(target: Path, content: bytes) -> None:
+def _create(target: Path, content: bytes) -> None:
     fs.make_folder(target.parent)
     try:
         fs.create(target, content)
     except FileExistsError:
-        return  # a person's own file goes before ours
+        return  # a person's file takes precedence

@@ -1,4 +1,4 @@
-"""A notice by HTTP, signed as Standard Webhooks says; as a program it sends the one that stands on its standard input."""
+"""Send a notice by HTTP, signed as in Standard Webhooks. As a program it sends the notice from its standard input."""
 
 from __future__ import annotations
 
@@ -17,8 +17,6 @@ from typing import Any
 from hivemind.boundary import Unreadable, boundary
 from hivemind.errors import UserError
 
-__all__ = ["post"]
-
 
 class _NoRedirect(urllib.request.HTTPRedirectHandler):
     def redirect_request(self, *_: Any) -> None:
@@ -26,16 +24,17 @@ class _NoRedirect(urllib.request.HTTPRedirectHandler):
 
 
 def post(url: str, id: str, body: str, secret_env: str | None, *, at: int) -> None:  # noqa: A002 - the header's name
-    """Send it. The secret in the environment is as Standard Webhooks writes it (`whsec_` and base64), or any text.
+    """Post a notice. The secret in the environment variable `secret_env` has the form of Standard Webhooks (`whsec_` and base64),
+    or is any text.
 
     Raises OSError, UserError.
     """
     headers = {"content-type": "application/json", "webhook-id": id, "webhook-timestamp": str(at)}
     if secret_env is not None:
         if not (secret := os.environ.get(secret_env)):
-            raise UserError(f"its secret is not in the environment: {secret_env}")
-        signed = hmac.new(_key(secret), f"{id}.{at}.{body}".encode(), hashlib.sha256).digest()
-        headers["webhook-signature"] = f"v1,{base64.b64encode(signed).decode()}"
+            raise UserError(f"the secret of the webhook is not in the environment: {secret_env}")
+        digest = hmac.new(_key(secret), f"{id}.{at}.{body}".encode(), hashlib.sha256).digest()
+        headers["webhook-signature"] = f"v1,{base64.b64encode(digest).decode()}"
     request = urllib.request.Request(url, body.encode(), headers, method="POST")  # noqa: S310 - hive.yaml takes http(s) only
     try:
         with urllib.request.build_opener(_NoRedirect).open(request):
@@ -46,7 +45,7 @@ def post(url: str, id: str, body: str, secret_env: str | None, *, at: int) -> No
 
 def _key(secret: str) -> bytes:
     if secret.startswith("whsec_"):
-        with suppress(Unreadable), boundary("secret"):  # else it is a text like any other
+        with suppress(Unreadable), boundary("secret"):  # otherwise it is plain text
             return base64.b64decode(secret.removeprefix("whsec_"), validate=True)
     return secret.encode()
 

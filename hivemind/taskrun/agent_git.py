@@ -1,7 +1,7 @@
-"""An agent's own git: a repository in its worktree, which borrows the objects of the person's and is nobody else's.
+"""An agent's git: a separate repository in its worktree, which borrows the objects of the person's repository.
 
-The runtime fills it before the agent is there. After that only programs in the sandbox open it, where there is one: what they
-say is checked like the words of a stranger (`Repository.take_over`).
+The runtime creates it before the agent starts. After that only programs in a sandbox open it, if there is a sandbox, and their
+output is not trusted: `Repository.take_over` checks each commit.
 """
 
 from __future__ import annotations
@@ -22,24 +22,22 @@ from hivemind import fs
 from hivemind.errors import UserError
 from hivemind.frozen import frozen
 from hivemind.guarded import GuardedCommand
-from hivemind.sandbox import check_sandbox, sandboxed
+from hivemind.sandbox import check_sandbox, sandbox_command
 from hivemind.taskrun.git import GitProblem, Repository, problem_of, run_git, settings
 
-__all__ = ["BrokenGit", "MergeUnderWay", "Worktree", "has_git"]
-
 _CACHES = ("__pycache__/", "node_modules/", ".venv/", "target/", ".pytest_cache/", ".mypy_cache/", ".ruff_cache/")
-"""What is in no commit where no ignore file says otherwise."""
-_CARRIED = r"^core\.(autocrlf|eol|filemode|symlinks|ignorecase|precomposeunicode)$"
-_COMMIT_S, _CHECKOUT_S = 50.0, 600.0  # a commit ends before the supervisor takes its agent for dead
+"""Names that are excluded from commits, unless an ignore file includes them."""
+_COPIED = r"^core\.(autocrlf|eol|filemode|symlinks|ignorecase|precomposeunicode)$"
+_COMMIT_S, _CHECKOUT_S = 50.0, 600.0  # a commit must end before the supervisor considers its agent dead
 _MAX_PRINTED, _MAX_LINE = 1 << 16, 200
-_BROKEN, _UNDER_WAY = 9, 10
+_BROKEN, _MERGE_UNDER_WAY = 9, 10
 _FILL = "git read-tree --reset -u HEAD"
 _TAKE_UP = "git read-tree HEAD; git update-index -q --refresh || :"
 _FORWARD = 'git read-tree -m -u "$2" "$3"; git update-ref --no-deref "$1" "$3" "$2"'
 _COMMIT = f"""
 git rev-parse --quiet --verify HEAD^0 > /dev/null || exit {_BROKEN}
 for name in MERGE_HEAD rebase-merge rebase-apply CHERRY_PICK_HEAD REVERT_HEAD BISECT_START; do
-    [ "$5" ] || [ ! -e ".git/$name" ] || {{ echo "fatal: $name" >&2; exit {_UNDER_WAY}; }}
+    [ "$5" ] || [ ! -e ".git/$name" ] || {{ echo "fatal: $name" >&2; exit {_MERGE_UNDER_WAY}; }}
 done
 for wait in 1 2 3 4 5 6 7 8 9 10; do [ ! -e .git/index.lock ] || sleep 0.1; done
 rm -f .git/index.lock
@@ -54,24 +52,24 @@ git update-ref --no-deref -m "what was left over" "$1" "$tip"
 echo "$tip"
 [ "$tip" = "$2" ] || printf '%s\\n' "$tip" "^$2" "^$3" | git pack-objects -q --revs --thin --stdout --delta-base-offset
 """
-"""Commits what is in no commit onto the branch $1, which was at $2 and began at $3; prints its commit and a pack of what is new.
-A branch that the agent has checked out instead counts if it holds all of the task's. No repository is taken in as a submodule.
-If the task is over ($5) a merge under way is committed as it is."""
-_LEFT_OUT = "git -c core.excludesFile= ls-files --others --exclude-standard --directory"
+"""Commit all changes to the branch $1, which was at $2 and began at $3; print the commit and a pack of the new objects. If the
+agent has checked out another branch that contains the task's, that one counts. Repositories are not added as submodules. If the
+task is over ($5), an unfinished merge is committed too."""
+_LIST_UNTRACKED = "git -c core.excludesFile= ls-files --others --exclude-standard --directory"
 
 
 class BrokenGit(GitProblem):
-    """The agent's git cannot be opened by any git."""
+    """Git cannot open the agent's repository."""
 
 
 class MergeUnderWay(GitProblem):
-    """The agent has begun a merge or a rebase, which is its to end."""
+    """The agent has begun a merge or a rebase, which it must end itself."""
 
 
 @frozen
 class Worktree:
-    """One task's worktree of one root. `branch` is None for one that is only looked at (a review), `into` the branch that it is
-    to be merged into, `git` the person's git folder, once it is made, and `agent` whose own git is in it."""
+    """One task's worktree of one root. `branch` is None for a read-only worktree (a review). `into` is the branch that it will be
+    merged into. Once the worktree exists, `git` is the person's git folder, and `agent` the agent whose repository is in it."""
 
     root: Path
     path: Path
@@ -88,15 +86,15 @@ class Worktree:
 
     @property
     def tip(self) -> str | None:
-        """The last commit of its branch, if anything was done on that."""
+        """The last commit of its branch; None if the branch has no new commits."""
         commit = self.repository.commit_of(f"refs/heads/{self.branch}") if self.branch and self.git else None
         return None if commit == self.base else commit
 
-    def make_git(self, repository: Repository, tip: str, who: Mapping[str, str]) -> None:
-        """Put a new repository into the worktree in place of any other, at the commit `tip`, and fill an empty worktree.
+    def make_git(self, repository: Repository, tip: str, identity: Mapping[str, str]) -> None:
+        """Create a new repository in the worktree at the commit `tip`, in place of any other, and fill an empty worktree.
 
-        It is made beside the worktree, where no agent writes, and knows the person's branches under `refs/remotes/`. Raises
-        GitProblem, OSError.
+        The repository is created next to the worktree, where no agent writes. It has the person's branches under `refs/remotes/`.
+        Raises GitProblem, OSError.
         """
         is_new = not self.path.exists()
         staging, top = self.path.with_name(".making"), self.path.parent
@@ -104,83 +102,87 @@ class Worktree:
         kind = "sha256" if len(tip) == 64 else "sha1"
         run_git(["-C", top, "init", "--quiet", "--template=", f"--object-format={kind}", staging], {}, repository.hold)
         folder = staging / ".git"
-        for name, text in self._contents(repository, folder, tip, who).items():
+        for name, text in self._repository_files(repository, folder, tip, identity).items():
             fs.make_folder((folder / name).parent, durable=False)
             (folder / name).write_bytes(os.fsencode(text))
         fs.make_folder(self.path)
         fs.remove_tree(self.path / ".git")
         os.rename(folder, self.path / ".git")
         fs.remove_tree(staging)
-        with self._inside(_FILL if is_new else _TAKE_UP, limit_s=_CHECKOUT_S):
+        with self._run_inside(_FILL if is_new else _TAKE_UP, limit_s=_CHECKOUT_S):
             pass
 
-    def _contents(self, repository: Repository, folder: Path, tip: str, who: Mapping[str, str]) -> dict[str, str]:
-        """The files of a new repository."""
+    def _repository_files(
+        self, repository: Repository, folder: Path, tip: str, identity: Mapping[str, str]
+    ) -> dict[str, str]:
+        """Return the files of a new repository."""
         config = os.fsdecode((folder / "config").read_bytes())
         with contextlib.suppress(GitProblem):  # none of them is set
-            config += f"[core]\n{repository.git('config', '--get-regexp', _CARRIED).replace('core.', '').replace(' ', ' = ')}\n"
+            config += f"[core]\n{repository.git('config', '--get-regexp', _COPIED).replace('core.', '').replace(' ', ' = ')}\n"
         config += f"[core]\nexcludesFile = {json.dumps(f'{self.path}/.git/info/caches', ensure_ascii=False)}\n"
-        if who:
-            config += f'[user]\nname = "{who["GIT_AUTHOR_NAME"]}"\nemail = "{who["GIT_AUTHOR_EMAIL"]}"\n'
+        if identity:
+            config += f'[user]\nname = "{identity["GIT_AUTHOR_NAME"]}"\nemail = "{identity["GIT_AUTHOR_EMAIL"]}"\n'
         kinds = ("refs/remotes", "refs/tags", "refs/heads")
-        listed = repository.git("for-each-ref", "--format=%(refname) %(objectname)", *kinds)
-        refs = dict(line.split(" ") for line in listed.replace("refs/heads/", "refs/remotes/").splitlines())
+        refs_text = repository.git("for-each-ref", "--format=%(refname) %(objectname)", *kinds)
+        refs = dict(line.split(" ") for line in refs_text.replace("refs/heads/", "refs/remotes/").splitlines())
         head = tip
         if self.branch is not None:
             head = f"ref: refs/heads/{self.branch}"
             refs[f"refs/heads/{self.branch}"] = tip
-        made = {
+        files = {
             "config": config, "HEAD": f"{head}\n", "packed-refs": "".join(f"{refs[name]} {name}\n" for name in sorted(refs)),
             "objects/info/alternates": "".join(f"{path}\n" for path in repository.object_folders),
             "info/exclude": repository.excludes(), "info/caches": "\n".join((*_CACHES, "")),
         }  # fmt: skip
         with contextlib.suppress(FileNotFoundError):
-            made["shallow"] = os.fsdecode((repository.common / "shallow").read_bytes())
-        return made
+            files["shallow"] = os.fsdecode((repository.common / "shallow").read_bytes())
+        return files
 
-    def commit(self, repository: Repository, why: str, who: Mapping[str, str], *, over: bool = False) -> None:
-        """Commit what is in no commit yet with the agent's git, and take over what its branch has come to.
+    def commit(
+        self, repository: Repository, message: str, identity: Mapping[str, str], *, is_over: bool = False
+    ) -> None:
+        """Commit all changes with the agent's git, and move the task's branch to the result.
 
-        Raises BrokenGit, MergeUnderWay, GitProblem for what the person's repository may not have, OSError.
+        Raises BrokenGit, MergeUnderWay, OSError, and GitProblem for a commit that the person's repository must not get.
         """
         assert self.branch is not None
         ref = f"refs/heads/{self.branch}"
-        known = repository.commit_of(ref)
-        words = (ref, known or self.base, self.base, why, "over" if over else "")
-        with self._inside(_COMMIT, *words, who=who) as output:
+        previous_tip = repository.commit_of(ref)
+        words = (ref, previous_tip or self.base, self.base, message, "over" if is_over else "")
+        with self._run_inside(_COMMIT, *words, identity=identity) as output:
             commit = os.fsdecode(_line(output.fileno()))
-            if commit and commit != known:
+            if commit and commit != previous_tip:
                 incoming = self.path.with_name(".incoming")
-                repository.take_over(self.branch, commit, known, self.base, output.fileno(), incoming)
+                repository.take_over(self.branch, commit, previous_tip, self.base, output.fileno(), incoming)
 
     def forward(self, before: str, after: str) -> None:
         """Bring files, index and the agent's branch from one commit of the person's repository to another. Raises GitProblem."""
-        with self._inside(_FORWARD, f"refs/heads/{self.branch}", before, after, limit_s=_CHECKOUT_S):
+        with self._run_inside(_FORWARD, f"refs/heads/{self.branch}", before, after, limit_s=_CHECKOUT_S):
             pass
 
-    def show(self, ref: str, commit: str) -> None:
-        """Tell the agent's git where a branch of the person's is now."""
-        with self._inside('git update-ref --no-deref "$1" "$2"', ref, commit):
+    def set_ref(self, ref: str, commit: str) -> None:
+        """Set a ref of the agent's git to the current commit of a branch of the person's."""
+        with self._run_inside('git update-ref --no-deref "$1" "$2"', ref, commit):
             pass
 
-    def left_out(self) -> list[str]:
-        """The files and folders that are in no commit though no ignore file of the person's names them."""
-        with self._inside(_LEFT_OUT) as output:
+    def untracked_files(self) -> list[str]:
+        """Return the files and folders outside the commits that no ignore file of the person excludes."""
+        with self._run_inside(_LIST_UNTRACKED) as output:
             names = output.read(_MAX_PRINTED).decode("utf-8", "replace").splitlines()
             return [name for name in names if name.isprintable()]
 
     @contextlib.contextmanager
-    def _inside(
-        self, script: str, *words: str, who: Mapping[str, str] = MappingProxyType({}), limit_s: float | None = None
+    def _run_inside(
+        self, script: str, *words: str, identity: Mapping[str, str] = MappingProxyType({}), limit_s: float | None = None
     ) -> Iterator[IO[bytes]]:
-        """Run a shell script of git's commands in the worktree, with what it prints as the value: in a sandbox that shows the
-        worktree and, read-only, the person's objects; where there is none, as the person. Raises GitProblem, OSError."""
+        """Run a shell script of git commands in the worktree, and yield its output. It runs in a sandbox that shows the worktree
+        and, read-only, the person's objects; without a sandbox, with the person's rights. Raises GitProblem, OSError."""
         path = os.pathsep.join(filter(os.path.isabs, os.get_exec_path()))
-        where = {"GIT_DIR": ".git", "GIT_WORK_TREE": ".", "GIT_CONFIG_GLOBAL": os.devnull}
-        environment = {"PATH": path, "LC_ALL": "C", **where, **settings(), **who}
+        git_variables = {"GIT_DIR": ".git", "GIT_WORK_TREE": ".", "GIT_CONFIG_GLOBAL": os.devnull}
+        environment = {"PATH": path, "LC_ALL": "C", **git_variables, **settings(), **identity}
         argv = ["sh", "-euc", script, "sh", *words]
         if _has_sandbox():
-            argv = sandboxed(argv, self.path, None, dict.fromkeys(self.repository.object_folders, False))
+            argv = sandbox_command(argv, self.path, None, dict.fromkeys(self.repository.object_folders, False))
         with TemporaryFile() as errors:
             with GuardedCommand(argv, folder=self.path, environment=environment, stderr=errors) as process:
                 timer = threading.Timer(limit_s or _COMMIT_S, process.terminate)
@@ -188,30 +190,33 @@ class Worktree:
                 try:
                     yield process.output
                     status = process.wait()
-                    late = not timer.is_alive()
+                    timed_out = not timer.is_alive()
                 finally:
                     timer.cancel()
             errors.seek(0)
             reason = errors.read(_MAX_PRINTED).decode("utf-8", "replace")
         if status == _BROKEN:
-            raise BrokenGit("its .git is no repository of the task's any more", location=self.path)
-        if status == _UNDER_WAY:
-            what, mend = "a merge or a rebase is under way", "end it: git commit, git rebase --continue, or --abort"
-            raise MergeUnderWay(f"{what} ({reason.strip()[-40:]})", location=self.path, remedy=mend)
+            raise BrokenGit("its .git is not a repository of the task any more", location=self.path)
+        if status == _MERGE_UNDER_WAY:
+            message, remedy = (
+                "a merge or a rebase is under way",
+                "end it: git commit, git rebase --continue, or --abort",
+            )
+            raise MergeUnderWay(f"{message} ({reason.strip()[-40:]})", location=self.path, remedy=remedy)
         if status:
-            reason = f"fatal: it did not end in {limit_s or _COMMIT_S:g} s" if late else reason
+            reason = f"fatal: it did not end in {limit_s or _COMMIT_S:g} s" if timed_out else reason
             raise problem_of("in the worktree", reason, status, self.path)
 
 
 def has_git(path: Path) -> bool:
-    """Say whether a worktree has a git folder of an agent's, and not a link or a file that leads elsewhere."""
+    """Check whether a worktree has an agent's git folder, and not a link or a file that leads elsewhere."""
     with contextlib.suppress(OSError):
         return stat.S_ISDIR(os.lstat(path / ".git").st_mode)
     return False
 
 
 def _line(file: int) -> bytes:
-    """Read one short line, and nothing of what comes after it."""
+    """Read one short line, and no byte after it."""
     line = b""
     while len(line) < _MAX_LINE and not line.endswith(b"\n") and (byte := os.read(file, 1)):
         line += byte

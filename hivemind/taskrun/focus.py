@@ -1,4 +1,4 @@
-"""What one turn of the cycle is about: a message, or a task at one of its steps."""
+"""The focus of one turn: a message, or a task at one of its steps."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ from hivemind.taskrun.task_run import TaskRun
 
 @frozen
 class Focus:
-    """The target of a turn. One of `work` and `message` is set (neither: at rest); `step` is the work's first open step, if any.
+    """The focus of a turn. One of `work` and `message` is set (neither: the agent is idle). `step` is the task's first open step.
 
-    `tool` is what comes next by rule (spec 3, *Capsule*): `plan_steps`, `finish_step`, `finish_task`, or `reply_mail`.
-    `blocked` is a step that stands in the way of the end; `heard` says that a task waited for this very message,
-    `stranger` that nobody here has its sender's address; `files` are what the message brought.
+    `tool` is the next call by rule: `plan_steps`, `finish_step`, `finish_task` or `reply_mail`. `blocked` is a step that prevents
+    the end of the task. `heard` is True if a task waited for this message, `stranger` if the hive does not know its sender.
+    `files` are the message's attachments.
     """
 
     tool: str
@@ -55,24 +55,24 @@ class Focus:
 
     @property
     def text(self) -> str:
-        """The task's text with all that people added to it, or the message's body."""
+        """The task's text with its additions, or the message's body."""
         if self.work is not None:
             return mask(self.work.task.full_text or self.work.task.title)
         return "" if self.message is None else mask(self.message.body)
 
     @property
     def attachments(self) -> Sequence[Path]:
-        """The files that a person put beside the task, or the letter."""
+        """The files attached to the task or the letter."""
         return self.files if self.work is None else self.work.task.attachments
 
     @property
     def todo(self) -> dict[str, Any]:
-        """The step in focus as a mind sees it; {} if there is none."""
-        return {} if self.step is None else self.step.shown()
+        """The step in focus as a mind sees it; {} without a step."""
+        return {} if self.step is None else self.step.mind_fields()
 
     @property
     def asks_review(self) -> bool:
-        """True for a request to check sources that can be read; one that can't is mail like any other."""
+        """True for a readable request to check sources; an unreadable one is treated as other mail."""
         with suppress(UserError):
             return self.message is not None and read_request(self.message.body) is not None
         return False

@@ -1,4 +1,4 @@
-"""A step of a task in hand."""
+"""A step of a claimed task."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from hivemind.tasks import TaskStep
 
 @frozen
 class PlannedStep:
-    """A step of the journal together with what it is to do."""
+    """A step of the journal together with the work that it plans."""
 
     step: Step
     todo: TaskStep
@@ -23,18 +23,18 @@ class PlannedStep:
 
     @property
     def command(self) -> str | None:
-        """The command of a `run:` step, as its receipts name it."""
+        """The command of a `run:` step, in the form used in its receipts."""
         if self.todo.kind != "run" or self.todo.argument is None:
             return None
         return self.todo.argument if isinstance(self.todo.argument, str) else shlex.join(self.todo.argument)
 
     @property
     def is_implicit(self) -> bool:
-        """Whether nobody planned it: it is the task itself."""
+        """True for the only step of a task without a plan: the task itself."""
         return bool(self.step.meta.get("implicit"))
 
-    def shown(self) -> dict[str, Any]:
-        """The step as a mind sees it in the task's block."""
+    def mind_fields(self) -> dict[str, Any]:
+        """Return the step as a mind sees it in the task's block."""
         todo = self.todo
         return {
             "id": self.step.id,

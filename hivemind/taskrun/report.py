@@ -1,4 +1,4 @@
-"""result.md: what was asked, what was found, where it stands, who checked it, what it cost."""
+"""The text of result.md: the task, the findings with their sources, the review, the costs."""
 
 from __future__ import annotations
 
@@ -14,39 +14,41 @@ from typing import Any, BinaryIO
 
 from hivemind import fs
 from hivemind.boundary import boundary
+from hivemind.documents import Citation
 from hivemind.errors import HivemindError, UserError
 from hivemind.frozen import frozen
 from hivemind.minds import Usage
-from hivemind.taskrun.conversation import used
-from hivemind.taskrun.review import Citation, Review
+from hivemind.taskrun.conversation import usage_of
+from hivemind.taskrun.review import Review
 
 _PRINTED_BYTES = 8192
-_OWN_HEADINGS = {"sources", "howitcameabout"}
-_CHANGED = "[the file with its output is not what it printed: something has changed it since]"
+_RUNTIME_HEADINGS = {"sources", "howitcameabout"}
+_CHANGED_OUTPUT = "[the output file was changed after the command ran]"
 
 
 @frozen
 class StepReport:
-    """What one step gave. `status` and `printed` are its command's, `files` what it wrote (paths within the task)."""
+    """The outcome of one step. `status` and `output` are from its command; `files` are the files that it wrote (paths in the
+    task)."""
 
     title: str
     text: str = ""
     citations: tuple[Citation, ...] = ()
     command: str | None = None
     status: int | None = None
-    printed: str | None = None
+    output: str | None = None
     files: tuple[str, ...] = ()
 
     @property
-    def empty(self) -> bool:
-        """Whether the step has given nothing (yet)."""
+    def is_empty(self) -> bool:
+        """True if the step has no outcome (yet)."""
         return not (self.text.strip() or self.citations or self.files) and self.command is None
 
 
 @frozen
-class Spent:
-    """What the task has used: turns of its agents, tokens of requests and answers, money, the seconds that its turns have
-    taken, commands included, how many of the tokens have a price that nobody knows, and how many a provider's cache had."""
+class TaskUsage:
+    """The usage of a task: turns, tokens of requests and answers, money, seconds of its turns with their commands, tokens without
+    a known price, tokens from a provider's cache."""
 
     cycles: int = 0
     tokens: int = 0
@@ -56,57 +58,57 @@ class Spent:
     cached: int = 0
 
     @property
-    def in_words(self) -> str:
-        cached = f" ({self.cached:,} cached)" if self.cached else ""
-        told = [
+    def summary(self) -> str:
+        cache_note = f" ({self.cached:,} cached)" if self.cached else ""
+        parts = [
             f"{self.cycles:,} turn{'s' if self.cycles != 1 else ''}",
-            f"{self.tokens:,} tokens{cached}",
+            f"{self.tokens:,} tokens{cache_note}",
             f"{self.seconds:.1f} s",
             self.cost,
         ]
-        return ", ".join(filter(None, told))
+        return ", ".join(filter(None, parts))
 
     @property
     def cost(self) -> str:
-        """What it cost, in words; empty where nothing costs anything."""
-        known = f"{self.money:.4f}" if self.money else ""
-        unknown = f"{self.unpriced:,} tokens at an unknown price" if self.unpriced else ""
-        return ", ".join(filter(None, [known and f"cost {known}", unknown]))
+        """The cost in words; empty if it is zero."""
+        known_cost = f"{self.money:.4f}" if self.money else ""
+        unknown_cost = f"{self.unpriced:,} tokens at an unknown price" if self.unpriced else ""
+        return ", ".join(filter(None, [known_cost and f"cost {known_cost}", unknown_cost]))
 
 
 class Account:
-    """What a task has used so far, booked line by line of its conversation: so no turn reads the whole of it again.
+    """The usage of a task so far, added up line by line from its conversation, so no turn has to read the whole file again.
 
-    A request stands there before it is sent, with what it may use up at most, and again with what it did use: a program's run
-    each time that it reports, and its last report counts. A request whose end is missing (the process was killed meanwhile)
-    has used up what it might. May be used by several threads.
+    A request is recorded before it is sent, with its maximal usage, and later with its actual usage. A coding agent reports its
+    usage repeatedly; the last report counts. A request without an end (the process was killed) counts with its maximal usage. May
+    be used by several threads.
     """
 
     def __init__(self, records: Iterable[Mapping[str, Any]] = ()) -> None:
         self._mutex = threading.Lock()
-        self._cycles, self._used = 0, Usage()
-        self._requests: dict[str, Usage] = {}  # whose answer is no message, or is not there yet
+        self._cycles, self._usage = 0, Usage()
+        self._requests: dict[str, Usage] = {}  # requests without an answer message, at the end or so far
         self._seconds = 0.0
         for record in records:
             self.book(record)
 
     def book(self, record: Mapping[str, Any]) -> None:
-        """Take a line of the conversation in; answers and requests count. What people have made of it counts as nothing."""
+        """Add a line of the conversation. Lines that people have damaged do not count."""
         with self._mutex, suppress(HivemindError), boundary("line of a conversation"):
             if "reserved" in record or "answered" in record:
-                self._requests[str(record.get("answered") or record["request"])] = used(record)
+                self._requests[str(record.get("answered") or record["request"])] = usage_of(record)
             elif record.get("role") == "assistant":
                 self._requests.pop(str(record.get("request")), None)
                 self._cycles += 1
-                self._used += used(record)
+                self._usage += usage_of(record)
             if record.get("role") in ("assistant", "tool"):
                 self._seconds += record.get("seconds", 0.0)
 
-    def spent(self) -> Spent:
-        """Cycles and their seconds, tokens and money, those of requests under way as they may come to."""
+    def usage(self) -> TaskUsage:
+        """Return the usage so far. Open requests count with their maximal usage."""
         with self._mutex:
-            used = sum(self._requests.values(), self._used)
-            return Spent(self._cycles, used.tokens, used.money, self._seconds, used.unpriced, used.cached)
+            total = sum(self._requests.values(), self._usage)
+            return TaskUsage(self._cycles, total.tokens, total.money, self._seconds, total.unpriced, total.cached)
 
 
 def compose(
@@ -115,60 +117,60 @@ def compose(
     findings: Sequence[StepReport],
     review: Review,
     agent: str,
-    spent: Spent | None,
+    usage: TaskUsage | None,
     notes: Sequence[str] = (),
-    more: Sequence[str] = (),
+    extra_lines: Sequence[str] = (),
     changes: Sequence[str] = (),
 ) -> str:
-    """The text of result.md. Each quote is followed by its citation `path:line-line` and the file's digest.
+    """Return the text of result.md. Each quote is followed by its citation `path:line-line` and the file's digest.
 
-    Without `spent` nothing is said of the costs: they are not over yet, and another number each time. `more` are further
-    lines of how it came about, `changes` sections on the branches of its worktrees and on its files. The runtime's own sections
-    stand last; what looks like the heading of one in an agent's words is marked.
+    Without `usage` the text omits the costs, for a draft that must not change while costs grow. `extra_lines` are added to the
+    section "How it came about"; `changes` are sections on worktree branches and files. The runtime's sections come last. A line
+    of the agent that looks like the heading of such a section is marked.
     """
     parts = [f"# {title}", ""]
     if answer.strip():
-        parts += [_said(answer.strip()), ""]
+        parts += [_mark_headings(answer.strip()), ""]
     for finding in findings:
         parts += _section(finding, title)
     parts += changes
     sources = _sources(findings)
     if sources:
         parts += ["## Sources", "", *sources, ""]
-    parts += ["## How it came about", "", *_provenance(review, agent, spent, bool(sources))]
-    parts += [f"* {one}" for one in more] + [f"* Note: {note.splitlines()[0]}" for note in notes] + [""]
+    parts += ["## How it came about", "", *_provenance(review, agent, usage, bool(sources))]
+    parts += [f"* {line}" for line in extra_lines] + [f"* Note: {note.splitlines()[0]}" for note in notes] + [""]
     return "\n".join(parts)
 
 
-def _end(file: BinaryIO) -> str:
-    """The last 8 KiB of an output."""
+def _tail(file: BinaryIO) -> str:
+    """Return the last 8 KiB of an output."""
     size = file.seek(0, os.SEEK_END)
     file.seek(max(0, size - _PRINTED_BYTES))
     text = file.read().decode("utf-8", "replace")
     return text if size <= _PRINTED_BYTES else f"[the first {size - _PRINTED_BYTES} bytes are in artifacts/]\n{text}"
 
 
-def printed(output: Path, digest: str | None, excerpt: Callable[[BinaryIO], str] = _end) -> str:
-    """An excerpt of what a command printed, from the file that has it; in its place a line that says so where the file is not
-    the one with the receipt's digest. Nothing if a person has taken it away."""
+def output_excerpt(output: Path, digest: str | None, excerpt: Callable[[BinaryIO], str] = _tail) -> str:
+    """Return an excerpt of a command's output file. If the file does not have the receipt's digest, return a line that says so;
+    if the file is gone, an empty text."""
     try:
         with open(fs.file_below(output.parent, (output.name,)), "rb") as file:
             if digest is not None and hashlib.file_digest(file, "sha256").hexdigest() != digest:
-                return _CHANGED
+                return _CHANGED_OUTPUT
             file.seek(0)
             return excerpt(file)
     except FileNotFoundError:
         return ""
     except (OSError, UserError):
-        return _CHANGED
+        return _CHANGED_OUTPUT
 
 
 def _section(finding: StepReport, title: str) -> Iterable[str]:
     if finding.title != title:
-        yield f"## {_said(finding.title)}"
+        yield f"## {_mark_headings(finding.title)}"
         yield ""
     if finding.text.strip():
-        yield _said(finding.text.strip())
+        yield _mark_headings(finding.text.strip())
         yield ""
     for citation in finding.citations:
         yield from (f"> {line}".rstrip() for line in citation.text.splitlines())
@@ -176,12 +178,12 @@ def _section(finding: StepReport, title: str) -> Iterable[str]:
         yield f"— `{citation.place}` (sha256 {citation.digest[:12]})"
         yield ""
     if finding.command is not None:
-        fence = _fence(finding.printed or "")
-        failed = f"ended with status {finding.status} and " if finding.status else ""
-        yield _said(f"`{finding.command}` {failed}printed:")
+        fence = _fence(finding.output or "")
+        failure_note = f"ended with status {finding.status} and " if finding.status else ""
+        yield _mark_headings(f"`{finding.command}` {failure_note}printed:")
         yield ""
         yield fence
-        yield (finding.printed or "(nothing)").rstrip("\n")
+        yield (finding.output or "(no output)").rstrip("\n")
         yield fence
         yield ""
     for path in finding.files:
@@ -189,43 +191,43 @@ def _section(finding: StepReport, title: str) -> Iterable[str]:
         yield ""
 
 
-def _said(text: str) -> str:
-    said, paragraph = [], ""  # a heading that is underlined may have several lines
+def _mark_headings(text: str) -> str:
+    lines, paragraph = [], ""  # an underlined heading may have several lines
     for line in text.splitlines():
         letters = _letters(line)
         paragraph = letters and paragraph + letters
-        said.append(f"{line} (not by the runtime)" if {letters, paragraph} & _OWN_HEADINGS else line)
-    return "\n".join(said)
+        lines.append(f"{line} (not by the runtime)" if {letters, paragraph} & _RUNTIME_HEADINGS else line)
+    return "\n".join(lines)
 
 
 def _letters(line: str) -> str:
-    """All that is left of a line when it is read without its signs, spaces and HTML."""
+    """Return only the letters of a line, without punctuation, spaces and HTML."""
     return "".join(filter(str.isalpha, html.unescape(re.sub("<[^>]*>", "", line)))).casefold()
 
 
 def _fence(text: str) -> str:
-    """A fence longer than any run of backquotes in the text."""
+    """Return a fence longer than any run of backquotes in the text."""
     return "`" * max(3, 1 + max(map(len, re.findall("`+", text)), default=0))
 
 
 def _sources(findings: Sequence[StepReport]) -> list[str]:
-    seen: dict[str, str] = {}
+    digests: dict[str, str] = {}
     for finding in findings:
         for citation in finding.citations:
-            seen.setdefault(citation.place, citation.digest)
-    return [f"{at}. `{place}` sha256 {digest}" for at, (place, digest) in enumerate(seen.items(), 1)]
+            digests.setdefault(citation.place, citation.digest)
+    return [f"{at}. `{place}` sha256 {digest}" for at, (place, digest) in enumerate(digests.items(), 1)]
 
 
-def _provenance(review: Review, agent: str, spent: Spent | None, cited: bool) -> Iterable[str]:
-    if spent is None:
+def _provenance(review: Review, agent: str, usage: TaskUsage | None, has_quotes: bool) -> Iterable[str]:
+    if usage is None:
         yield f"* Worked on by {agent}."
     else:
-        yield f"* Worked on by {agent}: {spent.in_words}."
+        yield f"* Worked on by {agent}: {usage.summary}."
     if review.state == "approved":
-        yield f"* Checked by {review.reviewer}: every quote stands where it is said to stand."
+        yield f"* Checked by {review.reviewer}: every quote is at its cited place."
     elif review.state == "self":
-        yield f"* Checked by {agent} itself: no other agent was there to do it."
-    elif not cited:
-        yield "* It quotes nothing, so there were no sources to check."
+        yield f"* Checked by {agent} itself: no other agent was running."
+    elif not has_quotes:
+        yield "* There are no quotes, so there were no sources to check."
     yield from (f"* Not confirmed, and so not quoted: {problem}" for problem in review.dropped)
-    yield "* The trail: `task.md`, `graph.json` (what was asked, found, concluded), `messages.jsonl` (every turn and call)."
+    yield "* The trail: `task.md`, `graph.json` (questions, findings, conclusions), `messages.jsonl` (every turn and call)."

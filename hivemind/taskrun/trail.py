@@ -1,7 +1,7 @@
-"""The trail of a task: its reasoning graph, as the agent that works on it writes and reads it.
+"""The trail of a task: its reasoning graph, as its agent writes and reads it.
 
-The task is the root, each step a subtask below it (both in the shared lane), what is found and concluded are cards below
-the step, drafts in the agent's lane until the answer is published.
+The task is the root, and each step is a subtask node below it, both in the shared lane. Findings and conclusions are cards below
+the step. They are drafts in the agent's lane until they are published.
 """
 
 from __future__ import annotations
@@ -11,14 +11,14 @@ from contextlib import AbstractContextManager
 from dataclasses import asdict
 from typing import Any
 
-from hivemind.boundary import boundary, checked
+from hivemind.boundary import boundary, as_dataclass
 from hivemind.coordination import Commits
+from hivemind.documents import Citation
 from hivemind.frozen import frozen
 from hivemind.masking import mask
 from hivemind.presence.parts import Parts
 from hivemind.reasoning import LOG_NAME, Branch, MergeReport, NodeKind, ReasoningGraph, ReasoningNode, TaskGraph
 from hivemind.taskrun.planned_step import PlannedStep
-from hivemind.taskrun.review import Citation
 from hivemind.tasks import Task
 
 WITHDRAWN = "rejected"
@@ -26,7 +26,7 @@ WITHDRAWN = "rejected"
 
 @frozen
 class StepCard:
-    """A card of a step: its text, and where it was quoted from or which file it is about, if it is."""
+    """A card of a step: its text, and its citation or file, if any."""
 
     node: int
     kind: str
@@ -36,55 +36,55 @@ class StepCard:
 
 
 class TaskTrail:
-    """One task's graph in the hands of one agent, whose drafts go to its `lane`.
+    """One task's graph for the agent that works on it; the agent's drafts go to its `lane`.
 
-    What was folded is unfolded where its step is taken up again. What is written is on the disk before the journal rests on it
-    (`sync`), and at the end; not at once: most of it stands in the task's log as well, or is made again.
+    A step's folded nodes are unfolded when work on the step continues. Writes are synced (`sync`) before events of the journal
+    refer to them, and at the end. They are not synced at once, since most are also in the task's log or can be repeated.
     """
 
-    def __init__(self, hive: Parts, task: Task, agent: str, shown: Callable[[str], Mapping[str, Any]]) -> None:
-        """`shown` says what a change of a step has to show: `agent_id`, `generation`."""
-        self._task, self.agent, self._steps, self._shown = task, agent, hive.steps, shown
+    def __init__(self, hive: Parts, task: Task, agent: str, authority: Callable[[str], Mapping[str, Any]]) -> None:
+        """`authority` returns the arguments that authorise a change of a step: `agent_id` and `generation`."""
+        self._task, self.agent, self._steps, self._authority = task, agent, hive.steps, authority
         self.lane = hive.agents[agent].lane or f"agent/{agent}"
         self._commits = Commits(hive.journal, task.id)
         self.store = TaskGraph(
-            task.path, durable=hive.config.durable, lazy=True, committed=self._commits.has, guard=self._guard
+            task.path, durable=hive.config.durable, lazy=True, is_committed=self._commits.has, guard=self._guard
         )
-        self._has_new_cards = (task.path / LOG_NAME).exists()  # a process before this one may have written some
+        self._has_new_cards = (task.path / LOG_NAME).exists()  # an earlier process may have written some
 
     def _guard(self, steps: Sequence[str]) -> AbstractContextManager[None]:
-        """Refuses to write what belongs to a step that another holds by now, and holds that off while it is written."""
+        """Refuse writes to steps whose lease another agent has taken, and freeze the leases during a write."""
         return self._steps.freeze_leases(self._generations(steps), self.agent)
 
     def _generations(self, steps: Sequence[str]) -> dict[str, int | None]:
-        return {step: self._shown(step)["generation"] for step in steps}
+        return {step: self._authority(step)["generation"] for step in steps}
 
-    def planned(self, steps: Sequence[PlannedStep]) -> None:
-        """Put the task and its steps into the graph; those that are there stay as they are."""
+    def add_steps(self, steps: Sequence[PlannedStep]) -> None:
+        """Add the task and its steps to the graph. Existing nodes stay unchanged."""
         with self.store.change(self.agent) as graph:
             for step in steps:
                 if self.subtask(step.id) is None:
-                    self._subtask(graph, step)
+                    self._ensure_subtask(graph, step)
 
-    def rooted(self, graph: ReasoningGraph) -> ReasoningNode:
-        """The task node of this task's graph (or of a copy of it), made where it is missing."""
+    def ensure_root(self, graph: ReasoningGraph) -> ReasoningNode:
+        """Return the task node of this task's graph (or of a copy of it); add it if it is missing."""
         return graph.root or graph.add_node(
             NodeKind.TASK, mask(self._task.text or self._task.title), title=mask(self._task.title)
         )
 
     def subtask(self, step_id: str) -> ReasoningNode | None:
-        """The node of a step, if it has one."""
+        """Return the node of a step, or None."""
         return next((node for node in self.store.graph.by_step(step_id) if node.kind is NodeKind.SUBTASK), None)
 
-    def _subtask(self, graph: ReasoningGraph, step: PlannedStep) -> ReasoningNode:
-        root, found = self.rooted(graph), self.subtask(step.id)
-        if found is None:
-            found = graph.add_node(NodeKind.SUBTASK, step.todo.title, title=step.todo.title, step=step.id)
-            graph.add_edge(root.node_id, found.node_id, "decompose")
-        _unfold(graph, found)
-        return found
+    def _ensure_subtask(self, graph: ReasoningGraph, step: PlannedStep) -> ReasoningNode:
+        root, node = self.ensure_root(graph), self.subtask(step.id)
+        if node is None:
+            node = graph.add_node(NodeKind.SUBTASK, step.todo.title, title=step.todo.title, step=step.id)
+            graph.add_edge(root.node_id, node.node_id, "decompose")
+        _unfold(graph, node)
+        return node
 
-    def card(
+    def add_card(
         self,
         step: PlannedStep,
         kind: str,
@@ -95,100 +95,107 @@ class TaskTrail:
         tags: Iterable[str] = (),
         meta: Mapping[str, Any] | None = None,
     ) -> int:
-        """Add a card under a step, under its lease; returns its node's id. The same card again (a step done anew after a crash)
-        is the same. A quote is evidence: its receipt is captured with the step, and the card counts once the journal has that.
+        """Add a card below a step, under the step's lease; returns the node's id. If the same card exists (the step was repeated
+        after a crash), return that. For a quote the step captures a receipt, and the card counts once the journal has it.
         """
 
         def capture(commit_id: str) -> None:
             assert citation is not None
             receipt = {"kind": "LINK", "text": citation.place, "digest": citation.digest}
-            self._steps.capture(step.id, receipt, commit_id=commit_id, **self._shown(step.id))
+            self._steps.capture(step.id, receipt, commit_id=commit_id, **self._authority(step.id))
 
-        told, text, title = dict(meta or {}), mask(text), mask(title)
+        card_meta, text, title = dict(meta or {}), mask(text), mask(title)
         if citation is not None:
-            told["citation"] = asdict(citation)
-        for known in self.store.graph.by_step(step.id):
-            if self._counts(known) and known.kind == kind and known.text == text and known.title == title:
-                return known.node_id
+            card_meta["citation"] = asdict(citation)
+        for existing in self.store.graph.by_step(step.id):
+            if self._is_card(existing) and existing.kind == kind and existing.text == text and existing.title == title:
+                return existing.node_id
         with self.store.change(self.agent, commit=None if citation is None else capture) as graph:
-            parent = self._subtask(graph, step)
-            node = graph.add_node(kind, text, title=title, tags=tuple(tags), lane=self.lane, step=step.id, meta=told)
+            parent = self._ensure_subtask(graph, step)
+            node = graph.add_node(
+                kind, text, title=title, tags=tuple(tags), lane=self.lane, step=step.id, meta=card_meta
+            )
             graph.add_edge(parent.node_id, node.node_id, "support" if kind == NodeKind.EVIDENCE else "")
             self._has_new_cards = True
             return node.node_id
 
-    def brought(self, task_id: str, title: str, text: str, step_id: str | None) -> None:
-        """Keep what a subtask has come to as one settled node, which stands for that task's own graph."""
+    def add_subtask_result(self, task_id: str, title: str, text: str, step_id: str | None) -> None:
+        """Add a subtask's result as one closed node, which represents the graph of that task."""
         if any(node.meta.get("task") == task_id for node in self.store.graph.nodes.values()):
             return
         with self.store.change(self.agent) as graph:
-            above = (None if step_id is None else self.subtask(step_id)) or self.rooted(graph)
+            parent = (None if step_id is None else self.subtask(step_id)) or self.ensure_root(graph)
             node = graph.add_node(
                 NodeKind.SUBTASK, mask(text), title=mask(title), status="closed", meta={"task": task_id}
             )
-            graph.add_edge(above.node_id, node.node_id, "decompose")
+            graph.add_edge(parent.node_id, node.node_id, "decompose")
 
     def link(self, src: int, dst: int, relation: str) -> None:
         with self.store.change(self.agent) as graph:
             graph.add_link(src, dst, relation)
             self._has_new_cards = True
 
-    def finished(self, step_id: str) -> None:
-        """The step's node is closed."""
+    def close_step(self, step_id: str) -> None:
+        """Close the step's node."""
         with self.store.change(self.agent) as graph:
             for node in graph.by_step(step_id):
                 if node.kind is NodeKind.SUBTASK and node.status != "closed":
                     graph.update_node(node.node_id, status="closed")
 
     def withdraw(self, step_id: str, cards: Sequence[int]) -> None:
-        """Reject quotes of a step, by their nodes; they stay in the graph. A step that has none left can be asked anew."""
+        """Mark quotes of a step as rejected; the nodes stay in the graph. Reopen the step's node if no quote is left."""
         with self.store.change(self.agent) as graph:
             for node in cards:
                 graph.update_node(node, status=WITHDRAWN)
             step = self.subtask(step_id)
-            if step is not None and all(card.citation is None for card in self.of_step(step_id)):
+            if step is not None and all(card.citation is None for card in self.cards_of(step_id)):
                 _unfold(graph, step)
                 graph.update_node(step.node_id, status="open")
 
-    def of_step(self, step_id: str) -> list[StepCard]:
-        """The step's cards in the order of their making, without what was withdrawn and without published copies."""
-        return [_card(node) for node in self.store.graph.by_step(step_id) if self._counts(node)]
+    def cards_of(self, step_id: str) -> list[StepCard]:
+        """Return the step's cards in order of creation, without withdrawn cards and published copies."""
+        return [_card(node) for node in self.store.graph.by_step(step_id) if self._is_card(node)]
 
     def publish_all(self) -> None:
-        """Promote this agent's drafts into the shared lane; what is published already stays as it is.
+        """Publish this agent's drafts to the shared lane, except those that are published already.
 
-        So does what belongs to no step: that are notes of the conversation, and no findings.
+        Cards without a step stay drafts: they are notes of the conversation, not findings.
         """
-        for draft in [node for node in self.store.graph.by_lane(self.lane) if node.step and self._counts(node)]:
+        for draft in [node for node in self.store.graph.by_lane(self.lane) if node.step and self._is_card(node)]:
             if not self._is_published(draft):
-                self.publish(draft.node_id, hidden=True)
+                self.publish(draft.node_id, include_hidden=True)
 
-    def publish(self, card: int, *, hidden: bool = False) -> int:
-        """Promote one draft, with `hidden` also one that is folded or flushed; returns the id of its copy in the shared lane.
-        Raises GraphError."""
+    def publish(self, card: int, *, include_hidden: bool = False) -> int:
+        """Publish one draft, with `hidden` even a folded or flushed one; returns the id of its copy in the shared lane. Raises
+        GraphError."""
         step = self.store.graph.node(card).step
 
         def commit(commit_id: str) -> None:
-            held = self._shown(step)["generation"] if step is not None else None
+            generation = self._authority(step)["generation"] if step is not None else None
             self._commits.publish(
-                commit_id, card=card, agent_id=self.agent, step_id=step, generation=held, lane=self.lane
+                commit_id, card=card, agent_id=self.agent, step_id=step, generation=generation, lane=self.lane
             )
 
-        return self.store.publish(card, agent_id=self.agent, commit=commit, hidden=hidden).node_id
+        return self.store.publish(card, agent_id=self.agent, commit=commit, hidden=include_hidden).node_id
 
     def branch(self, name: str, base: str) -> Branch:
-        """Make a branch of the graph. Raises GraphError."""
+        """Create a branch of the graph. Raises GraphError."""
         return self.store.create_branch(
             name,
             base=base,
             agent_id=self.agent,
-            commit=lambda commit_id, made: self._commits.branch(
-                "created", name, agent_id=self.agent, commit_id=commit_id, base=made.base, base_seq=made.base_seq
+            commit=lambda commit_id, new_branch: self._commits.branch(
+                "created",
+                name,
+                agent_id=self.agent,
+                commit_id=commit_id,
+                base=new_branch.base,
+                base_seq=new_branch.base_seq,
             ),
         )
 
     def merge(self, source: str, into: str, resolve: Mapping[str, str], *, dry_run: bool) -> MergeReport:
-        """Bring what changed in one branch of the graph into another. Raises GraphError."""
+        """Merge the changes of one branch of the graph into another. Raises GraphError."""
         return self.store.merge(
             source,
             into=into,
@@ -206,34 +213,34 @@ class TaskTrail:
         return any(copy.meta.get("origin", {}).get("node") == draft.node_id for copy in copies)
 
     def trace(self, actions: Iterable[tuple[str, str]], step_id: str | None) -> None:
-        """Actions (kind, text) for the trace."""
+        """Add actions (kind, text) to the trace."""
         self.store.add_traces(actions, agent_id=self.agent, lane=self.lane, step=step_id)
 
     def sync(self) -> None:
-        """See to it that the cards are on the disk, before something is written elsewhere that rests on one."""
+        """Sync new cards to the disk, before a write elsewhere refers to them."""
         if self._has_new_cards:
             self.store.sync()
             self._has_new_cards = False
 
     def save(self) -> None:
-        """Write graph.json, the whole graph for people and other programs."""
+        """Write graph.json: the whole graph, for people and other programs."""
         self.store.save_snapshot()
 
     @staticmethod
-    def _counts(node: ReasoningNode) -> bool:
-        cards = node.kind not in (NodeKind.TASK, NodeKind.SUBTASK, NodeKind.SUMMARY)
-        return cards and node.status != WITHDRAWN and "origin" not in node.meta
+    def _is_card(node: ReasoningNode) -> bool:
+        is_content = node.kind not in (NodeKind.TASK, NodeKind.SUBTASK, NodeKind.SUMMARY)
+        return is_content and node.status != WITHDRAWN and "origin" not in node.meta
 
 
 def _unfold(graph: ReasoningGraph, node: ReasoningNode) -> None:
-    """Bring a node back that is folded away; what else its summaries stood for stays as small as it can."""
-    while (summary := graph.standing(node.node_id)) is not node:
+    """Unfold the summaries around a folded node; their other members stay folded where possible."""
+    while (summary := graph.representative(node.node_id)) is not node:
         graph.unfold(summary.node_id)
 
 
 def _card(node: ReasoningNode) -> StepCard:
-    told = node.meta.get("citation")
-    where = f"node {node.node_id}"
-    with boundary("citation", where):
-        citation = None if told is None else checked(Citation, told, "citation", where)
+    fields = node.meta.get("citation")
+    location = f"node {node.node_id}"
+    with boundary("citation", location):
+        citation = None if fields is None else as_dataclass(Citation, fields, "citation", location)
     return StepCard(node.node_id, str(node.kind), node.text, citation, node.meta.get("artifact"))

@@ -1,4 +1,4 @@
-"""A conversation as people look at it: its epochs, turns, news and requests, in the order in which they came."""
+"""A conversation for people: its epochs, turns, news and requests, in their order."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ from hivemind.boundary import Unreadable, boundary
 from hivemind.errors import HivemindError
 from hivemind.fs import Log
 from hivemind.minds import ChatMessage, Usage
-from hivemind.taskrun.conversation import used
-from hivemind.taskrun.report import Account, Spent
+from hivemind.taskrun.conversation import usage_of
+from hivemind.taskrun.report import Account, TaskUsage
 from hivemind.tasks.folder import open_log
 
 Record = Mapping[str, Any]
@@ -23,80 +23,82 @@ Record = Mapping[str, Any]
 
 @dataclass(slots=True)
 class TranscriptEntry:
-    """One thing that happened: an `epoch`, a `turn`, `news`, or a `request` that led to no turn.
+    """One entry: an `epoch`, a `turn`, `news`, or a `request` that led to no turn.
 
-    `turn` is the turn that it is, or leads to; `record` its line in the file, `mind` the mind of its epoch. A turn has the
-    `results` of its calls by their ids, and `begun` says when its request was sent.
+    `turn` is the number of this turn or of the next one, `record` the line in the file, `mind` the mind of the epoch. A turn has
+    the `results` of its calls by id, and the time `started_at` when its request was sent.
     """
 
     kind: str
     turn: int
     record: dict[str, Any]
     mind: Any = None
-    begun: float | None = None
+    started_at: float | None = None
     results: dict[str, Record] = field(default_factory=dict)
 
     @property
     def usage(self) -> Usage:
-        return used(self.record)
+        return usage_of(self.record)
 
     @property
     def calls(self) -> list[dict[str, Any]]:
-        """Each call with what came of it: ok, text, result."""
-        found = []
+        """Each call with its outcome: ok, text, result."""
+        calls = []
         for call in self.record.get("calls", ()):
-            made = self.results.get(call["id"], {})
-            found.append({**call, **{key: made[key] for key in ("ok", "text", "result") if key in made}})
-        return found
+            result = self.results.get(call["id"], {})
+            calls.append({**call, **{key: result[key] for key in ("ok", "text", "result") if key in result}})
+        return calls
 
     @property
     def is_open(self) -> bool:
-        """Whether something is still missing: the result of a call, what came of a request."""
+        """True while the result of a call or the end of a request is missing."""
         if self.kind == "request":
             return "answered" not in self.record
         return len(self.results) < len(self.record.get("calls", ()))
 
     @property
     def seconds(self) -> float | None:
-        """How long a turn has taken so far; by the times of its lines where an older version has written them."""
+        """The duration of a turn so far. For files of older versions it is computed from the times of the lines."""
         lines = [self.record, *self.results.values()]
-        if told := [took for one in lines if isinstance(took := one.get("seconds"), int | float)]:
-            return sum(told)
-        ended = _moment(lines[-1])
-        return None if self.begun is None or ended is None else max(0.0, ended - self.begun)
+        if durations := [seconds for line in lines if isinstance(seconds := line.get("seconds"), int | float)]:
+            return sum(durations)
+        end_time = _timestamp(lines[-1])
+        return None if self.started_at is None or end_time is None else max(0.0, end_time - self.started_at)
 
     @property
     def heading(self) -> str:
-        """What it is, in one line that does not change any more."""
-        told = self.record
-        cause = f" ({told['cause']})" if told.get("cause", "turn") != "turn" else ""
+        """The heading of the entry: one line, which does not change later."""
+        fields = self.record
+        cause = f" ({fields['cause']})" if fields.get("cause", "turn") != "turn" else ""
         if self.kind == "epoch":
             mind = self.mind if isinstance(self.mind, str) else json.dumps(self.mind)
-            return f"Epoch {told['epoch']}{cause}, {told.get('agent')}, mind: {mind}"
+            return f"Epoch {fields['epoch']}{cause}, {fields.get('agent')}, mind: {mind}"
         if self.kind == "turn":
-            step = [f"step {told['step']}"] if told.get("step") else []
-            return ", ".join([f"Turn {self.turn}{cause}", str(told.get("agent")), *step, *_words(self.usage)])
+            step = [f"step {fields['step']}"] if fields.get("step") else []
+            return ", ".join([f"Turn {self.turn}{cause}", str(fields.get("agent")), *step, *_usage_words(self.usage)])
         if self.kind == "news":
             return "News"
-        outcome = ["no answer", f"counted as {told['reserved']['tokens']:,} tokens"]
+        outcome = ["no answer", f"counted as {fields['reserved']['tokens']:,} tokens"]
         if not self.is_open:
-            outcome = [str(told["error"]), *_words(self.usage)] if "error" in told else _words(self.usage)
-        return ", ".join([f"Request{cause}", str(told.get("model")), *outcome])
+            outcome = (
+                [str(fields["error"]), *_usage_words(self.usage)] if "error" in fields else _usage_words(self.usage)
+            )
+        return ", ".join([f"Request{cause}", str(fields.get("model")), *outcome])
 
     @property
     def parts(self) -> Iterator[tuple[str, str]]:
-        """What it says, each with a name (may be empty). What a turn gets later comes at the end of what it has now."""
-        told = self.record
-        if rows := [row for row in told.get("selected", ()) if row.get("in")]:
+        """The named parts of the entry's text (the name may be empty). Later parts of a turn are added at the end."""
+        fields = self.record
+        if rows := [row for row in fields.get("selected", ()) if row.get("in")]:
             lines = (
                 f"{row.get('id')}: score {row.get('score')}, {row.get('tokens')} tokens, {row.get('why')}"
                 for row in rows
             )
             yield "selected", "\n".join(lines)
-        yield from ((one["role"], one["text"]) for one in told.get("opening", ()))
-        if text := told.get("text") or told.get("why"):
+        yield from ((message["role"], message["text"]) for message in fields.get("opening", ()))
+        if text := fields.get("text") or fields.get("why"):
             yield "", str(text)
-        if told.get("cut"):
+        if fields.get("cut"):
             yield "", "[cut off]"
         for call in self.calls:
             yield f"> {call['tool']}", call.get("raw") or _arguments(call["arguments"])
@@ -107,13 +109,13 @@ class TranscriptEntry:
             yield "took", f"{self.seconds:.1f} s"
 
     def as_record(self) -> dict[str, Any]:
-        more = {"calls": self.calls, "seconds": self.seconds, "mind": self.mind} if self.kind == "turn" else {}
-        return {"kind": self.kind, "turn": self.turn, **self.record, **more}
+        turn_fields = {"calls": self.calls, "seconds": self.seconds, "mind": self.mind} if self.kind == "turn" else {}
+        return {"kind": self.kind, "turn": self.turn, **self.record, **turn_fields}
 
 
 class Transcript:
-    """Folded from the records of messages.jsonl, record by record as they come. `entries` only grow. A record that something
-    else has written, and that cannot be read, is told as such."""
+    """The entries of messages.jsonl, built record by record; `entries` only grow. An unreadable record becomes an entry that says
+    so."""
 
     def __init__(self, records: Iterable[Record] = ()) -> None:
         self._entries: list[TranscriptEntry] = []
@@ -122,33 +124,33 @@ class Transcript:
         self._mind: Any = None
         self._requests: dict[str, TranscriptEntry] = {}
         self._calls: dict[str, TranscriptEntry] = {}
-        self._before: float | None = None
+        self._last_time: float | None = None
         for record in records:
             self.take(record)
 
     @property
     def entries(self) -> list[TranscriptEntry]:
-        """Without the requests whose answer is a turn."""
-        return [one for one in self._entries if one.kind != "request" or one.record.get("answered") != "turn"]
+        """The entries, without requests that led to a turn."""
+        return [entry for entry in self._entries if entry.kind != "request" or entry.record.get("answered") != "turn"]
 
     @property
-    def in_words(self) -> str:
-        """How many turns whose, and what they used."""
-        agents = ", ".join(dict.fromkeys(str(one.record.get("agent")) for one in self.turns))
-        used = sum((one.usage for one in self.entries), Usage())
-        seconds = f"{self.account.spent().seconds:.1f} s"
+    def summary(self) -> str:
+        """The number of turns, their agents and their usage, in words."""
+        agents = ", ".join(dict.fromkeys(str(entry.record.get("agent")) for entry in self.turns))
+        usage = sum((entry.usage for entry in self.entries), Usage())
+        seconds = f"{self.account.usage().seconds:.1f} s"
         turns = f"{len(self.turns)} turn{'s' if len(self.turns) != 1 else ''}"
-        return ", ".join([f"{turns} of {agents}" if agents else turns, *_words(used), seconds])
+        return ", ".join([f"{turns} of {agents}" if agents else turns, *_usage_words(usage), seconds])
 
     def take(self, record: Record) -> None:
-        """Take the next record in."""
+        """Add the next record."""
         self.account.book(record)
         try:
             with boundary("record"):
                 self._take(dict(record))
         except HivemindError as error:
             self._add("news", {"text": f"[{error}]"})
-        self._before = _moment(record) or self._before
+        self._last_time = _timestamp(record) or self._last_time
 
     def _take(self, record: dict[str, Any]) -> None:
         for message in record.get("opening", [record] if "role" in record else []):
@@ -157,7 +159,7 @@ class Transcript:
             if (turn := self._calls.get(record["call_id"])) is not None:
                 turn.results[record["call_id"]] = record
         elif "answered" in record:
-            used(record)  # raises for what is none
+            usage_of(record)  # raises for invalid usage
             if (request := self._requests.get(record["answered"])) is not None:
                 request.record |= record
         elif "reserved" in record:
@@ -173,55 +175,57 @@ class Transcript:
             self._add("news", record)
 
     def _turn(self, record: dict[str, Any]) -> None:
-        begun, request = self._before, self._requests.get(record.get("request", ""))
+        started_at, request = self._last_time, self._requests.get(record.get("request", ""))
         if request is not None:
-            begun, record["cause"] = _moment(request.record) or begun, request.record.get("cause", "turn")
+            started_at, record["cause"] = _timestamp(request.record) or started_at, request.record.get("cause", "turn")
             request.record["answered"] = "turn"
-        turn = self._add("turn", record, begun=begun)
+        turn = self._add("turn", record, started_at=started_at)
         self.turns.append(turn)
         self._calls |= {call["id"]: turn for call in record.get("calls", ())}
 
-    def _add(self, kind: str, record: dict[str, Any], begun: float | None = None) -> TranscriptEntry:
-        used(record)
-        self._entries.append(entry := TranscriptEntry(kind, len(self.turns) + 1, record, self._mind, begun))
+    def _add(self, kind: str, record: dict[str, Any], started_at: float | None = None) -> TranscriptEntry:
+        usage_of(record)
+        self._entries.append(entry := TranscriptEntry(kind, len(self.turns) + 1, record, self._mind, started_at))
         return entry
 
 
 class TranscriptReader:
-    """Reads the conversation of a task as it grows: each call takes in what is new."""
+    """Reads the conversation of a growing task: each call reads the new records."""
 
     def __init__(self) -> None:
         self._log: Log | None = None
         self._epoch = 0
-        self._said = Transcript()
+        self._transcript = Transcript()
 
     def read(self, folder: Path) -> Transcript:
-        """What was said in the task whose folder that is now; nothing for a file that waits in the inbox."""
-        found = open_log(folder, durable=False)
-        log = self._log = self._log or found
-        log.path = found.path
+        """Return the transcript of the task in that folder; empty for a file in the inbox."""
+        new_log = open_log(folder, durable=False)
+        log = self._log = self._log or new_log
+        log.path = new_log.path
         records = log.read() if folder.is_dir() else []
-        if log.epoch != self._epoch:  # it was begun again
-            self._epoch, self._said = log.epoch, Transcript()
+        if log.epoch != self._epoch:  # the file was started again
+            self._epoch, self._transcript = log.epoch, Transcript()
         for record in records:
-            self._said.take(record)
-        return self._said
+            self._transcript.take(record)
+        return self._transcript
 
 
-def _words(usage: Usage) -> list[str]:
-    """Tokens, the share of them that a cache had, and the price; nothing where nothing was used."""
-    cached = f" ({usage.cached / usage.tokens_in:.0%} cached)" if usage.cached and usage.tokens_in else ""
-    told = [f"{usage.tokens_in:,} tokens in{cached}", f"{usage.tokens_out:,} out"] if usage.tokens else []
-    price = Spent(money=usage.money, unpriced=usage.unpriced).cost
-    return [*told, price] if price else told
+def _usage_words(usage: Usage) -> list[str]:
+    """Return tokens, the share of cached ones, and the price, in words; empty without usage."""
+    cache_note = f" ({usage.cached / usage.tokens_in:.0%} cached)" if usage.cached and usage.tokens_in else ""
+    parts = [f"{usage.tokens_in:,} tokens in{cache_note}", f"{usage.tokens_out:,} out"] if usage.tokens else []
+    price = TaskUsage(money=usage.money, unpriced=usage.unpriced).cost
+    return [*parts, price] if price else parts
 
 
 def _arguments(arguments: Record) -> str:
-    texts = {name: one if isinstance(one, str) else json.dumps(one) for name, one in arguments.items()}
+    texts = {
+        name: argument if isinstance(argument, str) else json.dumps(argument) for name, argument in arguments.items()
+    }
     return "\n".join(f"{name}:{chr(10) if chr(10) in text else ' '}{text}" for name, text in texts.items())
 
 
-def _moment(record: Record) -> float | None:
+def _timestamp(record: Record) -> float | None:
     with suppress(Unreadable), boundary("time"):
         return datetime.fromisoformat(record["at"]).timestamp()
     return None

@@ -1,5 +1,5 @@
-"""What a task waits for, and how it rests meanwhile: its steps for a time, a mail, a person, another task (kept in its record
-under `waits`); itself for others to be over (`wait_for`)."""
+"""Waits and parking. A step can wait for a time, a mail, a person or another task (`waits` in the task's record), a task for
+the end of other tasks (`wait_for`)."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from dataclasses import asdict, replace
 from datetime import UTC, datetime, timedelta
 from typing import Any, Literal
 
-from hivemind.boundary import boundary, checked
+from hivemind.boundary import boundary, as_dataclass
 from hivemind.errors import HivemindError
 from hivemind.frozen import frozen
 from hivemind.layout import HUMAN
@@ -20,15 +20,14 @@ from hivemind.tasks import Task
 
 DISK_FULL = "disk full"
 LONGEST_PAUSE_S = 600.0
-_ROOM_AGAIN_S = 1.0
+_ROOM_RETRY_S = 1.0
 
 
-class Parking(HivemindError):  # no error: the way out of a tool when there is nothing to do but wait
-    """Raised by a tool: park the task for this reason, at most until that time (None: until something comes).
+class Parking(HivemindError):  # not an error: a tool raises it to park the task
+    """Raised by a tool: park the task for this reason, at most until that time (None: until there is news).
 
-    With `again_s` instead of a time nothing says when it is over: look again after so many seconds, and after twice as many
-    each time that the reason is still the same, at most every 600. `asks` is the Message-ID of the question that a person
-    is asked, if it waits for the answer.
+    With `again_s` the end of the wait is unknown: check again after so many seconds, and after twice as long each time that the
+    reason is the same, up to 600 s. `asks` is the Message-ID of the question if the task waits for a person's answer.
     """
 
     def __init__(
@@ -42,21 +41,22 @@ class Parking(HivemindError):  # no error: the way out of a tool when there is n
 
 
 class ProgramAtWork(Parking):
-    """Raised by what would end a task whose program is running: that ends its turn first, so that all it reports is counted."""
+    """Raised instead of ending a task while its coding agent runs: the program ends its turn first, so all its usage is
+    counted."""
 
     def __init__(self) -> None:
         super().__init__("its program ends its turn")
 
 
-def until_there_is_room() -> Parking:
-    """What a full disk is, whatever it met: a pause that grows, and no try of anything."""
-    return Parking(DISK_FULL, again_s=_ROOM_AGAIN_S)
+def disk_full_parking() -> Parking:
+    """Return the parking for a full disk: a growing pause, which does not count as a failed try."""
+    return Parking(DISK_FULL, again_s=_ROOM_RETRY_S)
 
 
 @frozen
 class ParkedRest:
-    """What is parked, from now on. `until` is for people and other processes; `due` is the same in monotonic seconds of
-    this process, so that a clock that is set back makes nobody wait longer. `looks` counts parkings for this reason."""
+    """A parked task or mailbox. `until` is the end for people and other processes. `due` is the same in this process's monotonic
+    seconds: a clock that is set back does not make the wait longer. `looks` counts parkings for this reason."""
 
     reason: str
     until: datetime | None
@@ -64,9 +64,9 @@ class ParkedRest:
     looks: int = 1
 
     @classmethod
-    def of(cls, parking: Parking, before: ParkedRest | None = None) -> ParkedRest:
-        """The rest that a parking begins, after that `before` it for the same task or mailbox."""
-        looks = before.looks + 1 if before is not None and before.reason == parking.reason else 1
+    def of(cls, parking: Parking, previous: ParkedRest | None = None) -> ParkedRest:
+        """Begin the rest for a parking, after the `previous` one of the same task or mailbox."""
+        looks = previous.looks + 1 if previous is not None and previous.reason == parking.reason else 1
         now, until = datetime.now(UTC), parking.until
         if until is None and parking.again_s is not None:
             until = now + timedelta(seconds=min(LONGEST_PAUSE_S, parking.again_s * 2 ** min(looks - 1, 20)))
@@ -74,21 +74,21 @@ class ParkedRest:
         return cls(parking.reason, until, due, looks)
 
     @property
-    def left_s(self) -> float:
-        """Seconds until it is over, by the clock on the wall or by ours, whichever is first; infinite without a time."""
+    def remaining_s(self) -> float:
+        """Seconds until it is over by wall clock or monotonic clock, whichever is first; infinite without a time."""
         if self.until is None or self.due is None:
             return float("inf")
         return min((self.until - datetime.now(UTC)).total_seconds(), self.due - time.monotonic())
 
     @property
     def is_over(self) -> bool:
-        return self.left_s <= 0
+        return self.remaining_s <= 0
 
 
 @frozen
 class TaskWait:
-    """What a task waits for; kept in its record under `wait_for`. `until` is when it waits no longer (ISO 8601), `said`
-    how much had been added to its text when it began, `letter` the Message-ID of a letter that ends the wait early."""
+    """A task's wait for other tasks, kept in its record under `wait_for`. `until` is its end (ISO 8601), `said` the number of
+    texts added to the task at its beginning, `letter` the Message-ID of a letter that ends it early."""
 
     tasks: tuple[str, ...]
     mode: Literal["any", "all"]
@@ -97,47 +97,48 @@ class TaskWait:
     letter: str | None = None
 
     @classmethod
-    def of(cls, kept: Mapping[str, Any] | None) -> TaskWait | None:
-        """The wait whose fields were kept. Raises Unreadable for anything else."""
-        return None if kept is None else checked(cls, kept, "task's wait")
+    def of(cls, fields: Mapping[str, Any] | None) -> TaskWait | None:
+        """Return the wait with these fields; None for None. Raises Unreadable for invalid fields."""
+        return None if fields is None else as_dataclass(cls, fields, "task's wait")
 
     @property
     def reason(self) -> str:
-        """Why the task is parked meanwhile."""
+        """The reason for parking the task."""
         return f"waits for {'one' if self.mode == 'any' else 'all'} of its tasks: {', '.join(self.tasks)}"
 
     def ends(self, is_over: Callable[[str], bool]) -> bool:
-        """Whether enough of the tasks are over."""
+        """Check whether enough of the tasks are over."""
         return (all if self.mode == "all" else any)(map(is_over, self.tasks))
 
-    def hears(self, message: Message, task_id: str) -> TaskWait | None:
-        """The wait, ended by a letter: a person's, or a question about a task that it waits for. None: it goes on."""
+    def ended_by(self, message: Message, task_id: str) -> TaskWait | None:
+        """Return the wait ended by this letter, from a person or with a question about an awaited task; None if it does not
+        end."""
         by_person = message.sender == HUMAN and message.task in (task_id, *self.tasks)
         asks = message.expects_reply and message.task in self.tasks
         return replace(self, letter=message.id) if (by_person or asks) and self.letter is None else None
 
 
 def is_over(hive: Parts, parent: Task, task_id: str) -> bool:
-    """Whether a task is done or failed; one that was made of a part of `parent` also if a person has deleted it."""
+    """Check whether a task is done or failed. A subtask of `parent` that a person has deleted counts as over too."""
     return hive.tasks.outcome(task_id) is not None or (task_id in parent.subtasks and not hive.tasks.is_open(task_id))
 
 
 def has_come(hive: Parts, task: Task, reason: str) -> bool:
-    """Whether the other tasks have come to their end, or the letter has come, that a task waits for which was parked for
-    this reason. Told by what lies on the disk, so that its agent and those who look at it judge alike."""
+    """Check whether a task that was parked for this reason can continue: the awaited tasks or letter have come. Uses only the
+    files on the disk, so the agent and observers get the same answer."""
     wait = TaskWait.of(task.kept.get("wait_for"))
     if wait is not None and wait.reason == reason:
-        return wait.letter is not None or wait.ends(lambda one: is_over(hive, task, one))
+        return wait.letter is not None or wait.ends(lambda awaited_id: is_over(hive, task, awaited_id))
     awaited = StepWaits(task.kept.get("waits"), lambda _: None).awaited_task(reason)
     return awaited is not None and (hive.tasks.outcome(awaited[0]) != awaited[1] or not hive.tasks.is_known(awaited[0]))
 
 
 @frozen
 class StepWait:
-    """One step's wait. `kind` is `until`, `mail`, `human` or `task`; `what` the time (ISO 8601), agent, question or task id.
+    """One step's wait. `kind` is `until`, `mail`, `human` or `task`; `what` is the time (ISO 8601), agent, question or task id.
 
-    `message_id` is the mail that was sent to ask (human); `answer` the Message-ID that ended the wait. `lasts` is how many
-    seconds a wait lasts that is counted from its beginning: no longer, whatever becomes of the clock.
+    `message_id` is the question's Message-ID (human), `answer` the Message-ID that ended the wait. `lasts` is the length in
+    seconds of a wait that counts from its beginning; it holds even if the clock is changed.
     """
 
     step: str
@@ -149,43 +150,43 @@ class StepWait:
 
     @property
     def due(self) -> datetime:
-        """The time that it waits for."""
+        """The end of a wait for a time."""
         with boundary("time", self.step):
             due = datetime.fromisoformat(self.what)
             return due if due.tzinfo else due.replace(tzinfo=UTC)
 
 
-def blocked(path: str, reason: str | None, asked: StepWait | None) -> Parking:
-    """The rest of a task whose step is blocked, with how to answer if a person was asked about it."""
-    told = f"step {path} is blocked: {reason}"
-    if asked is None or asked.message_id is None or asked.answer is not None:
-        return Parking(told)
-    return Parking(f"{told} {_how_to_answer(asked.message_id)}", asks=asked.message_id)
+def blocked_parking(path: str, reason: str | None, wait: StepWait | None) -> Parking:
+    """Return the parking of a task with a blocked step, with the command to answer if a person was asked about it."""
+    message = f"step {path} is blocked: {reason}"
+    if wait is None or wait.message_id is None or wait.answer is not None:
+        return Parking(message)
+    return Parking(f"{message} {_how_to_answer(wait.message_id)}", asks=wait.message_id)
 
 
 def _how_to_answer(message_id: str | None) -> str:
     return f"(answer with: hivemind mail reply human {message_id} TEXT)"
 
 
-def _for_task(task: str) -> str:
+def _task_reason(task: str) -> str:
     return f"waits for the task {task} to be done"
 
 
-def _for_failed(task: str) -> str:
+def _failed_task_reason(task: str) -> str:
     return f"waits for the task {task}, which has failed (try it again: hivemind task retry {task})"
 
 
 def question_id(step: str, attempt: int, workspace: str, question: str) -> str:
     """Return the Message-ID of a step's question to a person.
 
-    It is the same when the question is sent again after a crash, and another for another question or another attempt.
+    It stays the same if the question is sent again after a crash, and differs for another question or attempt.
     """
     digest = hashlib.sha256(question.encode("utf-8", "surrogatepass")).hexdigest()[:8]
     return f"ask.{step}.{attempt}.{digest}@{workspace}"
 
 
 def is_question(message_id: str | None, workspace: str) -> bool:
-    """Whether a message of that id is a step's question: who replies to it answers, and asks nothing."""
+    """Check whether a Message-ID belongs to a step's question. A reply to it is an answer, not a request."""
     return message_id is not None and message_id.startswith("ask.") and message_id.endswith(f"@{workspace}")
 
 
@@ -194,18 +195,18 @@ class StepWaits:
 
     def __init__(
         self,
-        kept: Mapping[str, Any] | None,
-        keep: Callable[[dict[str, Any]], None],
+        fields: Mapping[str, Any] | None,
+        save: Callable[[dict[str, Any]], None],
         monotonic: Callable[[], float] = time.monotonic,
     ) -> None:
-        """`kept` is what `keep` was given the last time. Raises Unreadable for what was not."""
+        """`fields` is the last value that `save` got. Raises Unreadable if it is invalid."""
         self._monotonic = monotonic
         self._ends: dict[str, float] = {}
-        self._keep_all = keep
+        self._save_fields = save
         with boundary("task's waits"):
-            told = kept or {"steps": []}
-            self._waits = {item["step"]: checked(StepWait, item, "task's wait") for item in told["steps"]}
-            self._early = {str(sender): str(message) for sender, message in told.get("early", {}).items()}
+            record = fields or {"steps": []}
+            self._waits = {item["step"]: as_dataclass(StepWait, item, "task's wait") for item in record["steps"]}
+            self._early = {str(sender): str(message) for sender, message in record.get("early", {}).items()}
 
     def get(self, step: str) -> StepWait | None:
         return self._waits.get(step)
@@ -216,32 +217,32 @@ class StepWaits:
         Seconds count from the first call, also across a restart.
         """
         kind, subject = next(iter(until.items()))
-        lasts, known = None, self._waits.get(step)
+        lasts, previous = None, self._waits.get(step)
         if kind == "seconds":
             with boundary("duration", step):
                 lasts = float(subject)
-        if known is not None and (
-            lasts == known.lasts if lasts is not None else (kind, str(subject)) == (known.kind, known.what)
+        if previous is not None and (
+            lasts == previous.lasts if lasts is not None else (kind, str(subject)) == (previous.kind, previous.what)
         ):
-            return known
+            return previous
         if lasts is not None:
             with boundary("duration", step):
                 kind, subject = "until", (now + timedelta(seconds=lasts)).isoformat()
         answer = self._early.pop(str(subject), None) if kind == "mail" else None
         fields = {"step": step, "kind": kind, "what": str(subject), "answer": answer, "lasts": lasts}
-        self._keep(checked(StepWait, fields, "wait", step))
+        self._keep(as_dataclass(StepWait, fields, "wait", step))
         return self._waits[step]
 
-    def asked(self, step: str, message_id: str) -> None:
+    def record_question(self, step: str, message_id: str) -> None:
         self._keep(replace(self._waits[step], message_id=message_id))
 
-    def heard(self, sender: str, message_id: str, in_reply_to: str | None, *, about: bool) -> bool:
-        """Take note of a mail; True if a step waited for it: for an answer to its question, or for mail from that agent.
+    def take_mail(self, sender: str, message_id: str, in_reply_to: str | None, *, about: bool) -> bool:
+        """Record a mail; returns True if a step waited for it: for an answer to its question, or for mail from that agent.
 
-        A mail `about` this task that comes before its step waits is remembered for it.
+        A mail about this task that comes before its step waits is remembered for the step.
         """
         if any(wait.answer == message_id for wait in self._waits.values()):
-            return True  # given out again after a crash
+            return True  # delivered again after a crash
         for wait in self._waits.values():
             answers = wait.message_id is not None and wait.message_id == in_reply_to and sender == HUMAN
             if wait.answer is None and (answers or (wait.kind == "mail" and wait.what == sender)):
@@ -253,16 +254,16 @@ class StepWaits:
         return False
 
     def check(self, step: str, now: datetime, outcome: Callable[[str], str | None]) -> StepWait:
-        """The wait if it is over; raises Parking if it is not. `outcome` says of a task `done`, `failed`, or neither."""
+        """Return the wait if it is over; raise Parking if not. `outcome` returns `done`, `failed` or None for a task."""
         wait = self._waits[step]
         if wait.kind == "until":
             due = self._due(wait, now)
             if now < due:
                 raise Parking(f"waits until {wait.due.isoformat(timespec='seconds')}", due)
         elif wait.kind == "task":
-            ended = outcome(wait.what)
-            if ended != "done":
-                raise Parking((_for_failed if ended == "failed" else _for_task)(wait.what))
+            end_state = outcome(wait.what)
+            if end_state != "done":
+                raise Parking((_failed_task_reason if end_state == "failed" else _task_reason)(wait.what))
         elif wait.answer is None:
             if wait.kind == "human":
                 raise Parking(f"asks a person: {wait.what} {_how_to_answer(wait.message_id)}", asks=wait.message_id)
@@ -270,19 +271,18 @@ class StepWaits:
         return wait
 
     def _due(self, wait: StepWait, now: datetime) -> datetime:
-        """When a wait is over, by the clock as it is now: for one that is counted from its beginning by our own time, too."""
+        """Return the end of a wait by the current wall clock, corrected by monotonic time for a wait with a length."""
         if wait.lasts is None:
             return wait.due
-        left = min((wait.due - now).total_seconds(), wait.lasts)
-        end = self._ends.setdefault(wait.step, self._monotonic() + left)
+        remaining_s = min((wait.due - now).total_seconds(), wait.lasts)
+        end = self._ends.setdefault(wait.step, self._monotonic() + remaining_s)
         return min(wait.due, now + timedelta(seconds=end - self._monotonic()))
 
     def awaited_task(self, reason: str) -> tuple[str, str | None] | None:
-        """The task that is waited for, if a task was parked for this reason because a step waits for one; and how it had ended
-        then: "failed", or not at all."""
+        """Return the task that a step waits for, if that is the reason for parking, and its outcome then: "failed" or None."""
         for wait in self._waits.values():
-            if wait.kind == "task" and reason in (_for_task(wait.what), _for_failed(wait.what)):
-                return wait.what, None if reason == _for_task(wait.what) else "failed"
+            if wait.kind == "task" and reason in (_task_reason(wait.what), _failed_task_reason(wait.what)):
+                return wait.what, None if reason == _task_reason(wait.what) else "failed"
         return None
 
     def _keep(self, wait: StepWait) -> None:
@@ -290,4 +290,4 @@ class StepWaits:
         self._save()
 
     def _save(self) -> None:
-        self._keep_all({"steps": [asdict(one) for one in self._waits.values()], "early": self._early})
+        self._save_fields({"steps": [asdict(wait) for wait in self._waits.values()], "early": self._early})

@@ -13,7 +13,7 @@ from typing import Any, TypeAlias, TypedDict, Unpack
 import yaml
 
 from hivemind.frontmatter import parse, split
-from hivemind.fs import Lock, copy_tree, create, fsync_folder, make_folder, move, reached, remove_tree, write
+from hivemind.fs import Lock, copy_tree, create, fsync_folder, make_folder, move, crash_point, remove_tree, write
 from hivemind.fs.atomic import TEMPORARY_PREFIX
 from hivemind.layout import HUMAN
 from hivemind.names import check_maker, check_name, slug
@@ -142,7 +142,7 @@ class Adding:
     ) -> None:
         if record == TaskRecord() and not beside and not files:
             create(self.layout.inbox / f"{task_id}.md", content, durable=self._durable)
-            reached("tasks.add.dropped")
+            crash_point("tasks.add.dropped")
             return
         folder = self.layout.inbox / f"{TEMPORARY_PREFIX}{task_id}"
         remove_tree(folder)  # what a crash left; the lock is ours
@@ -155,9 +155,9 @@ class Adding:
             _attach(folder / "attachments", beside, durable=self._durable)
             record = replace(record, inode=folder.stat().st_ino)
             write(folder / RECORD, record.encode(), durable=self._durable)
-            reached("tasks.add.written")
+            crash_point("tasks.add.written")
             move(folder, self.layout.inbox / task_id, durable=self._durable)
-            reached("tasks.add.dropped")
+            crash_point("tasks.add.dropped")
         except BaseException:
             remove_tree(folder)
             raise

@@ -23,10 +23,10 @@ from hivemind import fs
 from hivemind.boundary import boundary
 from hivemind.errors import UserError
 from hivemind.frozen import frozen
-from hivemind.fs import fsync_file, fsync_folder, make_folder, move, reached, write
+from hivemind.fs import fsync_file, fsync_folder, make_folder, move, crash_point, write
 from hivemind.fs.paths import names_in
 from hivemind.layout import HUMAN
-from hivemind.masking import harmless
+from hivemind.masking import strip_controls
 from hivemind.tasks.folder import (
     ATTEMPTS,
     changes,
@@ -132,7 +132,7 @@ class Claims:
         target = f"{self.folder(agent)}/{entry.name}"
         if not self._won(f"{self._inbox_path}/{entry.name}", target, entry):
             return None
-        reached("tasks.claim.taken")
+        crash_point("tasks.claim.taken")
         taken = ClaimedDrop(agent, entry.name, target, None, entry.doom)
         if entry.folder:
             return taken
@@ -256,7 +256,7 @@ class Claims:
         record = self._record(taken, incarnation, TaskRecord(), raw, taken.name)
         build = self._begin(taken, record)
         move(taken.path, build / text_file(record), durable=False)
-        reached("tasks.claim.moved")
+        crash_point("tasks.claim.moved")
         return self._open(build, task_id, record, written, taken.name)
 
     def _put_into_schedule(self, taken: ClaimedDrop) -> None:
@@ -267,7 +267,7 @@ class Claims:
         except FileExistsError:
             where = self._layout.relative(self._layout.schedule / taken.name)
             raise TaskProblem(f"{where} is there already", location=taken.name, remedy="give it another name") from None
-        reached("tasks.schedule.moved")
+        crash_point("tasks.schedule.moved")
 
     def _with_a_question(self, taken: ClaimedDrop) -> ClaimedDrop:
         """The folder of a drop that is no text, as a person would have dropped it with a question."""
@@ -325,7 +325,7 @@ class Claims:
             return self._open(folder, task_id, record, written, taken.name)
         build = self._begin(taken, record)
         move(folder, build / FILES, durable=False)
-        reached("tasks.claim.moved")
+        crash_point("tasks.claim.moved")
         self._sort(build, record)
         return self._open(build, task_id, record, written, taken.name)
 
@@ -365,19 +365,19 @@ class Claims:
         here = Path(taken.path).parent
         build = here / free_name(_BUILD, lambda one: os.path.lexists(here / one))
         build.mkdir()
-        reached("tasks.claim.made")
+        crash_point("tasks.claim.made")
         self._write(build, record)
         self.sync(taken.agent)
         return build
 
     def _write(self, folder: Path, record: TaskRecord) -> None:
         self._records.write(folder, record)
-        reached("tasks.claim.recorded")
+        crash_point("tasks.claim.recorded")
 
     def _save(self, folder: Path, record: TaskRecord) -> None:
         """Replace the record of a task that had its id before."""
         self._records.save(folder, record)
-        reached("tasks.claim.recorded")
+        crash_point("tasks.claim.recorded")
 
     def _open(self, build: Path, task_id: str, record: TaskRecord, written: ParsedTask, name: str) -> Task | None:
         """Rename a finished folder to active/ID and tell the journal. If the id was taken this very moment: to the next
@@ -431,7 +431,7 @@ class Claims:
 
     def _publish(self, build: Path, target: Path) -> Path:
         move(build, target, durable=False)
-        reached("tasks.claim.published")
+        crash_point("tasks.claim.published")
         if self._durable:
             fsync_folder(target.parent)
         return target
@@ -454,9 +454,9 @@ class Claims:
             folder = self._begin(taken, TaskRecord(source=taken.name))
             kept = f"original-{taken.name}" if taken.name in (RECORD, ATTEMPTS, *ENDS) else taken.name
             move(taken.path, folder / kept, durable=False)
-            reached("tasks.claim.moved")
+            crash_point("tasks.claim.moved")
         write(folder / "error.md", error, durable=False)
-        reached("tasks.reject.explained")
+        crash_point("tasks.reject.explained")
         return self._fail(folder, task_id or id_of(taken.name, is_folder), told=task_id is None)  # not who cancels it
 
     def _set_aside_if_it_can_be(self, folder: Path) -> None:
@@ -676,7 +676,7 @@ def explained(name: str, problem: UserError, what: str = "could not become a tas
     if problem.remedy:
         lines.append(f"* how to mend it: {problem.remedy}")
     lines += ["", "The file is here as it was. Mend it and move this folder back to tasks/inbox/: that is a retry."]
-    return harmless("\n".join(lines) + "\n").encode()  # a name may be any bytes
+    return strip_controls("\n".join(lines) + "\n").encode()  # a name may be any bytes
 
 
 def _fits(now: QueuedDrop, entry: QueuedDrop, lanes: Container[str] | None) -> bool:

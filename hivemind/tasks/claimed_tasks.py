@@ -15,9 +15,9 @@ from pathlib import Path
 from typing import Any
 
 from hivemind.errors import UserError
-from hivemind.fs import Log, fsync_file, make_folder, reached, ring, write
+from hivemind.fs import Log, fsync_file, make_folder, crash_point, ring, write
 from hivemind.fs.paths import names_in
-from hivemind.masking import harmless, mask
+from hivemind.masking import strip_controls, mask
 from hivemind.names import check_name
 from hivemind.tasks.claim import Claims, remove_ends
 from hivemind.tasks.folder import ATTEMPTS, LOG, free_name, held, leave, open_log, place_of
@@ -62,7 +62,7 @@ class ClaimedTasks:
         return self._close(task, _ERROR, text, self.layout.failed)
 
     def _close(self, task: Task, name: str, text: str, place: Path) -> Path:
-        end = harmless(mask(text)).encode()
+        end = strip_controls(mask(text)).encode()
         try:
             with self._own(task) as record:
                 if record.parked is not None:
@@ -72,9 +72,9 @@ class ClaimedTasks:
                 self._outbox.put("done" if name == _RESULT else "failed", task.id, record, task.notify)
                 remove_ends(task.path, but=name)
                 write(task.path / name, end, durable=self._durable)
-                reached("tasks.close.written")
+                crash_point("tasks.close.written")
                 target = leave(self.layout, task.path, place, durable=self._durable)
-                reached("tasks.close.moved")
+                crash_point("tasks.close.moved")
                 self._forget(task.id)
                 return target
         except TaskMoved as moved:
@@ -97,7 +97,7 @@ class ClaimedTasks:
         with self._own(task) as record:
             remove_ends(task.path)
             self._save(task, record, parked=None)
-            reached("tasks.release.ready")
+            crash_point("tasks.release.ready")
             self._forget(task.id)
             return self._claims.put_back(task.path)
 
@@ -114,7 +114,7 @@ class ClaimedTasks:
             assert record.claim is not None
             handed = HandOverTarget(record.claim.agent, to, role, mask(reason), record.claim.claimed)
             self._save(task, record, handed=handed)
-            reached("tasks.hand_over.written")
+            crash_point("tasks.hand_over.written")
 
     def park(self, task: Task, reason: str, until: datetime | None = None) -> ParkedTask:
         """Record why the task does not go on by itself, for `status` and `--until-idle`; it stays its agent's."""
@@ -181,8 +181,8 @@ class ClaimedTasks:
         """Move an active task to failed/ under its agent's hands; what the agent still writes is turned away."""
         with held(path, wait=True):
             remove_ends(path)
-            write(path / _ERROR, harmless(mask(reason)), durable=self._durable)
-            reached("tasks.cancel.written")
+            write(path / _ERROR, strip_controls(mask(reason)), durable=self._durable)
+            crash_point("tasks.cancel.written")
             return leave(self.layout, path, self.layout.failed, durable=self._durable)
 
     @contextmanager

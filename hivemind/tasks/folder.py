@@ -12,11 +12,11 @@ from dataclasses import replace
 from pathlib import Path
 
 from hivemind.errors import UserError
-from hivemind.fs import Log, fsync_folder, make_folder, move, reached, write
+from hivemind.fs import Log, fsync_folder, make_folder, move, crash_point, write
 from hivemind.fs.doorbell import ring
 from hivemind.fs.locks import lock, try_lock
 from hivemind.fs.paths import names_in
-from hivemind.layout import HUMAN, Layout, archived_places
+from hivemind.layout import HUMAN, Layout, archived_folders
 from hivemind.names import MAX_LENGTH
 from hivemind.tasks.form import ParsedTask, TextReader, is_yaml, read_text
 from hivemind.tasks.inbox import attachments, dropped_text, id_of
@@ -53,7 +53,7 @@ def ended_place(layout: Layout, task_id: str) -> Path | None:
     for folder in (layout.done, layout.failed):
         if os.path.lexists(folder / task_id):
             return folder / task_id
-    return next((folder / task_id for folder in archived_places(layout) if os.path.lexists(folder / task_id)), None)
+    return next((folder / task_id for folder in archived_folders(layout) if os.path.lexists(folder / task_id)), None)
 
 
 def ended_at(folder: str | os.PathLike[str]) -> float:
@@ -252,7 +252,7 @@ def set_aside(folder: Path, *, durable: bool, before: Callable[[], object] | Non
     for name in (*_OF_AN_ATTEMPT, *ENDS):
         if os.path.lexists(folder / name):
             move(folder / name, target / name, durable=False)
-            reached("tasks.retry.moved")
+            crash_point("tasks.retry.moved")
     if durable:
         fsync_folder(target)
         fsync_folder(attempts)

@@ -31,7 +31,7 @@ from hivemind.tasks.step import (
     named,
 )
 from hivemind.tasks.task import TaskBudget, TaskEvent, TaskProblem, TaskReview
-from hivemind.tokens import LEAST_CONTEXT
+from hivemind.tokens import MIN_CONTEXT
 
 PRIORITIES = {"critical": 1, "high": 2, "medium": 3, "normal": 3, "low": 4}
 DEFAULT_PRIORITY = 3
@@ -98,7 +98,7 @@ class TaskForm(Strict):
     steps: tuple[Annotated[StepForm, BeforeValidator(as_step)], ...] = ()
     proof: Proof = "off"
     view: Literal["focus_only", "smart", "explore", "audit", "full"] | None = None
-    max_tokens: int | None = Field(None, ge=LEAST_CONTEXT)
+    max_tokens: int | None = Field(None, ge=MIN_CONTEXT)
     review: ReviewForm | None = None
     finish: Literal["explicit", "implicit"] = "explicit"
     budget: Annotated[BudgetForm, BeforeValidator(_as_budget)] = BudgetForm.model_construct()

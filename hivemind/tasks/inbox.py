@@ -19,8 +19,8 @@ from typing import NamedTuple
 from hivemind.boundary import boundary
 from hivemind.errors import UserError
 from hivemind.frozen import frozen
-from hivemind.fs import time_tells
-from hivemind.fs.paths import OutsideError, inside
+from hivemind.fs import is_timestamp_reliable
+from hivemind.fs.paths import OutsideError, resolve_inside
 from hivemind.fs.trees import is_too_deep
 from hivemind.layout import Layout
 from hivemind.names import slug
@@ -119,7 +119,7 @@ def read_regular(path: str, shown: str, max_bytes: int) -> tuple[bytes, os.stat_
     Raises TaskProblem for a link, FIFO, device, socket or folder and for a file of more than `max_bytes`; Unreadable;
     FileNotFoundError if it is gone.
     """
-    with boundary("task's text", shown, mend=f"chmod a+r {os.path.basename(path)}"):
+    with boundary("task's text", shown, remedy=f"chmod a+r {os.path.basename(path)}"):
         _check_regular(os.lstat(path), shown)
         file = os.open(path, UNTRUSTED)
         try:
@@ -194,7 +194,11 @@ def attachments(
         problem = None
         if entry.is_symlink():
             try:
-                problem = None if inside(entry.path, root, tuple(roots)).is_file() else "is a symbolic link to no file"
+                problem = (
+                    None
+                    if resolve_inside(entry.path, root, tuple(roots)).is_file()
+                    else "is a symbolic link to no file"
+                )
             except OutsideError:
                 problem = "is a symbolic link that leads out of the hive"
         elif entry.is_dir():
@@ -433,7 +437,7 @@ def _newest_change(folder: str) -> tuple[float, list[str]]:
 
 def _here(name: str, found: os.stat_result) -> tuple[str, int, int, int, bool]:
     time_ns = found.st_mtime_ns
-    size = found.st_size if time_tells(time_ns) else _UNKNOWN
+    size = found.st_size if is_timestamp_reliable(time_ns) else _UNKNOWN
     return name, found.st_ino, time_ns, size, stat.S_ISDIR(found.st_mode)
 
 

@@ -12,9 +12,9 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from hivemind.errors import UserError
-from hivemind.fs import time_tells
+from hivemind.fs import is_timestamp_reliable
 from hivemind.fs.paths import names_in
-from hivemind.layout import ANY, HUMAN, archived_places
+from hivemind.layout import ANY, HUMAN, archived_folders
 from hivemind.names import check_name, is_name
 from hivemind.tasks.dependencies import READY, Dependencies, DependencyStatus
 from hivemind.tasks.folder import (
@@ -128,7 +128,7 @@ class Listing:
 
     def archived(self, state: TaskState | str | None = None) -> builtins.list[TaskSummary]:
         """What lies in the archive, by the time of its end; `state` is done or failed. Reads all of it."""
-        places = [one for one in archived_places(self.layout) if state in (None, one.name)]
+        places = [one for one in archived_folders(self.layout) if state in (None, one.name)]
         found = [one for place in reversed(places) for one in self._list_folder(place, TaskState(place.name))]
         ended = [(datetime.fromtimestamp(ended_at(one.path), UTC), one) for one in found]
         return [replace(one, since=since) for since, one in sorted(ended, key=lambda one: (one[0], one[1].id))]
@@ -245,6 +245,6 @@ class Listing:
                     found = sum(not one.name.startswith(".") and one.is_dir() for one in entries)
         except FileNotFoundError:
             return 0
-        if time_tells(changed):  # else another change would look the same
+        if is_timestamp_reliable(changed):  # else another change would look the same
             self._counted[state] = (changed, found)
         return found

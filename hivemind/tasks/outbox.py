@@ -21,7 +21,7 @@ from pydantic import AfterValidator, AwareDatetime
 from hivemind.boundary import Unreadable
 from hivemind.errors import UserError
 from hivemind.frozen import frozen
-from hivemind.fs import DamagedRecord, load_value, make_folder, save_value, set_aside
+from hivemind.fs import DamagedRecord, load_dataclass, make_folder, save_dataclass, set_aside
 from hivemind.fs.paths import names_in
 from hivemind.layout import HUMAN, Layout
 from hivemind.names import check_name
@@ -39,7 +39,7 @@ class Notice:
 
     id: str
     event: TaskEvent
-    task: Annotated[str, AfterValidator(partial(check_name, what="task id"))]
+    task: Annotated[str, AfterValidator(partial(check_name, description="task id"))]
     at: AwareDatetime
     why: str = ""
 
@@ -72,7 +72,7 @@ class Outbox:
             return
         make_folder(self._layout.outbox, durable=self._durable)
         notice = Notice(os.urandom(8).hex(), event, task, datetime.now(UTC), why)
-        save_value(self._path(notice), _KIND, _VERSION, notice, durable=self._durable)
+        save_dataclass(self._path(notice), _KIND, _VERSION, notice, durable=self._durable)
 
     @property
     def count(self) -> int:
@@ -88,7 +88,7 @@ class Outbox:
         found = []
         for name in self._names():
             try:
-                found.append(load_value(Notice, self._layout.outbox / name, _KIND, _VERSION))
+                found.append(load_dataclass(Notice, self._layout.outbox / name, _KIND, _VERSION))
             except (DamagedRecord, Unreadable) as error:
                 _log.warning("%s; kept as %s", error, set_aside(self._layout.outbox / name).name)
             except UserError as error:
@@ -98,7 +98,7 @@ class Outbox:
     def telling(self, notice: Notice, way: str) -> Telling:
         """Return how far a way is with a notice."""
         with suppress(Unreadable, UserError):  # a record that is lost in such a way costs that it is told once more
-            telling = load_value(Telling, self._path(notice, way), _TELLING, _VERSION)
+            telling = load_dataclass(Telling, self._path(notice, way), _TELLING, _VERSION)
             if telling is not None and telling.id == notice.id:
                 return telling
         return Telling(notice.id)
@@ -107,12 +107,12 @@ class Outbox:
         """Note how far a way is. The record lies below the outbox, whose own time says that a notice has come or gone."""
         path = self._path(notice, way)
         make_folder(path.parent, durable=self._durable)
-        save_value(path, _TELLING, _VERSION, telling, durable=self._durable)
+        save_dataclass(path, _TELLING, _VERSION, telling, durable=self._durable)
 
     def done(self, notice: Notice) -> None:
         """There is nothing more to be told, unless the task has come to the same again meanwhile."""
         path = self._path(notice)
-        now = load_value(Notice, path, _KIND, _VERSION)
+        now = load_dataclass(Notice, path, _KIND, _VERSION)
         if now is not None and now.id == notice.id:
             for record in (path, *self._layout.outbox.glob(f".*/{path.name}")):
                 record.unlink(missing_ok=True)

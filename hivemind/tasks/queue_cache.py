@@ -23,7 +23,7 @@ from dataclasses import asdict, field
 
 from hivemind.boundary import Unreadable, boundary
 from hivemind.frozen import frozen
-from hivemind.fs import Lock, set_aside, time_tells, write
+from hivemind.fs import Lock, set_aside, is_timestamp_reliable, write
 from hivemind.tasks.dependencies import Dependencies
 from hivemind.tasks.inbox import Inbox, QueuedDrop, Settings, is_task_name
 
@@ -260,7 +260,7 @@ class QueueCache:
         except FileNotFoundError:
             return True
         # A file that came within the same tick of the file system's clock as the listing would not show.
-        if inbox_ns == header.inbox_ns and time_tells(inbox_ns, header.listed_ns):
+        if inbox_ns == header.inbox_ns and is_timestamp_reliable(inbox_ns, header.listed_ns):
             return False
         if not self._is_sound(queue, passed):
             return True

@@ -19,7 +19,7 @@ from typing import Annotated, Any, ClassVar
 
 from pydantic import AfterValidator, ConfigDict
 
-from hivemind.boundary import checked, plain
+from hivemind.boundary import as_dataclass, json_fields
 from hivemind.coordination import Journal
 from hivemind.coordination.entries import TaskEntry
 from hivemind.errors import UserError
@@ -27,7 +27,7 @@ from hivemind.frozen import frozen
 from hivemind.fs import write
 from hivemind.fs.records import as_line, parse_record
 from hivemind.layout import HUMAN
-from hivemind.masking import harmless
+from hivemind.masking import strip_controls
 from hivemind.names import check_maker, check_name
 from hivemind.tasks.task import AddedText, ParkedTask, TaskProblem
 
@@ -80,7 +80,7 @@ class TaskRecord:
     __pydantic_config__: ClassVar[ConfigDict] = ConfigDict(extra="forbid")
 
     maker: Annotated[str, AfterValidator(check_maker)] = HUMAN
-    parent: Annotated[str, AfterValidator(partial(check_name, what="task id"))] | None = None
+    parent: Annotated[str, AfterValidator(partial(check_name, description="task id"))] | None = None
     source: str = ""
     name: str = ""
     text: str | None = None
@@ -99,7 +99,7 @@ class TaskRecord:
         return (self.text or "").encode()
 
     def encode(self) -> bytes:
-        given = {key: value for key, value in plain(self).items() if value not in (None, [], {}, "")}
+        given = {key: value for key, value in json_fields(self).items() if value not in (None, [], {}, "")}
         return as_line({"kind": _KIND, "version": _VERSION, **given})
 
 
@@ -125,7 +125,7 @@ def load(folder: Path) -> TaskRecord | None:
 
 def _parsed(folder: Path, raw: bytes) -> TaskRecord:
     path, mend = folder / RECORD, "take it away: the task is then as new"
-    return checked(TaskRecord, parse_record(raw, path, _KIND, _VERSION), "task's record", path, mend=mend)
+    return as_dataclass(TaskRecord, parse_record(raw, path, _KIND, _VERSION), "task's record", path, remedy=mend)
 
 
 def is_made_whole(folder: str | os.PathLike[str]) -> bool:
@@ -185,7 +185,7 @@ class Records:
         """Tell the journal that a drop, whose name may be any bytes, could not become a task, or that one could not go on because
         of what lies in its folder."""
         by = {} if agent is None else {"agent_id": agent}
-        told = {key: harmless(text) for key, text in {"reason": reason, **told}.items()}
+        told = {key: strip_controls(text) for key, text in {"reason": reason, **told}.items()}
         self._tell("task.failed", task_id=task_id, **by, **told)
 
     def ending(self, task_id: str, end: bytes) -> None:

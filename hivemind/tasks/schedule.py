@@ -19,7 +19,7 @@ from pydantic import AwareDatetime
 from hivemind.boundary import Unreadable, boundary
 from hivemind.errors import UserError
 from hivemind.frozen import frozen
-from hivemind.fs import DamagedRecord, Lock, create, load_value, make_folder, reached, save_value, set_aside
+from hivemind.fs import DamagedRecord, Lock, create, load_dataclass, make_folder, crash_point, save_dataclass, set_aside
 from hivemind.names import MAX_LENGTH, slug
 from hivemind.tasks.adding import compose
 from hivemind.tasks.every import Every
@@ -108,7 +108,7 @@ class Schedule:
                 if entry != known.get(path.name):
                     known[path.name] = entry
                     self._save(_Known(known, before.problems))
-                reached("tasks.schedule.noted")
+                crash_point("tasks.schedule.noted")
                 moments += [now if len(times) == _AT_ONCE else following] if following is not None else []
             if problems != before.problems:
                 self._save(_Known(known, problems))
@@ -162,7 +162,7 @@ class Schedule:
             create(self._layout.inbox / f"{task_id}.md", content, durable=self._durable)
         except FileExistsError:
             return []
-        reached("tasks.schedule.dropped")
+        crash_point("tasks.schedule.dropped")
         return [task_id]
 
     # what lies there, and what is known of it
@@ -194,7 +194,7 @@ class Schedule:
         return ScheduledTask(path.name, entry.every, due[0] if due else following, entry.last)
 
     def _known(self) -> _Known:
-        return load_value(_Known, self._layout.schedule_record, _KIND, _VERSION) or _Known({})
+        return load_dataclass(_Known, self._layout.schedule_record, _KIND, _VERSION) or _Known({})
 
     def _save(self, known: _Known) -> None:
-        save_value(self._layout.schedule_record, _KIND, _VERSION, known, durable=self._durable)
+        save_dataclass(self._layout.schedule_record, _KIND, _VERSION, known, durable=self._durable)

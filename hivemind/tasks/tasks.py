@@ -14,10 +14,10 @@ from typing import Any, Literal
 
 from hivemind.coordination import Journal
 from hivemind.errors import UserError
-from hivemind.fs import CrashCount, Lock, is_settled, make_folder, move, open_watcher, reached, write
+from hivemind.fs import CrashCount, Lock, is_settled, make_folder, move, open_watcher, crash_point, write
 from hivemind.fs.paths import names_in
 from hivemind.layout import HUMAN, Layout
-from hivemind.masking import harmless, mask
+from hivemind.masking import strip_controls, mask
 from hivemind.names import check_name
 from hivemind.tasks.adding import Adding
 from hivemind.tasks.claim import ClaimedDrop, Claims, Orphan, rename
@@ -257,7 +257,7 @@ class Tasks(Adding, ClaimedTasks, Listing):
         except FileExistsError:
             where = self.layout.relative(self.layout.inbox / task_id)
             raise UserError("something of that name waits already", location=where, remedy="move it away") from None
-        reached("tasks.retry.back")
+        crash_point("tasks.retry.back")
         return self.layout.inbox / task_id
 
     def disown(self, task_id: str, reason: str) -> Path:
@@ -268,7 +268,7 @@ class Tasks(Adding, ClaimedTasks, Listing):
             raise UserError("is not over", location=task_id)
         with held(place, wait=True):
             set_aside(place, durable=self._durable)
-            write(place / "error.md", harmless(mask(f"# {task_id}\n\n{reason}\n")), durable=self._durable)
+            write(place / "error.md", strip_controls(mask(f"# {task_id}\n\n{reason}\n")), durable=self._durable)
             if place.parent.name == TaskState.FAILED:
                 return place
             return leave(self.layout, place, self.layout.failed, durable=self._durable)

@@ -1,1 +1,1 @@
-"""What programs that build on hivemind test with: twins, crash points and conformance suites."""
+"""Test support for programs that build on hivemind: conformance suites for embedders and minds."""

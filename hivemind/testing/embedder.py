@@ -1,4 +1,4 @@
-"""What an embedder must keep to (spec 6; `hivemind.embedding.Embedder`), for whoever writes one.
+"""A conformance suite for embedders (`hivemind.embedding.Embedder`).
 
 class TestMyEmbedder(EmbedderConformance):
     @pytest.fixture
@@ -13,50 +13,50 @@ from collections.abc import Sequence
 
 from hivemind.embedding import Embedder
 
-_ODD = ["", " ", "\n", "heron", "été 🐝 鷺", "x" * 20_000, "\0", "\ud800"]
+_ODD_TEXTS = ["", " ", "\n", "heron", "été 🐝 鷺", "x" * 20_000, "\0", "\ud800"]
 
 
 def _rows(embedder: Embedder, texts: list[str]) -> list[list[float]]:
-    found: Sequence[Sequence[float]] = embedder.embed(texts)
-    return [[float(number) for number in row] for row in found]
+    vectors: Sequence[Sequence[float]] = embedder.embed(texts)
+    return [[float(number) for number in row] for row in vectors]
 
 
-def _cosine(one: Sequence[float], other: Sequence[float]) -> float:
-    return sum(a * b for a, b in zip(one, other, strict=True)) / (math.hypot(*one) * math.hypot(*other))
+def _cosine(first: Sequence[float], second: Sequence[float]) -> float:
+    return sum(a * b for a, b in zip(first, second, strict=True)) / (math.hypot(*first) * math.hypot(*second))
 
 
 class EmbedderConformance:
-    """What an embedder must keep to. A subclass has the fixture `embedder`."""
+    """The requirements of an embedder. A subclass provides the fixture `embedder`."""
 
     def test_it_says_what_it_is(self, embedder: Embedder) -> None:
-        """Equal names mean comparable vectors: it has a name, and a dimension."""
+        """Its name and dimension are set. Equal names mean comparable vectors."""
         assert isinstance(embedder.name, str)
         assert embedder.name.strip()
         assert isinstance(embedder.dimension, int)
         assert embedder.dimension >= 1
 
     def test_any_text_has_a_vector(self, embedder: Embedder) -> None:
-        """One row of `dimension` finite numbers for each text, for any text at all."""
-        rows = _rows(embedder, _ODD)
-        assert len(rows) == len(_ODD)
+        """It returns a row of `dimension` finite numbers for each text, for any text at all."""
+        rows = _rows(embedder, _ODD_TEXTS)
+        assert len(rows) == len(_ODD_TEXTS)
         for row in rows:
             assert len(row) == embedder.dimension
             assert all(math.isfinite(number) for number in row)
 
     def test_nothing_gives_nothing(self, embedder: Embedder) -> None:
-        """No text, no row."""
+        """It returns no rows for no texts."""
         assert _rows(embedder, []) == []
 
     def test_a_text_means_the_same_wherever_it_stands(self, embedder: Embedder) -> None:
-        """In their order; what stands beside a text changes nothing of its meaning."""
+        """It returns rows in the order of the texts; the other texts of a call do not change a row."""
         texts = ["A heron wades in the river.", "The invoice is due in May.", "short"]
-        alone = [_rows(embedder, [text])[0] for text in texts]
+        expected_rows = [_rows(embedder, [text])[0] for text in texts]
         for order in ([0, 1, 2], [2, 0, 1], [1, 1, 0]):
-            for row, at in zip(_rows(embedder, [texts[at] for at in order]), order, strict=True):
-                assert _cosine(row, alone[at]) > 0.999
+            for row, index in zip(_rows(embedder, [texts[at] for at in order]), order, strict=True):
+                assert _cosine(row, expected_rows[index]) > 0.999
 
     def test_what_it_is_given_is_left_alone(self, embedder: Embedder) -> None:
-        """The list that it is given stays as it is."""
+        """It does not change the list of texts."""
         texts = ["kestrel", "heron"]
         embedder.embed(texts)
         assert texts == ["kestrel", "heron"]

@@ -1,11 +1,11 @@
-"""What a mind must keep to (spec 7; `hivemind.minds.Mind`), for whoever writes one.
+"""A conformance suite for minds (`hivemind.minds.Mind`).
 
     class TestMyMind(MindConformance):
         @pytest.fixture
         def mind(self):
             return MyMind()
 
-A mind may raise MindError where it has no answer; anything else that it raises breaks the turn of its agent.
+A mind without an answer may raise MindError. Any other exception breaks the turn of its agent.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _TASK = "# Which bird wades?\n\nTask `birds`, from the operator.\n\nWhich bird w
 
 @frozen
 class ConformanceHints:
-    """A task of one step, as a mind may read it."""
+    """The focus of an example turn: a task with one step."""
 
     kind: str = "task"
     id: str = "birds"
@@ -39,8 +39,8 @@ class ConformanceHints:
     stranger: bool = False
 
 
-def a_turn(*, empty: bool = False) -> Turn:
-    """A turn as a mind may get it: a conversation that has been begun, or, `empty`, with nothing said."""
+def example_turn(*, empty: bool = False) -> Turn:
+    """Return an example turn: the beginning of a conversation, or with `empty` a turn without messages."""
     if empty:
         return Turn("heron", ConformanceHints(tool="rest", todo={}))
     messages = [ChatMessage("system", "You act by calling tools.", id="m1"), ChatMessage("user", _TASK, id="m2")]
@@ -59,56 +59,56 @@ def _thought(mind: Mind, turn: Turn, tools: Sequence[ToolSchema]) -> Thought | N
 
 
 class MindConformance:
-    """What a mind must keep to. A subclass has the fixture `mind`."""
+    """The requirements of a mind. A subclass provides the fixture `mind`."""
 
     def test_a_thought_is_a_thought(self, mind: Mind) -> None:
-        """think returns a Thought, or raises MindError."""
-        found = _thought(mind, a_turn(), TOOLS)
-        if found is not None:
-            assert isinstance(found, Thought)
-            assert isinstance(found.text, str)
-            assert isinstance(found.usage, Usage)
-            found.text.encode()
+        """`think` returns a Thought, or raises MindError."""
+        thought = _thought(mind, example_turn(), TOOLS)
+        if thought is not None:
+            assert isinstance(thought, Thought)
+            assert isinstance(thought.text, str)
+            assert isinstance(thought.usage, Usage)
+            thought.text.encode()
 
     def test_actions_name_tools_that_there_are(self, mind: Mind) -> None:
-        """Its actions name tools that it was given, and their arguments are JSON."""
-        found = _thought(mind, a_turn(), TOOLS)
-        for action in () if found is None else found.actions:
+        """Its actions use only the tools that it got, and their arguments are JSON."""
+        thought = _thought(mind, example_turn(), TOOLS)
+        for action in () if thought is None else thought.actions:
             assert action.tool in {tool["name"] for tool in TOOLS}
             assert isinstance(action.arguments, Mapping)
             assert json.loads(json.dumps(dict(action.arguments))) == dict(action.arguments)
 
     def test_without_tools_there_are_no_actions(self, mind: Mind) -> None:
-        """Without tools it asks for none."""
-        found = _thought(mind, a_turn(), ())
-        assert found is None or found.actions == ()
+        """Without tools it returns no actions."""
+        thought = _thought(mind, example_turn(), ())
+        assert thought is None or thought.actions == ()
 
     def test_it_can_think_about_nothing(self, mind: Mind) -> None:
-        """A turn about nothing is a turn."""
-        found = _thought(mind, a_turn(empty=True), TOOLS)
-        assert found is None or isinstance(found, Thought)
+        """It accepts a turn without a focus."""
+        thought = _thought(mind, example_turn(empty=True), TOOLS)
+        assert thought is None or isinstance(thought, Thought)
 
     def test_what_it_is_shown_is_left_alone(self, mind: Mind) -> None:
-        """What it is shown stays as it is."""
-        turn, tools = a_turn(), copy.deepcopy(list(TOOLS))
+        """It does not change the turn and the tools."""
+        turn, tools = example_turn(), copy.deepcopy(list(TOOLS))
         with suppress(MindError):
             mind.think(turn, tools)
-        assert (turn.messages, turn.focus) == (a_turn().messages, a_turn().focus)
+        assert (turn.messages, turn.focus) == (example_turn().messages, example_turn().focus)
         assert tools == list(TOOLS)
 
     def test_a_completion_is_a_text(self, mind: Mind) -> None:
-        """complete returns a text, or raises MindError."""
-        for asked in ("Say one word.", "", "été 🐝"):
+        """`complete` returns a text, or raises MindError."""
+        for prompt in ("Say one word.", "", "été 🐝"):
             try:
-                found = mind.complete(asked)
+                completion = mind.complete(prompt)
             except MindError:
                 continue
-            assert isinstance(found, str)
+            assert isinstance(completion, str)
 
     def test_with_a_schema_a_completion_is_json(self, mind: Mind) -> None:
-        """complete returns JSON if a schema is passed."""
+        """`complete` returns JSON if it gets a schema."""
         try:
-            found = mind.complete('Answer with {"text": "heron"}.', _SCHEMA)
+            completion = mind.complete('Answer with {"text": "heron"}.', _SCHEMA)
         except MindError:
             return
-        json.loads(found)
+        json.loads(completion)

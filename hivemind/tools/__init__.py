@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from hivemind.tools.registry import MEMBER_TOOLS, PROFILES, TOOLS, TOOLSETS, allowed_tools
-from hivemind.tools.session import InHand, Session
+from hivemind.tools.session import MemberTasks, Session
 from hivemind.tools.tool import Arguments, Tool, ToolProblem
 
 __all__ = [
@@ -12,7 +12,7 @@ __all__ = [
     "TOOLS",
     "TOOLSETS",
     "Arguments",
-    "InHand",
+    "MemberTasks",
     "Session",
     "Tool",
     "ToolProblem",

@@ -1,4 +1,4 @@
-"""Tools for what is found and concluded: cards of the task's reasoning graph."""
+"""Tools for the cards of a task's reasoning graph: evidence, conclusions, and how they are linked."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Any, Literal
 
 from pydantic import Field
 
-from hivemind.taskrun.review import Citation as Cited
+from hivemind.documents import Citation
 from hivemind.tools.path_access import readable
 from hivemind.tools.session import Session
 from hivemind.tools.tool import Arguments, ToolProblem, tool
@@ -25,7 +25,9 @@ class AddCard(Arguments):
     text: str
     title: str = ""
     step: str | None = None
-    citation: CitationArguments | None = Field(None, description="where an evidence's text stands, word for word")
+    citation: CitationArguments | None = Field(
+        None, description="for evidence: the lines that contain its text, word for word"
+    )
     tags: list[str] = []
 
 
@@ -45,28 +47,35 @@ class MakeBranch(Arguments):
 
 
 class MergeBranch(Arguments):
-    source: str = Field(description="the branch whose changes are taken")
+    source: str = Field(description="merge the changes of this branch")
     into: str = "main"
-    resolve: dict[str, Literal["use_from", "use_into"]] = Field({}, description="for each conflict by its name")
+    resolve: dict[str, Literal["use_from", "use_into"]] = Field(
+        {}, description="how to resolve each conflict, by its name"
+    )
     dry_run: bool = False
 
 
 @tool()
 def add_card(session: Session, arguments: AddCard) -> dict[str, Any]:
-    """Put what was found or concluded into the task's graph, under a step. Evidence is a quote with its citation."""
-    cited = None
+    """Add a finding or a conclusion to the task's graph, under a step. Evidence is a quote with its citation."""
+    citation = None
     if arguments.citation is not None:
-        told = arguments.citation
-        path = session.hive.layout.relative(readable(session, told.path).path) if session.trees else told.path
-        cited = Cited(path, told.start_line, told.end_line, told.digest, arguments.text)
-        verdict = session.hive.knowledge.verify(cited)
-        if verdict.lines and told.start_line <= verdict.lines[0] and verdict.lines[1] <= told.end_line:
-            cited = replace(cited, start_line=verdict.lines[0], end_line=verdict.lines[1])  # of a part that was read
-        elif not verdict.stands:
-            raise ToolProblem(f"the quote does not stand there: {verdict.reason}", location=cited.place)
+        cited_lines = arguments.citation
+        path = (
+            session.hive.layout.relative(readable(session, cited_lines.path).path)
+            if session.worktrees
+            else cited_lines.path
+        )
+        citation = Citation(path, cited_lines.start_line, cited_lines.end_line, cited_lines.digest, arguments.text)
+        verdict = session.hive.knowledge.verify(citation)
+        if verdict.lines and cited_lines.start_line <= verdict.lines[0] and verdict.lines[1] <= cited_lines.end_line:
+            # The quote is in a part of the lines that were read.
+            citation = replace(citation, start_line=verdict.lines[0], end_line=verdict.lines[1])
+        elif not verdict.is_confirmed:
+            raise ToolProblem(f"the quote is not at these lines: {verdict.reason}", location=citation.place)
     step = session.step(arguments.step)
-    node = session.work.trail.card(
-        step, arguments.kind, arguments.text, title=arguments.title, citation=cited, tags=arguments.tags
+    node = session.work.trail.add_card(
+        step, arguments.kind, arguments.text, title=arguments.title, citation=citation, tags=arguments.tags
     )
     return {"node": node, "kind": arguments.kind, "step": step.id}
 
@@ -80,20 +89,21 @@ def link_cards(session: Session, arguments: LinkCards) -> dict[str, Any]:
 
 @tool()
 def publish(session: Session, arguments: Publish) -> dict[str, Any]:
-    """Promote one of your draft cards into the shared lane, where other agents see it. The end of the task publishes all."""
+    """Publish one of your draft cards to the shared lane, where other agents see it. The end of the task publishes all cards."""
     return {"card": arguments.card, "published": session.work.trail.publish(arguments.card)}
 
 
 @tool()
 def branch(session: Session, arguments: MakeBranch) -> dict[str, Any]:
-    """Make a branch of the task's graph for an alternative: it sees its base as it is now."""
-    made = session.work.trail.branch(arguments.name, arguments.base)
-    return {"branch": made.name, "base": made.base, "base_seq": made.base_seq}
+    """Create a branch of the task's graph for an alternative. It sees its base as of now."""
+    new_branch = session.work.trail.branch(arguments.name, arguments.base)
+    return {"branch": new_branch.name, "base": new_branch.base, "base_seq": new_branch.base_seq}
 
 
 @tool()
 def merge(session: Session, arguments: MergeBranch) -> dict[str, Any]:
-    """Bring what changed in one branch into another. What both changed is a conflict: nothing is written while one is left."""
+    """Merge the changes of one branch into another. A change in both is a conflict: the merge writes only if all conflicts are
+    resolved."""
     report = session.work.trail.merge(arguments.source, arguments.into, arguments.resolve, dry_run=arguments.dry_run)
     return asdict(report)
 

@@ -1,5 +1,5 @@
-"""The tool that runs a program: what a person's task says, or what the agent's file allows. The program has its own process
-group, limits and an environment without secrets; its output goes to a file, and it is dead with its agent."""
+"""The tool that runs a program from a person's task, or a program that the agent's file allows. The program runs in its own
+process group, with limits and an environment without secrets. Its output goes to a file. It ends with its agent."""
 
 from __future__ import annotations
 
@@ -25,29 +25,29 @@ from hivemind.boundary import boundary
 from hivemind.config import LimitsConfig
 from hivemind.errors import UserError
 from hivemind.frozen import frozen
-from hivemind.fs import fsync_folder, open_own, sockets
+from hivemind.fs import fsync_folder, open_regular, sockets
 from hivemind.guarded import GuardedCommand
 from hivemind.layout import HUMAN
 from hivemind.masking import Masker, is_secret_name
-from hivemind.sandbox import sandboxed
+from hivemind.sandbox import sandbox_command
 from hivemind.taskrun.git import as_environment
 from hivemind.taskrun.planned_step import PlannedStep
-from hivemind.taskrun.report import printed
+from hivemind.taskrun.report import output_excerpt
 from hivemind.tasks import TaskMoved
-from hivemind.tools.excerpt import Call, result_limit, shortened_file
+from hivemind.tools.excerpt import ContinuationCall, result_limit, shortened_file
 from hivemind.tools.path_access import readable
 from hivemind.tools.session import Session
 from hivemind.tools.tool import Arguments, Interrupted, ToolProblem, as_call, tool
 
-__all__ = ["COMMAND_TOOLS", "CommandResult", "clean_environment", "run_program"]
-
 _TIMEOUT_S = 120.0
 _TAIL_CHARS = 400
 _HEADER_CHARS = 200
-_LOOK_S = 0.25  # bounds how late is noticed that a task was cancelled, and an end whose pipe a child keeps open
-_TIMED_OUT = 124  # as timeout(1) says it
-_KEPT = re.compile(r"PATH|HOME|LANG|LANGUAGE|LC_\w+|TZ|TMPDIR|USER|LOGNAME|SHELL|VIRTUAL_ENV|PYTHON\w*")
-_SEARCHED = frozenset({"PATH", "PYTHONPATH"})
+_POLL_S = (
+    0.25  # the longest time until a cancelled task is noticed, or an ended program whose child keeps the pipe open
+)
+_TIMED_OUT = 124  # the exit status of timeout(1)
+_INHERITED = re.compile(r"PATH|HOME|LANG|LANGUAGE|LC_\w+|TZ|TMPDIR|USER|LOGNAME|SHELL|VIRTUAL_ENV|PYTHON\w*")
+_SEARCH_PATHS = frozenset({"PATH", "PYTHONPATH"})
 _GIT = {"safe.bareRepository": "explicit", "core.fsmonitor": "false", "core.hooksPath": os.devnull, "gc.auto": "0"}
 _NO_REPOSITORY = as_environment(_GIT)
 _OUTPUT = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW
@@ -55,7 +55,7 @@ _OUTPUT = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW
 
 class RunCommand(Arguments):
     command: list[str] | str | None = Field(
-        None, description="a program with its arguments; a text is given to a shell only if you are allowed one"
+        None, description="a program with its arguments; a string goes to a shell, if you are allowed one"
     )
     cwd: str | None = Field(
         None, description="a folder, below the default one (your worktree, or the task's folder) or a root"
@@ -64,56 +64,58 @@ class RunCommand(Arguments):
     step: str | None = None
 
 
-def _ended(result: Mapping[str, Any]) -> str:
-    stopped = f" (stopped: {result['stopped']})" if result.get("stopped") else ""
-    head = f"exit {result['exit_status']} after {result['seconds']:.2f} s{stopped}"
+def _result_text(result: Mapping[str, Any]) -> str:
+    stop_note = f" (stopped: {result['stopped']})" if result.get("stopped") else ""
+    head = f"exit {result['exit_status']} after {result['seconds']:.2f} s{stop_note}"
     return f"{head}\n{result['output'] or '(it printed nothing)'}"
 
 
-def _read_on(path: str) -> Call:
+def _continuation(path: str) -> ContinuationCall:
     return lambda first, last: as_call("read_file", path=path, start_line=first, end_line=last)
 
 
-@tool(text=_ended, rest=lambda result: as_call("read_file", path=result["output_path"]))
+@tool(text=_result_text, continuation=lambda result: as_call("read_file", path=result["output_path"]))
 def run_command(session: Session, arguments: RunCommand) -> dict[str, Any]:
-    """Run a program that you are allowed, or (without `command`) what the step in focus says. One that fails is a result:
-    its exit status and what it printed. All its output is kept in a file, its receipt with the step."""
+    """Run a program that you are allowed to run, or (without `command`) the command of the step in focus. A failure is a result
+    too: exit status and output. The whole output is kept in a file, the receipt with the step."""
     work = session.work
     step = session.step(arguments.step) if arguments.step or session.focus.step else None
-    command, timeout_s, author = _allowed(session, step, arguments)
-    told = command if isinstance(command, str) else shlex.join(command)
-    if step is not None and told == step.command and (known := work.begin_command(step)) is not None:
-        number = step.step.command_receipts.index(known) + 1
-        return _answer(session, step, number, told, known.exit_status, known.output_digest)
-    number = _free(session) if step is None else len(step.step.command_receipts) + 1
+    command, timeout_s, author = _permitted_command(session, step, arguments)
+    command_line = command if isinstance(command, str) else shlex.join(command)
+    if step is not None and command_line == step.command and (earlier_receipt := work.begin_command(step)) is not None:
+        number = step.step.command_receipts.index(earlier_receipt) + 1
+        return _command_fields(
+            session, step, number, command_line, earlier_receipt.exit_status, earlier_receipt.output_digest
+        )
+    number = _free_number(session) if step is None else len(step.step.command_receipts) + 1
     output = work.output_path(step, number)
-    result = _run(session, step, command, author, arguments.cwd, output, timeout_s)
-    if result.stopped is not None and session.stopping():
-        # told to end: the step stays open, and is run again when the task goes on
-        raise ToolProblem(f"the command was stopped: {result.stopped}")
-    if result.was_lost and result.stopped is None:
-        work.crashed()
-        mend = f"look whether it took effect; what it had printed is in {os.path.relpath(output, work.task.path)}"
-        raise Interrupted("the command was interrupted: the process that guards it was killed", remedy=mend)
-    status = _TIMED_OUT if result.stopped else result.exit_status
+    result = _run_in_task(session, step, command, author, arguments.cwd, output, timeout_s)
+    if result.stop_reason is not None and session.stopping():
+        # The agent is stopping: the step stays open, and its command runs again when the task continues.
+        raise ToolProblem(f"the command was stopped: {result.stop_reason}")
+    if result.was_lost and result.stop_reason is None:
+        work.count_crash()
+        remedy = f"check whether it took effect; its output so far is in {os.path.relpath(output, work.task.path)}"
+        raise Interrupted("the command was interrupted: the process that guards it was killed", remedy=remedy)
+    status = _TIMED_OUT if result.stop_reason else result.exit_status
     if step is not None:
-        receipt = {"kind": "CMD", "text": told, "exit_status": status, "output_digest": result.digest}
-        session.hive.steps.capture(step.id, receipt, **session.shown(step))
-        fs.reached("command.captured")
-    answer = _answer(session, step, number, told, status, result.digest, round(result.seconds, 3))
-    return answer | {"stopped": result.stopped} if result.stopped else answer
+        receipt = {"kind": "CMD", "text": command_line, "exit_status": status, "output_digest": result.digest}
+        session.hive.steps.capture(step.id, receipt, **session.step_authority(step))
+        fs.crash_point("command.captured")
+    fields = _command_fields(session, step, number, command_line, status, result.digest, round(result.seconds, 3))
+    return fields | {"stopped": result.stop_reason} if result.stop_reason else fields
 
 
-def _run(
+def _run_in_task(
     session: Session, step: PlannedStep | None, command: str | list[str], author: str, cwd: str | None, output: Path,
     timeout_s: float | None,
 ) -> CommandResult:  # fmt: skip
     work, config, durable = session.work, session.config, session.hive.config.durable
-    start = _start(session, cwd)
-    in_project = start is not None and not start.is_relative_to(work.task.files) and _could_run(session, command)
-    with session.pulse.busy(config.limits.wall_s + 10), ExitStack() as opened:
+    start = _start_folder(session, cwd)
+    in_project = start is not None and not start.is_relative_to(work.task.files) and _may_run(session, command)
+    with session.pulse.busy(config.limits.wall_s + 10), ExitStack() as stack:
         artifacts, files = (
-            opened.enter_context(_held(work.task.path, one)) for one in (output.parent, work.task.files)
+            stack.enter_context(_pinned_folder(work.task.path, path)) for path in (output.parent, work.task.files)
         )
         try:
             result = run_program(
@@ -122,14 +124,16 @@ def _run(
                 start=start,
                 output=artifacts / output.name,
                 limits=config.limits,
-                environment=clean_environment(os.environ, _told(session, step, author), in_project=in_project),
-                stopping=lambda: session.stopping() or work.taken_away,
+                environment=clean_environment(
+                    os.environ, _task_environment(session, step, author), in_project=in_project
+                ),
+                stopping=lambda: session.stopping() or work.was_moved,
                 timeout_s=timeout_s,
                 sandbox=config.sandbox,
-                roots={**session.hive.config.bound(session.hive.layout), **work.worktrees.bound()},
+                roots={**session.hive.config.sandbox_folders(session.hive.layout), **work.worktrees.sandbox_folders()},
                 durable=durable,
             )
-            if work.taken_away:
+            if work.was_moved:
                 raise TaskMoved("the command was stopped: its task was taken away", where=work.task.id)
             if durable:
                 fs.fsync_folder(work.task.path)
@@ -139,93 +143,94 @@ def _run(
     return result
 
 
-def _answer(
-    session: Session, step: PlannedStep | None, number: int, told: str, status: int | None, digest: str | None,
+def _command_fields(
+    session: Session, step: PlannedStep | None, number: int, command_line: str, status: int | None, digest: str | None,
     seconds: float = 0.0,
 ) -> dict[str, Any]:  # fmt: skip
-    """How a command ended and what it printed, an excerpt of it if it is long, and where all of it is; with a step its receipt's
-    id."""
+    """Return a command's exit status, its output (an excerpt if it is long) and the output's path; with a step, the receipt's id
+    too."""
     output = session.work.output_path(step, number)
     path = os.path.relpath(output, session.work.task.path)
     limit = result_limit(session.config.max_tokens) - _HEADER_CHARS
-    shown = printed(output, digest, partial(shortened_file, limit_chars=limit, call=_read_on(path)))
+    output_text = output_excerpt(output, digest, partial(shortened_file, limit_chars=limit, call=_continuation(path)))
     receipt = {} if step is None else {"step": step.id, "receipt": f"{step.id}#{number}"}
     return {
-        "command": told, "exit_status": status, "seconds": seconds, "output_digest": digest, **receipt, "output": shown,
-        "output_tail": shown[-_TAIL_CHARS:], "output_path": path,
+        "command": command_line, "exit_status": status, "seconds": seconds, "output_digest": digest, **receipt,
+        "output": output_text, "output_tail": output_text[-_TAIL_CHARS:], "output_path": path,
     }  # fmt: skip
 
 
-def _free(session: Session) -> int:
-    """The number of the next command that belongs to no step."""
-    return next(one for one in itertools.count(1) if not os.path.lexists(session.work.output_path(None, one)))
+def _free_number(session: Session) -> int:
+    """Return the number of the next command without a step."""
+    return next(number for number in itertools.count(1) if not os.path.lexists(session.work.output_path(None, number)))
 
 
 @contextmanager
-def _held(task: Path, place: Path) -> Iterator[Path]:
-    """A folder of the task's by a name that leads there whatever is put in its place. Raises ToolProblem if it is none."""
+def _pinned_folder(task: Path, path: Path) -> Iterator[Path]:
+    """Open a folder of the task and yield a path to the open folder: a replacement at its old path does not redirect it. Raises
+    ToolProblem if it cannot be opened."""
     try:
-        folder = fs.folder_below(task, place.relative_to(task).parts, make=True)
+        folder = fs.folder_below(task, path.relative_to(task).parts, create=True)
     except OSError as error:
-        raise ToolProblem(f"cannot be made a folder for a command ({error.strerror})", location=place) from None
+        raise ToolProblem(f"cannot be used as a command's folder ({error.strerror})", location=path) from None
     try:
-        yield Path(f"/proc/self/fd/{folder}") if os.path.isdir("/proc/self/fd") else place
+        yield Path(f"/proc/self/fd/{folder}") if os.path.isdir("/proc/self/fd") else path
     finally:
         os.close(folder)
 
 
-def _start(session: Session, cwd: str | None) -> Path | None:
-    """Where a command starts, if not in the task's folder: in its worktree, by default, in it, or below a root. Raises
-    ToolProblem for any other place."""
-    trees = [one.path for one in session.trees]
+def _start_folder(session: Session, cwd: str | None) -> Path | None:
+    """Return the folder in which a command starts: by default the task's first worktree, None for the task's folder. Raises
+    ToolProblem for a folder outside the task's folder, its worktrees and the roots."""
+    worktrees = [worktree.path for worktree in session.worktrees]
     if cwd is None:
-        return next(iter(trees), None)
+        return next(iter(worktrees), None)
     path = readable(session, cwd).path
-    allowed = (session.work.task.files, *trees, *session.hive.config.read_roots(session.hive.layout))
-    if not any(path.is_relative_to(one) for one in allowed):
-        raise ToolProblem("is neither in the task's folder nor below a root", location=cwd)
+    allowed_folders = (session.work.task.files, *worktrees, *session.hive.config.read_roots(session.hive.layout))
+    if not any(path.is_relative_to(folder) for folder in allowed_folders):
+        raise ToolProblem("is neither in the task's folder nor in a root", location=cwd)
     if not path.is_dir():
-        raise ToolProblem("is no folder", location=cwd)
+        raise ToolProblem("is not a folder", location=cwd)
     return path
 
 
-def _could_run(session: Session, command: str | list[str]) -> bool:
-    """Whether the agent may run that program of its own accord: then what it writes where the program starts gains it nothing."""
+def _may_run(session: Session, command: str | list[str]) -> bool:
+    """Check whether the agent itself may run the program. If it may, a file that it plants in the start folder is no gain."""
     with boundary("command", repr(command)):
         words = shlex.split(command) if isinstance(command, str) else command
     return session.config.shell or (bool(words) and words[0] in session.config.commands)
 
 
-def _allowed(
+def _permitted_command(
     session: Session, step: PlannedStep | None, arguments: RunCommand
 ) -> tuple[str | list[str], float | None, str]:
-    """What may be run, for how long, and who wrote it: a step's own command as a person wrote it; anything else by the
-    agent's list of programs, or by a shell where its file says so."""
-    asked, timeout_s = arguments.command, arguments.timeout_s
-    if step is not None and step.todo.kind == "run" and asked is None:
-        asked = step.todo.argument
-        timeout_s = min((one for one in (timeout_s, step.todo.timeout) if one is not None), default=None)
+    """Return the command to run, its time limit in seconds, and its author. A step's own command runs as a person wrote it. Any
+    other must start with a program from the agent's `commands:`, unless the agent's file allows a shell."""
+    command, timeout_s = arguments.command, arguments.timeout_s
+    if step is not None and step.todo.kind == "run" and command is None:
+        command = step.todo.argument
+        timeout_s = min((seconds for seconds in (timeout_s, step.todo.timeout) if seconds is not None), default=None)
         if session.work.trusts_its_commands(step):
             return step.todo.argument, timeout_s, HUMAN
-    if asked is None:
-        raise ToolProblem("no command is given, and there is no step in focus that has one")
-    if "\0" in "".join(asked):
-        raise ToolProblem("a command has no NUL in it", location=repr(asked))
+    if command is None:
+        raise ToolProblem("there is no command: pass one, or use a step with a command")
+    if "\0" in "".join(command):
+        raise ToolProblem("a command must not contain a NUL", location=repr(command))
     timeout_s = timeout_s or _TIMEOUT_S
     if session.config.shell:
-        return asked, timeout_s, session.agent
-    with boundary("command", repr(asked)):
-        words = shlex.split(asked) if isinstance(asked, str) else list(asked)
+        return command, timeout_s, session.agent
+    with boundary("command", repr(command)):
+        words = shlex.split(command) if isinstance(command, str) else list(command)
     if not words or words[0] not in session.config.commands:
-        listed = ", ".join(session.config.commands) or "none"
+        program_names = ", ".join(session.config.commands) or "none"
         raise ToolProblem(
-            f"the program {words[0] if words else ''!r} is not among those that {session.agent} may run ({listed})",
+            f"the program {words[0] if words else ''!r} is not one of the programs of {session.agent} ({program_names})",
             remedy=f"a person can add it under commands: in agents/{session.agent}.yaml",
         )
     return words, timeout_s, session.agent
 
 
-def _told(session: Session, step: PlannedStep | None, author: str) -> dict[str, str]:
+def _task_environment(session: Session, step: PlannedStep | None, author: str) -> dict[str, str]:
     return {
         **session.config.env,
         "HIVEMIND_HIVE": str(session.hive.layout.root),
@@ -239,30 +244,30 @@ def _told(session: Session, step: PlannedStep | None, author: str) -> dict[str, 
 
 @frozen
 class CommandResult:
-    """How a command ended. `exit_status` is None if it was not left to end: `stopped` says why. `digest` is the SHA-256 of what
-    was kept of its output: where that was too long its beginning and its end, a line between them says how much is missing."""
+    """The end of a command. If it was stopped, `exit_status` is None and `stop_reason` says why. `digest` is the SHA-256 of the
+    output file. A file of output over the limit has its beginning, a line with the number of omitted bytes, and its end."""
 
     exit_status: int | None
     digest: str
     seconds: float
-    stopped: str | None = None
+    stop_reason: str | None = None
     was_lost: bool = False
-    """Whether its guard was killed while it ran: it was interrupted, by nobody who meant it."""
+    """True if the command's guard was killed while the command ran."""
 
 
 def clean_environment(
     environ: Mapping[str, str], extra: Mapping[str, str], *, in_project: bool = False
 ) -> dict[str, str]:
-    """What a command gets of the environment: paths and language, nothing named like a secret, and `extra`.
+    """Return the environment of a command: paths and language without names of secrets, and `extra`.
 
-    It starts in a folder that agents write into: no program or repository is taken from there without being named, and no
-    module of Python's, unless it is a project of a person's (`in_project`), whose programs import their own.
+    Agents write into the folder where the command starts. So relative search paths are removed, git opens no bare repository
+    there, and Python imports no module from there, except in a person's project (`in_project`), where programs import theirs.
     """
-    kept = {key: value for key, value in environ.items() if _KEPT.fullmatch(key) and not is_secret_name(key)}
-    for name in _SEARCHED & kept.keys():
-        kept[name] = os.pathsep.join(filter(os.path.isabs, kept[name].split(os.pathsep)))
+    inherited = {key: value for key, value in environ.items() if _INHERITED.fullmatch(key) and not is_secret_name(key)}
+    for name in _SEARCH_PATHS & inherited.keys():
+        inherited[name] = os.pathsep.join(filter(os.path.isabs, inherited[name].split(os.pathsep)))
     modules = {} if in_project else {"PYTHONSAFEPATH": "1"}
-    return {**kept, "TERM": "dumb", **modules, **_NO_REPOSITORY, **extra}
+    return {**inherited, "TERM": "dumb", **modules, **_NO_REPOSITORY, **extra}
 
 
 def run_program(
@@ -279,56 +284,53 @@ def run_program(
     roots: Mapping[Path, bool | None] = MappingProxyType({}),
     durable: bool = False,
 ) -> CommandResult:
-    """Run a command (a text: by `sh -c`; a list: as it stands) in `start`, by default `folder`, its output going to the file
-    `output`, which is on the disk before this returns if `durable`. A sandbox shows it `folder` and the `roots`, see `sandboxed`.
+    """Run a command (a string with `sh -c`, a list directly) in `start`, by default `folder`. Write its output to the file
+    `output`, and sync that file if `durable`. A sandbox shows `folder` and the `roots` (see `sandbox_command`).
 
-    Ends early, and its whole process group with it, when a limit is reached, or `stopping()` turns true
-    (looked at four times a second, and when a signal arrives). Raises OSError if the output can't be written, UserError if
-    there can be no sandbox of that kind.
+    Stops the command and its whole process group when it reaches a limit or `stopping()` returns True (checked four times a
+    second, and after each signal). Raises OSError if the output cannot be written, UserError if the sandbox is not available.
     """
     argv = ["sh", "-c", command] if isinstance(command, str) else list(command)
     if sandbox == "bwrap":
-        argv = sandboxed(argv, folder, start, roots)
+        argv = sandbox_command(argv, folder, start, roots)
     limit_s = min(limits.wall_s, timeout_s or limits.wall_s)
-    with open(_opened(output), "wb") as file:
+    with open(_open_output(output), "wb") as file:
         guarded = GuardedCommand(
             argv, folder=folder if start is None or sandbox == "bwrap" else start, environment=environment,
             cpu_s=math.ceil(limits.cpu_s), memory_bytes=limits.memory_mb * 1024**2,
         )  # fmt: skip
-        started = time.monotonic()
+        start_time = time.monotonic()
         with guarded as process:
-            reading = _Reading(process, file, limits.output_bytes, stopping)
-            stopped = reading.until_end(started + limit_s)
-        if durable:  # a receipt names what was printed
+            reader = _OutputReader(process, file, limits.output_bytes, stopping)
+            stop_reason = reader.until_end(start_time + limit_s)
+        if durable:  # a receipt contains the output's digest
             file.flush()
             os.fsync(file.fileno())
             fsync_folder(output.parent)
     return CommandResult(
-        exit_status=None if stopped else process.returncode,
-        digest=reading.digest.hexdigest(),
-        seconds=time.monotonic() - started,
-        stopped=stopped,
+        exit_status=None if stop_reason else process.returncode,
+        digest=reader.digest.hexdigest(),
+        seconds=time.monotonic() - start_time,
+        stop_reason=stop_reason,
         was_lost=process.was_lost,
     )
 
 
-def _opened(output: Path) -> int:
+def _open_output(output: Path) -> int:
     try:
-        return open_own(output, _OUTPUT)
+        return open_regular(output, _OUTPUT)
     except UserError as error:
-        raise UserError(
-            error.message, location=f"{output.name} of the task's artifacts", remedy="take it away"
-        ) from None
+        raise UserError(error.message, location=f"{output.name} of the task's artifacts", remedy="remove it") from None
 
 
-class _Reading:
-    """Copies what a process prints into a file. Of what is longer than the limit it keeps the first half of so many bytes, and
-    the last: an error stands at the end."""
+class _OutputReader:
+    """Copies the output of a process to a file. Of output over the limit it keeps the first and the last `limit / 2` bytes,
+    since errors come last."""
 
     def __init__(self, process: GuardedCommand, file: BinaryIO, limit: int, stopping: Callable[[], bool]) -> None:
         self._process = process
         self._file = file
-        self._left, self._most, self._missing = limit - limit // 2, limit // 2, 0
+        self._head_room, self._tail_room, self._omitted_bytes = limit - limit // 2, limit // 2, 0
         self._tail = bytearray()
         self._stopping = stopping
         self._decoder = codecs.getincrementaldecoder("utf-8")("surrogateescape")
@@ -336,42 +338,42 @@ class _Reading:
         self.digest = hashlib.sha256()
 
     def until_end(self, deadline: float) -> str | None:
-        """Read until the process and its pipe have ended (None), or give the reason why that was not waited for."""
+        """Read until the process and its pipe have ended, then return None; or stop early and return the reason."""
         try:
             return self._until_end(deadline)
         finally:
-            self._take(b"", last=True)
-            self._keep(self._masker.close())
-            if self._missing:
-                self._write(f"\n[{self._missing:,} bytes are left out here: limits.output_bytes]\n".encode())
+            self._feed(b"", last=True)
+            self._store(self._masker.close())
+            if self._omitted_bytes:
+                self._write(f"\n[{self._omitted_bytes:,} bytes are left out here: limits.output_bytes]\n".encode())
             self._write(self._tail)
 
     def _until_end(self, deadline: float) -> str | None:
         pipe = self._process.output.fileno()
         while True:
             if self._stopping():
-                return "the agent was told to end"
-            left = deadline - time.monotonic()
-            if left <= 0:
+                return "the agent is stopping"
+            remaining_s = deadline - time.monotonic()
+            if remaining_s <= 0:
                 return "its time was up"
-            ready = bool(sockets.readable([pipe], min(left, _LOOK_S)))
+            ready = bool(sockets.wait_for_input([pipe], min(remaining_s, _POLL_S)))
             if ready and (data := os.read(pipe, 65_536)):
-                self._take(data)
-            elif self._process.wait(min(left, _LOOK_S) if ready else 0.0) is not None:
-                return None  # where the pipe is closed, the process itself was waited for
+                self._feed(data)
+            elif self._process.wait(min(remaining_s, _POLL_S) if ready else 0.0) is not None:
+                return None  # if the pipe is closed, this has waited for the process itself
 
-    def _take(self, data: bytes, *, last: bool = False) -> None:
-        self._keep(self._masker.feed(self._decoder.decode(data, last)))
+    def _feed(self, data: bytes, *, last: bool = False) -> None:
+        self._store(self._masker.feed(self._decoder.decode(data, last)))
 
-    def _keep(self, text: str) -> None:
+    def _store(self, text: str) -> None:
         data = text.encode("utf-8", "surrogateescape")
-        head, rest = data[: self._left], data[self._left :]
-        self._left -= len(head)
+        head, overflow = data[: self._head_room], data[self._head_room :]
+        self._head_room -= len(head)
         self._write(head)
-        self._tail += rest
-        if (over := len(self._tail) - self._most) > 0:
-            self._missing += over
-            del self._tail[:over]
+        self._tail += overflow
+        if (excess := len(self._tail) - self._tail_room) > 0:
+            self._omitted_bytes += excess
+            del self._tail[:excess]
 
     def _write(self, data: bytes | bytearray) -> None:
         self._file.write(data)

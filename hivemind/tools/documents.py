@@ -1,4 +1,4 @@
-"""Tools for document memory: finding, expanding, writing, noting and summarising nodes (spec 5, spec 7)."""
+"""Tools for documents: find, expand, write, annotate and summarise their nodes."""
 
 from __future__ import annotations
 
@@ -12,35 +12,39 @@ from hivemind.tools.session import Session
 from hivemind.tools.tool import Arguments, ToolProblem, as_call, tool
 
 DOCUMENTS = "documents"
-"""What a location begins with that names a node: all of it that fits."""
+"""The prefix of a location that names a node, as in `documents:ID`."""
 
-_MORE = {"because": "\n", "content": "\n\n", "summary": "\n\n"}  # of a result, what a reader is told besides
-_NODE = "a node's id, or path:line as citations have it"
+_MORE = {
+    "because": "\n",
+    "content": "\n\n",
+    "summary": "\n\n",
+}  # further fields of a result that its text shows, and what separates them
+_NODE = "a node's id, or path:line as in citations"
 
 
 class FindPassages(Arguments):
     query: str = Field(min_length=1)
     limit: int = Field(5, ge=1, le=20)
-    below: str | None = Field(None, description=f"look only in this part of a document: {_NODE}")
+    below: str | None = Field(None, description=f"search only this part of a document: {_NODE}")
 
 
 class ExpandNode(Arguments):
     node: str = Field(description=_NODE)
     max_tokens: int = Field(1_000, ge=1, le=50_000)
     by: Literal["order", "importance", "relevance"] = "order"
-    query: str | None = Field(None, description="what matters, for by=relevance")
+    query: str | None = Field(None, description="the question, for by=relevance")
 
 
 class AppendNode(Arguments):
     text: str
-    parent: str | None = Field(None, description="the node to put it below; left out: a new document begins")
-    kind: str | None = Field(None, description="what the node is for: memory (below a parent, if left out), message, …")
+    parent: str | None = Field(None, description="the parent node; default: begin a new document")
+    kind: str | None = Field(None, description="the node's kind, for example message; default: memory below a parent")
 
 
 class UpdateNode(Arguments):
     node: str = Field(description=_NODE)
     text: str
-    expected_hash: str | None = Field(None, description="the node's hash when you read it; else the current one")
+    expected_hash: str | None = Field(None, description="the node's hash when you read it; default: the current one")
 
 
 class NoteNode(Arguments):
@@ -49,66 +53,73 @@ class NoteNode(Arguments):
 
 
 class SummarizeNode(Arguments):
-    node: str = Field(description=f"a summary, or the node whose leaves are to be summarised: {_NODE}")
-    text: str | None = Field(None, description="the summary, a paragraph; left out: an extract is made")
+    node: str = Field(description=f"a summary, or the node to summarise: {_NODE}")
+    text: str | None = Field(None, description="the summary, a paragraph; default: an extract")
 
 
-def _name(node: Mapping[str, Any]) -> str:
+def _node_heading(node: Mapping[str, Any]) -> str:
     readonly = ", readonly" if node["readonly"] else ""
     return f"{node['citation'] or node['title']} (node {node['node']}{readonly})"
 
 
-def _found(result: Mapping[str, Any]) -> str:
+def _passages_text(result: Mapping[str, Any]) -> str:
     passages = (
-        f"{one['path']}:{one['start_line']}-{one['end_line']} (node {one['node']}, digest {one['digest']})\n{one['text']}"
-        for one in result["passages"]
+        f"{passage['path']}:{passage['start_line']}-{passage['end_line']} "
+        f"(node {passage['node']}, digest {passage['digest']})\n{passage['text']}"
+        for passage in result["passages"]
     )
-    nodes = (f"{_name(one)}\n{one['text']}" for one in result["nodes"])
-    return "\n\n".join((*passages, *nodes)) or "nothing found"
+    nodes = (f"{_node_heading(node)}\n{node['text']}" for node in result["nodes"])
+    return "\n\n".join((*passages, *nodes)) or "no passages found"
 
 
-def _written(result: Mapping[str, Any]) -> str:
+def _node_text(result: Mapping[str, Any]) -> str:
     more = "".join(f"{space}{result[key]}" for key, space in _MORE.items() if key in result)
-    return f"{_name(result)}, hash {result['hash']}{more}"
+    return f"{_node_heading(result)}, hash {result['hash']}{more}"
 
 
-@tool(text=_found, reads=True)
+@tool(text=_passages_text, is_read_only=True)
 def doc_find(session: Session, arguments: FindPassages) -> dict[str, Any]:
-    """Find passages in knowledge/ and the task's attachments, and nodes of other documents, best first; passages have
-    their citations."""
+    """Find passages in knowledge/ and the task's attachments, and nodes of other documents, best first. Each passage has its
+    citation."""
     hive = session.hive
     if arguments.below is not None:
         hits = hive.documents.query(arguments.query, arguments.limit, node_id=_read(session, arguments.below).id)
-        return {"query": arguments.query, "passages": [], "nodes": [_hit(session, one) for one in hits]}
+        return {"query": arguments.query, "passages": [], "nodes": [_hit_fields(session, hit) for hit in hits]}
     attachments = session.focus.attachments
     hive.knowledge.sync(extra=attachments)
     scope = [hive.layout.knowledge, *attachments]
     passages = hive.knowledge.search(arguments.query, limit=arguments.limit, scope=scope)
-    found = hive.documents.query(arguments.query, 2 * arguments.limit)
-    hits = [one for one in found if hive.documents.source(one.document) is None]  # what files have is found as passages
+    document_hits = hive.documents.query(arguments.query, 2 * arguments.limit)
+    hits = [
+        hit for hit in document_hits if hive.documents.source(hit.document) is None
+    ]  # files are searched as passages
     return {
         "query": arguments.query,
-        "passages": [_passage(one) for one in passages],
-        "nodes": [_hit(session, one) for one in hits[: arguments.limit]],
+        "passages": [_passage_fields(passage) for passage in passages],
+        "nodes": [_hit_fields(session, hit) for hit in hits[: arguments.limit]],
     }
 
 
-@tool(text=_written, rest=lambda result: as_call("doc_expand", node=result["node"], max_tokens=1000), reads=True)
+@tool(
+    text=_node_text,
+    continuation=lambda result: as_call("doc_expand", node=result["node"], max_tokens=1000),
+    is_read_only=True,
+)
 def doc_expand(session: Session, arguments: ExpandNode) -> dict[str, Any]:
-    """Read a part of a document: the node, and as much below it as fits into max_tokens, in reading order."""
+    """Read a part of a document: the node and as much of the text below it as fits into max_tokens, in reading order."""
     node = _read(session, arguments.node)
     if arguments.by == "relevance" and not arguments.query:
         raise ToolProblem("by=relevance needs a query", location=arguments.node)
     query = arguments.query if arguments.by == "relevance" else None
-    shown = session.hive.documents.shown(node.id, arguments.max_tokens, by=arguments.by, query=query)
+    expansion = session.hive.documents.shown(node.id, arguments.max_tokens, by=arguments.by, query=query)
     nodes = [
-        {"id": one.id, "kind": one.context_type, "tokens": one.token_count, "readonly": one.readonly}
-        for one in shown.nodes
+        {"id": part.id, "kind": part.context_type, "tokens": part.token_count, "readonly": part.readonly}
+        for part in expansion.nodes
     ]
-    return {**_named(session, node), "form": shown.form, "content": shown.text, "nodes": nodes}
+    return {**_node_fields(session, node), "form": expansion.form, "content": expansion.text, "nodes": nodes}
 
 
-@tool(text=_written)
+@tool(text=_node_text)
 def doc_append(session: Session, arguments: AppendNode) -> dict[str, Any]:
     """Add a node at the end of a document that agents may write, or begin a new document with it."""
     documents = session.hive.documents
@@ -116,52 +127,54 @@ def doc_append(session: Session, arguments: AppendNode) -> dict[str, Any]:
         root = documents.create_root(
             text=arguments.text, context_type=arguments.kind or "root", context_name="by", context_value=session.agent
         )
-        return _named(session, root)
+        return _node_fields(session, root)
     parent = _read(session, arguments.parent)
     if parent.readonly:
-        raise ToolProblem(f"node {parent.id!r} is readonly, nothing is added below it", remedy="use doc_note")
-    return _named(
+        raise ToolProblem(f"node {parent.id!r} is readonly: it cannot get children", remedy="use doc_note")
+    return _node_fields(
         session, documents.append_child(parent.id, arguments.kind or "memory", "by", session.agent, arguments.text)
     )
 
 
-@tool(text=_written)
+@tool(text=_node_text)
 def doc_update(session: Session, arguments: UpdateNode) -> dict[str, Any]:
-    """Give a node another text; its old one stays in its history. A readonly node gets a note after it instead."""
+    """Replace a node's text; the history keeps the old text. A readonly node gets a note after it instead."""
     node = _read(session, arguments.node)
     if node.readonly:
         note = session.hive.documents.add_note(node.id, arguments.text, session.agent)
-        why = f"node {node.id!r} is readonly: your text was put after it, as a note"
-        return {**_named(session, note), "note": note.id, "because": why}
-    return _named(session, session.hive.documents.update_content(node.id, arguments.text, arguments.expected_hash))
+        reason = f"node {node.id!r} is readonly: your text was put after it, as a note"
+        return {**_node_fields(session, note), "note": note.id, "because": reason}
+    return _node_fields(
+        session, session.hive.documents.update_content(node.id, arguments.text, arguments.expected_hash)
+    )
 
 
-@tool(text=_written)
+@tool(text=_node_text)
 def doc_note(session: Session, arguments: NoteNode) -> dict[str, Any]:
-    """Put a note after a node, also after a readonly one: what you found out, or what is wrong there."""
+    """Add a note after a node, readonly or not: a finding, or a mistake in the node."""
     node = _read(session, arguments.node)
     note = session.hive.documents.add_note(node.id, arguments.text, session.agent)
-    return {**_named(session, note), "note": note.id}
+    return {**_node_fields(session, note), "note": note.id}
 
 
-@tool(text=_written)
+@tool(text=_node_text)
 def doc_summarize(session: Session, arguments: SummarizeNode) -> dict[str, Any]:
-    """Write a summary anew, or put one over the first leaves among a node's children; what it sums up stays."""
-    node, said = _read(session, arguments.node), arguments.text
-    summary = session.hive.documents.summarize(node.id, None if said is None else lambda *_: said)
-    return {**_named(session, summary), "summary": summary.text}
+    """Rewrite a summary, or add one above the first leaves among a node's children. The summarised nodes stay."""
+    node, text = _read(session, arguments.node), arguments.text
+    summary = session.hive.documents.summarize(node.id, None if text is None else lambda *_: text)
+    return {**_node_fields(session, summary), "summary": summary.text}
 
 
 def _read(session: Session, reference: str) -> Node:
-    """The node, if it is the agent's to see. Raises ToolProblem for one of another task's files, NodeNotFoundError."""
+    """Return the node. Raises NodeNotFoundError, and ToolProblem if it belongs to the files of another task."""
     node = session.hive.knowledge.locate(reference)
     if not session.hive.knowledge.is_among(node.id, [session.hive.layout.knowledge, *session.focus.attachments]):
         raise ToolProblem(f"node {node.id!r} belongs to the files of another task", location=reference)
     return node
 
 
-def _named(session: Session, node: Node) -> dict[str, Any]:
-    """What names a node to a mind: its id, its hash, where it can be cited, and as the location of a block."""
+def _node_fields(session: Session, node: Node) -> dict[str, Any]:
+    """Return the fields that identify a node to a mind: id, block location, title, hash, citation."""
     source = session.hive.documents.source(node.id)
     return {
         "node": node.id,
@@ -173,17 +186,17 @@ def _named(session: Session, node: Node) -> dict[str, Any]:
     }
 
 
-def _passage(one: Passage) -> dict[str, Any]:
+def _passage_fields(passage: Passage) -> dict[str, Any]:
     return {
-        "path": one.path, "start_line": one.start_line, "end_line": one.end_line, "digest": one.digest, "text": one.text,
-        "score": one.score, "titles": list(one.titles), "node": one.node_id, "why": one.why,
+        "path": passage.path, "start_line": passage.start_line, "end_line": passage.end_line, "digest": passage.digest,
+        "text": passage.text, "score": passage.score, "titles": list(passage.titles), "node": passage.node_id, "why": passage.why,
     }  # fmt: skip
 
 
-def _hit(session: Session, one: DocumentHit) -> dict[str, Any]:
+def _hit_fields(session: Session, hit: DocumentHit) -> dict[str, Any]:
     return {
-        **_named(session, one.node), "text": one.node.text, "score": one.score, "titles": list(one.titles),
-        "document": one.document, "why": one.why,
+        **_node_fields(session, hit.node), "text": hit.node.text, "score": hit.score, "titles": list(hit.titles),
+        "document": hit.document, "why": hit.why,
     }  # fmt: skip
 
 

@@ -1,4 +1,4 @@
-"""A tool's result as text for a reader: plain lines, and of a long text its beginning and its end (spec 8, *Results*)."""
+"""A tool's result as text for a reader: plain lines, and only the beginning and the end of a long text."""
 
 from __future__ import annotations
 
@@ -6,31 +6,31 @@ import os
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any, BinaryIO
 
-LONGEST = 10_000
-"""Characters of one result that a mind is shown, at most."""
+MAX_RESULT_CHARS = 10_000
+"""The most characters of one result that a mind sees."""
 _CHARS_A_TOKEN = 4
-_SHARE = 20  # a result takes a twentieth of a context
-_HEAD, _PARTS = 2, 5  # the end tells more: it is where programs sum up
-_LEAST = 100
-_WHOLE_BYTES = 4_194_304
+_SHARE = 20  # one result may fill a twentieth of a context
+_HEAD, _PARTS = 2, 5  # two fifths for the beginning: programs summarise at the end
+_MIN_CHARS = 100
+_MAX_WHOLE_BYTES = 4_194_304
 
-Call = Callable[[int, int], str]
-"""From the numbers of the first and the last line that are left out to the call that shows them."""
+ContinuationCall = Callable[[int, int], str]
+"""Maps the numbers of the first and the last omitted line to the call that shows these lines."""
 
 
 def result_limit(max_tokens: int) -> int:
-    """Characters of one result for an agent with such a context: 5 % of it, at most 10,000."""
-    return min(LONGEST, max_tokens * _CHARS_A_TOKEN // _SHARE)
+    """Return how many characters one result may have: 5 % of an agent's context, at most 10,000."""
+    return min(MAX_RESULT_CHARS, max_tokens * _CHARS_A_TOKEN // _SHARE)
 
 
-def shortened(text: str, limit_chars: int, call: Call | str | None = None) -> str:
-    """The text, whole if it has at most `limit_chars`; else its beginning and its end, cut at ends of lines where there are
-    any, with one line in between that says how much is left out and the `call` that shows it."""
+def shortened(text: str, limit_chars: int, call: ContinuationCall | str | None = None) -> str:
+    """Shorten a text to `limit_chars`. A longer text keeps its beginning and its end, cut at line ends if possible, and a line
+    in between that names the omitted lines and the `call` that shows them."""
     if len(text) <= limit_chars:
         return text
     lines = text.count("\n") + (not text.endswith("\n"))
-    note = _note(len(text), lines, lines, lines, call)  # no number in the real one is longer
-    room = max(_LEAST, limit_chars - len(note) - 1)
+    note = _note(len(text), lines, lines, lines, call)  # the longest possible note
+    room = max(_MIN_CHARS, limit_chars - len(note) - 1)
     start, end = room * _HEAD // _PARTS, len(text) - (room - room * _HEAD // _PARTS)
     start = text.rfind("\n", start // 2, start) + 1 or start
     end = text.find("\n", end, (end + len(text)) // 2) + 1 or end
@@ -39,50 +39,52 @@ def shortened(text: str, limit_chars: int, call: Call | str | None = None) -> st
     return f"{head}{'' if head.endswith(chr(10)) else chr(10)}{_note(end - start, first, last, lines, call)}{tail}"
 
 
-def shortened_file(file: BinaryIO, limit_chars: int, call: Call | str | None = None) -> str:
-    """The same for a text file of any size, open at its beginning; over 4 MiB bytes are counted in the place of characters."""
+def shortened_file(file: BinaryIO, limit_chars: int, call: ContinuationCall | str | None = None) -> str:
+    """Shorten the text of an open file of any size. Over 4 MiB the limit counts bytes instead of characters."""
     size = file.seek(0, os.SEEK_END)
     file.seek(0)
-    if size <= _WHOLE_BYTES:
+    if size <= _MAX_WHOLE_BYTES:
         return shortened(file.read().decode("utf-8", "replace"), limit_chars, call)
     head = file.read(limit_chars // _PARTS)
     head = head[: head.rfind(b"\n") + 1] or head
     start = at = size - limit_chars // _PARTS * _HEAD
     file.seek(0)
-    before = sum(file.read(min(_WHOLE_BYTES, start - part)).count(b"\n") for part in range(0, start, _WHOLE_BYTES))
+    before = sum(
+        file.read(min(_MAX_WHOLE_BYTES, start - part)).count(b"\n") for part in range(0, start, _MAX_WHOLE_BYTES)
+    )
     tail = file.read()
     if (end := tail.find(b"\n") + 1) > 0:
         tail, at, before = tail[end:], start + end, before + 1
     lines = before + tail.count(b"\n") + (not tail.endswith(b"\n"))
     note = _note(at - len(head), head.count(b"\n") + 1, max(before, 1), lines, call)
-    shown = (part.decode("utf-8", "replace") for part in (head if head.endswith(b"\n") else head + b"\n", tail))
-    return note.join(shown)
+    sections = (part.decode("utf-8", "replace") for part in (head if head.endswith(b"\n") else head + b"\n", tail))
+    return note.join(sections)
 
 
-def _note(chars: int, first: int, last: int, lines: int, call: Call | str | None) -> str:
-    shows = call(first, last) if callable(call) else call
-    where = f"line {first:,}" if first == last else f"lines {first:,} to {last:,}"
-    return f"[{chars:,} characters left out, {where} of {lines:,}{f': {shows}' if shows else ''}]\n"
+def _note(chars: int, first: int, last: int, lines: int, call: ContinuationCall | str | None) -> str:
+    hint = call(first, last) if callable(call) else call
+    line_range = f"line {first:,}" if first == last else f"lines {first:,} to {last:,}"
+    return f"[{chars:,} characters left out, {line_range} of {lines:,}{f': {hint}' if hint else ''}]\n"
 
 
 def as_lines(result: Mapping[str, Any]) -> str:
-    """A small mapping as lines `name: value`, what is nested indented; what says nothing (None, empty) is left out."""
+    """Format a small mapping as lines `name: value`, with nested values indented and None and empty values omitted."""
     return "\n".join(_lines(result, ""))
 
 
 def _lines(value: Any, indent: str) -> Iterator[str]:
     if isinstance(value, Mapping):
-        for name, one in value.items():
-            if one is None or (not one and one is not False and one != 0):
+        for name, nested in value.items():
+            if nested is None or (not nested and nested is not False and nested != 0):
                 continue
-            if (plain := _plain(one)) is not None:
+            if (plain := _plain(nested)) is not None:
                 yield f"{indent}{name}: {plain}"
             else:
                 yield f"{indent}{name}:"
-                yield from _lines(one, indent + "  ")
+                yield from _lines(nested, indent + "  ")
     elif isinstance(value, list | tuple):
-        for one in value:
-            first, *more = list(_lines(one, "")) or [""]
+        for nested in value:
+            first, *more = list(_lines(nested, "")) or [""]
             yield f"{indent}- {first}"
             yield from (f"{indent}  {line}" for line in more)
     else:
@@ -90,12 +92,12 @@ def _lines(value: Any, indent: str) -> Iterator[str]:
 
 
 def _plain(value: Any) -> str | None:
-    """A value that needs no line of its own; None for another."""
+    """Return the value as text for one line; None if it needs several lines."""
     if isinstance(value, bool):
         return "yes" if value else "no"
-    if isinstance(value, list | tuple) and all(isinstance(one, str | int | float) for one in value):
-        joined = ", ".join(map(str, value))
-        return joined if "\n" not in joined and len(joined) <= 200 else None
+    if isinstance(value, list | tuple) and all(isinstance(part, str | int | float) for part in value):
+        single_line = ", ".join(map(str, value))
+        return single_line if "\n" not in single_line and len(single_line) <= 200 else None
     if isinstance(value, Mapping | list | tuple):
         return None
     text = str(value)

@@ -1,4 +1,4 @@
-"""The tool that finds lines in files: by ripgrep where it is installed, else in a bounded process of its own."""
+"""The tool that searches files for lines: with ripgrep if it is installed, else with Python in a separate bounded process."""
 
 from __future__ import annotations
 
@@ -19,68 +19,77 @@ from pydantic import Field
 from hivemind.guarded import GuardedCommand, bare_environment
 from hivemind.masking import mask
 from hivemind.tools import matcher
-from hivemind.tools.files import MAX_FOUND, MAX_TEXT_BYTES, READING_S, named, path_filter, path_pattern, read_text, walk
-from hivemind.tools.matcher import SHOWN_CHARS, Found, find
+from hivemind.tools.files import (
+    MAX_RESULTS,
+    MAX_TEXT_BYTES,
+    READING_S,
+    display_path,
+    path_filter,
+    path_pattern,
+    read_text,
+    walk,
+)
+from hivemind.tools.matcher import SHOWN_CHARS, LineMatches, find_lines
 from hivemind.tools.path_access import ToolPath, is_readable, read_bytes, readable
 from hivemind.tools.session import Session
 from hivemind.tools.tool import Arguments, ToolProblem, tool
 
 LIMIT_S = 10.0
 _MEMORY_BYTES = 1 << 30
-_MOST_CHARS = 33_554_432
-_SIGNS = frozenset(r"\.^$*+?{}[]|()")
-_WORDS = (
+_MAX_CHARS = 33_554_432
+_SPECIAL_CHARS = frozenset(r"\.^$*+?{}[]|()")
+_RIPGREP = (
     "rg", "--null", "--line-number", "--with-filename", "--no-heading", "--color=never", "--no-config", "--no-messages",
     "--sort=path", "--max-filesize=4M", "--max-count=1000", "--no-ignore-global",
 )  # fmt: skip
 
 
-class _NotByRipgrep(Exception):
-    """Ripgrep cannot tell: it is not installed, or the expression is none of its own (it knows no lookaround)."""
+class _RipgrepFailed(Exception):
+    """Ripgrep cannot run the search: it is not installed, or does not support the expression (for example lookaround)."""
 
 
 class SearchFiles(Arguments):
     pattern: str = Field(min_length=1, description="a regular expression")
     path: str | None = Field(None, description="a folder or a file; default: your worktree, else knowledge")
-    glob: str | None = Field(None, description="only files such as *.py or src/**/*.ts, from that folder")
-    hidden: bool = Field(False, description="also files and folders whose names begin with a dot")
+    glob: str | None = Field(None, description="only these files, like *.py or src/**/*.ts below the folder")
+    hidden: bool = Field(False, description="include files and folders with a leading dot in their names")
 
 
-def _hits(result: Mapping[str, Any]) -> str:
-    lines = [f"{one['path']}:{one['line']}: {one['text']}" for one in result["hits"]] or ["no line matches"]
-    more = [f"… and more: search a smaller part, or with a glob ({MAX_FOUND} are shown)"] if result["cut"] else []
+def _hits_text(result: Mapping[str, Any]) -> str:
+    lines = [f"{hit['path']}:{hit['line']}: {hit['text']}" for hit in result["hits"]] or ["no line matches"]
+    more = [f"… and more: search a smaller folder, or use a glob ({MAX_RESULTS} are shown)"] if result["cut"] else []
     return "\n".join([*lines, *more])
 
 
-@tool(text=_hits, reads=True)
+@tool(text=_hits_text, is_read_only=True)
 def search_files(session: Session, arguments: SearchFiles) -> dict[str, Any]:
-    """Find the lines that match a regular expression, in the text files below a folder. In a repository
-    outside the hive what git ignores is passed over."""
-    top = readable(session, arguments.path or ("." if session.trees else "knowledge"))
+    """Find the lines that match a regular expression in the text files below a folder. In a repository outside the hive it
+    skips files that git ignores."""
+    top = readable(session, arguments.path or ("." if session.worktrees else "knowledge"))
     with session.pulse.busy(READING_S + LIMIT_S):
         try:
-            found = list(islice(_by_ripgrep(session, top, arguments), MAX_FOUND + 1))
-            cut = len(found) > MAX_FOUND
-        except _NotByRipgrep:
-            found, cut = _search_lines(arguments.pattern, _texts(session, top, arguments), MAX_FOUND)
-    return {"hits": [{"path": path, "line": line, "text": text} for path, line, text in found[:MAX_FOUND]], "cut": cut}
+            hits = list(islice(_ripgrep_hits(session, top, arguments), MAX_RESULTS + 1))
+            cut = len(hits) > MAX_RESULTS
+        except _RipgrepFailed:
+            hits, cut = _search_lines(arguments.pattern, _named_texts(session, top, arguments), MAX_RESULTS)
+    return {"hits": [{"path": path, "line": line, "text": text} for path, line, text in hits[:MAX_RESULTS]], "cut": cut}
 
 
-# by ripgrep
+# With ripgrep
 
 
-def _by_ripgrep(session: Session, top: ToolPath, arguments: SearchFiles) -> Iterator[tuple[str, int, str]]:
-    """What ripgrep finds, as far as the agent may see it. Raises _NotByRipgrep before the first line.
+def _ripgrep_hits(session: Session, top: ToolPath, arguments: SearchFiles) -> Iterator[tuple[str, int, str]]:
+    """Yield the hits of ripgrep in files that the agent may read. Raises _RipgrepFailed before the first hit.
 
-    It is told where to look by an open folder, and what it found is read again as every tool reads: a link that somebody puts
-    there meanwhile leads nowhere, and secrets are masked in the whole of a file.
+    Ripgrep searches an open folder, and each file with hits is read again as every tool reads files. So a link that appears
+    during the search is not followed, and secrets are masked with the whole file in view.
     """
-    if shutil.which(_WORDS[0]) is None:
-        raise _NotByRipgrep
-    is_file, fits = top.path.is_file(), path_filter(top, arguments.glob)
+    if shutil.which(_RIPGREP[0]) is None:
+        raise _RipgrepFailed
+    is_file, matches_glob = top.path.is_file(), path_filter(top, arguments.glob)
     base = ToolPath(top.base, top.names[:-1]) if is_file else top
     words = [
-        *_WORDS,
+        *_RIPGREP,
         *(["--hidden"] if arguments.hidden else []),
         *(["--no-ignore"] if top.base == session.hive.layout.root else []),
         *([] if arguments.glob is None else [f"--glob=/{path_pattern(arguments.glob)}"]),
@@ -89,125 +98,128 @@ def _by_ripgrep(session: Session, top: ToolPath, arguments: SearchFiles) -> Iter
     try:
         folder = base.folder()
     except OSError as error:
-        raise ToolProblem(f"is no folder that can be read ({error.strerror})", location=named(session, top)) from None
+        raise ToolProblem(
+            f"cannot be read as a folder ({error.strerror})", location=display_path(session, top)
+        ) from None
     try:
         lines = _printed_lines(words, Path(f"/proc/{os.getpid()}/fd/{folder}"), arguments.pattern)
         for path, group in groupby(lines, key=lambda line: line[0]):
             names = path.split("/")
             place = ToolPath(base.base, (*base.names, *names))
-            shown = arguments.hidden or not any(name.startswith(".") for name in names)  # a glob brings them in
-            if shown and fits(place) and is_readable(session, place.path):
-                yield from _checked(session, place, group, arguments.pattern)
+            # Ripgrep includes hidden files that match a glob.
+            is_visible = arguments.hidden or not any(name.startswith(".") for name in names)
+            if is_visible and matches_glob(place) and is_readable(session, place.path):
+                yield from _masked_hits(session, place, group, arguments.pattern)
     finally:
         os.close(folder)
 
 
 def _printed_lines(words: list[str], folder: Path, pattern: str) -> Iterator[tuple[str, int, bytes]]:
-    """The lines that ripgrep prints: the file's path below the folder, the line's number from 1, the line."""
-    late, is_any = threading.Event(), False
+    """Run ripgrep and yield its hits: the file's path below the folder, the line's number from 1, the line."""
+    timed_out, has_match = threading.Event(), False
     with (
-        open(os.devnull, "wb") as nowhere,
-        GuardedCommand(words, folder=folder, environment=bare_environment(), stderr=nowhere) as process,
+        open(os.devnull, "wb") as null_device,
+        GuardedCommand(words, folder=folder, environment=bare_environment(), stderr=null_device) as process,
     ):
 
-        def end() -> None:
-            late.set()
+        def stop_search() -> None:
+            timed_out.set()
             process.terminate()
 
-        timer = threading.Timer(LIMIT_S, end)
+        timer = threading.Timer(LIMIT_S, stop_search)
         timer.start()
         try:
             for raw in process.output:
-                path, nul, rest = raw.partition(b"\0")
-                number, _, line = rest.partition(b":")
-                if nul and number.isdigit():  # else it says that a binary file matches
-                    is_any = True
+                path, separator, numbered_line = raw.partition(b"\0")
+                number, _, line = numbered_line.partition(b":")
+                if separator and number.isdigit():  # any other output says that a binary file matches
+                    has_match = True
                     yield os.fsdecode(path).removeprefix("./"), int(number), line.rstrip(b"\r\n")
             status = process.wait()
         finally:
             timer.cancel()
-    if late.is_set():
+    if timed_out.is_set():
         raise ToolProblem(
             f"the search took more than {LIMIT_S:g} s", location=repr(pattern), remedy="search fewer files"
         )
-    if status not in (0, 1) and not is_any:
-        raise _NotByRipgrep
+    if status not in (0, 1) and not has_match:
+        raise _RipgrepFailed
 
 
-def _checked(
+def _masked_hits(
     session: Session, place: ToolPath, lines: Iterable[tuple[str, int, bytes]], pattern: str
 ) -> Iterator[tuple[str, int, str]]:
-    """The lines of one file as they may be shown: one that masking has changed must match as it is now."""
+    """Yield the hits in one file with secrets masked. A line that masking changed must still match."""
     try:
         raw = read_bytes(session, place, MAX_TEXT_BYTES)
-    except ToolProblem:  # something else stands there by now
+    except ToolProblem:  # the file was replaced during the search
         return
-    whole, shown = raw.split(b"\n"), mask(raw.decode("utf-8", "replace")).split("\n")
-    name = named(session, place)
+    raw_lines, masked_lines = raw.split(b"\n"), mask(raw.decode("utf-8", "replace")).split("\n")
+    name = display_path(session, place)
     for _, number, line in lines:
-        if number <= len(whole) and line == whole[number - 1].rstrip(b"\r"):
-            text = shown[number - 1].rstrip("\r")
+        if number <= len(raw_lines) and line == raw_lines[number - 1].rstrip(b"\r"):
+            text = masked_lines[number - 1].rstrip("\r")
             if text == line.decode("utf-8", "replace") or _search_lines(pattern, [(name, text)], 1)[0]:
                 yield name, number, text[:SHOWN_CHARS]
 
 
-# by Python
+# With Python
 
 
-def _texts(session: Session, top: ToolPath, arguments: SearchFiles) -> Iterator[tuple[str, str]]:
-    """The text files, each with its name; what is none, or over 4 MiB, is passed over."""
-    fits = path_filter(top, arguments.glob)
-    for place in walk(session, top, hidden=arguments.hidden):
-        if fits(place):
+def _named_texts(session: Session, top: ToolPath, arguments: SearchFiles) -> Iterator[tuple[str, str]]:
+    """Yield the name and the masked text of each text file up to 4 MiB; skip other files."""
+    matches_glob = path_filter(top, arguments.glob)
+    for place in walk(session, top, include_hidden=arguments.hidden):
+        if matches_glob(place):
             try:
                 text = read_text(session, place)
             except ToolProblem:
                 continue
-            yield named(session, place), mask(text)
+            yield display_path(session, place), mask(text)
 
 
-def _search_lines(pattern: str, texts: Iterable[tuple[str, str]], most: int) -> Found:
-    """The first lines of named texts that match, and whether there may be more: over `most`, or beyond 32 Mi characters.
+def _search_lines(pattern: str, texts: Iterable[tuple[str, str]], limit: int) -> LineMatches:
+    """Find the first `limit` matching lines of named texts. The flag is True if there may be more, also after 32 Mi characters.
 
-    Raises ToolProblem for what is no regular expression, and for one that takes more than ten seconds or 1 GiB.
+    Raises ToolProblem for an invalid regular expression, and for a search of more than ten seconds or 1 GiB.
     """
     bounded: list[tuple[str, str]] = []
-    room = _MOST_CHARS
+    room = _MAX_CHARS
     for name, text in texts:
         room -= len(text)
         if room < 0:
             break
         bounded.append((name, text))
-    found, cut = (
-        find(lambda line: pattern in line, bounded, most)
-        if _SIGNS.isdisjoint(pattern)
-        else _find_elsewhere(pattern, bounded, most)
+    hits, cut = (
+        find_lines(lambda line: pattern in line, bounded, limit)
+        if _SPECIAL_CHARS.isdisjoint(pattern)
+        else _find_in_process(pattern, bounded, limit)
     )
-    return found, cut or room < 0
+    return hits, cut or room < 0
 
 
-def _find_elsewhere(pattern: str, texts: list[tuple[str, str]], most: int) -> Found:
-    asked = marshal.dumps((pattern, texts, most))
-    # Its own limits end it if we are killed; Python takes some of the time to start.
+def _find_in_process(pattern: str, texts: list[tuple[str, str]], limit: int) -> LineMatches:
+    request = marshal.dumps((pattern, texts, limit))
+    # The extra second is for the start of Python. The limits end the process if this one is killed.
     words = [sys.executable, "-I", "-S", matcher.__file__, str(math.ceil(LIMIT_S) + 1), str(_MEMORY_BYTES)]
     try:
-        done = subprocess.run(
-            words, input=asked, capture_output=True, timeout=LIMIT_S, check=False, env=bare_environment()
+        process = subprocess.run(
+            words, input=request, capture_output=True, timeout=LIMIT_S, check=False, env=bare_environment()
         )
     except subprocess.TimeoutExpired:
         raise ToolProblem(
             f"the search took more than {LIMIT_S:g} s", location=repr(pattern),
-            remedy="search fewer files, or without repeats within repeats such as (a+)+",
+            remedy="search fewer files, or avoid nested repeats like (a+)+",
         ) from None  # fmt: skip
     except OSError as error:
         raise ToolProblem(f"the search can't be started ({error.strerror})") from None
-    if done.returncode != 0:
+    if process.returncode != 0:
         raise ToolProblem(
             "the search took too much time or memory", location=repr(pattern), remedy="a simpler expression"
         )
-    answer: Found | str = marshal.loads(done.stdout)  # noqa: S302 - from the script beside us
+    answer: LineMatches | str = marshal.loads(process.stdout)  # noqa: S302 - from our own script
     if isinstance(answer, str):
-        raise ToolProblem(f"{pattern!r} is no regular expression: {answer}")
+        raise ToolProblem(f"{pattern!r} is not a regular expression: {answer}")
     return answer
 
 

@@ -1,4 +1,4 @@
-"""Tools for files: reading inside the hive's roots, writing to the task's folder, knowledge/ and roots opened for it."""
+"""Tools for files: read in the hive and its roots, write to the task's folder, knowledge/ and roots open for writing."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ from pydantic import ConfigDict, Field
 
 from hivemind.coordination.reservations import check_pattern, escape, overlap
 from hivemind.masking import MASK, Masker
-from hivemind.minds.pictures import MOST_BYTES, keep_picture, kind_of
-from hivemind.tools.excerpt import Call
+from hivemind.minds.pictures import MAX_PICTURE_BYTES, media_type, save_picture
+from hivemind.tools.excerpt import ContinuationCall
 from hivemind.tools.patch import FilePatch, patched, read_patch
 from hivemind.tools.path_access import (
     MAX_READ_BYTES,
@@ -30,9 +30,9 @@ from hivemind.tools.path_access import (
 from hivemind.tools.session import Session
 from hivemind.tools.tool import Arguments, ToolProblem, as_call, tool
 
-MAX_FOUND = 200
+MAX_RESULTS = 200
 MAX_TEXT_BYTES = 4_194_304
-"""A file that is longer is read in parts, and neither edited nor searched."""
+"""Longer files are read in parts, and are neither edited nor searched."""
 READING_S = 60
 _PART_BYTES = 65_536
 _HEAD_BYTES = 16
@@ -48,7 +48,7 @@ class WriteFile(Arguments):
     model_config = ConfigDict(json_schema_extra={"required": ["path", "text"]})
 
     path: str = Field(
-        description="relative to your worktree or the task's folder, or knowledge/…, or a root that may be written"
+        description="relative to your worktree or the task's folder, or knowledge/…, or in a root open for writing"
     )
     text: str | None = Field(None, description="the whole text")
     step: str | None = None
@@ -56,9 +56,9 @@ class WriteFile(Arguments):
 
 class EditFile(Arguments):
     path: str
-    old: str = Field(min_length=1, description="the text to replace; must stand there exactly once")
+    old: str = Field(min_length=1, description="the text to replace; must occur exactly once, unless all is true")
     new: str
-    all: bool = Field(False, description="replace it wherever it stands")
+    all: bool = Field(False, description="replace every occurrence")
 
 
 class ApplyPatch(Arguments):
@@ -69,179 +69,184 @@ class ApplyPatch(Arguments):
 
 class ListFiles(Arguments):
     path: str = Field(".", description="default: your worktree, else the whole hive")
-    glob: str | None = Field(None, description="such as *.py or src/**/*.ts, from that folder")
+    glob: str | None = Field(None, description="only these files, like *.py or src/**/*.ts below the folder")
 
 
-def _lines_of(result: Mapping[str, Any]) -> str:
+def _file_text(result: Mapping[str, Any]) -> str:
     if "picture" in result:
-        shown = "shown below" if result["shown"] else "which you cannot be shown"
-        return f"a picture ({result['picture']['kind']}, {result['bytes']:,} bytes), {shown}"
+        picture_note = "shown below" if result["shown"] else "which you cannot see"
+        return f"a picture ({result['picture']['kind']}, {result['bytes']:,} bytes), {picture_note}"
     part, lines = str(result["text"]), result["lines"]
     if "start_line" in result:
         return f"lines {result['start_line']:,} to {result['end_line']:,} of {lines:,}\n{part}"
     return part or "(an empty file)"
 
 
-def _read_on(result: Mapping[str, Any]) -> Call:
-    # in front of a part of a file stands a line that says which it is
-    before = result.get("start_line", 1) - 1 - ("start_line" in result)
+def _continuation(result: Mapping[str, Any]) -> ContinuationCall:
+    # The text of a part begins with a line that says which part it is.
+    skipped_lines = result.get("start_line", 1) - 1 - ("start_line" in result)
     return lambda first, last: as_call(
-        "read_file", path=result["path"], start_line=before + first, end_line=before + last
+        "read_file", path=result["path"], start_line=skipped_lines + first, end_line=skipped_lines + last
     )
 
 
-@tool(text=_lines_of, rest=_read_on, reads=True)
+@tool(text=_file_text, continuation=_continuation, is_read_only=True)
 def read_file(session: Session, arguments: ReadFile) -> dict[str, Any]:
-    """Read a text file of the hive, or some of its lines; or look at a picture."""
+    """Read a text file of the hive, or some of its lines, or look at a picture."""
     place = readable(session, arguments.path)
-    if (found := _picture(session, place)) is not None:
-        return found
+    if (picture := _picture(session, place)) is not None:
+        return picture
     first, last = arguments.start_line or 1, arguments.end_line
-    part = _Part(first, last)
+    part = _FilePart(first, last)
     with session.pulse.busy(READING_S):
         digest = part.read(session, place)
-    shown: dict[str, Any] = {
-        "path": named(session, place),
+    fields: dict[str, Any] = {
+        "path": display_path(session, place),
         "digest": digest,
-        "text": "".join(part.kept),
-        "lines": part.lines,
+        "text": "".join(part.selected),
+        "lines": part.line_count,
     }
     if arguments.start_line or arguments.end_line or part.cut:
-        end = first - 1 + len(part.kept)
-        shown |= {"start_line": first, "end_line": min(last or part.lines, part.lines) if not part.cut else end}
-    return shown
+        end = first - 1 + len(part.selected)
+        fields |= {
+            "start_line": first,
+            "end_line": min(last or part.line_count, part.line_count) if not part.cut else end,
+        }
+    return fields
 
 
 def _picture(session: Session, place: ToolPath) -> dict[str, Any] | None:
-    """What is told of a picture, of which a copy is kept: the conversation must stay as it is, whatever becomes of the file."""
+    """Return the fields of a picture; None for another file. Keeps a copy: the conversation must not change with the file."""
     with open_place(session, place) as stream:
         raw = stream.read(_HEAD_BYTES)
-        if kind_of(raw) is None:
+        if media_type(raw) is None:
             return None
-        raw += stream.read(MOST_BYTES)
+        raw += stream.read(MAX_PICTURE_BYTES)
     layout = session.hive.layout
-    part = keep_picture(layout.root, layout.agent_state(session.agent) / "pictures", raw)
-    if part is None:
-        raise ToolProblem(f"is a picture of more than {MOST_BYTES >> 20} MiB", location=named(session, place))
-    told = {"path": named(session, place), "digest": part["sha256"], "bytes": len(raw)}
-    return {**told, "picture": part, "shown": session.shows_pictures}
+    picture = save_picture(layout.root, layout.agent_state(session.agent) / "pictures", raw)
+    if picture is None:
+        raise ToolProblem(
+            f"is a picture of more than {MAX_PICTURE_BYTES >> 20} MiB", location=display_path(session, place)
+        )
+    fields = {"path": display_path(session, place), "digest": picture["sha256"], "bytes": len(raw)}
+    return {**fields, "picture": picture, "shown": session.shows_pictures}
 
 
-class _Part:
-    """Some lines of a file of any size, masked as the whole of it: at most 256 KiB of them."""
+class _FilePart:
+    """At most 256 KiB of the lines of a file of any size, masked with the whole file in view."""
 
     def __init__(self, first: int, last: int | None) -> None:
-        self.kept: list[str] = []
-        self.lines = 0
+        self.selected: list[str] = []
+        self.line_count = 0
         self.cut = False
         self._first, self._last = first, last
         self._room = MAX_READ_BYTES
         self._line = ""
 
     def read(self, session: Session, place: ToolPath) -> str:
-        """Read the file; returns the digest of its bytes. Raises ToolProblem for what is no UTF-8."""
-        # what a command has printed is shown as far as it is text
-        printed = "artifacts" in place.names
-        decoder = codecs.getincrementaldecoder("utf-8")("replace" if printed else "strict")
+        """Read the file; returns the digest of its bytes. Raises ToolProblem if it is not UTF-8."""
+        # a command's output may contain bytes that are not text
+        is_output = "artifacts" in place.names
+        decoder = codecs.getincrementaldecoder("utf-8")("replace" if is_output else "strict")
         masker, digest, at = Masker(), hashlib.sha256(), 0
         with open_place(session, place) as stream:
             try:
                 while data := stream.read(_PART_BYTES):
                     digest.update(data)
-                    self._take(masker.feed(decoder.decode(data)))
+                    self._feed(masker.feed(decoder.decode(data)))
                     at += len(data)
-                self._take(masker.feed(decoder.decode(b"", True)) + masker.close())
+                self._feed(masker.feed(decoder.decode(b"", True)) + masker.close())
             except UnicodeDecodeError as error:
-                where = named(session, place)
-                raise ToolProblem(f"is no UTF-8 text (near byte {at + error.start})", location=where) from None
+                path = display_path(session, place)
+                raise ToolProblem(f"is not UTF-8 text (near byte {at + error.start})", location=path) from None
         if self._line:
-            self._keep(self._line)
+            self._add_line(self._line)
         return digest.hexdigest()
 
-    def _take(self, text: str) -> None:
+    def _feed(self, text: str) -> None:
         for piece in StringIO(text):
-            # No more of a line than can be kept, and one character that says that it goes on.
+            # Keep as much of a line as fits, and one character more, which shows that the line is longer.
             self._line += piece[: max(0, MAX_READ_BYTES + 1 - len(self._line))]
             if piece.endswith("\n"):
-                self._keep(self._line)
+                self._add_line(self._line)
                 self._line = ""
 
-    def _keep(self, line: str) -> None:
-        self.lines += 1
-        if self.cut or self.lines < self._first or (self._last is not None and self.lines > self._last):
+    def _add_line(self, line: str) -> None:
+        self.line_count += 1
+        if self.cut or self.line_count < self._first or (self._last is not None and self.line_count > self._last):
             return
-        if len(line) > self._room and self.kept:
+        if len(line) > self._room and self.selected:
             self.cut = True
             return
-        self.kept.append(line[: self._room])
+        self.selected.append(line[: self._room])
         self._room -= len(line)
 
 
 @tool(text=lambda result: f"wrote {result['path']}, {result['bytes']:,} bytes")
 def write_file(session: Session, arguments: WriteFile) -> dict[str, Any]:
-    """Write a whole text file, into the task's folder unless the path says knowledge/… or a root open for writing."""
+    """Write a whole text file: in your worktree or the task's folder, or in knowledge/ or a root if the path names it."""
     target = writable(session, arguments.path)
-    text = _answers(session, arguments) if arguments.text is None else arguments.text
+    text = _draft_text(session, arguments) if arguments.text is None else arguments.text
     with target.reserved(session, "write_file"):
         if arguments.text is not None and MASK in text:
             _refuse_mask(session, target, read_text(session, target.place) if target.exists else "", text)
         target.write(session, text)
     digest = hashlib.sha256(text.encode()).hexdigest()
-    shown = named(session, target.place)
+    path = display_path(session, target.place)
     if arguments.step is not None:
         step = session.step(arguments.step)
-        inside = shown if session.trees else os.path.relpath(target.place.path, session.work.task.path)
-        told = {"artifact": inside, "digest": digest}
-        session.work.trail.card(step, "note", f"wrote {inside}", title=inside, meta=told)
+        artifact_path = path if session.worktrees else os.path.relpath(target.place.path, session.work.task.path)
+        meta = {"artifact": artifact_path, "digest": digest}
+        session.work.trail.add_card(step, "note", f"wrote {artifact_path}", title=artifact_path, meta=meta)
         receipt = {"kind": "LINK", "text": session.hive.layout.relative(target.place.path), "digest": digest}
-        session.hive.steps.capture(step.id, receipt, **session.shown(step))
-    return {"path": shown, "digest": digest, "bytes": len(text.encode())}
+        session.hive.steps.capture(step.id, receipt, **session.step_authority(step))
+    return {"path": path, "digest": digest, "bytes": len(text.encode())}
 
 
-def _answers(session: Session, arguments: WriteFile) -> str:
-    """What a `write:` step without a text writes: the answers found so far. Raises ToolProblem for any other file."""
+def _draft_text(session: Session, arguments: WriteFile) -> str:
+    """Return the draft of the result for a `write:` step without a text. Raises ToolProblem for any other file."""
     todo = session.step(arguments.step).todo if arguments.step is not None else None
     if todo is None or todo.kind != "write" or todo.argument != {"path": arguments.path, "text": None}:
         raise ToolProblem("write_file: text is missing")
     return session.work.draft("")
 
 
-def _edited(result: Mapping[str, Any]) -> str:
+def _edit_text(result: Mapping[str, Any]) -> str:
     count = result["replaced"]
     return f"edited {result['path']}{'' if count == 1 else f': {count} places'}"
 
 
-@tool(text=_edited)
+@tool(text=_edit_text)
 def edit_file(session: Session, arguments: EditFile) -> dict[str, Any]:
-    """Replace one passage of a text file that you may write, or with `all` every place where it stands."""
+    """Replace one passage of a text file, or with `all` every occurrence of it."""
     target = writable(session, arguments.path)
-    with target.reserved(session, "edit_file"):  # from the look to the write
+    with target.reserved(session, "edit_file"):  # reserved from reading to writing
         text = read_text(session, target.place)
         count = text.count(arguments.old)
         if count == 0 or (count > 1 and not arguments.all):
             raise ToolProblem(
-                f"the text to replace stands there {count} times, not once", location=arguments.path,
-                remedy="say more of what stands around it, or all: true" if count else "read_file shows what stands there",
+                f"the text to replace occurs {count} times, not once", location=arguments.path,
+                remedy="include more of the text around it, or pass all: true" if count else "read_file shows the current text",
             )  # fmt: skip
-        changed = text.replace(arguments.old, arguments.new)
-        _refuse_mask(session, target, text, changed)
-        target.write(session, changed)
-    digest = hashlib.sha256(changed.encode()).hexdigest()
-    return {"path": named(session, target.place), "digest": digest, "replaced": count}
+        new_text = text.replace(arguments.old, arguments.new)
+        _refuse_mask(session, target, text, new_text)
+        target.write(session, new_text)
+    digest = hashlib.sha256(new_text.encode()).hexdigest()
+    return {"path": display_path(session, target.place), "digest": digest, "replaced": count}
 
 
-def _changes(result: Mapping[str, Any]) -> str:
-    return "\n".join(f"{one['change']} {one['path']}" for one in result["files"])
+def _changes_text(result: Mapping[str, Any]) -> str:
+    return "\n".join(f"{file['change']} {file['path']}" for file in result["files"])
 
 
-@tool(text=_changes)
+@tool(text=_changes_text)
 def apply_patch(session: Session, arguments: ApplyPatch) -> dict[str, Any]:
-    """Change, make, rename and delete text files by one unified diff, as `git diff` writes it: all of it, or nothing if one
-    hunk does not fit. The lines of context must stand there exactly; line numbers may be off."""
-    changes = [_Change(session, file) for file in read_patch(arguments.patch)]
-    touched = [target.place.path for change in changes for target in change.targets]
-    if twice := next((path for at, path in enumerate(touched) if path in touched[:at]), None):
-        raise ToolProblem("is in the patch twice", location=session.hive.layout.relative(twice))
+    """Change, create, rename and delete text files with one unified diff, as `git diff` writes it. Applies all of it, or none of
+    it if one hunk does not fit. Lines of context must match exactly; line numbers may be wrong."""
+    changes = [_FileChange(session, file) for file in read_patch(arguments.patch)]
+    paths = [target.place.path for change in changes for target in change.targets]
+    if repeated_path := next((path for at, path in enumerate(paths) if path in paths[:at]), None):
+        raise ToolProblem("is in the patch twice", location=session.hive.layout.relative(repeated_path))
     with ExitStack() as reserved:
         for change in changes:
             for target in change.targets:
@@ -250,21 +255,27 @@ def apply_patch(session: Session, arguments: ApplyPatch) -> dict[str, Any]:
             change.prepare(session)
         with ExitStack() as undo:
             for change in changes:
-                change.make(session, undo)
+                change.apply(session, undo)
             undo.pop_all()
-    return {"files": [{"path": named(session, one.targets[-1].place), "change": one.kind} for one in changes]}
+    return {
+        "files": [
+            {"path": display_path(session, change.targets[-1].place), "change": change.kind} for change in changes
+        ]
+    }
 
 
-class _Change:
-    """What a patch does to one file: `source` is the file as it is, `target` as it is to be."""
+class _FileChange:
+    """The change of one file by a patch, from `source` (None: created) to `target` (None: deleted)."""
 
     def __init__(self, session: Session, file: FilePatch) -> None:
         self._file = file
-        self._source = None if file.old is None else writable(session, file.old)
-        stays = file.new == file.old
-        self._target = self._source if stays else None if file.new is None else writable(session, file.new)
-        found = (self._source, None if stays else self._target)
-        self.targets: tuple[WritableFile, ...] = tuple(one for one in found if one is not None)
+        self._source = None if file.old_path is None else writable(session, file.old_path)
+        keeps_path = file.new_path == file.old_path
+        self._target = (
+            self._source if keeps_path else None if file.new_path is None else writable(session, file.new_path)
+        )
+        candidates = (self._source, None if keeps_path else self._target)
+        self.targets: tuple[WritableFile, ...] = tuple(target for target in candidates if target is not None)
         self._before = self._after = ""
 
     @property
@@ -273,22 +284,22 @@ class _Change:
             return "made"
         if self._target is None:
             return "deleted"
-        return "changed" if self._target is self._source else f"moved {self._file.old} to"
+        return "changed" if self._target is self._source else f"moved {self._file.old_path} to"
 
     def prepare(self, session: Session) -> None:
-        """Find out what is to be written, before anything is. Raises UserError that says why it cannot be."""
+        """Compute the new text before any file is written. Raises UserError if the change cannot be made."""
         if self._target is not None and self._target is not self._source and self._target.exists:
-            raise ToolProblem("is there already", location=self._file.new)
+            raise ToolProblem("already exists", location=self._file.new_path)
         if self._source is not None:
             self._before = read_text(session, self._source.place)
         self._after = patched(self._before, self._file)
         if self._target is None and self._after:
-            raise ToolProblem("has more lines than the patch deletes", location=self._file.old)
+            raise ToolProblem("has more lines than the patch deletes", location=self._file.old_path)
         if self._target is not None:
             _refuse_mask(session, self._target, self._before, self._after)
 
-    def make(self, session: Session, undo: ExitStack) -> None:
-        """Do it; `undo` learns how it is undone."""
+    def apply(self, session: Session, undo: ExitStack) -> None:
+        """Make the change, and add the steps that undo it to `undo`."""
         source, target, before = self._source, self._target, self._before
         if target is not None:
             target.write(session, self._after, like=source)
@@ -302,41 +313,41 @@ class _Change:
 
 
 def _refuse_mask(session: Session, target: WritableFile, before: str, after: str) -> None:
-    """A text that was shown with its secrets masked must not be written back in the place of what it was."""
+    """Raise ToolProblem if the new text has more masks than the old one: a mask must not replace the secret that it hides."""
     if after.count(MASK) > before.count(MASK):
         raise ToolProblem(
-            f"has {MASK} in it, which stands in the place of a secret that you were not shown",
-            location=named(session, target.place), remedy="edit the lines around it with edit_file",
+            f"contains {MASK}, which hides a secret from you and would overwrite it",
+            location=display_path(session, target.place), remedy="edit the lines around it with edit_file",
         )  # fmt: skip
 
 
 def _listing(result: Mapping[str, Any]) -> str:
-    more = [f"… and more: name a folder or a glob ({MAX_FOUND} are listed)"] if result["cut"] else []
+    more = [f"… and more: name a folder or a glob ({MAX_RESULTS} are listed)"] if result["cut"] else []
     return "\n".join([*result["files"], *more]) or "no files"
 
 
-@tool(text=_listing, reads=True)
+@tool(text=_listing, is_read_only=True)
 def list_files(session: Session, arguments: ListFiles) -> dict[str, Any]:
     """List the files below a folder of the hive, at most 200."""
     top = readable(session, arguments.path)
-    fits = path_filter(top, arguments.glob)
+    matches_glob = path_filter(top, arguments.glob)
     names: list[str] = []
     for place in walk(session, top):
-        if not fits(place):
+        if not matches_glob(place):
             continue
-        if len(names) == MAX_FOUND:
+        if len(names) == MAX_RESULTS:
             return {"files": names, "cut": True}
-        names.append(named(session, place))
+        names.append(display_path(session, place))
     return {"files": names, "cut": False}
 
 
 def path_pattern(glob: str) -> str:
-    """The pattern of paths below a folder; a glob without `/` is a name at any depth. Raises UserError for what is no glob."""
+    """Return the path pattern of a glob. A glob without `/` matches names at any depth. Raises UserError for an invalid glob."""
     return check_pattern(glob if "/" in glob else f"**/{glob}")
 
 
 def path_filter(top: ToolPath, glob: str | None) -> Callable[[ToolPath], bool]:
-    """Whether a place below a folder, or that is all there is, matches."""
+    """Return a function that checks whether a path below `top`, or the file `top` itself, matches the glob."""
     if glob is None:
         return lambda _: True
     pattern = path_pattern(glob)
@@ -344,48 +355,56 @@ def path_filter(top: ToolPath, glob: str | None) -> Callable[[ToolPath], bool]:
 
 
 def read_text(session: Session, place: ToolPath) -> str:
-    """A text file's text. Raises ToolProblem for what is none, and for one over 4 MiB."""
+    """Return the text of a text file. Raises ToolProblem if it is not text or over 4 MiB."""
     raw = read_bytes(session, place, MAX_TEXT_BYTES)
     try:
         return raw.decode("utf-8")
     except UnicodeDecodeError as error:
-        raise ToolProblem(f"is no UTF-8 text (byte {error.start})", location=named(session, place)) from None
+        raise ToolProblem(f"is not UTF-8 text (byte {error.start})", location=display_path(session, place)) from None
 
 
-def named(session: Session, place: ToolPath) -> str:
-    """The place as a tool is told of it: from the task's worktree if it lies there, else from the hive's folder."""
-    tree = next(iter(session.trees), None)
+def display_path(session: Session, place: ToolPath) -> str:
+    """Return the path as tools show it: relative to the task's first worktree if it is in there, else to the hive's folder."""
+    tree = next(iter(session.worktrees), None)
     if tree is not None and place.base == tree.path and place.names:
         return "/".join(place.names)
     return session.hive.layout.relative(place.path)
 
 
-def walk(session: Session, top: ToolPath, *, hidden: bool = False) -> Iterator[ToolPath]:
-    """The files below a folder that may be read, in order; links are passed over, and names that begin with a dot unless
-    `hidden`, git's own folder always."""
+def walk(session: Session, top: ToolPath, *, include_hidden: bool = False) -> Iterator[ToolPath]:
+    """Yield the readable files below a folder, in order. Skips links and `.git`, and other names with a leading dot unless
+    `include_hidden`."""
     if top.path.is_file():
         yield top
         return
-    todo = [top]
-    while todo:
-        place = todo.pop()
+    queue = [top]
+    while queue:
+        place = queue.pop()
         try:
             folder = place.folder()
         except OSError as error:
             if place is top:
-                where = named(session, top)
-                raise ToolProblem(f"is no folder that can be read ({error.strerror})", location=where) from None
-            continue  # something else stands there by now
+                path = display_path(session, top)
+                raise ToolProblem(f"cannot be read as a folder ({error.strerror})", location=path) from None
+            continue  # it was replaced meanwhile
         try:
-            with os.scandir(folder) as found:
-                named_so = (one for one in found if not one.name.startswith(".") or (hidden and one.name != ".git"))
-                seen = sorted(named_so, key=lambda one: one.name)
-            yield from (place / one.name for one in seen if one.is_file(follow_symlinks=False))
-            folders = [place / one.name for one in seen if one.is_dir(follow_symlinks=False)]
+            with os.scandir(folder) as listing:
+                visible_entries = (
+                    entry
+                    for entry in listing
+                    if not entry.name.startswith(".") or (include_hidden and entry.name != ".git")
+                )
+                seen = sorted(visible_entries, key=lambda entry: entry.name)
+            yield from (place / entry.name for entry in seen if entry.is_file(follow_symlinks=False))
+            folders = [place / entry.name for entry in seen if entry.is_dir(follow_symlinks=False)]
         finally:
             os.close(folder)
-        boxes = session.hive.layout.mailboxes
-        todo += [one for one in reversed(folders) if one.path == boxes or is_readable(session, one.path)]
+        mailboxes = session.hive.layout.mailboxes
+        queue += [
+            subfolder
+            for subfolder in reversed(folders)
+            if subfolder.path == mailboxes or is_readable(session, subfolder.path)
+        ]
 
 
 FILE_TOOLS = (read_file, write_file, edit_file, apply_patch, list_files)

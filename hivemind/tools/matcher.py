@@ -1,7 +1,7 @@
-"""Finding lines; as a script (`python -I -S`) with a regular expression, in a process that is bounded (see `matching`).
+"""A search for lines. As a script (`python -I -S`) it searches by a regular expression, with limits on time and memory.
 
-It imports nothing of hivemind. Its input is `marshal` of `(pattern, texts, most)`, its output of `(found, cut)`, or of the
-words in which `re` refuses the pattern.
+The script does not import hivemind. It reads `(pattern, texts, limit)` with `marshal` from standard input, and writes
+`(hits, is_cut)`, or the error message of `re` for the pattern.
 """
 
 from __future__ import annotations
@@ -13,32 +13,32 @@ from collections.abc import Callable, Iterable
 from io import StringIO
 
 SHOWN_CHARS = 300
-Found = tuple[list[tuple[str, int, str]], bool]
-"""The name of the text, the line's number from 1 and its beginning, for each; whether there are more."""
+LineMatches = tuple[list[tuple[str, int, str]], bool]
+"""The hits (name of the text, number of the line from 1, beginning of the line), and True if there may be more."""
 
 
-def find(matches: Callable[[str], object], texts: Iterable[tuple[str, str]], most: int) -> Found:
-    """The first `most` lines of named texts that match."""
-    found: list[tuple[str, int, str]] = []
+def find_lines(matches: Callable[[str], object], texts: Iterable[tuple[str, str]], limit: int) -> LineMatches:
+    """Find the first `limit` matching lines of named texts."""
+    hits: list[tuple[str, int, str]] = []
     for name, text in texts:
-        for number, whole in enumerate(StringIO(text), 1):
-            line = whole.rstrip("\r\n")
+        for number, raw_line in enumerate(StringIO(text), 1):
+            line = raw_line.rstrip("\r\n")
             if matches(line):
-                found.append((name, number, line[:SHOWN_CHARS]))
-                if len(found) == most:
-                    return found, True
-    return found, False
+                hits.append((name, number, line[:SHOWN_CHARS]))
+                if len(hits) == limit:
+                    return hits, True
+    return hits, False
 
 
-def _main(cpu_s: int, memory: int) -> None:
+def _main(cpu_s: int, memory_bytes: int) -> None:
     import resource
 
     resource.setrlimit(resource.RLIMIT_CPU, (cpu_s, cpu_s))
-    resource.setrlimit(resource.RLIMIT_AS, (memory, memory))
+    resource.setrlimit(resource.RLIMIT_AS, (memory_bytes, memory_bytes))
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
-    pattern, texts, most = marshal.load(sys.stdin.buffer)  # noqa: S302 - from our parent, the same interpreter
+    pattern, texts, limit = marshal.load(sys.stdin.buffer)  # noqa: S302 - from our parent, the same interpreter
     try:
-        answer: Found | str = find(re.compile(pattern).search, texts, most)
+        answer: LineMatches | str = find_lines(re.compile(pattern).search, texts, limit)
     except (re.error, OverflowError, RecursionError) as error:
         answer = str(error)
     marshal.dump(answer, sys.stdout.buffer)

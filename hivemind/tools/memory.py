@@ -1,4 +1,4 @@
-"""Tools for long-term memory: an agent's own namespace, and the one that its workspace shares."""
+"""Tools for long-term memory: the agent's own namespace, and the namespace that its workspace shares."""
 
 from __future__ import annotations
 
@@ -25,76 +25,76 @@ _log = logging.getLogger(__name__)
 _NAMESPACE = "your own (default) or the shared one, as a list of its parts"
 
 
-def namespaces_in(place: str, workspace: str, agent: str) -> tuple[Namespace, Namespace]:
-    """The two namespaces that an agent of a workspace may use where its hive's memories are kept: its own, and the one that
-    the workspace shares. A database may be that of several hives, and an agent's own memory is not that of its namesake."""
-    return ("memories", f"{agent}@{workspace}" if is_postgres(place) else agent), ("shared", workspace)
+def namespaces_in(store_location: str, workspace: str, agent: str) -> tuple[Namespace, Namespace]:
+    """Return the agent's own namespace and the shared one of its workspace, for a store at that location. Several hives may share
+    a PostgreSQL database, so there an agent's own namespace contains the workspace."""
+    return ("memories", f"{agent}@{workspace}" if is_postgres(store_location) else agent), ("shared", workspace)
 
 
 def namespaces_of(hive: Parts, agent: str) -> tuple[Namespace, Namespace]:
-    """The two namespaces that an agent of a hive may use: its own, and the one that the workspace shares."""
+    """Return the two namespaces that an agent may use: its own, and the shared one of its workspace."""
     return namespaces_in(hive.config.memory or "", hive.config.workspace, agent)
 
 
-def allowed(hive: Parts, agent: str, namespace: Sequence[str]) -> Namespace:
-    """The namespace, if the agent may use it. Raises NamespaceForbidden (seed 001, *Security & Privacy*)."""
-    mine = namespaces_of(hive, agent)
-    if tuple(namespace) not in mine:
+def check_namespace(hive: Parts, agent: str, namespace: Sequence[str]) -> Namespace:
+    """Return the namespace if the agent may use it. Raises NamespaceForbidden."""
+    namespaces = namespaces_of(hive, agent)
+    if tuple(namespace) not in namespaces:
         raise NamespaceForbidden(
             f"{agent} may not use the namespace {list(namespace)!r}",
-            remedy=f"it has {' and '.join(json.dumps(list(one)) for one in mine)}",
+            remedy=f"it has {' and '.join(json.dumps(list(permitted)) for permitted in namespaces)}",
         )
     return tuple(namespace)
 
 
-def soundly(hive: Parts, use: Callable[[], _T]) -> _T:
-    """What `use` returns; a damaged memory database is restored first: it must not stop every turn of every agent."""
+def run_with_repair(hive: Parts, use: Callable[[], _T]) -> _T:
+    """Call `use`. If the memory database is damaged, restore it and call `use` again: damage must not stop every agent."""
     try:
         return use()
     except StoreDamaged as error:
         _log.warning("%s", error)
-        for done in restore(hive.memory, hive.layout.backups, hive.layout.aside, _log.info):
-            _log.warning("%s", done)
+        for line in restore(hive.memory, hive.layout.backups, hive.layout.aside, _log.info):
+            _log.warning("%s", line)
         return use()
 
 
 class Remember(Arguments):
-    content: str = Field(min_length=1, description="one fact, in words that will be understood later, alone")
-    key: str | None = Field(None, description="a name for it; an entry with that key is replaced")
+    content: str = Field(min_length=1, description="one fact, in words that will be understood later without context")
+    key: str | None = Field(None, description="a name for it; replaces the entry with that key")
     metadata: dict[str, Any] | None = None
-    speaker: str | None = Field(None, description="whose words it is, where not yours")
-    category: str | None = Field(None, description="such as preference, fact, goal, context")
+    speaker: str | None = Field(None, description="the person who stated it, if not you")
+    category: str | None = Field(None, description="for example preference, fact, goal, context")
     importance: float | None = Field(None, ge=0, le=1)
     expires_at: datetime | None = None
-    shared: bool = Field(False, description="for all agents of the workspace")
+    shared: bool = Field(False, description="true: for all agents of the workspace")
     namespace: list[str] | None = Field(None, description=_NAMESPACE)
 
 
 class SearchMemory(Arguments):
     query: str = Field(min_length=1)
     limit: int = Field(8, ge=1, le=20)
-    namespace: list[str] | None = Field(None, description="only this one of your two; default: both")
+    namespace: list[str] | None = Field(None, description="one of your two namespaces; default: both")
 
 
 class Recall(Arguments):
     question: str = Field(min_length=1)
-    tokens: int = Field(2_000, ge=200, le=4_000, description="at most so much text")
+    tokens: int = Field(2_000, ge=200, le=4_000, description="the most text to return, in tokens")
 
 
-def _kept(result: Mapping[str, Any]) -> str:
+def _remember_text(result: Mapping[str, Any]) -> str:
     return f"{result['action']}: {result['key']}{'' if result['success'] else ' (not kept)'}: {result['message']}"
 
 
-@tool(text=_kept)
+@tool(text=_remember_text)
 def remember(session: Session, arguments: Remember) -> dict[str, Any]:
-    """Keep something for later tasks: a preference, a fact, what was decided. What is known already is not kept twice."""
+    """Remember something for later tasks: a preference, a fact, a decision. A memory that exists already is not stored twice."""
     hive = session.hive
-    own, shared = namespaces_of(hive, session.agent)
-    namespace = shared if arguments.shared else own
+    own_namespace, shared_namespace = namespaces_of(hive, session.agent)
+    namespace = shared_namespace if arguments.shared else own_namespace
     if arguments.namespace is not None:
-        namespace = allowed(hive, session.agent, arguments.namespace)
-    by = "" if namespace == own else session.agent  # its own namespace says whose it is
-    store = partial(
+        namespace = check_namespace(hive, session.agent, arguments.namespace)
+    author = "" if namespace == own_namespace else session.agent  # its own namespace names the agent already
+    upsert = partial(
         hive.memory.upsert_memory,
         namespace,
         arguments.content,
@@ -103,28 +103,28 @@ def remember(session: Session, arguments: Remember) -> dict[str, Any]:
         category=arguments.category,
         importance=arguments.importance,
         expires_at=arguments.expires_at,
-        provenance=provenance(arguments.content, by, known=arguments.speaker, session=session.focus.id or None),
+        provenance=provenance(arguments.content, author, author=arguments.speaker, session=session.focus.id or None),
     )
-    result = soundly(hive, store)
+    result = run_with_repair(hive, upsert)
     return {
         "success": result.success, "memory_id": result.memory_id, "action": result.action, "key": result.key,
         "namespace": list(namespace), "message": result.message,
     }  # fmt: skip
 
 
-def _remembered(result: Mapping[str, Any]) -> str:
-    lines = [f"{one['key']} ({one['updated_at'][:10]}): {one['content']}" for one in result["memories"]]
-    return "\n".join(lines) or "nothing is remembered about that"
+def _memories_text(result: Mapping[str, Any]) -> str:
+    lines = [f"{memory['key']} ({memory['updated_at'][:10]}): {memory['content']}" for memory in result["memories"]]
+    return "\n".join(lines) or "no memories about that"
 
 
-@tool(text=_remembered, reads=True)
+@tool(text=_memories_text, is_read_only=True)
 def search_memory(session: Session, arguments: SearchMemory) -> dict[str, Any]:
-    """Find what you, or the agents of your workspace, have remembered: by words and by meaning, best first."""
+    """Search your memories and those of your workspace, by words and by meaning, best first."""
     hive = session.hive
     namespaces = list(namespaces_of(hive, session.agent))
     if arguments.namespace is not None:
-        namespaces = [allowed(hive, session.agent, arguments.namespace)]
-    hits = soundly(hive, lambda: hive.memory.search_in(namespaces, arguments.query, limit=arguments.limit))
+        namespaces = [check_namespace(hive, session.agent, arguments.namespace)]
+    hits = run_with_repair(hive, lambda: hive.memory.search_in(namespaces, arguments.query, limit=arguments.limit))
     return {
         "memories": [
             {
@@ -137,16 +137,16 @@ def search_memory(session: Session, arguments: SearchMemory) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def _recalled(result: Mapping[str, Any]) -> str:
-    return str(result.get("text") or "nothing more is known about that")
+def _recall_text(result: Mapping[str, Any]) -> str:
+    return str(result.get("text") or "the hive knows nothing else about that")
 
 
-@tool(text=_recalled, reads=True)
+@tool(text=_recall_text, is_read_only=True)
 def recall(session: Session, arguments: Recall) -> dict[str, Any]:
-    """Find what the hive knows about a question, and you do not see here: documents, memories, your mail, cards of this task and
-    of others, earlier turns that were folded. Each text has its source."""
+    """Search everything that the hive knows about a question and that you do not see here: documents, memories, your mail, cards
+    of this task and of others, earlier folded turns. Each text has its source."""
     if session.recall is None:
-        raise ToolProblem("only an agent that is at work can recall", remedy="search_memory, doc_find")
+        raise ToolProblem("only an agent at work can recall", remedy="use search_memory or doc_find")
     tokens = min(arguments.tokens, result_limit(session.config.max_tokens) // 4)
     return dict(session.recall(arguments.question, tokens))
 

@@ -1,8 +1,8 @@
-"""Unified diffs: read, and applied to texts exactly (spec 8, *Tools for work*: `apply_patch`).
+"""Unified diffs for the tool `apply_patch`: read them, and apply them exactly.
 
-A hunk is applied where its lines stand, word for word, at the line that it names or the nearest one to it: no line of context
-is left out or guessed. The line counts in `@@` are not relied on, since models miscount. An empty line is one of context whose
-blank got lost. Modes, copies and binary patches are not read.
+A hunk applies where all its old lines match word for word, at the line that it names or the nearest match. No context line is
+skipped or guessed. The line counts in `@@` are ignored, since models miscount. An empty line counts as a context line that lost
+its leading blank. Changes of modes, copies and binary patches are refused.
 """
 
 from __future__ import annotations
@@ -16,10 +16,10 @@ from itertools import takewhile
 from hivemind.errors import UserError
 
 _HUNK = re.compile(r"@@(?: -(?P<old>\d+)(?:,(?P<lines>\d+))? \+\d+(?:,\d+)? @@.*| @@.*)?$")
-_NOTHING = "/dev/null"
+_DEV_NULL = "/dev/null"
 _SHOWN_CHARS = 120
 _IGNORED = ("index ", "similarity index ", "dissimilarity index ", "new file mode ", "deleted file mode ")
-_REFUSED = {
+_UNSUPPORTED = {
     "old mode ": "changes a mode",
     "new mode ": "changes a mode",
     "copy from ": "copies a file",
@@ -29,70 +29,70 @@ _REFUSED = {
 
 
 class PatchProblem(UserError):
-    """A patch that cannot be read, or does not fit what it is for."""
+    """A patch that cannot be read or does not apply."""
 
 
 @dataclass(slots=True)
 class Hunk:
-    """Lines that stand together, each with its sign (` `, `-`, `+`); `at` is the number of the first, where it says one."""
+    """One hunk: its lines with their signs (` `, `-`, `+`). `start` is the number of the first old line, if the head names it."""
 
     head: str
-    at: int | None
+    start: int | None
     lines: list[tuple[str, str]] = field(default_factory=list)
 
     @property
-    def old(self) -> list[str]:
-        """The lines as they stand before."""
+    def old_lines(self) -> list[str]:
+        """The lines before the change."""
         return [line for sign, line in self.lines if sign != "+"]
 
 
 @dataclass(slots=True)
 class FilePatch:
-    """What becomes of one file: `old` is None for one that is made, `new` for one that is deleted."""
+    """The hunks of one file. `old_path` is None for a created file, `new_path` for a deleted one."""
 
-    old: str | None
-    new: str | None
+    old_path: str | None
+    new_path: str | None
     hunks: list[Hunk] = field(default_factory=list)
 
     @property
     def name(self) -> str:
-        return self.new or self.old or ""
+        return self.new_path or self.old_path or ""
 
 
 def read_patch(text: str) -> list[FilePatch]:
-    """The files of a unified diff, as `diff -u` or git writes it. Raises PatchProblem that names the line."""
+    """Read a unified diff, as `diff -u` or git writes it. Raises PatchProblem with the line's number."""
     lines = text.replace("\r\n", "\n").split("\n")
     files: list[FilePatch] = []
-    current: FilePatch | None = None
+    file: FilePatch | None = None
     at = 0
     while at < len(lines):
         line = lines[at]
         if line.startswith("diff --git "):
-            current = None
+            file = None
         elif line.startswith("rename from ") and lines[at + 1 : at + 2] and lines[at + 1].startswith("rename to "):
-            current = FilePatch(line[12:], lines[at + 1][10:])
-            files.append(current)
+            file = FilePatch(line[12:], lines[at + 1][10:])
+            files.append(file)
             at += 1
         elif _begins_file(lines, at):
-            old, new = _names(line[4:], lines[at + 1][4:])
-            if current is None or (current.old, current.new) != (old, new):
-                current = FilePatch(old, new)
-                files.append(current)
+            old, new = _paths(line[4:], lines[at + 1][4:])
+            if file is None or (file.old_path, file.new_path) != (old, new):
+                file = FilePatch(old, new)
+                files.append(file)
             at += 1
         elif line.startswith("@@"):
-            at = _read_hunk(lines, at, current)
+            at = _read_hunk(lines, at, file)
             continue
-        elif refused := next((why for start, why in _REFUSED.items() if line.startswith(start)), None):
-            raise PatchProblem(f"line {at + 1} of the patch {refused}, which is not done here")
-        elif line.strip() and current is not None and not line.startswith(_IGNORED):
-            raise PatchProblem(f"line {at + 1} of the patch begins with none of ` `, `+`, `-`, `@@`: {_cut(line)}")
+        elif problem := next((reason for prefix, reason in _UNSUPPORTED.items() if line.startswith(prefix)), None):
+            raise PatchProblem(f"line {at + 1} of the patch {problem}, which apply_patch does not support")
+        elif line.strip() and file is not None and not line.startswith(_IGNORED):
+            raise PatchProblem(f"line {at + 1} of the patch begins with none of ` `, `+`, `-`, `@@`: {_shorten(line)}")
         at += 1
     if not files:
         raise PatchProblem(
-            "is no unified diff", remedy="begin each file with --- a/PATH and +++ b/PATH, then its @@ hunks"
+            "is not a unified diff", remedy="begin each file with --- a/PATH and +++ b/PATH, then its @@ hunks"
         )
-    if empty := next((one for one in files if not one.hunks and one.old == one.new), None):
-        raise PatchProblem(f"{empty.name} has no hunk in the patch")
+    if empty_file := next((file for file in files if not file.hunks and file.old_path == file.new_path), None):
+        raise PatchProblem(f"{empty_file.name} has no hunk in the patch")
     return files
 
 
@@ -100,111 +100,115 @@ def _begins_file(lines: Sequence[str], at: int) -> bool:
     return lines[at].startswith("--- ") and lines[at + 1 : at + 2] != [] and lines[at + 1].startswith("+++ ")
 
 
-def _names(old: str, new: str) -> tuple[str | None, str | None]:
-    """Both paths, without `a/` and `b/`, and without the times that diff writes after a tab."""
+def _paths(old: str, new: str) -> tuple[str | None, str | None]:
+    """Return both paths without `a/` and `b/`, and without the times that diff writes after a tab."""
     old, new = old.split("\t")[0].rstrip(), new.split("\t")[0].rstrip()
-    if old in (_NOTHING, new) and new == _NOTHING:
-        raise PatchProblem("makes nothing of nothing (/dev/null on both sides)")
-    if (old == _NOTHING or old.startswith("a/")) and (new == _NOTHING or new.startswith("b/")):
-        old, new = (one if one == _NOTHING else one[2:] for one in (old, new))
-    return None if old == _NOTHING else old, None if new == _NOTHING else new
+    if old in (_DEV_NULL, new) and new == _DEV_NULL:
+        raise PatchProblem("has /dev/null on both sides")
+    if (old == _DEV_NULL or old.startswith("a/")) and (new == _DEV_NULL or new.startswith("b/")):
+        old, new = (path if path == _DEV_NULL else path[2:] for path in (old, new))
+    return None if old == _DEV_NULL else old, None if new == _DEV_NULL else new
 
 
 def _read_hunk(lines: Sequence[str], at: int, file: FilePatch | None) -> int:
-    """Read the hunk that begins here into its file; returns the number of the line after it."""
+    """Read the hunk that begins at this line into its file; returns the number of the line after it."""
     head = lines[at]
-    found = _HUNK.match(head)
-    if file is None or found is None:
-        why = "is no hunk's head" if found is None else "belongs to no file: --- and +++ come before it"
-        raise PatchProblem(f"line {at + 1} of the patch {why}: {_cut(head)}")
-    start, counted = found["old"], found["lines"]
-    hunk = Hunk(head, None if start is None else int(start))
+    match = _HUNK.match(head)
+    if file is None or match is None:
+        reason = "is not a hunk header" if match is None else "has no file: --- and +++ must come first"
+        raise PatchProblem(f"line {at + 1} of the patch {reason}: {_shorten(head)}")
+    old_start, old_count = match["old"], match["lines"]
+    hunk = Hunk(head, None if old_start is None else int(old_start))
     at += 1
     while at < len(lines) and (not lines[at] or lines[at][0] in " +-\\"):
         if _begins_file(lines, at) and lines[at + 2 : at + 3] and lines[at + 2].startswith("@@"):
             break
-        if lines[at].startswith("\\") and hunk.lines:  # the line before is the last of its file, and has no end
+        if lines[at].startswith("\\") and hunk.lines:  # the previous line is the last of its file, without a line end
             sign, line = hunk.lines[-1]
             hunk.lines[-1] = (sign, line.removesuffix("\n"))
         else:
             hunk.lines.append((lines[at][:1] or " ", f"{lines[at][1:]}\n"))
         at += 1
-    told = None if start is None else int(counted or 1)
-    while hunk.lines and lines[at - 1] == "" and hunk.lines[-1] == (" ", "\n") and len(hunk.old) != told:
-        hunk.lines.pop()  # empty lines between this hunk and what follows it
+    expected_count = None if old_start is None else int(old_count or 1)
+    while (
+        hunk.lines and lines[at - 1] == "" and hunk.lines[-1] == (" ", "\n") and len(hunk.old_lines) != expected_count
+    ):
+        hunk.lines.pop()  # empty lines between this hunk and the next part
         at -= 1
     if all(sign == " " for sign, _ in hunk.lines):
-        raise PatchProblem(f"the hunk {_cut(head)} of {file.name} changes nothing")
+        raise PatchProblem(f"the hunk {_shorten(head)} of {file.name} changes nothing")
     file.hunks.append(hunk)
     return at
 
 
 def patched(text: str, file: FilePatch) -> str:
-    """The text after all hunks of a file. Raises PatchProblem that names the hunk which does not fit, and why."""
+    """Apply all hunks of a file to its text. Raises PatchProblem that names the first hunk that does not apply, and why."""
     lines = list(StringIO(text))
-    done: list[str] = []
-    used = moved = 0
+    new_lines: list[str] = []
+    position = offset = 0
     for number, hunk in enumerate(file.hunks, 1):
-        where = _place(lines, hunk, used, moved)
-        if where is None:
-            why = _why(lines, hunk, used)
-            raise PatchProblem(f"hunk {number} of {file.name} ({_cut(hunk.head)}) does not fit: {why}")
-        done += lines[used:where]
-        used = where
+        hunk_position = _find_position(lines, hunk, position, offset)
+        if hunk_position is None:
+            reason = _mismatch(lines, hunk, position)
+            raise PatchProblem(f"hunk {number} of {file.name} ({_shorten(hunk.head)}) does not apply: {reason}")
+        new_lines += lines[position:hunk_position]
+        position = hunk_position
         for sign, line in hunk.lines:
             if sign == " ":
-                done.append(lines[used])  # as the file has it
+                new_lines.append(lines[position])  # the line of the file, with its own line end
             elif sign == "+":
-                done.append(line)
-            used += sign != "+"
-        if hunk.at is not None:
-            moved = where - _wanted(hunk, hunk.at)
-    done += lines[used:]
-    return "".join([*(line if line.endswith("\n") else f"{line}\n" for line in done[:-1]), *done[-1:]])
+                new_lines.append(line)
+            position += sign != "+"
+        if hunk.start is not None:
+            offset = hunk_position - _lines_before(hunk, hunk.start)
+    new_lines += lines[position:]
+    return "".join([*(line if line.endswith("\n") else f"{line}\n" for line in new_lines[:-1]), *new_lines[-1:]])
 
 
-def _wanted(hunk: Hunk, at: int) -> int:
-    """How many lines come before the hunk by its own word: one that only adds names the line that it comes after."""
-    return at - 1 if hunk.old else at
+def _lines_before(hunk: Hunk, start: int) -> int:
+    """Return how many lines come before the hunk by its header. A hunk that only adds names the line before it."""
+    return start - 1 if hunk.old_lines else start
 
 
-def _place(lines: Sequence[str], hunk: Hunk, used: int, moved: int) -> int | None:
-    """How many lines come before the hunk where it fits, nearest to where it says; None if it fits nowhere."""
-    old = hunk.old
-    if hunk.at is None:
-        found = [at for at in range(used, len(lines)) if old and _matching(lines, at, old) == len(old)]
-        return found[0] if len(found) == 1 else None
-    wanted = max(used, _wanted(hunk, hunk.at) + moved)
+def _find_position(lines: Sequence[str], hunk: Hunk, position: int, offset: int) -> int | None:
+    """Return how many lines come before the nearest position where the hunk applies; None if it applies nowhere."""
+    old = hunk.old_lines
+    if hunk.start is None:
+        matches = [at for at in range(position, len(lines)) if old and _matching_count(lines, at, old) == len(old)]
+        return matches[0] if len(matches) == 1 else None
+    nominal = max(position, _lines_before(hunk, hunk.start) + offset)
     if not old:
-        return wanted if wanted <= len(lines) else None
-    near = sorted(range(used, len(lines) - len(old) + 1), key=lambda at: (abs(at - wanted), at))
-    return next((at for at in near if _matching(lines, at, old) == len(old)), None)
+        return nominal if nominal <= len(lines) else None
+    by_distance = sorted(range(position, len(lines) - len(old) + 1), key=lambda at: (abs(at - nominal), at))
+    return next((at for at in by_distance if _matching_count(lines, at, old) == len(old)), None)
 
 
-def _matching(lines: Sequence[str], at: int, old: Sequence[str]) -> int:
-    """How many lines of a hunk stand there, from its first one on; the end of the file's last line may be missing."""
+def _matching_count(lines: Sequence[str], at: int, old: Sequence[str]) -> int:
+    """Count how many old lines of a hunk match from position `at` on. The file's last line may lack its line end."""
     pairs = zip(lines[at : at + len(old)], old, strict=False)
     return sum(1 for _ in takewhile(lambda pair: pair[0].removesuffix("\n") == pair[1].removesuffix("\n"), pairs))
 
 
-def _why(lines: Sequence[str], hunk: Hunk, used: int) -> str:
-    """What a mind needs to mend a hunk: where most of it stands, and the first line that differs."""
-    old = hunk.old
+def _mismatch(lines: Sequence[str], hunk: Hunk, position: int) -> str:
+    """Describe for a mind why a hunk does not apply: the position where most of it matches, and the first line that differs."""
+    old = hunk.old_lines
     if not old:
-        return f"it has no line of context, and the file has {len(lines)} lines"
-    best = max(range(used, max(used + 1, len(lines))), key=lambda at: (_matching(lines, at, old), -at))
-    count = _matching(lines, best, old)
+        return f"the hunk has no context line, and the file has {len(lines)} lines"
+    best = max(range(position, max(position + 1, len(lines))), key=lambda at: (_matching_count(lines, at, old), -at))
+    count = _matching_count(lines, best, old)
     if count == len(old):
-        return "it names no line, and its lines stand there more than once"
+        return "it names no line number, and its lines occur more than once"
     if count == 0:
-        after = f" after line {used}, where the hunk before it ends" if used else ""
-        return f"no line is {_cut(old[0])!r}{after}"
-    there = (
-        f"is {_cut(lines[best + count])!r}" if best + count < len(lines) else "is not there: the file ends before it"
+        after_note = f" after line {position}, where the previous hunk ends" if position else ""
+        return f"no line is {_shorten(old[0])!r}{after_note}"
+    difference = (
+        f"is {_shorten(lines[best + count])!r}"
+        if best + count < len(lines)
+        else "does not exist: the file ends before it"
     )
-    return f"line {best + count + 1} {there}, the hunk has {_cut(old[count])!r}"
+    return f"line {best + count + 1} {difference}, but the hunk has {_shorten(old[count])!r}"
 
 
-def _cut(line: str) -> str:
+def _shorten(line: str) -> str:
     line = line.rstrip("\n")
     return line if len(line) <= _SHOWN_CHARS else f"{line[:_SHOWN_CHARS]}…"

@@ -1,9 +1,9 @@
-"""Where a tool may read and write (spec 7, *Files*): named as a mind names it, reached so that nothing leads out meanwhile.
+"""The paths that tools may read and write.
 
-A path is names below the task's worktree, if it has one, or below the hive's folder (a task's own file goes first), or
-below a folder that hive.yaml lists under `roots:` with that folder's own path before them. `..`, other absolute paths
-and links are refused, wherever they would lead: what a path says is where it goes, also if someone moves things about
-while it is followed.
+A relative path is below the task's first worktree if there is one, else below the hive's folder, where a file of the task takes
+precedence. An absolute path must be in a folder that hive.yaml lists under `roots:`. `..`, other absolute paths and symbolic
+links are refused wherever they lead. Files are opened name by name without following links, so a path cannot lead out of its
+folder even if others move files meanwhile.
 """
 
 from __future__ import annotations
@@ -32,18 +32,18 @@ from hivemind.tasks.record import load
 from hivemind.tools.session import Session
 from hivemind.tools.tool import Arguments, ToolProblem, tool
 
-__all__ = ["PATH_TOOLS", "ToolPath", "WritableFile", "is_readable", "open_place", "read_bytes", "readable", "writable"]
-
 MAX_READ_BYTES = 262_144
-_NEW = 0o666
-_FOR_PEOPLE = frozenset({FILES, "artifacts", "attempts", "error.md", "result.md", "task.md", "task.yaml"})
-_GITS = frozenset({".git", "git~1", "head"})
-_NOT_HERE = "is not where you may write: your worktree, the task's folder, knowledge/, roots that say so"
+_NEW_FILE_MODE = 0o666
+_PUBLIC_NAMES = frozenset({FILES, "artifacts", "attempts", "error.md", "result.md", "task.md", "task.yaml"})
+_GIT_NAMES = frozenset({".git", "git~1", "head"})
+_NOT_WRITABLE = (
+    "is outside the folders that you may write: your worktree, the task's folder, knowledge/, roots open for writing"
+)
 
 
 @frozen
 class ToolPath:
-    """A place that a tool was told of: names below a folder that it may be in, none of them `..`."""
+    """A path in a tool's arguments: names below a permitted base folder, none of them `..`."""
 
     base: Path
     names: tuple[str, ...]
@@ -53,11 +53,11 @@ class ToolPath:
         return self.base.joinpath(*self.names)
 
     def open(self) -> int:
-        """A descriptor to read a regular file with. Raises UserError, OSError."""
+        """Open a regular file for reading; returns its descriptor. Raises UserError, OSError."""
         return fs.file_below(self.base, self.names)
 
     def folder(self) -> int:
-        """A descriptor of a folder. Raises OSError."""
+        """Open the folder; returns its descriptor. Raises OSError."""
         return fs.folder_below(self.base, self.names)
 
     def __truediv__(self, name: str) -> ToolPath:
@@ -65,82 +65,89 @@ class ToolPath:
 
 
 def readable(session: Session, path: str) -> ToolPath:
-    """The place, if a tool may read there. Raises UserError."""
+    """Resolve a path that a tool may read. Raises UserError."""
     layout = session.hive.layout
-    found = _place(session, path)
-    found = _archived(layout, found) or found
-    tree = _in_worktree(session, path, found)
-    if tree is not None and os.path.lexists(tree.path):
-        found = tree
-    elif session.focus.work is not None and not os.path.isabs(path) and found.names:
+    place = _resolve(session, path)
+    place = _archived_place(layout, place) or place
+    worktree_place = _in_worktree(session, path, place)
+    if worktree_place is not None and os.path.lexists(worktree_place.path):
+        place = worktree_place
+    elif session.focus.work is not None and not os.path.isabs(path) and place.names:
         task = session.work.task
-        own = (ToolPath(task.path, (FILES, *found.names)), ToolPath(task.path, found.names))
-        # What lies in the work folder goes first, then what commands have printed; the records beside it are not named so.
-        own_first = own[: 1 + (found.names[0] == "artifacts")]
-        found = next((one for one in own_first if os.path.lexists(one.path)), tree or found)
-    if not is_readable(session, found.path):
-        raise ToolProblem(
-            "is another's mailbox" if layout.mailboxes in _up(found.path) else "is the program's own", location=path
+        task_places = (ToolPath(task.path, (FILES, *place.names)), ToolPath(task.path, place.names))
+        # The work folder comes first, then the outputs of commands. Relative paths cannot name the task's records.
+        candidates = task_places[: 1 + (place.names[0] == "artifacts")]
+        place = next(
+            (candidate for candidate in candidates if os.path.lexists(candidate.path)), worktree_place or place
         )
-    _refuse_links(session, found, path)
-    return found
+    if not is_readable(session, place.path):
+        raise ToolProblem(
+            "is the mailbox of another agent"
+            if layout.mailboxes in _with_parents(place.path)
+            else "belongs to the runtime",
+            location=path,
+        )
+    _refuse_links(session, place, path)
+    return place
 
 
-def _archived(layout: Layout, named: ToolPath) -> ToolPath | None:
-    """Where a file of a task that was in done or failed lies by now, if that was archived."""
+def _archived_place(layout: Layout, place: ToolPath) -> ToolPath | None:
+    """Return the current path of a file in tasks/done or tasks/failed if its task was archived, else None."""
     if (
-        named.base != layout.root
-        or named.names[:2] not in (("tasks", "done"), ("tasks", "failed"))
-        or len(named.names) < 3
+        place.base != layout.root
+        or place.names[:2] not in (("tasks", "done"), ("tasks", "failed"))
+        or len(place.names) < 3
     ):
         return None
-    folder = None if os.path.lexists(named.path) else ended_place(layout, named.names[2])
-    return None if folder is None else ToolPath(layout.root, (*folder.relative_to(layout.root).parts, *named.names[3:]))
+    folder = None if os.path.lexists(place.path) else ended_place(layout, place.names[2])
+    return None if folder is None else ToolPath(layout.root, (*folder.relative_to(layout.root).parts, *place.names[3:]))
 
 
-def is_readable(session: Session, found: Path) -> bool:
-    """Not what the program alone owns, such as a task's records, and of the mailboxes only the agent's own."""
-    layout, above = session.hive.layout, _up(found)
-    if layout.state in above or found == layout.mailboxes or _is_record(layout, found):
+def is_readable(session: Session, path: Path) -> bool:
+    """Return False for the runtime's own files, like a task's records, and for the mailboxes of other agents."""
+    layout, ancestors = session.hive.layout, _with_parents(path)
+    if layout.state in ancestors or path == layout.mailboxes or _is_record(layout, path):
         return False
-    return layout.mailboxes not in above or layout.mailbox(session.agent) in above
+    return layout.mailboxes not in ancestors or layout.mailbox(session.agent) in ancestors
 
 
-def read_bytes(session: Session, place: ToolPath, most: int = MAX_READ_BYTES) -> bytes:
-    """A regular file's bytes, `most` of them. Raises UserError for a longer one and for anything else, in words."""
+def read_bytes(session: Session, place: ToolPath, max_bytes: int = MAX_READ_BYTES) -> bytes:
+    """Read a regular file. Raises UserError if it is longer than `max_bytes`, or not a readable regular file."""
     with open_place(session, place) as stream:
-        raw = stream.read(most + 1)
-    if len(raw) > most:
-        shown = session.hive.layout.relative(place.path)
-        raise ToolProblem(f"is larger than {most} bytes", location=shown, remedy="read_file shows it in parts")
+        raw = stream.read(max_bytes + 1)
+    if len(raw) > max_bytes:
+        relative_path = session.hive.layout.relative(place.path)
+        raise ToolProblem(
+            f"is larger than {max_bytes} bytes", location=relative_path, remedy="read_file shows it in parts"
+        )
     return raw
 
 
 def open_place(session: Session, place: ToolPath) -> BufferedReader:
-    """A regular file, open for reading; the caller closes it. Raises ToolProblem, in words, for anything else.
+    """Open a regular file for reading; the caller closes it. Raises ToolProblem for anything else.
 
-    The text of a task under way is read as it was when the task was claimed, whatever lies there by now.
+    The text file of an active task is read in the version that was claimed, even if it was changed since.
     """
     layout = session.hive.layout
-    shown = layout.relative(place.path)
+    relative_path = layout.relative(place.path)
     try:
         if (text := _claimed_text(layout, place.path)) is not None:
             return BufferedReader(BytesIO(text))
         file = place.open()
     except UserError as error:
-        raise ToolProblem(error.message, location=shown) from None
+        raise ToolProblem(error.message, location=relative_path) from None
     except OSError as error:
-        raise ToolProblem(f"cannot be read ({error.strerror})", location=shown) from None
-    # A message is one file with a name in each mailbox that got it; elsewhere in the hive a second name may lead out.
-    above = _up(place.path)
-    if os.fstat(file).st_nlink > 1 and layout.root in above and layout.mailboxes not in above:
+        raise ToolProblem(f"cannot be read ({error.strerror})", location=relative_path) from None
+    # A message has a hard link in each mailbox that got it. Elsewhere a second hard link may lead out of the hive.
+    ancestors = _with_parents(place.path)
+    if os.fstat(file).st_nlink > 1 and layout.root in ancestors and layout.mailboxes not in ancestors:
         os.close(file)
-        raise ToolProblem("has a second name (a hard link), which may lead out of the hive", location=shown)
+        raise ToolProblem("has a second name (a hard link), which may lead out of the hive", location=relative_path)
     return open(file, "rb")
 
 
 def _claimed_text(layout: Layout, path: Path) -> bytes | None:
-    """What was dropped, if the path is the copy of it that lies in an active task's folder for people to read."""
+    """Return the text that was dropped if the path is its copy in an active task's folder, else None."""
     if path.parent.parent != layout.active or path.name not in ("task.md", "task.yaml"):
         return None
     record = load(path.parent)
@@ -149,41 +156,42 @@ def _claimed_text(layout: Layout, path: Path) -> bytes | None:
 
 @frozen
 class WritableFile:
-    """A file that a tool may write. `shared` is what other agents may write as well: there its path is reserved first."""
+    """A file that a tool may write. If `is_shared`, other agents may write it too, and its path is reserved first."""
 
     place: ToolPath
-    shared: bool
+    is_shared: bool
 
     @contextmanager
     def reserved(self, session: Session, reason: str) -> Iterator[None]:
-        """Nobody else edits the file meanwhile. Raises ReservationHeld (code `RESERVATION_HELD`) if someone does."""
-        if not self.shared:
+        """Reserve the file while the block runs. Raises ReservationHeld (code `RESERVATION_HELD`) if another agent has done
+        so."""
+        if not self.is_shared:
             yield
             return
-        held = Reservations(session.hive.journal)
-        pattern = escape(_pattern(session.hive.layout, self.place.path))
-        mine = held.reserve(session.agent, pattern, reason=reason)
+        reservations = Reservations(session.hive.journal)
+        pattern = escape(_reservation_path(session.hive.layout, self.place.path))
+        reservation = reservations.reserve(session.agent, pattern, reason=reason)
         try:
             yield
         finally:
-            held.release(mine, session.agent)
+            reservations.release(reservation, session.agent)
 
     @property
     def exists(self) -> bool:
         return os.path.lexists(self.place.path)
 
     def write(self, session: Session, text: str, like: WritableFile | None = None) -> None:
-        """Write the whole file, its folders made. What was there keeps its mode, within `access:`; a new file gets that of
-        `like`. Raises UserError."""
+        """Write the whole file, and create its folders. An existing file keeps its mode, within `access:`; a new file gets the
+        mode of `like`. Raises UserError."""
         with self.folder(session, make=True) as (folder, name):
             mode = _mode(name, folder)
             if like is not None:
-                with like.folder(session) as (other, its_name):
-                    mode = _mode(its_name, other)
+                with like.folder(session) as (like_folder, like_name):
+                    mode = _mode(like_name, like_folder)
             fs.write_at(folder, name, text, durable=session.hive.config.durable, mode=mode)
 
     def delete(self, session: Session) -> None:
-        """Take the file away. Raises UserError."""
+        """Delete the file. Raises UserError."""
         with self.folder(session) as (folder, name):
             os.unlink(name, dir_fd=folder)
             if session.hive.config.durable:
@@ -191,172 +199,188 @@ class WritableFile:
 
     @contextmanager
     def folder(self, session: Session, *, make: bool = False) -> Iterator[tuple[int, str]]:
-        """The folder of the file, open, and its name there; what the system refuses is said in words."""
+        """Open the file's folder; yields the descriptor and the file's name. Raises ToolProblem for errors of the system."""
         *folders, name = self.place.names
-        shown = session.hive.layout.relative(self.place.path)
+        relative_path = session.hive.layout.relative(self.place.path)
         try:
-            folder = fs.folder_below(self.place.base, folders, make=make)
+            folder = fs.folder_below(self.place.base, folders, create=make)
             try:
                 yield folder, name
             finally:
                 os.close(folder)
         except UnicodeEncodeError:
-            raise ToolProblem("the text has a character that no file can hold", location=shown) from None
+            raise ToolProblem("the text has a character that no file can hold", location=relative_path) from None
         except OSError as error:
-            raise ToolProblem(f"cannot be written ({error.strerror})", location=shown) from None
+            raise ToolProblem(f"cannot be written ({error.strerror})", location=relative_path) from None
 
 
 def writable(session: Session, path: str) -> WritableFile:
-    """The file that a tool may write: in the task's folder unless the path says knowledge/… or a root open for writing.
+    """Resolve a path that a tool may write: in the task's worktree or folder, unless it names knowledge/ or a root for writing.
 
-    Raises UserError for every other place, and for what is no regular file.
+    Raises UserError for any other path, and for anything but a regular file.
     """
     layout = session.hive.layout
     task = session.focus.work.task if session.focus.work is not None else None
-    written = session.hive.config.written(layout)
-    found = _place(session, path)
-    if any(_folded(name) in _GITS for name in found.names):
-        raise ToolProblem("is what git may take for a repository of its own, and run commands of", location=path)
-    tree = _in_worktree(session, path, found)
-    around = [one for one in _up(found.path) if one in written]
-    is_named = tree is None and (os.path.isabs(path) or around[0] != layout.root)
-    if tree is not None:
-        found = tree
-        if any(one.path == tree.base and one.branch is None for one in session.trees):
+    roots = session.hive.config.writable_folders(layout)
+    place = _resolve(session, path)
+    if any(_comparable(name) in _GIT_NAMES for name in place.names):
+        raise ToolProblem("is a name that git treats as a repository, from which it may run commands", location=path)
+    worktree_place = _in_worktree(session, path, place)
+    enclosing_roots = [root for root in _with_parents(place.path) if root in roots]
+    is_explicit = worktree_place is None and (os.path.isabs(path) or enclosing_roots[0] != layout.root)
+    if worktree_place is not None:
+        place = worktree_place
+        if any(worktree.path == worktree_place.base and worktree.branch is None for worktree in session.worktrees):
             raise ToolProblem(
-                "is the work that you review, which you only read",
+                "is part of the work that you review, which you may only read",
                 location=path,
-                remedy="tasks/active/ID/files is yours",
+                remedy="write to tasks/active/ID/files",
             )
-    elif not is_named and task is not None and layout.worktrees not in _up(found.path):
-        above = _up(found.path)
-        if layout.tasks in above and task.files not in above:
+    elif not is_explicit and task is not None and layout.worktrees not in _with_parents(place.path):
+        ancestors = _with_parents(place.path)
+        if layout.tasks in ancestors and task.files not in ancestors:
             raise ToolProblem(
-                "is the program's own record of a task", location=path, remedy=f"write to {layout.relative(task.files)}"
-            )
-        if _is_protected(layout, found.path) and task.files not in above and not (task.files / found.names[0]).exists():
-            raise ToolProblem(
-                "is the hive's own, which no tool writes",
+                "is a task's record, which belongs to the runtime",
                 location=path,
-                remedy=f"{layout.relative(task.files)}/{path} is yours",
+                remedy=f"write to {layout.relative(task.files)}",
             )
-        within = found.path.relative_to(task.files).parts if task.files in above else found.names
-        found = ToolPath(task.path, (FILES, *within))
-    elif not is_named or not written[around[0]] or _is_protected(layout, found.path):
-        raise ToolProblem(_NOT_HERE, location=path)
-    _refuse_links(session, found, path)
-    if not found.names or found.path in written or found.path.is_dir() or found.path == (task and task.files):
+        if (
+            _is_protected(layout, place.path)
+            and task.files not in ancestors
+            and not (task.files / place.names[0]).exists()
+        ):
+            raise ToolProblem(
+                "belongs to the hive, and no tool may write it",
+                location=path,
+                remedy=f"write to {layout.relative(task.files)}/{path}",
+            )
+        names = place.path.relative_to(task.files).parts if task.files in ancestors else place.names
+        place = ToolPath(task.path, (FILES, *names))
+    elif not is_explicit or not roots[enclosing_roots[0]] or _is_protected(layout, place.path):
+        raise ToolProblem(_NOT_WRITABLE, location=path)
+    _refuse_links(session, place, path)
+    if not place.names or place.path in roots or place.path.is_dir() or place.path == (task and task.files):
         raise ToolProblem("is a folder", location=path)
-    if found.path.exists() and not found.path.is_file():
+    if place.path.exists() and not place.path.is_file():
         raise ToolProblem("is not a regular file", location=path)
-    return WritableFile(found, shared=is_named)
+    return WritableFile(place, is_shared=is_explicit)
 
 
-def _in_worktree(session: Session, path: str, found: ToolPath) -> ToolPath | None:
-    """The place in a worktree of the task's: named in whole, or relative to the first, unless its first name is that of a
-    folder of the hive and of nothing in the worktree. None for any other place."""
-    trees = session.trees
-    for tree in trees:
-        if tree.path in _up(found.path):
-            return ToolPath(tree.path, found.path.relative_to(tree.path).parts)
-    if not trees or os.path.isabs(path) or session.work.task.path in _up(found.path):
+def _in_worktree(session: Session, path: str, place: ToolPath) -> ToolPath | None:
+    """Return the path in a worktree of the task, given in full or relative to the first worktree; None for any other path. A
+    relative path is in the hive's folder if its first name exists there as a folder and not in the worktree."""
+    worktrees = session.worktrees
+    for worktree in worktrees:
+        if worktree.path in _with_parents(place.path):
+            return ToolPath(worktree.path, place.path.relative_to(worktree.path).parts)
+    if not worktrees or os.path.isabs(path) or session.work.task.path in _with_parents(place.path):
         return None
-    top = found.names[:1]
-    if top and (session.hive.layout.root / top[0]).is_dir() and not os.path.lexists(trees[0].path / top[0]):
+    first_name = place.names[:1]
+    if (
+        first_name
+        and (session.hive.layout.root / first_name[0]).is_dir()
+        and not os.path.lexists(worktrees[0].path / first_name[0])
+    ):
         return None
-    return ToolPath(trees[0].path, found.names)
+    return ToolPath(worktrees[0].path, place.names)
 
 
-def _place(session: Session, path: str) -> ToolPath:
-    """Where a path begins, and the names in it. Raises ToolProblem that says how to name the place instead."""
+def _resolve(session: Session, path: str) -> ToolPath:
+    """Split a path into its base folder and names. Raises ToolProblem that says how to name the file instead."""
     layout = session.hive.layout
-    names = [name for name in _checked(path).split("/") if name not in ("", ".")]
+    names = [name for name in _check_syntax(path).split("/") if name not in ("", ".")]
     if ".." in names:
         raise ToolProblem(
-            "has `..` in it", location=path, remedy="name it from the hive's folder, such as knowledge/boats.md"
+            "contains `..`", location=path, remedy="name it from the hive's folder, for example knowledge/boats.md"
         )
     if not os.path.isabs(path):
         return ToolPath(layout.root, tuple(names))
-    whole = Path("/", *names)
-    above = [one for one in session.hive.config.read_roots(layout) if one in _up(whole)]
-    if above:
-        base = max(above, key=lambda one: len(one.parts))
-        return ToolPath(base, whole.relative_to(base).parts)
-    shown = layout.relative(whole)
-    mend = f"say {shown}" if not os.path.isabs(shown) else "a person can open its folder, under roots: in hive.yaml"
-    raise ToolProblem("is an absolute path", location=path, remedy=mend)
+    absolute_path = Path("/", *names)
+    enclosing_roots = [root for root in session.hive.config.read_roots(layout) if root in _with_parents(absolute_path)]
+    if enclosing_roots:
+        base = max(enclosing_roots, key=lambda root: len(root.parts))
+        return ToolPath(base, absolute_path.relative_to(base).parts)
+    relative_path = layout.relative(absolute_path)
+    remedy = (
+        f"use {relative_path}"
+        if not os.path.isabs(relative_path)
+        else "a person can add its folder under roots: in hive.yaml"
+    )
+    raise ToolProblem("is an absolute path", location=path, remedy=remedy)
 
 
 def _refuse_links(session: Session, place: ToolPath, path: str) -> None:
-    """Tell a link on the way by its name. (One that is put there later is refused when the file is opened.)"""
+    """Raise ToolProblem that names a symbolic link on the path. Opening the file refuses links that appear later."""
     layout, at = session.hive.layout, place.base
     for name in place.names:
         at /= name
         if not at.is_symlink():
             continue
         real = Path(os.path.realpath(at))
-        inside = any(root in _up(real) for root in (layout.root, *session.hive.config.read_roots(layout)))
-        mend = f"name the place that it leads to: {layout.relative(real)}" if inside else None
-        raise ToolProblem(f"has a symbolic link in it ({layout.relative(at)})", location=path, remedy=mend)
+        inside = any(root in _with_parents(real) for root in (layout.root, *session.hive.config.read_roots(layout)))
+        remedy = f"name its target: {layout.relative(real)}" if inside else None
+        raise ToolProblem(f"contains a symbolic link ({layout.relative(at)})", location=path, remedy=remedy)
 
 
-def _checked(path: str) -> str:
-    """A path that can be one. Raises ToolProblem in words."""
-    shown = repr(path[:80])
+def _check_syntax(path: str) -> str:
+    """Return the path if it is well-formed. Raises ToolProblem."""
+    excerpt = repr(path[:80])
     if not path or any(not char.isprintable() for char in path):
-        raise ToolProblem("a path has no control characters in it, and is not empty", location=shown)
+        raise ToolProblem("a path must not be empty or contain control characters", location=excerpt)
     try:
-        long = len(os.fsencode(path)) > MAX_PATH or any(len(os.fsencode(part)) > MAX_NAME for part in path.split("/"))
+        is_too_long = len(os.fsencode(path)) > MAX_PATH or any(
+            len(os.fsencode(part)) > MAX_NAME for part in path.split("/")
+        )
     except UnicodeEncodeError:
-        raise ToolProblem("is no text that a file can be named with", location=shown) from None
-    if long:
-        raise ToolProblem(f"is too long: {MAX_NAME} bytes a name, {MAX_PATH} a path", location=shown)
+        raise ToolProblem("cannot be the name of a file", location=excerpt) from None
+    if is_too_long:
+        raise ToolProblem(f"is too long: {MAX_NAME} bytes a name, {MAX_PATH} a path", location=excerpt)
     return path
 
 
-def _is_protected(layout: Layout, found: Path) -> bool:
-    """What no tool writes, even where a root that is open for writing is in it or holds the hive itself."""
-    closed = {layout.rom, layout.agents, layout.mailboxes, layout.tasks, layout.state, layout.config}
-    return not closed.isdisjoint(_up(found))
+def _is_protected(layout: Layout, path: Path) -> bool:
+    """Check for folders that no tool may write, even if a root open for writing is inside them or contains the hive."""
+    protected = {layout.rom, layout.agents, layout.mailboxes, layout.tasks, layout.state, layout.config}
+    return not protected.isdisjoint(_with_parents(path))
 
 
-def _folded(name: str) -> str:
-    """The name as the file systems of other systems compare it: no case, no form of a letter, no dot or blank at its end."""
+def _comparable(name: str) -> str:
+    """Normalise a name as case-insensitive file systems compare it: case, Unicode form, dots and blanks at the end."""
     return unicodedata.normalize("NFKC", name).casefold().rstrip(". ")
 
 
-def _is_record(layout: Layout, found: Path) -> bool:
-    """Whether it is one of the program's records beside a task's files: all but what it writes for people to read."""
-    names = found.relative_to(layout.tasks).parts if layout.tasks in found.parents else ()
+def _is_record(layout: Layout, path: Path) -> bool:
+    """Check for the runtime's records in a task's folder: everything but the files that are there for people to read."""
+    names = path.relative_to(layout.tasks).parts if layout.tasks in path.parents else ()
     if names[:1] == (layout.archive.name,):
         names = names[2:]
     while names[2:3] == ("attempts",) and len(names) > 4:
         names = (*names[:2], *names[4:])
-    return len(names) > 2 and names[0] != "inbox" and names[2] not in _FOR_PEOPLE
+    return len(names) > 2 and names[0] != "inbox" and names[2] not in _PUBLIC_NAMES
 
 
-def _up(path: Path) -> tuple[Path, ...]:
+def _with_parents(path: Path) -> tuple[Path, ...]:
     return (path, *path.parents)
 
 
-def _pattern(layout: Layout, path: Path) -> str:
-    """The path as reservations name it: from the hive's root; outside of it `outside/` and the whole path."""
-    shown = layout.relative(path)
-    return f"outside{shown}" if os.path.isabs(shown) else shown
+def _reservation_path(layout: Layout, path: Path) -> str:
+    """Return the path as reservations name it: relative to the hive's folder, or `outside` and the absolute path."""
+    relative_path = layout.relative(path)
+    return f"outside{relative_path}" if os.path.isabs(relative_path) else relative_path
 
 
 def _mode(name: str, folder: int) -> int:
-    """The mode that the file has, without its special bits; that of a new one if there is none."""
+    """Return the file's mode without special bits, or the mode of a new file if there is none."""
     try:
-        found = os.lstat(name, dir_fd=folder)
+        status = os.lstat(name, dir_fd=folder)
     except FileNotFoundError:
-        return _NEW
-    return found.st_mode & 0o777 if stat.S_ISREG(found.st_mode) else _NEW
+        return _NEW_FILE_MODE
+    return status.st_mode & 0o777 if stat.S_ISREG(status.st_mode) else _NEW_FILE_MODE
 
 
 class Reserve(Arguments):
     paths: list[str] = Field(min_length=1, max_length=64, description="globs from the hive's root: knowledge/boats/**")
-    shared: bool = Field(False, description="others may reserve them as shared, too")
+    shared: bool = Field(False, description="other agents may also reserve them as shared")
     reason: str = ""
 
 
@@ -366,20 +390,22 @@ class Release(Arguments):
 
 @tool()
 def reserve(session: Session, arguments: Reserve) -> dict[str, Any]:
-    """Reserve paths before you edit them: refused if any path could be one that another agent has reserved."""
-    held = Reservations(session.hive.journal)
-    made = held.reserve(session.agent, arguments.paths, shared=arguments.shared, reason=arguments.reason or None)
-    return {"reservation": made.id, "paths": list(made.patterns), "shared": made.shared}
+    """Reserve paths before you edit them. Refused if any of them may match a path that another agent has reserved."""
+    reservations = Reservations(session.hive.journal)
+    reservation = reservations.reserve(
+        session.agent, arguments.paths, shared=arguments.shared, reason=arguments.reason or None
+    )
+    return {"reservation": reservation.id, "paths": list(reservation.patterns), "shared": reservation.shared}
 
 
 @tool()
 def release(session: Session, arguments: Release) -> dict[str, Any]:
-    """Give reserved paths back. What you do not give back ends with you."""
-    held = Reservations(session.hive.journal)
+    """Release reserved paths. Your reservations also end with your process."""
+    reservations = Reservations(session.hive.journal)
     if arguments.reservation is None:
-        return {"released": held.release_all(session.agent)}
-    if not held.release(arguments.reservation, session.agent):
-        raise ToolProblem(f"you hold no reservation {arguments.reservation}")
+        return {"released": reservations.release_all(session.agent)}
+    if not reservations.release(arguments.reservation, session.agent):
+        raise ToolProblem(f"you have no reservation {arguments.reservation}")
     return {"released": 1}
 
 

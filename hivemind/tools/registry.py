@@ -1,4 +1,4 @@
-"""All tools, by name: for minds, for members from outside, and in the hands of a person at a command line."""
+"""All tools by name: for minds, for members (MCP), and for a person at the command line."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from hivemind.tools.task import TASK_TOOLS
 from hivemind.tools.tasks import QUEUE_TOOLS, VIEW_TOOLS
 from hivemind.tools.tool import Tool, ToolProblem
 
-_BEAT_S = 1.0
+_HEARTBEAT_S = 1.0
 
 _FAMILIES = (
     FILE_TOOLS, SEARCH_TOOLS, PATH_TOOLS, COMMAND_TOOLS, MAIL_TOOLS, STEP_TOOLS, CARD_TOOLS, DOCUMENT_TOOLS, MEMORY_TOOLS,
@@ -33,10 +33,10 @@ _FAMILIES = (
 )  # fmt: skip
 
 TOOLS: dict[str, Tool] = {tool.name: tool for family in _FAMILIES for tool in family}
-"""What a mind may ask for."""
+"""The tools of minds."""
 
 MEMBER_TOOLS: dict[str, Tool] = {tool.name: tool for tool in (*QUEUE_TOOLS, *MAILBOX_TOOLS, *VIEW_TOOLS)}
-"""What a member that comes from outside (MCP) needs beside them; for a mind the runtime does it."""
+"""Further tools for members (MCP). For a mind the runtime does this work."""
 
 
 _TASK = ("plan_steps", "finish_step", "finish_task", "fail_task", "ask_human")
@@ -61,7 +61,7 @@ TOOLSETS: dict[str, tuple[str, ...] | None] = {
     ),
     "all": None,
 }  # fmt: skip
-"""What an agent's file may name under `toolset:` (spec 8, *Tools for work*); None: every tool there is."""
+"""The toolsets that an agent's file may name under `toolset:`. None: all tools."""
 
 _CORE = (
     "resume", "list_tasks", "claim_task", "plan_steps", "claim_step", "finish_step", "add_card", "finish_task", "fail_task",
@@ -75,53 +75,52 @@ _DAILY = (
 )  # fmt: skip
 
 PROFILES: dict[str, tuple[str, ...] | None] = {"core": _CORE, "daily": _DAILY, "full": None}
-"""What an MCP client is shown: few tools by default, since each schema is paid for in its every turn (seed 002,
-*core/daily/full toolsets*); None: every tool there is."""
+"""The profiles of an MCP client. The default has few tools, since each schema costs tokens in every turn. None: all tools."""
 
 
 def allowed_tools(config: AgentConfig, profile: str | None = None) -> dict[str, Tool]:
-    """The tools that an agent's file names under `tools` or `toolset`, in that order. Under neither: all, or the hive's for a
-    coding agent, which has its own for files and commands. With a `profile` the agent is a member from outside, and is given
-    those of the profile's that its file allows.
+    """Return the tools that an agent's file names under `tools`, then under `toolset`. Without either: all tools, or the toolset
+    `hive` for a coding agent, which has its own tools for files and commands. With a `profile` the agent is a member, and gets
+    the profile's tools that its file allows.
 
-    Raises ToolProblem for a name that is no tool's, or none that this agent can be given.
+    Raises ToolProblem for the name of an unknown tool or toolset, and for a member's tool without a profile.
     """
-    known = TOOLS if profile is None else {**TOOLS, **MEMBER_TOOLS}
+    available = TOOLS if profile is None else {**TOOLS, **MEMBER_TOOLS}
     names: dict[str, None] = {}
     for name in config.tools or ():
-        if name not in known:
-            members = f"{name!r} is only for members from outside" if name in MEMBER_TOOLS else f"{name!r} is no tool"
-            raise ToolProblem(members, remedy=f"tools: {', '.join(sorted(known))}")
+        if name not in available:
+            problem = f"{name!r} is only for members (MCP)" if name in MEMBER_TOOLS else f"there is no tool {name!r}"
+            raise ToolProblem(problem, remedy=f"tools: {', '.join(sorted(available))}")
         names[name] = None
     toolsets = config.toolset or (("hive",) if config.tools is None and config.runs_program else ())
     for toolset in toolsets:
         if toolset not in TOOLSETS:
-            raise ToolProblem(f"{toolset!r} is no toolset", remedy=f"toolsets: {', '.join(TOOLSETS)}")
-        names |= dict.fromkeys(TOOLSETS[toolset] or known)
-    allowed = {name: known[name] for name in names} if names or config.tools is not None else known
-    shown = None if profile is None else PROFILES[profile]
-    return allowed if shown is None else {name: allowed[name] for name in shown if name in allowed}
+            raise ToolProblem(f"there is no toolset {toolset!r}", remedy=f"toolsets: {', '.join(TOOLSETS)}")
+        names |= dict.fromkeys(TOOLSETS[toolset] or available)
+    tools = {name: available[name] for name in names} if names or config.tools is not None else available
+    profile_names = None if profile is None else PROFILES[profile]
+    return tools if profile_names is None else {name: tools[name] for name in profile_names if name in tools}
 
 
-def known_tool(name: str) -> Tool:
-    """The tool of that name. Raises ToolProblem naming those that there are."""
-    found = TOOLS.get(name) or MEMBER_TOOLS.get(name)
-    if found is None:
+def find_tool(name: str) -> Tool:
+    """Return the tool of that name. Raises ToolProblem that lists all names."""
+    tool = TOOLS.get(name) or MEMBER_TOOLS.get(name)
+    if tool is None:
         raise ToolProblem(f"there is no tool {name!r}", remedy=f"tools: {', '.join(sorted({*TOOLS, *MEMBER_TOOLS}))}")
-    return found
+    return tool
 
 
 def use_by_hand(hive: Parts, agent: str, name: str, arguments: Mapping[str, Any]) -> dict[str, Any]:
-    """Use a tool once, for an agent or `human`, with nothing in focus: what needs a task in focus says so.
+    """Use a tool once for an agent or `human`, without a task or message in focus.
 
-    A person may use any tool: the agent's `tools:` bind its mind. Raises UserError, and what the tool raises.
+    A person may use any tool; `tools:` in the agent's file restricts only its mind. Raises UserError, and the tool's errors.
     """
-    pulse = Heartbeat(lambda: None, _BEAT_S)
+    pulse = Heartbeat(lambda: None, _HEARTBEAT_S)
     session = Session(
         hive=hive, agent=agent, config=hive.agents.get(agent, AgentConfig()), focus=Focus(""), pulse=pulse,
         stopping=lambda: False, tools={**TOOLS, **MEMBER_TOOLS},
     )  # fmt: skip
     try:
-        return known_tool(name).call(session, arguments)
+        return find_tool(name).call(session, arguments)
     finally:
         pulse.close()

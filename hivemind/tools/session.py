@@ -1,4 +1,4 @@
-"""What a tool works with: the identity that the runtime set, the hive, and what is in focus."""
+"""The session of a tool: the agent's identity, set by the runtime, the hive, and the task or message in focus."""
 
 from __future__ import annotations
 
@@ -22,27 +22,27 @@ from hivemind.taskrun.task_run import TaskRun
 from hivemind.tasks import TaskStep
 
 
-class InHand(Protocol):
-    """The tasks that a member of the hive has in hand, where it chooses them itself (MCP)."""
+class MemberTasks(Protocol):
+    """The tasks of a member (MCP), which chooses its tasks itself."""
 
-    def works(self) -> Collection[TaskRun]:
-        """Those that it has."""
+    def task_runs(self) -> Collection[TaskRun]:
+        """Return the tasks that the member has claimed."""
         ...
 
     def claim(self, task_id: str | None = None) -> TaskRun | None:
-        """Claim the next one, or a certain one; None if there is nothing for it."""
+        """Claim the next task for the member, or the task of that id; returns None if there is none."""
         ...
 
-    def turn_to(self, work: TaskRun) -> None:
-        """The tools work on that one from now on."""
+    def set_focus(self, work: TaskRun) -> None:
+        """Make that task the one in focus."""
         ...
 
 
 @frozen
 class Session:
-    """One agent using tools on one focus. No argument of a tool can change who it is. `stopping` says whether its process was
-    told to end. `call_id` names the call, `shows_pictures`
-    says that its mind is shown those that it reads; `recall` finds what this agent knows about a question, in so many tokens."""
+    """One agent that uses tools on one focus. No argument of a tool can change the agent. `stopping` returns True once the
+    agent's process is to end. `call_id` identifies the call. With `shows_pictures` the mind sees the pictures that it reads.
+    `recall` takes a question and a number of tokens, and returns what the agent knows about the question."""
 
     hive: Parts
     agent: str
@@ -51,18 +51,18 @@ class Session:
     pulse: Heartbeat
     stopping: Callable[[], bool]
     tools: Container[str]
-    in_hand: InHand | None = None
+    member_tasks: MemberTasks | None = None
     call_id: str | None = None
     shows_pictures: bool = False
     recall: Callable[[str, int], Mapping[str, Any]] | None = None
 
     def for_call(self, call_id: str | None) -> Session:
-        """The same for one call: what it makes (mail, tasks) can be known by the call's id, and is made once."""
+        """Return the session for one call. Mail and tasks are derived from the call's id, so a repeated call makes them once."""
         return replace(self, call_id=call_id or None)
 
     def call_key(self, tool: str, arguments: BaseModel) -> str:
-        """What names the call under way, the same when it is made again after a crash: its id in the conversation, or,
-        where calls have none, what is asked."""
+        """Return a key of the call that stays the same if the call is repeated after a crash: its id in the conversation, or a
+        digest of the arguments for a call without an id."""
         if self.call_id is not None:
             return self.call_id
         return hashlib.sha256(f"{tool} {arguments.model_dump_json()}".encode()).hexdigest()[:16]
@@ -71,57 +71,66 @@ class Session:
     def work(self) -> TaskRun:
         """The task in focus. Raises UserError if there is none."""
         if self.focus.work is None:
-            what = "nothing is" if self.focus.message is None else "a message is"
-            raise UserError(f"this needs a task in focus, and {what}")
+            focus_note = "there is none" if self.focus.message is None else "a message is in focus"
+            raise UserError(f"this needs a task in focus, and {focus_note}")
         return self.focus.work
 
     @property
-    def trees(self) -> tuple[Worktree, ...]:
-        """The worktrees of the task in focus; its tools work in the first. Raises UserError if one cannot be made."""
+    def worktrees(self) -> tuple[Worktree, ...]:
+        """The worktrees of the task in focus; tools work in the first. Raises UserError if one cannot be created."""
         return () if self.focus.work is None else self.focus.work.worktrees.ready()
 
     @property
-    def hand(self) -> InHand:
-        """The tasks that this member chooses itself. Raises UserError for an agent whose tasks the runtime chooses."""
-        if self.in_hand is None:
+    def own_tasks(self) -> MemberTasks:
+        """The tasks that this member chooses itself. Raises UserError for an agent: the runtime chooses its tasks."""
+        if self.member_tasks is None:
             raise UserError("the runtime claims this agent's tasks")
-        return self.in_hand
+        return self.member_tasks
 
-    def shown(self, step: PlannedStep) -> dict[str, Any]:
-        """What a change of a step has to show: who makes it, and the generation of the lease that it holds.
+    def step_authority(self, step: PlannedStep) -> dict[str, Any]:
+        """Return the arguments that authorise a change of a step: the agent, and the generation of its lease.
 
-        The journal will rest on what was found: that is on the disk first.
+        Syncs the graph first: events of the journal must not refer to cards that are not on the disk.
         """
         if self.owns(step):
             self.work.trail.sync()
-            return self.work.shown(step.id)
+            return self.work.step_authority(step.id)
         lease = self.hive.leases.get(step.id)
-        held = lease is not None and lease.holder_agent_id == self.agent
-        return {"agent_id": self.agent, "generation": lease.generation if held and lease else None}
+        is_holder = lease is not None and lease.holder_agent_id == self.agent
+        return {"agent_id": self.agent, "generation": lease.generation if is_holder and lease else None}
 
     def owns(self, step: PlannedStep) -> bool:
-        """True for a step of the task in focus, False for one of another's task whose lease was claimed."""
+        """Return True for a step of the task in focus, False for a step that the agent has leased from another task."""
         return self.focus.work is not None and self.focus.work.task.id == step.step.task
 
     @property
     def message(self) -> Message:
         """The message in focus. Raises UserError if a task is."""
         if self.focus.message is None:
-            raise UserError("this needs a message in focus, and a task is")
+            raise UserError("this needs a message in focus, and a task is in focus")
         return self.focus.message
 
     def step(self, step_id: str | None) -> PlannedStep:
-        """The step named, or the one in focus: of the task in focus, or one whose lease this agent holds.
+        """Return the step of that id, or the step in focus.
 
-        Raises UserError for any other.
+        Raises UserError for a step of another task, unless this agent has its lease.
         """
-        wanted = step_id or (self.focus.step.id if self.focus.step else None)
-        if wanted is not None and self.focus.work is not None and (step := self.focus.work.step(wanted)) is not None:
+        target_id = step_id or (self.focus.step.id if self.focus.step else None)
+        if (
+            target_id is not None
+            and self.focus.work is not None
+            and (step := self.focus.work.step(target_id)) is not None
+        ):
             return step
-        lease = None if wanted is None else self.hive.leases.get(wanted)
+        lease = None if target_id is None else self.hive.leases.get(target_id)
         if lease is None or lease.holder_agent_id != self.agent:
-            where = "whose lease you hold" if self.focus.work is None else f"of task {self.focus.work.task.id}"
-            what = "no step is named, and none is in focus" if wanted is None else f"{wanted!r} is no step {where}"
-            raise UserError(what, remedy="claim_step takes a step of another's task")
-        found = self.hive.steps.get(lease.step_id)
-        return PlannedStep(found, TaskStep(found.title, success_criteria=found.success_criteria, tests=found.tests))
+            scope = "that you have leased" if self.focus.work is None else f"of task {self.focus.work.task.id}"
+            message = (
+                "no step is named, and none is in focus" if target_id is None else f"{target_id!r} is no step {scope}"
+            )
+            raise UserError(message, remedy="claim_step leases a step of another task")
+        leased_step = self.hive.steps.get(lease.step_id)
+        return PlannedStep(
+            leased_step,
+            TaskStep(leased_step.title, success_criteria=leased_step.success_criteria, tests=leased_step.tests),
+        )

@@ -1,4 +1,4 @@
-"""Tools for the steps of a task. What they change is guarded by the step's lease, which the runtime has taken."""
+"""Tools for the steps of a task. The step's lease, which the runtime has claimed, guards each change."""
 
 from __future__ import annotations
 
@@ -31,18 +31,18 @@ def ask_person(
     subject: str = "Question",
     step: PlannedStep | None = None,
 ) -> None:
-    """Send a question to the operator; the wait of that name remembers the message, so that an answer is known as one."""
+    """Send a question to the operator, and record its Message-ID in the wait of that name, which recognises the answer by it."""
     work = session.work
     about = "" if step is None else f", step {step.step.path}"
     report = session.hive.mail.send(
         session.agent, [HUMAN], f"{subject}: {work.task.title}",
-        f"{question}\n\n(Task {work.task.id}{about}. Answer this message, and the task goes on.)\n",
+        f"{question}\n\n(Task {work.task.id}{about}. Answer this message, and the task continues.)\n",
         message_id=question_id(name, work.attempt, session.hive.config.workspace, question), task=work.task.id,
         step=None if step is None else step.id,
     )  # fmt: skip
     if report.failed:
         raise ToolProblem(f"the question could not be delivered: {report.failed[HUMAN]}")
-    work.waits.asked(name, report.message_id)
+    work.waits.record_question(name, report.message_id)
 
 
 class PlanStep(Arguments):
@@ -89,15 +89,15 @@ class BlockStep(StepArguments):
     reason: str
 
 
-def _planned(result: Mapping[str, Any]) -> str:
-    return "\n".join(f"{one['id']}: {one['title']}" for one in result["steps"])
+def _steps_text(result: Mapping[str, Any]) -> str:
+    return "\n".join(f"{step['id']}: {step['title']}" for step in result["steps"])
 
 
-@tool(text=_planned)
+@tool(text=_steps_text)
 def plan_steps(session: Session, arguments: PlanSteps) -> dict[str, Any]:
-    """Break the task in focus down into steps: each with a title and what to `ask` (a question to answer) or `run`
-    (a program that you are allowed, with its arguments). Only for a task without steps."""
-    planned = [
+    """Divide the task in focus into steps. Each has a title, and may have a question to answer (`ask`) or a program that you may
+    run, with its arguments (`run`). Only for a task without steps."""
+    task_steps = [
         TaskStep(
             title=step.title,
             kind="ask" if step.ask else "run" if step.run else None,
@@ -107,27 +107,27 @@ def plan_steps(session: Session, arguments: PlanSteps) -> dict[str, Any]:
         )
         for step in arguments.steps
     ]
-    steps = session.work.plan(planned)
+    steps = session.work.plan(task_steps)
     return {"task": session.work.task.id, "steps": [{"id": step.id, "title": step.todo.title} for step in steps]}
 
 
 @tool()
 def claim_step(session: Session, arguments: ClaimStep) -> dict[str, Any]:
-    """Take the lease of a step, so that nobody else changes it meanwhile. The step in focus has been taken already."""
-    found = session.hive.steps.get(arguments.step)
-    lease = lease_step(session.hive, found.id, session.agent)
-    step = session.step(found.id)
+    """Claim the lease of a step: no other agent can then change it. You already have the lease of the step in focus."""
+    known_step = session.hive.steps.get(arguments.step)
+    lease = lease_step(session.hive, known_step.id, session.agent)
+    step = session.step(known_step.id)
     if session.owns(step):
         session.work.lease = lease
-    told = {"generation": lease.generation, "expires_seq": lease.expires_seq}
-    return {"step": step.id, "title": found.title, "holder": lease.holder_agent_id, **told}
+    lease_fields = {"generation": lease.generation, "expires_seq": lease.expires_seq}
+    return {"step": step.id, "title": known_step.title, "holder": lease.holder_agent_id, **lease_fields}
 
 
 @tool()
 def note_step(session: Session, arguments: NoteStep) -> dict[str, Any]:
-    """Keep a note with a step."""
+    """Add a note to a step."""
     step = session.step(arguments.step)
-    session.hive.steps.note(step.id, arguments.text, checkpoint=arguments.checkpoint, **session.shown(step))
+    session.hive.steps.note(step.id, arguments.text, checkpoint=arguments.checkpoint, **session.step_authority(step))
     return {"step": step.id}
 
 
@@ -135,75 +135,86 @@ def note_step(session: Session, arguments: NoteStep) -> dict[str, Any]:
 def verify_step(session: Session, arguments: VerifyStep) -> dict[str, Any]:
     """Confirm that a step meets its criteria and passes its tests (or the other checkpoints named)."""
     step = session.step(arguments.step)
-    after = session.hive.steps.verify(step.id, checkpoints=tuple(arguments.checkpoints), **session.shown(step))
-    return {"step": step.id, "confirmed": list(after.confirmed)}
+    updated_step = session.hive.steps.verify(
+        step.id, checkpoints=tuple(arguments.checkpoints), **session.step_authority(step)
+    )
+    return {"step": step.id, "confirmed": list(updated_step.confirmed)}
 
 
 @tool()
 def finish_step(session: Session, arguments: FinishStep) -> dict[str, Any]:
-    """Close a step. Commands, quotes and written files are its proof by themselves; `evidence` names more. Criteria and tests
-    are confirmed with it."""
+    """Close a step and confirm its criteria and tests. Its commands, quotes and written files are its proof; `evidence` adds
+    more."""
     step = session.step(arguments.step)
-    shown = session.shown(step)
-    ran = [one for one in step.step.command_receipts if one.text == step.command]
-    if ran and ran[-1].is_counterevidence and session.owns(step) and session.work.trusts_its_commands(step):
+    authority = session.step_authority(step)
+    command_receipts = [receipt for receipt in step.step.command_receipts if receipt.text == step.command]
+    if (
+        command_receipts
+        and command_receipts[-1].is_counterevidence
+        and session.owns(step)
+        and session.work.trusts_its_commands(step)
+    ):
         raise ToolProblem(
-            f"the command of step {step.id} ended with status {ran[-1].exit_status}",
-            remedy="run_command runs it again once that is mended; fail_task gives up",
+            f"the command of step {step.id} ended with status {command_receipts[-1].exit_status}",
+            remedy="fix that and run it again with run_command, or give up with fail_task",
         )
     receipts = _receipts(session, step, arguments.evidence)
-    after = session.hive.steps.done(step.id, evidence=receipts, confirm=step.step.missing_checkpoints(), **shown)
+    updated_step = session.hive.steps.done(
+        step.id, evidence=receipts, confirm=step.step.missing_checkpoints(), **authority
+    )
     if session.owns(step):
         session.work.step_finished(step)
-    return {"step": step.id, "status": after.status, "warnings": list(after.warnings)}
+    return {"step": step.id, "status": updated_step.status, "warnings": list(updated_step.warnings)}
 
 
 @tool()
 def add_evidence(session: Session, arguments: AddEvidence) -> dict[str, Any]:
-    """Keep receipts with a step, without closing it."""
+    """Add receipts to a step without closing it."""
     step = session.step(arguments.step)
     receipts = _receipts(session, step, arguments.evidence)
-    after = session.hive.steps.capture(step.id, receipts, **session.shown(step)) if receipts else step.step
-    return {"step": step.id, "receipts": len(after.evidence)}
+    updated_step = (
+        session.hive.steps.capture(step.id, receipts, **session.step_authority(step)) if receipts else step.step
+    )
+    return {"step": step.id, "receipts": len(updated_step.evidence)}
 
 
-def _receipts(session: Session, step: PlannedStep, named: list[str]) -> list[Receipt]:
-    """The receipts that are named, as the runtime has them: those of commands that it ran, and of files as they are now.
+def _receipts(session: Session, step: PlannedStep, references: list[str]) -> list[Receipt]:
+    """Return the receipts that the references name: of commands that the runtime ran, and of files as they are now.
 
-    Those that the step has already are left out. Raises UserError for what is neither, and in a step with `proof: require`
-    for a file that is only named: that proves nothing.
+    Receipts that the step has already are omitted. Raises UserError for any other reference, and for a file in a step with
+    `proof: require`: the mere existence of a file is not a proof.
     """
-    found: list[Receipt] = []
-    for name in named:
-        whose, sign, number = name.rpartition("#")
-        if sign and number.isdecimal():
-            ran = session.hive.steps.get(whose)
-            if ran.task != step.step.task or not 1 <= int(number) <= len(ran.command_receipts):
-                raise ToolProblem("is no receipt of a command in this task", location=name)
-            receipt = ran.command_receipts[int(number) - 1]
+    receipts: list[Receipt] = []
+    for name in references:
+        step_id, separator, number = name.rpartition("#")
+        if separator and number.isdecimal():
+            source_step = session.hive.steps.get(step_id)
+            if source_step.task != step.step.task or not 1 <= int(number) <= len(source_step.command_receipts):
+                raise ToolProblem("is not a receipt of a command in this task", location=name)
+            receipt = source_step.command_receipts[int(number) - 1]
         elif step.step.proof == "require":
             raise ToolProblem(
-                "proves nothing by being there (proof: require)", location=name,
-                remedy="run a command that shows it, quote it with add_card, or write it with the step's id",
+                "is only a file, which is not enough proof (proof: require)", location=name,
+                remedy="run a command that shows the result, quote the file with add_card, or write it with the step's id",
             )  # fmt: skip
         else:
             place = readable(session, name)
             with open_place(session, place) as file:
                 digest = hashlib.file_digest(file, "sha256").hexdigest()
             receipt = Receipt("LINK", session.hive.layout.relative(place.path), digest=digest)
-        if receipt not in (*step.step.evidence, *found):
-            found.append(receipt)
-    return found
+        if receipt not in (*step.step.evidence, *receipts):
+            receipts.append(receipt)
+    return receipts
 
 
 @tool()
 def block_step(session: Session, arguments: BlockStep) -> dict[str, Any]:
-    """Say that a step can't go on, and why; a person is told by mail, and an answer to that lets it go on."""
+    """Report that a step cannot continue, and why. A person gets a mail; an answer to it lets the step continue."""
     step = session.step(arguments.step)
-    if session.owns(step):  # the task's owner sees to the others
+    if session.owns(step):  # another task's owner asks for its own steps
         session.work.waits.begin(step.id, {"human": arguments.reason}, datetime.now(UTC))
-        ask_person(session, step.id, f"This step can't go on: {arguments.reason}", step=step)
-    session.hive.steps.block(step.id, arguments.reason, **session.shown(step))
+        ask_person(session, step.id, f"This step cannot continue: {arguments.reason}", step=step)
+    session.hive.steps.block(step.id, arguments.reason, **session.step_authority(step))
     return {"step": step.id, "status": "blocked", "reason": arguments.reason}
 
 

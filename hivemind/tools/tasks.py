@@ -1,5 +1,5 @@
-"""Tools for members that choose their tasks themselves (MCP): the tasks of the hive, and where the member is. An agent's tasks
-are chosen by the runtime, which builds its context, too."""
+"""Tools for members (MCP), which choose their tasks themselves: list, claim and add tasks, see the current state. For agents the
+runtime chooses the tasks and builds the context."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any, Literal
 
 from pydantic import Field
 
-from hivemind.masking import mask, masked
+from hivemind.masking import mask, mask_values
 from hivemind.taskrun.task_run import TaskRun
 from hivemind.tasks import TaskSummary
 from hivemind.tools.excerpt import as_lines
@@ -22,102 +22,106 @@ _TEXT_CHARS = 8000
 
 
 class ListTasks(Arguments):
-    state: Literal["inbox", "mine", "active", "done", "failed"] = Field("inbox", description="inbox: those that wait")
+    state: Literal["inbox", "mine", "active", "done", "failed"] = Field("inbox", description="inbox: waiting tasks")
     limit: int = Field(20, ge=1, le=200)
 
 
 class ClaimTask(Arguments):
-    task: str | None = Field(None, description="a certain one; default: the next for you")
+    task: str | None = Field(None, description="the id of a task; default: the next task for you")
 
 
 class AddTask(Arguments):
     title: str = Field(min_length=1, max_length=200)
     text: str = ""
-    id: str | None = Field(None, description="one that is taken is refused: added again, it is there once")
+    id: str | None = Field(
+        None, description="the task's id; an id in use is refused, so a repeated call adds no second task"
+    )
     assignee: str | None = None
     role: str | None = None
     dependencies: list[str] = []
 
 
-def _tasks(result: Mapping[str, Any]) -> str:
+def _tasks_text(result: Mapping[str, Any]) -> str:
     lines = []
-    for one in result["tasks"]:
-        for_ = one.get("assignee") or (f"the role {one['role']}" if "role" in one else None)
+    for task in result["tasks"]:
+        recipient = task.get("assignee") or (f"the role {task['role']}" if "role" in task else None)
         notes = [
-            one.get("owner") and f"with {one['owner']}",
-            for_ and f"for {for_}",
-            one.get("waiting"),
-            one.get("parked"),
+            task.get("owner") and f"with {task['owner']}",
+            recipient and f"for {recipient}",
+            task.get("waiting"),
+            task.get("parked"),
         ]
-        told = ", ".join(str(note) for note in (*notes, one.get("problem")) if note)
-        lines.append(f"{one['task']}: {one['title']}{f' ({told})' if told else ''}")
-    return "\n".join([*lines, *(["… and more: say a higher limit"] if result["cut"] else [])]) or "no tasks"
+        note_text = ", ".join(str(note) for note in (*notes, task.get("problem")) if note)
+        lines.append(f"{task['task']}: {task['title']}{f' ({note_text})' if note_text else ''}")
+    return "\n".join([*lines, *(["… and more: use a higher limit"] if result["cut"] else [])]) or "no tasks"
 
 
-def _claimed(result: Mapping[str, Any]) -> str:
+def _claim_text(result: Mapping[str, Any]) -> str:
     head = as_lines({name: result[name] for name in ("task", "title", "maker", "path", "worktrees", "attachments")})
-    steps = [f"{one['id']} ({one['status']}): {one['title']}" for one in result["steps"]]
+    steps = [f"{step['id']} ({step['status']}): {step['title']}" for step in result["steps"]]
     return "\n".join([head, *(["steps:", *steps] if steps else []), "", result["text"]])
 
 
-@tool(text=_tasks, reads=True)
+@tool(text=_tasks_text, is_read_only=True)
 def list_tasks(session: Session, arguments: ListTasks) -> dict[str, Any]:
-    """List tasks: those that wait (with the reason if they can't be claimed yet), yours, all active, done or failed ones."""
+    """List tasks: waiting ones (with the reason if they cannot be claimed yet), yours, or all active, done or failed ones."""
     state = "active" if arguments.state == "mine" else arguments.state
-    found = session.hive.tasks.list(state)
+    tasks = session.hive.tasks.list(state)
     if arguments.state == "mine":
-        found = [one for one in found if one.owner == session.agent]
+        tasks = [task for task in tasks if task.owner == session.agent]
     if state in ("done", "failed"):
-        found.reverse()  # newest first
-    return {"tasks": [_row(session, one) for one in found[: arguments.limit]], "cut": len(found) > arguments.limit}
+        tasks.reverse()  # newest first
+    return {"tasks": [_row(session, task) for task in tasks[: arguments.limit]], "cut": len(tasks) > arguments.limit}
 
 
-@tool(text=_claimed)
+@tool(text=_claim_text)
 def claim_task(session: Session, arguments: ClaimTask) -> dict[str, Any]:
-    """Claim a task and work on it from now on: nobody else gets it. One that is yours already is taken up again."""
-    work = next((one for one in session.hand.works() if one.task.id == arguments.task), None)
+    """Claim a task and work on it from now on; no other agent gets it. A task that you have already comes into focus again."""
+    work = next((task_run for task_run in session.own_tasks.task_runs() if task_run.task.id == arguments.task), None)
     if work is None:
-        work = session.hand.claim(arguments.task)
+        work = session.own_tasks.claim(arguments.task)
     if work is None:
         raise ToolProblem(
-            "there is no task for you now", location=arguments.task, remedy="list_tasks says what waits, and why"
+            "there is no task for you now",
+            location=arguments.task,
+            remedy="list_tasks shows waiting tasks and the reasons",
         )
-    session.hand.turn_to(work)
-    return _task(session, work)
+    session.own_tasks.set_focus(work)
+    return _task_fields(session, work)
 
 
 @tool()
 def add_task(session: Session, arguments: AddTask) -> dict[str, Any]:
-    """Put a task into the hive's inbox, for any agent, one agent or a role. It carries your name as its maker."""
-    given = masked(arguments.model_dump(exclude_none=True))
-    if given.get("id") != arguments.id:
-        raise ToolProblem("looks like a secret, which no task is named after", location="id")
-    text = given.pop("text") or given["title"]
-    return {"task": session.hive.tasks.add(text, by=session.agent, **given)}
+    """Add a task to the hive's inbox, for any agent, one agent or a role. You are recorded as its maker."""
+    fields = mask_values(arguments.model_dump(exclude_none=True))
+    if fields.get("id") != arguments.id:
+        raise ToolProblem("looks like a secret: choose another id", location="id")
+    text = fields.pop("text") or fields["title"]
+    return {"task": session.hive.tasks.add(text, by=session.agent, **fields)}
 
 
-def _row(session: Session, one: TaskSummary) -> dict[str, Any]:
-    told = {
-        "task": one.id, "title": one.title, "owner": one.owner, "assignee": one.assignee, "role": one.role,
-        "waiting": one.waiting, "parked": one.parked.reason if one.parked else None, "problem": one.problem,
-        "path": session.hive.layout.relative(one.path),
+def _row(session: Session, task: TaskSummary) -> dict[str, Any]:
+    fields = {
+        "task": task.id, "title": task.title, "owner": task.owner, "assignee": task.assignee, "role": task.role,
+        "waiting": task.waiting, "parked": task.parked.reason if task.parked else None, "problem": task.problem,
+        "path": session.hive.layout.relative(task.path),
     }  # fmt: skip
-    return {key: value for key, value in told.items() if value is not None}
+    return {key: value for key, value in fields.items() if value is not None}
 
 
-def _task(session: Session, work: TaskRun) -> dict[str, Any]:
+def _task_fields(session: Session, work: TaskRun) -> dict[str, Any]:
     task, relative = work.task, session.hive.layout.relative
     text = mask(task.full_text)
-    text = text if len(text) <= _TEXT_CHARS else f"{text[:_TEXT_CHARS]}… (the whole: read_file)"
+    text = text if len(text) <= _TEXT_CHARS else f"{text[:_TEXT_CHARS]}… (read_file shows the whole text)"
     return {
         "task": task.id,
         "title": task.title,
         "text": text,
         "maker": task.maker,
         "path": relative(task.files),
-        "worktrees": [f"{one.path} on branch {one.branch}" for one in work.worktrees.ready()],
+        "worktrees": [f"{worktree.path} on branch {worktree.branch}" for worktree in work.worktrees.ready()],
         "attachments": [relative(path) for path in task.attachments],
-        "steps": [step.shown() for step in work.steps()],
+        "steps": [step.mind_fields() for step in work.steps()],
     }
 
 
@@ -125,7 +129,7 @@ class Resume(Arguments):
     task: str | None = Field(None, description="default: the task in focus")
     step: str | None = None
     view: Literal["capsule", "focus_only", "smart", "explore", "audit", "full"] = Field(
-        "capsule", description="how much: where you are and what comes next, or the cards, notes and events too"
+        "capsule", description="capsule: where you are and what comes next; the others add cards, notes and events"
     )
     max_chars: int = Field(6000, ge=200, le=200_000)
 
@@ -134,39 +138,39 @@ class Signals(Arguments):
     task: str | None = None
 
 
-@tool(reads=True)
+@tool(is_read_only=True)
 def resume(session: Session, arguments: Resume) -> dict[str, Any]:
-    """See where you are: task, step and its lease, what comes next; with a `view`, what is known too. Begin with this."""
+    """See where you are: task, step and its lease, and the next call. Other views add cards and events. Begin with this."""
     work = session.focus.work
     task = arguments.task
     if task is None and arguments.step is None and work is not None:
         task = work.task.id
     hive, view = session.hive, arguments.view
     if view == "capsule":
-        found: dict[str, Any] = {"capsule": capsule(hive, session.agent, task, arguments.step)}
+        answer: dict[str, Any] = {"capsule": capsule(hive, session.agent, task, arguments.step)}
     else:
-        found = {**view_of(hive, session.agent, task, arguments.step, view, arguments.max_chars)}
-    return offered(found, session.tools)
+        answer = {**view_of(hive, session.agent, task, arguments.step, view, arguments.max_chars)}
+    return restrict_calls(answer, session.tools)
 
 
-@tool(reads=True)
+@tool(is_read_only=True)
 def signals(session: Session, arguments: Signals) -> dict[str, Any]:
-    """See what is worth knowing of a task: contradictions, weak evidence, what is stuck, each with a call that helps."""
+    """See remarks about a task: contradictions, weak evidence, stuck work, each with a call that helps."""
     task = arguments.task or (session.focus.work.task.id if session.focus.work is not None else None)
-    return offered({"signals": signals_of(session.hive, session.agent, task)}, session.tools)
+    return restrict_calls({"signals": signals_of(session.hive, session.agent, task)}, session.tools)
 
 
-def offered(view: dict[str, Any], tools: Container[str]) -> dict[str, Any]:
-    """The view for a reader that has these tools: calls of others are None, and none says how Python would make it."""
-    coming = view.get("capsule", {}).get("next", {})
-    calls = [(coming, name) for name in coming if coming[name] is not None]
+def restrict_calls(view: dict[str, Any], tools: Container[str]) -> dict[str, Any]:
+    """Restrict a view to the reader's tools: replace calls of other tools by None, and remove the Python form of calls."""
+    next_calls = view.get("capsule", {}).get("next", {})
+    calls = [(next_calls, name) for name in next_calls if next_calls[name] is not None]
     calls += [(signal, "action") for signal in view.get("signals", ()) if "action" in signal]
-    for place, name in calls:
-        call = place[name]
-        if call["tool"] == "list_files":  # the view's word for "begin": a member claims a task
+    for holder, name in calls:
+        call = holder[name]
+        if call["tool"] == "list_files":  # the view means "begin work": a member claims a task
             call = {"tool": "claim_task", "arguments": {}}
         call.pop("call", None)
-        place[name] = call if call["tool"] in tools else None
+        holder[name] = call if call["tool"] in tools else None
     return view
 
 

@@ -1,4 +1,4 @@
-"""One definition of each tool: its name, what it says of itself, its arguments, what it does (spec 7, *Tools*)."""
+"""The definition of a tool: its name, description, arguments and function."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from pydantic import ValidationError, model_validator
 
 from hivemind.boundary import boundary
 from hivemind.errors import HivemindError, UserError, remedy_of
-from hivemind.frontmatter import StrictModel, instead_of
+from hivemind.frontmatter import StrictModel, key_hint
 from hivemind.frozen import frozen
-from hivemind.masking import masked
+from hivemind.masking import mask_values
 from hivemind.minds import ToolSchema
-from hivemind.presence.identity import unless_dead
-from hivemind.tools.excerpt import Call, as_lines, shortened
+from hivemind.presence.identity import retry_if_holder_died
+from hivemind.tools.excerpt import ContinuationCall, as_lines, shortened
 from hivemind.tools.session import Session
 
 if typing.TYPE_CHECKING:
@@ -27,7 +27,7 @@ if typing.TYPE_CHECKING:
 
 Result = dict[str, Any]
 Use = Callable[[Session, Any], Result]
-_TOLD = 5  # wrong arguments in one answer: a misspelt name and the one that is missed for it are two
+_MAX_PROBLEMS = 5  # reported per call: a misspelt name counts as two, an unknown argument and a missing one
 OTHER_NAMES = {
     "body": ("content", "message", "text"),
     "card": ("card_id", "node", "node_id"),
@@ -52,177 +52,193 @@ OTHER_NAMES = {
     "title": ("name",),
     "to": ("recipient", "recipients"),
 }
-"""Arguments by further names, each taken where the tool has no argument of that name and the right one is not given."""
+"""Other names of arguments. One is accepted if the tool has no argument of that name and the right one is missing."""
 _COMMANDS = frozenset({"command", "run"})
 _BY_TOOL = {
     "hivemind task (list|show)": "list_tasks", r"hivemind mail list \S+( --folder \w+)?": "check_mailbox",
     "hivemind view resume": "resume",
 }  # fmt: skip
-"""What shows a mind what those commands show a person."""
+"""The tools that show a mind what these commands show a person."""
 
 
 class Arguments(StrictModel):
-    """The arguments of a tool; unknown ones are refused, so that a slip is seen."""
+    """The arguments of a tool. Unknown arguments are refused."""
 
     @model_validator(mode="before")
     @classmethod
-    def plain(cls, given: Any) -> Any:
-        """What is obviously meant: an argument by another name, one thing for a list of one, a command's words as one
-        text, null for what may be left out."""
-        if not isinstance(given, Mapping):
-            return given
-        told: dict[str, Any] = {}
-        for name, value in given.items():
-            own = cls.own_name(name)
-            name = name if own in given or own in told else own
+    def normalize(cls, arguments: Any) -> Any:
+        """Correct obvious slips: another name of an argument, a single value for a list, a command as one string, null for an
+        optional argument."""
+        if not isinstance(arguments, Mapping):
+            return arguments
+        fields: dict[str, Any] = {}
+        for name, value in arguments.items():
+            field_name = cls.canonical_name(name)
+            name = name if field_name in arguments or field_name in fields else field_name
             field = cls.model_fields.get(name)
             if field is not None and isinstance(value, str | Mapping) and _wants_list(field.annotation, value):
                 value = shlex.split(value) if name in _COMMANDS and isinstance(value, str) else [value]
             if field is None or value is not None or field.is_required():
-                told[name] = value
-        return told
+                fields[name] = value
+        return fields
 
     @classmethod
-    def own_name(cls, name: str) -> str:
-        """The argument that a name stands for; the name itself where it stands for none."""
+    def canonical_name(cls, name: str) -> str:
+        """Return the argument that has `name` as another name, or the name itself."""
         if name in cls.model_fields:
             return name
-        return next((own for own in cls.model_fields if name in OTHER_NAMES.get(own, ())), name)
+        return next((field_name for field_name in cls.model_fields if name in OTHER_NAMES.get(field_name, ())), name)
 
 
 class ToolProblem(UserError):
-    """A tool was asked for something that it does not do; the mind is told why."""
+    """A tool refused a call; the mind gets the reason."""
 
 
 class Interrupted(ToolProblem):
-    """What a tool did was interrupted from outside, for which the task is not to blame: it may be done again."""
+    """A call was interrupted from outside, not by a fault of the task; it may be repeated."""
 
     result: ClassVar[Mapping[str, Any]] = {"interrupted": True}
 
 
 @frozen
 class Tool:
-    """A tool as minds, the command line and MCP see it. One that only `reads` changes nothing: it may be called again."""
+    """A tool as minds, the command line and MCP see it. A tool with `is_read_only` may be called again after a crash."""
 
     name: str
     description: str
     arguments: type[Arguments]
     use: Use
     text: Callable[[Mapping[str, Any]], str] = as_lines
-    """The result as text for a reader."""
-    rest: Callable[[Mapping[str, Any]], Call | str] | None = None
-    """From a result to what shows those lines of its text that are left out; None where nothing does."""
-    reads: bool = False
+    """Formats the result as text for a reader."""
+    continuation: Callable[[Mapping[str, Any]], ContinuationCall | str] | None = None
+    """Maps a result to the call that shows omitted lines of its text; None if no call does."""
+    is_read_only: bool = False
 
-    def shown(self, result: Mapping[str, Any], limit_chars: int) -> str:
-        """The result as text, of a long one its beginning and its end, and how the rest can be seen."""
-        return shortened(self.text(result), limit_chars, None if self.rest is None else self.rest(result))
+    def render(self, result: Mapping[str, Any], limit_chars: int) -> str:
+        """Format the result as text. A long text is shortened, and says how to see the rest."""
+        return shortened(
+            self.text(result), limit_chars, None if self.continuation is None else self.continuation(result)
+        )
 
     def schema(self) -> ToolSchema:
         return {"name": self.name, "description": self.description, "parameters": _parameters(self.arguments)}
 
-    def listed(self) -> dict[str, Any]:
-        """The tool in an answer to MCP's `tools/list`."""
+    def mcp_entry(self) -> dict[str, Any]:
+        """Return the tool's entry in an answer to MCP's `tools/list`."""
         return {"name": self.name, "description": self.description, "inputSchema": _parameters(self.arguments)}
 
     def call(self, session: Session, arguments: Mapping[str, Any]) -> Result:
-        """Check the arguments and use the tool; what an agent that was killed has leased or reserved stands in no way.
+        """Check the arguments and use the tool. Leases and reservations of dead agents are released if they are in the way.
 
-        Raises ToolProblem for wrong arguments and for what the operating system refuses, and what the tool raises.
+        Raises ToolProblem for wrong arguments and errors of the operating system, and the tool's own errors.
         """
         with boundary("set of arguments", self.name):
             try:
-                checked = self.arguments.model_validate(dict(arguments))
+                valid_arguments = self.arguments.model_validate(dict(arguments))
             except ValidationError as error:
-                raise ToolProblem(f"{self.name}: {'; '.join(map(self._wrong, error.errors()[:_TOLD]))}") from None
+                raise ToolProblem(
+                    f"{self.name}: {'; '.join(map(self._problem, error.errors()[:_MAX_PROBLEMS]))}"
+                ) from None
         try:
-            return masked(unless_dead(session.hive, lambda: self.use(session, checked), by=session.agent))
-        except OSError as error:  # of what others put in the place of a file, or of the machine: no fault of the tool's
-            where = error.filename if isinstance(error.filename, str) else None
+            return mask_values(
+                retry_if_holder_died(session.hive, lambda: self.use(session, valid_arguments), by=session.agent)
+            )
+        except OSError as error:  # a replaced file, or trouble of the machine: no fault of the tool
+            path = error.filename if isinstance(error.filename, str) else None
             raise ToolProblem(
-                f"the system says: {error.strerror or error}", location=where, remedy=remedy_of(error)
+                f"the operating system refused: {error.strerror or error}", location=path, remedy=remedy_of(error)
             ) from error
 
-    def _wrong(self, found: ErrorDetails) -> str:
-        name = ".".join(map(str, found["loc"])) or "arguments"
-        if found["type"] == "missing":
+    def _problem(self, detail: ErrorDetails) -> str:
+        name = ".".join(map(str, detail["loc"])) or "arguments"
+        if detail["type"] == "missing":
             return f"{name} is missing"
-        if found["type"] == "extra_forbidden":
-            return f"{name}: {instead_of(found['loc'], self.arguments, 'arguments')}"
-        return f"{name}: {found['msg'].removeprefix('Value error, ')}"
+        if detail["type"] == "extra_forbidden":
+            return f"{name}: {key_hint(detail['loc'], self.arguments, 'arguments')}"
+        return f"{name}: {detail['msg'].removeprefix('Value error, ')}"
 
 
 def for_mind(error: HivemindError, tools: Container[str]) -> HivemindError:
-    """The error as a mind is told of it, which has neither a command line nor Python: what helps is named by the `tools` that
-    it has, and what only a person can do is said to be a person's."""
+    """Rewrite an error's remedy for a mind, which has neither a command line nor Python: name the mind's own `tools`, and mark
+    what only a person can do."""
     if not isinstance(error, UserError) or error.remedy is None:
         return error
-    mend, calls = error.remedy, getattr(error, "suggestions", ())
-    if calls and all(one["call"] in mend for one in calls):
-        mend = ", or ".join(as_call(one["tool"], **one["arguments"]) for one in calls if one["tool"] in tools)
-    for command, tool in _BY_TOOL.items():
-        mend = re.sub(command, tool, mend) if tool in tools else mend
+    remedy, suggestions = error.remedy, getattr(error, "suggestions", ())
+    if suggestions and all(suggestion["call"] in remedy for suggestion in suggestions):
+        remedy = ", or ".join(
+            as_call(suggestion["tool"], **suggestion["arguments"])
+            for suggestion in suggestions
+            if suggestion["tool"] in tools
+        )
+    for command, name in _BY_TOOL.items():
+        remedy = re.sub(command, name, remedy) if name in tools else remedy
     return UserError(
-        error.message, location=error.location, remedy=f"for a person: {mend}" if "hivemind " in mend else mend
+        error.message, location=error.location, remedy=f"for a person: {remedy}" if "hivemind " in remedy else remedy
     )
 
 
-def _wants_list(kind: Any, value: Any) -> bool:
-    """Whether it is a list that is wanted, and not such a value by itself as well."""
-    kinds = (kind,) if typing.get_origin(kind) is list else typing.get_args(kind)
-    return any(typing.get_origin(one) is list for one in kinds) and type(value) not in kinds
+def _wants_list(annotation: Any, value: Any) -> bool:
+    """Check whether an argument takes a list, and does not take a single value like this one as well."""
+    alternatives = (annotation,) if typing.get_origin(annotation) is list else typing.get_args(annotation)
+    return (
+        any(typing.get_origin(alternative) is list for alternative in alternatives) and type(value) not in alternatives
+    )
 
 
 @cache
 def _parameters(arguments: type[Arguments]) -> dict[str, Any]:
-    """The JSON schema of a tool's arguments: made once in a process, and thereby once for all agents forked from it."""
-    shown: dict[str, Any] = _lean(arguments.model_json_schema())
-    shown.pop("description", None)
-    return shown
+    """Return the JSON schema of a tool's arguments. Cached: the forked agents share the schema of their parent process."""
+    schema: dict[str, Any] = _lean(arguments.model_json_schema())
+    schema.pop("description", None)
+    return schema
 
 
 def _lean(schema: Any) -> Any:
-    """A schema without what tells a mind nothing and is paid for in its every turn: titles that repeat the name, and
-    `null` for what may be left out anyway."""
+    """Remove redundant parts of a schema, which would cost tokens in every turn: titles that repeat a name, and `null` as an
+    alternative of an optional argument."""
     if isinstance(schema, list):
         return [_lean(item) for item in schema]
     if not isinstance(schema, dict):
         return schema
     lean = {
-        key: {name: _lean(one) for name, one in value.items()} if key in ("properties", "$defs") else _lean(value)
+        key: {name: _lean(property_schema) for name, property_schema in value.items()}
+        if key in ("properties", "$defs")
+        else _lean(value)
         for key, value in schema.items()
         if not (key == "title" and isinstance(value, str)) and not (key == "default" and value is None)
     }
     choices = lean.get("anyOf")
     if isinstance(choices, list) and {"type": "null"} in choices and "default" in schema:
-        kept = [choice for choice in choices if choice != {"type": "null"}]
-        if len(kept) == 1:
+        alternatives = [choice for choice in choices if choice != {"type": "null"}]
+        if len(alternatives) == 1:
             del lean["anyOf"]
-            lean = {**kept[0], **lean}
+            lean = {**alternatives[0], **lean}
     return lean
 
 
 def as_call(tool: str, **arguments: Any) -> str:
-    """A call as a mind would write it; arguments that are None are left out."""
-    told = (f"{name}={json.dumps(value, ensure_ascii=False)}" for name, value in arguments.items() if value is not None)
-    return f"{tool}({', '.join(told)})"
+    """Format a call as a mind would write it, without arguments that are None."""
+    parts = (
+        f"{name}={json.dumps(value, ensure_ascii=False)}" for name, value in arguments.items() if value is not None
+    )
+    return f"{tool}({', '.join(parts)})"
 
 
 def tool(
     *,
     text: Callable[[Mapping[str, Any]], str] = as_lines,
-    rest: Callable[[Mapping[str, Any]], Call | str] | None = None,
-    reads: bool = False,
+    continuation: Callable[[Mapping[str, Any]], ContinuationCall | str] | None = None,
+    is_read_only: bool = False,
 ) -> Callable[[Use], Tool]:
-    """Make a tool of a function `(session, arguments) -> result`; its docstring is what a mind is told.
+    """Turn a function `(session, arguments) -> result` into a tool. Its docstring is the description that a mind reads.
 
-    `text` makes the result readable (default: a line for each field), `rest` says how a long text is read on, `reads` that
-    it changes nothing.
+    `text` formats the result (default: a line per field), `continuation` returns the call that shows omitted lines, and
+    `is_read_only` marks a tool that changes no state.
     """
 
-    def made(function: Use) -> Tool:
+    def make_tool(function: Use) -> Tool:
         arguments = typing.get_type_hints(function)["arguments"]
         description = " ".join((function.__doc__ or "").split())
-        return Tool(function.__name__, description, arguments, function, text, rest, reads)
+        return Tool(function.__name__, description, arguments, function, text, continuation, is_read_only)
 
-    return made
+    return make_tool

@@ -12,7 +12,7 @@ from functools import partial
 from typing import Any, Literal, NotRequired, TypedDict, cast
 
 from hivemind.coordination import Call, CoordinationError
-from hivemind.masking import escaped
+from hivemind.masking import escape_controls
 
 _MIN_BUDGET = 2
 _MIN_CAPSULE_BUDGET = 200
@@ -75,7 +75,7 @@ class ViewAnswer(TypedDict, total=False):
 
 def render(answer: object) -> str:
     """Encode the answer as the compact JSON that the budget counts. Control characters are escaped."""
-    return escaped(_encoder.encode(answer))
+    return escape_controls(_encoder.encode(answer))
 
 
 def _size(value: Any) -> int:

@@ -240,10 +240,10 @@ def analyse(part: SignalInput, stale_after: timedelta = STALE_AFTER) -> list[Sig
     signals.sort(
         key=lambda signal: (_SEVERITIES[signal.severity], -signal.newest, signal.code, signal.message, signal.refs)
     )
-    return _once(signals)
+    return _without_duplicates(signals)
 
 
-def _once(signals: Iterable[Signal]) -> list[Signal]:
+def _without_duplicates(signals: Iterable[Signal]) -> list[Signal]:
     unique_signals: dict[object, Signal] = {}
     for signal in signals:
         unique_signals.setdefault((signal.code, signal.refs, signal.message), signal)
@@ -262,7 +262,7 @@ def analyse_scope(scope: Scope, stale_after: timedelta = STALE_AFTER) -> list[Si
         traces = [trace for trace in scope.traces if step in (None, trace.step)]
         graph_slice = SignalInput(graph, cards, visible=visible, traces=traces, events=scope.events, receipts=receipts)
         signals += analyse(graph_slice, stale_after)
-    return _once(signals)
+    return _without_duplicates(signals)
 
 
 def best_action(signals: Iterable[Signal]) -> ProposedCall | None:
@@ -272,7 +272,7 @@ def best_action(signals: Iterable[Signal]) -> ProposedCall | None:
         for signal in signals
         if (action := signal.action)
     ]
-    return min(proposed, key=lambda ranked: ranked[:4])[4] if proposed else None
+    return min(proposed, key=lambda candidate: candidate[:4])[4] if proposed else None
 
 
 # -- the rules -----------------------------------------------------------------------------------------------------
@@ -289,13 +289,13 @@ def _about(
     severity: Severity,
     message: str,
     action: ProposedCall | None = None,
-    beside: Iterable[ReasoningNode] = (),
+    related: Iterable[ReasoningNode] = (),
 ) -> Signal:
     return Signal(
         code,
         severity,
         message,
-        (card.node_id, *(related_card.node_id for related_card in beside)),
+        (card.node_id, *(related_card.node_id for related_card in related)),
         card.created_seq,
         action,
     )
@@ -354,7 +354,7 @@ def _weak_evidence(part: SignalInput) -> Iterator[Signal]:
         )
         if (score := part.evidence_score(card)) < _STRONG_SCORE and (is_pinned(card) or is_relied_on):
             weak.append((score, -card.created_seq, card))
-    for score, _, card in sorted(weak, key=lambda ranked: ranked[:2])[:_WORST]:
+    for score, _, card in sorted(weak, key=lambda candidate: candidate[:2])[:_WORST]:
         message = f"evidence {card.node_id} scores {score} of 100; a command, a link and a linked test make it stronger"
         yield _about(card, "BM2_EVIDENCE_WEAK", "warning", message)
 
@@ -366,7 +366,7 @@ def _low_confidence(part: SignalInput) -> Iterator[Signal]:
                   if pinned or is_open(node)]  # fmt: skip
     if not candidates:
         return
-    confidence, _, card = min(candidates, key=lambda ranked: ranked[:2])
+    confidence, _, card = min(candidates, key=lambda candidate: candidate[:2])
     if confidence <= (_UNSURE_DECISION if pinned else _UNSURE_HYPOTHESIS):
         text = f"An experiment that would show whether {_name(card)} holds"
         action = _add_card("experiment", "medium", f"try out {card.node_id}", "test", text, card.step)
@@ -478,7 +478,7 @@ def _stuck(part: SignalInput) -> Iterator[Signal]:
     def signal(code: str, message: str) -> Signal:
         return Signal(code, "warning", message, (), last_trace.seq if last_trace else 0, action)
 
-    cards, evidence = _made(part, _LAST_TRACES)
+    cards, evidence = _count_additions(part, _LAST_TRACES)
     if len(part.traces) >= _LAST_TRACES and cards >= _MANY_CARDS and not evidence:
         yield signal("BM10_STUCK", f"{cards} cards and no evidence in the last {_LAST_TRACES} actions")
     recent = part.events[-_WINDOW:]
@@ -488,11 +488,11 @@ def _stuck(part: SignalInput) -> Iterator[Signal]:
         yield signal(
             "BM10_SCOPE_CREEP", f"{added_steps} steps added and {closed_steps} closed in the last {_WINDOW} events"
         )
-    if len(part.traces) >= _WINDOW and not _made(part, _WINDOW)[1]:
+    if len(part.traces) >= _WINDOW and not _count_additions(part, _WINDOW)[1]:
         yield signal("BM10_NO_NEW_EVIDENCE", f"no new evidence in the last {_WINDOW} actions")
 
 
-def _made(part: SignalInput, last: int) -> tuple[int, int]:
+def _count_additions(part: SignalInput, last: int) -> tuple[int, int]:
     """Count the cards and the evidence that the last actions added: by trace or graph, the larger number."""
     recent = part.traces[-last:]
     new_kinds = [card.kind for card in part.cards if recent and card.created_seq >= recent[0].seq]

@@ -22,10 +22,10 @@ _LONGEST = 120
 View = Literal["focus_only", "smart", "explore", "audit", "full"]
 VIEWS: tuple[str, ...] = get_args(View)
 _BUDGETS = (2_000, 6_000, 12_000)
-_MOST = {"smart": (18, 26, 40, 60), "explore": (26, 40, 70, 100)}
+_CARD_LIMITS = {"smart": (18, 26, 40, 60), "explore": (26, 40, 70, 100)}
 _SIGNALS = (3, 6, 10, 20)
 _FOCUS_OPEN = 12
-_Wanted = Callable[[ReasoningNode], bool]
+_CardTest = Callable[[ReasoningNode], bool]
 _Record = dict[str, Any]
 _NOTES, _TRACE, _EVENTS, _STEPS = 10, 20, 20, 30
 _ANCHORS = 8
@@ -96,7 +96,7 @@ def watch(
     Pass `seq` and `card_seq` of one answer to the next call. Without `since_card_seq` the answer has no cards.
     """
     if not isinstance(since_seq, int) or isinstance(since_seq, bool) or since_seq < 0:
-        raise _refused(
+        raise _invalid_view(
             f"since_seq must be an integer ≥ 0, not {since_seq!r}",
             "pass the seq of an earlier answer, or 0 for everything",
         )
@@ -145,21 +145,21 @@ def _scope(
 ) -> Scope:  # fmt: skip
     """Check the arguments and read the scope. Raises CoordinationError for arguments that exclude each other."""
     if view not in VIEWS:
-        raise _refused(f"unknown view: {view!r}", f"views: {', '.join(VIEWS)}")
+        raise _invalid_view(f"unknown view: {view!r}", f"views: {', '.join(VIEWS)}")
     if view == "focus_only" and all_lanes:
-        raise _refused("focus_only and all_lanes exclude each other", "use view='audit' to see every lane")
+        raise _invalid_view("focus_only and all_lanes exclude each other", "use view='audit' to see every lane")
     if limit is not None and (not isinstance(limit, int) or isinstance(limit, bool) or limit < 1):
-        raise _refused(f"limit must be an integer ≥ 1, not {limit!r}", "it counts cards")
+        raise _invalid_view(f"limit must be an integer ≥ 1, not {limit!r}", "it counts cards")
     check_budget(budget)
     return scope_of(hive, agent_id, task, step, all_lanes=all_lanes or view == "audit", since=since)
 
 
-def _refused(what: str, mend: str) -> CoordinationError:
+def _invalid_view(message: str, remedy: str) -> CoordinationError:
     view_calls = [
         {"tool": "resume", "arguments": {"view": view}, "call": f"resume(hive, view={view!r})"}
         for view in ("smart", "audit")
     ]
-    return CoordinationError(what, code="INVALID_VIEW", remedy=mend, suggestions=view_calls)
+    return CoordinationError(message, code="INVALID_VIEW", remedy=remedy, suggestions=view_calls)
 
 
 def _head(view: str, scope: Scope, budget: int | None) -> tuple[ViewAnswer, set[int]]:
@@ -204,7 +204,9 @@ def _cards(scope: Scope, view: str, budget: int | None, limit: int | None, refer
     focus = scope.coordinates.step
     cards = [card for card in scope.cards() if not scope.explicit_step or card.step == focus]
     view_limits = (
-        [] if view in ("full", "focus_only") else [_MOST["explore" if view == "explore" else "smart"][_size_of(budget)]]
+        []
+        if view in ("full", "focus_only")
+        else [_CARD_LIMITS["explore" if view == "explore" else "smart"][_size_of(budget)]]
     )
     max_cards = min([*view_limits, *([] if limit is None else [limit])], default=None)
     return [_card(card) for card in select(cards, view, focus, max_cards, referred)]
@@ -250,7 +252,7 @@ def _size_of(budget: int | None) -> int:
 
 
 def select(
-    cards: Iterable[ReasoningNode], view: str, focus: str | None, most: int | None, referred: Collection[int] = ()
+    cards: Iterable[ReasoningNode], view: str, focus: str | None, max_cards: int | None, referred: Collection[int] = ()
 ) -> list[ReasoningNode]:
     """Return the cards of a view in order, without repeats. `referred` are the ids of cards that signals refer to."""
     newest = sorted(
@@ -262,18 +264,18 @@ def select(
     for is_in_share, limit in shares:
         fitting = (card for card in newest if card.node_id not in picked and is_in_share(card))
         picked |= {card.node_id: card for card in islice(fitting, limit)}
-    return list(picked.values())[:most]
+    return list(picked.values())[:max_cards]
 
 
 def _any(_: ReasoningNode) -> bool:
     return True
 
 
-def _of_step(focus: str | None) -> _Wanted:
+def _of_step(focus: str | None) -> _CardTest:
     return lambda card: focus is not None and card.step == focus
 
 
-def _open(kind: NodeKind) -> _Wanted:
+def _open(kind: NodeKind) -> _CardTest:
     return lambda card: card.kind is kind and is_open(card)
 
 
@@ -281,7 +283,7 @@ def _subgoal(card: ReasoningNode) -> bool:
     return is_open(card) and ("subgoal" in card.tags or (card.kind is NodeKind.SUBTASK and card.step is None))
 
 
-def _focus_only(focus: str | None, referred: Collection[int]) -> list[tuple[_Wanted, int | None]]:
+def _focus_only(focus: str | None, referred: Collection[int]) -> list[tuple[_CardTest, int | None]]:
     open_kinds = (NodeKind.HYPOTHESIS, NodeKind.QUESTION, NodeKind.TEST)
     return [
         (is_pinned, None),
@@ -291,7 +293,7 @@ def _focus_only(focus: str | None, referred: Collection[int]) -> list[tuple[_Wan
     ]
 
 
-def _smart(focus: str | None, _: Collection[int], fill: _Wanted = is_open) -> list[tuple[_Wanted, int | None]]:
+def _smart(focus: str | None, _: Collection[int], fill: _CardTest = is_open) -> list[tuple[_CardTest, int | None]]:
     of_step = _of_step(focus)
     return [
         (is_pinned, 8),
@@ -305,7 +307,7 @@ def _smart(focus: str | None, _: Collection[int], fill: _Wanted = is_open) -> li
     ]
 
 
-_SHARES: dict[str, Callable[[str | None, Collection[int]], list[tuple[_Wanted, int | None]]]] = {
+_SHARES: dict[str, Callable[[str | None, Collection[int]], list[tuple[_CardTest, int | None]]]] = {
     "full": lambda *_: [(_any, None)],
     "focus_only": _focus_only,
     "explore": partial(_smart, fill=_any),
@@ -320,7 +322,7 @@ def _capsule(scope: Scope, signals: list[Signal]) -> Capsule:
     primary, backup = _next(scope)
     suggested_action = best_action(signals)
     return {
-        "where": _where(scope, signals),
+        "where": _location(scope, signals),
         "why": [
             {"code": signal.code, "severity": signal.severity, "message": _short(signal.message)}
             for signal in signals[:_MOST_REASONS]
@@ -342,7 +344,7 @@ def _short(text: str) -> str:
     return text if len(text) <= _LONGEST else text[: _LONGEST - 1] + "…"
 
 
-def _where(scope: Scope, signals: list[Signal]) -> CapsuleLocation:
+def _location(scope: Scope, signals: list[Signal]) -> CapsuleLocation:
     place, step = scope.coordinates, scope.step
     target: dict[str, Any] | None = None
     focus: dict[str, Any] | None = None

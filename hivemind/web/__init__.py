@@ -1,1 +1,1 @@
-"""The hive to look at: one snapshot for the browser's pages and the terminal's, their drawings, and what a person does there."""
+"""The hive in a browser and on a terminal: one snapshot for both, the pages, their drawings, and a person's actions."""

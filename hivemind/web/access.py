@@ -1,4 +1,4 @@
-"""Who may come in: this machine alone, by addresses that begin with the secret; what a browser may do with our pages."""
+"""Admit requests from this machine whose address begins with the secret, and limit what a browser may do with a page."""
 
 from __future__ import annotations
 
@@ -7,13 +7,11 @@ import re
 
 from hivemind.loopback import App, Message, Receive, Send, read_body, replay_body, respond
 
-__all__ = ["Access"]
-
 _POLICY = (
     "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; connect-src 'self'; form-action 'self';"
     " base-uri 'self'; frame-ancestors 'none'"
 )
-_ALWAYS = (
+_SECURITY_HEADERS = (
     (b"content-security-policy", _POLICY.encode()),
     (b"x-content-type-options", b"nosniff"),
     (b"x-frame-options", b"DENY"),
@@ -21,18 +19,19 @@ _ALWAYS = (
     (b"cross-origin-opener-policy", b"same-origin"),
     (b"cross-origin-resource-policy", b"same-origin"),
 )
-_HOST = re.compile(r"(?:127\.0\.0\.1|localhost|\[::1\])(?::\d{1,5})?")  # any port: `ssh -L` may have given it another
+_HOST = re.compile(r"(?:127\.0\.0\.1|localhost|\[::1\])(?::\d{1,5})?")  # any port: `ssh -L` may forward another
 _STATIC = "/static/"
-_SAFE = ("GET", "HEAD")
+_SAFE_METHODS = ("GET", "HEAD")
 _MAX_BYTES = 32 << 20
 
 
 class Access:
-    """Passes on what is asked below `/s/SECRET`, and nothing that another site's page sent. The application sees the path below
-    that, and as `address` the same as it was sent, with its query.
+    """Passes on requests below `/s/SECRET`, and refuses requests from other sites' pages.
 
-    The secret stands in the address alone. A browser sends a cookie to every port of a host, so to other people's servers on
-    this machine as well; an address it sends to nobody: there are no referrers, and our pages' links are relative.
+    The application sees the path below `/s/SECRET`; `address` in its scope is that path as it was sent, with the query.
+
+    The secret is only in the address. A browser sends a cookie to every port of a host, so also to other people's servers
+    on this machine. It sends an address to no other site: referrers are off and the links of a page are relative.
     """
 
     def __init__(self, app: App, secret: str) -> None:
@@ -41,21 +40,21 @@ class Access:
 
     async def __call__(self, scope: Message, receive: Receive, send: Send) -> None:
         headers = {name.decode("latin-1"): value.decode("latin-1") for name, value in scope["headers"]}
-        is_safe = scope["method"] in _SAFE
+        is_safe = scope["method"] in _SAFE_METHODS
         target = b"?".join(filter(None, (scope["raw_path"], scope["query_string"]))).decode("latin-1")
         scope["address"] = target[len(self._root) :]
         if _HOST.fullmatch(headers.get("host", "")) is None:
             await _refuse(send, 421, "This address is not served here.")
         elif not self._is_below_root(scope["raw_path"]):
-            await _refuse(send, 401, "Open the link that hivemind web has printed: its address has the secret.")
+            await _refuse(send, 401, "Open the link that hivemind web printed: it contains the secret.")
         elif _is_foreign(headers, is_safe=is_safe):
-            await _refuse(send, 403, "Another site's page asked for this.")
+            await _refuse(send, 403, "This request came from another site's page.")
         elif is_safe:
             await self._pass_on(scope, receive, send)
         elif (body := await read_body(receive, _MAX_BYTES)) is None:
-            return  # the client has gone, and nothing was done
+            return  # the client is gone; do nothing
         elif len(body) > _MAX_BYTES:
-            await _refuse(send, 413, "That is more than 32 MiB.")
+            await _refuse(send, 413, "The request is larger than 32 MiB.")
         else:
             await self._pass_on(scope, replay_body(body, receive), send)
 
@@ -68,15 +67,17 @@ class Access:
 
         async def send_with_headers(message: Message) -> None:
             if message["type"] == "http.response.start":
-                message["headers"] = [*message.get("headers", ()), *_ALWAYS, caching]
+                message["headers"] = [*message.get("headers", ()), *_SECURITY_HEADERS, caching]
             await send(message)
 
         await self._app({**scope, "path": path}, receive, send_with_headers)
 
 
 def _is_foreign(headers: dict[str, str], *, is_safe: bool) -> bool:
-    """Whether a browser says that another site's page wants this. Following a link from there is allowed. A form of ours names
-    no origin (`null`), as it sends no referrer."""
+    """Return True if the browser says that another site's page sent the request. Following a link from there is allowed.
+
+    Forms of this page send the origin `null`, because they send no referrer.
+    """
     if headers.get("origin", "null") not in ("null", f"http://{headers['host']}"):
         return True
     is_link = is_safe and headers.get("sec-fetch-mode") == "navigate"
@@ -84,4 +85,6 @@ def _is_foreign(headers: dict[str, str], *, is_safe: bool) -> bool:
 
 
 async def _refuse(send: Send, status: int, reason: str) -> None:
-    await respond(send, status, f"{reason}\n".encode(), [(b"content-type", b"text/plain; charset=utf-8"), *_ALWAYS])
+    await respond(
+        send, status, f"{reason}\n".encode(), [(b"content-type", b"text/plain; charset=utf-8"), *_SECURITY_HEADERS]
+    )

@@ -1,7 +1,4 @@
-"""The page: addresses, what answers them, the stream of changes; one hive, one secret, this machine alone.
-
-`serve` is the process of `hivemind web`.
-"""
+"""The web application of one hive: routes, forms and the stream of changes. `serve` is the process of `hivemind web`."""
 
 from __future__ import annotations
 
@@ -34,40 +31,38 @@ from hivemind.hive import Hive
 from hivemind.layout import HUMAN
 from hivemind.loopback import LOOPBACK, listen_on, server_settings
 from hivemind.web.access import Access
-from hivemind.web.acts import ACTS, ActionOutcome, Upload
+from hivemind.web.acts import ACTIONS, ActionOutcome, Upload
 from hivemind.web.pages import agent, costs, journal, knowledge, mail, now, task
-from hivemind.web.render import HERE, Render, told
+from hivemind.web.render import WEB_FOLDER, PageRenderer, masked_text
 from hivemind.web.site import Page, PageQuery, Site
 
-__all__ = ["DID", "PAGES", "chrome", "serve"]
+ACTION_EVENT = "human.did"
+"""The kind of the journal's events that record a person's actions here."""
+_KEEPALIVE_S = 20.0  # a quiet stream sends a comment this often, which also reveals clients that are gone
+_MAX_OUTCOMES = 10_000  # the newest forms; sent again, they show their first outcome
+_MAX_FILES = 50
 
-DID = "human.did"
-"""The kind of the journal's event that says what a person did here."""
-_ALIVE_S = 20.0  # so often is a quiet stream told that we are there, and whoever has gone is found out
-_OUTCOMES = 10_000  # forms whose number is remembered
-_FILES = 50
-
-Make = Callable[..., Page]
-PAGES: dict[str, Make] = {
-    "/": now.now,
-    "/tasks/{id}": lambda site, query, id: task.task(site, id, query),  # noqa: A006 - the address's own word
-    "/tasks/{id}/turns/{number}": lambda site, _, id, number: task.turn(site, id, number),  # noqa: A006
-    "/files": task.file,
-    "/mail": mail.mailboxes,
-    "/mail/{box}": lambda site, query, box: mail.mailbox(site, box, query),
-    "/mail/{box}/{id:path}": lambda site, _, box, id: mail.thread(site, box, id),  # noqa: A006
-    "/agents/{name}": lambda site, _, name: agent.agent(site, name),
-    "/knowledge": knowledge.knowledge,
-    "/knowledge/{node}": lambda site, query, node: knowledge.document(site, node, query),
-    "/memory": knowledge.memory,
-    "/journal": journal.journal,
-    "/costs": costs.costs,
+PageFunction = Callable[..., Page]
+PAGES: dict[str, PageFunction] = {
+    "/": now.show_first_page,
+    "/tasks/{id}": lambda site, query, id: task.show_task(site, id, query),  # noqa: A006 - the address's own word
+    "/tasks/{id}/turns/{number}": lambda site, _, id, number: task.show_turn(site, id, number),  # noqa: A006
+    "/files": task.show_file,
+    "/mail": mail.show_own_mailbox,
+    "/mail/{box}": lambda site, query, box: mail.show_mailbox(site, box, query),
+    "/mail/{box}/{id:path}": lambda site, _, box, id: mail.show_thread(site, box, id),  # noqa: A006
+    "/agents/{name}": lambda site, _, name: agent.show_agent(site, name),
+    "/knowledge": knowledge.show_knowledge,
+    "/knowledge/{node}": lambda site, query, node: knowledge.show_document(site, node, query),
+    "/memory": knowledge.show_memory,
+    "/journal": journal.show_journal,
+    "/costs": costs.show_costs,
 }
-"""The page at each address; what stands in braces is given to it by name."""
+"""The function for the page at each address. It is called with the site, the query, and the parts in braces by name."""
 
 
-def chrome(site: Site, page: Page, path: str, **more: Any) -> dict[str, Any]:
-    """What stands around every page."""
+def page_context(site: Site, page: Page, path: str, **extra: Any) -> dict[str, Any]:
+    """Return a page's context with the values that every page needs."""
     overview = site.watch.snapshot().overview
     return {
         **page.context,
@@ -82,165 +77,181 @@ def chrome(site: Site, page: Page, path: str, **more: Any) -> dict[str, Any]:
         "is_live": False,
         "here": path,
         "root": "",
-        **more,
+        **extra,
     }
 
 
-def _relative(address: str) -> str:
-    """An address of the hive, relative to the `base` of its page."""
+def _relative_address(address: str) -> str:
+    """Return an address of the application relative to the `base` of its page."""
     return f".{address}"
 
 
-class _App:
-    """The answers."""
+class _PageApp:
+    """The handlers of requests."""
 
     def __init__(self, root: Path) -> None:
         self._root = root
         self._site = Site(root)
-        self._render = Render()
-        self._acting = threading.Lock()  # one act at a time; pages do not wait for it
+        self._render = PageRenderer()
+        self._action_lock = threading.Lock()  # one action at a time; pages do not wait for it
         self._outcomes: OrderedDict[str, tuple[bytes, ActionOutcome]] = OrderedDict()
         self._streams: set[asyncio.Event] = set()
 
     def close(self) -> None:
-        for closing in self._streams:
-            closing.set()
+        for wakeup in self._streams:
+            wakeup.set()
         self._site.close()
 
     # reading
 
-    def page(self, make: Make, request: Request) -> Response:
-        """A page, or the one part of it that htmx asks for."""
+    def show_page(self, page_function: PageFunction, request: Request) -> Response:
+        """Return a page, or only the block that htmx asks for."""
         query = PageQuery(request.query_params)
         try:
             with self._site.mutex:
-                page = make(self._site, query, **request.path_params)
-            return HTMLResponse(self._drawn(page, request, query))
+                page = page_function(self._site, query, **request.path_params)
+            return HTMLResponse(self._render_page(page, request, query))
         except (HivemindError, OSError) as error:
-            return self._failed(request, error)
+            return self._error_response(request, error)
 
-    def _drawn(self, page: Page, request: Request, query: PageQuery) -> str:
-        """The page as HTML. Not under the mutex: a long text holds up nobody else."""
-        part = request.headers.get("hx-target") if request.headers.get("hx-request") else None
+    def _render_page(self, page: Page, request: Request, query: PageQuery) -> str:
+        """Return the page as HTML. Do not hold the mutex: rendering a long text takes time."""
+        block_name = request.headers.get("hx-target") if request.headers.get("hx-request") else None
         outcome = self._outcomes.get(query.get("said", ""))
-        return self._render.page(page.template, self._chrome(page, request, outcome and outcome[1].said), part)
-
-    def _chrome(self, page: Page, request: Request, said: str | None = None) -> dict[str, Any]:
-        """What stands around it. Its addresses are relative to `root`, which leads up from this one: none has the secret."""
-        address = request.scope["address"]
-        root = "../" * (address.partition("?")[0].count("/") - 1) or "./"
-        return chrome(
-            self._site, page, request.scope["path"], is_live=True, here=_relative(address), root=root, said=said
+        return self._render.render_page(
+            page.template, self._page_context(page, request, outcome and outcome[1].message), block_name
         )
 
-    def _failed(self, request: Request, error: HivemindError | OSError) -> Response:
-        status = 500 if not isinstance(error, UserError) else 404 if request.method == "GET" else 400
-        return self._wrong(request, status, exit_line(error)[0])
+    def _page_context(self, page: Page, request: Request, message: str | None = None) -> dict[str, Any]:
+        """Return the page's context. Addresses are relative to `root`, the way up from this page: none contains the secret."""
+        address = request.scope["address"]
+        root = "../" * (address.partition("?")[0].count("/") - 1) or "./"
+        return page_context(
+            self._site,
+            page,
+            request.scope["path"],
+            is_live=True,
+            here=_relative_address(address),
+            root=root,
+            said=message,
+        )
 
-    def _wrong(self, request: Request, status: int, reason: str) -> Response:
+    def _error_response(self, request: Request, error: HivemindError | OSError) -> Response:
+        status = 500 if not isinstance(error, UserError) else 404 if request.method == "GET" else 400
+        return self._error_page(request, status, exit_line(error)[0])
+
+    def _error_page(self, request: Request, status: int, reason: str) -> Response:
         page = Page("wrong.html", {"why": reason}, "Not found" if status == 404 else "Refused")
         try:
-            context = self._chrome(page, request)
+            context = self._page_context(page, request)
         except (HivemindError, OSError):
-            return PlainTextResponse(told(reason) + "\n", status)
-        return HTMLResponse(self._render.page(page.template, context), status)
+            return PlainTextResponse(masked_text(reason) + "\n", status)
+        return HTMLResponse(self._render.render_page(page.template, context), status)
 
-    def unknown(self, request: Request, error: Exception) -> Response:
-        """An address that is none, or a form that cannot be read."""
+    def show_http_error(self, request: Request, error: Exception) -> Response:
+        """Return the page for an unknown address or an unreadable form."""
         assert isinstance(error, HTTPException)
         is_unknown = error.status_code == 404
-        return self._wrong(request, error.status_code, "there is no such page" if is_unknown else error.detail)
+        return self._error_page(request, error.status_code, "this page does not exist" if is_unknown else error.detail)
 
-    def hives(self, _: Request) -> Response:
-        """The linked hives, as they last told the exchange: a part that the first page asks for by itself, as their server may
-        take seconds to answer, or not to."""
-        from hivemind.exchange.link import hives_now, open_exchange
+    def show_linked_hives(self, _: Request) -> Response:
+        """Return the linked hives as they last reported to the exchange.
 
-        found, problem = [], None
+        The first page loads this part separately: the exchange's server may take seconds to answer.
+        """
+        from hivemind.exchange.link import hive_overviews, open_exchange
+
+        linked_hives, problem = [], None
         try:
             with open_exchange(self._site.hive.layout) as connection:
-                found = hives_now(connection)
+                linked_hives = hive_overviews(connection)
         except HivemindError as error:
             problem = str(error)
-        return HTMLResponse(self._render.page("hives.html", {"hives": found, "problem": problem}))
+        return HTMLResponse(self._render.render_page("hives.html", {"hives": linked_hives, "problem": problem}))
 
-    async def live(self, request: Request) -> Response:
-        """What changes, as it changes: the names of the page's topics, one event each."""
-        wanted = frozenset(request.query_params.get("of", "").split(","))
-        return StreamingResponse(self._changes(wanted), media_type="text/event-stream")
+    async def stream_changes(self, request: Request) -> Response:
+        """Stream changes: one server-sent event for each changed topic of the page."""
+        topics = frozenset(request.query_params.get("of", "").split(","))
+        return StreamingResponse(self._event_stream(topics), media_type="text/event-stream")
 
-    async def _changes(self, wanted: frozenset[str]) -> AsyncIterator[str]:
-        loop, changed, heard = asyncio.get_running_loop(), set[str](), asyncio.Event()
+    async def _event_stream(self, page_topics: frozenset[str]) -> AsyncIterator[str]:
+        loop, pending_topics, wakeup = asyncio.get_running_loop(), set[str](), asyncio.Event()
 
-        def hear(topics: frozenset[str]) -> None:
-            if found := topics & wanted:
-                changed.update(found)
-                loop.call_soon_threadsafe(heard.set)
+        def on_change(changed_topics: frozenset[str]) -> None:
+            if relevant_topics := changed_topics & page_topics:
+                pending_topics.update(relevant_topics)
+                loop.call_soon_threadsafe(wakeup.set)
 
-        self._streams.add(heard)
+        self._streams.add(wakeup)
         try:
-            with self._site.watch.onlooker(hear):
+            with self._site.watch.subscribe(on_change):
                 yield "retry: 2000\n\n"
                 while not self._site.watch.is_closing:
                     try:
-                        await asyncio.wait_for(heard.wait(), _ALIVE_S)
+                        await asyncio.wait_for(wakeup.wait(), _KEEPALIVE_S)
                     except TimeoutError:
                         yield ": still here\n\n"
-                    heard.clear()
-                    for topic in sorted(changed):
-                        changed.discard(topic)
+                    wakeup.clear()
+                    for topic in sorted(pending_topics):
+                        pending_topics.discard(topic)
                         yield f"event: {topic.partition(':')[0]}\ndata: 1\n\n"
         finally:
-            self._streams.discard(heard)
+            self._streams.discard(wakeup)
 
     # doing
 
-    async def act(self, request: Request) -> Response:
-        """Do what a form says, tell the journal, and lead to where it is seen."""
-        async with request.form(max_files=_FILES, max_fields=50) as sent:
-            form = {name: value for name, value in sent.items() if isinstance(value, str)}
+    async def perform_action(self, request: Request) -> Response:
+        """Perform the action of a form, record it in the journal, and redirect to the page that shows it."""
+        async with request.form(max_files=_MAX_FILES, max_fields=50) as form_data:
+            form = {name: value for name, value in form_data.items() if isinstance(value, str)}
             files = [
-                Upload(one.filename, one.file)
-                for one in sent.getlist("files")
-                if isinstance(one, UploadFile) and one.filename
+                Upload(upload.filename, upload.file)
+                for upload in form_data.getlist("files")
+                if isinstance(upload, UploadFile) and upload.filename
             ]
-            return await run_in_threadpool(self._act, request, form, files)
+            return await run_in_threadpool(self._respond_to_action, request, form, files)
 
-    def _act(self, request: Request, form: dict[str, str], files: list[Upload]) -> Response:
+    def _respond_to_action(self, request: Request, form: dict[str, str], files: list[Upload]) -> Response:
         try:
-            done = self._done_once(request.path_params["act"], form, files)
+            outcome = self._perform_once(request.path_params["act"], form, files)
         except KeyError as error:
-            return self._failed(request, UserError(f"the form lacks {error}"))
+            return self._error_response(request, UserError(f"the form lacks {error}"))
         except (HivemindError, OSError) as error:
-            return self._failed(request, error)
-        path, mark, anchor = done.place.partition("#")
-        # Relative to /do/ACT: it cannot lead to another host, whatever the form says.
-        place = f"../{path.lstrip('/')}{'&' if '?' in path else '?'}said={quote(form['number'], safe='')}{mark}{anchor}"
-        return RedirectResponse(place, 303)
+            return self._error_response(request, error)
+        path, mark, anchor = outcome.path.partition("#")
+        # Relative to /do/ACT: no form can make it lead to another host.
+        address = (
+            f"../{path.lstrip('/')}{'&' if '?' in path else '?'}said={quote(form['number'], safe='')}{mark}{anchor}"
+        )
+        return RedirectResponse(address, 303)
 
-    def _done_once(self, name: str, form: dict[str, str], files: list[Upload]) -> ActionOutcome:
-        """Do it under the form's number; the same form sent again has the outcome of the first. One that failed may be sent
-        again. Raises UserError if the number was used for something else."""
-        if name not in ACTS:
-            raise UserError("there is no such thing to do here")
-        number, content = form["number"], _digest(name, form, files)
-        with self._acting:
+    def _perform_once(self, name: str, form: dict[str, str], files: list[Upload]) -> ActionOutcome:
+        """Perform an action once for the form's number; the same form sent again returns the first outcome.
+
+        A form whose action failed may be sent again. Raises UserError if another form had the same number.
+        """
+        if name not in ACTIONS:
+            raise UserError(f"unknown action {name!r}")
+        number, digest = form["number"], _form_digest(name, form, files)
+        with self._action_lock:
             if number not in self._outcomes:
                 hive = Hive.open(self._root)
-                done = ACTS[name](hive, form, files)
-                self._outcomes[number] = content, done
-                if len(self._outcomes) > _OUTCOMES:
+                outcome = ACTIONS[name](hive, form, files)
+                self._outcomes[number] = digest, outcome
+                if len(self._outcomes) > _MAX_OUTCOMES:
                     self._outcomes.popitem(last=False)
-                self._site.watch.forget()
-                hive.journal.append(DID, agent_id=HUMAN, **done.about, time=int(time.time()))
-            first, done = self._outcomes[number]
-        if content != first:
-            raise UserError(f"this form was sent already, with other words: {done.said}", remedy="load its page again")
-        return done
+                self._site.watch.invalidate()
+                hive.journal.append(ACTION_EVENT, agent_id=HUMAN, **outcome.event_fields, time=int(time.time()))
+            first_digest, outcome = self._outcomes[number]
+        if digest != first_digest:
+            raise UserError(
+                f"this form was sent before with other content: {outcome.message}", remedy="load its page again"
+            )
+        return outcome
 
 
-def _digest(name: str, form: dict[str, str], files: list[Upload]) -> bytes:
-    """A digest of everything that a form says, by which the same form is known again."""
+def _form_digest(name: str, form: dict[str, str], files: list[Upload]) -> bytes:
+    """Return a digest of a form's action, fields and files, by which the same form is recognised."""
     digest = hashlib.sha256(json.dumps([name, form, [upload.name for upload in files]], sort_keys=True).encode())
     for upload in files:
         digest.update(hashlib.sha256(upload.file.read()).digest())
@@ -248,23 +259,23 @@ def _digest(name: str, form: dict[str, str], files: list[Upload]) -> bytes:
     return digest.digest()
 
 
-def _build(root: Path, secret: str) -> tuple[Access, Callable[[], None]]:
-    """(the application, behind its access; what ends it)."""
-    app = _App(root)
+def _build_app(root: Path, secret: str) -> tuple[Access, Callable[[], None]]:
+    """Return the application behind its access check, and the function that closes it."""
+    app = _PageApp(root)
     routes: list[Route | Mount] = [
-        Route("/live", app.live),
-        Route("/hives", app.hives),
-        Route("/do/{act}", app.act, methods=["POST"]),
-        Mount("/static", StaticFiles(directory=HERE / "static")),
-        *(Route(path, partial(app.page, make)) for path, make in PAGES.items()),
+        Route("/live", app.stream_changes),
+        Route("/hives", app.show_linked_hives),
+        Route("/do/{act}", app.perform_action, methods=["POST"]),
+        Mount("/static", StaticFiles(directory=WEB_FOLDER / "static")),
+        *(Route(path, partial(app.show_page, page_function)) for path, page_function in PAGES.items()),
     ]
-    served = Starlette(routes=routes, exception_handlers={HTTPException: app.unknown})
-    served.router.redirect_slashes = False  # it would redirect to an address without the secret
-    return Access(served, secret), app.close
+    application = Starlette(routes=routes, exception_handlers={HTTPException: app.show_http_error})
+    application.router.redirect_slashes = False  # it would redirect to an address without the secret
+    return Access(application, secret), app.close
 
 
 class _Server(uvicorn.Server):
-    """One that says when it is up: from then on, and no earlier, a Ctrl-C ends it in order."""
+    """A server that calls `on_ready` when it listens. From then on Ctrl-C ends it in order."""
 
     def __init__(self, config: uvicorn.Config, on_ready: Callable[[], None]) -> None:
         super().__init__(config)
@@ -276,16 +287,16 @@ class _Server(uvicorn.Server):
 
 
 def serve(root: Path, port: int, on_ready: Callable[[str], None]) -> None:
-    """Serve the hive at `port` (0: any that is free) until Ctrl-C or SIGTERM; `on_ready` gets the link with its secret.
+    """Serve the hive at `port` (0: any free one) until Ctrl-C or SIGTERM. `on_ready` receives the link with the secret.
 
-    Raises UserError for a port that is in use.
+    Raises UserError if the port is in use.
     """
     secret = secrets.token_urlsafe(32)
-    with listen_on(port) as bound:
-        app, close = _build(root, secret)
-        link = f"http://{LOOPBACK}:{bound.getsockname()[1]}/s/{secret}/"
+    with listen_on(port) as listener:
+        app, close = _build_app(root, secret)
+        link = f"http://{LOOPBACK}:{listener.getsockname()[1]}/s/{secret}/"
         try:
             server = _Server(server_settings(app, lifespan=False), lambda: on_ready(link))
-            asyncio.run(server.serve(sockets=[bound]))
+            asyncio.run(server.serve(sockets=[listener]))
         finally:
             close()

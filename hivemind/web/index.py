@@ -1,10 +1,10 @@
-"""What the page shows of tasks that are over, and what was used up when, by whom and for what: a cache, `.hive/web.db`.
+"""The page's cache `.hive/web.db`: ended tasks, and the tokens and money used by time, agent, task and model.
 
-It is derived from the tasks' own files and may be deleted at any time. Tasks are known by name and time at once, what they say
-is read after that, newest first.
+It is derived from the tasks' files and may be deleted at any time. A sync lists all ended tasks by name and time first, then
+reads their files, newest first.
 """
 
-# ruff: noqa: S608 - statements are put together from this program's own constants; values are always bound
+# ruff: noqa: S608 - statements are composed of constants of this module; values are bound
 from __future__ import annotations
 
 import os
@@ -20,24 +20,24 @@ from typing import Any
 from hivemind.boundary import boundary
 from hivemind.errors import HivemindError, UserError
 from hivemind.frozen import frozen
-from hivemind.fs import Log, time_tells
+from hivemind.fs import Log, is_timestamp_reliable
 from hivemind.fs.database import DerivedDatabase, Schema, Sql, select_by_keys
 from hivemind.hive import Hive
-from hivemind.layout import archived_places
+from hivemind.layout import archived_folders
 from hivemind.minds import Usage
 from hivemind.presence.agent_log import AgentLog
-from hivemind.taskrun.conversation import used
+from hivemind.taskrun.conversation import usage_of
 from hivemind.tasks import TaskState
 from hivemind.tasks.folder import ended_place, open_log, why_failed
 
-SLOT_S = 600  # what was used is kept by ten minutes
-_ENDED = (TaskState.DONE, TaskState.FAILED)
+SLOT_S = 600  # usage is summed by ten minutes
+_ENDED_STATES = (TaskState.DONE, TaskState.FAILED)
 _DAY_S = 86_400
-_SLOTS = _DAY_S // SLOT_S
-_BATCH = 100
-_COUNTED = 1_000  # matches of a search are counted so far
+_SLOTS_PER_DAY = _DAY_S // SLOT_S
+_BATCH_TASKS = 100
+_MAX_COUNTED = 1_000  # a search counts at most this many matches
 _ORDERS = {"newest": "since DESC", "oldest": "since", "title": "title", "tokens": "tokens DESC"}
-_TEXT = "(id || ' ' || title || ' ' || ifnull(owner, '') || ' ' || ifnull(project, ''))"
+_SEARCH_TEXT = "(id || ' ' || title || ' ' || ifnull(owner, '') || ' ' || ifnull(project, ''))"
 
 
 class IndexProblem(UserError):
@@ -45,7 +45,7 @@ class IndexProblem(UserError):
 
 
 class IndexDamaged(IndexProblem):
-    """The file of the index is damaged; it is set aside and rebuilt."""
+    """The index's file is damaged; it is set aside and rebuilt."""
 
 
 _SCHEMA = Schema(
@@ -78,7 +78,7 @@ _SCHEMA = Schema(
 
 @frozen
 class TaskRow:
-    """A task of a list; `note` is why it waits, rests or failed."""
+    """A task in a list. `note` is the reason why it waits, is parked or failed."""
 
     id: str
     state: str
@@ -92,7 +92,7 @@ class TaskRow:
 
 @dataclass(slots=True)
 class TokenUse:
-    """What was used up: tokens, money, tokens whose price nobody knows, turns."""
+    """Tokens, money, turns, and tokens of unknown price (`unpriced`)."""
 
     tokens: int = 0
     money: float = 0.0
@@ -107,248 +107,267 @@ class TokenUse:
 
 
 class PageIndex:
-    """The cache of one hive. May be used by many threads; `sync` by one at a time."""
+    """The cache of one hive. Thread-safe, except `sync`: one thread at a time."""
 
     def __init__(self, root: Path) -> None:
         self._hive = Hive.look(root)
         self._layout = self._hive.layout
-        self._folders: dict[str, int] = {}
-        self._active: dict[str, tuple[int, int]] = {}
-        self._logs: dict[str, Log] = {}
+        self._folder_times: dict[str, int] = {}
+        self._active_stamps: dict[str, tuple[int, int]] = {}
+        self._agent_logs: dict[str, Log] = {}
         path = os.fspath(self._layout.web_db) if os.access(self._layout.state, os.W_OK) else ":memory:"
         self._database = DerivedDatabase(path, _SCHEMA, durable=False)
-        self._database.run_with_rebuild(self._forget_agents)
+        self._database.run_with_rebuild(self._forget_agent_usage)
 
-    def _forget_agents(self) -> None:
-        """What agents used for no task is read again: a log tells what is new only to who keeps reading it."""
+    def _forget_agent_usage(self) -> None:
+        """Delete the usage without a task: agents' logs are read from the start again, for lack of a saved position."""
         with self._database.write() as sql:
-            _book(sql, "", {})
+            _replace_usage(sql, "", {})
 
     def close(self) -> None:
         self._database.close()
 
-    def _all(self, statement: str, values: Iterable[Any] = ()) -> list[tuple[Any, ...]]:
+    def _select(self, statement: str, values: Iterable[Any] = ()) -> list[tuple[Any, ...]]:
         with self._database.read() as sql:
             return sql.execute(statement, tuple(values)).fetchall()
 
     # keeping up
 
     def sync(self, seconds: float) -> bool:
-        """Take in what has changed, for at most so long; returns whether that was all."""
-        until = time.monotonic() + seconds
-        for state in _ENDED:
-            self._list(state.value, self._layout.tasks / state.value)
+        """Index changes for at most `seconds`. Returns True if the index is complete."""
+        deadline = time.monotonic() + seconds
+        for state in _ENDED_STATES:
+            self._sync_folder(state.value, self._layout.tasks / state.value)
         self._read_active()
         self._read_agents()
-        return self._read_ended(until) and self._read_archive(until)
+        return self._read_ended(deadline) and self._read_archive(deadline)
 
-    def _list(self, state: str, folder: Path) -> None:
-        """Know which tasks lie there, and since when; a folder that has not changed is not listed."""
+    def _sync_folder(self, state: str, folder: Path) -> None:
+        """Update the names and times of the tasks in a folder. An unchanged folder is not listed."""
         try:
-            changed = os.stat(folder).st_mtime_ns
-            if self._folders.get(state) == changed:
+            modified_ns = os.stat(folder).st_mtime_ns
+            if self._folder_times.get(state) == modified_ns:
                 return
-            first = state not in self._folders
-            known = dict(self._all("SELECT id, since FROM tasks WHERE state = ?", [state]))
-            found: dict[str, float] = {}
+            is_first = state not in self._folder_times
+            known_times = dict(self._select("SELECT id, since FROM tasks WHERE state = ?", [state]))
+            current_times: dict[str, float] = {}
             with os.scandir(folder) as entries:
                 for entry in entries:
                     if entry.name.startswith("."):
                         continue
-                    since = known.get(entry.name)
-                    if since is None or first:
+                    since = known_times.get(entry.name)
+                    if since is None or is_first:
                         with suppress(FileNotFoundError):
-                            found[entry.name] = entry.stat(follow_symlinks=False).st_ctime
+                            current_times[entry.name] = entry.stat(follow_symlinks=False).st_ctime
                     else:
-                        found[entry.name] = since
+                        current_times[entry.name] = since
         except FileNotFoundError:
             return
-        gone = [(name,) for name in known.keys() - found.keys()]
-        lost = [(name,) for (name,) in gone if ended_place(self._layout, name) is None]
-        new = [(name, state, since, name) for name, since in found.items() if known.get(name) != since]
+        removed_rows = [(name,) for name in known_times.keys() - current_times.keys()]
+        lost_rows = [(name,) for (name,) in removed_rows if ended_place(self._layout, name) is None]
+        new_rows = [
+            (name, state, since, name) for name, since in current_times.items() if known_times.get(name) != since
+        ]
         with self._database.write() as sql:
-            sql.executemany("DELETE FROM tasks WHERE id = ?", gone)
-            sql.executemany("DELETE FROM used WHERE task = ?", lost)
-            sql.executemany("INSERT OR REPLACE INTO tasks VALUES (?, ?, ?, 0, ?, NULL, NULL, NULL, 0, 0)", new)
-        if time_tells(changed):
-            self._folders[state] = changed
+            sql.executemany("DELETE FROM tasks WHERE id = ?", removed_rows)
+            sql.executemany("DELETE FROM used WHERE task = ?", lost_rows)
+            sql.executemany("INSERT OR REPLACE INTO tasks VALUES (?, ?, ?, 0, ?, NULL, NULL, NULL, 0, 0)", new_rows)
+        if is_timestamp_reliable(modified_ns):
+            self._folder_times[state] = modified_ns
 
-    def _read_ended(self, until: float) -> bool:
-        while rows := self._all("SELECT id, state FROM tasks WHERE seen = 0 ORDER BY since DESC LIMIT ?", [_BATCH]):
-            read = [(task, state, *self._told(task, self._layout.tasks / state / task)) for task, state in rows]
+    def _read_ended(self, deadline: float) -> bool:
+        while rows := self._select(
+            "SELECT id, state FROM tasks WHERE seen = 0 ORDER BY since DESC LIMIT ?", [_BATCH_TASKS]
+        ):
+            task_reports = [
+                (task, state, *self._read_task(task, self._layout.tasks / state / task)) for task, state in rows
+            ]
             with self._database.write() as sql:
-                for task, _, facts, slots in read:
+                for task, _, facts, slots in task_reports:
                     sql.execute(
                         "UPDATE tasks SET seen = 1, title = ?, owner = ?, project = ?, error = ?, tokens = ?, money = ?"
                         " WHERE id = ?",
                         (*facts, task),
                     )
-                    _book(sql, task, slots)
-            if time.monotonic() > until:
-                return not self._all("SELECT 1 FROM tasks WHERE seen = 0 LIMIT 1")
+                    _replace_usage(sql, task, slots)
+            if time.monotonic() > deadline:
+                return not self._select("SELECT 1 FROM tasks WHERE seen = 0 LIMIT 1")
         return True
 
-    def _read_archive(self, until: float) -> bool:
-        """What archived tasks used, where that is not known from before: the months whose folders have changed."""
-        known = dict(self._all("SELECT folder, changed FROM archives"))
-        for place in archived_places(self._layout):
+    def _read_archive(self, deadline: float) -> bool:
+        """Index the usage of archived tasks in the folders that have changed, if it is missing."""
+        known_times = dict(self._select("SELECT folder, changed FROM archives"))
+        for folder in archived_folders(self._layout):
             with suppress(FileNotFoundError):
-                changed = os.stat(place).st_mtime_ns
-                if known.get(os.fspath(place)) == changed:
+                modified_ns = os.stat(folder).st_mtime_ns
+                if known_times.get(os.fspath(folder)) == modified_ns:
                     continue
-                for name in sorted(os.listdir(place)):
-                    if time.monotonic() > until:
+                for name in sorted(os.listdir(folder)):
+                    if time.monotonic() > deadline:
                         return False
-                    if not self._all("SELECT 1 FROM used WHERE task = ? LIMIT 1", [name]):
-                        slots = _usage(self._records(place / name), "")
+                    if not self._select("SELECT 1 FROM used WHERE task = ? LIMIT 1", [name]):
+                        slots = _read_usage(self._records(folder / name), "")
                         with self._database.write() as sql:
-                            _book(sql, name, slots)
-                if time_tells(changed):
+                            _replace_usage(sql, name, slots)
+                if is_timestamp_reliable(modified_ns):
                     with self._database.write() as sql:
-                        sql.execute("INSERT OR REPLACE INTO archives VALUES (?, ?)", [os.fspath(place), changed])
+                        sql.execute("INSERT OR REPLACE INTO archives VALUES (?, ?)", [os.fspath(folder), modified_ns])
         return True
 
-    def _told(self, task: str, folder: Path) -> tuple[tuple[Any, ...], dict[Any, TokenUse]]:
-        """What a task says of itself; one that cannot be read has its name for a title."""
-        slots = _usage(self._records(folder), "")
-        spent = TokenUse()
-        for one in slots.values():
-            spent.add(one)
+    def _read_task(self, task_id: str, folder: Path) -> tuple[tuple[Any, ...], dict[Any, TokenUse]]:
+        """Return a task's columns and its usage by slot. The title of an unreadable task is its name."""
+        slots = _read_usage(self._records(folder), "")
+        total = TokenUse()
+        for usage in slots.values():
+            total.add(usage)
         error = why_failed(folder) if folder.parent.name == TaskState.FAILED else None
         try:
-            found = self._hive.tasks.get(task)
+            task_details = self._hive.tasks.get(task_id)
         except (HivemindError, OSError):
-            return (task, None, None, error, spent.tokens, spent.money), slots
-        return (found.title, found.owner, found.project, error, spent.tokens, spent.money), slots
+            return (task_id, None, None, error, total.tokens, total.money), slots
+        return (task_details.title, task_details.owner, task_details.project, error, total.tokens, total.money), slots
 
     def _records(self, folder: Path) -> Iterator[dict[str, Any]]:
         with suppress(HivemindError, OSError):
             yield from open_log(folder, durable=False).records()
 
     def _read_active(self) -> None:
-        """What tasks in hand have used so far, where their logs have changed."""
-        there: set[str] = set()
+        """Index the usage of active tasks with changed logs."""
+        active_ids: set[str] = set()
         with suppress(FileNotFoundError):
-            there = {name for name in os.listdir(self._layout.active) if not name.startswith(".")}
-        for task in there:
+            active_ids = {name for name in os.listdir(self._layout.active) if not name.startswith(".")}
+        for task in active_ids:
             folder = self._layout.active / task
             try:
-                found = os.stat(open_log(folder, durable=False).path)
+                log_status = os.stat(open_log(folder, durable=False).path)
             except OSError:
                 continue
-            stamp = found.st_size, found.st_mtime_ns
-            if self._active.get(task) != stamp:
-                slots = _usage(self._records(folder), "")
+            stamp = log_status.st_size, log_status.st_mtime_ns
+            if self._active_stamps.get(task) != stamp:
+                slots = _read_usage(self._records(folder), "")
                 with self._database.write() as sql:
-                    sql.execute("DELETE FROM tasks WHERE id = ?", [task])  # it was over, and is not any more
-                    _book(sql, task, slots)
-                self._active[task] = stamp
-        self._active = {task: stamp for task, stamp in self._active.items() if task in there}
+                    sql.execute("DELETE FROM tasks WHERE id = ?", [task])  # an ended task became active again
+                    _replace_usage(sql, task, slots)
+                self._active_stamps[task] = stamp
+        self._active_stamps = {task: stamp for task, stamp in self._active_stamps.items() if task in active_ids}
 
     def _read_agents(self) -> None:
-        """What agents have used for no task: mail above all."""
+        """Index the usage of agents outside tasks, mostly for mail."""
         for name in self._hive.agents:
-            log = self._logs.get(name)
+            log = self._agent_logs.get(name)
             with suppress(HivemindError, OSError):
                 if log is None:
-                    log = self._logs[name] = AgentLog(self._layout.agent_state(name))
+                    log = self._agent_logs[name] = AgentLog(self._layout.agent_state(name))
                     records = [*log.records()]
                     log.read()
                 else:
                     records = log.read()
-                slots = _usage(iter(records), name)
+                slots = _read_usage(iter(records), name)
                 with self._database.write() as sql:
-                    _add(sql, "", slots)
+                    _add_usage(sql, "", slots)
 
     # looking
 
     @property
     def progress(self) -> tuple[int, int]:
-        """(of how many ended tasks it is known what they say, how many there are)."""
-        [(seen, total)] = self._all("SELECT coalesce(sum(seen), 0), count(*) FROM tasks")
+        """The number of ended tasks that were read, and the number of all ended tasks."""
+        [(seen, total)] = self._select("SELECT coalesce(sum(seen), 0), count(*) FROM tasks")
         return int(seen), int(total)
 
-    def ended(self, states: Iterable[str], text: str, order: str, limit: int, offset: int) -> tuple[list[TaskRow], int]:
-        """(tasks that are over, how many there are in all): in these states, with this text in id, title, owner or project.
-        Of those that have a text 1,000 are counted."""
-        wanted = list(states)
+    def ended_tasks(
+        self, states: Iterable[str], text: str, order: str, limit: int, offset: int
+    ) -> tuple[list[TaskRow], int]:
+        """Return a page of the ended tasks in `states` whose id, title, owner or project contains the text, and their number.
+
+        With a text at most 1,000 are counted.
+        """
+        state_list = list(states)
         words = [word.replace("\\", "\\\\").replace("%", "\\%").replace("_", "\\_") for word in text.split()]
-        # Of all states there is nothing to be compared, and each order has its index.
-        one_state = [f"state = '{state}'" for state in wanted if len(wanted) == 1 and state in _ENDED]
-        where = " AND ".join(one_state + [f"{_TEXT} LIKE ? ESCAPE '\\'"] * len(words)) or "1"
+        # All states need no condition, so that each order can use its index.
+        state_condition = [
+            f"state = '{state}'" for state in state_list if len(state_list) == 1 and state in _ENDED_STATES
+        ]
+        condition = " AND ".join(state_condition + [f"{_SEARCH_TEXT} LIKE ? ESCAPE '\\'"] * len(words)) or "1"
         values = [f"%{word}%" for word in words]
         if words:
-            matches = [key for (key,) in self._all(f"SELECT rowid FROM tasks WHERE {where} LIMIT {_COUNTED}", values)]
+            matches = [
+                key
+                for (key,) in self._select(f"SELECT rowid FROM tasks WHERE {condition} LIMIT {_MAX_COUNTED}", values)
+            ]
             total = len(matches)
-            if total < _COUNTED:  # these are all: no second look through what everything says
-                where, values = f"rowid IN ({','.join(map(str, matches))})", []
+            if total < _MAX_COUNTED:  # these are all matches: do not search the text again
+                condition, values = f"rowid IN ({','.join(map(str, matches))})", []
         else:
-            [(total,)] = self._all(f"SELECT count(*) FROM tasks WHERE {where}")
-        rows = self._all(
-            f"SELECT id, state, since, title, owner, error, tokens, money FROM tasks WHERE {where}"
+            [(total,)] = self._select(f"SELECT count(*) FROM tasks WHERE {condition}")
+        rows = self._select(
+            f"SELECT id, state, since, title, owner, error, tokens, money FROM tasks WHERE {condition}"
             f" ORDER BY {_ORDERS.get(order, _ORDERS['newest'])} LIMIT ? OFFSET ?",
             [*values, limit, offset],
         )
         return [TaskRow(*row) for row in rows], int(total)
 
-    def used_by(self, what: str, since: float) -> dict[tuple[int, str], TokenUse]:
-        """What was used from the day of `since` on, by day (of UTC, as its number) and `agent`, `task` or `model`."""
-        assert what in ("agent", "task", "model")
-        rows = self._all(
-            f"SELECT slot / {_SLOTS}, {what}, sum(tokens), sum(money), sum(unpriced), sum(turns) FROM used"
+    def usage_by(self, column: str, since: float) -> dict[tuple[int, str], TokenUse]:
+        """Return the usage from the day of `since` on, by day (its number, in UTC) and by the column agent, task or model."""
+        assert column in ("agent", "task", "model")
+        rows = self._select(
+            f"SELECT slot / {_SLOTS_PER_DAY}, {column}, sum(tokens), sum(money), sum(unpriced), sum(turns) FROM used"
             " WHERE slot >= ? GROUP BY 1, 2",
-            [int(since // _DAY_S) * _SLOTS],
+            [int(since // _DAY_S) * _SLOTS_PER_DAY],
         )
         return {(int(day), str(name)): TokenUse(*row) for day, name, *row in rows}
 
     def activity(self, since: float) -> dict[str, dict[int, TokenUse]]:
-        """What each agent used from `since` on, by ten minutes."""
-        rows = self._all(
+        """Return each agent's usage from `since` on, by slots of ten minutes."""
+        rows = self._select(
             "SELECT agent, slot, sum(tokens), sum(money), sum(unpriced), sum(turns) FROM used WHERE slot >= ?"
             " GROUP BY 1, 2",
             [int(since // SLOT_S)],
         )
-        found: dict[str, dict[int, TokenUse]] = {}
+        usage: dict[str, dict[int, TokenUse]] = {}
         for agent, slot, *row in rows:
-            found.setdefault(agent, {})[int(slot)] = TokenUse(*row)
-        return found
+            usage.setdefault(agent, {})[int(slot)] = TokenUse(*row)
+        return usage
 
-    def spent_on(self, tasks: Iterable[str]) -> dict[str, TokenUse]:
-        """What was used for each of these tasks so far."""
-        spent = (
+    def usage_of_tasks(self, tasks: Iterable[str]) -> dict[str, TokenUse]:
+        """Return the usage of each of these tasks so far."""
+        statement = (
             "SELECT task, sum(tokens), sum(money), sum(unpriced), sum(turns) FROM used WHERE task IN KEYS GROUP BY 1"
         )
         with self._database.read() as sql:
-            return {task: TokenUse(*row) for task, *row in select_by_keys(sql, spent, tasks)}
+            return {task: TokenUse(*row) for task, *row in select_by_keys(sql, statement, tasks)}
 
 
-def _book(sql: Sql, task: str, slots: Mapping[Any, TokenUse]) -> None:
-    """Let a task have used this, and nothing else."""
+def _replace_usage(sql: Sql, task: str, slots: Mapping[Any, TokenUse]) -> None:
+    """Replace the usage of a task."""
     sql.execute("DELETE FROM used WHERE task = ?", [task])
-    _add(sql, task, slots)
+    _add_usage(sql, task, slots)
 
 
-def _add(sql: Sql, task: str, slots: Mapping[Any, TokenUse]) -> None:
+def _add_usage(sql: Sql, task: str, slots: Mapping[Any, TokenUse]) -> None:
     sql.executemany(
         "INSERT INTO used VALUES (?, ?, ?, ?, ?, ?, ?, ?)",
         [
-            (slot, task, agent, model, one.tokens, one.money, one.unpriced, one.turns)
-            for (slot, agent, model), one in slots.items()
+            (slot, task, agent, model, usage.tokens, usage.money, usage.unpriced, usage.turns)
+            for (slot, agent, model), usage in slots.items()
         ],
     )
 
 
-def _usage(records: Iterator[Mapping[str, Any]], agent: str) -> dict[Any, TokenUse]:
-    """Return what a log says was used, by slot, agent and model: of a request the last line counts, and what is reserved for it
-    until there is one."""
+def _read_usage(records: Iterator[Mapping[str, Any]], agent: str) -> dict[Any, TokenUse]:
+    """Return the usage in a log by slot, agent and model.
+
+    Of each request only the last line counts; its reservation counts until the answer is recorded.
+    """
     slots: dict[Any, TokenUse] = defaultdict(TokenUse)
     models: dict[str, str] = {}
-    booked: dict[str, tuple[TokenUse, Usage]] = {}
+    usage_by_request: dict[str, tuple[TokenUse, Usage]] = {}
     mind = ""
     for record in records:
         with suppress(HivemindError), boundary("record"):
-            at = record.get("at", record.get("time"))
-            moment = datetime.fromisoformat(at).timestamp() if isinstance(at, str) else float(at or 0)
+            timestamp = record.get("at", record.get("time"))
+            moment = (
+                datetime.fromisoformat(timestamp).timestamp() if isinstance(timestamp, str) else float(timestamp or 0)
+            )
             if "opening" in record:
                 mind = record["mind"] if isinstance(record.get("mind"), str) else ""
                 agent = str(record.get("agent") or agent)
@@ -356,14 +375,14 @@ def _usage(records: Iterator[Mapping[str, Any]], agent: str) -> dict[Any, TokenU
                 models[str(record["request"])] = str(record.get("model") or "")
             is_turn = record.get("role") == "assistant" or record.get("kind") == "turn"
             if is_turn or "answered" in record or "reserved" in record:
-                usage = used(record)
+                usage = usage_of(record)
                 request = str(record.get("answered") or record.get("request") or "")
-                who = str(record.get("agent") or agent)
-                slot = slots[int(moment // SLOT_S), who, models.get(request) or mind or "by rule"]
+                agent_name = str(record.get("agent") or agent)
+                slot = slots[int(moment // SLOT_S), agent_name, models.get(request) or mind or "by rule"]
                 slot.add(TokenUse(usage.tokens, usage.money, usage.unpriced, int(is_turn)))
-                if request in booked:
-                    before, replaced = booked[request]
-                    before.add(TokenUse(-replaced.tokens, -replaced.money, -replaced.unpriced))
+                if request in usage_by_request:
+                    previous_slot, previous_usage = usage_by_request[request]
+                    previous_slot.add(TokenUse(-previous_usage.tokens, -previous_usage.money, -previous_usage.unpriced))
                 if request:
-                    booked[request] = slot, usage
+                    usage_by_request[request] = slot, usage
     return {key: slot for key, slot in slots.items() if slot != TokenUse()}

@@ -1,4 +1,4 @@
-"""Templates: every text masked as in the log, harmless and escaped; Markdown without raw HTML; times, numbers, links."""
+"""Render templates. Every text is masked as in the log, without control characters, and escaped; Markdown has no raw HTML."""
 
 from __future__ import annotations
 
@@ -21,126 +21,137 @@ from markupsafe import Markup, escape
 
 from hivemind.boundary import Unreadable, boundary
 from hivemind.documents.formats.reading import format_of
-from hivemind.masking import harmless, mask
+from hivemind.masking import mask, strip_controls
 from hivemind.words import duration
 
-HERE = Path(__file__).parent
-_MAX_CHARS = 40_000  # of a text that is rendered as Markdown
-_MAX_INLINE = 4_000  # characters of a paragraph whose markup is looked at: looking takes the square of their number
+WEB_FOLDER = Path(__file__).parent
+_MAX_CHARS = 40_000  # longer Markdown is cut
+_MAX_INLINE = 4_000  # longer paragraphs keep their markup as text: parsing takes quadratic time
 _CITATION = re.compile(r"— `(?P<path>[^`]+):\d+(?:-\d+)?`")
 _SOURCE = re.compile(r"(?P<path>[^\s:`<>]+\.\w+):(?P<first>\d{1,7})(?:-(?P<last>\d{1,7}))?")
 
 
-def told(text: object) -> str:
-    """A text as onlookers see it: secrets masked as in the log, nothing in it that steers who shows it."""
-    return harmless(mask(str(text)))
+def masked_text(text: object) -> str:
+    """Return a text for display: secrets masked as in the log, control characters replaced."""
+    return strip_controls(mask(str(text)))
 
 
-class Render:
-    """Makes pages of templates."""
+class PageRenderer:
+    """Renders pages from templates."""
 
     def __init__(self) -> None:
         self._env = Environment(
-            loader=FileSystemLoader(HERE / "templates"),
+            loader=FileSystemLoader(WEB_FOLDER / "templates"),
             autoescape=True,
             undefined=StrictUndefined,
             trim_blocks=True,
             lstrip_blocks=True,
-            finalize=lambda value: value if hasattr(value, "__html__") else "" if value is None else told(value),
+            finalize=lambda value: value if hasattr(value, "__html__") else "" if value is None else masked_text(value),
         )
         self._env.filters |= {
-            "ago": _ago, "clock": _clock, "number": _number, "money": _money, "markdown": self.markdown, "path": _path,
-            "source": self.source,
+            "ago": _age_element, "clock": _time_element, "number": _format_number, "money": _format_money,
+            "markdown": self.render_markdown, "path": _quote_segment, "source": self.link_source,
         }  # fmt: skip
-        self._env.globals |= {"to": _to, "form_number": partial(secrets.token_urlsafe, 12)}
+        self._env.globals |= {"to": _page_address, "form_number": partial(secrets.token_urlsafe, 12)}
         macros = self._env.get_template("parts.html").module
         self._env.globals |= {
             name: getattr(macros, name) for name in ("act", "answer", "icon", "live", "pager", "state")
         }
         self._markdown = MarkdownIt("commonmark", {"html": False}).enable("table").disable("image")
-        self._markdown.add_render_rule("code_inline", lambda _, tokens, at, *__: self.source(tokens[at].content))
-        self._markdown.add_render_rule("link_open", _link)
-        self._markdown.add_render_rule("quote", _verbatim)
+        self._markdown.add_render_rule(
+            "code_inline", lambda _, tokens, position, *__: self.link_source(tokens[position].content)
+        )
+        self._markdown.add_render_rule("link_open", _render_link)
+        self._markdown.add_render_rule("quote", _render_quote)
         self._markdown.core.ruler.before("inline", "plain", _keep_plain)
 
-    def page(self, name: str, context: Mapping[str, Any], block: str | None = None) -> str:
-        """A whole page, or one block of it."""
+    def render_page(self, name: str, context: Mapping[str, Any], block: str | None = None) -> str:
+        """Render a page, or one block of it."""
         template = self._env.get_template(name)
         if block is None or block not in template.blocks:
             return template.render(context)
         return "".join(template.blocks[block](template.new_context(dict(context))))
 
-    def markdown(self, text: str) -> Markup:
-        """Markdown as HTML; what is written as `PATH:LINES` leads to those lines. Of a long text the beginning."""
-        html = Markup(self._markdown.render(told(text)[:_MAX_CHARS]))  # noqa: S704 - raw HTML is off
+    def render_markdown(self, text: str) -> Markup:
+        """Render the beginning of a Markdown text as HTML. Code of the form `PATH:LINES` becomes a link to those lines."""
+        html = Markup(self._markdown.render(masked_text(text)[:_MAX_CHARS]))  # noqa: S704 - raw HTML is off
         if len(text) <= _MAX_CHARS:
             return html
-        return html + Markup('<p class="quiet">… {} characters more</p>').format(_number(len(text) - _MAX_CHARS))
+        return html + Markup('<p class="quiet">… {} characters more</p>').format(_format_number(len(text) - _MAX_CHARS))
 
-    def source(self, text: str) -> Markup:
-        """A text as code; what is of the form `PATH:LINES` leads to those lines."""
-        text = told(text)
-        found = _SOURCE.fullmatch(text)
+    def link_source(self, text: str) -> Markup:
+        """Render a text as code, with a link to the lines if it has the form `PATH:LINES`."""
+        text = masked_text(text)
+        match = _SOURCE.fullmatch(text)
         code = Markup("<code>{}</code>").format(text)
-        if found is None or "://" in text:
+        if match is None or "://" in text:
             return code
-        address = _to("/files", path=found["path"], first=found["first"], last=found["last"])
+        address = _page_address("/files", path=match["path"], first=match["first"], last=match["last"])
         return Markup('<a href="{}">{}</a>').format(address, code)
 
 
 def _keep_plain(state: StateCore) -> None:
-    """Leave as it stands what is no Markdown: a quote of a text file, which its citation follows, and an endless paragraph."""
-    tokens, kept, lines, begin = state.tokens, list[Token](), state.src.split("\n"), 0
-    for at, token in enumerate(tokens):
+    """Keep text unparsed that is not Markdown: a quote followed by the citation of a text file, and a very long paragraph."""
+    tokens, output_tokens, lines, quote_start = state.tokens, list[Token](), state.src.split("\n"), 0
+    for position, token in enumerate(tokens):
         if token.type == "inline" and len(token.content) > _MAX_INLINE:
             token.type = "text"
         if token.type == "blockquote_open" and token.level == 0:
-            begin = len(kept)
-        if token.type == "paragraph_open" and token.level == 0 and at and tokens[at - 1].type == "blockquote_close":
-            citation = _CITATION.match(tokens[at + 1].content)
+            quote_start = len(output_tokens)
+        if (
+            token.type == "paragraph_open"
+            and token.level == 0
+            and position
+            and tokens[position - 1].type == "blockquote_close"
+        ):
+            citation = _CITATION.match(tokens[position + 1].content)
             if citation and format_of(citation["path"]) != "markdown":
-                quoted = (re.sub(r"^ {0,3}> ?", "", line) for line in lines[slice(*kept[begin].map or ())])
-                kept[begin:] = [Token("quote", "blockquote", 0, content="\n".join(quoted).rstrip("\n"))]
-        kept.append(token)
-    state.tokens = kept
+                quote_lines = (
+                    re.sub(r"^ {0,3}> ?", "", line) for line in lines[slice(*output_tokens[quote_start].map or ())]
+                )
+                output_tokens[quote_start:] = [
+                    Token("quote", "blockquote", 0, content="\n".join(quote_lines).rstrip("\n"))
+                ]
+        output_tokens.append(token)
+    state.tokens = output_tokens
 
 
-def _verbatim(_: RendererHTML, tokens: Sequence[Token], at: int, *__: Any) -> str:
-    """A quote with its own line breaks."""
-    return f"<blockquote><pre>{escape(tokens[at].content)}</pre></blockquote>\n"
+def _render_quote(_: RendererHTML, tokens: Sequence[Token], position: int, *__: Any) -> str:
+    """Render a quote with its line breaks."""
+    return f"<blockquote><pre>{escape(tokens[position].content)}</pre></blockquote>\n"
 
 
-def _to(path: str, /, **query: object) -> str:
+def _page_address(path: str, /, **query: object) -> str:
     """Return a page's address relative to the `base` of every page, without the query's empty parts."""
-    given = {name: value for name, value in query.items() if value not in (None, "", 0)}
-    return f".{path}" + (f"?{urlencode(given)}" if given else "")
+    parameters = {name: value for name, value in query.items() if value not in (None, "", 0)}
+    return f".{path}" + (f"?{urlencode(parameters)}" if parameters else "")
 
 
-def _link(_: RendererHTML, tokens: Sequence[Token], at: int, *__: Any) -> str:
-    """A link leaves nothing of ours with another site."""
-    address = escape(str(tokens[at].attrs.get("href", "")))
+def _render_link(_: RendererHTML, tokens: Sequence[Token], position: int, *__: Any) -> str:
+    """Render a link that sends no referrer to another site."""
+    address = escape(str(tokens[position].attrs.get("href", "")))
     return f'<a href="{address}" rel="noreferrer noopener nofollow">'
 
 
-def _moment(when: datetime | float | str) -> datetime | None:
-    """A time in this machine's zone; None for what says none."""
+def _parse_time(timestamp: datetime | float | str) -> datetime | None:
+    """Return a time in this machine's time zone, or None if it is invalid."""
     with suppress(Unreadable), boundary("time"):
-        moment = datetime.fromisoformat(when) if isinstance(when, str) else when
+        moment = datetime.fromisoformat(timestamp) if isinstance(timestamp, str) else timestamp
         return (moment if isinstance(moment, datetime) else datetime.fromtimestamp(moment, UTC)).astimezone()
     return None
 
 
-def _clock(when: datetime | float | str | None, form: str = "%Y-%m-%d %H:%M") -> Markup:
-    """A time, to the minute."""
-    moment = _moment(when) if when else None
+def _time_element(timestamp: datetime | float | str | None, time_format: str = "%Y-%m-%d %H:%M") -> Markup:
+    """Render a time, by default to the minute."""
+    moment = _parse_time(timestamp) if timestamp else None
     if moment is None:
         return Markup("")
-    return Markup('<time datetime="{}">{}</time>').format(moment.isoformat(), moment.strftime(form))
+    return Markup('<time datetime="{}">{}</time>').format(moment.isoformat(), moment.strftime(time_format))
 
 
-def _ago(when: datetime | float | str | None) -> Markup:
-    """How long ago that was; the time itself is its title."""
-    moment = _moment(when) if when else None
+def _age_element(timestamp: datetime | float | str | None) -> Markup:
+    """Render the age of a time, with the time as its title."""
+    moment = _parse_time(timestamp) if timestamp else None
     if moment is None:
         return Markup("")
     seconds = (datetime.now(UTC) - moment).total_seconds()
@@ -150,21 +161,21 @@ def _ago(when: datetime | float | str | None) -> Markup:
     )
 
 
-def _number(value: float | None) -> str:
-    """`12,345`; from a hundred thousand on `123k`, `1.2M`."""
-    if value is None:
+def _format_number(number: float | None) -> str:
+    """Format a number: `12,345`, or from a hundred thousand on `123k`, `1.2M`."""
+    if number is None:
         return ""
     for size, unit in ((1_000_000, "M"), (1_000, "k")):
-        if value >= 100 * size or (size > 1_000 and value >= size):
-            return f"{value / size:.{0 if value >= 100 * size else 1}f}{unit}"
-    return f"{value:,.0f}"
+        if number >= 100 * size or (size > 1_000 and number >= size):
+            return f"{number / size:.{0 if number >= 100 * size else 1}f}{unit}"
+    return f"{number:,.0f}"
 
 
-def _money(value: float) -> str:
-    return f"{value:,.2f}" if value >= 1 else f"{value:.4f}".rstrip("0").rstrip(".") if value else ""
+def _format_money(amount: float) -> str:
+    return f"{amount:,.2f}" if amount >= 1 else f"{amount:.4f}".rstrip("0").rstrip(".") if amount else ""
 
 
 @lru_cache(4096)
-def _path(name: str) -> str:
-    """A name as a part of an address."""
+def _quote_segment(name: str) -> str:
+    """Quote a name as one segment of an address."""
     return quote(name, safe="")

@@ -1,4 +1,4 @@
-"""What every page is made from: the hive, its snapshot, its index; and what a page is."""
+"""The hive, snapshot and index that all pages are built from, and the type of a page."""
 
 from __future__ import annotations
 
@@ -11,29 +11,27 @@ from typing import Any
 from hivemind.frozen import frozen
 from hivemind.hive import Hive
 from hivemind.web.index import PageIndex
-from hivemind.web.snapshot import Watch
+from hivemind.web.snapshot import SnapshotWatch
 
-__all__ = ["Page", "PageQuery", "Site"]
-
-_DIGITS = 12
+_MAX_DIGITS = 12
 
 
 class PageQuery(dict[str, str]):
-    """What stands behind the question mark of an address."""
+    """The query parameters of an address."""
 
     def number(self, name: str, default: int = 0) -> int:
-        """A whole number from 0; the default for anything else."""
+        """Return a parameter as an integer ≥ 0, or the default."""
         text = self.get(name, "")
-        return int(text) if text.isascii() and text.isdecimal() and len(text) <= _DIGITS else default
+        return int(text) if text.isascii() and text.isdecimal() and len(text) <= _MAX_DIGITS else default
 
-    def choice(self, name: str, known: Mapping[str, object] | tuple[str, ...], default: str) -> str:
-        """One of the known words; the default for any other."""
-        return self[name] if self.get(name) in known else default
+    def choice(self, name: str, choices: Mapping[str, object] | tuple[str, ...], default: str) -> str:
+        """Return a parameter if it is one of `choices`, else the default."""
+        return self[name] if self.get(name) in choices else default
 
 
 @frozen
 class Page:
-    """A template with what goes into it. `topics` are the changes at which its live parts are drawn anew."""
+    """A template and its context. The live parts of the page are loaded again when one of `topics` changes."""
 
     template: str
     context: Mapping[str, Any]
@@ -43,18 +41,18 @@ class Page:
 
 @dataclass
 class Site:
-    """The hive as its pages look at it. One page is made at a time: hold `mutex`."""
+    """The hive as its pages read it. Hold `mutex` while building a page."""
 
     root: Path
     hive: Hive = field(init=False)
     index: PageIndex = field(init=False)
-    watch: Watch = field(init=False)
+    watch: SnapshotWatch = field(init=False)
     mutex: threading.Lock = field(default_factory=threading.Lock)
 
     def __post_init__(self) -> None:
         self.hive = Hive.look(self.root)
         self.index = PageIndex(self.root)
-        self.watch = Watch(self.root, self.index)
+        self.watch = SnapshotWatch(self.root, self.index)
 
     def close(self) -> None:
         self.watch.close()

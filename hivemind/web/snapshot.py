@@ -1,4 +1,4 @@
-"""One snapshot of the hive for all who look at it: kept fresh by watching while somebody does, and by nobody otherwise."""
+"""A snapshot of the hive for all its readers. The hive is watched from the first subscription on."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from hivemind.fs import Watcher, open_watcher
 from hivemind.hive import Hive
 from hivemind.layout import HUMAN, Layout
 from hivemind.mail import Message
-from hivemind.swarm.overview import AgentNow, Overview, overview
+from hivemind.swarm.overview import AgentOverview, Overview, overview
 from hivemind.taskrun.waits import is_question
 from hivemind.tasks import TaskState, TaskSummary
 from hivemind.tasks.folder import why_failed
@@ -27,105 +27,107 @@ if TYPE_CHECKING:
     from hivemind.web.index import PageIndex
 
 Kind = Literal["question", "letter", "parked", "failed", "agent", "disk"]
-_REFRESH_S = 0.25  # so often at most is the hive looked at, however much happens in it
-_SHARE = 8  # looking may take one part in so many of the time
-_INDEXED_S = 0.2  # of a look is spent on what has ended; what takes longer is read on at the next
-_FAILED_FOR = timedelta(days=1)  # a task that failed longer ago needs nobody any more
-_FAILED_SHOWN = 20
-_ASKED = re.compile(r"hivemind mail reply human (\S+) TEXT")
+_REFRESH_S = 0.25  # the hive is read at most this often
+_LOAD_DIVISOR = 8  # refreshing may take 1/8 of the time
+_INDEX_TIME_S = 0.2  # time per refresh for indexing ended tasks; the next refresh continues
+_FAILURE_AGE = timedelta(days=1)  # a task that failed longer ago is not listed
+_MAX_FAILURES = 20
+_REPLY_COMMAND = re.compile(r"hivemind mail reply human (\S+) TEXT")
 
 
 @frozen
 class Need:
-    """Something that waits for a person: `about` is the task, agent or sender, `letter` the question to be answered."""
+    """A matter that waits for a person. `about` is the id of the task, agent or letter; `letter` is the question to answer."""
 
     kind: Kind
     about: str
-    what: str
+    message: str
     since: datetime | None = None
     letter: Message | None = None
 
     @property
     def is_review(self) -> bool:
-        """Whether a result is to be approved or rejected: `approved` as an answer ends it."""
+        """True if a person must approve or reject a result; the answer `approved` accepts it."""
         return self.letter is not None and self.letter.subject.startswith("Review: ")
 
 
 @frozen
 class Snapshot:
-    """The hive at one moment: what `hivemind status` shows, the tasks that are not over, and who waits for a person."""
+    """The hive at one moment: the data of `hivemind status`, the open tasks, and what waits for a person."""
 
-    at: datetime
+    taken_at: datetime
     overview: Overview
     open_tasks: tuple[TaskSummary, ...]
     needs: tuple[Need, ...]
 
     @property
-    def agents(self) -> tuple[AgentNow, ...]:
+    def agents(self) -> tuple[AgentOverview, ...]:
         return self.overview.agents
 
 
-def look(hive: Hive) -> Snapshot:
-    """Look at everything once."""
-    now = overview(hive)
+def take_snapshot(hive: Hive) -> Snapshot:
+    """Read the hive's present state."""
+    hive_overview = overview(hive)
     tasks = (*hive.tasks.list(TaskState.ACTIVE), *hive.tasks.list(TaskState.INBOX))
     moment = datetime.now(UTC)
-    return Snapshot(moment, now, tasks, tuple(_needs(hive, now, tasks, moment)))
+    return Snapshot(moment, hive_overview, tasks, tuple(_needs(hive, hive_overview, tasks, moment)))
 
 
-def _needs(hive: Hive, now: Overview, tasks: Iterable[TaskSummary], moment: datetime) -> Iterator[Need]:
-    if now.disk_full:
-        yield Need("disk", "disk", "The disk is full: all work rests. Make room, and it goes on.")
+def _needs(hive: Hive, hive_overview: Overview, tasks: Iterable[TaskSummary], moment: datetime) -> Iterator[Need]:
+    if hive_overview.disk_full:
+        yield Need("disk", "disk", "The disk is full and all work has stopped. It resumes when there is free space.")
     for task in tasks:
         if task.parked is not None:
-            question = _question(hive, task.parked.reason)
+            question = _find_question(hive, task.parked.reason)
             if question is None and task.parked.until is None:
                 yield Need("parked", task.id, task.parked.reason, task.parked.since)
-            elif question is not None and "R" not in question.flags:  # else it goes on as soon as its agent looks
+            elif (
+                question is not None and "R" not in question.flags
+            ):  # an answered question resumes when its agent looks
                 yield Need("question", task.id, question.subject, question.date, question)
         elif task.problem and task.state is TaskState.ACTIVE:
             yield Need("parked", task.id, task.problem, task.since)
-    for agent in now.agents:
+    for agent in hive_overview.agents:
         if agent.problem:
             yield Need("agent", agent.name, agent.problem)
-    for letter, what in now.needs_you:
-        yield Need("letter", letter, what)
-    yield from _failed(hive.layout, moment)
+    for letter_id, subject in hive_overview.needs_you:
+        yield Need("letter", letter_id, subject)
+    yield from _recent_failures(hive.layout, moment)
 
 
-def _question(hive: Hive, reason: str) -> Message | None:
-    """The letter with the question that a parked task waits for an answer to; None if there is none, or none any more."""
-    found = _ASKED.search(reason)
-    if found is None or not is_question(found[1], hive.config.workspace):
+def _find_question(hive: Hive, reason: str) -> Message | None:
+    """Return the letter with the question that a parked task waits for, or None if it does not exist (any more)."""
+    match = _REPLY_COMMAND.search(reason)
+    if match is None or not is_question(match[1], hive.config.workspace):
         return None
     try:
-        return hive.mail.read(HUMAN, found[1], mark=False)
+        return hive.mail.read(HUMAN, match[1], mark=False)
     except HivemindError:
         return None
 
 
-def _failed(layout: Layout, moment: datetime) -> Iterator[Need]:
-    """What failed lately, newest first."""
-    found = []
+def _recent_failures(layout: Layout, moment: datetime) -> Iterator[Need]:
+    """Yield the recently failed tasks, newest first."""
+    failures = []
     if layout.failed.is_dir():
         for folder in layout.failed.iterdir():
             if folder.name.startswith("."):
                 continue
             with boundary("time"):
                 since = datetime.fromtimestamp(folder.lstat().st_ctime, UTC)
-            if moment - since < _FAILED_FOR:
-                found.append((since, folder))
-    for since, folder in sorted(found, reverse=True)[:_FAILED_SHOWN]:
-        why = why_failed(folder) or "It says nothing of why."
-        if not why.startswith("Cancelled by human"):
-            yield Need("failed", folder.name, why, since)
+            if moment - since < _FAILURE_AGE:
+                failures.append((since, folder))
+    for since, folder in sorted(failures, reverse=True)[:_MAX_FAILURES]:
+        reason = why_failed(folder) or "No reason is recorded."
+        if not reason.startswith("Cancelled by human"):
+            yield Need("failed", folder.name, reason, since)
 
 
-class Watch:
-    """Keeps a snapshot, and tells who looks what has changed: `agents`, `tasks`, `mail`, `journal`, `index`, `task:ID`.
+class SnapshotWatch:
+    """Keeps a snapshot and notifies subscribers of changed topics: `agents`, `tasks`, `mail`, `journal`, `index`, `task:ID`.
 
-    May be used by many threads. Watches from the first onlooker on; what changes while nobody looks is looked at when somebody
-    does. Keeps an `index` up as well, if it has one.
+    Watching begins with the first subscriber; until then `snapshot` reads the hive when it is called. An `index` is kept up
+    to date too. Thread-safe.
     """
 
     def __init__(self, root: Path, index: PageIndex | None = None) -> None:
@@ -134,56 +136,58 @@ class Watch:
         self._mutex = threading.Lock()
         self._snapshot: Snapshot | None = None
         self._is_stale = False
-        self._begun = self._told = 0.0  # the last look, and when onlookers were last told to look
+        self._refreshed_at = self._notified_at = 0.0  # times of the last refresh and of the last notification
         self._pause_s = _REFRESH_S
-        self._telling = threading.Lock()
+        self._listener_lock = threading.Lock()
         self._listeners: list[Callable[[frozenset[str]], None]] = []
-        self._changed: set[str] = set()
+        self._changed_topics: set[str] = set()
         self._timer: threading.Timer | None = None
         self._watcher: Watcher | None = None
         self.is_closing = False
 
     def snapshot(self) -> Snapshot:
-        """The hive as it is, or was a moment ago where much happens or nobody watches. Raises UserError, OSError."""
+        """Return the snapshot. It may be a moment old if much changes or nothing is watched. Raises UserError and OSError."""
         with self._mutex:
             is_fresh = self._watcher is not None and not self._is_stale
-            is_recent = self._told < self._begun and time.monotonic() - self._begun < self._pause_s
+            is_recent = self._notified_at < self._refreshed_at and time.monotonic() - self._refreshed_at < self._pause_s
             if self._snapshot is None or not (is_fresh or is_recent):
-                self._snapshot = None  # if the hive cannot be looked at, the next one tries again
-                self._snapshot = self._refreshed()
+                self._snapshot = None  # if the hive cannot be read, the next call tries again
+                self._snapshot = self._refresh()
             return self._snapshot
 
-    def forget(self) -> None:
-        """Somebody has just changed something here: the next look is a new one."""
+    def invalidate(self) -> None:
+        """Discard the snapshot after a change; the next call reads the hive again."""
         with self._mutex:
             self._snapshot = None
 
-    def _refreshed(self) -> Snapshot:
-        self._begun = time.monotonic()
+    def _refresh(self) -> Snapshot:
+        self._refreshed_at = time.monotonic()
         self._is_stale = False
-        found = look(self._hive)
-        is_indexed = self._index is None or self._index.sync(_INDEXED_S)
-        self._pause_s = max(_REFRESH_S, _SHARE * (time.monotonic() - self._begun))
-        if not is_indexed:  # who looks is told, looks again, and so reads on
-            self._hear("index")
-        return found
+        snapshot = take_snapshot(self._hive)
+        is_indexed = self._index is None or self._index.sync(_INDEX_TIME_S)
+        self._pause_s = max(_REFRESH_S, _LOAD_DIVISOR * (time.monotonic() - self._refreshed_at))
+        if not is_indexed:  # subscribers refresh on this topic, which continues the indexing
+            self._note_change("index")
+        return snapshot
 
     @contextmanager
-    def onlooker(self, on_change: Callable[[frozenset[str]], None]) -> Iterator[None]:
-        """While it lasts `on_change` is called, from a thread of the watch, with what has changed. It must be quick."""
-        with self._telling:
+    def subscribe(self, on_change: Callable[[frozenset[str]], None]) -> Iterator[None]:
+        """Call `on_change` with the changed topics, from a thread of this object, until the context ends. It must be quick."""
+        with self._listener_lock:
             self._listeners.append(on_change)
             if self._watcher is None and not self.is_closing:
                 trees = [self._hive.layout.journal]
-                self._watcher = open_watcher(self._hive.config.watch, _folders(self._hive), trees, self._hear_of)
+                self._watcher = open_watcher(
+                    self._hive.config.watch, _watched_folders(self._hive), trees, self._note_path
+                )
         try:
             yield
         finally:
-            with self._telling:
+            with self._listener_lock:
                 self._listeners.remove(on_change)
 
     def close(self) -> None:
-        """End the watch."""
+        """Stop watching."""
         self.is_closing = True
         if self._watcher is not None:
             self._watcher.close()
@@ -191,42 +195,42 @@ class Watch:
             timer.cancel()
             timer.join()
 
-    def _hear_of(self, path: Path) -> None:
-        topic = _topic(self._hive.layout, path)
+    def _note_path(self, path: Path) -> None:
+        topic = _path_topic(self._hive.layout, path)
         if topic:
-            self._hear(topic)
+            self._note_change(topic)
 
-    def _hear(self, topic: str) -> None:
-        """Note what has changed; who looks is told after a pause, of all that has changed by then."""
+    def _note_change(self, topic: str) -> None:
+        """Record a changed topic. Subscribers are notified after a pause, of all changes until then."""
         self._is_stale = True
-        with self._telling:
-            self._changed.add(topic)
+        with self._listener_lock:
+            self._changed_topics.add(topic)
             if self._timer is None and self._listeners and not self.is_closing:
-                due = max(self._begun, self._told) + self._pause_s
-                self._timer = threading.Timer(max(0.0, due - time.monotonic()), self._tell)
+                due = max(self._refreshed_at, self._notified_at) + self._pause_s
+                self._timer = threading.Timer(max(0.0, due - time.monotonic()), self._notify)
                 self._timer.daemon = True
                 self._timer.start()
 
-    def _tell(self) -> None:
-        with self._telling:
-            self._timer, changes, self._changed = None, frozenset(self._changed), set()
-            self._told = time.monotonic()
+    def _notify(self) -> None:
+        with self._listener_lock:
+            self._timer, changes, self._changed_topics = None, frozenset(self._changed_topics), set()
+            self._notified_at = time.monotonic()
             watcher, listeners = self._watcher, list(self._listeners)
         if any(topic.startswith("task") for topic in changes):
             changes |= {"index"}
-            self._follow(watcher)
-        for tell in listeners:
-            tell(changes)
+            self._watch_active_tasks(watcher)
+        for listener in listeners:
+            listener(changes)
 
-    def _follow(self, watcher: Watcher | None) -> None:
-        """Watch the folders of tasks in hand that have come since."""
+    def _watch_active_tasks(self, watcher: Watcher | None) -> None:
+        """Watch the folders of tasks that have become active."""
         if watcher is not None and not self.is_closing:
             with suppress(OSError):
                 for folder in self._hive.layout.active.glob("[!.]*"):
-                    watcher.add(folder, passing=True)
+                    watcher.add(folder, is_temporary=True)
 
 
-def _folders(hive: Hive) -> list[Path]:
+def _watched_folders(hive: Hive) -> list[Path]:
     layout = hive.layout
     boxes = [layout.mailbox(name) for name in (HUMAN, *hive.agents)]
     return [
@@ -240,8 +244,8 @@ def _folders(hive: Hive) -> list[Path]:
     ]
 
 
-def _topic(layout: Layout, path: Path) -> str | None:
-    """What a change at a path is about."""
+def _path_topic(layout: Layout, path: Path) -> str | None:
+    """Return the topic of a path, None if it is outside the hive."""
     try:
         with boundary("path", path):
             parts = path.relative_to(layout.root).parts

@@ -15,7 +15,7 @@ from hivemind.agent.scope import scope
 from hivemind.agent.sense import sense
 from hivemind.errors import HivemindError
 from hivemind.minds import Thought, ToolCall, Turn
-from hivemind.presence.identity import announce
+from hivemind.presence.identity import record_start
 from hivemind.taskrun.waits import Parking
 from tests.messages import calls_of
 
@@ -57,7 +57,7 @@ class Crew:
     def start(self, think: Callable[[Any], Thought] | None = None, name: str = "ada") -> Agent:
         """A new life of an agent, in a hive opened anew."""
         hive = Hive.open(self.root)
-        agent = Agent(hive, name, announce(hive.journal, name, os.getpid()))
+        agent = Agent(hive, name, record_start(hive.journal, name, os.getpid()))
         if think is not None:
             agent.mind = Mind(think)
         agent.scheduler.holding.resume()

@@ -14,7 +14,7 @@ from hivemind.cli.main import main
 from hivemind.doctor import CheckContext, examine
 from hivemind.errors import UserError
 from hivemind.mcp_server.member import Member
-from hivemind.swarm.idle import said_why
+from hivemind.swarm.idle import with_wait_reasons
 from tests.agent.conftest import Crew, until_idle
 from tests.program import run
 
@@ -64,7 +64,7 @@ def test_an_agent_whose_file_cannot_be_read_is_set_aside_and_nothing_else(crew: 
         assert main(["--hive", str(crew.root), *words]) == 0
         assert bad.name in "".join(capsys.readouterr())
     [found] = [one for one in examine(CheckContext(Hive.open(crew.root).layout)) if one.check == "settings"]
-    assert bad.name in f"{found.where} {found.what}"
+    assert bad.name in f"{found.location} {found.message}"
 
 
 def test_what_is_for_an_agent_that_is_set_aside_waits_for_it(crew: Crew, capsys):
@@ -73,13 +73,13 @@ def test_what_is_for_an_agent_that_is_set_aside_waits_for_it(crew: Crew, capsys)
     assert hive.mail.send("human", "bob", "Hello", "Hello?").delivered
     crew.drop("---\nassignee: bob\n---\nBoats\n")
     until_idle(crew.start())
-    [task] = said_why(hive, hive.tasks.list("inbox"))
+    [task] = with_wait_reasons(hive, hive.tasks.list("inbox"))
     assert "bob.yaml:1" in str(task.waiting)
     with pytest.raises(UserError, match="nonsense"):
         Member(hive, "bob")
     assert main(["--hive", str(crew.root), "agent", "run", "bob"]) == 2
     assert "nonsense" in capsys.readouterr().err
-    assert not [one for one in examine(CheckContext(hive.layout)) if one.check == "mail" and "bob" in one.where]
+    assert not [one for one in examine(CheckContext(hive.layout)) if one.check == "mail" and "bob" in one.location]
 
 
 def test_a_swarm_starts_without_an_agent_that_is_set_aside_and_says_so(crew: Crew):

@@ -141,7 +141,7 @@ def test_an_agents_words_cannot_pass_for_what_the_runtime_says_of_how_they_came_
             "## S\u200bources (not by the runtime)", "## <b>Sources</b><!-- --> (not by the runtime)",
             "## How&nbsp;it&nbsp;came&nbsp;about (not by the runtime)", "Sources of error: none.",
         ],
-        "## How it came about", "* It quotes nothing, so there were no sources to check.",
+        "## How it came about", "* There are no quotes, so there were no sources to check.",
     ]  # fmt: skip
 
 

@@ -20,8 +20,8 @@ from hivemind import Hive
 from hivemind.agent.agent import Agent
 from hivemind.cli.main import main
 from hivemind.errors import UserError
-from hivemind.presence.identity import take_name
-from hivemind.swarm.process import Life
+from hivemind.presence.identity import lock_name
+from hivemind.swarm.process import AgentProcess
 from tests.agent.conftest import Crew
 from tests.program import run
 
@@ -113,7 +113,7 @@ def limited() -> Iterator[None]:
         signal.signal(signal.SIGALRM, before)
 
 
-class OneLife(Life):
+class OneLife(AgentProcess):
     """Ends when there is nothing to do, or when it is stuck."""
 
     stuck: str | None = None
@@ -126,7 +126,7 @@ class OneLife(Life):
 def live(root: Path) -> str | None:
     """A process's life of ada until she rests; gives what is in her way."""
     hive = Hive.open(root)
-    lock = take_name(hive.layout, "ada")
+    lock = lock_name(hive.layout, "ada")
     life = OneLife(hive, "ada", lock)
     rest = Agent._rest
     Agent._rest = lambda agent: life.stop()  # type: ignore[method-assign]

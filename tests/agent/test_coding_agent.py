@@ -1,4 +1,4 @@
-"""A model that works as a coding agent does, on a real repository: what it is sent, and what that costs (spec 8)."""
+"""A model that works like a coding agent on a real repository: the requests that it gets, and their cost."""
 
 from __future__ import annotations
 
@@ -112,7 +112,7 @@ def parts(body: dict[str, Any]) -> list[str]:
 
 
 def append_only_loop(app: Path, tools: list[dict[str, Any]]) -> list[list[str]]:
-    """The requests of the plain loop that spec 8 compares with: the same tools and actions, results as they come."""
+    """The requests of a plain loop for comparison: the same tools and actions, results as they come."""
     system = {"role": "system", "content": "word " * 1000}
     messages: list[dict[str, Any]] = [system, {"role": "user", "content": TASK}]
     requests = []

@@ -95,11 +95,11 @@ DIES = """
 import json, os, sys
 from hivemind import Hive
 from hivemind.agent.agent import Agent
-from hivemind.presence.identity import announce, take_name
+from hivemind.presence.identity import lock_name, record_start
 from tests.agent.conftest import Mind, doing
 hive = Hive.open(sys.argv[1])
-lock = take_name(hive.layout, "ada")
-agent = Agent(hive, "ada", announce(hive.journal, "ada", os.getpid()))
+lock = lock_name(hive.layout, "ada")
+agent = Agent(hive, "ada", record_start(hive.journal, "ada", os.getpid()))
 agent.mind = Mind(doing(*map(tuple, json.loads(sys.argv[2]))))
 agent.scheduler.holding.resume()
 agent.cycle()
@@ -132,7 +132,7 @@ import json, os, sys
 from hivemind import Hive
 from hivemind.agent.agent import Agent
 from hivemind.minds import ToolCall, Thought
-from hivemind.presence.identity import announce, take_name
+from hivemind.presence.identity import lock_name, record_start
 from tests.agent.conftest import Mind, until_idle
 
 def think(turn):
@@ -144,8 +144,8 @@ def think(turn):
     return Thought(f"Turn {at}", (read, write, ToolCall("finish_step", {})) if at < 2 else (ToolCall("finish_task", {}),))
 
 hive = Hive.open(sys.argv[1])
-lock = take_name(hive.layout, "ada")
-agent = Agent(hive, "ada", announce(hive.journal, "ada", os.getpid()))
+lock = lock_name(hive.layout, "ada")
+agent = Agent(hive, "ada", record_start(hive.journal, "ada", os.getpid()))
 agent.mind = Mind(think)
 agent.scheduler.holding.resume()
 until_idle(agent)
@@ -217,7 +217,7 @@ def test_what_happens_meanwhile_is_news_after_the_last_result_once(crew: Crew) -
 
 
 def test_what_is_new_in_the_hive_and_about_the_task_is_referred_to_once(crew: Crew) -> None:
-    """News of blocks is a reference: id, source, one line (spec 8). What the mind wrote itself, and what is about something
+    """News of blocks is a reference: id, source, one line. What the mind wrote itself, and what is about something
     else, is no news."""
     own = ("write_file", {"path": "knowledge/keels.md", "text": "# Keels\n\nThe keel of a boat is of oak.\n"})
     mind = Script([READ], [own], [READ], [READ], [READ])

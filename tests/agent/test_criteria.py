@@ -119,14 +119,14 @@ def test_a_review_that_fails_asks_a_person(crew):
 
 def test_a_review_ends_with_a_verdict_alone_and_nothing_else_takes_one(crew):
     ada, eve = crew.start(doing()), crew.start(doing(), "eve")
-    assert "no review" in wants(ada, ("verdict", {"approved": True}))["error"]
+    assert "not a review" in wants(ada, ("verdict", {"approved": True}))["error"]
     wants(ada, ("finish_step", {}))
     wants(ada, FINISH)
     eve.mind = Mind(doing(("plan_steps", {"steps": [{"title": "look"}]}), ("finish_step", {})))
     eve.cycle()
     made = reviewing(crew)
-    assert "ends with verdict" in wants(eve, ("finish_task", {}), task=made)["error"]
-    assert "say what is missing" in wants(eve, ("verdict", {"approved": False}), task=made)["error"]
+    assert "end it with verdict" in wants(eve, ("finish_task", {}), task=made)["error"]
+    assert "list the missing points" in wants(eve, ("verdict", {"approved": False}), task=made)["error"]
 
 
 def test_what_is_said_to_the_task_breaks_its_review_off(crew):

@@ -20,10 +20,10 @@ from hivemind import Hive
 from hivemind.agent.agent import Agent
 from hivemind.errors import UserError
 from hivemind.minds import Thought, ToolCall, Turn
-from hivemind.presence.identity import announce, take_name
+from hivemind.presence.identity import lock_name, record_start
 from hivemind.presence.status import read_status
 from hivemind.swarm.preflight import preflight
-from hivemind.swarm.process import Life
+from hivemind.swarm.process import AgentProcess
 from hivemind.taskrun.task_run import MAX_CRASHES
 from tests.agent.conftest import Crew, Mind, doing, until_idle
 from tests.waiting import until
@@ -92,7 +92,7 @@ def damages(path: Path) -> Iterator[tuple[str, Any]]:
             yield f"cut at {at}", lambda n=at: path.write_bytes(whole[:n])
 
 
-class ShortLife(Life):
+class ShortLife(AgentProcess):
     """Ends when there is nothing to do, or after it has been stuck."""
 
     reasons: list[str]
@@ -105,7 +105,7 @@ class ShortLife(Life):
 def live(root: Path, turns: int = 60) -> list[str]:
     """One life of ada, until she is idle or stuck; gives what she was stuck in."""
     hive = Hive.open(root)
-    lock = take_name(hive.layout, "ada")
+    lock = lock_name(hive.layout, "ada")
     life = ShortLife(hive, "ada", lock)
     life.reasons = []
     rest, cycle, count = Agent._rest, Agent.cycle, iter(range(turns))
@@ -184,7 +184,7 @@ def test_an_agent_that_is_stuck_says_so_and_goes_on_once_it_is_mended(crew: Crew
     record.parent.mkdir(parents=True)
     record.write_text('{"kind":"mail-taken","version":99}\n')
     hive = Hive.open(crew.root)
-    life = Life(hive, "ada", take_name(hive.layout, "ada"))
+    life = AgentProcess(hive, "ada", lock_name(hive.layout, "ada"))
     thread = threading.Thread(target=life.run)
     thread.start()
     folder = record.parent
@@ -243,7 +243,7 @@ def next_life(crew: Crew, think: Callable[[Turn], Thought]) -> Agent:
         dead._bell.close()
     crew._agents.clear()
     hive = Hive.open(crew.root)
-    agent = Agent(hive, "ada", announce(hive.journal, "ada", os.getpid()))
+    agent = Agent(hive, "ada", record_start(hive.journal, "ada", os.getpid()))
     agent.mind = Mind(think)
     agent.scheduler.holding.resume("t")
     crew._agents.append(agent)

@@ -10,7 +10,7 @@ import pytest
 
 from hivemind import Hive
 from hivemind.doctor import examine
-from hivemind.doctor.patient import CheckContext
+from hivemind.doctor.context import CheckContext
 from hivemind.fs import remove_tree
 from hivemind.swarm.backup import back_up_hive, restore_hive
 from tests.agent.conftest import Crew, hands, until_idle

@@ -77,11 +77,11 @@ CHILD = """
 import os, sys
 from hivemind import Hive
 from hivemind.agent.agent import Agent
-from hivemind.presence.identity import announce, take_name
+from hivemind.presence.identity import lock_name, record_start
 from tests.agent.conftest import Mind, doing
 hive = Hive.open(sys.argv[1])
-lock = take_name(hive.layout, "ada")
-agent = Agent(hive, "ada", announce(hive.journal, "ada", os.getpid()))
+lock = lock_name(hive.layout, "ada")
+agent = Agent(hive, "ada", record_start(hive.journal, "ada", os.getpid()))
 agent.mind = Mind(doing(("delegate", {"tasks": [{"text": "Saw."}, {"text": "Rig.", "depends_on": [1]}]})))
 agent.scheduler.holding.resume()
 agent.cycle()
@@ -107,9 +107,9 @@ def test_killed_anywhere_each_subtask_is_made_once(crew, point):
         ([{"text": "x", "to": "carol"}], "no agent 'carol'"),
         ([{"text": "x", "role": "cook"}], "no agent has the role 'cook'"),
         ([{"text": "x", "to": "bob", "role": "builder"}], "not both"),
-        ([{"text": "x", "depends_on": [2]}], "no number 2"),
+        ([{"text": "x", "depends_on": [2]}], "no subtask 2"),
         ([{"text": "x", "depends_on": ["nothing"]}], "no such task"),
-        ([{"text": "x", "depends_on": [2]}, {"text": "y", "depends_on": [1]}], "in a circle"),
+        ([{"text": "x", "depends_on": [2]}, {"text": "y", "depends_on": [1]}], "in a cycle"),
         ([{"text": "x", "attach": ["none.txt"]}], "none.txt"),
     ],
 )
@@ -235,10 +235,10 @@ def test_a_step_whose_awaited_task_is_done_is_no_idle_swarm(crew):
 @pytest.mark.parametrize(
     ("what", "why"),
     [
-        ("task: ghost", "it waits for the task 'ghost', and there is no such task"),
-        ("task: other", "it waits for the task 'other', and there is no such task"),  # deleted while it was waited for
-        ("task: t", "it waits for itself to be done"),
-        ("mail: ghost", "it waits for mail from 'ghost', and there is no such agent"),
+        ("task: ghost", "it waits for the task 'ghost', which does not exist"),
+        ("task: other", "it waits for the task 'other', which does not exist"),  # deleted while it was waited for
+        ("task: t", "the task waits for itself"),
+        ("mail: ghost", "it waits for mail from 'ghost', which is not an agent"),
     ],
 )
 def test_a_step_that_waits_for_what_there_is_not_fails_its_task_as_a_dependency_does(crew: Crew, what: str, why: str):
@@ -276,8 +276,8 @@ def test_a_subtask_is_told_more_while_it_waits_or_is_at_work(crew):
 def test_only_ones_own_subtasks_are_told_and_ended(crew):
     crew.drop("---\nassignee: bob\n---\nAnother's.\n", "other.md")
     ada, [made] = divided(crew, {"text": "Keel.", "to": "bob"})
-    assert "no subtask of yours" in wants(ada, ("cancel_task", {"id": "other"}))["error"]
-    assert "no subtask of yours" in wants(ada, ("send_to_task", {"id": "other", "text": "x"}))["error"]
+    assert "not a subtask of yours" in wants(ada, ("cancel_task", {"id": "other"}))["error"]
+    assert "not a subtask of yours" in wants(ada, ("send_to_task", {"id": "other", "text": "x"}))["error"]
     assert wants(ada, ("cancel_task", {"id": made, "reason": "not needed"}))["result"]["state"] == "failed"
     assert "not needed" in (crew.root / "tasks/failed" / made / "error.md").read_text()
 

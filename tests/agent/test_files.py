@@ -70,16 +70,16 @@ def test_an_edited_file_keeps_its_mode_and_its_other_names_keep_the_old_text(cre
 def test_a_root_that_holds_the_hive_itself_opens_nothing_of_it_for_writing(crew: Crew, name: str) -> None:
     crew.configure("roots: [{path: .., write: true}]\n")
     [action] = tried(crew, ("write_file", {"path": f"{crew.root}/{name}", "text": "x"}))
-    assert ("git" if ".git" in name else "is not where you may write") in action["error"]
+    assert ("git" if ".git" in name else "is outside the folders that you may write") in action["error"]
 
 
 @pytest.mark.parametrize("name", ["agents/evil.yaml", "hive.yaml", "rom/x", "mailboxes/human/new/x", ".hive/x"])
 def test_a_name_of_the_hives_own_is_none_of_the_tasks_unless_the_task_has_it(crew: Crew, name: str) -> None:
     use = hands(crew)
     refused = use("write_file", path=name, text="x")
-    assert refused["error"].startswith(f"{name}: is the hive's own")
+    assert refused["error"].startswith(f"{name}: belongs to the hive")
     assert not list((crew.root / "tasks").rglob(os.path.basename(name)))
-    mine = refused["error"].partition("; ")[2].removesuffix(" is yours")
+    mine = refused["error"].partition("; write to ")[2]
     assert "error" not in use("write_file", path=mine, text="x")
     assert "error" not in use("write_file", path=name, text="y")
     assert (crew.root / mine).read_text() == "y"
@@ -130,7 +130,7 @@ def test_the_innermost_listed_root_decides_whether_it_may_be_written(crew: Crew)
         "knowledge/laws/x.md",
         "src/ro/x.py",
     ):
-        assert "is not where you may write" in use("write_file", path=path, text="x")["error"], path
+        assert "is outside the folders that you may write" in use("write_file", path=path, text="x")["error"], path
     for path in (f"{real}/x", f"{real}/sub/x", f"{real}/sub/ro/again/x", "knowledge/x.md", "src/x.py"):
         assert "error" not in use("write_file", path=path, text="x"), path
     assert (real / "sub/ro/kept.md").read_text() == "kept\n"
@@ -151,12 +151,12 @@ def test_a_path_says_where_it_goes_or_is_refused_with_what_to_say_instead(crew: 
     os.mkfifo(crew.root / "knowledge/fifo")
     use = hands(crew)
     for path, told in {
-        "knowledge/../knowledge/boats/oak.md": "has `..` in it; name it from the hive's folder",
-        str(boats / "oak.md"): "is an absolute path; say knowledge/boats/oak.md",
-        "/etc/hostname": "is an absolute path; a person can open its folder, under roots:",
-        "knowledge/link.md": "symbolic link in it (knowledge/link.md); name the place that it leads to: knowledge/boats/oak.md",
-        "knowledge/folder/oak.md": "symbolic link in it (knowledge/folder); name the place that it leads to: knowledge/boats",
-        "knowledge/lost": "has a symbolic link in it (knowledge/lost)",
+        "knowledge/../knowledge/boats/oak.md": "contains `..`; name it from the hive's folder",
+        str(boats / "oak.md"): "is an absolute path; use knowledge/boats/oak.md",
+        "/etc/hostname": "is an absolute path; a person can add its folder under roots:",
+        "knowledge/link.md": "symbolic link (knowledge/link.md); name its target: knowledge/boats/oak.md",
+        "knowledge/folder/oak.md": "symbolic link (knowledge/folder); name its target: knowledge/boats",
+        "knowledge/lost": "contains a symbolic link (knowledge/lost)",
         "knowledge/fifo": "is not a regular file",
         "/dev/null": "is an absolute path",
     }.items():
@@ -193,7 +193,7 @@ def test_a_link_that_is_put_there_meanwhile_is_not_followed(crew: Crew) -> None:
     with pytest.raises(OSError, match=r"Not a directory|symbolic links"):
         place.open()
     with pytest.raises(OSError, match=r"Not a directory|symbolic links"):
-        fs.folder_below(place.base, place.names[:-1], make=True)
+        fs.folder_below(place.base, place.names[:-1], create=True)
     assert [path.name for path in secret.parent.iterdir() if path.name.startswith(".tmp")] == []
 
 
@@ -235,7 +235,7 @@ def test_lines_are_found_by_a_text_and_by_an_expression(crew: Crew, finder: str)
         assert sorted((hit["path"], hit["line"]) for hit in found["hits"]) == sorted(expected), pattern
         assert not found["cut"]
         assert all(len(hit["text"]) <= 300 for hit in found["hits"])
-    assert "is no regular expression: unterminated" in use("search_files", pattern="a[b")["error"]
+    assert "is not a regular expression: unterminated" in use("search_files", pattern="a[b")["error"]
 
 
 @pytest.mark.parametrize("pattern", ["(a+)+$", "(a|aa)*c"])
@@ -271,7 +271,7 @@ def test_a_file_of_any_size_is_read_in_parts_by_its_lines(crew: Crew) -> None:
     assert first["text"].count("\n") == seen
     last = use("read_file", path="knowledge/long.txt", start_line=39_999, end_line=50_000)["result"]
     assert (last["start_line"], last["end_line"], last["text"].count("\n")) == (39_999, 40_000, 2)
-    text = TOOLS["read_file"].shown(first, 5_000)
+    text = TOOLS["read_file"].render(first, 5_000)
     assert text.startswith(f"lines 1 to {seen:,} of 40,000\nline 1 ")
     left_out = re.search(r'read_file\(path="knowledge/long.txt", start_line=(\d+), end_line=(\d+)\)', text)
     assert left_out is not None
@@ -286,7 +286,7 @@ def test_a_passage_that_stands_more_than_once_is_replaced_everywhere_only_if_tha
     path.write_text("oak, oak\n")
     use = hands(crew)
     assert (
-        "stands there 2 times, not once; say more"
+        "occurs 2 times, not once; include more"
         in use("edit_file", path="knowledge/boats.md", old="oak", new="ash")["error"]
     )
     result = use("edit_file", path="knowledge/boats.md", old="oak", new="ash", all=True)["result"]

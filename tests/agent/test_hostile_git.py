@@ -11,15 +11,15 @@ from pathlib import Path
 import pytest
 
 from hivemind import Hive, fs
-from hivemind.doctor import examine, treat
-from hivemind.doctor.patient import CheckContext
+from hivemind.doctor import apply_fixes, examine
+from hivemind.doctor.context import CheckContext
 from hivemind.errors import UserError
 from hivemind.layout import Layout
 from hivemind.minds import Thought
-from hivemind.sandbox import check_sandbox, sandboxed
+from hivemind.sandbox import check_sandbox, sandbox_command
 from hivemind.taskrun.agent_git import Worktree
-from hivemind.taskrun.git import Repository, in_the_name_of
-from hivemind.taskrun.worktree import left_reason, put_away
+from hivemind.taskrun.git import Repository, git_identity
+from hivemind.taskrun.worktree import failure_reason, put_away
 from tests.agent.conftest import Crew, Mind, until_idle
 from tests.agent.test_worktree import FINISH, Repo, at_work, does, said, write
 
@@ -138,7 +138,7 @@ def test_nothing_of_the_persons_changes_and_the_next_task_is_done(crew, repo, pe
 
 # what else git reads that an agent can write, each tried on one worktree, in the sandbox that its commands have
 
-WHO = in_the_name_of("ada", "ada@hive")
+WHO = git_identity("ada", "ada@hive")
 CANARY = "touch $home/ran; echo ran >> $home/diary; cat"
 
 
@@ -162,7 +162,7 @@ class Hostile:
             ran=self.person.ran, victim=self.person.home / "diary", person=self.repo.path, home=self.person.home
         )
         binds = dict.fromkeys(self.repository.object_folders, False)
-        argv = sandboxed(["sh", "-euc", told + script], self.worktree.path, None, binds)
+        argv = sandbox_command(["sh", "-euc", told + script], self.worktree.path, None, binds)
         names = {f"GIT_{who}_{what}": "eve" for who in ("AUTHOR", "COMMITTER") for what in ("NAME", "EMAIL")}
         done = subprocess.run(
             argv, cwd=self.worktree.path, env={"PATH": os.environ["PATH"], **names}, capture_output=True, text=True
@@ -272,10 +272,10 @@ GITMODULES = '[submodule "x"]\\n\\tpath = x\\n\\turl = --upload-pack=x\\n\\tupda
 GITLINK = "git update-index --add --cacheinfo 160000,$(git rev-parse HEAD),vendor; git commit -qm evil"
 BOMB = 'for _ in range(40): one = tree((40000, "a", one), (40000, "b", one))\nland(one)'
 REFUSED = {
-    "a gitlink in a commit": (GITLINK, "repository of its own"),
+    "a gitlink in a commit": (GITLINK, "separate repository"),
     "a gitlink that was undone": (
         f"{GITLINK}; git rm -qf --cached vendor; git commit -qm undone",
-        "repository of its own",
+        "separate repository",
     ),
     "a folder .git": (objects('land(tree((40000, ".git", own)))'), "hasDotgit"),
     "a folder .GIT": (objects('land(tree((40000, ".GIT", own)))'), "hasDotgit"),
@@ -301,8 +301,8 @@ REFUSED = {
     "trees within trees": (objects(f"one = own\n{BOMB}"), "more files than can be checked"),
     "empty trees within trees": (objects(f"one = tree()\n{BOMB}"), "more files than can be checked"),
     "a parent that is nowhere": (objects('commit(own, "1" * 40)'), "sent no pack"),
-    "no HEAD": ("rm $g/HEAD", "no repository"),
-    "nothing in .git": ("rm -rf .git; mkdir .git", "no repository"),
+    "no HEAD": ("rm $g/HEAD", "not a repository"),
+    "nothing in .git": ("rm -rf .git; mkdir .git", "not a repository"),
     "a git that never ends": (
         "git config filter.x.clean 'sleep 100'; echo '* filter=x' > .gitattributes; echo x > new",
         "did not end",
@@ -442,8 +442,8 @@ def test_what_cannot_be_put_away_holds_up_nobody_and_the_doctor_says_why(crew, r
     assert (crew.root / "worktrees/t/app/new").exists()
     patient = CheckContext(Hive.open(crew.root).layout)
     found = [finding for finding in examine(patient) if finding.check == "worktrees"]
-    assert any("the new objects have more than" in finding.what for finding in found)
-    treat(patient, found)
+    assert any("the new objects have more than" in finding.message for finding in found)
+    apply_fixes(patient, found)
     assert repo.show("hive/t", "new") == "x"
     assert not (crew.root / "worktrees/t").exists()
 
@@ -454,7 +454,7 @@ def test_whoever_is_killed_while_he_puts_a_worktree_away_is_not_followed_by_the_
     (top / ".left").write_text("whoever put it away was killed")
     crew.start()
     assert (top / "app").exists()
-    assert left_reason(Hive.open(crew.root).layout, "gone") == "whoever put it away was killed"
+    assert failure_reason(Hive.open(crew.root).layout, "gone") == "whoever put it away was killed"
 
 
 def test_an_agent_that_a_task_is_handed_to_has_a_git_of_its_own(crew, person):
@@ -481,7 +481,7 @@ def test_where_there_is_no_sandbox_the_same_way_leads_in_and_the_same_is_refused
     assert hostile.repo.show("hive/t", "boat") == "red"
     assert hostile.person.harm() == []
     hostile.attack(GITLINK)
-    with pytest.raises(UserError, match="repository of its own"):
+    with pytest.raises(UserError, match="separate repository"):
         hostile.commit()
     put_away(hostile.layout, "t")
     assert hostile.person.harm() == []

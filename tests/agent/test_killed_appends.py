@@ -43,7 +43,7 @@ def killed(
             if at_size is not None:
                 resource.setrlimit(resource.RLIMIT_FSIZE, (at_size, at_size))
             if after is not None:
-                crash._armed["journal.append.written"] = after
+                crash._remaining_passes["journal.append.written"] = after
             work(lambda number: os.write(telling, number.to_bytes(4, "big")) and None)
             os._exit(0)
         finally:

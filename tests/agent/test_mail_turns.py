@@ -12,7 +12,7 @@ import pytest
 from hivemind import Hive
 from hivemind.agent.unread_mail import MAX_TURNS
 from hivemind.minds import MindError, MindUnavailable, Thought, ToolCall, Usage
-from hivemind.minds.scripted import thought_from
+from hivemind.minds.scripted import parse_thought
 from hivemind.swarm.idle import survey
 from hivemind.swarm.overview import overview
 from hivemind.taskrun.waits import LONGEST_PAUSE_S, ParkedRest
@@ -154,7 +154,7 @@ def test_of_many_letters_that_asked_nothing_the_newest_are_kept_for_openings(cre
     for number in range(104):
         crew.write(f"From: bob\nSubject: note {number}\n\nThank you!\n", name=f"note{number:03}")
     agent = crew.start(doing(MAIL))
-    while agent.hive.mail.unread("ada"):
+    while agent.hive.mail.count_unread("ada"):
         assert not agent.cycle()  # some are taken in at a time
     kept = {block.subject for block in agent.memory.blocks}
     assert len(kept) == 100
@@ -244,7 +244,7 @@ def test_a_provider_that_stays_down_is_asked_ever_less(crew: Crew):
         agent.cycle()
         rest = agent.scheduler.letters.rest
         assert rest is not None
-        pauses.append(round(rest.left_s))
+        pauses.append(round(rest.remaining_s))
         agent.scheduler.letters.rest = ParkedRest(rest.reason, datetime.now(UTC), 0.0, rest.looks)
     assert pauses == [2, 4, 8, 16, 32, 64, 128, 256, 512, LONGEST_PAUSE_S]
 
@@ -267,7 +267,7 @@ def test_a_provider_that_stays_down_is_asked_ever_less(crew: Crew):
 )
 def test_usage_that_is_no_usage_is_refused(usage):
     with pytest.raises(MindError, match=r"usage|a number in it is none"):
-        thought_from({"calls": [], "usage": usage})
+        parse_thought({"calls": [], "usage": usage})
     with pytest.raises(MindError, match="usage"):
         Usage(**usage)
 
@@ -285,12 +285,12 @@ import os, sys
 from pathlib import Path
 from hivemind import Hive
 from hivemind.agent.agent import Agent
-from hivemind.presence.identity import announce
+from hivemind.presence.identity import record_start
 from tests.agent.conftest import Mind
 def think(turn):
     os.kill(os.getpid(), 9)
 hive = Hive.open(Path(sys.argv[1]))
-agent = Agent(hive, "ada", announce(hive.journal, "ada", os.getpid()))
+agent = Agent(hive, "ada", record_start(hive.journal, "ada", os.getpid()))
 agent.mind = Mind(think)
 agent.scheduler.holding.resume()
 if sys.argv[2] == "task":

@@ -58,23 +58,23 @@ def test_counts_that_are_wrong_and_blanks_that_got_lost_do_no_harm() -> None:
 @pytest.mark.parametrize(
     ("patch", "told"),
     [
-        ("just words\n", "is no unified diff; begin each file with --- a/PATH"),
+        ("just words\n", "is not a unified diff; begin each file with --- a/PATH"),
         ("--- a/x\n+++ b/x\n", "x has no hunk"),
         ("--- a/x\n+++ b/x\n@@ -1 +1 @@\n line 1\n", "changes nothing"),
         (
             "--- a/x\n+++ b/x\n@@ -2,2 +2,2 @@\n line 2\n-line three\n+3\n",
-            "line 3 is 'line 3', the hunk has 'line three'",
+            "line 3 is 'line 3', but the hunk has 'line three'",
         ),
         (
             "--- a/x\n+++ b/x\n@@ -2 +2 @@\n-nowhere\n+2\n",
-            "hunk 1 of x (@@ -2 +2 @@) does not fit: no line is 'nowhere'",
+            "hunk 1 of x (@@ -2 +2 @@) does not apply: no line is 'nowhere'",
         ),
         ("--- a/x\n+++ b/x\n@@ -30 +30,2 @@\n line 30\n-line 31\n", "the file ends before it"),
         ("--- a/x\n+++ b/x\n@@ -9 +9 @@\n-line 9\n+9\n@@ -2 +2 @@\n-line 2\n+2\n", "hunk 2 of x"),
         ("--- a/x\n+++ b/x\n@@ -1 +1 @@\n-line 1\n+1\nand so on\n", "line 6 of the patch begins with none of"),
-        ("@@ -1 +1 @@\n-a\n+b\n", "belongs to no file"),
+        ("@@ -1 +1 @@\n-a\n+b\n", "has no file: "),
         ("diff --git a/x b/x\nold mode 100644\nnew mode 100755\n", "changes a mode"),
-        ("--- /dev/null\n+++ /dev/null\n@@ -1 +1 @@\n-a\n+b\n", "makes nothing of nothing"),
+        ("--- /dev/null\n+++ /dev/null\n@@ -1 +1 @@\n-a\n+b\n", "has /dev/null on both sides"),
     ],
 )
 def test_what_cannot_be_applied_is_said_with_its_place(patch: str, told: str) -> None:
@@ -123,7 +123,7 @@ def test_a_patch_of_which_one_hunk_does_not_fit_changes_nothing(crew: Crew) -> N
     good = "--- a/knowledge/a.md\n+++ b/knowledge/a.md\n@@ -1 +1 @@\n-one\n+1\n"
     for bad, told in {
         "--- a/knowledge/b.md\n+++ b/knowledge/b.md\n@@ -1 +1 @@\n-three\n+3\n": "hunk 1 of knowledge/b.md",
-        "--- /dev/null\n+++ b/knowledge/b.md\n@@ -0,0 +1 @@\n+new\n": "is there already",
+        "--- /dev/null\n+++ b/knowledge/b.md\n@@ -0,0 +1 @@\n+new\n": "already exists",
         "--- a/knowledge/b.md\n+++ /dev/null\n@@ -1 +0,0 @@\n-one\n": "has more lines than the patch deletes",
         "--- a/knowledge/c.md\n+++ b/knowledge/c.md\n@@ -1 +1 @@\n-one\n+1\n": "No such file",
         "--- a/rom/hive.md\n+++ b/rom/hive.md\n@@ -1 +1 @@\n-one\n+1\n": "",
@@ -165,6 +165,6 @@ def test_what_was_shown_masked_is_not_written_back(crew: Crew) -> None:
         ("edit_file", {"path": "knowledge/deploy.sh", "old": "echo", "new": "[masked]"}),
         ("apply_patch", {"patch": patch}),
     ):
-        assert "in the place of a secret" in use(tool, **arguments)["error"], tool
+        assert "hides a secret" in use(tool, **arguments)["error"], tool
     assert "error" not in use("edit_file", path="knowledge/deploy.sh", old="is written so", new="stays")
     assert path.read_text() == f"TOKEN={secret}\necho [masked] stays\n"

@@ -1,4 +1,4 @@
-"""A coding agent as an agent's mind: the program is run for a task, however it behaves, and the task ends once (spec 13)."""
+"""A coding agent as an agent's mind: the program is run for a task, however it behaves, and the task ends once."""
 
 from __future__ import annotations
 
@@ -134,11 +134,11 @@ def numbers(crew: Crew, agent: Agent) -> dict[str, int]:
     while not index.sync(1):
         pass
     counts = {
-        "task show": Account(lines).spent().tokens,
+        "task show": Account(lines).usage().tokens,
         "transcript": sum(one.usage.tokens for one in Transcript(lines).entries),
         "status": agents_now(agent.hive)[0].tokens,
-        "page": index.spent_on(["t"]).get("t", TokenUse()).tokens,
-        "page, by agent": sum(one.tokens for (_, name), one in index.used_by("agent", 0).items() if name == "ada"),
+        "page": index.usage_of_tasks(["t"]).get("t", TokenUse()).tokens,
+        "page, by agent": sum(one.tokens for (_, name), one in index.usage_by("agent", 0).items() if name == "ada"),
         "task's account": json.loads((task(crew) / "account.json").read_text())["tokens"],
         "day's account": json.loads((crew.root / ".hive/budget.json").read_text())["tokens"],
     }
@@ -213,7 +213,7 @@ def test_what_is_reported_once_the_task_was_cancelled_is_booked_with_it(coder: C
     account.report(Usage(60, 6), None, None)
     account.report(Usage(100, 10), None, None)
     account.close(was_heard=True)
-    assert Account(lines_of(task(coder))).spent().tokens == 110
+    assert Account(lines_of(task(coder))).usage().tokens == 110
     assert json.loads((coder.root / ".hive/budget.json").read_text())["tokens"] == 110
 
 
@@ -427,7 +427,7 @@ def test_a_letter_is_answered_by_the_program(coder: Crew):
 @pytest.mark.parametrize(
     ("mind", "problem"),
     [
-        ({"agent": "nobody"}, "there is no profile of a coding agent 'nobody'"),
+        ({"agent": "nobody"}, "no profile of a coding agent is called 'nobody'"),
         ({"agent": "codex", "modle": "x"}, "modle"),
         ({"agent": "codex", "timeout_s": 0}, "timeout_s"),
     ],
@@ -439,7 +439,7 @@ def test_a_mind_that_cannot_be_is_refused_in_words(mind: dict[str, object], prob
 
 def test_a_missing_program_and_a_missing_key_say_how_to_mend_it(monkeypatch: pytest.MonkeyPatch, tmp_path: Path):
     monkeypatch.setenv("PATH", str(tmp_path))
-    with pytest.raises(UserError, match="there is no program codex on the PATH") as refused:
+    with pytest.raises(UserError, match="the program codex was not found on the PATH") as refused:
         open_mind("agent: codex")
     assert "npm install" in str(refused.value.remedy)
     program = tmp_path / "codex"

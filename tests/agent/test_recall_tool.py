@@ -89,7 +89,7 @@ def test_what_the_conversation_shows_already_is_not_recalled_and_makes_room_for_
     assert OAK in first
     assert OAK not in second
     assert sources(second)["knowledge/bea.md:3-3"] == OAK.replace("Ann", "Bea")
-    assert third == "nothing more is known about that"
+    assert third == "the hive knows nothing else about that"
 
 
 @pytest.mark.shows("argument: recall tokens")
@@ -132,5 +132,5 @@ def test_a_turn_that_was_folded_is_recalled(crew: Crew) -> None:
 def test_a_person_at_a_command_line_has_nothing_to_recall_with(crew: Crew) -> None:
     from hivemind.tools.registry import use_by_hand
 
-    with pytest.raises(HivemindError, match="only an agent that is at work can recall"):
+    with pytest.raises(HivemindError, match="only an agent at work can recall"):
         use_by_hand(Hive.open(crew.root), "ada", *recall())

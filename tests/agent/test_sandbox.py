@@ -82,10 +82,10 @@ def test_what_it_started_ends_with_it_even_in_a_session_of_its_own(task):
 
 
 def test_it_ends_when_its_time_is_up_and_when_its_agent_is_told_to(task):
-    assert run(task, "sleep 100", timeout_s=0.3).stopped == "its time was up"
+    assert run(task, "sleep 100", timeout_s=0.3).stop_reason == "its time was up"
     told = threading.Event()
     told.set()
-    assert run(task, "sleep 100", stopping=told.is_set).stopped == "the agent was told to end"
+    assert run(task, "sleep 100", stopping=told.is_set).stop_reason == "the agent is stopping"
 
 
 def test_it_dies_with_an_agent_that_is_killed(task):
@@ -110,14 +110,14 @@ def test_where_there_is_no_bubblewrap_it_is_refused_in_words(monkeypatch, tmp_pa
     check_sandbox.cache_clear()
     monkeypatch.setenv("PATH", str(tmp_path))
     try:
-        with pytest.raises(UserError, match="bwrap is not installed here; install bubblewrap, or say sandbox: none"):
+        with pytest.raises(UserError, match="bwrap is not installed here; install bubblewrap, or set sandbox: none"):
             run_program(
                 "true", folder=tmp_path, output=tmp_path / "out", limits=LimitsConfig(), environment={}, sandbox="bwrap"
             )
         program = tmp_path / "bwrap"
         program.write_text("#!/bin/sh\necho 'bwrap: No permissions to create new namespace' >&2; exit 1\n")
         program.chmod(0o755)
-        with pytest.raises(UserError, match=r"can't run here .bwrap: No permissions to create new namespace"):
+        with pytest.raises(UserError, match=r"cannot run here .bwrap: No permissions to create new namespace"):
             check_sandbox()
     finally:
         check_sandbox.cache_clear()

@@ -1,4 +1,4 @@
-"""The tools as one family: those that spec 7 names, each one definition, and the built-in mind acts by them alone."""
+"""The tools as one family: their names, one definition each, and the built-in mind, which acts only through them."""
 
 from __future__ import annotations
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from hivemind.presence.identity import take_name
+from hivemind.presence.identity import lock_name
 from hivemind.reasoning import TaskGraph
 from tests.agent.conftest import Crew, hands, until_idle
 
@@ -50,7 +50,7 @@ def test_a_mind_that_works_by_rule_goes_on_without_it(crew: Crew) -> None:
     until_idle(agent)
     assert "> Who paints the zeppelin again in autumn? Otto paints it.\n" in result(crew)
     assert "Ida" not in result(crew)
-    assert "Not confirmed, and so not quoted: knowledge/one.md:8: the quote does not stand there" in result(crew)
+    assert "Not confirmed, and so not quoted: knowledge/one.md:8: the quote is not at these lines" in result(crew)
 
 
 def test_a_task_of_which_none_is_left_fails_with_the_reasons(crew: Crew) -> None:
@@ -60,7 +60,7 @@ def test_a_task_of_which_none_is_left_fails_with_the_reasons(crew: Crew) -> None
     crew.drop(QUESTION)
     until_idle(agent)
     error = (crew.root / "tasks/failed/t/error.md").read_text()
-    assert [f"knowledge/{name}:8: the quote does not stand there: is at lines 1-1" in error for name in PAGES] == [
+    assert [f"knowledge/{name}:8: the quote is not at these lines: is at lines 1-1" in error for name in PAGES] == [
         True
     ] * 2
 
@@ -71,7 +71,7 @@ def test_what_a_reviewer_rejects_is_dropped_and_a_step_left_without_any_is_asked
 ) -> None:
     crew.agent_file("role: reviewer\n", "bob")
     ada, bob = crew.start(), crew.start(name="bob")
-    lock = take_name(bob.hive.layout, "bob")
+    lock = lock_name(bob.hive.layout, "bob")
     crew.drop(f"---\nassignee: ada\n---\n{QUESTION}")
     until_idle(ada)
     assert (crew.root / "tasks/active/t").exists()
@@ -81,7 +81,7 @@ def test_what_a_reviewer_rejects_is_dropped_and_a_step_left_without_any_is_asked
         until_idle(agent)
     lock.release()
     assert "Ida" not in result(crew)
-    assert "* Checked by bob: every quote stands where it is said to stand.\n" in result(crew)
+    assert "* Checked by bob: every quote is at its cited place.\n" in result(crew)
     dropped = "* Not confirmed, and so not quoted: knowledge/one.md:1 (sha256 "
     assert (dropped in result(crew), "Otto" in result(crew), "Ada" in result(crew)) == (
         (True, True, False) if len(changed) == 1 else (False, False, True)
@@ -91,7 +91,7 @@ def test_what_a_reviewer_rejects_is_dropped_and_a_step_left_without_any_is_asked
 def test_a_process_that_was_killed_while_it_dropped_quotes_leaves_none_unchecked(crew: Crew) -> None:
     crew.agent_file("role: reviewer\n", "bob")
     ada, bob = crew.start(), crew.start(name="bob")
-    lock = take_name(bob.hive.layout, "bob")
+    lock = lock_name(bob.hive.layout, "bob")
     crew.drop(f"---\nassignee: ada\n---\n{QUESTION}")
     until_idle(ada)
     (crew.root / "knowledge/one.md").write_text("Ada paints the zeppelin now.\n")
@@ -107,7 +107,7 @@ def test_a_process_that_was_killed_while_it_dropped_quotes_leaves_none_unchecked
     until_idle(ada)
     lock.release()
     assert "Otto" in result(crew)
-    assert "* Checked by ada itself: no other agent was there to do it.\n" in result(crew)
+    assert "* Checked by ada itself: no other agent was running.\n" in result(crew)
     assert "* Not confirmed, and so not quoted: knowledge/one.md:1 (sha256 " in result(crew)
 
 

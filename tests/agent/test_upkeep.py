@@ -19,7 +19,7 @@ from hivemind.agent.upkeep import Upkeep
 from hivemind.fs import Lock
 from hivemind.minds import MindUnavailable
 from hivemind.minds.extractive import ExtractiveMind
-from hivemind.presence.identity import announce
+from hivemind.presence.identity import record_start
 from hivemind.reasoning import TaskGraph
 
 
@@ -174,7 +174,7 @@ def test_nodes_of_graphs_that_a_search_left_are_embedded(hive: Hive, monkeypatch
 
 def test_an_agent_that_rests_does_it(hive: Hive) -> None:
     summary = stale(hive)
-    agent = Agent(hive, "analyst", announce(hive.journal, "analyst", os.getpid()))
+    agent = Agent(hive, "analyst", record_start(hive.journal, "analyst", os.getpid()))
     try:
         agent.scheduler.holding.resume()
         agent._rest()

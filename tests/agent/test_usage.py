@@ -165,7 +165,7 @@ def test_a_server_that_answers_more_than_it_was_asked_for_does_so_once(tmp_path)
     with model_server(lambda request: request.answer("well", tokens_out=300)) as server:
         told = {"url": server.url, "model": "played", "max_output": 100}
         mind = open_mind({"openai-compatible": told})
-        mind.own_prices = Prices(0, 10_000)
+        mind.hive_prices = Prices(0, 10_000)
         usages = Usages(mind, budget_of(tmp_path, day={"money": 10}), len)
         try:
             for _ in range(3):
@@ -186,9 +186,9 @@ ANSWER = {"role": "assistant", "request": "a", "usage": USAGE, "at": "2026-11-22
 @pytest.mark.parametrize("answer", [ANSWER, {"answered": "a", "usage": USAGE, "error": "it was no answer"}])
 def test_a_request_under_way_counts_as_what_it_may_come_to_and_then_as_what_it_was(answer):
     account = Account([REQUEST])
-    assert (account.spent().tokens, account.spent().money) == (500, 0.5)
+    assert (account.usage().tokens, account.usage().money) == (500, 0.5)
     account.book(answer)
-    spent = account.spent()
+    spent = account.usage()
     assert (spent.tokens, spent.money, spent.unpriced) == (120, 0.1, 20)
     assert spent.cost == "cost 0.1000, 20 tokens at an unknown price"
     assert spent.cycles == ("role" in answer)
@@ -205,7 +205,7 @@ def test_an_account_is_the_same_from_the_file_as_from_its_lines_one_by_one(kinds
     account = Account()
     for record in records:
         account.book(record)
-    assert account.spent() == Account(json.loads(json.dumps(records))).spent()
+    assert account.usage() == Account(json.loads(json.dumps(records))).usage()
 
 
 def test_how_much_of_it_a_cache_had_is_shown_with_the_agent_and_with_the_task(crew: Crew):
@@ -217,7 +217,7 @@ def test_how_much_of_it_a_cache_had_is_shown_with_the_agent_and_with_the_task(cr
     [shown] = agents_now(agent.hive)
     assert (shown.tokens, shown.cached) == (1_200, 800)
     [work] = agent.scheduler.holding.works
-    assert work.spent().in_words.startswith("1 turn, 1,200 tokens (800 cached), ")
+    assert work.total_usage().summary.startswith("1 turn, 1,200 tokens (800 cached), ")
 
 
 def test_the_time_that_is_told_is_that_of_the_turns_with_their_commands_and_without_what_lay_between(
@@ -229,10 +229,10 @@ def test_the_time_that_is_told_is_that_of_the_turns_with_their_commands_and_with
         {"role": "tool", "at": "2026-11-23T06:00:00.000+00:00", "seconds": 2.0},
         {"role": "assistant", "at": "2026-11-23T06:00:01.000+00:00"},
     ]
-    assert Account(night).spent().seconds == 3.5
+    assert Account(night).usage().seconds == 3.5
     crew.drop("---\nsteps: [{run: sleep 1}]\n---\nx\n")
     until_idle(crew.start())
-    spent = Account(lines_of(crew.root / "tasks/done/t")).spent()
+    spent = Account(lines_of(crew.root / "tasks/done/t")).usage()
     assert spent.seconds >= 1
     told = (crew.root / "tasks/done/t/result.md").read_text()
     assert f"Worked on by ada: {spent.cycles} turns, 0 tokens, " in told

@@ -38,19 +38,19 @@ def test_seconds_count_from_the_first_time_also_across_a_restart(kept):
 def test_a_question_is_over_when_its_own_message_is_answered(kept):
     waits = opened(kept)
     waits.begin("s", {"human": "Which one?"}, NOW)
-    waits.asked("s", "q@hive")
-    assert not waits.heard("human", "other@hive", "something@else", about=False)
+    waits.record_question("s", "q@hive")
+    assert not waits.take_mail("human", "other@hive", "something@else", about=False)
     with pytest.raises(Parking, match="asks a person"):
         waits.check("s", NOW, never)
-    assert waits.heard("human", "a@hive", "q@hive", about=True)
+    assert waits.take_mail("human", "a@hive", "q@hive", about=True)
     assert opened(kept).check("s", NOW, never).answer == "a@hive"
 
 
 def test_a_second_question_about_a_step_waits_for_an_answer_of_its_own(kept):
     waits = opened(kept)
     waits.begin("s", {"human": "Which one?"}, NOW)
-    waits.asked("s", "q@hive")
-    assert waits.heard("human", "a@hive", "q@hive", about=True)
+    waits.record_question("s", "q@hive")
+    assert waits.take_mail("human", "a@hive", "q@hive", about=True)
     assert opened(kept).begin("s", {"human": "Which one?"}, NOW).answer == "a@hive", (
         "the call is made again after a crash"
     )
@@ -61,7 +61,7 @@ def test_a_second_question_about_a_step_waits_for_an_answer_of_its_own(kept):
 
 def test_mail_about_the_task_that_comes_before_its_step_waits_is_remembered_once(kept):
     waits = opened(kept)
-    assert not waits.heard("ada", "early@hive", None, about=True)
+    assert not waits.take_mail("ada", "early@hive", None, about=True)
     again = opened(kept)
     again.begin("s1", {"mail": "ada"}, NOW)
     assert again.check("s1", NOW, never).answer == "early@hive"
@@ -113,6 +113,6 @@ def test_a_date_is_waited_for_by_the_clock_on_the_wall(kept):
 def test_a_question_to_a_person_is_answered_by_the_person_alone(kept):
     waits = opened(kept)
     waits.begin("s", {"human": "Which one?"}, NOW)
-    waits.asked("s", "q@hive")
-    assert not waits.heard("eve", "a@hive", "q@hive", about=True)
-    assert waits.heard("human", "b@hive", "q@hive", about=True)
+    waits.record_question("s", "q@hive")
+    assert not waits.take_mail("eve", "a@hive", "q@hive", about=True)
+    assert waits.take_mail("human", "b@hive", "q@hive", about=True)

@@ -17,8 +17,8 @@ import pytest
 from hivemind import Hive
 from hivemind.agent.agent import Agent
 from hivemind.cli.main import main
-from hivemind.doctor import examine, treat
-from hivemind.doctor.patient import CheckContext
+from hivemind.doctor import apply_fixes, examine
+from hivemind.doctor.context import CheckContext
 from hivemind.errors import UserError
 from hivemind.minds import Thought, ToolCall
 from hivemind.sandbox import check_sandbox
@@ -493,7 +493,7 @@ def why_it_fails(crew: Crew) -> str:
 
 def test_a_root_that_is_no_repository_is_said_in_words(crew, repo):
     shutil.rmtree(repo.path / ".git")
-    assert "of this no worktrees can be made: git rev-parse: not a git repository" in why_it_fails(crew)
+    assert "cannot have worktrees: git rev-parse: not a git repository" in why_it_fails(crew)
 
 
 def test_a_root_without_commits_is_said_in_words(crew, repo):
@@ -633,7 +633,7 @@ import json, os, sys
 from hivemind import Hive
 from hivemind.agent.agent import Agent
 from hivemind.minds import ToolCall, Thought
-from hivemind.presence.identity import announce
+from hivemind.presence.identity import record_start
 
 class Mind:
     def think(self, turn, tools):
@@ -643,7 +643,7 @@ class Mind:
         return Thought("", tuple(ToolCall(tool, told) for tool, told in wanted))
 
 hive = Hive.open(sys.argv[1])
-agent = Agent(hive, "ada", announce(hive.journal, "ada", os.getpid()))
+agent = Agent(hive, "ada", record_start(hive.journal, "ada", os.getpid()))
 agent.mind = Mind()
 agent.scheduler.holding.resume()
 while agent.cycle():
@@ -713,8 +713,8 @@ def test_the_doctor_puts_away_what_a_killed_agent_left_of_a_task_that_is_over(cr
     (crew.root / "worktrees/t/app/tar").write_text("tar\n")
     patient = CheckContext(Hive.open(crew.root).layout)
     found = [one for one in examine(patient) if one.check == "worktrees"]
-    assert [one.where for one in found] == ["worktrees/t"]
-    treat(patient, found)
+    assert [one.location for one in found] == ["worktrees/t"]
+    apply_fixes(patient, found)
     assert not (crew.root / "worktrees/t").exists()
     assert (repo.show("hive/t", "boat"), repo.show("hive/t", "tar")) == ("a red boat", "tar")
 

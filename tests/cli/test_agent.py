@@ -82,9 +82,9 @@ def test_a_hive_for_a_repository_has_a_lead_two_coders_and_a_reviewer_by_the_pro
     monkeypatch.setenv("HOME", str(tmp_path))
     monkeypatch.setenv("OPENAI_API_KEY", "k")  # of Codex and OpenCode, and not of Gemini CLI
     monkeypatch.setenv("PATH", os.fspath(tmp_path))
-    assert "there is none of the coding agents" in run("init", "--for", "git", os.fspath(repository)).err
+    assert "is installed (not found on PATH)" in run("init", "--for", "git", os.fspath(repository)).err
     monkeypatch.setenv("PATH", os.fspath(programs))
-    assert "of this no worktrees can be made" in run("init", "--for", "git", os.fspath(repository)).err
+    assert "cannot have worktrees" in run("init", "--for", "git", os.fspath(repository)).err
     subprocess.run(["git", "init", "-q", repository], check=True)
     assert "has no commit yet" in run("init", "--for", "git", os.fspath(repository)).err
     who = ("-c", "user.name=a", "-c", "user.email=a@b")

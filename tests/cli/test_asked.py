@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from hivemind import Hive
-from hivemind.presence.identity import take_name
+from hivemind.presence.identity import lock_name
 from tests.cli.conftest import Command, make_hive
 from tests.program import run
 
@@ -51,7 +51,7 @@ def test_the_list_says_why_each_task_failed_as_its_error_does(run: Command) -> N
         "blob": "blob.md: is no text (a NUL at byte 1); save it as UTF-8 text, or say what to do with it: "
         "hivemind task add TEXT --attach FILE, or a folder with a task.md beside it",
         "cancelled": "Cancelled by human.",
-        "runs": "the command `exit 3` ended with status 3; it printed nothing",
+        "runs": "the command `exit 3` ended with status 3; it had no output",
     }
     shown = run("task", "list").out
     for task, why in listed.items():
@@ -90,7 +90,7 @@ def test_a_task_for_whom_nobody_runs_says_so_while_others_do(worked: Path, run: 
         hive.tasks.add(f"For the {name}", id=f"for-{name}", role=name)
     hive.tasks.add("For one", id="for-one", assignee="researcher")
     assert {one["waiting"] for one in run("task", "list", "--state", "inbox", "--json").json} == {None}
-    lock = take_name(hive.layout, "analyst")
+    lock = lock_name(hive.layout, "analyst")
     try:
         waiting = {one["id"]: one["waiting"] for one in run("task", "list", "--state", "inbox", "--json").json}
         status = run("status", "--json").json["waiting"]

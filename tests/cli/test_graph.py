@@ -219,7 +219,7 @@ def test_killed_while_changing_branches_the_journal_decides(
     told = [event["kind"] for event in run("log", "--kind", "branch", "--json").json]
     assert told == ["branch.created", *([f"branch.{word}"] if counts else [])]
     committed = Commits(Hive.open(os.environ["HIVEMIND_HIVE"]).journal, "t").has
-    TaskGraph(graph.folder, durable=False, committed=committed).add_note("whoever changes the graph next settles it")
+    TaskGraph(graph.folder, durable=False, is_committed=committed).add_note("whoever changes the graph next settles it")
     names = [branch.name for branch in graph.branches()]
     if word == "merged":
         assert (graph.graph.node(6).status == "rejected") == counts

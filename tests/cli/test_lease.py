@@ -12,7 +12,7 @@ import pytest
 
 from hivemind import Hive
 from hivemind.coordination import StaleGeneration, StepLeaseHeld, StepLeaseNotHeld
-from hivemind.presence.identity import take_name
+from hivemind.presence.identity import lock_name
 from tests.cli.conftest import Command, Ended
 
 COMMAND = [sys.executable, "-m", "hivemind"]
@@ -63,7 +63,7 @@ def test_what_is_left_counts_events(run: Command, hive: Path) -> None:
     frees = "hivemind lease release t.s1 --agent researcher"
     assert f"\nLeased:\n  t.s1: researcher; freed by: {frees}\n" in run("status").out
     assert frees in run("lease", "list").out
-    lock = take_name(opened.layout, "researcher")
+    lock = lock_name(opened.layout, "researcher")
     for words in ("status", "lease list"):
         assert "researcher ends the step, or its process ends" in run(*words.split()).out
     lock.release()

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from hivemind import Hive
-from hivemind.cli.log import story
+from hivemind.cli.log import agent_log_text
 from tests.cli.conftest import Command
 from tests.program import Program
 
@@ -164,7 +164,7 @@ def test_a_follower_shows_events_as_they_come(hive: Path) -> None:
     ],
 )
 def test_a_log_that_a_person_has_changed_is_still_told(record: dict[str, object]) -> None:
-    assert isinstance(story(record), str)
+    assert isinstance(agent_log_text(record), str)
 
 
 def test_an_opening_is_shown_and_explained_block_by_block(run: Command, hive: Path) -> None:

@@ -15,7 +15,7 @@ import pytest
 
 from hivemind import Hive
 from hivemind.cli.main import declared_commands
-from hivemind.masking import harmless
+from hivemind.masking import strip_controls
 from hivemind.reasoning import TaskGraph
 from tests.cli.conftest import Command, Ended
 
@@ -178,4 +178,4 @@ def test_what_an_agent_wrote_steers_nobody_who_reads_its_result(hive: Path) -> N
         place = end(task, f"# Result\n\n{EVIL}\r\n\tend\n")
         (told,) = (path.read_text() for path in place.glob("*.md") if path.name in ("result.md", "error.md"))
         assert STEERS.search(told) is None
-        assert told == f"# Result\n\n{harmless(EVIL)}\n\tend\n"
+        assert told == f"# Result\n\n{strip_controls(EVIL)}\n\tend\n"

@@ -17,9 +17,9 @@ import pytest
 
 from hivemind import Hive
 from hivemind.fs import Lock
-from hivemind.fs.sockets import readable
+from hivemind.fs.sockets import wait_for_input
 from hivemind.layout import Layout
-from hivemind.swarm.overview import AgentNow, agents_now
+from hivemind.swarm.overview import AgentOverview, agents_now
 from hivemind.swarm.shutdown import end_swarm
 from tests.cli.conftest import Command
 from tests.program import Program
@@ -35,7 +35,7 @@ def ended(hive: Path) -> Iterator[None]:
     end_swarm(Layout.at(hive), timeout_s=LIMIT_S)
 
 
-def wait_for_status(root: Path, name: str, state: str) -> AgentNow:
+def wait_for_status(root: Path, name: str, state: str) -> AgentOverview:
     """The agent, once its state is that."""
     until = time.monotonic() + LIMIT_S
     while time.monotonic() < until:
@@ -165,7 +165,7 @@ def test_down_does_not_end_whoever_asks_if_the_lock_names_nobody(process: Comman
     ended = run("down", "--timeout", "0.2")
     lock.release()
     assert ended.status == 2
-    assert "cannot be told to end from here" in ended.err
+    assert "cannot be signalled from here" in ended.err
 
 
 def test_an_agent_runs_alone_and_a_second_one_of_that_name_ends_at_once(
@@ -235,7 +235,7 @@ class Terminal:
         return os.waitstatus_to_exitcode(status)
 
     def _read(self) -> bool:
-        if not readable([self._side], LIMIT_S):
+        if not wait_for_input([self._side], LIMIT_S):
             return False
         with contextlib.suppress(OSError):  # the other side has been closed
             piece = os.read(self._side, 65_536)

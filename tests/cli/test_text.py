@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from hivemind.cli.output import table
 from hivemind.cli.text import age, fit, natural_key, one_line, width
-from hivemind.masking import harmless
+from hivemind.masking import strip_controls
 
 NOW = datetime(2026, 11, 21, tzinfo=UTC)
 
@@ -32,12 +32,12 @@ def test_a_cut_is_marked() -> None:
 
 @given(st.text())
 def test_nothing_that_is_shown_steers_the_terminal(text: str) -> None:
-    assert all(char in "\n\t" or unicodedata.category(char) not in ("Cc", "Cs") for char in harmless(text))
+    assert all(char in "\n\t" or unicodedata.category(char) not in ("Cc", "Cs") for char in strip_controls(text))
     assert "\n" not in one_line(text)
 
 
 def test_an_escape_sequence_and_a_reversed_name_lose_their_power() -> None:
-    assert harmless("\x1b]0;owned\x07 \u202egpj.exe") == "\ufffd]0;owned\ufffd \ufffdgpj.exe"
+    assert strip_controls("\x1b]0;owned\x07 \u202egpj.exe") == "\ufffd]0;owned\ufffd \ufffdgpj.exe"
 
 
 @given(

@@ -41,7 +41,7 @@ def test_what_cannot_be_used_so_is_refused_in_one_line(run: Command, hive: Path)
         ("read_file", "path=hive.yaml", "start_line=x"): "read_file: start_line: Input should be a valid integer",
         ("read_file", "path=hive.yaml", "start_line=0"): "read_file: start_line: Input should be greater than",
         ("read_file", "path=hive.yaml", "mode=rw"): "read_file: mode: known arguments: path, start_line",
-        ("read_file", "path=../x"): "../x: has `..` in it",
+        ("read_file", "path=../x"): "../x: contains `..`",
         ("read_file", "--arguments", "[]"): "--arguments: not a JSON object",
         ("read_file", "--arguments", "{"): "--arguments: is a text of JSON that cannot be read",
         ("finish_step",): "no step is named, and none is in focus",

@@ -10,7 +10,7 @@ import pytest
 import yaml
 
 from hivemind import Hive
-from hivemind.masking import harmless
+from hivemind.masking import strip_controls
 from hivemind.reasoning import TaskGraph
 from hivemind.views import resume, signals, snapshot, watch
 from tests.cli.conftest import Command
@@ -44,7 +44,7 @@ def test_for_a_person_the_same_answer_is_yaml_in_which_nothing_steers(run: Comma
     for words in (["resume", "t", "--view", "audit"], ["snapshot", "t"], ["watch", "t"], ["signals", "t"]):
         shown = run("view", *words, "--agent", "researcher")
         assert yaml.safe_load(shown.out) == run("view", *words, "--agent", "researcher", "--json").json
-        assert harmless(shown.out) == shown.out
+        assert strip_controls(shown.out) == shown.out
     assert run("view", "signals").out == "Nothing.\n"
 
 

@@ -1,4 +1,4 @@
-"""Real coding agents from npm, their models played on loopback, in a real swarm (spec 13, *Shown by*).
+"""Real coding agents from npm, their models played on loopback, in a real swarm.
 
 Skipped where a program is not installed; `.ci/run` installs two and fails if they were skipped.
 """

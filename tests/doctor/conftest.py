@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from hivemind import Hive
-from hivemind.doctor import CheckContext, CheckFinding, FixReport, examine, treat
+from hivemind.doctor import CheckContext, CheckFinding, FixReport, apply_fixes, examine
 
 Visit = Callable[[], list[CheckFinding]]
 Treatment = Callable[[], list[FixReport]]
@@ -39,7 +39,7 @@ def treatment(hive: Hive) -> Treatment:
 
     def mend() -> list[FixReport]:
         patient = CheckContext(hive.layout)
-        return [one for one in treat(patient, examine(patient)) if not one.finding.note]
+        return [one for one in apply_fixes(patient, examine(patient)) if not one.finding.note]
 
     return mend
 

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from hivemind import Hive
-from hivemind.doctor import CheckContext, CheckFinding, examine, treat
+from hivemind.doctor import CheckContext, CheckFinding, apply_fixes, examine
 from hivemind.errors import HivemindError
 from hivemind.layout import Layout
 from hivemind.views import resume
@@ -101,7 +101,7 @@ def _refusals(root: Path) -> list[str]:
 
 
 def _names(found: list[CheckFinding], path: Path) -> bool:
-    return any(str(path) in one.where or path.name in f"{one.where} {one.what}" for one in found)
+    return any(str(path) in one.location or path.name in f"{one.location} {one.message}" for one in found)
 
 
 @pytest.mark.parametrize("damage", DAMAGES)
@@ -124,7 +124,11 @@ def test_the_doctor_survives_names_and_mends_any_damage(worked: Path, tmp_path: 
         found = examine(CheckContext(layout))
         assert _names(found, path) or not _refusals(root), f"{path} {damage}: {_refusals(root)}"
         patient = CheckContext(layout)
-        left = {one.finding.check: one.left for one in treat(patient, found) if one.left is not None}
+        left = {
+            one.finding.check: one.unresolved_reason
+            for one in apply_fixes(patient, found)
+            if one.unresolved_reason is not None
+        }
         again = [one for one in examine(CheckContext(layout)) if not one.note]
         assert {one.check for one in again} <= left.keys(), f"{path} {damage}: {again}"
         assert again or not _refusals(root), f"{path} {damage}: {_refusals(root)}"

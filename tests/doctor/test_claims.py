@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from hivemind import Hive
 from hivemind.doctor import CheckContext, examine
-from hivemind.presence.identity import take_name
+from hivemind.presence.identity import lock_name
 from hivemind.presence.watching import supervisor_lock
 
 
@@ -21,7 +21,7 @@ def test_the_claim_of_an_agent_that_no_longer_exists_goes_back_with_its_log(hive
     hive.tasks.log(task, {"kind": "note"})
     (hive.layout.agents / "researcher.yaml").unlink()
     (found,) = visit()
-    assert "which does not exist" in found.what
+    assert "which does not exist" in found.message
     treatment()
     assert visit() == []
     assert [one.id for one in hive.tasks.list("inbox")] == [task_id]
@@ -35,29 +35,29 @@ def test_a_file_of_the_schedule_of_which_no_task_is_made_is_told(hive: Hive, vis
     assert visit() == []
     (hive.layout.schedule / "slip.md").write_text("---\nevery: every day\n---\nWhat is new?\n")
     (found,) = visit()
-    assert found.where == "tasks/schedule/slip.md"
-    assert "is no time that comes again" in found.what
+    assert found.location == "tasks/schedule/slip.md"
+    assert "is no time that comes again" in found.message
 
 
 def test_the_claim_of_an_agent_that_rests_is_only_a_note(hive: Hive, visit) -> None:
     claimed_by(hive, "researcher")
     assert visit() == []
     (note,) = [finding for finding in examine(CheckContext(hive.layout)) if finding.note]
-    assert "goes on with it" in note.what
+    assert "continues it" in note.message
 
 
 def test_the_claim_of_an_agent_that_does_not_run_in_a_running_swarm_goes_back(hive: Hive, visit, treatment) -> None:
     task_id = claimed_by(hive, "researcher")
     with supervisor_lock(hive.layout.locks):
         (found,) = visit()
-        assert "which does not run" in found.what
+        assert "which does not run" in found.message
         treatment()
     assert [one.id for one in hive.tasks.list("inbox")] == [task_id]
 
 
 def test_the_claim_of_an_agent_that_runs_is_left_alone(hive: Hive, visit) -> None:
     claimed_by(hive, "researcher")
-    name = take_name(hive.layout, "researcher")
+    name = lock_name(hive.layout, "researcher")
     with supervisor_lock(hive.layout.locks):
         assert visit() == []
     name.release()
@@ -67,7 +67,7 @@ def test_an_agent_that_comes_back_between_the_look_and_the_mending_keeps_its_cla
     task_id = claimed_by(hive, "researcher")
     with supervisor_lock(hive.layout.locks):
         (found,) = [one for one in examine(CheckContext(hive.layout)) if not one.note]
-    name = take_name(hive.layout, "researcher")
+    name = lock_name(hive.layout, "researcher")
     assert found.fix is not None
     assert "runs again" in found.fix()
     assert [one.id for one in hive.tasks.list("active")] == [task_id]
@@ -77,7 +77,7 @@ def test_an_agent_that_comes_back_between_the_look_and_the_mending_keeps_its_cla
 def test_a_folder_that_a_person_put_into_active_goes_to_the_inbox(hive: Hive, visit, treatment) -> None:
     (hive.layout.active / "mine").mkdir()
     (hive.layout.active / "mine" / "task.md").write_text("What is a lease?\n")
-    assert [finding.where for finding in visit()] == ["tasks/active/mine"]
+    assert [finding.location for finding in visit()] == ["tasks/active/mine"]
     treatment()
     assert (hive.layout.inbox / "mine" / "task.md").is_file()
     assert visit() == []
@@ -87,5 +87,5 @@ def test_stray_files_and_failures_without_a_reason_are_notes(hive: Hive, visit) 
     (hive.layout.done / "stray.md").write_text("x")
     (hive.layout.failed / "why").mkdir()
     assert visit() == []
-    wheres = {note.where for note in examine(CheckContext(hive.layout)) if note.note}
+    wheres = {note.location for note in examine(CheckContext(hive.layout)) if note.note}
     assert wheres == {"tasks/done/stray.md", "tasks/failed/why"}

@@ -45,8 +45,8 @@ def test_looking_changes_nothing(hive: Hive, visit) -> None:
 def test_a_missing_folder_is_made(hive: Hive, visit, treatment, name: str) -> None:
     shutil.rmtree(hive.layout.root / name)
     (found,) = visit()
-    assert (found.where, found.what.split(";")[0]) == (name, "is missing")
-    assert [one.left for one in treatment()] == [None]
+    assert (found.location, found.message.split(";")[0]) == (name, "is missing")
+    assert [one.unresolved_reason for one in treatment()] == [None]
     assert (hive.layout.root / name).is_dir()
     assert visit() == []
 
@@ -64,7 +64,7 @@ def test_a_folder_that_its_owner_cannot_use_is_opened(hive: Hive, visit, treatme
     inbox = hive.layout.inbox
     inbox.chmod(0o500)
     (found,) = visit()
-    assert "mode 500" in found.what
+    assert "mode 500" in found.message
     treatment()
     assert stat.S_IMODE(inbox.stat().st_mode) & stat.S_IRWXU == stat.S_IRWXU
     assert visit() == []
@@ -74,7 +74,7 @@ def test_a_mailbox_that_anyone_may_write_is_closed(hive: Hive, visit, treatment)
     new = hive.layout.mailbox("researcher") / "new"
     new.chmod(0o777)
     (found,) = visit()
-    assert "everybody" in found.what
+    assert "every user" in found.message
     treatment()
     assert visit() == []
 
@@ -82,7 +82,7 @@ def test_a_mailbox_that_anyone_may_write_is_closed(hive: Hive, visit, treatment)
 def test_a_part_of_a_mailbox_that_is_gone_is_made_again(hive: Hive, visit, treatment) -> None:
     shutil.rmtree(hive.layout.mailbox("researcher") / ".Sent" / "tmp")
     (found,) = visit()
-    assert ".Sent/tmp" in found.what
+    assert ".Sent/tmp" in found.message
     treatment()
     assert visit() == []
 
@@ -92,7 +92,7 @@ def test_a_link_out_of_the_hive_is_told_and_left_alone(hive: Hive, visit, treatm
     hive.layout.knowledge.rmdir()
     hive.layout.knowledge.symlink_to(elsewhere)
     (found,) = visit()
-    assert "leads out of the hive" in found.what
+    assert "leads out of the hive" in found.message
     (left,) = treatment()
     assert left.done is None
     assert hive.layout.knowledge.is_symlink()
@@ -110,14 +110,14 @@ def test_a_new_agent_without_a_mailbox_is_only_a_note(hive: Hive, visit) -> None
     (hive.layout.agents / "writer.yaml").write_text("")
     assert visit() == []
     notes = [finding for finding in examine(CheckContext(hive.layout)) if finding.note]
-    assert [note.where for note in notes] == ["mailboxes/writer"]
+    assert [note.location for note in notes] == ["mailboxes/writer"]
 
 
 def test_one_folder_that_cannot_be_read_does_not_hide_the_rest(hive: Hive, visit, tmp_path: Path) -> None:
     os.close(os.open(hive.layout.inbox / "x.md", os.O_CREAT | os.O_WRONLY))
     shutil.rmtree(hive.layout.active)
     hive.layout.active.write_text("a file")
-    wheres = {finding.where for finding in visit()}
+    wheres = {finding.location for finding in visit()}
     assert "tasks/active" in wheres
 
 
@@ -127,10 +127,10 @@ def test_a_hive_that_was_never_used_is_healthy_and_one_that_lost_its_state_is_no
     (tmp_path / "hive.yaml").write_text("version: 1\n")
     layout = Layout.at(tmp_path)
     found = examine(CheckContext(layout))
-    assert [one.where for one in found if not one.note] == []
-    assert "has never been used here" in next(one.what for one in found if one.where == ".hive")
+    assert [one.location for one in found if not one.note] == []
+    assert "was never used here" in next(one.message for one in found if one.location == ".hive")
     (tmp_path / "tasks" / "done" / "old").mkdir(parents=True)
-    assert ".hive" in [one.where for one in examine(CheckContext(layout)) if not one.note]
+    assert ".hive" in [one.location for one in examine(CheckContext(layout)) if not one.note]
 
 
 def test_a_folder_in_the_inbox_that_is_closed_to_the_hive_is_told_and_hides_nothing(hive: Hive) -> None:
@@ -141,7 +141,9 @@ def test_a_folder_in_the_inbox_that_is_closed_to_the_hive_is_told_and_hides_noth
 
     def look() -> None:
         as_anyone()
-        found = {finding.where: finding.what for finding in examine(CheckContext(hive.layout)) if not finding.note}
+        found = {
+            finding.location: finding.message for finding in examine(CheckContext(hive.layout)) if not finding.note
+        }
         assert sorted(found) == ["tasks/inbox/closed", "tasks/inbox/open/graph.jsonl:1"]
         assert "may not be read" in found["tasks/inbox/closed"]
 
@@ -167,8 +169,8 @@ def shared(hive: Hive, treatment) -> Hive:
     os.chown(hive.layout.root, -1, GROUP)
     hive.layout.config.write_text("version: 1\ndurability: relaxed\naccess: group\n")
     (told,) = treatment()
-    assert told.left is None
-    assert told.finding.what.startswith("cannot be used by the group of the hive's folder, nor can ")
+    assert told.unresolved_reason is None
+    assert told.finding.message.startswith("cannot be used by the group of the hive's folder, nor can ")
     return hive
 
 
@@ -184,7 +186,7 @@ def test_what_a_private_hive_has_is_opened_for_a_group_but_for_its_secrets(share
     assert visit() == []
     shared.layout.knowledge.chmod(0o700)
     (found,) = visit()
-    assert (found.where, found.what) == (
+    assert (found.location, found.message) == (
         "knowledge", "cannot be used by the group of the hive's folder, though hive.yaml says access: group",
     )  # fmt: skip
     treatment()
@@ -212,6 +214,6 @@ def test_two_people_work_in_a_groups_hive(shared: Hive) -> None:
 def test_a_hive_that_was_copied_from_elsewhere_is_not_called_healthy(hive: Hive, visit, treatment) -> None:
     hive.layout.config.write_text("version: 1\ndurability: relaxed\nguard: another\n")
     [finding] = visit()
-    assert (finding.where, finding.fix) == (".hive/workspace.json", None)
-    assert "nothing starts here" in finding.what
-    assert treatment()[0].left  # that it was meant is for a person to say
+    assert (finding.location, finding.fix) == (".hive/workspace.json", None)
+    assert "no agent starts here" in finding.message
+    assert treatment()[0].unresolved_reason  # that it was meant is for a person to say

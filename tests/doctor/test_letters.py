@@ -9,7 +9,7 @@ import time
 import pytest
 
 from hivemind import Hive
-from hivemind.doctor import CheckContext, examine, treat
+from hivemind.doctor import CheckContext, apply_fixes, examine
 from hivemind.errors import UserError
 from tests.rights import as_anyone
 from tests.tasks.conftest import in_process
@@ -23,7 +23,7 @@ def test_a_delivery_that_was_never_finished_is_set_aside_after_36_hours(hive: Hi
         (tmp / name).write_text("From: x\n\nhalf")
         os.utime(tmp / name, (age, age))
     (found,) = visit()
-    assert found.where == "mailboxes/human/tmp/old"
+    assert found.location == "mailboxes/human/tmp/old"
     treatment()
     assert sorted(os.listdir(tmp)) == ["young"]
     (kept,) = (hive.layout.state / "aside").glob("*/mailboxes/human/tmp/old")
@@ -36,7 +36,7 @@ def test_what_cannot_be_read_goes_to_the_dead_letters_with_the_reason(hive: Hive
     with open(huge, "wb") as file:
         file.truncate(33 << 20)  # a sparse file, over what a message may have
     (found,) = visit()
-    assert "cannot be read" in found.what
+    assert "cannot be read" in found.message
     treatment()
     assert not huge.exists()
     assert list((box / ".Dead" / "cur").iterdir())
@@ -80,7 +80,7 @@ def test_a_rename_never_covers_another_message(hive: Hive, visit, treatment) -> 
     (cur / "1700000000.M1P1.host:2,SR").write_text("Subject: a\n\na")
     (cur / "1700000000.M1P1.host:2,RS").write_text("Subject: b\n\nb")
     (left,) = treatment()
-    assert left.left is not None
+    assert left.unresolved_reason is not None
     assert sorted(path.read_text()[-1] for path in cur.iterdir()) == ["a", "b"]
 
 
@@ -107,7 +107,7 @@ def test_a_key_that_is_gone_is_told(hive: Hive, visit, treatment) -> None:
     hive.mail.send("human", "researcher", "s", "body")
     hive.layout.mail_key.unlink()
     (found,) = visit()
-    assert found.what.startswith("is missing: messages sealed with it count as unsealed")
+    assert found.message.startswith("is missing: messages sealed with it count as unsealed")
     treatment()
     assert visit() == []
 
@@ -116,7 +116,7 @@ def test_what_is_no_key_is_set_aside_and_another_made(hive: Hive, visit, treatme
     hive.mail.send("human", "researcher", "s", "body")
     hive.layout.mail_key.write_text("no key")
     (found,) = visit()
-    assert found.what.startswith("does not contain a mail key")
+    assert found.message.startswith("does not contain a mail key")
     treatment()
     assert visit() == []
     (kept,) = (hive.layout.state / "aside").glob("*/.hive/mail.key")
@@ -133,7 +133,7 @@ def test_nobodys_mailbox_and_dead_letters_are_notes(hive: Hive) -> None:
     hive.mail.ensure("gone")
     hive.mail.ensure("postmaster")
     (hive.layout.mailbox("human") / ".Dead" / "cur" / "1700000000.M1P1.host:2,").write_text("x")
-    said = {note.where: note.what for note in examine(CheckContext(hive.layout)) if note.note}
+    said = {note.location: note.message for note in examine(CheckContext(hive.layout)) if note.note}
     assert "a mailbox without an agent" in said["mailboxes/gone"]
     assert "mailboxes/postmaster" not in said
     assert "1 dead letter:" in said["mailboxes/human/.Dead"]
@@ -152,8 +152,10 @@ def test_a_key_that_may_not_be_read_is_told_and_stays_where_it_is(hive: Hive) ->
             ):
                 use()
         patient = CheckContext(hive.layout)
-        told = treat(patient, [one for one in examine(patient) if not one.note])
-        assert {one.left for one in told if one.finding.where == ".hive/mail.key"} == {"only you can mend it"}
+        told = apply_fixes(patient, [one for one in examine(patient) if not one.note])
+        assert {one.unresolved_reason for one in told if one.finding.location == ".hive/mail.key"} == {
+            "it must be fixed by hand"
+        }
 
     in_process(look)
     assert sorted(path.name for path in hive.layout.state.rglob("mail.key*")) == ["mail.key", "mail.key.lock"]

@@ -39,9 +39,9 @@ def test_a_result_with_a_place_that_its_quote_does_not_have_is_named_while_the_f
     (folder / "graph.json").write_text(json.dumps({"nodes": nodes}))
 
     def told() -> list[str]:
-        return [finding.what for finding in examine(CheckContext(hive.layout)) if finding.check == "results"]
+        return [finding.message for finding in examine(CheckContext(hive.layout)) if finding.check == "results"]
 
-    cites = f"cites knowledge/{name}:{lines[0]}-{lines[1]}, but the quote is at {place}, not at the cited place"
-    assert [one.split(", not where")[0] for one in told()] == ([cites] if place else [])
+    cites = f"cites knowledge/{name}:{lines[0]}-{lines[1]}, but the quote is at {place}"
+    assert [one.split(", not at")[0] for one in told()] == ([cites] if place else [])
     path.write_bytes(raw + b"\n")
     assert told() == []

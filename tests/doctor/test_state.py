@@ -22,7 +22,7 @@ from hivemind.coordination import Journal
 from hivemind.doctor import CheckContext, CheckFinding, examine
 from hivemind.fs import Doorbell, Lock
 from hivemind.fs.backup import back_up
-from hivemind.presence.identity import announce, take_name
+from hivemind.presence.identity import lock_name, record_start
 from hivemind.presence.watching import supervisor_lock
 from hivemind.reasoning import TaskGraph
 from hivemind.sandbox import check_sandbox
@@ -61,8 +61,8 @@ def test_a_lock_that_a_child_holds_for_a_dead_process_is_told(hive: Hive, visit)
     parent.wait()
     try:
         (found,) = [finding for finding in visit() if finding.check == "locks"]
-        assert f"process {parent.pid}, which has died" in found.what
-        assert "fuser" in found.mend
+        assert f"process {parent.pid}, which has died" in found.message
+        assert "fuser" in found.remedy
     finally:
         os.kill(child, signal.SIGKILL)
         parent.stdout.close()
@@ -77,12 +77,12 @@ def test_the_file_of_a_lock_that_nobody_holds_is_no_finding(hive: Hive, visit) -
 def test_an_agent_that_was_killed_is_said_farewell_and_its_leases_are_free(
     hive: Hive, visit, litter, treatment
 ) -> None:
-    announce(hive.journal, "researcher", 1)
+    record_start(hive.journal, "researcher", 1)
     hive.leases.claim("task/1", "researcher")
     (found,) = litter()
-    assert "holds 1 lease of steps" in found.what
+    assert "holds 1 lease of steps" in found.message
     with supervisor_lock(hive.layout.locks):  # others are at work, and may want those steps
-        assert [one.what for one in visit()] == [found.what]
+        assert [one.message for one in visit()] == [found.message]
     treatment()
     assert visit() == litter() == []
     assert hive.leases.get("task/1") is None
@@ -90,8 +90,8 @@ def test_an_agent_that_was_killed_is_said_farewell_and_its_leases_are_free(
 
 
 def test_an_agent_that_lives_is_not_said_farewell(hive: Hive, visit) -> None:
-    announce(hive.journal, "researcher", os.getpid())
-    name = take_name(hive.layout, "researcher")
+    record_start(hive.journal, "researcher", os.getpid())
+    name = lock_name(hive.layout, "researcher")
     assert visit() == []
     name.release()
 
@@ -120,7 +120,7 @@ def test_a_torn_journal_is_mended_and_the_torn_piece_kept(hive: Hive, visit, tre
     with open(segment, "ab") as file:
         file.write(b'{"seq":2,"kind":"agent.no')
     (found,) = visit()
-    assert "torn (25 bytes)" in found.what
+    assert "torn (25 bytes)" in found.message
     treatment()
     assert visit() == []
     assert [event.payload["text"] for event in hive.journal.read()] == ["whole"]
@@ -134,7 +134,7 @@ def test_a_damaged_line_in_the_journal_is_named_and_the_events_around_it_kept(hi
     (segment,) = hive.layout.journal.glob("*.jsonl")
     lines = segment.read_bytes().splitlines(keepends=True)
     segment.write_bytes(lines[0] + lines[1] + b"rubbish\n" + lines[3])
-    assert [finding.where for finding in visit() if finding.check == "journal"] == [f"{segment}:3"]
+    assert [finding.location for finding in visit() if finding.check == "journal"] == [f"{segment}:3"]
     (treated,) = [one for one in treatment() if one.finding.check == "journal"]
     assert "1 events are lost" in str(treated.done)
     assert [event.kind for event in hive.journal.read()] == ["agent.note", "journal.lost", "agent.note"]
@@ -148,8 +148,8 @@ def test_a_damaged_journal_is_not_repaired_while_an_agent_runs(hive: Hive, visit
         hive.journal.append("agent.note")
     (segment,) = hive.layout.journal.glob("*.jsonl")
     segment.write_bytes(damaged := segment.read_bytes().replace(b'{"seq":2', b"rubbish", 1))
-    held = take_name(hive.layout, "researcher")
-    left = [one.left for one in treatment() if one.finding.check == "journal"]
+    held = lock_name(hive.layout, "researcher")
+    left = [one.unresolved_reason for one in treatment() if one.finding.check == "journal"]
     held.release()
     assert left == ["researcher runs: hivemind down first"]
     assert segment.read_bytes() == damaged
@@ -165,8 +165,8 @@ def test_a_journal_that_is_gone_is_told(hive: Hive, visit, gone: Callable[[Path]
     journal.close()
     gone(hive.layout.journal / "journal.jsonl")
     (found,) = visit()
-    assert (found.check, found.where) == ("journal", ".hive/journal/journal.jsonl")
-    assert "is missing or empty" in found.what
+    assert (found.check, found.location) == ("journal", ".hive/journal/journal.jsonl")
+    assert "is missing or empty" in found.message
 
 
 def test_the_torn_end_of_a_tasks_log_is_cut_off_and_kept(hive: Hive, visit, treatment) -> None:
@@ -191,13 +191,13 @@ def test_a_tasks_log_that_is_something_else_is_set_aside(hive: Hive, visit, trea
     log = hive.tasks.finish(task, "done") / "messages.jsonl"
     log.write_text('{"kind":"other","version":1}\n')
     (found,) = visit()
-    assert "is not a messages" in found.what
+    assert "is not a messages" in found.message
     treatment()
     assert visit() == []
     assert list(hive.tasks.read_log("one")) == []
     log.write_text('{"kind":"messages","version":99}\n')
     (found,) = visit()
-    assert "version 99" in found.what
+    assert "version 99" in found.message
     treatment()
     assert log.exists()
 
@@ -217,10 +217,10 @@ def test_a_damaged_record_is_set_aside_and_one_of_another_version_kept(hive: Hiv
     folder.mkdir()
     (folder / "status.json").write_text('{"kind":"sta')
     (folder / "other.json").write_text(json.dumps({"kind": "other", "version": 99}))
-    assert sorted(finding.where.rpartition("/")[2] for finding in visit()) == ["other.json", "status.json"]
+    assert sorted(finding.location.rpartition("/")[2] for finding in visit()) == ["other.json", "status.json"]
     treatment()
     (left,) = visit()
-    assert "version 99" in left.what
+    assert "version 99" in left.message
     assert (folder / "other.json").exists()
     assert not (folder / "status.json").exists()
 
@@ -236,9 +236,9 @@ def test_a_record_that_may_not_be_read_is_told_and_stays_where_it_is(hive: Hive)
 
     def look() -> None:
         as_anyone()
-        told = {one.where: one for one in examine(CheckContext(hive.layout)) if one.check == "records"}
+        told = {one.location: one for one in examine(CheckContext(hive.layout)) if one.check == "records"}
         assert told.keys() == {hive.layout.relative(path) for path in records}
-        assert {(one.what, one.fix) for one in told.values()} == {("cannot be read (Permission denied)", None)}
+        assert {(one.message, one.fix) for one in told.values()} == {("cannot be read (Permission denied)", None)}
 
     in_process(look)
 
@@ -249,7 +249,7 @@ def test_what_needs_a_quiet_hive_is_left_while_the_swarm_is_up(hive: Hive, treat
     (folder / "status.json").write_text('{"kind":"sta')
     with supervisor_lock(hive.layout.locks):
         (left,) = treatment()
-    assert left.left == "the swarm is up: hivemind down first"
+    assert left.unresolved_reason == "the swarm is up: hivemind down first"
     assert (folder / "status.json").exists()
 
 
@@ -264,7 +264,7 @@ def test_what_killed_writers_left_is_set_aside_and_what_is_being_written_left(
         path = hive.layout.state / name
         path.write_text("half")
         os.utime(path, (when, when))
-    assert sorted(one.where for one in litter()) == sorted([f".hive/{old}", f".hive/{dead}"])
+    assert sorted(one.location for one in litter()) == sorted([f".hive/{old}", f".hive/{dead}"])
     assert visit() == []
     treatment()
     assert litter() == []
@@ -281,8 +281,8 @@ def test_a_damaged_document_database_is_kept_and_what_can_be_read_is_saved(hive:
     raw[len(raw) // 2 : len(raw) // 2 + 4096] = os.urandom(4096)
     path.write_bytes(raw)
     (found,) = visit()
-    assert (found.where, found.quiet) == (".hive/documents.db", False)
-    assert "damaged" in found.what
+    assert (found.location, found.quiet) == (".hive/documents.db", False)
+    assert "damaged" in found.message
     [treated] = treatment()
     assert "newer rows were recovered from the damaged file" in str(treated.done)
     assert visit() == []
@@ -290,7 +290,7 @@ def test_a_damaged_document_database_is_kept_and_what_can_be_read_is_saved(hive:
     [kept] = hive.layout.aside.glob("*/documents.db")
     assert kept.read_bytes() == bytes(raw)
     [note] = [one for one in examine(CheckContext(hive.layout)) if one.note and one.check == "databases"]
-    assert "was damaged" in note.what
+    assert "was damaged" in note.message
 
 
 @pytest.mark.parametrize(("content", "told"), [(b"", 0), (b"x", 1)])
@@ -325,11 +325,15 @@ def test_a_damaged_memory_database_is_kept_and_its_last_backup_takes_its_place(h
     raw = path.read_bytes()
     path.write_bytes(raw[: len(raw) * 3 // 4])
     (found,) = visit()
-    assert (found.where, "is damaged" in found.what, ".hive/aside/" in found.mend) == (".hive/memory.db", True, True)
+    assert (found.location, "is damaged" in found.message, ".hive/aside/" in found.remedy) == (
+        ".hive/memory.db",
+        True,
+        True,
+    )
     treatment()
     assert visit() == []
     (note,) = [one for one in databases(hive) if one.note]
-    assert "replaces it" in note.what
+    assert "replaces it" in note.message
     assert len(hive.memory.list(("memories", "ann"))) == 60
     assert [kept.read_bytes() for kept in hive.layout.aside.glob("*/memory.db")] == [raw[: len(raw) * 3 // 4]]
 
@@ -342,8 +346,8 @@ def test_a_lost_database_is_told_and_begun_anew(hive: Hive, visit, treatment, lo
         store.close()
         path.unlink() if loss == "gone" else path.write_bytes(b"")
     documents, memory = visit()
-    assert (f"is {loss}, though" in documents.what, "notes, summaries" in documents.what) == (True, True)
-    assert (f"is {loss}, though" in memory.what, "what was remembered" in memory.what) == (True, True)
+    assert (f"is {loss}, though" in documents.message, "notes, summaries" in documents.message) == (True, True)
+    assert (f"is {loss}, though" in memory.message, "the memories are lost" in memory.message) == (True, True)
     treatment()
     assert visit() == []
     assert hive.memory.list(("memories", "ann")) == []
@@ -361,8 +365,8 @@ def test_a_full_disk_makes_no_database_damaged(tmp_path: Path) -> None:
         hive.documents.close()
         fill(place)
         found = databases(hive)
-        assert [one for one in found if not one.note or "disk is full" not in one.what] == []
-        assert {one.where for one in found} >= {".hive/memory.db", ".hive/documents.db"}
+        assert [one for one in found if not one.note or "disk is full" not in one.message] == []
+        assert {one.location for one in found} >= {".hive/memory.db", ".hive/documents.db"}
 
 
 @pytest.mark.parametrize("damage", ["no database", "DELETE FROM graphs", "DROP TABLE items"])
@@ -384,7 +388,7 @@ def test_a_damaged_index_of_graphs_is_set_aside_and_made_anew_by_the_next_search
             database.execute(damage)
             database.commit()
     (found,) = visit()
-    assert found.where == ".hive/graphs.db"
+    assert found.location == ".hive/graphs.db"
     [treated] = treatment()
     assert "set aside as graphs.db.damaged-" in str(treated.done)
     assert visit() == []
@@ -405,25 +409,25 @@ def test_things_set_aside_twice_keep_both(hive: Hive, treatment) -> None:
 def test_a_bad_agent_file_and_bad_settings_are_both_told_with_their_lines(hive: Hive, visit) -> None:
     (hive.layout.agents / "researcher.yaml").write_text("role: x\nmidn: extractive\n")
     (hive.layout.agents / "reviewer.yaml").write_text("mind: dreaming\n")
-    wheres = [finding.where for finding in visit() if finding.check == "settings"]
+    wheres = [finding.location for finding in visit() if finding.check == "settings"]
     assert wheres[0].endswith("researcher.yaml:2")
     assert wheres[1].endswith("reviewer.yaml")
     hive.layout.config.write_text("version: 1\nwach: poll\n")
-    assert [finding.where for finding in visit() if finding.check == "settings"] == [f"{hive.layout.config}:2"]
+    assert [finding.location for finding in visit() if finding.check == "settings"] == [f"{hive.layout.config}:2"]
 
 
 def test_knowledge_that_is_no_utf8_is_told(hive: Hive, visit) -> None:
     (hive.layout.knowledge / "latin.md").write_bytes("Größe".encode("latin-1"))
     (hive.layout.knowledge / "picture.png").write_bytes(b"\x89PNG")
     os.close(os.open(os.fsencode(hive.layout.knowledge) + b"/gr\xf6sse.md", os.O_CREAT | os.O_WRONLY))
-    assert sorted(finding.where for finding in visit()) == ["knowledge/gr\\xf6sse.md", "knowledge/latin.md"]
+    assert sorted(finding.location for finding in visit()) == ["knowledge/gr\\xf6sse.md", "knowledge/latin.md"]
 
 
 def test_knowledge_that_is_no_text_is_a_note_for_it_is_not_indexed(hive: Hive, visit) -> None:
     (hive.layout.knowledge / "rand.md").write_bytes(bytes(range(256)))
     (hive.layout.knowledge / "wide.md").write_text("Größe", encoding="utf-16")
-    assert [finding.what for finding in visit() if not finding.note] == []
-    told = {one.where: one.what for one in examine(CheckContext(hive.layout)) if one.check == "encodings"}
+    assert [finding.message for finding in visit() if not finding.note] == []
+    told = {one.location: one.message for one in examine(CheckContext(hive.layout)) if one.check == "encodings"}
     assert told == {"knowledge/rand.md": "is not text (NUL bytes): it is not indexed"}
 
 
@@ -433,12 +437,12 @@ def test_a_task_whose_mind_made_no_card_lacks_no_graph(hive: Hive, visit) -> Non
     assert task is not None
     graph = TaskGraph(hive.tasks.finish(task, "done"))
     graph.save_snapshot()
-    assert [one.where for one in examine(CheckContext(hive.layout)) if one.check == "graphs"] == []
+    assert [one.location for one in examine(CheckContext(hive.layout)) if one.check == "graphs"] == []
     with graph.change() as change:
         change.add_node("task", "x")
     graph.save_snapshot()
     (graph.folder / "graph.jsonl").unlink()
-    assert [one.where for one in examine(CheckContext(hive.layout)) if one.check == "graphs"] == [
+    assert [one.location for one in examine(CheckContext(hive.layout)) if one.check == "graphs"] == [
         "tasks/done/one/graph.jsonl"
     ]
 
@@ -452,8 +456,8 @@ def test_a_sandbox_that_there_cannot_be_is_told(hive: Hive, visit, monkeypatch, 
         [finding] = visit()
     finally:
         check_sandbox.cache_clear()
-    assert finding.what == "sandbox: bwrap is not installed here: every command of researcher is refused"
-    assert finding.mend == "install bubblewrap, or say sandbox: none in the agent's file"
+    assert finding.message == "sandbox: bwrap is not installed here: every command of researcher is refused"
+    assert finding.remedy == "install bubblewrap, or set sandbox: none in the agent's file"
 
 
 def test_a_socket_that_lies_among_the_locks_does_not_stop_the_look(hive: Hive) -> None:
@@ -475,7 +479,7 @@ def test_a_user_without_inotify_instances_is_told(hive: Hive) -> None:
         "Path('/proc/sys/user/max_inotify_instances').write_text('0')\n"
         "from hivemind.layout import Layout\n"
         "from hivemind.doctor import CheckContext, examine\n"
-        "print([finding.what for finding in examine(CheckContext(Layout.at(sys.argv[1]))) if finding.check == 'inotify'])"
+        "print([finding.message for finding in examine(CheckContext(Layout.at(sys.argv[1]))) if finding.check == 'inotify'])"
     )
     inside = ["unshare", "--user", "--map-root-user"]
     if (
@@ -485,4 +489,4 @@ def test_a_user_without_inotify_instances_is_told(hive: Hive) -> None:
         pytest.skip("no user namespaces here")
     command = [*inside, sys.executable, "-c", program, str(hive.layout.root)]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
-    assert "there is no inotify instance left" in done.stdout, done.stderr
+    assert "no inotify instance is free" in done.stdout, done.stderr

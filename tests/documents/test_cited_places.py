@@ -45,7 +45,7 @@ def cuts(text: str) -> Iterator[tuple[int, int]]:
 
 
 def quoted(part: PassagePart, span: tuple[int, int]) -> Citation:
-    return part.quoted(0.0, "", Confidence(1.0, ""), span).quoted()
+    return part.to_passage(0.0, "", Confidence(1.0, ""), span).cite()
 
 
 def check_opened(root: Path, citation: Citation, part: PassagePart, span: tuple[int, int]) -> None:
@@ -108,13 +108,13 @@ def test_every_quote_of_a_generated_document_stands_where_it_is_cited(
 def test_a_place_is_right_only_if_it_is_exactly_that_of_the_quote(knowledge: Knowledge, form: str) -> None:
     (knowledge.layout.knowledge / f"zeppelin.{form}").write_bytes(FORMATS[form]("zeppelin"))
     citation = max(
-        (part.quoted(0.0, "", Confidence(1.0, "")).quoted() for part in parts(knowledge)), key=lambda it: len(it.text)
+        (part.to_passage(0.0, "", Confidence(1.0, "")).cite() for part in parts(knowledge)), key=lambda it: len(it.text)
     )
     first, last = citation.start_line, citation.end_line
     assert knowledge.verify(citation).lines == (first, last)
     for lines in ((first, last + 1), (max(1, first - 1), last + 1), (first + 1, last + 1)):
         verdict = knowledge.verify(replace(citation, start_line=lines[0], end_line=lines[1]))
-        assert (verdict.stands, verdict.lines) == (False, (first, last))
+        assert (verdict.is_confirmed, verdict.lines) == (False, (first, last))
 
 
 @pytest.mark.parametrize("source", SOURCES)

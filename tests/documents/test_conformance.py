@@ -60,7 +60,7 @@ def tree(docmem: Docmem) -> tuple[Node, dict[str, Node]]:
 
 
 class TestDocmem:
-    """Seed 003, sentence by sentence."""
+    """Test the documented behaviour of document memory, sentence by sentence."""
 
     @pytest.fixture
     def docmem(self, tmp_path: Path) -> Iterator[Docmem]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 
 from hivemind.documents import Docmem
-from hivemind.documents.schema import MOST
+from hivemind.documents.schema import MAX_UNINDEXED
 
 CONTEXT = ("message", "role", "user")
 
@@ -35,36 +35,36 @@ def test_what_was_just_written_is_found_and_what_was_just_changed_is_not(docmem:
 
 def test_the_index_is_told_before_too_many_changes_wait(docmem: Docmem) -> None:
     root = docmem.create_root(text="root")
-    for number in range(3 * MOST):
+    for number in range(3 * MAX_UNINDEXED):
         node = docmem.append_child(root.id, *CONTEXT, f"heron {number}")
         docmem.update_content(node.id, f"kestrel {number}")
-        assert waiting(docmem) <= MOST
+        assert waiting(docmem) <= MAX_UNINDEXED
     assert found(docmem, "heron") == set()
-    assert len(found(docmem, "kestrel")) == 3 * MOST
+    assert len(found(docmem, "kestrel")) == 3 * MAX_UNINDEXED
 
 
 def test_a_transaction_finds_all_that_it_has_written(docmem: Docmem) -> None:
     root = docmem.create_root(text="root")
     with docmem.transaction():
-        for number in range(2 * MOST):
+        for number in range(2 * MAX_UNINDEXED):
             docmem.append_child(root.id, *CONTEXT, f"heron {number}")
-        assert waiting(docmem) > MOST  # told at the end, all at once
-        assert len(found(docmem, "heron")) == 2 * MOST
+        assert waiting(docmem) > MAX_UNINDEXED  # told at the end, all at once
+        assert len(found(docmem, "heron")) == 2 * MAX_UNINDEXED
     assert waiting(docmem) == 0
 
 
 def test_a_number_that_is_used_again_has_the_words_of_its_node_now(docmem: Docmem) -> None:
     root = docmem.create_root(text="root")
     with docmem.transaction():
-        nodes = [docmem.append_child(root.id, *CONTEXT, f"heron {number}") for number in range(MOST + 1)]
+        nodes = [docmem.append_child(root.id, *CONTEXT, f"heron {number}") for number in range(MAX_UNINDEXED + 1)]
     docmem.delete(nodes[-1].id)
     docmem.append_child(root.id, *CONTEXT, "kestrel")
     docmem.delete(nodes[0].id)
     assert found(docmem, "kestrel") == {"kestrel"}
-    assert len(found(docmem, "heron")) == MOST - 1
+    assert len(found(docmem, "heron")) == MAX_UNINDEXED - 1
     assert docmem.check() == []  # which tells the index first
     assert waiting(docmem) == 0
-    assert len(found(docmem, "heron")) == MOST - 1
+    assert len(found(docmem, "heron")) == MAX_UNINDEXED - 1
 
 
 def test_any_changes_end_in_the_index_that_would_be_built_anew(docmem: Docmem) -> None:

@@ -154,7 +154,7 @@ def test_a_verdict_says_what_became_of_a_quote(manual: Path, knowledge: Knowledg
 
     manual.write_text(_MANUAL.replace("32 devices", "64 devices"))
     assert verify(found, layout)
-    assert verify(found, layout).changed
+    assert verify(found, layout).is_file_changed
 
     manual.write_text("A line more.\n" + _MANUAL)
     moved = verify(found, layout)
@@ -321,8 +321,8 @@ def test_a_file_whose_times_were_set_back_is_noticed(manual: Path, knowledge: Kn
 def test_a_file_read_within_one_tick_of_its_clock_is_looked_at_again(manual: Path) -> None:
     found = manual.stat()
     look = (found.st_size, found.st_mtime_ns, found.st_ctime_ns, found.st_ino)
-    assert not Stamp(*look, seen_ns=found.st_ctime_ns + 1_000_000).still(found)
-    assert Stamp(*look, seen_ns=found.st_ctime_ns + 5_000_000_000).still(found)
+    assert not Stamp(*look, seen_ns=found.st_ctime_ns + 1_000_000).is_same(found)
+    assert Stamp(*look, seen_ns=found.st_ctime_ns + 5_000_000_000).is_same(found)
 
 
 def test_a_document_that_was_deleted_is_imported_again(manual: Path, knowledge: Knowledge) -> None:
@@ -419,6 +419,6 @@ def test_a_document_that_is_not_in_force_stands_behind_one_that_is_and_says_so(
     (layout.knowledge / "b.md").write_text("# Keels\n\nThe keel of a boat is made of iron.\n")
     knowledge.sync()
     found = [one for one in knowledge.search("What is the keel of a boat made of?") if "made of" in one.text]
-    assert [(one.path, one.standing) for one in found] == [("knowledge/b.md", ""), ("knowledge/a.md", standing)]
+    assert [(one.path, one.status) for one in found] == [("knowledge/b.md", ""), ("knowledge/a.md", standing)]
     for reason in (found[1].why, found[1].confidence.reason):  # the latter stands in the answers of the default mind
         assert reason.endswith(f"; its document is {standing}")

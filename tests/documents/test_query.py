@@ -103,7 +103,7 @@ def test_any_characters_may_stand_in_a_query(docmem: Docmem, query: str) -> None
 
 def _class(name: str, text: str) -> tuple[str, str]:
     found = classify(name, read_outline(text.encode(), name, estimate_tokens))
-    return found.name, found.why
+    return found.name, found.reason
 
 
 @pytest.mark.parametrize(

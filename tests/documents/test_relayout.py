@@ -6,9 +6,9 @@ from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
 from hivemind.documents import Docmem, Node
-from hivemind.documents.files import Stamp, take_in
+from hivemind.documents.files import Stamp, store_document
 from hivemind.documents.formats import read_outline
-from hivemind.documents.importing import Side, match
+from hivemind.documents.importing import DocumentState, match_pieces
 
 _BLOCK = st.sampled_from(["# A", "# B", "## C", "one", "two", "three", "four five six", "- i\n  - j", "- k"])
 _BLOCKS = st.lists(_BLOCK, max_size=12)
@@ -19,7 +19,7 @@ _ACTS = st.lists(_ACT, max_size=6)
 def _take_in(docmem: Docmem, text: str) -> str:
     outline = read_outline(text.encode(), "file.md", docmem.count)
     with docmem.transaction() as edit:
-        return take_in(edit, "file.md", outline, Stamp(0, 0, 0, 0, 0), str(hash(text)), kept=True)[0]
+        return store_document(edit, "file.md", outline, Stamp(0, 0, 0, 0, 0), str(hash(text)), is_synced=True)[0]
 
 
 def _put_among(docmem: Docmem, root: str, act: str, at: int, more: int) -> str | None:
@@ -71,10 +71,12 @@ def test_the_document_becomes_the_file_and_others_nodes_stay(
 
 @given(st.lists(st.tuples(st.sampled_from("ab"), st.sampled_from("xyz")), max_size=12), st.randoms())
 def test_no_old_piece_is_given_twice(pieces: list[tuple[str, str]], random: object) -> None:
-    def side(found: list[tuple[str, str]]) -> Side:
-        return Side([kind for kind, _ in found], [text for _, text in found], ["s"] * len(found), [-1] * len(found))
+    def side(found: list[tuple[str, str]]) -> DocumentState:
+        return DocumentState(
+            [kind for kind, _ in found], [text for _, text in found], ["s"] * len(found), [-1] * len(found)
+        )
 
-    found = match(side(pieces), side(pieces[::-1]))
+    found = match_pieces(side(pieces), side(pieces[::-1]))
     assert None not in found
     assert len(set(found)) == len(pieces)
-    assert match(side(pieces), side(pieces)) == list(range(len(pieces)))
+    assert match_pieces(side(pieces), side(pieces)) == list(range(len(pieces)))

@@ -48,7 +48,7 @@ def test_who_has_to_wait_says_so_and_then_finds_it_done(layout: Layout, knowledg
         told.append(text)
         waits.set()
 
-    thread = threading.Thread(target=lambda: found.append(knowledge.sync(tell=tell)))
+    thread = threading.Thread(target=lambda: found.append(knowledge.sync(progress=tell)))
     thread.start()
     assert waits.wait(30)
     assert "waiting" in told[0]
@@ -71,10 +71,10 @@ def test_a_long_import_says_how_far_it_is(
     layout: Layout, knowledge: Knowledge, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     write(layout, 5)
-    monkeypatch.setattr(reading_in, "_WORTH_TELLING", 1)
-    monkeypatch.setattr(reading_in, "_NODES_AT_ONCE", 3)
+    monkeypatch.setattr(reading_in, "_MIN_REPORTED_BYTES", 1)
+    monkeypatch.setattr(reading_in, "_BATCH_NODES", 3)
     told: list[str] = []
-    knowledge.sync(tell=told.append)
+    knowledge.sync(progress=told.append)
     assert told[0].startswith("importing files: 1 of 5")
     assert len(told) > 2
 
@@ -88,7 +88,7 @@ def test_a_new_importer_reads_everything_anew_and_ids_stay(
     heading = knowledge.locate("knowledge/001.md:1")
     note = knowledge.docmem.add_note(heading.id, "mine", "me")
     monkeypatch.setattr(files, "VERSION", VERSION + 1)
-    monkeypatch.setattr("hivemind.documents.formats.outline.LONGEST", 40)
+    monkeypatch.setattr("hivemind.documents.formats.outline.MAX_LEAF_TOKENS", 40)
     assert knowledge.sync().changed == ["knowledge/000.md", "knowledge/001.md"]
     after = knowledge.docmem.serialize(before.id)
     assert {before.id, heading.id, note.id} <= {node.id for node in after}

@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 
 from hivemind.documents import Docmem, Knowledge
 from hivemind.documents.node import DamagedError
-from hivemind.documents.search import Units, scored
+from hivemind.documents.search import Units, score_units
 from hivemind.embedding import EmbedderUnavailable, HashingEmbedder, pack, unpack
 from hivemind.fs.database import describe_damage
 from hivemind.layout import Layout
@@ -88,8 +88,8 @@ def test_who_only_counts_what_has_a_meaning_loads_nothing_that_searches(path: Pa
         docmem.create_root(text="penguins swim")
         known, total = docmem.meaning()
     code = (
-        "import sys; from hivemind.documents import progress_of; from hivemind.embedding import HashingEmbedder\n"
-        "told = progress_of(sys.argv[1], HashingEmbedder(64))\n"
+        "import sys; from hivemind.documents import read_progress; from hivemind.embedding import HashingEmbedder\n"
+        "told = read_progress(sys.argv[1], HashingEmbedder(64))\n"
         "print(*told, *(name for name in sys.modules if name in ('hivemind.search', 'hivemind.documents.docmem')))\n"
     )
     found = subprocess.run(
@@ -122,8 +122,8 @@ def test_a_transaction_is_answered_with_the_nodes_that_it_sees(path: Path) -> No
             writer.append_child(root.id, "m", "n", "v", "swifts")  # under the same number
             assert near(writer, "swifts")[0] == "swifts"
             assert last.id in {node_id for (node_id,) in sql.execute("SELECT id FROM nodes")}
-            hits = {unit.way[0].id: unit for unit in scored(reader._engine, sql, asked, None, 10)}
-            assert "(1.00)" in hits[last.id].why
+            hits = {unit.ancestry[0].id: unit for unit in score_units(reader._engine, sql, asked, None, 10)}
+            assert "(1.00)" in hits[last.id].reason
 
 
 def test_another_model_is_another_index(path: Path) -> None:
@@ -279,7 +279,7 @@ def test_what_is_embedded_of_a_passage_has_no_markup_and_its_quote_has(layout: L
             "Owls\nOwls hunt at night, never by day: see owls.",
             "Swifts\nThey sleep in flight, always.",
         ]
-        assert knowledge.search("When do owls hunt?", 1)[0].quoted().text == told
+        assert knowledge.search("When do owls hunt?", 1)[0].cite().text == told
 
 
 _WORDS = st.lists(

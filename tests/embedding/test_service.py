@@ -16,7 +16,7 @@ import pytest
 
 from hivemind.embedding import Embedder, EmbedderUnavailable, HashingEmbedder, SharedEmbedder, open_embedder
 from hivemind.embedding.service import Server, connect, listen, lock_of, users_folder
-from hivemind.fs.sockets import readable
+from hivemind.fs.sockets import wait_for_input
 
 TEXTS = ["a cat on the mat", "", "x" * 100_000, "\udc80 half a character", "a cat on the mat"]
 
@@ -44,7 +44,7 @@ def pid_of(folder: Path) -> int:
 def wait_for(pid: int) -> None:
     """Until a process that is not our child is gone."""
     file = os.pidfd_open(pid)
-    readable([file], 20)
+    wait_for_input([file], 20)
     os.close(file)
 
 

@@ -11,7 +11,7 @@ from hivemind.exchange.process import run_exchange
 from hivemind.fs import ring
 from hivemind.hive import Hive
 from hivemind.layout import EXCHANGE
-from hivemind.presence.identity import take_name
+from hivemind.presence.identity import lock_name
 from hivemind.presence.status import StatusFile
 from hivemind.tasks import Task
 from tests.program import Program, run
@@ -51,7 +51,7 @@ class LinkedHive:
 
     def idle(self) -> None:
         """Be its agent `coder`, which has nothing to do; the exchange may claim a task for it."""
-        take_name(self.hive.layout, "coder")
+        lock_name(self.hive.layout, "coder")
         self.says("idle")
 
     def says(self, state: str) -> None:

@@ -16,9 +16,9 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from hivemind.boundary import Unreadable
-from hivemind.exchange.events import events_of_all
-from hivemind.exchange.files import received
-from hivemind.exchange.link import HivePlace, LinkDown, hives_now, open_exchange
+from hivemind.exchange.events import all_events
+from hivemind.exchange.files import check_received_files
+from hivemind.exchange.link import HiveLease, LinkDown, hive_overviews, open_exchange
 from hivemind.exchange.schema import channel
 from tests.exchange.conftest import linked_roles
 from tests.exchange.hives import LinkedHive
@@ -134,8 +134,8 @@ class Linked:
             self.berlin.finish(claimed, "Done.")
         self.berlin.finish(claimed, "Done.")
         with open_exchange(self.berlin.hive.layout) as connection:
-            assert {one["hive"] for one in hives_now(connection)} >= {"berlin", "munich"}
-            events = [one for one in events_of_all(connection, follow=False) if one["hive"] == "munich"]
+            assert {one["hive"] for one in hive_overviews(connection)} >= {"berlin", "munich"}
+            events = [one for one in all_events(connection, follow=False) if one["hive"] == "munich"]
         assert len(events) == len({one["seq"] for one in events})
         assert "good" in [one["kind"] for one in events]
 
@@ -199,7 +199,7 @@ def test_tables_and_reader_agree_on_which_files_can_lie_in_a_folder(
     names, contents = [name for name, _ in files], [raw for _, raw in files]
     [fits] = linked_role.execute("select files_fit(%s::text[], %s::bytea[])", (names, contents)).fetchone() or (None,)
     try:
-        received(names, contents)
+        check_received_files(names, contents)
     except Unreadable:
         assert fits is False
     else:
@@ -211,18 +211,18 @@ def test_one_holder_speaks_for_a_hive_and_its_next_process_goes_on_at_once(
 ) -> None:
     for name in ("hive", "copy"):
         (tmp_path / name).mkdir()
-    first = HivePlace(linked_role, "munich", tmp_path / "hive")
-    with pytest.raises(LinkDown, match="another process speaks for munich"):
-        HivePlace(linked_role, "munich", tmp_path / "copy")
-    successor = HivePlace(linked_role, "munich", tmp_path / "hive")
-    with pytest.raises(LinkDown, match="another process speaks for munich now"):
+    first = HiveLease(linked_role, "munich", tmp_path / "hive")
+    with pytest.raises(LinkDown, match="another process acts for munich"):
+        HiveLease(linked_role, "munich", tmp_path / "copy")
+    successor = HiveLease(linked_role, "munich", tmp_path / "hive")
+    with pytest.raises(LinkDown, match="another process now acts for munich"):
         first.renew()
-    first.leave()  # to no effect
+    first.release()  # to no effect
     successor.renew()
-    successor.leave()
-    HivePlace(linked_role, "munich", tmp_path / "copy")
+    successor.release()
+    HiveLease(linked_role, "munich", tmp_path / "copy")
     linked_role.execute("update places set lease = now() - interval '1 s'")
-    HivePlace(linked_role, "munich", tmp_path / "hive")
+    HiveLease(linked_role, "munich", tmp_path / "hive")
 
 
 @pytest.fixture  # not together with `linked`: both make the roles
@@ -265,7 +265,7 @@ def test_a_result_whose_files_cannot_be_read_comes_home_without_them(
     )
     linked.others_arrive()
     until(lambda: linked.berlin.hive.tasks.outcome(task_id) == "done")
-    assert "Not taken over from munich" in (linked.berlin.hive.layout.done / task_id / "result.md").read_text()
+    assert "Not accepted from munich" in (linked.berlin.hive.layout.done / task_id / "result.md").read_text()
 
 
 @pytest.mark.parametrize(

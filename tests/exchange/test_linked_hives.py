@@ -31,9 +31,9 @@ def test_a_hive_is_linked_under_its_workspace_and_neither_a_taken_name_nor_a_pas
     assert "secret" not in refused
     berlin.command("link", database)
     assert "linked already" in berlin.command("link", database, status=2)
-    assert "another hive has the name berlin" in other.command("link", database, status=2)
+    assert "another hive is linked there as berlin" in other.command("link", database, status=2)
     berlin.command("unlink", "--force")
-    assert not berlin.hive.linked.is_linked
+    assert not berlin.hive.linked_hives.is_linked
     other.command("link", database)
 
 
@@ -72,7 +72,7 @@ def test_letters_cross_once_keep_their_origin_and_come_back_with_the_reason_if_n
     berlin, munich = pair
     for one in pair:
         one.start()
-    until(lambda: "munich" in berlin.hive.linked.agents and "berlin" in munich.hive.linked.agents)
+    until(lambda: "munich" in berlin.hive.linked_hives.agents and "berlin" in munich.hive.linked_hives.agents)
     sent = berlin.hive.mail.send("coder", ["human@munich", "coder@munich", "codre@munich"], "Results", "They are in.")
     assert set(sent.delivered) == {"human@munich", "coder@munich", "codre@munich"}
     until(lambda: munich.subjects() and munich.subjects("coder") and berlin.subjects("coder"))
@@ -121,7 +121,7 @@ def test_letters_cross_once_wherever_a_process_is_killed(
 ) -> None:
     berlin, munich = pair
     for one in pair:
-        one.hive.linked.note(hives={"berlin": {}, "munich": {}})
+        one.hive.linked_hives.note(hives={"berlin": {}, "munich": {}})
     berlin.hive.mail.send("coder", ["human@munich", "nobody@munich"], "Once", "")
     for one in pair:
         one.start(**({"HIVEMIND_CRASH_AT": point} if one.name == dies else {}))
@@ -134,7 +134,7 @@ def test_letters_cross_once_wherever_a_process_is_killed(
         one.stop()
         (one.hive.layout.link / "hives.json").unlink()
         one.start()
-        until(lambda: one.hive.linked.agents)  # noqa: B023 - called here
+        until(lambda: one.hive.linked_hives.agents)  # noqa: B023 - called here
         one.stop()
     assert munich.subjects() == ["Once"]
     assert berlin.subjects("coder") == ["Undelivered: Once"]
@@ -169,7 +169,7 @@ def _server_of_two(tmp_path: Path) -> Iterator[tuple[Server, LinkedHive, LinkedH
             for one in (berlin, munich):
                 one.command("link", url)
                 one.start()
-            until(lambda: "munich" in berlin.hive.linked.agents)
+            until(lambda: "munich" in berlin.hive.linked_hives.agents)
             yield server, berlin, munich
         finally:
             for one in (berlin, munich):
@@ -189,13 +189,13 @@ def test_the_page_shows_the_linked_hives_or_why_it_cannot(tmp_path: Path) -> Non
 def test_without_its_server_a_hive_goes_on_says_so_and_sends_what_it_kept_when_it_is_back(tmp_path: Path) -> None:
     with _server_of_two(tmp_path) as (server, berlin, munich):
         server.kill()
-        until(lambda: berlin.hive.linked.away)
+        until(lambda: berlin.hive.linked_hives.outage)
         assert "hivemind unlink --force" in berlin.command("unlink", status=1)
         berlin.hive.mail.send("coder", "human@munich", "Kept", "")
         assert "1 letters to be sent" in berlin.command("status")
         server.start()
         until(munich.subjects)
-        until(lambda: berlin.hive.linked.away is None)
+        until(lambda: berlin.hive.linked_hives.outage is None)
     assert munich.subjects() == ["Kept"]
 
 
@@ -215,7 +215,7 @@ def test_a_role_may_do_what_its_hives_need_and_nothing_in_the_name_of_others(
 ) -> None:
     berlin, _ = pair
     berlin.start()
-    until(lambda: third.name in berlin.hive.linked.agents)
+    until(lambda: third.name in berlin.hive.linked_hives.agents)
     berlin.add("For anyone.", where="any")
     berlin.add("For paris.", where="paris")
     berlin.hive.mail.send("human", "human@paris", "Between us", "Secret.")
@@ -251,10 +251,10 @@ def test_the_process_of_a_hive_that_is_moved_ends_in_one_line(tmp_path: Path, aw
         berlin.start(stderr=subprocess.PIPE)
         process = berlin.process
         assert process is not None
-        until(lambda: berlin.hive.linked.agents)
+        until(lambda: berlin.hive.linked_hives.agents)
         if away:
             server.kill()
-            until(lambda: berlin.hive.linked.away)
+            until(lambda: berlin.hive.linked_hives.outage)
         berlin.root.rename(tmp_path / "elsewhere")
         _, told = process.communicate(timeout=60)
     assert process.returncode == 2

@@ -9,14 +9,14 @@ import psycopg
 import pytest
 
 from hivemind.errors import UserError
-from hivemind.exchange.link import reached_out
+from hivemind.exchange.link import connect_exchange
 from hivemind.exchange.schema import SCHEMA
 from hivemind.fs.postgres import PostgresSchema
 from tests.exchange.conftest import RIGHTS
 from tests.exchange.test_bad_rows import REFUSED, event, hive, letter, task
 from tests.postgres import Server
 
-VERSION_1 = PostgresSchema(SCHEMA.name, SCHEMA.contents, SCHEMA.room, SCHEMA.error, SCHEMA.migrations[:1])
+VERSION_1 = PostgresSchema(SCHEMA.name, SCHEMA.contents, SCHEMA.crash_prefix, SCHEMA.error, SCHEMA.migrations[:1])
 
 
 @pytest.fixture
@@ -52,7 +52,7 @@ def test_bad_rows_are_set_aside_and_good_ones_stay(
         url = postgres.url(name, user="munich")
         with (
             pytest.raises(UserError, match=r"which munich may not migrate to version 2.*owner"),
-            reached_out(url) as role,
+            connect_exchange(url) as role,
         ):
             SCHEMA.prepare(role, url)
 

@@ -58,7 +58,7 @@ def test_a_task_goes_only_where_it_may(pair: tuple[LinkedHive, LinkedHive], tmp_
     munich.idle()
     for one in pair:
         one.start()
-    until(lambda: berlin.hive.linked.agents.get("munich", {}).get("coder") == "reviewer")
+    until(lambda: berlin.hive.linked_hives.agents.get("munich", {}).get("coder") == "reviewer")
     berlin.command("task", "add", "For nobody there", "--where", "any", "--role", "engineer", "--id", "engineers")
     berlin.command("task", "add", "For its role", "--role", "reviewer", "--id", "reviewers")
     assert munich.claimed().title == "For its role"
@@ -146,7 +146,7 @@ def test_a_task_whose_step_must_run_once_is_given_to_no_other_hive_and_a_person_
     third.idle()
     third.start()
     berlin.restart()
-    assert "What is to become of it? Pay." in until(lambda: berlin.subjects())
+    assert "A decision is needed: Pay." in until(lambda: berlin.subjects())
     assert "must run once" in berlin.command("task", "show", "pay")
     assert "would be stranded: pay (with munich" in berlin.command("unlink", status=2)
     assert third.hive.tasks.claim("coder") is None
@@ -182,7 +182,7 @@ def test_what_another_hive_says_is_checked(
 ) -> None:
     berlin, munich = pair
     berlin.start()
-    until(lambda: berlin.hive.linked.agents)
+    until(lambda: berlin.hive.linked_hives.agents)
     berlin.stop()
     name = database.rpartition("/")[2]
     told = (

@@ -178,7 +178,7 @@ def crash_points() -> tuple[str, ...]:
     """All that the program has, from its source; a name made of a database's room, or of a log's kind, is given for each."""
     found: set[str] = set()
     for path in sorted((REPOSITORY / "hivemind").rglob("*.py")):
-        for prefix, name in re.findall(r'reached\((f?)"([^"]+)"\)', path.read_text("utf-8")):
+        for prefix, name in re.findall(r'crash_point\((f?)"([^"]+)"\)', path.read_text("utf-8")):
             if prefix:
                 parts = LOGS if "{self.kind}" in name else ("documents", "longterm")
                 found.update(re.sub(r"\{[^}]*\}", part, name) for part in parts)

@@ -142,7 +142,7 @@ def play(folder: Path, *, rounds: int, tasks: int, letters: int, seed: int) -> t
                 one.run("link", url)
                 one.up()
             _until(
-                lambda: all(len(one.hive.linked.agents) == 2 for one in machines),
+                lambda: all(len(one.hive.linked_hives.agents) == 2 for one in machines),
                 lambda: "they do not know one another",
             )
             given: dict[str, str] = {}

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from hivemind.errors import UserError
-from hivemind.fs import Doorbell, ring, socket_places
+from hivemind.fs import Doorbell, ring, socket_paths
 
 from .children import start_child
 
@@ -92,7 +92,7 @@ def test_a_hive_with_a_long_path_hangs_its_bells_in_the_temporary_folder(tmp_pat
 
 def test_a_temporary_folder_that_others_may_write_is_refused(tmp_path: Path) -> None:
     folder = tmp_path / ("x" * 100)
-    spare = Path(socket_places(os.fspath(folder), "bob")[-1]).parent
+    spare = Path(socket_paths(os.fspath(folder), "bob")[-1]).parent
     spare.mkdir()
     spare.chmod(0o777)
     with pytest.raises(UserError, match="someone else"):

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hivemind.errors import UserError
-from hivemind.fs import inside, open_inside
+from hivemind.fs import resolve_inside, open_inside
 from hivemind.fs.paths import OutsideError
 
 _PARTS = st.sampled_from(["..", ".", "a", "b", "", "a b", "..a"]) | st.text(string.ascii_letters + ".", max_size=4)
@@ -19,7 +19,7 @@ _PARTS = st.sampled_from(["..", ".", "a", "b", "", "a b", "..a"]) | st.text(stri
 def test_whatever_the_path_says_it_stays_inside_or_is_refused(parts: list[str], absolute: bool) -> None:
     root = Path("/tmp/hivemind-root/of/a/hive")  # nothing is opened: the folder need not exist
     try:
-        resolved = inside(("/" if absolute else "") + "/".join(parts), root)
+        resolved = resolve_inside(("/" if absolute else "") + "/".join(parts), root)
     except OutsideError:
         return
     assert os.path.commonpath([resolved, root]) == os.fspath(root)
@@ -31,14 +31,14 @@ def test_paths_that_lead_out_are_refused(tmp_path: Path, path: str) -> None:
     root.mkdir()
     (root / "link").symlink_to("/etc")
     with pytest.raises(OutsideError, match="leads out"):
-        inside(path, root)
+        resolve_inside(path, root)
 
 
 def test_a_sibling_that_begins_with_the_same_name_is_outside(tmp_path: Path) -> None:
     root = (tmp_path / "hive").resolve()
     root.mkdir()
     with pytest.raises(OutsideError):
-        inside(f"{root}-other/x", root)
+        resolve_inside(f"{root}-other/x", root)
 
 
 def test_a_link_to_a_listed_root_is_followed(tmp_path: Path) -> None:
@@ -47,7 +47,7 @@ def test_a_link_to_a_listed_root_is_followed(tmp_path: Path) -> None:
     other.mkdir()
     (other / "f").write_text("there")
     (root / "link").symlink_to(other)
-    assert inside("link/f", root, [other]) == other / "f"
+    assert resolve_inside("link/f", root, [other]) == other / "f"
     file = open_inside("link/f", root, [other])
     assert os.read(file, 10) == b"there"
     os.close(file)
@@ -55,7 +55,7 @@ def test_a_link_to_a_listed_root_is_followed(tmp_path: Path) -> None:
 
 def test_a_nul_byte_is_refused(tmp_path: Path) -> None:
     with pytest.raises(OutsideError, match="NUL"):
-        inside("a\0b", tmp_path)
+        resolve_inside("a\0b", tmp_path)
 
 
 def test_a_fifo_and_a_folder_are_refused_without_blocking(tmp_path: Path) -> None:

@@ -78,7 +78,7 @@ def test_a_fifo_does_not_block(tmp_path: Path) -> None:
 
 
 def test_without_leases_a_file_must_rest(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(settled, "_nobody_writes", _no_lease)
+    monkeypatch.setattr(settled, "_has_no_writer", _no_lease)
     (tmp_path / "a").write_text("x")
     now = (tmp_path / "a").stat().st_mtime
     assert not is_settled(tmp_path / "a", 250, now + 0.2)
@@ -86,6 +86,6 @@ def test_without_leases_a_file_must_rest(tmp_path: Path, monkeypatch: pytest.Mon
 
 
 def test_a_clock_set_back_does_not_keep_a_file_unread_for_ever(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(settled, "_nobody_writes", _no_lease)
+    monkeypatch.setattr(settled, "_has_no_writer", _no_lease)
     (tmp_path / "a").write_text("x")
     assert is_settled(tmp_path / "a", 1, time.time() - 86_400)

@@ -1,4 +1,4 @@
-"""`unsound` checks a database file without changing it."""
+"""`describe_damage` checks a database file without changing it."""
 
 from __future__ import annotations
 

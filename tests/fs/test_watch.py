@@ -123,7 +123,7 @@ def test_a_passing_folder_is_let_go_of_once_it_is_gone(tmp_path: Path, seen: See
     passing.mkdir()
     staying.mkdir()
     with open_watcher(mode, [staying], [], seen) as watcher:
-        watcher.add(passing, passing=True)
+        watcher.add(passing, is_temporary=True)
         seen.wait_for(passing)
         os.rename(passing, tmp_path / "done")
         for name in ("a", "b"):  # what the second one shows was looked at after the move was noticed
@@ -137,7 +137,7 @@ def test_a_passing_folder_is_let_go_of_once_it_is_gone(tmp_path: Path, seen: See
             (folder / "c").write_text("x")
         seen.wait_for(staying)
         assert not seen.has(passing)
-        watcher.add(passing, passing=True)
+        watcher.add(passing, is_temporary=True)
         seen.wait_for(passing)
 
 

@@ -1,4 +1,4 @@
-"""Embedders that fail, and models that change: nothing that was stored is lost, and it is said what waits (spec 6)."""
+"""Embedders that fail, and models that change: nothing that was stored is lost, and the status says what waits."""
 
 from __future__ import annotations
 

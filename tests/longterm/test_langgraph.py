@@ -1,4 +1,4 @@
-"""Under LangGraph: the contract of its stores in our words, its own tests where they are to be had, and the seed's nodes."""
+"""Under LangGraph: the contract of its stores, its own tests if they can be fetched, and the state and nodes of an agent."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ from langgraph.store.base import (
 
 from hivemind.embedding import HashingEmbedder
 from hivemind.longterm import EntryInvalid, NamespaceInvalid, UpsertMemoryInput, open_store
-from hivemind.longterm.langgraph import HivemindStore, MemoryState, retrieve_memories, store_memories, told
+from hivemind.longterm.langgraph import HivemindStore, MemoryState, format_memories, retrieve_memories, store_memories
 from tests.longterm.conftest import emptied
 from tests.longterm.faulty import Faulty
 
@@ -267,7 +267,7 @@ def test_what_a_value_says_of_speaker_session_and_time_is_what_search_goes_by(st
     assert store.store.linked(parts[0].namespace, parts[0].key)["next"].content == "Yes, all of it."
 
 
-# the seed's state and nodes, in a real graph
+# the state and nodes, in a real graph
 
 
 def test_what_one_thread_says_another_one_remembers(tmp_path: Path) -> None:
@@ -275,7 +275,7 @@ def test_what_one_thread_says_another_one_remembers(tmp_path: Path) -> None:
     seen = []
 
     def call_model(state: MemoryState) -> dict:
-        seen.append(told(state["retrieved_memories"]))
+        seen.append(format_memories(state["retrieved_memories"]))
         call = {"name": "upsert_memory", "args": {"content": state["messages"][-1].text, "key": "food"}, "id": "1"}
         return {
             "messages": [AIMessage("I see.", tool_calls=[call])],
@@ -312,7 +312,7 @@ def test_memories_that_do_not_fit_are_passed_over(tmp_path: Path) -> None:
     hits = node({"user_id": "ann", "messages": [HumanMessage("tea")]})["retrieved_memories"]
     assert [hit.key for hit in hits] == ["short"]
     assert node({"user_id": "ann", "messages": [AIMessage("tea")]}) == {"retrieved_memories": []}
-    assert told([]) == ""
+    assert format_memories([]) == ""
 
 
 def test_a_state_without_a_user_is_refused_in_words(tmp_path: Path) -> None:

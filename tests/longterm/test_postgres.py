@@ -90,14 +90,14 @@ def test_what_a_database_lacks_is_named_and_the_statement_that_is_told_mends_it(
     postgres.execute(f"CREATE ROLE {role} LOGIN")
     assert mended_problem() == "has no extension 'vector'"
     assert mended_problem() == f"{role} may not create the schema hivemind_memory"
-    assert server_status(url).told().endswith("entries: 0")
+    assert server_status(url).summary().endswith("entries: 0")
     postgres.execute(f"REVOKE CREATE ON DATABASE {name} FROM {role}")
     with open_store(database, HashingEmbedder()) as store:
         store.put(SHARED, "k", "tea")
     assert mended_problem() == f"{role} may not use the tables of hivemind_memory"
     postgres.execute("DROP INDEX hivemind_memory.entries_words", name)
     assert mended_problem().startswith("its index entries_words is missing")
-    assert server_status(url).told().endswith("entries: 1")
+    assert server_status(url).summary().endswith("entries: 1")
     with open_store(url, HashingEmbedder()) as store:  # these rights are enough for all that a store does
         store.upsert_memory(("memories", "new"), "coffee", key="c")
         store.put(SHARED, "k", "green tea")
@@ -109,7 +109,7 @@ def test_what_a_database_lacks_is_named_and_the_statement_that_is_told_mends_it(
         store.rebuild()
         assert store.check() == []
     postgres.execute("UPDATE hivemind_memory.version SET number = 9", name)
-    assert "version 9" in server_status(url).told()
+    assert "version 9" in server_status(url).summary()
 
 
 @pytest.mark.shows("promise: P77")
@@ -125,7 +125,7 @@ def test_a_dump_that_is_put_back_is_the_same_memory(database, postgres):
     ):
         ended = postgres.run(program, *arguments)
         assert ended.returncode == 0, ended.stderr
-    assert server_status(other).told().endswith("entries: 1")
+    assert server_status(other).summary().endswith("entries: 1")
     with open_store(other, HashingEmbedder()) as store:
         assert store.history(SHARED, "k") == before
         assert store.search(SHARED, "green tea")[0].similarity > 0

@@ -1,4 +1,4 @@
-"""What the store promises: seed 001's operations and validation rules, and spec 6's."""
+"""The store's promises: its operations and validation rules."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def store(place, clock):
         yield found
 
 
-# seed 001, Unit Test Coverage
+# one operation each
 
 
 def test_a_valid_entry_is_stored_with_all_fields(store):
@@ -212,7 +212,7 @@ def test_search_stays_in_its_namespace_unless_it_is_asked_below_a_prefix(store):
     assert sorted(hit.key for hit in store.search(("memories",), "tea", prefix=True)) == ["a", "b", "c"]
 
 
-# seed 001, Integration Test Scenarios
+# several operations or openings
 
 
 def test_a_memory_of_one_thread_is_there_in_another(tmp_path):
@@ -228,7 +228,7 @@ def test_two_writers_of_one_key_the_last_one_wins(tmp_path):
     assert one.get(ME, "k").version == 2
 
 
-# spec 6
+# versions, searches and limits
 
 
 def test_compare_and_set_refuses_what_has_changed(store):
@@ -322,7 +322,7 @@ def test_every_write_forgets_some_of_what_has_expired_with_all_that_it_said(stor
         with store.database.read() as sql:
             counts = [
                 sql.execute("SELECT count(*) FROM entries WHERE content LIKE '%second%'").fetchone()[0],
-                store.database.words.how_often(sql, "second", [1], 100),
+                store.database.words.count_entries(sql, "second", [1], 100),
             ]
             old = sql.execute("SELECT count(*) FROM versions WHERE content LIKE 'first%'").fetchone()[0]
             vectors = sql.execute("SELECT count(*) FROM vectors").fetchone()[0]
@@ -556,6 +556,6 @@ def test_an_entry_without_a_time_is_of_the_day_on_which_it_was_made(store, clock
 def test_who_says_it_is_told_by_a_label_before_it_unless_it_is_known():
     assert provenance("The oars are new", "analyst", session="t1") == {"speaker": "analyst", "session": "t1"}
     assert provenance("Ann: I like tea", "analyst") == {}
-    assert provenance("Ann: I like tea", "analyst", known="ann", time="2026-01-31") == {
+    assert provenance("Ann: I like tea", "analyst", author="ann", time="2026-01-31") == {
         "speaker": "ann", "time": "2026-01-31",
     }  # fmt: skip

@@ -14,7 +14,7 @@ from hivemind.mail import Mail
 from hivemind.mail.answer import answer_text
 from hivemind.mail.parse import parse_message
 
-ASKED = "Is it done? Answer `approved`, or say what is to be done.\n\nHere is the boat.\n-- \nIt floats at 12:30: look."
+ASKED = "Is it done? Answer `approved`, or say what must be done.\n\nHere is the boat.\n-- \nIt floats at 12:30: look."
 QUOTED = "".join(f"> {line}".rstrip() + "\n" for line in ASKED.split("\n"))
 
 ABOVE = {

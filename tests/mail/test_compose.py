@@ -114,7 +114,7 @@ def test_attachments_come_back_byte_for_byte(attachments: list[Attachment], body
 
 def test_a_name_that_is_no_ascii_is_kept(tmp_path: Path) -> None:
     (tmp_path / "Größe €.txt").write_bytes(b"\xff\x00")
-    attachment = Attachment.of(tmp_path / "Größe €.txt")
+    attachment = Attachment.from_file(tmp_path / "Größe €.txt")
     (found,) = parse_message(_raw(_draft(attachments=(attachment,))), "hive").attachments
     assert found == Attachment("Größe €.txt", b"\xff\x00", "text/plain")
 
@@ -139,11 +139,11 @@ def test_all_that_a_draft_holds_is_read_back() -> None:
 
 def test_a_seal_holds_until_a_byte_is_changed(tmp_path: Path) -> None:
     seal = Seal(tmp_path / "key", durable=False)
-    raw = seal.put(*compose(_draft()))
-    assert seal.holds(raw)
-    assert Seal(tmp_path / "key", durable=False).holds(raw)
+    raw = seal.seal_message(*compose(_draft()))
+    assert seal.is_valid(raw)
+    assert Seal(tmp_path / "key", durable=False).is_valid(raw)
     for at in range(len(raw)):
-        assert not seal.holds(raw[:at] + bytes([raw[at] ^ 1]) + raw[at + 1 :]), raw[at:]
-    assert not seal.holds(_raw(_draft()))
-    assert not Seal(tmp_path / "other", durable=False).holds(raw)
+        assert not seal.is_valid(raw[:at] + bytes([raw[at] ^ 1]) + raw[at + 1 :]), raw[at:]
+    assert not seal.is_valid(_raw(_draft()))
+    assert not Seal(tmp_path / "other", durable=False).is_valid(raw)
     assert (tmp_path / "key").stat().st_mode & 0o077 == 0

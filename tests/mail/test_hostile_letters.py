@@ -65,8 +65,8 @@ def test_a_hostile_letter_keeps_no_other_from_being_listed(mail: Mail, hostile: 
 
 def test_a_hostile_letter_keeps_no_other_from_being_taken_in(tmp_path: Path, mail: Mail, hostile: Path) -> None:
     intake = open_intake(mail, tmp_path)
-    for message in intake.new():
-        intake.taken(message)
+    for message in intake.new_messages():
+        intake.mark_taken(message)
     assert [one.subject for one in mail.list("bob") if one.subject == "good" and not one.unread] == ["good"]
     left = {
         path.name.partition(":")[0]
@@ -90,7 +90,7 @@ def test_what_is_beyond_a_bound_lies_in_dead_with_the_reason(
     tmp_path: Path, mail: Mail, bob: Path, name: str, reason: str
 ) -> None:
     (bob / "new" / NAME).write_bytes(HOSTILE[name])
-    assert open_intake(mail, tmp_path).new() == []
+    assert open_intake(mail, tmp_path).new_messages() == []
     assert reason in (bob / ".Dead" / f"{NAME}.why").read_text()
 
 
@@ -101,7 +101,7 @@ from tests.mail.hive import open_intake, open_mail
 root = Path(sys.argv[1])
 mail = open_mail(root)
 intake = open_intake(mail, root)
-print([message.subject for message in intake.new()])
+print([message.subject for message in intake.new_messages()])
 """
 
 

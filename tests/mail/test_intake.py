@@ -27,15 +27,15 @@ from tests.mail.hive import open_intake, open_mail
 root = Path(sys.argv[1])
 intake = open_intake(open_mail(root, durable=True), root)
 with open(root / "blocks", "a") as blocks:
-    for message in intake.new():
+    for message in intake.new_messages():
         print(message.id, file=blocks, flush=True)
         if message.subject == "poison":
             import os, signal
             os.kill(os.getpid(), signal.SIGKILL)
         if message.subject == "bad":
-            intake.failed(message, "it is bad")
+            intake.count_failure(message, "it is bad")
         else:
-            intake.taken(message)
+            intake.mark_taken(message)
 """
 
 
@@ -44,13 +44,13 @@ def _blocks(root: Path) -> list[str]:
 
 
 def _subjects(intake: Intake) -> list[str]:
-    return [message.subject for message in intake.new()]
+    return [message.subject for message in intake.new_messages()]
 
 
 def _take_all(intake: Intake) -> list[str]:
     found = []
-    for message in intake.new():
-        intake.taken(message)
+    for message in intake.new_messages():
+        intake.mark_taken(message)
         found.append(message.subject)
     return found
 
@@ -75,10 +75,10 @@ def test_messages_come_oldest_first_and_no_more_than_asked(tmp_path: Path, mail:
         mail.send("alice", "bob", str(number), "b")
     intake = open_intake(mail, tmp_path)
     found: list[str] = []
-    while messages := intake.new(limit=4):
+    while messages := intake.new_messages(limit=4):
         assert len(messages) <= 4
         for message in messages:
-            intake.taken(message)
+            intake.mark_taken(message)
             found.append(message.subject)
     assert found == [str(number) for number in range(25)]
 
@@ -91,21 +91,21 @@ def test_an_agent_killed_while_taking_in_makes_each_block_once(tmp_path: Path, p
         run_child(_AGENT, tmp_path, crash_at=f"{point}:{nth}")
     run_child(_AGENT, tmp_path)
     assert _blocks(tmp_path) == sent
-    assert mail.unread("bob") == 0
+    assert mail.count_unread("bob") == 0
 
 
 def test_what_a_power_cut_undid_of_the_moves_is_done_again(tmp_path: Path, mail: Mail, bob: Path) -> None:
     for subject in ("one", "two", "three"):
         mail.send("alice", "bob", subject, "b")
     intake = open_intake(mail, tmp_path)
-    for message in intake.new():
-        intake.taken(message)
+    for message in intake.new_messages():
+        intake.mark_taken(message)
     for path in (bob / "cur").iterdir():
         path.rename(bob / "new" / path.name.partition(":")[0])
-    assert open_intake(mail, tmp_path).new() == []
+    assert open_intake(mail, tmp_path).new_messages() == []
     assert not list((bob / "new").iterdir())
     assert len(mail.list("bob")) == 3
-    assert mail.unread("bob") == 0
+    assert mail.count_unread("bob") == 0
 
 
 def test_an_agent_killed_before_it_records_gets_the_message_again_under_the_same_id(tmp_path: Path) -> None:
@@ -137,9 +137,9 @@ def test_a_dead_letter_moved_back_by_hand_is_tried_again(tmp_path: Path, mail: M
     mail.send("alice", "bob", "bad", "b")
     intake = open_intake(mail, tmp_path)
     for times in (1, 2, 3):
-        (message,) = intake.new()
-        assert intake.failed(message, "no") == (times == 3)
-    assert intake.new() == []
+        (message,) = intake.new_messages()
+        assert intake.count_failure(message, "no") == (times == 3)
+    assert intake.new_messages() == []
     (dead,) = (bob / ".Dead" / "cur").iterdir()
     dead.rename(bob / "new" / dead.name.partition(":")[0])
     assert _take_all(intake) == ["bad"]
@@ -149,8 +149,8 @@ def test_failures_are_counted_across_restarts(tmp_path: Path, mail: Mail) -> Non
     mail.send("alice", "bob", "bad", "b")
     for times in (1, 2, 3):
         intake = open_intake(mail, tmp_path)
-        (message,) = intake.new()
-        assert intake.failed(message, "no") == (times == 3)
+        (message,) = intake.new_messages()
+        assert intake.count_failure(message, "no") == (times == 3)
 
 
 def _png(new: Path) -> None:
@@ -202,10 +202,10 @@ def test_a_link_that_stays_in_the_hive_is_read(tmp_path: Path, mail: Mail, bob: 
 def test_a_note_by_hand_is_a_message_from_human(tmp_path: Path, mail: Mail, bob: Path) -> None:
     (bob / "new" / "note.txt").write_text("Buy milk\n\nand bread\n")
     intake = open_intake(mail, tmp_path)
-    (message,) = intake.new()
+    (message,) = intake.new_messages()
     assert (message.sender, message.subject, message.trusted) == ("human", "Buy milk", False)
     assert mail.list("bob")[0].id == message.id
-    intake.taken(message)
+    intake.mark_taken(message)
     assert os.listdir(bob / "cur") == ["note.txt:2,S"]
     assert mail.read("bob", message.id).body == "Buy milk\n\nand bread"
 
@@ -215,9 +215,9 @@ def test_the_same_file_name_dropped_again_is_another_message(tmp_path: Path, mai
     ids = set()
     for _ in range(3):
         (bob / "new" / "note.txt").write_text("go on\n")
-        (message,) = intake.new()
+        (message,) = intake.new_messages()
         ids.add(message.id)
-        intake.taken(message)
+        intake.mark_taken(message)
         assert _subjects(intake) == []
     assert len(ids) == 3
     assert len(os.listdir(bob / "cur")) == 3
@@ -230,7 +230,7 @@ def test_in_a_hive_that_was_put_back_from_a_copy_nothing_is_given_out_again(tmp_
     mail = open_mail(root)
     mail.send("human", ["bob"], "Sent", "x")
     intake = open_intake(mail, root)
-    note = mail.boxes.get("bob").new
+    note = mail.mailboxes.get("bob").new
     Path(note, "note").write_text("By hand.")
     assert len(_take_all(intake)) == 2
     shutil.copytree(root, copy)
@@ -243,19 +243,19 @@ def test_a_half_written_file_is_left_alone_until_it_is_closed(tmp_path: Path, ma
         file.write("half")
         file.flush()
         assert _subjects(intake) == []
-        assert intake.unsettled == 1
+        assert intake.unsettled_count == 1
         assert mail.list("bob") == []
         file.write(" and half")
     assert _subjects(intake) == ["half and half"]
-    assert intake.unsettled == 0
+    assert intake.unsettled_count == 0
 
 
 def test_half_written_files_do_not_keep_mail_back(tmp_path: Path, mail: Mail, bob: Path) -> None:
     intake = open_intake(mail, tmp_path)
     files = [open(bob / "new" / f"note{number}", "w") for number in range(3)]  # noqa: SIM115 (held open)
-    assert intake.new(limit=1) == []
+    assert intake.new_messages(limit=1) == []
     mail.send("alice", "bob", "whole", "b")
-    assert [message.subject for message in intake.new(limit=1)] == ["whole"]
+    assert [message.subject for message in intake.new_messages(limit=1)] == ["whole"]
     for file in files:
         file.close()
 
@@ -267,7 +267,7 @@ def test_running_out_of_descriptors_is_not_held_against_a_message(tmp_path: Path
     resource.setrlimit(resource.RLIMIT_NOFILE, (0, hard))
     try:
         with pytest.raises(OSError, match="Too many open files"):
-            intake.new()
+            intake.new_messages()
     finally:
         resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
     assert _subjects(intake) == ["one"]
@@ -277,7 +277,7 @@ def test_what_editors_leave_is_no_message(tmp_path: Path, mail: Mail, bob: Path)
     for name in (".note.swp", "note~", "4913", ".hidden"):
         (bob / "new" / name).write_text("x")
     assert _subjects(open_intake(mail, tmp_path)) == []
-    assert mail.unread("bob") == 0
+    assert mail.count_unread("bob") == 0
 
 
 def test_a_mailbox_program_that_reads_first_hides_nothing(tmp_path: Path, mail: Mail, bob: Path) -> None:
@@ -342,15 +342,15 @@ def test_an_agent_and_a_mail_program_at_the_same_time_lose_and_repeat_nothing(tm
     for number in range(300):
         sent.append(mail.send("alice", "bob", str(number), "b").message_id)
         if number % 7 == 0:
-            for message in intake.new():
+            for message in intake.new_messages():
                 seen.append(message.id)
-                intake.taken(message)
+                intake.mark_taken(message)
     done.set()
     thread.join()
-    intake._cur._listed_at = intake._new._listed_at = float("-inf")  # as the slow heartbeat will have it
-    for message in intake.new():
+    intake._cur_folder._listed_at = intake._new_folder._listed_at = float("-inf")  # as the slow heartbeat will have it
+    for message in intake.new_messages():
         seen.append(message.id)
-        intake.taken(message)
+        intake.mark_taken(message)
     assert not deleted
     assert sorted(seen) == sorted(sent)
 
@@ -365,10 +365,10 @@ def test_a_message_deleted_before_it_is_read_is_passed_over(tmp_path: Path, mail
     intake = open_intake(mail, tmp_path)
     mail.send("alice", "bob", "one", "b")
     mail.send("alice", "bob", "two", "b")
-    (one, _) = intake.new()
+    (one, _) = intake.new_messages()
     os.unlink(one.path)
     assert _subjects(intake) == ["two"]
-    intake.taken(one)
+    intake.mark_taken(one)
 
 
 def test_an_idle_look_lists_nothing(tmp_path: Path, mail: Mail, bob: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -395,8 +395,8 @@ def test_taking_in_does_not_list_what_was_read_before(
     listed: list[str] = []
     real = os.listdir
     monkeypatch.setattr(os, "listdir", lambda path: listed.append(str(path)) or real(path))
-    while messages := intake.new(limit=1):
-        intake.taken(messages[0])
+    while messages := intake.new_messages(limit=1):
+        intake.mark_taken(messages[0])
     assert listed.count(str(bob / "cur")) <= 1
 
 
@@ -405,13 +405,13 @@ def test_a_full_disk_keeps_the_message_for_later(tmp_path: Path, mail: Mail) -> 
     mail.send("alice", "bob", "zero", "b")
     assert _take_all(intake) == ["zero"]
     mail.send("alice", "bob", "one", "b")
-    (message,) = intake.new()
+    (message,) = intake.new_messages()
     before = _record(tmp_path).read_bytes()
     soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (len(before) + 5, hard))
     try:
         with pytest.raises(UserError, match="cannot be written"):
-            intake.taken(message)
+            intake.mark_taken(message)
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
     assert _record(tmp_path).read_bytes() == before
@@ -444,14 +444,14 @@ def test_a_record_of_another_version_is_refused_and_kept(tmp_path: Path, mail: M
 def test_the_record_forgets_what_is_gone_and_nothing_that_is_there(
     tmp_path: Path, mail: Mail, bob: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("hivemind.mail.intake._KEPT", 2)
+    monkeypatch.setattr("hivemind.mail.intake._MAX_GONE_KEYS", 2)
     intake = open_intake(mail, tmp_path)
     for number in range(40):
         mail.send("alice", "bob", str(number), "b")
     assert len(_take_all(intake)) == 40
     for file in sorted((bob / "cur").iterdir())[:37]:
         file.unlink()
-    intake._cur._listed_at = intake._new._listed_at = float("-inf")
+    intake._cur_folder._listed_at = intake._new_folder._listed_at = float("-inf")
     assert _subjects(intake) == []
     lines = _record(tmp_path).read_text().splitlines()
     assert len([line for line in lines if "taken" in json.loads(line)]) == 3 + 2
@@ -492,7 +492,7 @@ def test_a_letter_that_cannot_be_set_aside_on_a_full_disk_keeps_no_other_back(tm
         intake = open_intake(mail, root)
         ballast = fill(root)
         assert _subjects(intake) == ["good"]
-        assert intake.unsettled == 1
+        assert intake.unsettled_count == 1
         ballast.unlink()
         assert _subjects(intake) == ["good"]
-        assert [one.base for one in mail.boxes.get("bob", "dead").entries()] == ["1763765400.M1P1.host"]
+        assert [one.base for one in mail.mailboxes.get("bob", "dead").mail_files()] == ["1763765400.M1P1.host"]

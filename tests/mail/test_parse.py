@@ -30,7 +30,7 @@ _PIECES = st.sampled_from(
 def test_junk_is_read_or_refused_with_a_reason(pieces: list[bytes], whole: bool) -> None:
     try:
         with boundary("letter"):
-            found = parse_message(b"".join(pieces), "hive", whole=whole)
+            found = parse_message(b"".join(pieces), "hive", is_complete=whole)
     except Unreadable:
         return
     assert "\n" not in found.subject + found.sender + "".join(found.to) + (found.id or "")

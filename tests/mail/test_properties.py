@@ -57,7 +57,7 @@ def test_any_bytes_as_a_letter(raw: bytes, name: str) -> None:
         assert "good" in [one.subject for one in listed]
         json.dumps([one.as_record() for one in listed], ensure_ascii=False).encode()
         intake = open_intake(mail, root)
-        for message in intake.new():
+        for message in intake.new_messages():
             json.dumps(
                 [message.body, message.id, message.sender, [one.name for one in message.attachments]],
                 ensure_ascii=False,
@@ -68,8 +68,8 @@ def test_any_bytes_as_a_letter(raw: bytes, name: str) -> None:
                 mail.send(
                     "bob", "alice", "s", "b", in_reply_to=message.id, references=(*message.references, message.id)
                 )
-            intake.taken(message)
-        assert [one.subject for one in intake.new()] == []
+            intake.mark_taken(message)
+        assert [one.subject for one in intake.new_messages()] == []
         assert all("S" in one.flags for one in mail.list("bob"))
 
 
@@ -80,7 +80,7 @@ def test_any_bytes_as_the_record_of_what_was_taken_in(raw: bytes) -> None:
         mail = open_mail(root)
         mail.send("alice", "bob", "old", "b")
         intake = open_intake(mail, root)
-        intake.taken(intake.new()[0])
+        intake.mark_taken(intake.new_messages()[0])
         mail.send("alice", "bob", "good", "b")
         record = Layout.at(root).agent_state("bob") / "mail-taken"
         record.write_bytes(raw)
@@ -90,11 +90,11 @@ def test_any_bytes_as_the_record_of_what_was_taken_in(raw: bytes) -> None:
         except UnknownVersion:
             assert b'"version":' in raw
             return
-        subjects = [message.subject for message in intake.new()]
+        subjects = [message.subject for message in intake.new_messages()]
         assert subjects[-1:] == ["good"]
-        for message in intake.new():
-            intake.taken(message)
-        assert open_intake(mail, root).new() == []
+        for message in intake.new_messages():
+            intake.mark_taken(message)
+        assert open_intake(mail, root).new_messages() == []
 
 
 def test_a_damaged_record_is_kept_and_what_was_seen_is_not_given_out_again(tmp_path: Path) -> None:
@@ -102,12 +102,12 @@ def test_a_damaged_record_is_kept_and_what_was_seen_is_not_given_out_again(tmp_p
     for number in range(3):
         mail.send("alice", "bob", str(number), "b")
     intake = open_intake(mail, tmp_path)
-    for message in intake.new():
-        intake.taken(message)
+    for message in intake.new_messages():
+        intake.mark_taken(message)
     mail.send("alice", "bob", "new", "b")
     record = Layout.at(tmp_path).agent_state("bob") / "mail-taken"
     record.write_bytes(b"\0\0garbage")
-    assert [message.subject for message in open_intake(mail, tmp_path).new()] == ["new"]
+    assert [message.subject for message in open_intake(mail, tmp_path).new_messages()] == ["new"]
     (kept,) = record.parent.glob("mail-taken.damaged-*")
     assert kept.read_bytes() == b"\0\0garbage"
 
@@ -157,7 +157,7 @@ def test_any_bytes_as_the_key(raw: bytes) -> None:
         mail = open_mail(root)
         assert [one.subject for one in mail.list("bob")] == ["old"]
         assert mail.send("alice", "bob", "good", "b").ok
-        found = {message.subject: message.trusted for message in open_intake(mail, root).new()}
+        found = {message.subject: message.trusted for message in open_intake(mail, root).new_messages()}
         assert found["good"]
         assert set(found) == {"old", "good"}
 

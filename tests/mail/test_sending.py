@@ -15,7 +15,7 @@ from hivemind.layout import Layout
 from hivemind.mail import Mail, SendReport
 from hivemind.mail.maildir import Maildir
 from hivemind.mail.reading import MAX_BYTES
-from hivemind.mail.sending import SentMemo
+from hivemind.mail.sending import SendRecord
 from tests.fs.children import run_child, start_child
 from tests.fs.small_disk import small_disk
 
@@ -75,7 +75,7 @@ def test_mail_to_somebody_unknown_bounces_with_the_reason(tmp_path: Path, mail: 
     assert report.delivered == ("carol",)
     assert list(report.failed) == list(report.bounced)
     (shown,) = report.bounced
-    (bounce,) = open_intake(mail, tmp_path, "alice").new()
+    (bounce,) = open_intake(mail, tmp_path, "alice").new_messages()
     assert (bounce.sender, bounce.automatic, bounce.trusted) == ("postmaster", True, True)
     assert (bounce.subject, bounce.in_reply_to) == ("Undelivered: Hello", report.message_id)
     assert report.failed[shown] in bounce.body
@@ -190,7 +190,7 @@ def test_a_copy_in_sent_that_a_power_cut_emptied_is_written_anew(tmp_path: Path)
 
 def test_a_memory_of_a_send_that_was_cut_short_is_mended(tmp_path: Path, mail: Mail) -> None:
     mail.send("alice", "bob", "s", "b", message_id="step-1")
-    (memo,) = Layout.at(tmp_path).sends("alice").iterdir()
+    (memo,) = Layout.at(tmp_path).send_records("alice").iterdir()
     memo.write_bytes(memo.read_bytes()[:-4])
     assert mail.send("alice", "bob", "s", "b", message_id="step-1").ok
     assert len(_files(tmp_path, "bob")) == 1
@@ -198,7 +198,7 @@ def test_a_memory_of_a_send_that_was_cut_short_is_mended(tmp_path: Path, mail: M
 
 def test_a_memory_of_another_version_is_refused_and_kept(tmp_path: Path, mail: Mail) -> None:
     mail.send("alice", "bob", "s", "b", message_id="step-1")
-    (memo,) = Layout.at(tmp_path).sends("alice").iterdir()
+    (memo,) = Layout.at(tmp_path).send_records("alice").iterdir()
     future = '{"kind":"mail-sent","version":99}\n'
     memo.write_text(future)
     with pytest.raises(UserError, match="knows version 2"):
@@ -207,7 +207,7 @@ def test_a_memory_of_another_version_is_refused_and_kept(tmp_path: Path, mail: M
 
 
 def test_the_memory_of_an_id_is_locked_while_its_send_runs(tmp_path: Path) -> None:
-    with SentMemo(tmp_path / "sends", "step-1@hive", durable=True).open():
+    with SendRecord(tmp_path / "sends", "step-1@hive", durable=True).open():
         (path,) = (tmp_path / "sends").iterdir()
         with open(path) as file, pytest.raises(BlockingIOError):
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -314,7 +314,7 @@ def test_a_mailbox_is_a_maildir_plus_plus(tmp_path: Path, mail: Mail) -> None:
 def test_flags_set_by_a_mail_program_meanwhile_are_kept(tmp_path: Path, mail: Mail) -> None:
     mail.send("alice", "bob", "s", "b")
     box = Maildir(tmp_path / "mailboxes" / "bob")
-    (entry,) = box.entries()
+    (entry,) = box.mail_files()
     os.rename(entry.path, os.path.join(box.cur, entry.base + ":2,FT"))
     found = box.flag(entry, "S")
     assert found is not None

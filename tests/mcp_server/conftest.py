@@ -16,7 +16,7 @@ import pytest
 
 import hivemind
 from hivemind.layout import Layout
-from hivemind.mcp_server.serve import joined as in_this_process
+from hivemind.mcp_server.serve import open_member as in_this_process
 from hivemind.swarm.agent_files import add_agent
 
 pytest.importorskip("mcp")

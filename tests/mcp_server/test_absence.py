@@ -63,7 +63,7 @@ def test_it_keeps_it_where_hive_yaml_says_never(hive, said):
     left(hive)
     long_ago(hive, 10_000_000)
     assert return_tasks(hivemind.Hive.open(hive.root)) == []
-    assert "until it comes again" in hive.run("status")
+    assert "until it returns" in hive.run("status")
 
 
 def test_a_member_that_is_there_keeps_what_it_has(hive):

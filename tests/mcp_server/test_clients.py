@@ -220,7 +220,7 @@ def test_a_refusal_names_tools_that_the_client_has_and_what_is_for_a_person(hive
             assert nowhere["suggestions"] == [{"tool": "resume", "arguments": {}}]
             command = await claude.refused("run_command", command=["make"])
             assert command["message"] == (
-                "there is no tool 'run_command' in this profile; for a person: hivemind mcp --profile full has it"
+                "this profile does not include the tool 'run_command'; for a person: hivemind mcp --profile full includes it"
             )
             await claude.ask("claim_task", task="boat")
             await claude.ask("plan_steps", steps=[{"title": "The keel"}])

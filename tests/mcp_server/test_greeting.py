@@ -11,8 +11,8 @@ import pytest
 import hivemind
 from hivemind.layout import Layout
 from hivemind.mcp_server.greeting import Greeting, greet
-from hivemind.mcp_server.serve import joined
-from hivemind.mcp_server.stdio import talk
+from hivemind.mcp_server.serve import open_member
+from hivemind.mcp_server.stdio import serve_pipe
 from hivemind.tools import allowed_tools
 from tests.mcp_server.conftest import LIMIT_S, greeting, run
 
@@ -44,7 +44,7 @@ def greeted(hive, words: bytes) -> tuple[list[dict], Greeting]:
     given, theirs = of_a_pipe(words)
     answers, ours = of_a_pipe()
     tools = allowed_tools(hivemind.Hive.look(hive.root).agent_files.get("claude"), "core").values()
-    found = greet(given, ours, "claude", hive.root, lambda: [one.listed() for one in tools])
+    found = greet(given, ours, "claude", hive.root, lambda: [one.mcp_entry() for one in tools])
     os.close(given)
     os.close(theirs)
     return all_of(answers, ours), found
@@ -52,16 +52,16 @@ def greeted(hive, words: bytes) -> tuple[list[dict], Greeting]:
 
 def test_the_first_answers_are_those_that_the_sdk_gives(hive):
     async def scenario():
-        async with joined(Layout.at(hive.root), "claude") as (_, server):
+        async with open_member(Layout.at(hive.root), "claude") as (_, server):
             for version in VERSIONS:
                 given, theirs = of_a_pipe(asked(version, LIST))
                 answers, ours = of_a_pipe()
                 os.close(theirs)
-                await talk(server, given, ours, Greeting())
+                await serve_pipe(server, given, ours, Greeting())
                 os.close(given)
                 told, found = greeted(hive, asked(version, LIST))
                 assert told == all_of(answers, ours)
-                assert found.answered == {1, 2}
+                assert found.answered_ids == {1, 2}
 
     run(scenario)
 
@@ -80,7 +80,7 @@ def test_the_first_answers_are_those_that_the_sdk_gives(hive):
 )
 def test_what_is_no_handshake_is_left_to_the_server(hive, words):
     told, found = greeted(hive, words)
-    assert (told, found.heard, found.answered) == ([], words, set())
+    assert (told, found.received, found.answered_ids) == ([], words, set())
 
 
 def test_each_request_has_one_answer_and_torn_ones_go_on_where_they_were_torn(hive):

@@ -14,7 +14,7 @@ import hivemind
 from hivemind.coordination import Reservations
 from hivemind.errors import HivemindError
 from hivemind.mcp_server.member import Member
-from hivemind.presence.identity import take_name
+from hivemind.presence.identity import lock_name
 from hivemind.presence.status import StatusFile
 from hivemind.swarm.overview import overview
 from hivemind.tools.task import choose_reviewer
@@ -196,14 +196,14 @@ def test_a_member_reviews_only_while_it_is_there_and_if_its_role_says_so(hive):
     def chosen():
         return choose_reviewer(opened, "maker", "boat", ())
 
-    claude = take_name(opened.layout, "claude")
+    claude = lock_name(opened.layout, "claude")
     assert chosen() is None
-    scout = take_name(opened.layout, "scout")
+    scout = lock_name(opened.layout, "scout")
     assert chosen() == "scout"
     (opened.layout.agent_state("scout")).mkdir(parents=True)
     StatusFile(opened.layout.agent_state("scout"), "scout").update(mind="mcp")  # a client uses it
     assert chosen() is None
-    codex = take_name(opened.layout, "codex")
+    codex = lock_name(opened.layout, "codex")
     assert chosen() == "codex"
     for lock in (claude, scout, codex):
         lock.release()
@@ -213,7 +213,9 @@ def test_status_says_that_mail_waits_for_a_member_and_why_an_agent_is_stuck(hive
     opened = hivemind.Hive.open(hive.root)
     opened.mail.send("human", ["codex", "claude"], "The keel", "Is it on?")
     claude = member(hive)
-    assert overview(opened).mail_waits == (("codex", "1 unread, until its program comes: hivemind mcp --agent codex"),)
+    assert overview(opened).mail_waits == (
+        ("codex", "1 unread, until its program connects: hivemind mcp --agent codex"),
+    )
     claude._status.update(state="stuck", problem="mail-taken: another version")
     said = hive.run("status")
     assert "Mail waits:\n  codex: 1 unread" in said

@@ -123,10 +123,12 @@ def test_a_token_that_others_may_read_is_refused(hive):
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text("a" * 43)
     os.chmod(path, 0o644)
-    assert "others than you may read it" in hive.run("mcp", "--agent", "claude", "--http", "--port", "0", status=2)
+    assert "other users may read or change it" in hive.run(
+        "mcp", "--agent", "claude", "--http", "--port", "0", status=2
+    )
     assert hive.lives("claude") in ([], ["started", "exited"])
 
 
 def test_a_port_in_use_is_said_in_words(hive, listening):
     port = listening[1].split(":")[2].split("/")[0]
-    assert "can't listen" in hive.run("mcp", "--agent", "codex", "--http", "--port", port, status=2)
+    assert "cannot listen" in hive.run("mcp", "--agent", "codex", "--http", "--port", port, status=2)

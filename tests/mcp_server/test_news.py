@@ -12,7 +12,7 @@ from mcp import Client
 from mcp.client.streamable_http import streamable_http_client
 
 import hivemind
-from hivemind.mcp_server.member import Arrivals
+from hivemind.mcp_server.member import NewMailCounter
 from tests.mcp_server.conftest import Joined, run
 
 INBOX = "hive://inbox"
@@ -81,7 +81,7 @@ def test_a_client_of_the_older_protocol_subscribes_and_is_told_until_it_unsubscr
 
 def test_each_new_message_counts_once(hive):
     opened = hivemind.Hive.open(hive.root)
-    arrivals = Arrivals(opened.mail, "claude")
+    arrivals = NewMailCounter(opened.mail, "claude")
     assert arrivals.count() == 0
     new, tick = hive.root / "mailboxes/claude/new", time.time() + 60
     for _ in range(20):  # all within one tick of the file system's clock

@@ -11,8 +11,8 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 from mcp_types import JSONRPCError
 
-from hivemind.fs.sockets import readable
-from hivemind.mcp_server.wire import LIMIT_BYTES, NoMessage, read_message
+from hivemind.fs.sockets import wait_for_input
+from hivemind.mcp_server.wire import LIMIT_BYTES, InvalidMessage, read_message
 from tests.mcp_server.conftest import LIMIT_S, greeting
 
 PARSE, INVALID = -32700, -32600
@@ -42,7 +42,7 @@ WRONG = {
 def test_whatever_comes_is_a_message_or_an_error_with_a_code(raw):
     try:
         told = read_message(raw)
-    except NoMessage as wrong:
+    except InvalidMessage as wrong:
         told = wrong.answer
     assert told.jsonrpc == "2.0"
     if isinstance(told, JSONRPCError) and told.id is None:
@@ -73,7 +73,7 @@ def ask(process: subprocess.Popen, line: bytes) -> dict:
     process.stdin.flush()
     answer = b""
     while not answer.endswith(b"\n"):
-        assert readable([process.stdout], LIMIT_S), "no answer"
+        assert wait_for_input([process.stdout], LIMIT_S), "no answer"
         piece = process.stdout.read1()
         assert piece, "the server has ended"
         answer += piece

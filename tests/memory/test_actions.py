@@ -1,4 +1,4 @@
-"""From tools' results to blocks (spec 2, *Lifecycle*; spec 7, *Tools*)."""
+"""From results of tools to blocks."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Blocks: ids, defaults, and that they tell who holds them (spec 2, *Blocks*)."""
+"""Blocks: ids, defaults, and that they notify their holders."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Smaller forms: outlines by a parser, counts, head and tail, summaries beside the original (spec 2)."""
+"""Smaller forms: outlines by a parser, counts, head and tail, summaries next to the original."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Contexts: their entries, and that they never exceed the budget (spec 2, *Load, build, compress*)."""
+"""Contexts: their entries, and that they never exceed the budget."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The seed's *Example Usage*, run as it is written (seed 004; spec 2)."""
+"""The example of the working memory's design, run as it is written."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the janitor drops, and what it never drops (spec 2, *Lifecycle*)."""
+"""The blocks that the janitor drops, and those that it never drops."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Loading: late, once, never a reason to fail (spec 2, *Load, build, compress*)."""
+"""Loading: late, once, and never a reason to fail."""
 
 from __future__ import annotations
 

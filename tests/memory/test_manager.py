@@ -1,4 +1,4 @@
-"""The manager: one block per id, live views, references, differences (spec 2, *Manager* and *Lifecycle*)."""
+"""The manager: one block per id, live views, references, differences."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Scores (spec 2, *Score, select*)."""
+"""Relevance scores of blocks."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Selection: the seed's rules, and that it equals a literal computation of them (spec 2, *Score, select*)."""
+"""Selection: its rules, and that it equals a literal computation of them."""
 
 from __future__ import annotations
 

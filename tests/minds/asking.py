@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from dataclasses import replace
 
 from hivemind.minds import ChatMessage, MeteredExchange, Patience, Thought, Turn
-from hivemind.testing.mind import a_turn
+from hivemind.testing.mind import example_turn
 from tests.minds.request import Request
 
 __all__ = ["OPENING", "TOOL", "Clock", "Counted", "exchanged", "note", "turn"]
@@ -27,7 +27,7 @@ OPENING = (ChatMessage("system", "Be brief."), ChatMessage("user", "# Note it\n\
 
 def turn(*more: ChatMessage) -> Turn:
     """A turn of a task whose conversation has begun."""
-    return replace(a_turn(), messages=[*OPENING, *more])
+    return replace(example_turn(), messages=[*OPENING, *more])
 
 
 def exchanged(thought: Thought, *results: str, ok: bool = True) -> list[ChatMessage]:

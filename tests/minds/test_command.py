@@ -69,15 +69,16 @@ def test_a_program_and_its_children_end_when_it_is_not_waited_for_any_longer(tmp
             raise Enough
 
     with pytest.raises(Enough):
-        CommandMind(["sh", "-c", THINKS_LONG], folder=tmp_path, waiting=waiting).think(turn(), [])
+        CommandMind(["sh", "-c", THINKS_LONG], folder=tmp_path, on_wait=waiting).think(turn(), [])
     pid = int((tmp_path / "pid").read_text())
     until(lambda: not is_alive(pid))
 
 
 def test_a_program_and_its_children_end_when_who_asked_is_killed(tmp_path: Path):
     asks = (
-        "from pathlib import Path; from hivemind.testing.mind import a_turn; from hivemind.minds.command import CommandMind; "
-        f"CommandMind(['sh', '-c', {THINKS_LONG!r}], folder=Path({str(tmp_path)!r})).think(a_turn(), [])"
+        "from pathlib import Path; from hivemind.testing.mind import example_turn; "
+        "from hivemind.minds.command import CommandMind; "
+        f"CommandMind(['sh', '-c', {THINKS_LONG!r}], folder=Path({str(tmp_path)!r})).think(example_turn(), [])"
     )
     process = subprocess.Popen([sys.executable, "-c", asks])
     until((tmp_path / "pid").exists)

@@ -8,7 +8,7 @@ import json
 import pytest
 
 from hivemind.minds import MindUnavailable, open_mind
-from hivemind.minds.language.connection import LARGEST_ANSWER
+from hivemind.minds.language.connection import MAX_ANSWER_BYTES
 from tests.minds.asking import TOOL, Clock, turn
 
 pytestmark = pytest.mark.usefixtures("language_models")
@@ -32,7 +32,7 @@ def ask(server):
 
     def think(provider: str = "openai-compatible", url: str | None = None, **more):
         mind = open_mind(
-            {provider: {"model": "played", "url": url or server.url, **more}}, patience=Clock().patience(tries=1)
+            {provider: {"model": "played", "url": url or server.url, **more}}, patience=Clock().patience(max_tries=1)
         )
         try:
             return mind.think(turn(), [TOOL])
@@ -61,11 +61,11 @@ def test_nothing_that_the_environment_says_goes_along_but_the_key(server, ask, m
 
 
 def test_openais_account_goes_to_openai_alone(monkeypatch):
-    from hivemind.minds.language.connection import _strip
+    from hivemind.minds.language.connection import _strip_headers
 
     for host, kept in (("api.openai.com", {"openai-organization"}), ("models.example.org", set())):
         headers = {"openai-organization": "org", "x-foo": "bar"}
-        _strip(headers, None, host)
+        _strip_headers(headers, None, host)
         assert set(headers) - {"user-agent", "accept-encoding"} == kept
 
 
@@ -81,7 +81,7 @@ def test_the_environments_proxy_is_used_and_its_exceptions_are_kept(server, ask,
 
 
 def test_an_answer_without_end_is_cut_off(server, ask):
-    server.think = lambda request: request.send(200, b"x" * (LARGEST_ANSWER + 1))
+    server.think = lambda request: request.send(200, b"x" * (MAX_ANSWER_BYTES + 1))
     with pytest.raises(MindUnavailable, match="not an answer of a model: its answer has more than 8,000,000 bytes"):
         ask()
 

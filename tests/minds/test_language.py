@@ -27,7 +27,7 @@ def mind_of(server, clock, meter, monkeypatch):
         prices = more.pop("prices", None)
         told = {"url": server.url, "model": "played", "key_env": "TEST_MODEL_KEY", **more}
         mind = open_mind({"openai-compatible": told}, patience=clock.patience())
-        mind.meter, mind.own_prices = meter, prices
+        mind.meter, mind.hive_prices = meter, prices
         opened.append(mind)
         return mind
 
@@ -81,7 +81,7 @@ def test_a_published_price_is_that_of_the_usage_with_what_a_cache_had_or_was_giv
     monkeypatch.delenv("ANTHROPIC_BASE_URL", raising=False)
     prices = published_prices(ModelConfig(provider="anthropic", model="claude-sonnet-4-5"))
     plain, read, written = (Usage(1_000, 100), Usage(1_000, 100, cached=900), Usage(1_000, 100, written=900))
-    assert 0 < prices.of(read) < prices.of(plain) < prices.of(written)
+    assert 0 < prices.price_of(read) < prices.price_of(plain) < prices.price_of(written)
     assert published_prices(ModelConfig(provider="anthropic", model="no-such-model")) is None
 
 

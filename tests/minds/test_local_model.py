@@ -12,7 +12,7 @@ import pytest
 
 from hivemind import Hive
 from hivemind.minds import ChatMessage, open_mind
-from hivemind.testing.mind import a_turn
+from hivemind.testing.mind import example_turn
 
 pytestmark = [
     pytest.mark.slow,
@@ -53,7 +53,7 @@ def test_a_thought_with_prompted_tools_is_one_that_the_tools_take(url):
     tool = {"name": "say", "description": "Say something to the crew.", "parameters": parameters}
     messages = [ChatMessage("system", "You act by calling tools."), ChatMessage("user", "Say hello.")]
     try:
-        thought = mind.think(replace(a_turn(), messages=messages), [tool])
+        thought = mind.think(replace(example_turn(), messages=messages), [tool])
     finally:
         mind.close()
     assert {action.tool for action in thought.actions} == {"say"}

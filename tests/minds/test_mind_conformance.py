@@ -22,7 +22,7 @@ PROGRAM = (
 )
 MINDS: dict[str, Callable[[], Mind]] = {
     "extractive": ExtractiveMind,
-    "scripted": lambda: ScriptedMind([ANSWER, {"complete": '{"text": "heron"}'}], then="idle"),
+    "scripted": lambda: ScriptedMind([ANSWER, {"complete": '{"text": "heron"}'}], when_exhausted="idle"),
     "command": lambda: CommandMind([sys.executable, "-S", "-c", PROGRAM]),
     "nothing to say": lambda: ScriptedMind([]),
 }

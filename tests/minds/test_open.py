@@ -85,7 +85,7 @@ def test_a_call_that_is_none_is_an_error_of_the_mind():
 @pytest.mark.parametrize("number", ["NaN", "Infinity", "-1e999"])
 def test_a_call_with_a_number_that_json_does_not_have_is_an_error_of_the_mind(number):
     answer = f'{{"calls": [{{"tool": "note", "arguments": {{"times": [{number}]}}}}]}}'
-    with pytest.raises(MindError, match="none that JSON has"):
+    with pytest.raises(MindError, match="is not valid JSON"):
         open_mind({"command": [sys.executable, "-c", f"print({answer!r})"]}).think(turn(), [])
 
 

@@ -14,7 +14,7 @@ import pytest
 from hivemind.masking import keep_secret
 from hivemind.minds import ChatMessage, ContextTooLong, MindError, MindUnavailable, Prices, Thought, ToolCall, open_mind
 from hivemind.minds.language.answer import AnswerRefused
-from hivemind.minds.pictures import picture_part
+from hivemind.minds.pictures import describe_picture
 from tests.minds.asking import OPENING, TOOL, exchanged, note, turn
 from tests.minds.dialects import AnthropicRequest, GeminiRequest, OllamaRequest
 from tests.minds.request import Request
@@ -66,7 +66,7 @@ def mind_of(provider, clock, meter, tmp_path):
     def make(**more):
         told = {provider.name: {"model": "played"} | more} if more else f"{provider.name}:played"
         mind = open_mind(told, root=tmp_path, patience=clock.patience())
-        mind.meter, mind.own_prices = meter, Prices(2, 10)
+        mind.meter, mind.hive_prices = meter, Prices(2, 10)
         opened.append(mind)
         return mind
 
@@ -126,7 +126,7 @@ def test_a_picture_is_sent_in_the_providers_own_protocol_as_long_as_it_is_what_i
     mind = mind_of(pictures=True)
     path = tmp_path / "boat.dat"
     path.write_bytes(PICTURE)
-    part = picture_part(tmp_path, path)
+    part = describe_picture(tmp_path, path)
     seen = []
     server.think = lambda request: (seen.append(json.dumps(request.body)), note(request))
     for content in (PICTURE, b"another", PICTURE):

@@ -89,7 +89,7 @@ def test_what_agents_ask_lists_a_folder_that_changes_all_the_time_for_a_part_of_
     monkeypatch.setattr(time, "thread_time", count().__next__)  # each look costs a second
 
     def asked() -> set[str]:
-        return {hit.task for hit in index.find("keel steadies boat", over=True).hits}
+        return {hit.task for hit in index.find("keel steadies boat", quick=True).hits}
 
     assert asked() == {"t0", "t1", "t2"}
     written(layout.done / "t3", "A keel number 3 steadies the boat")

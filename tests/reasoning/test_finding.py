@@ -314,7 +314,7 @@ def test_another_embedder_embeds_all_anew(layout: Layout) -> None:
 
 
 def test_where_nothing_can_be_written_the_graphs_are_read_for_this_once(layout: Layout) -> None:
-    index = GraphIndex(layout, Alike(), lasting=False)
+    index = GraphIndex(layout, Alike(), persistent=False)
     assert told(index.find("sailing")) == told(index.find("sailing")) == [(BOATS, 2)]
     assert list(layout.state.iterdir()) == []
 

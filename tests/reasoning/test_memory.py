@@ -103,10 +103,10 @@ def test_what_must_stay_is_excerpted_and_the_least_budget_is_named_and_true() ->
     with pytest.raises(BudgetTooSmall) as caught:
         memory.recall(20)
     assert memory.graph.to_dict() == before
-    assert str(caught.value.least) in str(caught.value)
-    assert size(memory.recall(caught.value.least)) == caught.value.least
+    assert str(caught.value.min_budget) in str(caught.value)
+    assert size(memory.recall(caught.value.min_budget)) == caught.value.min_budget
     with pytest.raises(BudgetTooSmall):
-        memory.recall(caught.value.least - 1)
+        memory.recall(caught.value.min_budget - 1)
 
 
 def fold(*ids: int, notes: str = "SUMMARY") -> str:

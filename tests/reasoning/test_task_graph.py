@@ -361,7 +361,7 @@ def test_killed_between_two_stores_the_journal_decides(task: TaskGraph, point: s
     told = journal.read_text().splitlines() if journal.exists() else []
     assert len(told) == counts
     assert len(task.graph) == 2, "what is only prepared is not there"
-    settled = opened(task.folder, committed=lambda name: name in told)
+    settled = opened(task.folder, is_committed=lambda name: name in told)
     settled.add_note("opening tidies up")
     assert len(settled.graph) == 2 + counts
     assert opened(task.folder).graph == settled.graph == task.graph
@@ -386,7 +386,7 @@ def test_a_change_that_the_other_store_refuses_has_not_happened(task: TaskGraph)
     with pytest.raises(UserError, match="another's"):
         task.publish(2, commit=refuse)
     assert task.graph.to_dict()["nodes"] == before["nodes"]
-    assert opened(task.folder, committed=lambda name: True).graph == task.graph
+    assert opened(task.folder, is_committed=lambda name: True).graph == task.graph
     assert task.publish(2).node_id == 4
 
 
@@ -454,7 +454,7 @@ def test_the_guard_refuses_a_merge_that_takes_cards_of_a_step(task: TaskGraph) -
     with pytest.raises(UserError, match="s1 is leased"):
         guarded.merge("alt")
     assert guarded.graph.node(2).status == "open"
-    assert opened(task.folder).merge("alt").taken == ("node 2",)
+    assert opened(task.folder).merge("alt").merged_names == ("node 2",)
 
 
 def test_a_branch_sees_its_own_and_its_base_up_to_where_it_began(task: TaskGraph) -> None:
@@ -485,7 +485,7 @@ def test_a_merge_names_conflicts_and_they_never_surface_again(task: TaskGraph) -
         graph.update_node(2, status="rejected")
     text = (task.folder / "graph.jsonl").read_bytes()
     tried = task.merge("alt", dry_run=True)
-    assert tried.taken == ("edge 2 → 3", "link 3 blocks 2", "node 3")
+    assert tried.merged_names == ("edge 2 → 3", "link 3 blocks 2", "node 3")
     assert [
         (conflict.name, conflict.use_from["meta"]["status"]) for conflict in tried.conflicts if conflict.use_from
     ] == [("node 2", "accepted")]
@@ -496,10 +496,10 @@ def test_a_merge_names_conflicts_and_they_never_surface_again(task: TaskGraph) -
     assert task.graph.node(3).text == "E"
     assert opened(task.folder).graph == task.graph
     again = task.merge("alt")
-    assert again.taken == again.conflicts == ()
+    assert again.merged_names == again.conflicts == ()
     with alt.change() as graph:
         graph.update_node(3, title="new")
-    assert task.merge("alt").taken == ("node 3",)
+    assert task.merge("alt").merged_names == ("node 3",)
     task.add_note("a merge ends its change")
     assert task.graph.seq == task.seq
     assert task.graph.next_id == opened(task.folder).graph.next_id

@@ -1,4 +1,4 @@
-"""`Index` (spec 9, *The engine*): what is put is found by words and meaning, in its scope; what waits is embedded and counted."""
+"""`Index`: texts are found by words and meaning, in their scope; waiting texts are embedded and counted."""
 
 from __future__ import annotations
 

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from hivemind.mcp_server.http import token_in
+from hivemind.mcp_server.http import load_token
 
 TASK = """---
 steps:
@@ -47,7 +47,7 @@ def entries(umask: int, hive):
         hive.run("memory", "remember", "Boats float.")
         hive.run("mail", "send", "--to", "analyst", "Ahoy")
         hive.run("doc", "find", "boats")
-        token_in(hive.root / ".hive/agents/analyst")
+        load_token(hive.root / ".hive/agents/analyst")
         return {str(path.relative_to(hive.root)): path.lstat() for path in hive.root.rglob("*") if path not in before}
 
     return run

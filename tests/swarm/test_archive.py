@@ -114,7 +114,7 @@ def test_read_mail_is_kept_by_the_month_of_each_letter_and_found_as_before(tmp_p
     answer = hive.mail.reply("researcher", first.message_id, "Yes")
     entry = hive.mail.reader.locate("researcher", flagged.message_id, ("inbox",))
     assert entry is not None
-    hive.mail.boxes.get("researcher").flag(entry[1], "FS")
+    hive.mail.mailboxes.get("researcher").flag(entry[1], "FS")
     hive.mail.read("human", answer.message_id)
     at[0] = NOW
     again = hive.mail.reply("human", answer.message_id, "Good")

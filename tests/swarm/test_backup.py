@@ -75,9 +75,9 @@ def test_a_folder_that_is_not_empty_and_one_that_is_no_backup_are_refused(tmp_pa
     for refused, why in (
         (lambda: back_up_hive(hive, tmp_path / "full"), "not empty"),
         (lambda: restore_hive(copy, tmp_path / "full"), "not empty"),
-        (lambda: back_up_hive(hive, hive.layout.root / "copy"), "lies in the hive"),
-        (lambda: restore_hive(hive.layout.root, tmp_path / "new"), "is no backup"),
-        (lambda: restore_hive(copy, copy / "new"), "lies in the backup"),
+        (lambda: back_up_hive(hive, hive.layout.root / "copy"), "is inside the hive"),
+        (lambda: restore_hive(hive.layout.root, tmp_path / "new"), "is not a backup"),
+        (lambda: restore_hive(copy, copy / "new"), "is inside the backup"),
     ):
         with pytest.raises(UserError, match=why):
             refused()

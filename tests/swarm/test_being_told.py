@@ -80,20 +80,20 @@ def test_nothing_is_told_before_the_end_of_a_task_nor_of_what_agents_or_people_e
     hive = opened(tmp_path, {"notify": {"events": ["done", "failed"]}})
     task = claimed(hive)
     hive.tasks.outbox.put("done", task.id, None, None)  # as the agent did that was killed before the end was written
-    assert do_due(hive).told == ()
+    assert do_due(hive).notified == ()
     following = do_due(hive).next
     assert following is not None
     record = json.loads((hive.layout.root / ".hive/due.json").read_text())
     assert datetime.fromisoformat(record["at"]) == following
     hive.tasks.finish(task, "A sailing boat.")
-    assert do_due(hive).told == (f"letter: {task.id} done",)
+    assert do_due(hive).notified == (f"letter: {task.id} done",)
     hive.tasks.add("x", by="analyst")
     own = hive.tasks.claim("researcher")
     assert own is not None
     hive.tasks.fail(own, "no")
     hive.tasks.add("y", id="y")
     hive.tasks.cancel("y")
-    assert do_due(hive).told == ()
+    assert do_due(hive).notified == ()
     assert not list((hive.layout.root / ".hive/outbox").glob("*.json"))
 
 
@@ -175,13 +175,13 @@ def test_a_webhook_is_signed_tried_again_ever_later_and_given_up_after_a_day_in_
         following = do_due(hive, lambda: moment).next  # noqa: B023 - called at once
         if following is None:
             break
-        assert do_due(hive, lambda: moment).told == ()  # noqa: B023 - and not before its time
+        assert do_due(hive, lambda: moment).notified == ()  # noqa: B023 - and not before its time
         pauses.append((following - moment).total_seconds())
         moment = following
     assert pauses[:4] == [30, 60, 120, 240]
     assert max(pauses) == 3600
     assert len(receiver.requests) == len(pauses) + 1
-    assert letters(hive) == ["Not told by webhook: what-has-a-keel"]
+    assert letters(hive) == ["Not sent by webhook: what-has-a-keel"]
 
     receiver.answers = 200
     hive.tasks.retry("what-has-a-keel")
@@ -189,7 +189,7 @@ def test_a_webhook_is_signed_tried_again_ever_later_and_given_up_after_a_day_in_
     assert again is not None
     hive.tasks.finish(again, "A sailing boat.")
     receiver.requests.clear()
-    assert do_due(hive).told == ("webhook: what-has-a-keel done",)
+    assert do_due(hive).notified == ("webhook: what-has-a-keel done",)
     headers, body = receiver.requests[0]
     headers = {name.lower(): value for name, value in headers.items()}
     text = f"{headers['webhook-id']}.{headers['webhook-timestamp']}.".encode() + body
@@ -204,7 +204,7 @@ def test_a_way_that_is_broken_keeps_no_task_and_no_other_way(tmp_path: Path):
     hive = opened(tmp_path, {"notify": {"events": ["done"], "program": "false", "webhook": hook}})
     for number in range(3):
         hive.tasks.finish(claimed(hive, f"What is {number}?"), "That.")
-    assert len(do_due(hive).told) == 3
+    assert len(do_due(hive).notified) == 3
     assert len(letters(hive)) == 3
     assert hive.tasks.outbox.count == 3
 
@@ -214,14 +214,14 @@ def test_a_notice_that_no_program_takes_is_tried_again_alone_and_the_others_are_
     hive = opened(tmp_path, {"notify": {"program": refuses, "webhook": {"url": "http://127.0.0.1:1/"}}})
     for name in ("stubborn", "one", "two"):
         hive.tasks.fail(claimed(hive, id=name), "no wind")
-    assert sorted(do_due(hive).told) == sorted(
+    assert sorted(do_due(hive).notified) == sorted(
         [f"letter: {name} failed" for name in ("stubborn", "one", "two")]
         + ["program: one failed", "program: two failed"]
     )
     assert hive.tasks.outbox.count == 3
     refuses[2] = refuses[2].replace("exit 3", "")
     hive = opened_again(hive, {"notify": {"program": refuses}})
-    assert do_due(hive, lambda: datetime.now(UTC) + timedelta(minutes=1)).told == ("program: stubborn failed",)
+    assert do_due(hive, lambda: datetime.now(UTC) + timedelta(minutes=1)).notified == ("program: stubborn failed",)
     assert hive.tasks.outbox.count == 0
 
 
@@ -229,7 +229,7 @@ def test_what_is_told_has_a_bound(tmp_path: Path):
     hive = opened(tmp_path, {"notify": {"program": WRITES}})
     hive.tasks.fail(claimed(hive, title="t" * 200_000, text="x", id="huge"), "no wind, " * 30_000)
     hive.tasks.fail(claimed(hive, id="small"), "no wind")
-    assert len(do_due(hive).told) == 4
+    assert len(do_due(hive).notified) == 4
     huge, small = programs_told(hive)
     assert {len(huge[name]) for name in ("title", "summary")} == {2001}
     assert small["why"] == "no wind"
@@ -241,13 +241,13 @@ def test_a_webhook_that_answers_a_byte_at_a_time_has_the_whole_time_of_a_request
     monkeypatch.setattr("hivemind.swarm.due._WEBHOOK_S", 1.0)
     hive = opened(tmp_path, {"notify": {"webhook": {"url": slow}}})
     hive.tasks.fail(claimed(hive), "no wind")
-    assert do_due(hive).told == ("letter: what-has-a-keel failed",)
-    assert "had not answered within 1 s" in caplog.text
+    assert do_due(hive).notified == ("letter: what-has-a-keel failed",)
+    assert "did not answer within 1 s" in caplog.text
 
 
 def test_a_record_that_cannot_be_read_is_set_aside_and_the_others_are_told(tmp_path: Path):
     hive = opened(tmp_path, {})
     hive.tasks.fail(claimed(hive), "no wind")
     (hive.layout.root / ".hive/outbox/evil.done.json").write_text("{")
-    assert len(do_due(hive).told) == 1
+    assert len(do_due(hive).notified) == 1
     assert hive.tasks.outbox.count == 0

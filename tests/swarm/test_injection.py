@@ -199,7 +199,7 @@ def test_material_stays_material_however_it_is_dressed(crew: Crew) -> None:  # n
         agent.cycle()
     tried = [call for call in calls_of(crew.root / "tasks/active/t") if call["tool"] == "run_command"]
     assert tried
-    assert all("is not among those that ada may run" in call["text"] for call in tried)
+    assert all("is not one of the programs of ada" in call["text"] for call in tried)
     check_material(seen)
 
 

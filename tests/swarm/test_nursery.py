@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from hivemind.coordination import Journal
-from hivemind.fs.sockets import readable
+from hivemind.fs.sockets import wait_for_input
 from hivemind.swarm.nursery import Nursery
 
 LIMIT_S = 120  # of a machine that has other things to do
@@ -24,7 +24,7 @@ def until(nursery: Nursery, condition) -> list[dict]:
     end = time.monotonic() + LIMIT_S
     while not condition(found):
         assert time.monotonic() < end, f"only {len(found)} reports: {found[-3:]}"
-        readable([nursery.socket], 1)
+        wait_for_input([nursery.socket], 1)
         heard = nursery.reports()
         assert heard is not None, "the nursery is gone"
         found += heard
@@ -64,7 +64,7 @@ def test_more_orders_than_a_socket_holds_block_nobody(alarm):
 def test_a_child_ends_when_its_nursery_is_gone(tmp_path: Path):
     def wait_for_the_end(name: str, lifeline: int) -> int:
         (tmp_path / f"{name}.up").touch()
-        readable([lifeline], LIMIT_S)
+        wait_for_input([lifeline], LIMIT_S)
         (tmp_path / f"{name}.ended").touch()
         return 0
 

@@ -79,7 +79,7 @@ def test_what_a_changed_file_would_change_is_shown_turn_by_turn(done):
 def test_a_task_that_is_not_finished_cannot_be_run_again(hive):
     hive.drop("t.md", "Wait")
     hive.run("task", "replay", "t", status=2)
-    assert "only what is finished can be run again" in hive.errors
+    assert "only a finished task can be replayed" in hive.errors
 
 
 def test_a_log_can_be_turned_into_a_script_that_an_agent_thinks_with(done):

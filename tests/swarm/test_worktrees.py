@@ -62,4 +62,4 @@ def test_roots_that_no_task_can_use_are_said_at_the_start(hive):
     hive.configure(roots=["../nowhere", {"path": "../plain", "worktree": True}])
     hive.run("up", "--until-idle")
     assert "roots: ../nowhere is no folder" in hive.errors
-    assert "plain: of this no worktrees can be made" in hive.errors
+    assert "plain: cannot have worktrees" in hive.errors

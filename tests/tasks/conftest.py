@@ -55,7 +55,7 @@ def in_process(work: Callable[[], object], crash_at: str | None = None) -> int:
         status = 1
         try:
             if crash_at is not None:
-                crash._armed = crash._armed_points(crash_at)
+                crash._remaining_passes = crash._armed_points(crash_at)
             work()
             status = 0
         finally:

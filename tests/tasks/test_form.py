@@ -94,7 +94,7 @@ def test_a_step_as_written_reads_as_the_same_step():
         ("---\nmaker: scout\n---\nx", "t.md:2", "unknown key 'maker'"),
         ("---\ntitle: [a\n---\nx", "t.md:3", "is no YAML"),
         ("---\n- a\n---\nx", "t.md:2", "is no mapping"),
-        ("---\ntitle: a\ntitle: b\n---\nx", "t.md:3", "'title' stands there twice"),
+        ("---\ntitle: a\ntitle: b\n---\nx", "t.md:3", "'title' occurs twice"),
         ("---\ntitle: a\nnever closed", "t.md:1", "never ends"),
         ("---\ndeadline: soon\n---\nx", "t.md:2", "deadline: 'soon' is no date"),
         ("---\ndependencies: [a, ../b]\n---\nx", "t.md:2", "dependencies.1: '../b' is no id"),
@@ -148,4 +148,4 @@ def test_what_is_no_duration_is_refused(written: object):
 def test_a_key_that_belongs_under_another_is_said_to():
     with pytest.raises(TaskProblem, match="unknown key 'run'") as refused:
         read_text(b"---\nrun: true\n---\nx\n", "t.md")
-    assert refused.value.remedy == "it stands under steps:"
+    assert refused.value.remedy == "it belongs under steps:"

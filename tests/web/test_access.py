@@ -46,7 +46,7 @@ def test_a_forwarded_port_has_another_number(site: Site, host: str) -> None:
 @pytest.mark.parametrize("origin", ["http://evil.example", "http://127.0.0.1:1", "https://127.0.0.1:{port}"])
 def test_a_foreign_origin_is_refused(site: Site, origin: str) -> None:
     sent = origin.format(port=site.port)
-    assert site.get("/", Origin=sent).text == "Another site's page asked for this.\n"
+    assert site.get("/", Origin=sent).text == "This request came from another site's page.\n"
     assert site.send("/do/retry", {"task": "lease", "number": "1"}, Origin=sent).status == 403
 
 

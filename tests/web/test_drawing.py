@@ -55,12 +55,12 @@ def test_no_two_boxes_of_a_graph_stand_on_each_other() -> None:
 
 def test_a_large_graph_is_drawn_to_where_there_is_room_and_opened_where_it_is_asked_for() -> None:
     made = tree(6, 4)
-    drawn = draw_graph(made, most=60, link=lambda more: f"/tasks/t?open={more}")
+    drawn = draw_graph(made, max_nodes=60, link=lambda more: f"/tasks/t?open={more}")
     assert len(drawn) < 100_000
     assert drawn.count('class="box"') <= 60
     assert 'href="/tasks/t?open=' in drawn
     first = drawn.partition('href="/tasks/t?open=')[2].partition('"')[0]
-    assert draw_graph(made, most=60, opened={int(first)}).count('class="box"') > drawn.count('class="box"')
+    assert draw_graph(made, max_nodes=60, open_ids={int(first)}).count('class="box"') > drawn.count('class="box"')
 
 
 def test_a_draft_and_its_published_copy_are_one_box() -> None:
@@ -81,8 +81,8 @@ def test_long_texts_are_wrapped_and_cut_and_nothing_in_them_is_markup() -> None:
     assert any("<script>" in one for one in found)
     assert max(map(len, found[2:])) < 1_100
     for picture in (
-        draw_timeline([Span(EVIL, 1.0, 2.0, 1, EVIL, EVIL)], alone=True),
-        draw_budget([(EVIL, 10)], 100, alone=True),
+        draw_timeline([Span(EVIL, 1.0, 2.0, 1, EVIL, EVIL)], is_standalone=True),
+        draw_budget([(EVIL, 10)], 100, is_standalone=True),
     ):
         assert "<script" not in picture
         texts(picture)
@@ -90,7 +90,7 @@ def test_long_texts_are_wrapped_and_cut_and_nothing_in_them_is_markup() -> None:
 
 def test_a_timeline_has_a_lane_for_each_agent_and_folds_long_pauses() -> None:
     spans = [Span("ann", 0.0, 10.0, 1), Span("bob", 10.0, 15.0, 2), Span("ann", 100_000.0, 100_010.0, 3)]
-    found = texts(draw_timeline(spans, alone=True))
+    found = texts(draw_timeline(spans, is_standalone=True))
     assert found.count("ann") == found.count("bob") == 1
     assert "27 h" in found
 

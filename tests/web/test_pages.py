@@ -20,7 +20,7 @@ from tests.web.conftest import Site, claimed, events, filled
 pytest.importorskip("starlette")
 
 from hivemind.web.index import PageIndex
-from hivemind.web.render import Render
+from hivemind.web.render import PageRenderer
 from tests.program import run
 
 
@@ -75,7 +75,7 @@ QUOTE = """> Leases
 
 @pytest.mark.parametrize("place", ["lease.txt:1-6", "lease.c:1", "lease.pdf:2", "lease.html:3-4` Leases / `Late"])
 def test_a_quote_of_what_is_no_markdown_keeps_its_lines(place: str) -> None:
-    shown = Render().markdown(f"{QUOTE}\n— `knowledge/{place}` (sha256 12)\n\n## Sources\n")
+    shown = PageRenderer().render_markdown(f"{QUOTE}\n— `knowledge/{place}` (sha256 12)\n\n## Sources\n")
     lines = "Leases\n------\n\n    lease = renew(step,\n                  &lt;b&gt;generation&lt;/b&gt;)\n# A comment"
     assert f"<blockquote><pre>{lines}</pre></blockquote>" in shown
     assert "<h1>" not in shown
@@ -83,8 +83,8 @@ def test_a_quote_of_what_is_no_markdown_keeps_its_lines(place: str) -> None:
 
 
 def test_a_quote_of_a_markdown_file_is_markdown_as_is_what_nobody_cites() -> None:
-    assert "<h2>Leases</h2>" in Render().markdown(f"{QUOTE}\n— `knowledge/lease.md:1-6` (sha256 12)\n")
-    assert "<h2>Leases</h2>" in Render().markdown(f"{QUOTE}\nSo it stands there.\n")
+    assert "<h2>Leases</h2>" in PageRenderer().render_markdown(f"{QUOTE}\n— `knowledge/lease.md:1-6` (sha256 12)\n")
+    assert "<h2>Leases</h2>" in PageRenderer().render_markdown(f"{QUOTE}\nSo it stands there.\n")
 
 
 def test_a_result_shows_the_lines_of_the_text_file_that_it_quotes(own_site: Site) -> None:
@@ -186,7 +186,7 @@ def test_a_person_adds_answers_retries_and_cancels_and_the_journal_says_so(own_s
     assert hive.mail.read("reviewer", letter.id, mark=False).body.strip() == "Blue"
     assert "is back in the inbox" in own_site.followed(own_site.post("retry", task="count"))
     assert "is cancelled" in own_site.followed(own_site.post("cancel", task="later"))
-    assert "is told" in own_site.followed(own_site.post("say", task="paint", text="The big ones first"))
+    assert "Added to paint." in own_site.followed(own_site.post("say", task="paint", text="The big ones first"))
     assert "Sent to analyst" in own_site.followed(
         own_site.post("send", to="analyst", subject="Hello", text="How is it?")
     )
@@ -273,11 +273,11 @@ def test_the_index_is_a_cache_that_may_be_damaged_and_taken_away(tmp_path: Path)
     place.write_bytes(b"no database at all" * 100)
     index = PageIndex(hive.layout.root)
     assert index.sync(60)
-    [lease], total = index.ended(["done"], "lease", "newest", 10, 0)
+    [lease], total = index.ended_tasks(["done"], "lease", "newest", 10, 0)
     assert (total, lease.title, lease.tokens) == (1, "What is a lease?", 3_150)
     Hive.open(hive.layout.root).tasks.retry("lease")
     assert index.sync(60)
-    assert index.ended(["done"], "", "newest", 10, 0) == ([], 0)
+    assert index.ended_tasks(["done"], "", "newest", 10, 0) == ([], 0)
     index.close()
 
 
@@ -285,15 +285,15 @@ def test_what_an_archived_task_used_still_counts_though_it_is_not_on_the_board(t
     hive = filled(tmp_path / "hive")
     index = PageIndex(hive.layout.root)
     assert index.sync(60)
-    used = {what: index.used_by(what, 0) for what in ("agent", "model", "task")}
+    used = {what: index.usage_by(what, 0) for what in ("agent", "model", "task")}
     assert {sum(one.tokens for one in found.values()) for found in used.values()} == {3_150}
     place = hive.layout.archive / "2026-11/done"
     place.mkdir(parents=True)
     (hive.layout.done / "lease").rename(place / "lease")
     for _ in range(2):
         assert index.sync(60)
-        assert index.ended(["done"], "", "newest", 10, 0) == ([], 0)
-        assert {what: index.used_by(what, 0) for what in used} == used
+        assert index.ended_tasks(["done"], "", "newest", 10, 0) == ([], 0)
+        assert {what: index.usage_by(what, 0) for what in used} == used
         index.close()
         (hive.layout.root / ".hive/web.db").unlink()
         index = PageIndex(hive.layout.root)
@@ -308,7 +308,7 @@ def test_nothing_of_the_page_is_imported_by_another_command() -> None:
 
 
 def test_a_person_stops_and_starts_an_agent(own_site: Site) -> None:
-    assert "analyst is stopped." in own_site.followed(own_site.post("stop", agent="analyst"))
+    assert "analyst has stopped." in own_site.followed(own_site.post("stop", agent="analyst"))
     assert "analyst is started" in own_site.followed(own_site.post("start", agent="analyst"))
     assert "analyst was not stopped." in own_site.followed(own_site.post("start", agent="analyst"))
     assert own_site.post("stop", agent="nobody").status == 400

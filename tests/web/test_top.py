@@ -18,7 +18,7 @@ import pytest
 from hivemind import Hive
 from hivemind.cli.text import width
 from hivemind.cli.top import up_lines
-from hivemind.web.snapshot import look
+from hivemind.web.snapshot import take_snapshot
 from tests.program import Program, run
 from tests.web.conftest import filled
 
@@ -117,7 +117,7 @@ def test_in_a_pipe_the_list_is_printed_again_when_it_has_changed(hive: Hive) -> 
 
 
 def test_what_up_draws_fits_any_terminal_and_says_how_much_is_left_out(hive: Hive) -> None:
-    snapshot = look(hive)
+    snapshot = take_snapshot(hive)
     for columns, rows in itertools.product((1, 20, 80, 200), (1, 2, 3, 5, 24, 60)):
         lines = up_lines(snapshot, columns, rows)
         assert len(lines) <= rows

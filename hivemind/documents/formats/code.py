@@ -8,8 +8,6 @@ import warnings
 
 from hivemind.documents.formats.outline import LineReader, Piece
 
-__all__ = ["python", "source_code"]
-
 _DEFINITION = re.compile(
     r"(?P<indent>[ \t]*)(?:(?:export|default|public|private|protected|internal|static|async|abstract|final|sealed|open"
     r"|override|virtual|inline|unsafe|extern|data|partial|pub(?:\([^)]*\))?)[ \t]+)*"
@@ -17,14 +15,14 @@ _DEFINITION = re.compile(
     r"|extension|defmodule|defp?|proc)\b[ \t*]*(?P<rest>[^{;]*)"
 )
 _NAME = re.compile(r"(?:\([^)]*\)[ \t]*)?(?:<[^>]*>[ \t]*)?([A-Za-z_$][\w$.:]*)")
-_BELONGS = re.compile(r"[ \t]*(?://|#(?!include|define|if|endif)|\*|/\*|@|--)")
-_LARGEST_TREE = 1 << 19  # the syntax tree takes about 400 bytes per character
-_Defined = ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef
+_LEADING_LINE = re.compile(r"[ \t]*(?://|#(?!include|define|if|endif)|\*|/\*|@|--)")
+_MAX_TREE_CHARS = 1 << 19  # the syntax tree takes about 400 bytes per character
+_DefinitionNode = ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef
 
 
 def python(text: str) -> list[Piece]:
     """Split Python by its syntax tree. Code that does not parse or exceeds 512 KiB is split as by `source_code`."""
-    if len(text) > _LARGEST_TREE or "\r" in text.replace("\r\n", ""):  # Python counts a lone CR as a line end
+    if len(text) > _MAX_TREE_CHARS or "\r" in text.replace("\r\n", ""):  # Python counts a lone CR as a line end
         return source_code(text)
     try:
         with warnings.catch_warnings():
@@ -39,17 +37,17 @@ def python(text: str) -> list[Piece]:
     while todo:
         statement, depth = todo.pop()
         first = min([statement.lineno, *(mark.lineno for mark in getattr(statement, "decorator_list", ()))]) - 1
-        if isinstance(statement, _Defined):
-            starts.append((_with_comments(source, first, ends_at), depth, statement.name))
+        if isinstance(statement, _DefinitionNode):
+            starts.append((_first_comment_line(source, first, ends_at), depth, statement.name))
             if isinstance(statement, ast.ClassDef):
-                todo += [(inner, depth + 1) for inner in reversed(statement.body) if isinstance(inner, _Defined)]
+                todo += [(inner, depth + 1) for inner in reversed(statement.body) if isinstance(inner, _DefinitionNode)]
         elif depth == 1 and (not starts or starts[-1][2] or starts[-1][1] > 1):
-            starts.append((_with_comments(source, first, ends_at), 1, ""))
+            starts.append((_first_comment_line(source, first, ends_at), 1, ""))
         ends_at = (statement.end_lineno or first + 1) if not isinstance(statement, ast.ClassDef) else first + 1
-    return _between(source, starts)
+    return _split_at(source, starts)
 
 
-def _with_comments(source: LineReader, first: int, floor: int) -> int:
+def _first_comment_line(source: LineReader, first: int, floor: int) -> int:
     """Return the first line of the comment directly above a line, or the line itself."""
     while first > floor and source.lines[first - 1].lstrip().startswith("#"):
         first -= 1
@@ -70,15 +68,15 @@ def source_code(text: str) -> list[Piece]:
         while outer and outer[-1] >= indent:
             outer.pop()
         first = at
-        while first > 0 and _BELONGS.match(source.lines[first - 1]) and (not starts or first - 1 > starts[-1][0]):
+        while first > 0 and _LEADING_LINE.match(source.lines[first - 1]) and (not starts or first - 1 > starts[-1][0]):
             first -= 1
         starts.append((first, len(outer) + 1, name_match[1]))
         outer.append(indent)
-    return _between(source, starts)
+    return _split_at(source, starts)
 
 
-def _between(source: LineReader, starts: list[tuple[int, int, str]]) -> list[Piece]:
-    first_code = next((at for at in range(len(source)) if not source.blank(at)), None)
+def _split_at(source: LineReader, starts: list[tuple[int, int, str]]) -> list[Piece]:
+    first_code = next((at for at in range(len(source)) if not source.is_blank(at)), None)
     if first_code is None:
         return []
     if not starts or starts[0][0] > first_code:

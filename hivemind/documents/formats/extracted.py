@@ -20,8 +20,6 @@ from hivemind.frozen import frozen
 from hivemind.guarded import GuardedCommand
 from hivemind.masking import mask, secret_names
 
-__all__ = ["Extract", "ExtractPart", "joined", "pdf"]
-
 MAX_CPU_S = 60
 MAX_MEMORY_BYTES = 1 << 30
 _SCRIPT = os.path.join(os.path.dirname(__file__), "pdf_text.py")
@@ -47,7 +45,7 @@ class ExtractPart:
     place: tuple[int, int]
 
 
-def joined(parts: Iterator[ExtractPart], title: Callable[[], str], where: object) -> Extract:
+def join_parts(parts: Iterator[ExtractPart], title: Callable[[], str], path: object) -> Extract:
     """Join the parts into one text and mask its secrets. `title` is called after the last part.
 
     Raises DocmemError if there are too many parts.
@@ -62,21 +60,21 @@ def joined(parts: Iterator[ExtractPart], title: Callable[[], str], where: object
         pieces.append(Piece(part.kind, part.depth, at, at + len(text), text if part.kind == "heading" else ""))
         places.append(part.place)
         at += len(text) + 2
-        outline.check(len(pieces), outline.MAX_PARTS, "parts", where)
+        outline.check_limit(len(pieces), outline.MAX_PARTS, "parts", path)
     return Extract("".join(texts), pieces, places, mask(title()))
 
 
-def pdf(raw: bytes, where: object) -> Extract:
+def pdf(raw: bytes, path: object) -> Extract:
     """Extract the paragraphs of a PDF, page by page, in a separate process with limits of time and memory.
 
     Raises DocmemError if the PDF is damaged or encrypted, exceeds a limit, or the library is missing.
     """
     if importlib.util.find_spec("pypdf") is None:
         raise MissingLibraryError(
-            "PDF needs the library pypdf", location=where, remedy="install it with: pip install 'hivemind-swarm[docs]'"
+            "PDF needs the library pypdf", location=path, remedy="install it with: pip install 'hivemind-swarm[docs]'"
         )
     environment = {name: value for name, value in os.environ.items() if name not in secret_names()}
-    program = [sys.executable, "-P", _SCRIPT, str(outline.LARGEST), str(outline.MAX_PARTS)]
+    program = [sys.executable, "-P", _SCRIPT, str(outline.MAX_FILE_BYTES), str(outline.MAX_PARTS)]
     with TemporaryFile() as stdin, open(os.devnull, "wb") as devnull:
         stdin.write(raw)
         stdin.seek(0)
@@ -87,16 +85,16 @@ def pdf(raw: bytes, where: object) -> Extract:
             output = process.output.read()
             exit_status = process.wait()
     if exit_status is not None and exit_status < 0:
-        raise DocmemError(f"is a PDF that takes more than {MAX_CPU_S} s of processor time to read", location=where)
+        raise DocmemError(f"is a PDF that takes more than {MAX_CPU_S} s of processor time to read", location=path)
     extraction = json.loads(output or b"{}")
     if "pages" not in extraction:
         reason = f"more than {MAX_MEMORY_BYTES >> 20} MiB of memory" if extraction.get("error") == "MemoryError" else ""
         reason = f"reading takes {reason}" if reason else extraction.get("error", "reading broke off")
-        raise DocmemError(f"cannot be read as PDF ({reason})", location=where, remedy=extraction.get("mend"))
+        raise DocmemError(f"cannot be read as PDF ({reason})", location=path, remedy=extraction.get("mend"))
     paragraphs = (
         ExtractPart("paragraph", 1, paragraph.strip(), (number, number))
         for number, page in enumerate(extraction["pages"], 1)
         for paragraph in re.split(r"\n[ \t]*\n", page)
         if paragraph.strip()
     )
-    return joined(paragraphs, lambda: extraction["title"], where)
+    return join_parts(paragraphs, lambda: extraction["title"], path)

@@ -12,10 +12,8 @@ from collections.abc import Iterator
 from html import unescape
 from itertools import chain
 
-from hivemind.documents.formats.extracted import Extract, ExtractPart, joined
+from hivemind.documents.formats.extracted import Extract, ExtractPart, join_parts
 from hivemind.documents.formats.outline import Headings
-
-__all__ = ["html"]
 
 _LEAVES = {
     "p": "paragraph", "li": "item", "dt": "item", "dd": "item", "pre": "code", "table": "table", "blockquote": "quote",
@@ -24,7 +22,7 @@ _LEAVES = {
 }  # fmt: skip
 _LISTS = frozenset({"ul", "ol", "dl", "menu"})
 _ITEMS = frozenset({"li", "dt", "dd"})
-_WHOLE = frozenset({"table", "blockquote", "pre"})
+_EXPLICIT_END = frozenset({"table", "blockquote", "pre"})
 """Leaves that only their end tag closes."""
 _BLOCKS = _LISTS.union(
     _LEAVES,
@@ -45,10 +43,10 @@ _ENCODINGS = re.compile(
 )
 
 
-def html(raw: bytes, where: object) -> Extract:
+def html(raw: bytes, path: object) -> Extract:
     """Extract an HTML page by its headings."""
     page = _Page()
-    return joined(page.parts(_decoded(raw)), lambda: page.title, where)
+    return join_parts(page.parts(_decoded(raw)), lambda: page.title, path)
 
 
 def _decoded(raw: bytes) -> str:
@@ -61,7 +59,7 @@ def _decoded(raw: bytes) -> str:
         if raw.startswith(mark):
             return raw[len(mark) :].decode(name, "replace")
     charset = _CHARSET.search(raw[:2048])
-    encoding = _known_encoding(charset[1].decode()) if charset else None
+    encoding = _page_encoding(charset[1].decode()) if charset else None
     if encoding is not None:
         return raw.decode(encoding, "replace")
     try:
@@ -70,7 +68,7 @@ def _decoded(raw: bytes) -> str:
         return raw.decode("cp1252", "replace")
 
 
-def _known_encoding(name: str) -> str | None:
+def _page_encoding(name: str) -> str | None:
     """Return Python's name of a web encoding, or None. Other codecs are refused: some take quadratic time."""
     try:
         codec_name = codecs.lookup(name).name
@@ -116,7 +114,7 @@ class _Page:
         self._headings = Headings()
         self._leaf = ""
         self._nested = 0  # open elements of the same kind inside it; for an item: open lists
-        self._said: list[str] = []
+        self._texts: list[str] = []
         self._has_words = False
         self._first = self._last = 1
 
@@ -125,7 +123,7 @@ class _Page:
         at, line, silent, depth = 0, 1, "", 0
         for start, end, name, closes in chain(_tags(text), [(len(text), len(text), "", False)]):
             if not silent:
-                self._say(text[at:start], line)
+                self._add_text(text[at:start], line)
             line += text.count("\n", at, start)
             if silent:
                 depth += (-1 if closes else 1) if name == silent else 0
@@ -133,37 +131,37 @@ class _Page:
             elif name in _SILENT and not closes:
                 silent, depth = name, 1
             elif name in _BLOCKS:
-                yield from self._end(name) if closes else self._begin(name, line)
+                yield from self._end_element(name) if closes else self._begin_element(name, line)
             elif name == "br":
-                self._said.append("\n")
+                self._texts.append("\n")
             line += text.count("\n", start, end)
             at = end
-        yield from self._finish()
+        yield from self._finish_leaf()
 
-    def _say(self, text: str, line: int) -> None:
+    def _add_text(self, text: str, line: int) -> None:
         if words := text.strip():
             first = line + text.count("\n", 0, text.index(words[0]))
             if not self._leaf and not self._has_words:
                 self._first = first
             self._has_words = True
             self._last = first + words.count("\n")
-        self._said.append(unescape(_LONG_NUMBER.sub("\ufffd", text)))
+        self._texts.append(unescape(_LONG_NUMBER.sub("\ufffd", text)))
 
-    def _begin(self, name: str, line: int) -> Iterator[ExtractPart]:
+    def _begin_element(self, name: str, line: int) -> Iterator[ExtractPart]:
         leaf = self._leaf
-        if (leaf in _ITEMS and name in _LISTS) or (leaf in _WHOLE and name == leaf):
+        if (leaf in _ITEMS and name in _LISTS) or (leaf in _EXPLICIT_END and name == leaf):
             self._nested += 1
-        inside = leaf in _WHOLE or (leaf in _ITEMS and (self._nested > 0 or name not in _ITEMS))
+        inside = leaf in _EXPLICIT_END or (leaf in _ITEMS and (self._nested > 0 or name not in _ITEMS))
         if inside or (leaf and leaf != "p" and leaf not in _ITEMS and not self._has_words):
-            self._said.append(" ")  # a block inside a heading does not end it
+            self._texts.append(" ")  # a block inside a heading does not end it
             return
-        yield from self._finish()
+        yield from self._finish_leaf()
         if name in _LEAVES:
             self._leaf, self._first, self._last = name, line, line
 
-    def _end(self, name: str) -> Iterator[ExtractPart]:
+    def _end_element(self, name: str) -> Iterator[ExtractPart]:
         leaf = self._leaf
-        if leaf in _WHOLE:
+        if leaf in _EXPLICIT_END:
             ends, counts = name == leaf, name == leaf
         elif leaf in _ITEMS:
             ends, counts = name in _ITEMS or name in _LISTS, name in _LISTS
@@ -174,14 +172,14 @@ class _Page:
             self._nested -= 1
             ends = False
         if ends:
-            yield from self._finish()
+            yield from self._finish_leaf()
         else:
-            self._said.append(" ")
+            self._texts.append(" ")
 
-    def _finish(self) -> Iterator[ExtractPart]:
+    def _finish_leaf(self) -> Iterator[ExtractPart]:
         """Yield the open leaf or the text between leaves, and start afresh."""
-        leaf, text = self._leaf, "".join(self._said)
-        self._leaf, self._nested, self._said, self._has_words = "", 0, [], False
+        leaf, text = self._leaf, "".join(self._texts)
+        self._leaf, self._nested, self._texts, self._has_words = "", 0, [], False
         kind = _LEAVES.get(leaf, "paragraph")
         text = text.strip("\n") if leaf == "pre" else " ".join(text.split())
         if not text.strip():

@@ -16,11 +16,9 @@ from hivemind.documents.formats.outline import Headings, LineReader, Piece
 if TYPE_CHECKING:
     from markdown_it import MarkdownIt
 
-__all__ = ["markdown"]
-
 _KINDS = {"fence": "code", "code_block": "code", "table_open": "table", "blockquote_open": "quote"}
 _SILENT = frozenset({"hr", "inline", "paragraph_close", "heading_close"})
-_LONGEST_TITLE = 1_000
+_MAX_TITLE_CHARS = 1_000
 _LINK = re.compile(r"!?\[([^\]]*)\](?:\([^)]*\)|\[[^\]]*\])")
 
 
@@ -36,7 +34,7 @@ def _parser() -> MarkdownIt:
 
 def plain_title(text: str) -> str:
     """Return a heading without its markup, at most 1,000 characters."""
-    text = text[:_LONGEST_TITLE]
+    text = text[:_MAX_TITLE_CHARS]
     return " ".join(re.sub(r"[*`]+|(?<!\w)_+|_+(?!\w)", "", _LINK.sub(r"\1", text)).split())
 
 

@@ -11,22 +11,6 @@ from typing import Any
 from hivemind.documents.node import DocmemError
 from hivemind.frozen import frozen
 
-__all__ = [
-    "MAX_DEPTH",
-    "MAX_LINES",
-    "MAX_PARTS",
-    "Headings",
-    "LineReader",
-    "Outline",
-    "Piece",
-    "check",
-    "line_starts",
-    "pieces",
-    "plain",
-    "sentence_ends",
-    "split_long",
-]  # fmt: skip
-
 # Sentence-ending punctuation, closing quotes or brackets, then white space and a character that can begin a sentence.
 _END = re.compile(r"(?<![.!?…])[.!?…]++[\"'”’)\]*_]*+(?=\s+[\"'“‘(\[*_]*[^\W_a-z])|[。！？]+|\n[ \t]*\n")
 _ABBREVIATION = re.compile(
@@ -47,7 +31,7 @@ def sentence_ends(text: str) -> list[int]:
     return ends
 
 
-def pieces(
+def sentence_runs(
     text: str, ends: list[int], count: Callable[[str], int], *, whole_lines: bool = False
 ) -> list[tuple[int, int]]:
     """Join the sentences or lines that end at `ends` into runs of at most 400 tokens; return the runs' offsets.
@@ -60,16 +44,16 @@ def pieces(
     last = 0
     for end in ends:
         cost = count(text[last:end])
-        if last > start and size + cost > LONGEST:
+        if last > start and size + cost > MAX_LEAF_TOKENS:
             runs.append((start, last))
             start, size = last, 0
         size += cost
         last = end
     runs.append((start, last))
-    return [run for a, b in runs if (run := _trimmed(text, a, b, whole_lines))]
+    return [run for a, b in runs if (run := _trim(text, a, b, whole_lines))]
 
 
-def _trimmed(text: str, start: int, end: int, whole_lines: bool) -> tuple[int, int] | None:
+def _trim(text: str, start: int, end: int, whole_lines: bool) -> tuple[int, int] | None:
     first = start
     while first < end and text[first].isspace():
         first += 1
@@ -101,8 +85,8 @@ class Headings:
         return depth
 
 
-LONGEST = 400  # longer leaves are split
-LARGEST = 64 << 20
+MAX_LEAF_TOKENS = 400  # longer leaves are split
+MAX_FILE_BYTES = 64 << 20
 MAX_LINES = 2_000_000
 MAX_PARTS = 1_000_000  # pieces of one file
 MAX_DEPTH = 10_000
@@ -162,10 +146,10 @@ def line_starts(text: str) -> list[int]:
     return starts
 
 
-def check(count: int, most: int, what: str, where: object) -> None:
+def check_limit(count: int, limit: int, name: str, path: object) -> None:
     """Raise DocmemError if `count` exceeds `limit`."""
-    if count > most:
-        raise DocmemError(f"has more than {most:,} {what}", location=where, remedy="split it")
+    if count > limit:
+        raise DocmemError(f"has more than {limit:,} {name}", location=path, remedy="split it")
 
 
 class LineReader:
@@ -181,7 +165,7 @@ class LineReader:
     def __len__(self) -> int:
         return len(self.lines)
 
-    def blank(self, at: int) -> bool:
+    def is_blank(self, at: int) -> bool:
         return not self.lines[at].strip()
 
     def indent(self, at: int) -> int:
@@ -191,17 +175,17 @@ class LineReader:
 
     def piece(self, kind: str, depth: int, first: int, after: int, title: str = "") -> Piece:
         """Return the piece of the lines from `first` up to, not including, `after`, without trailing blank lines."""
-        while after > first + 1 and self.blank(after - 1):
+        while after > first + 1 and self.is_blank(after - 1):
             after -= 1
         return Piece(kind, depth, self.starts[first], self.starts[after - 1] + len(self.lines[after - 1]), title)
 
 
-def split_long(text: str, found: Sequence[Piece], count: Callable[[str], int]) -> Iterator[Piece]:
+def split_long(text: str, pieces: Sequence[Piece], count: Callable[[str], int]) -> Iterator[Piece]:
     """Split leaves of more than 400 tokens: code and tables at line ends, other text at sentence ends."""
-    for at, piece in enumerate(found):
-        is_leaf = at + 1 == len(found) or found[at + 1].depth <= piece.depth
+    for at, piece in enumerate(pieces):
+        is_leaf = at + 1 == len(pieces) or pieces[at + 1].depth <= piece.depth
         body = text[piece.start : piece.end]
-        if not is_leaf or piece.kind == "heading" or len(body) <= LONGEST or count(body) <= LONGEST:
+        if not is_leaf or piece.kind == "heading" or len(body) <= MAX_LEAF_TOKENS or count(body) <= MAX_LEAF_TOKENS:
             yield piece  # a token usually has at least one character, so a short leaf need not be counted
             continue
         for start, end in _cut(body, piece.kind, count):
@@ -211,28 +195,28 @@ def split_long(text: str, found: Sequence[Piece], count: Callable[[str], int]) -
 def _cut(body: str, kind: str, count: Callable[[str], int]) -> Iterator[tuple[int, int]]:
     by_line = [at for at in line_starts(body)[1:] if at < len(body)] + [len(body)]
     if kind in _BY_LINE:
-        yield from pieces(body, by_line, count, whole_lines=True)
+        yield from sentence_runs(body, by_line, count, whole_lines=True)
         return
     ends: list[int] = []
     last = 0
     for end in sentence_ends(body):  # a sentence above the limit is cut at its line ends
-        if count(body[last:end]) > LONGEST:
+        if count(body[last:end]) > MAX_LEAF_TOKENS:
             ends += by_line[bisect_right(by_line, last) : bisect_left(by_line, end)]
         ends.append(end)
         last = end
-    yield from pieces(body, ends, count)
+    yield from sentence_runs(body, ends, count)
 
 
-def plain(text: str) -> list[Piece]:
+def split_paragraphs(text: str) -> list[Piece]:
     """Return the paragraphs of a text, all at depth 1."""
     source = LineReader(text)
     paragraphs, at = [], 0
     while at < len(source):
-        if source.blank(at):
+        if source.is_blank(at):
             at += 1
             continue
         first = at
-        while at < len(source) and not source.blank(at):
+        while at < len(source) and not source.is_blank(at):
             at += 1
         paragraphs.append(source.piece("paragraph", 1, first, at))
     return paragraphs

@@ -11,10 +11,8 @@ import json
 import sys
 from typing import Any
 
-__all__: list[str] = []
 
-
-def main(most_characters: int, most_pages: int) -> dict[str, Any]:
+def main(max_characters: int, max_pages: int) -> dict[str, Any]:
     """Return the object to print."""
     try:
         import pypdf
@@ -25,15 +23,15 @@ def main(most_characters: int, most_pages: int) -> dict[str, Any]:
         title, pages, remaining_characters = (
             str((reader.metadata or {"/Title": ""}).get("/Title") or "").strip(),
             [],
-            most_characters,
+            max_characters,
         )
         for page in reader.pages:
             text = page.extract_text()
             pages.append(text.encode("utf-8", "replace").decode())
             remaining_characters -= len(text)
-            if remaining_characters < 0 or len(pages) > most_pages:
+            if remaining_characters < 0 or len(pages) > max_pages:
                 return {
-                    "error": f"more than {most_characters} characters or {most_pages} pages",
+                    "error": f"more than {max_characters} characters or {max_pages} pages",
                     "mend": "split it",
                 }
         return {"title": title.encode("utf-8", "replace").decode(), "pages": pages}

@@ -17,13 +17,11 @@ from hivemind.documents.formats.code import python, source_code
 from hivemind.documents.formats.extracted import Extract, pdf
 from hivemind.documents.formats.html import html
 from hivemind.documents.formats.markdown import markdown
-from hivemind.documents.formats.outline import Outline, Piece, plain, split_long
+from hivemind.documents.formats.outline import Outline, Piece, split_long, split_paragraphs
 from hivemind.documents.formats.restructured import restructured
 from hivemind.documents.node import DocmemError
 from hivemind.errors import UserError
 from hivemind.masking import mask
-
-__all__ = ["EXTRACTED", "decoded", "format_of", "read_bytes", "read_extract", "read_outline"]
 
 
 def read_bytes(path: str, file: int | None = None) -> tuple[bytes, os.stat_result]:
@@ -32,18 +30,20 @@ def read_bytes(path: str, file: int | None = None) -> tuple[bytes, os.stat_resul
     Raises DocmemError if it is not a regular file, is larger than 64 MiB or cannot be read.
     """
     try:
-        with os.fdopen(file, "rb") if file is not None else open(path, "rb", opener=_without_waiting) as stream:
+        with os.fdopen(file, "rb") if file is not None else open(path, "rb", opener=_open_nonblocking) as stream:
             status = os.fstat(stream.fileno())
             if not stat.S_ISREG(status.st_mode):
                 raise DocmemError("is not a regular file", location=path)
-            if status.st_size > outline.LARGEST:
-                raise DocmemError(f"is larger than {outline.LARGEST >> 20} MiB", location=path, remedy="split it")
+            if status.st_size > outline.MAX_FILE_BYTES:
+                raise DocmemError(
+                    f"is larger than {outline.MAX_FILE_BYTES >> 20} MiB", location=path, remedy="split it"
+                )
             return stream.read(), status
     except OSError as error:
         raise DocmemError(f"cannot be read ({error.strerror})", location=path) from None
 
 
-def _without_waiting(path: str, flags: int) -> int:
+def _open_nonblocking(path: str, flags: int) -> int:
     return os.open(path, flags | os.O_NONBLOCK | os.O_CLOEXEC)  # O_NONBLOCK: do not wait for a FIFO's writer
 
 
@@ -56,13 +56,13 @@ _ENDINGS = {
     "html": ".html .htm .xhtml",
     "pdf": ".pdf",
 }
-EXTRACTED = frozenset({"html", "pdf"})
+EXTRACTED_FORMATS = frozenset({"html", "pdf"})
 """Formats with extracted text. Its places are lines of the HTML source or pages of the PDF."""
 _FORMATS = {ending: name for name, endings in _ENDINGS.items() for ending in endings.split()}
 _HEADINGS = re.compile(r"^#{1,6} \S.*(?:\n|\Z)(?=\s|\Z)|^#{1,6} \S.*\n(?=[^#\n])", re.MULTILINE)
 
 
-def decoded(raw: bytes, where: object) -> str:
+def decode_text(raw: bytes, path: object) -> str:
     """Decode a text file: UTF-8, UTF-16 with a byte-order mark, otherwise Windows-1252 or Latin-1 if it seems text.
 
     The byte-order mark is dropped. Raises DocmemError for a binary file.
@@ -71,9 +71,9 @@ def decoded(raw: bytes, where: object) -> str:
         try:
             return raw.decode("utf-16")
         except UnicodeDecodeError as error:
-            raise DocmemError(f"is not UTF-16 text (byte {error.start})", location=where) from None
+            raise DocmemError(f"is not UTF-16 text (byte {error.start})", location=path) from None
     if b"\0" in raw[:65536]:
-        raise DocmemError("is not text (NUL bytes)", location=where)
+        raise DocmemError("is not text (NUL bytes)", location=path)
     try:
         return raw.decode("utf-8-sig")  # a byte-order mark would hide the first heading
     except UnicodeDecodeError as error:
@@ -81,7 +81,7 @@ def decoded(raw: bytes, where: object) -> str:
         control_bytes = sum(byte < 32 and byte not in (9, 10, 12, 13, 27) for byte in sample)
         high_bytes = sum(byte >= 127 for byte in sample)
         if control_bytes or high_bytes * 2 > len(sample):
-            raise DocmemError(f"is not text (not UTF-8 at byte {error.start})", location=where) from None
+            raise DocmemError(f"is not text (not UTF-8 at byte {error.start})", location=path) from None
         try:
             return raw.decode("cp1252")
         except UnicodeDecodeError:
@@ -111,7 +111,9 @@ def read_outline(raw: bytes, path: str, count: Callable[[str], int]) -> Outline:
     """
     with boundary("document", path):
         file_outline = _read(raw, path, count)
-        outline.check(max((piece.depth for piece in file_outline.pieces), default=0), outline.MAX_DEPTH, "levels", path)
+        outline.check_limit(
+            max((piece.depth for piece in file_outline.pieces), default=0), outline.MAX_DEPTH, "levels", path
+        )
         for text in (file_outline.text, file_outline.title, *file_outline.labels):
             text.encode()  # a lone surrogate could not be stored
         return file_outline
@@ -123,13 +125,13 @@ def _read(raw: bytes, path: str, count: Callable[[str], int]) -> Outline:
     if extract is not None:
         title = extract.title or _title({}, extract.pieces, stem)
         return _outline(path, extract.text, format_name, title, (), extract.pieces, None, count, extract.places)
-    text = mask(decoded(raw, path))
-    outline.check(text.count("\n"), outline.MAX_LINES, "lines", path)
+    text = mask(decode_text(raw, path))
+    outline.check_limit(text.count("\n"), outline.MAX_LINES, "lines", path)
     if format_name == "plain" and len(_HEADINGS.findall(text[:20_000])) >= 2:
         format_name = "markdown"  # a text file written as Markdown
     if format_name != "markdown":
         parsers = {"restructured": restructured, "python": python, "code": source_code}
-        pieces = parsers.get(format_name, plain)(text)
+        pieces = parsers.get(format_name, split_paragraphs)(text)
         return _outline(path, text, format_name, _title({}, pieces, stem), (), pieces, None, count)
     values, body_line, note = _front_matter(text, path)
     pieces = markdown(text, body_line - 1)
@@ -143,23 +145,23 @@ def _read(raw: bytes, path: str, count: Callable[[str], int]) -> Outline:
 
 
 def _outline(
-    path: str, text: str, form: str, title: str, labels: tuple[str, ...], pieces: Sequence[Piece], note: str | None,
+    path: str, text: str, format_name: str, title: str, labels: tuple[str, ...], pieces: Sequence[Piece], note: str | None,
     count: Callable[[str], int], places: Sequence[tuple[int, int]] | None = None,
 ) -> Outline:  # fmt: skip
     token_counts: dict[str, int] = {}  # counted while splitting
 
-    def counted(part: str) -> int:
+    def count_part(part: str) -> int:
         token_counts[part] = part_tokens = count(part)
         return part_tokens
 
-    parts = tuple(split_long(text, pieces, counted))
-    outline.check(len(parts), outline.MAX_PARTS, "parts", path)
+    parts = tuple(split_long(text, pieces, count_part))
+    outline.check_limit(len(parts), outline.MAX_PARTS, "parts", path)
     bodies = (text[piece.start : piece.end] for piece in parts)
     tokens = tuple(token_counts[body] if body in token_counts else count(body) for body in bodies)
     starts, lines = [piece.start for piece in pieces], None
     if places is not None:
         lines = tuple(places[bisect_right(starts, piece.start) - 1] for piece in parts)
-    return Outline(text, form, title, labels, parts, tokens, note, lines)
+    return Outline(text, format_name, title, labels, parts, tokens, note, lines)
 
 
 def _front_matter(text: str, path: str) -> tuple[dict[str, Any], int, str | None]:

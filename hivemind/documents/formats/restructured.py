@@ -7,8 +7,6 @@ from collections.abc import Iterator
 
 from hivemind.documents.formats.outline import Headings, LineReader, Piece
 
-__all__ = ["restructured"]
-
 _ADORNMENT = re.compile(r"([!-/:-@\[-`{-~])\1+[ \t]*$")
 _ITEM = re.compile(r"[ \t]*([-*+•]|(?:\d{1,9}|#|[A-Za-z])[.)]|\((?:\d{1,9}|#|[A-Za-z])\))[ \t]+\S")
 _MARKUP = re.compile(r"\.\.(?:[ \t]|$)")
@@ -22,10 +20,10 @@ _ROLE = re.compile(r":[\w:+.-]+:`([^`<]*?)(?:\s*<[^`>]*>)?`|`([^`<]*?)(?:\s*<[^`
 
 def restructured(text: str) -> list[Piece]:
     """Return the pieces of a reStructuredText document in reading order."""
-    return list(_Blocks(LineReader(text)).read())
+    return list(_BlockReader(LineReader(text)).read())
 
 
-class _Blocks:
+class _BlockReader:
     def __init__(self, source: LineReader) -> None:
         self.source = source
         self.headings = Headings()
@@ -35,7 +33,7 @@ class _Blocks:
         source, at, literal = self.source, 0, False
         while at < len(source):
             line = source.lines[at]
-            if source.blank(at):
+            if source.is_blank(at):
                 at += 1
                 continue
             if literal and source.indent(at) > 0:
@@ -92,7 +90,7 @@ class _Blocks:
     def _block_end(self, at: int) -> int:
         """Return the line after the block that begins here; indented lines belong to it."""
         end = at + 1
-        while end < len(self.source) and (self.source.blank(end) or self.source.indent(end) > 0):
+        while end < len(self.source) and (self.source.is_blank(end) or self.source.indent(end) > 0):
             end += 1
         return end
 
@@ -110,12 +108,12 @@ class _Blocks:
     def _table(self, at: int) -> tuple[int, Piece]:
         end = at + 1
         simple = _RULE.match(self.source.lines[at]) is not None
-        while end < len(self.source) and not self.source.blank(end):
+        while end < len(self.source) and not self.source.is_blank(end):
             end += 1
         if simple:  # it may contain blank lines and ends with a rule before a blank line
             while end < len(self.source) and not _RULE.match(self.source.lines[end - 1]):
                 end += 1
-                while end < len(self.source) and not self.source.blank(end):
+                while end < len(self.source) and not self.source.is_blank(end):
                     end += 1
             if end >= len(self.source) and not any(map(_RULE.match, self.source.lines[at + 1 :])):
                 return self._paragraph(at)
@@ -124,7 +122,7 @@ class _Blocks:
     def _paragraph(self, at: int) -> tuple[int, Piece]:
         first = at
         at += 1
-        while at < len(self.source) and not self.source.blank(at) and not _MARKUP.match(self.source.lines[at]):
+        while at < len(self.source) and not self.source.is_blank(at) and not _MARKUP.match(self.source.lines[at]):
             at += 1
         return at, self.source.piece("paragraph", self.headings.depth, first, at)
 
@@ -135,11 +133,11 @@ class _Blocks:
         open_at: list[int] = []  # columns of the open items' markers
         first, depth = at, self.headings.depth
         while at < len(source):
-            if source.blank(at):
+            if source.is_blank(at):
                 at += 1
                 continue
             indent = source.indent(at)
-            can_begin_item = at == first or source.blank(at - 1) or (bool(open_at) and indent == open_at[-1])
+            can_begin_item = at == first or source.is_blank(at - 1) or (bool(open_at) and indent == open_at[-1])
             has_marker = can_begin_item and _ITEM.match(source.lines[at]) is not None
             if indent < base or (indent == base and not has_marker and at > first):
                 break

@@ -46,7 +46,7 @@ def retrieve_memories(
     """
 
     def node(state: MemoryState) -> dict[str, Any]:
-        namespace, query, memories, remaining_tokens = _namespace(state), _asked(state), [], max_tokens
+        namespace, query, memories, remaining_tokens = _namespace(state), _last_question(state), [], max_tokens
         hits = store.search(namespace, query, threshold, limit) if query else []
         for hit in hits:
             tokens = count_tokens(hit.content)
@@ -68,12 +68,12 @@ def _namespace(state: MemoryState) -> tuple[str, str]:
     return ("memories", state["user_id"])
 
 
-def _asked(state: MemoryState) -> str:
+def _last_question(state: MemoryState) -> str:
     last = next((message for message in reversed(state.get("messages", [])) if isinstance(message, HumanMessage)), None)
     return "" if last is None else str(last.text).strip()
 
 
-def told(memories: Sequence[MemorySearchResult]) -> str:
+def format_memories(memories: Sequence[MemorySearchResult]) -> str:
     """Format memories for a system message. Return an empty string if there are none."""
     if not memories:
         return ""
@@ -89,10 +89,10 @@ def store_memories(store: MemoryStore) -> Node:
 
     def node(state: MemoryState) -> dict[str, Any]:
         namespace, thread = _namespace(state), _thread()
-        operations = [*state.get("memory_operations", []), *_called(state)]
+        operations = [*state.get("memory_operations", []), *_tool_inputs(state)]
         return {
             "memory_operations": [],
-            "memory_results": [_stored(store, namespace, operation, thread) for operation in operations],
+            "memory_results": [_store_memory(store, namespace, operation, thread) for operation in operations],
         }
 
     return node
@@ -106,17 +106,17 @@ def _thread() -> object:
         return None
 
 
-def _stored(
-    store: MemoryStore, namespace: tuple[str, str], wish: UpsertMemoryInput, thread: object
+def _store_memory(
+    store: MemoryStore, namespace: tuple[str, str], operation: UpsertMemoryInput, thread: object
 ) -> UpsertMemoryResult:
-    origin = provenance(str(wish.content), namespace[1], session=None if thread is None else str(thread))
+    origin = provenance(str(operation.content), namespace[1], session=None if thread is None else str(thread))
     try:
-        return store.upsert_memory(namespace, wish.content, wish.metadata, wish.key, provenance=origin)
+        return store.upsert_memory(namespace, operation.content, operation.metadata, operation.key, provenance=origin)
     except UserError as error:
-        return UpsertMemoryResult(False, "", "refused", str(error), wish.key or "")
+        return UpsertMemoryResult(False, "", "refused", str(error), operation.key or "")
 
 
-def _called(state: MemoryState) -> list[UpsertMemoryInput]:
+def _tool_inputs(state: MemoryState) -> list[UpsertMemoryInput]:
     messages = state.get("messages", [])
     calls = messages[-1].tool_calls if messages and isinstance(messages[-1], AIMessage) else []
     arguments = [call["args"] for call in calls if call["name"] in _TOOLS]

@@ -60,48 +60,48 @@ def check_labels(op: Op) -> None:
                 )
 
 
-def fits(value: Mapping[str, Any], wanted: Mapping[str, Any] | None) -> bool:
+def matches_filter(value: Mapping[str, Any], conditions: Mapping[str, Any] | None) -> bool:
     """Return whether an item's value satisfies a filter. A name may be a key or a dotted path.
 
     A condition is a value, a mapping of nested conditions or a mapping of operators. Raises ValueError for an unknown
     operator.
     """
-    return all(_has(_at(value, name), condition) for name, condition in (wanted or {}).items())
+    return all(_satisfies(_value_at(value, name), condition) for name, condition in (conditions or {}).items())
 
 
-def _at(value: Mapping[str, Any], name: str) -> Any:
+def _value_at(value: Mapping[str, Any], name: str) -> Any:
     if name in value or "." not in name:
         return value.get(name)
     first, _, remainder = name.partition(".")
     nested = value.get(first)
-    return _at(nested, remainder) if isinstance(nested, Mapping) else None
+    return _value_at(nested, remainder) if isinstance(nested, Mapping) else None
 
 
-def _has(found: Any, asked: Any) -> bool:
-    if isinstance(asked, Mapping):
-        if any(name.startswith("$") for name in asked):
-            return all(_compares(found, name, operand) for name, operand in asked.items())
-        return isinstance(found, Mapping) and all(_has(found.get(name), part) for name, part in asked.items())
-    if isinstance(asked, list | tuple):
-        is_same_length = isinstance(found, list | tuple) and len(found) == len(asked)
-        return is_same_length and all(_has(element, part) for element, part in zip(found, asked, strict=True))
-    return bool(found == asked)
+def _satisfies(value: Any, condition: Any) -> bool:
+    if isinstance(condition, Mapping):
+        if any(name.startswith("$") for name in condition):
+            return all(_compare(value, name, operand) for name, operand in condition.items())
+        return isinstance(value, Mapping) and all(_satisfies(value.get(name), part) for name, part in condition.items())
+    if isinstance(condition, list | tuple):
+        is_same_length = isinstance(value, list | tuple) and len(value) == len(condition)
+        return is_same_length and all(_satisfies(element, part) for element, part in zip(value, condition, strict=True))
+    return bool(value == condition)
 
 
-def _compares(found: Any, name: str, operand: Any) -> bool:
+def _compare(value: Any, name: str, operand: Any) -> bool:
     if name not in _OPERATORS:
         raise ValueError(f"Unsupported operator: {name}")
     if name in ("$eq", "$ne"):
-        return _OPERATORS[name](found, operand)
+        return _OPERATORS[name](value, operand)
     try:
-        return _OPERATORS[name](float(found), float(operand))
+        return _OPERATORS[name](float(value), float(operand))
     except (TypeError, ValueError):  # not numbers: strings are compared, too
-        return isinstance(found, str) and isinstance(operand, str) and _OPERATORS[name](found, operand)
+        return isinstance(value, str) and isinstance(operand, str) and _OPERATORS[name](value, operand)
     except OverflowError:  # too large for a float: compare as integers
-        return isinstance(found, int) and _OPERATORS[name](found, operand)
+        return isinstance(value, int) and _OPERATORS[name](value, operand)
 
 
-def matches(namespace: tuple[str, ...], condition: MatchCondition) -> bool:
+def matches_condition(namespace: tuple[str, ...], condition: MatchCondition) -> bool:
     """Return whether a namespace has the prefix or suffix of a condition; `*` matches any label. Raises ValueError."""
     path = tuple(condition.path)
     if condition.match_type not in ("prefix", "suffix"):
@@ -114,10 +114,10 @@ def matches(namespace: tuple[str, ...], condition: MatchCondition) -> bool:
 
 _ITEMS, _PARTS = "langgraph", "langgraph.parts"
 _PROVENANCE = ("speaker", "session", "time")  # fields of a value that the ranking uses
-_AT_ONCE = 100  # puts in one transaction
-_ALL = 1 << 40
+_BATCH_SIZE = 100  # puts in one transaction
+_NO_LIMIT = 1 << 40
 _SWEEP_MINUTES = 5.0
-_HOLDS_UP = (
+_BLOCKS_LOOP = (
     "a synchronous call of HivemindStore blocks the event loop of this thread; await the asynchronous form"
     " (aput, aget, asearch, adelete, abatch)"
 )
@@ -147,9 +147,9 @@ class HivemindStore(BaseStore):
         self.store = store
         self._mode = mode
         self.ttl_config = ttl
-        self._renews = bool(ttl and ttl.get("refresh_on_read"))  # as in LangGraph's own stores
+        self._refreshes_on_read = bool(ttl and ttl.get("refresh_on_read"))  # as in LangGraph's own stores
         self._sweeper: threading.Thread | None = None
-        self._swept_enough = threading.Event()
+        self._stop_sweeping = threading.Event()
         self._paths = [path if path == "$" else tokenize_path(path) for path in fields or ["$"]]
 
     def batch(self, ops: Iterable[Op]) -> list[Result]:
@@ -159,7 +159,7 @@ class HivemindStore(BaseStore):
         """
         with suppress(RuntimeError):  # no event loop runs
             asyncio.get_running_loop()
-            warnings.warn(_HOLDS_UP, RuntimeWarning, stacklevel=3)
+            warnings.warn(_BLOCKS_LOOP, RuntimeWarning, stacklevel=3)
         results: list[Result] = []
         puts: dict[tuple[Namespace, str], PutOp] = {}
         operations = list(ops)
@@ -186,20 +186,20 @@ class HivemindStore(BaseStore):
         """Sweep in the background at this interval (default: the configuration's, or 5 minutes) until `stop_ttl_sweeper`."""
         if self._sweeper is None or not self._sweeper.is_alive():
             minutes = sweep_interval_minutes or (self.ttl_config or {}).get("sweep_interval_minutes") or _SWEEP_MINUTES
-            self._swept_enough.clear()
+            self._stop_sweeping.clear()
             self._sweeper = threading.Thread(target=self._sweep, args=(60 * minutes,), daemon=True, name="ttl-sweeper")
             self._sweeper.start()
         return self._sweeper
 
     def stop_ttl_sweeper(self, timeout: float | None = None) -> bool:
         """Stop the sweeper. Return False if it still runs after `timeout` seconds."""
-        self._swept_enough.set()
+        self._stop_sweeping.set()
         if self._sweeper is not None:
             self._sweeper.join(timeout)
         return self._sweeper is None or not self._sweeper.is_alive()
 
     def _sweep(self, seconds: float) -> None:
-        while not self._swept_enough.wait(seconds):
+        while not self._stop_sweeping.wait(seconds):
             try:
                 self.sweep_ttl()
             except UserError as error:  # the next sweep may succeed
@@ -208,8 +208,8 @@ class HivemindStore(BaseStore):
     def _read(self, op: Op) -> Result:
         if isinstance(op, GetOp):
             entry = self.store.get((_ITEMS, *op.namespace), op.key)
-            if entry is not None and op.refresh_ttl and self._renews:
-                self._live_on([entry])
+            if entry is not None and op.refresh_ttl and self._refreshes_on_read:
+                self._extend_lifetime([entry])
             return None if entry is None else Item(**_fields(entry))
         if isinstance(op, SearchOp):
             return self._search(op)
@@ -221,32 +221,34 @@ class HivemindStore(BaseStore):
 
     def _search(self, op: SearchOp) -> list[SearchItem]:
         end = op.offset + op.limit
-        scored: list[tuple[float | None, MemoryEntry]] = []
+        scored_entries: list[tuple[float | None, MemoryEntry]] = []
         if op.query and self.store.embeddings.embedder is not None:
-            scored = list(self._near(op, end))
-        if len(scored) < end:
-            known_items = {(entry.namespace, entry.key) for _, entry in scored}
+            scored_entries = list(self._nearest_items(op, end))
+        if len(scored_entries) < end:
+            known_items = {(entry.namespace, entry.key) for _, entry in scored_entries}
             remaining = (entry for entry in self._all(op, end) if (entry.namespace, entry.key) not in known_items)
-            scored += [(None, entry) for entry, _ in zip(remaining, range(end - len(scored)), strict=False)]
-        page = scored[op.offset : end]
-        if op.refresh_ttl and self._renews:
-            self._live_on([entry for _, entry in page])
+            scored_entries += [
+                (None, entry) for entry, _ in zip(remaining, range(end - len(scored_entries)), strict=False)
+            ]
+        page = scored_entries[op.offset : end]
+        if op.refresh_ttl and self._refreshes_on_read:
+            self._extend_lifetime([entry for _, entry in page])
         return [SearchItem(**_fields(entry), score=score) for score, entry in page]
 
-    def _all(self, op: SearchOp, wanted: int) -> Iterator[MemoryEntry]:
+    def _all(self, op: SearchOp, needed: int) -> Iterator[MemoryEntry]:
         """Return the items below the prefix that satisfy the filter, last changed first."""
-        limit = _ALL if op.filter or op.query else wanted
+        limit = _NO_LIMIT if op.filter or op.query else needed
         entries = self.store.search((_ITEMS, *op.namespace_prefix), "", limit=limit, prefix=True)
-        return (entry for entry in entries if fits(entry.metadata["value"], op.filter))
+        return (entry for entry in entries if matches_filter(entry.metadata["value"], op.filter))
 
-    def _near(self, op: SearchOp, wanted: int) -> Iterator[tuple[float, MemoryEntry]]:
+    def _nearest_items(self, op: SearchOp, needed: int) -> Iterator[tuple[float, MemoryEntry]]:
         """Yield (score, item) of the `needed` items nearest to the query, best first."""
-        limit = 4 * wanted
+        limit = 4 * needed
         while True:
             parts = self._parts(op, limit)
-            items = list(self._pooled(op, parts))
-            if len(items) >= wanted or len(parts) < limit:
-                yield from items[:wanted]
+            items = list(self._best_items(op, parts))
+            if len(items) >= needed or len(parts) < limit:
+                yield from items[:needed]
                 return
             limit *= 8
 
@@ -259,13 +261,13 @@ class HivemindStore(BaseStore):
         except EmbedderUnavailable:
             return self.store.search(namespace, query, limit=limit, mode="text", prefix=True)
 
-    def _pooled(self, op: SearchOp, parts: Sequence[Any]) -> Iterator[tuple[float, MemoryEntry]]:
+    def _best_items(self, op: SearchOp, parts: Sequence[Any]) -> Iterator[tuple[float, MemoryEntry]]:
         best: dict[tuple[Namespace, str], float] = {}
         for part in parts:
             best.setdefault(((_ITEMS, *part.namespace[1:]), part.metadata["of"]), part.score)
         for (namespace, key), score in best.items():
             entry = self.store.get(namespace, key)
-            if entry is not None and fits(entry.metadata["value"], op.filter):
+            if entry is not None and matches_filter(entry.metadata["value"], op.filter):
                 yield score, entry
 
     def _namespaces(self, op: ListNamespacesOp) -> list[Namespace]:
@@ -273,7 +275,7 @@ class HivemindStore(BaseStore):
         matching = [
             namespace
             for namespace in namespaces
-            if all(matches(namespace, condition) for condition in op.match_conditions or ())
+            if all(matches_condition(namespace, condition) for condition in op.match_conditions or ())
         ]
         if op.max_depth is not None:
             matching = sorted({namespace[: op.max_depth] for namespace in matching})
@@ -282,8 +284,8 @@ class HivemindStore(BaseStore):
     # writing
 
     def _put_all(self, puts: Sequence[PutOp]) -> None:
-        for start in range(0, len(puts), _AT_ONCE):
-            batch = [(op, self._texts(op)) for op in puts[start : start + _AT_ONCE]]
+        for start in range(0, len(puts), _BATCH_SIZE):
+            batch = [(op, self._texts(op)) for op in puts[start : start + _BATCH_SIZE]]
             self.store.embed_ahead(text for _, texts in batch for text in texts)
             with self.store.database.write():
                 for op, texts in batch:
@@ -318,7 +320,7 @@ class HivemindStore(BaseStore):
             namespace, op.key, {"content": content, "metadata": metadata, "expires_at": expires}, embed=False
         )
 
-    def _live_on(self, entries: Sequence[MemoryEntry]) -> None:
+    def _extend_lifetime(self, entries: Sequence[MemoryEntry]) -> None:
         """Restart the lifetime of items that were read."""
         for entry in entries:
             if entry.metadata["ttl"] is not None:

@@ -1,4 +1,4 @@
-"""The mind that is a coding agent: a program that thinks and works by itself, run for a task as a whole (`agent.program`)."""
+"""The mind that is a coding agent: a program that works on a whole task on its own (`agent.program`)."""
 
 from __future__ import annotations
 
@@ -18,17 +18,15 @@ from hivemind.minds.agents.profile import AgentProgram, Profile
 from hivemind.minds.meter import Prices
 from hivemind.minds.mind import MindError, MindUnavailable, Thought, ToolSchema, Turn
 
-__all__ = ["AgentMind", "last_line"]
-
 _VERSION_S = 60
 _LAST_BYTES = 1 << 14
 
 
 class AgentMind:
-    """What is known of the program of an agent. An agent runs it for a task as a whole."""
+    """The coding agent that an agent of the hive runs for a whole task."""
 
     def __init__(self, config: AgentProgram, *, root: Path | None = None) -> None:
-        """Raises UserError if there is no such profile, or no such program, or no key for it."""
+        """Load the profile. Raises UserError if the profile, the program or its key is missing."""
         self.config, self._root = config, None if root is None else root / ".hive"
         self.prices: Prices | None = None
         self.profile = Profile.load(config.agent, root)
@@ -37,75 +35,79 @@ class AgentMind:
 
     @property
     def name(self) -> str:
-        """As it is named in logs: `codex`, `codex:gpt-5`."""
+        """The name in logs: `codex`, `codex:gpt-5`."""
         return self.config.agent if self.config.model is None else f"{self.config.agent}:{self.config.model}"
 
     def version(self) -> str:
-        """What the program says of its version. Raises MindUnavailable if it cannot be run."""
+        """Return the program's version line. Raises MindUnavailable if it cannot be run."""
         try:
-            done = subprocess.run(
+            process = subprocess.run(
                 [self.path, *self.profile.version], capture_output=True, text=True, timeout=_VERSION_S, check=False,
                 stdin=subprocess.DEVNULL,
             )  # fmt: skip
         except (OSError, subprocess.TimeoutExpired) as error:
             raise MindUnavailable(f"{self.path} --version: {error}") from None
-        return next(iter((done.stdout or done.stderr).strip().splitlines()), "no version")
+        return next(iter((process.stdout or process.stderr).strip().splitlines()), "no version")
 
     def think(self, turn: Turn, tools: Sequence[ToolSchema]) -> Thought:  # noqa: ARG002 - as the protocol says
-        raise MindError("a coding agent works on whole tasks: the agent runs it")
+        raise MindError("a coding agent works on whole tasks, not on single turns")
 
     def complete(self, text: str, schema: Mapping[str, Any] | None = None) -> str:  # noqa: ARG002 - as the protocol says
-        """What the program says last of a prompt, in an empty folder and without the hive's tools. Raises MindUnavailable if it
-        ends with an error or not in time."""
+        """Return the program's last text for a prompt, run in an empty folder without the hive's tools.
+
+        Raises MindUnavailable if it fails or exceeds the time limit.
+        """
         with (
             TemporaryDirectory(prefix="prompt-", dir=self._root) as folder,
-            TemporaryFile() as printed,
+            TemporaryFile() as output,
             TemporaryFile() as errors,
         ):
             work = Path(folder, "work")
             work.mkdir()
-            with self.start(text, Path(folder), work, {"instructions": "", "tools": []}, errors, printed) as program:
+            with self.start(text, Path(folder), work, {"instructions": "", "tools": []}, errors, output) as program:
                 status = program.wait(self.config.timeout_s)
-            printed.seek(0)
-            lines = [one for raw in printed for one in self.profile.read(raw.decode("utf-8", "replace"))]
+            output.seek(0)
+            lines = [output_line for raw in output for output_line in self.profile.read(raw.decode("utf-8", "replace"))]
             last = last_line(errors)
         if status != 0:
-            how = f"gave no answer in {self.config.timeout_s:g} s" if status is None else f"ended with status {status}"
-            problem = next((one.problem for one in reversed(lines) if one.problem), last)
-            raise MindUnavailable(f"{self.name} {how}: {problem[:200]}")
-        said = [one.text for one in lines if one.text]
-        return said[-1] if said else "".join(one.piece for one in lines if one.piece)
+            failure = (
+                f"gave no answer in {self.config.timeout_s:g} s" if status is None else f"ended with status {status}"
+            )
+            problem = next((output_line.problem for output_line in reversed(lines) if output_line.problem), last)
+            raise MindUnavailable(f"{self.name} {failure}: {problem[:200]}")
+        answers = [output_line.text for output_line in lines if output_line.text]
+        return answers[-1] if answers else "".join(output_line.piece for output_line in lines if output_line.piece)
 
     def start(
         self,
         prompt: str,
         files: Path,
         folder: Path,
-        attached: Mapping[str, Any],
+        relay_config: Mapping[str, Any],
         errors: IO[bytes],
-        printed: IO[bytes] | None = None,
+        stdout: IO[bytes] | None = None,
         session: str | None = None,
     ) -> GuardedCommand:
-        """Run the program in `folder` with its own files in `files`; with a `session` that one is gone on with.
+        """Start the program in `folder` with its own files in `files`. With a `session`, that session is resumed.
 
-        `attached` is what the server of the hive's tools is told (`relay`). What the program prints goes to `printed`, or into a
+        `relay_config` configures the server of the hive's tools (`relay`). The program's output goes to `stdout`, by default a
         pipe. Raises MindUnavailable if it cannot be started.
         """
-        told = files / "attached.json"
-        fs.write(told, json.dumps(attached), durable=False)
-        line = [sys.executable, "-I", "-S", relay.__file__, os.fspath(told)]
-        words = self.profile.arguments(self.config, line, files, session)
-        environment = self.profile.prepare(self.config, line, files)
-        with TemporaryFile() as asked:
-            asked.write(prompt.encode("utf-8", "replace"))
-            asked.seek(0)
+        config_path = files / "attached.json"
+        fs.write(config_path, json.dumps(relay_config), durable=False)
+        relay_command = [sys.executable, "-I", "-S", relay.__file__, os.fspath(config_path)]
+        program_arguments = self.profile.arguments(self.config, relay_command, files, session)
+        environment = self.profile.prepare(self.config, relay_command, files)
+        with TemporaryFile() as stdin_file:
+            stdin_file.write(prompt.encode("utf-8", "replace"))
+            stdin_file.seek(0)
             try:
                 return GuardedCommand(
-                    [self.path, *words],
+                    [self.path, *program_arguments],
                     folder=folder,
                     environment=environment,
-                    stdin=asked,
-                    stdout=printed,
+                    stdin=stdin_file,
+                    stdout=stdout,
                     stderr=errors,
                 )
             except OSError as error:
@@ -113,6 +115,6 @@ class AgentMind:
 
 
 def last_line(file: IO[bytes]) -> str:
-    """The last line of what a program has printed."""
+    """Return the last line of a program's output."""
     file.seek(max(0, file.seek(0, os.SEEK_END) - _LAST_BYTES))
     return (file.read().decode("utf-8", "replace").strip().splitlines() or [""])[-1]

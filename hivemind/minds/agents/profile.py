@@ -1,6 +1,6 @@
-"""Profiles of coding agents: how such a program is started without a terminal, and what the lines that it prints say (spec 13).
+"""Profiles of coding agents: how to start the program without a terminal, and how to read the lines that it prints.
 
-A profile is a YAML file (README.md), so that a new program is a new file and no code.
+A profile is a YAML file (README.md); supporting a new program takes a new file and no code.
 """
 
 from __future__ import annotations
@@ -23,17 +23,28 @@ from hivemind.frontmatter import ParsedText, StrictModel, parse, validate
 from hivemind.frozen import frozen
 from hivemind.minds.mind import Usage
 
-__all__ = ["AgentProgram", "Line", "Profile", "program_config"]
-
 SHIPPED = ("claude", "codex", "gemini", "opencode")
-_PASSED_ON = ("PATH", "LANG", "LC_ALL", "TZ", "SSL_CERT_FILE", "SSL_CERT_DIR", "HTTPS_PROXY", "HTTP_PROXY", "NO_PROXY")
+_INHERITED_VARIABLES = (
+    "PATH",
+    "LANG",
+    "LC_ALL",
+    "TZ",
+    "SSL_CERT_FILE",
+    "SSL_CERT_DIR",
+    "HTTPS_PROXY",
+    "HTTP_PROXY",
+    "NO_PROXY",
+)
 _Paths = str | list[str]
-_TEXTS = ("session", "text", "piece", "tool", "id", "result", "part", "approval", "problem")
+_TEXT_FIELDS = ("session", "text", "piece", "tool", "id", "result", "part", "approval", "problem")
 
 
 class AgentProgram(StrictModel):
-    """`mind: {agent: codex, …}` in an agent's file. `env`: names of variables that are passed on to the program; `login`: it uses
-    the person's own home and login instead of a key; `quiet_s`: it is ended when it prints nothing for so long."""
+    """`mind: {agent: codex, …}` in an agent's file.
+
+    `env` names environment variables that the program inherits. With `login` it uses the person's home and login instead
+    of a key. After `quiet_s` without output it is ended.
+    """
 
     agent: str
     model: str | None = None
@@ -55,8 +66,11 @@ class _UsageOf(StrictModel):
 
 
 class _Rule(StrictModel):
-    """What a line means where all of `when` holds. Values are paths into the line's JSON; `=text` stands for itself, and with
-    `each` the rule is applied to each element of that list, which is `one`."""
+    """The meaning of a line that matches all of `when`.
+
+    Values are paths into the line's JSON, or `=text` for a literal text. With `each`, the rule applies to every element of
+    that list; the element is called `one`.
+    """
 
     when: dict[str, Any]
     each: str | None = None
@@ -75,11 +89,11 @@ class _Rule(StrictModel):
 
 
 @frozen
-class Line:
-    """What one line of a program's output says, by one rule; None for what it does not say.
+class OutputLine:
+    """The content of one line of a program's output, by one rule; absent fields are None.
 
-    `piece` is a part of a text, `tool` a call of a tool of the program's own, known by `id`, with its `result` if that is there
-    too. `usage` is that of the whole run, or of its `part`; `approval` is what it waits to be allowed.
+    `piece` is a part of a text. `tool` is a call of one of the program's own tools, identified by `id`, with its `result` if
+    the line includes it. `usage` covers the whole run, or its `part`. `approval` is the action that the program asks to allow.
     """
 
     session: str | None = None
@@ -97,9 +111,12 @@ class Line:
 
 
 class Profile(StrictModel):
-    """How one program is run. `words` are its arguments, of which `$resume`, `$session`, `$model` and `$args` stand for any
-    number; `files` are written before it is started; `home` is the variable that names its private home; `hive_tools` is a
-    pattern of the names that it has for the hive's own tools. With `usage_of: session` it counts on from run to run."""
+    """A description of how to run one program.
+
+    `words` are its arguments; `$resume`, `$session`, `$model` and `$args` expand to any number of them. `files` are written
+    before it starts. `home` is the environment variable for its private home. `hive_tools` is a pattern for its names of
+    the hive's tools. With `usage_of: session` its usage figures are cumulative over the runs of a session.
+    """
 
     program: str
     version: tuple[str, ...] = ("--version",)
@@ -120,149 +137,170 @@ class Profile(StrictModel):
 
     @classmethod
     def load(cls, name: str, root: Path | None = None) -> Profile:
-        """The profile of that name: a hive's own (agents/profiles/NAME.yaml, or a path from its root), or one that ships.
+        """Load a profile by name: the hive's (agents/profiles/NAME.yaml, or a path from its root), else a shipped one.
 
-        Raises UserError if there is none, or for one that cannot be read.
+        Raises UserError if it does not exist or cannot be read.
         """
-        own = (root or Path()) / (name if name.endswith((".yaml", ".yml")) else f"agents/profiles/{name}.yaml")
-        if own.is_file():
-            with boundary("profile", own):
-                return validate(cls, parse(own.read_text("utf-8"), own))
+        hive_profile = (root or Path()) / (name if name.endswith((".yaml", ".yml")) else f"agents/profiles/{name}.yaml")
+        if hive_profile.is_file():
+            with boundary("profile", hive_profile):
+                return validate(cls, parse(hive_profile.read_text("utf-8"), hive_profile))
         if name not in SHIPPED:
-            mend = f"known: {', '.join(SHIPPED)}, and those in agents/profiles/"
-            raise UserError(f"there is no profile of a coding agent {name!r}", remedy=mend)
+            remedy = f"known: {', '.join(SHIPPED)}, and those in agents/profiles/"
+            raise UserError(f"no profile of a coding agent is called {name!r}", remedy=remedy)
         text = (resources.files("hivemind.minds.agents") / f"{name}.yaml").read_text("utf-8")
         return validate(cls, parse(text, f"{name}.yaml"))
 
     def find(self, root: Path | None = None) -> str:
-        """The path of the program; one that is named with a slash lies below the hive's `root`. Raises UserError that says
-        how it is installed."""
+        """Return the path of the program. A name with a slash is relative to the hive's `root`.
+
+        Raises UserError, with the way to install it, if it is missing.
+        """
         name = os.path.join(root or Path(), self.program) if "/" in self.program else self.program
-        found = shutil.which(name)
-        if found is None:
-            where = "" if "/" in self.program else " on the PATH"
-            raise UserError(f"there is no program {self.program}{where}", remedy=self.install or None)
-        return os.path.abspath(found)
+        program_path = shutil.which(name)
+        if program_path is None:
+            location = "" if "/" in self.program else " on the PATH"
+            raise UserError(f"the program {self.program} was not found{location}", remedy=self.install or None)
+        return os.path.abspath(program_path)
 
     def check_access(self, config: AgentProgram) -> None:
-        """Raises UserError if there is neither a key in the environment nor, with `login`, a login."""
+        """Raise UserError if the key is missing from the environment or, with `login`, if no person is logged in."""
         if config.login:
             if self.login is None or not os.path.exists(os.path.expanduser(self.login)):
                 raise UserError(
                     f"nobody is logged in to {self.program}", location=self.login, remedy=f"log in with {self.program}"
                 )
         elif self.keys and not any(os.environ.get(name) for name in (*self.keys, *config.env)):
-            mend = f"set {' or '.join(self.keys)}, or log in with {self.program} and set login: true"
-            raise UserError(f"{self.program} has no key", remedy=mend)
+            remedy = f"set {' or '.join(self.keys)}, or log in with {self.program} and set login: true"
+            raise UserError(f"{self.program} has no key", remedy=remedy)
 
-    def arguments(self, config: AgentProgram, line: Sequence[str], files: Path, session: str | None) -> list[str]:
-        """The program's arguments. `line` starts the MCP server that has the hive's tools, `files` is where its files lie;
-        with a `session` that one is gone on with."""
-        told = self._told(config, line, files)
+    def arguments(
+        self, config: AgentProgram, relay_command: Sequence[str], files: Path, session: str | None
+    ) -> list[str]:
+        """Return the program's arguments.
+
+        `relay_command` starts the MCP server with the hive's tools, `files` is the folder of the program's files. A `session`
+        is resumed.
+        """
+        substitutions = self._substitutions(config, relay_command, files)
         lists = {
             "$resume": self.resume if session else (),
-            "$session": [Template(one).substitute(id=session) for one in self.session] if session else (),
-            "$model": [Template(one).substitute(model=config.model) for one in self.model] if config.model else (),
+            "$session": [Template(argument).substitute(id=session) for argument in self.session] if session else (),
+            "$model": [Template(argument).substitute(model=config.model) for argument in self.model]
+            if config.model
+            else (),
             "$args": config.args,
         }
-        found: list[str] = []
+        program_arguments: list[str] = []
         for word in self.words:
-            found += lists[word] if word in lists else [Template(word).substitute(told)]
-        return found
+            program_arguments += lists[word] if word in lists else [Template(word).substitute(substitutions)]
+        return program_arguments
 
-    def prepare(self, config: AgentProgram, line: Sequence[str], files: Path) -> dict[str, str]:
-        """Write the files of the profile below `files`, and return the program's environment: its key and no other."""
-        told = self._told(config, line, files)
+    def prepare(self, config: AgentProgram, relay_command: Sequence[str], files: Path) -> dict[str, str]:
+        """Write the profile's files into `files`. Return the program's environment, with no keys but its own."""
+        substitutions = self._substitutions(config, relay_command, files)
         for name, text in self.files.items():
             path = files / name
             path.parent.mkdir(parents=True, exist_ok=True)
-            path.write_text(Template(text).substitute(told), "utf-8")
-        names = (*_PASSED_ON, *(() if config.login else self.keys), *config.env)
-        passed = {name: os.environ[name] for name in names if name in os.environ}
-        own = {name: Template(text).substitute(told) for name, text in self.environment.items()}
+            path.write_text(Template(text).substitute(substitutions), "utf-8")
+        names = (*_INHERITED_VARIABLES, *(() if config.login else self.keys), *config.env)
+        inherited = {name: os.environ[name] for name in names if name in os.environ}
+        profile_environment = {
+            name: Template(text).substitute(substitutions) for name, text in self.environment.items()
+        }
         if config.login:
-            return {"HOME": os.path.expanduser("~"), **passed, **own}
+            return {"HOME": os.path.expanduser("~"), **inherited, **profile_environment}
         home = files / "home"
         home.mkdir(parents=True, exist_ok=True)
-        return {"HOME": str(home), self.home: str(home), **passed, **own}
+        return {"HOME": str(home), self.home: str(home), **inherited, **profile_environment}
 
-    def _told(self, config: AgentProgram, line: Sequence[str], files: Path) -> dict[str, str]:
-        command, *arguments = line
+    def _substitutions(self, config: AgentProgram, relay_command: Sequence[str], files: Path) -> dict[str, str]:
+        command, *arguments = relay_command
         return {
-            "command": json.dumps(command), "arguments": json.dumps(arguments), "line": json.dumps([*line]),
+            "command": json.dumps(command), "arguments": json.dumps(arguments), "line": json.dumps([*relay_command]),
             "files": str(files), "sandbox": config.sandbox or self.sandbox,
         }  # fmt: skip
 
-    def read(self, line: str) -> Iterator[Line]:
-        """What a line of the program's output says; nothing if it is not JSON, or is of no kind that is known."""
+    def read(self, line: str) -> Iterator[OutputLine]:
+        """Yield the contents of a line of output. Lines that are not JSON or match no rule are skipped."""
         try:
             with boundary("line of a program's"):
-                told = dict(json.loads(line))
+                message = dict(json.loads(line))
         except Unreadable:
             return
         for rule in self.lines:
-            for here in _each(told, rule.each):
-                if all(_at(here, path) == value for path, value in rule.when.items()):
-                    found = _line(rule, here)
-                    if found.tool is None or not (self.hive_tools and fnmatchcase(found.tool, self.hive_tools)):
-                        yield found
+            for element in _elements(message, rule.each):
+                if all(_value_at(element, path) == value for path, value in rule.when.items()):
+                    output_line = _apply_rule(rule, element)
+                    if output_line.tool is None or not (
+                        self.hive_tools and fnmatchcase(output_line.tool, self.hive_tools)
+                    ):
+                        yield output_line
 
 
 def program_config(argument: object) -> AgentProgram:
-    """What an agent's file says under `mind:`. Raises UserError."""
+    """Validate the value of `mind:` in an agent's file. Raises UserError."""
     values = {"agent": argument} if isinstance(argument, str) else argument
     return validate(AgentProgram, ParsedText(dict(values) if isinstance(values, Mapping) else {}, {}, "mind"))
 
 
-def _each(told: dict[str, Any], path: str | None) -> Iterator[dict[str, Any]]:
+def _elements(message: dict[str, Any], path: str | None) -> Iterator[dict[str, Any]]:
     if path is None:
-        yield told
+        yield message
         return
-    found = _at(told, path)
-    for one in found if isinstance(found, list) else ():
-        yield {**told, "one": one}
+    element_list = _value_at(message, path)
+    for element in element_list if isinstance(element_list, list) else ():
+        yield {**message, "one": element}
 
 
-def _at(told: Any, path: str | None) -> Any:
-    """The value at a path; None if there is none."""
+def _value_at(message: Any, path: str | None) -> Any:
+    """Return the value at a path, or None."""
     if path is None:
         return None
     if path.startswith("="):
         return path[1:]
-    head, _, rest = path.partition(".")
-    if not isinstance(told, dict):
+    head, _, remaining_path = path.partition(".")
+    if not isinstance(message, dict):
         return None
     if head == "*":
-        return [_at(value, rest) for value in told.values()]
-    return _at(told.get(head), rest) if rest else told.get(head)
+        return [_value_at(value, remaining_path) for value in message.values()]
+    return _value_at(message.get(head), remaining_path) if remaining_path else message.get(head)
 
 
 def _text(value: Any) -> str | None:
-    """A value as text: a list of parts, as some programs print results, by their texts."""
+    """Format a value as text. Of a list of parts, which some programs print as results, join the texts."""
     if value is None or isinstance(value, str):
         return value
-    if isinstance(value, list) and all(isinstance(one, dict) and "text" in one for one in value):
-        return "\n".join(str(one["text"]) for one in value)
+    if isinstance(value, list) and all(isinstance(part, dict) and "text" in part for part in value):
+        return "\n".join(str(part["text"]) for part in value)
     return json.dumps(value, ensure_ascii=False)
 
 
-def _line(rule: _Rule, told: dict[str, Any]) -> Line:
-    named = rule.arguments
-    arguments = {key: _at(told, path) for key, path in named.items()} if isinstance(named, dict) else _at(told, named)
-    texts = {name: _text(_at(told, getattr(rule, name))) for name in _TEXTS}
-    failed = _at(told, rule.failed) not in (None, False, 0, "")
-    given = arguments if isinstance(arguments, dict) else {}
-    return Line(**texts, arguments=given, failed=failed, usage=_usage(rule.usage, told))
+def _apply_rule(rule: _Rule, message: dict[str, Any]) -> OutputLine:
+    argument_paths = rule.arguments
+    arguments = (
+        {key: _value_at(message, path) for key, path in argument_paths.items()}
+        if isinstance(argument_paths, dict)
+        else _value_at(message, argument_paths)
+    )
+    texts = {name: _text(_value_at(message, getattr(rule, name))) for name in _TEXT_FIELDS}
+    has_failed = _value_at(message, rule.failed) not in (None, False, 0, "")
+    argument_values = arguments if isinstance(arguments, dict) else {}
+    return OutputLine(**texts, arguments=argument_values, failed=has_failed, usage=_usage(rule.usage, message))
 
 
-def _usage(rule: _UsageOf | None, told: dict[str, Any]) -> Usage | None:
+def _usage(rule: _UsageOf | None, message: dict[str, Any]) -> Usage | None:
     if rule is None:
         return None
 
     def total(paths: _Paths) -> float:
-        values = [_at(told, path) for path in ([paths] if isinstance(paths, str) else paths)]
-        numbers = (one for value in values for one in (value if isinstance(value, list) else [value]))
-        return sum(one for one in numbers if isinstance(one, int | float) and not isinstance(one, bool) and one > 0)
+        values = [_value_at(message, path) for path in ([paths] if isinstance(paths, str) else paths)]
+        numbers = (number for value in values for number in (value if isinstance(value, list) else [value]))
+        return sum(
+            number
+            for number in numbers
+            if isinstance(number, int | float) and not isinstance(number, bool) and number > 0
+        )
 
     return Usage(
         int(total(rule.tokens_in)), int(total(rule.tokens_out)), total(rule.money), cached=int(total(rule.cached)),

@@ -7,8 +7,6 @@ from collections.abc import Sequence
 
 from hivemind.frozen import frozen
 
-__all__ = ["SENTENCE", "Question", "plan_steps", "questions_in"]
-
 _FENCE = re.compile(r"^\s*(```|~~~)")
 _ITEM = re.compile(r"^ {0,3}(?:[-*+]|\d{1,4}[.)])\s+(?:\[[ xX]\]\s+)?(?P<text>\S.*)$")
 _HEADING = re.compile(r"^ {0,3}#{1,6}\s")
@@ -25,7 +23,7 @@ _SIGNATURE = re.compile(
     r"(?:\n[^?\n]{0,60}){0,5}\s*\Z",
 )
 _CONTEXT_WORDS = 60
-_LONGEST = 2_000
+_MAX_QUESTION_CHARS = 2_000
 
 
 @frozen
@@ -45,7 +43,7 @@ def plan_steps(title: str, text: str) -> list[Question]:
     questions = _items_and_questions(text)
     if len(questions) > 1 and questions[0].text == _squeeze(title):
         del questions[0]  # the title repeats as a heading over its items
-    return [*{question.text: question for question in questions}.values()] or [_whole(title, text)]
+    return [*{question.text: question for question in questions}.values()] or [_whole_text_question(title, text)]
 
 
 def questions_in(subject: str, text: str) -> list[Question]:
@@ -55,14 +53,14 @@ def questions_in(subject: str, text: str) -> list[Question]:
         return [*questions.values()]
     if subject.rstrip().endswith("?"):
         return [Question(_squeeze(subject))]
-    return [_whole("", text)] if text.strip() else []
+    return [_whole_text_question("", text)] if text.strip() else []
 
 
-def _whole(title: str, text: str) -> Question:
+def _whole_text_question(title: str, text: str) -> Question:
     """Return a text without questions and list items as one question. The title precedes it unless the text contains it."""
     title, body = _squeeze(title), _squeeze(_without_courtesies(text)) or _squeeze(text)
     question = body if title in body else f"{title}. {body}"
-    return Question(question[:_LONGEST] or "(an empty task)", title=title or SENTENCE.split(body)[0][:200])
+    return Question(question[:_MAX_QUESTION_CHARS] or "(an empty task)", title=title or SENTENCE.split(body)[0][:200])
 
 
 def _without_courtesies(text: str) -> str:
@@ -71,22 +69,24 @@ def _without_courtesies(text: str) -> str:
 
 def _items_and_questions(text: str) -> list[Question]:
     questions: list[Question] = []
-    above: list[str] = []  # the sentences of the paragraph above
+    previous_sentences: list[str] = []  # the sentences of the paragraph above
     paragraph: list[str] = []
     item: list[str] = []
     is_fenced = False
 
     def close() -> None:
-        nonlocal above
+        nonlocal previous_sentences
         if item:
             item_text = _squeeze(" ".join(item))
-            questions.append(Question(item_text, _nearest([*above, item_text], len(above))))
-        elif sentences := [one for one in SENTENCE.split(_squeeze(" ".join(paragraph))) if one]:
-            context_sentences = [*above, *sentences]
-            for position, sentence in enumerate(sentences, len(above)):
+            questions.append(
+                Question(item_text, _nearest_words([*previous_sentences, item_text], len(previous_sentences)))
+            )
+        elif sentences := [sentence for sentence in SENTENCE.split(_squeeze(" ".join(paragraph))) if sentence]:
+            context_sentences = [*previous_sentences, *sentences]
+            for position, sentence in enumerate(sentences, len(previous_sentences)):
                 if sentence.rstrip("\"')]").endswith("?"):
-                    questions.append(Question(sentence, _nearest(context_sentences, position)))
-            above = sentences
+                    questions.append(Question(sentence, _nearest_words(context_sentences, position)))
+            previous_sentences = sentences
         item.clear()
         paragraph.clear()
 
@@ -113,11 +113,12 @@ def _items_and_questions(text: str) -> list[Question]:
     return questions
 
 
-def _nearest(sentences: Sequence[str], at: int) -> str:
+def _nearest_words(sentences: Sequence[str], position: int) -> str:
     """Return the words of the sentences around a position, nearest sentence first."""
-    window = range(max(0, at - _CONTEXT_WORDS), min(len(sentences), at + _CONTEXT_WORDS))
+    window = range(max(0, position - _CONTEXT_WORDS), min(len(sentences), position + _CONTEXT_WORDS))
     nearby_positions = sorted(
-        (other_position for other_position in window if other_position != at), key=lambda place: abs(place - at)
+        (other_position for other_position in window if other_position != position),
+        key=lambda place: abs(place - position),
     )
     return " ".join(" ".join(sentences[place] for place in nearby_positions).split()[:_CONTEXT_WORDS])
 

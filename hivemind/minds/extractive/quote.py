@@ -9,8 +9,6 @@ from hivemind.documents import Citation
 from hivemind.frozen import frozen
 from hivemind.search import Confidence, merge_hits
 
-__all__ = ["MAX_QUOTES", "Quote", "quotes_for"]
-
 MAX_QUOTES = 3
 
 
@@ -33,15 +31,15 @@ class Quote:
         return self.confidence.level == "weak"
 
 
-def quotes_for(question: str, found: Sequence[Mapping[str, Any]]) -> list[Quote]:
+def quotes_for(question: str, entries: Sequence[Mapping[str, Any]]) -> list[Quote]:
     """Return the three best quotes from files and memories. Weak quotes are returned only if there are no others.
 
-    `found` are of type knowledge, each store's best first. Their metadata maps questions to confidences in `answers`,
+    `entries` are of type knowledge, each store's best first. Their metadata maps questions to confidences in `answers`,
     with the reason in `why`. Files have a `citation`, memories `remembered`, and nodes of graphs and documents a `path`.
     Unreadable entries and shortened memories are not quoted.
     """
     files, memories = list[Quote](), list[Quote]()
-    for entry in found:
+    for entry in entries:
         fields = entry["metadata"]
         value = fields.get("answers", {}).get(question)
         if value is None or fields.get("form", "full") != "full" or not entry["content"]:
@@ -52,11 +50,11 @@ def quotes_for(question: str, found: Sequence[Mapping[str, Any]]) -> list[Quote]
             files.append(Quote(citation.text, citation.path, confidence, citation))
         else:
             path = str(fields.get("path") or fields["source"])
-            since = str(fields["remembered"])[:10] if "remembered" in fields else f"of task {fields['task']}"
-            memories.append(Quote(str(entry["content"]), path, confidence, remembered=since))
+            origin = str(fields["remembered"])[:10] if "remembered" in fields else f"of task {fields['task']}"
+            memories.append(Quote(str(entry["content"]), path, confidence, remembered=origin))
     best = merge_hits(
         [files, memories],
-        len(found),
+        len(entries),
         confidence=lambda quote: quote.confidence,
         text=lambda quote: quote.text,
         origin=lambda quote: quote.path,

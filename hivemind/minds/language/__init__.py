@@ -3,6 +3,6 @@
 from __future__ import annotations
 
 from hivemind.minds.language.config import ModelConfig, model_config
-from hivemind.minds.language.mind import LanguageMind, warm
+from hivemind.minds.language.mind import LanguageMind, import_client
 
-__all__ = ["LanguageMind", "ModelConfig", "model_config", "warm"]
+__all__ = ["LanguageMind", "ModelConfig", "import_client", "model_config"]

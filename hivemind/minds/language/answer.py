@@ -10,7 +10,7 @@ from typing import Any
 
 from hivemind.boundary import Unreadable
 from hivemind.frozen import frozen
-from hivemind.json_text import find_json, whole_text
+from hivemind.json_text import find_json, without_surrogates
 from hivemind.minds.mind import (
     ChatMessage,
     ContextTooLong,
@@ -21,9 +21,9 @@ from hivemind.minds.mind import (
     ToolSchema,
     Usage,
 )
-from hivemind.minds.scripted import thought_from
+from hivemind.minds.scripted import parse_thought
 
-_PROMPTED = """
+_PROMPTED_TOOLS = """
 To call tools, answer with one JSON object and no other text, in this form:
 {"text": "why, in a few words", "calls": [{"tool": "NAME", "arguments": {…}}]}
 The tools follow, one JSON object per line; `parameters` is the JSON Schema of the arguments:"""
@@ -31,31 +31,31 @@ _TOO_LONG = re.compile(
     r"context.{0,20}(length|window|size|limit)|prompt is too long|too many (input )?tokens|maximum.{0,30}tokens",
     re.IGNORECASE,
 )
-_BOUND_TOO_HIGH = re.compile(r"(output|completion) tokens", re.IGNORECASE)
-_MOST_ALLOWED = re.compile(
+_OUTPUT_LIMIT = re.compile(r"(output|completion) tokens", re.IGNORECASE)
+_ALLOWED_OUTPUT = re.compile(
     r"max_tokens: \d+ > (\d+)|at most (\d+) completion tokens|maxOutputTokens .*from 1 \(inclusive\) to (\d+) \(exclusive"
 )
 """The error messages with which Anthropic, OpenAI and Google report the maximum length of an answer."""
 _TOO_LARGE = 413
-_NOT_UNDERSTOOD = frozenset({400, 422})
-_NOT_YET = frozenset({408, 425})
+_REJECTED = frozenset({400, 422})
+_RETRY_SOON = frozenset({408, 425})
 """A proxy's statuses for a request that came too slowly or too early: repeating it soon may succeed."""
-_SHOWN = 300
+_MAX_ERROR_CHARS = 300
 
 
-def in_words(messages: Sequence[ChatMessage], tools: Sequence[ToolSchema]) -> list[ChatMessage]:
+def without_tools(messages: Sequence[ChatMessage], tools: Sequence[ToolSchema]) -> list[ChatMessage]:
     """Rewrite a conversation for a model that cannot call tools.
 
     The tools are described in the system message; calls and results become texts.
     """
-    instructions = "\n".join([_PROMPTED, *(json.dumps(tool, ensure_ascii=False) for tool in tools)])
+    instructions = "\n".join([_PROMPTED_TOOLS, *(json.dumps(tool, ensure_ascii=False) for tool in tools)])
     names = {call.id: call.tool for message in messages for call in message.calls}
     plain_messages = []
     for message in messages:
         if message.role == "system":
             plain_messages.append(ChatMessage("system", f"{message.text}\n{instructions}"))
         elif message.role == "assistant":
-            plain_messages.append(ChatMessage("assistant", written_form(message.text, message.calls)))
+            plain_messages.append(ChatMessage("assistant", answer_as_json(message.text, message.calls)))
         elif message.role == "tool":
             plain_messages.append(
                 ChatMessage("user", f"Result of {names.get(message.call_id or '', 'a call')}: {message.text}")
@@ -80,7 +80,7 @@ def answer_schema(tools: Sequence[ToolSchema]) -> dict[str, Any]:
 
     Arguments with definitions in their schema may be any object here; they are validated later, as all arguments are.
     """
-    action = {"anyOf": [_form_of(tool) for tool in tools]}
+    action = {"anyOf": [_call_schema(tool) for tool in tools]}
     return {
         "type": "object",
         "properties": {"text": {"type": "string"}, "calls": {"type": "array", "items": action}},
@@ -89,7 +89,7 @@ def answer_schema(tools: Sequence[ToolSchema]) -> dict[str, Any]:
     }
 
 
-def _form_of(tool: ToolSchema) -> dict[str, Any]:
+def _call_schema(tool: ToolSchema) -> dict[str, Any]:
     arguments = {"type": "object"} if "$defs" in tool["parameters"] else tool["parameters"]
     return {
         "type": "object",
@@ -105,7 +105,7 @@ class Call:
 
     tool: str
     arguments: str | Mapping[str, Any] | None
-    key: str
+    id: str
 
 
 @frozen
@@ -124,25 +124,25 @@ class ModelAnswer:
         return {"text": self.text, **({"calls": calls} if calls else {}), **({"cut": True} if self.cut else {})}
 
 
-def thought_in(answer: ModelAnswer, *, model: str, prompted: bool) -> Thought:
+def thought_of_answer(answer: ModelAnswer, *, model: str, prompted: bool) -> Thought:
     """Convert an answer to a thought. Of a cut answer only the text is used: half a call may mean a different call."""
     if answer.cut:
         return Thought(answer.text, usage=answer.usage, cut=True)
     provider = {"model": model, "parts": list(answer.parts)} if answer.parts else None
     if answer.calls:
-        return Thought(answer.text, tuple(map(_action, answer.calls)), answer.usage, provider=provider)
-    text, actions = _written(answer.text) if prompted or "{" in answer.text else (answer.text, ())
+        return Thought(answer.text, tuple(map(_parse_call, answer.calls)), answer.usage, provider=provider)
+    text, actions = _parse_written_calls(answer.text) if prompted or "{" in answer.text else (answer.text, ())
     return Thought(
         text, actions, answer.usage, provider=None if actions else provider
     )  # the provider's parts do not contain these calls
 
 
-def _action(call: Call) -> ToolCall:
+def _parse_call(call: Call) -> ToolCall:
     """Parse the arguments of a call to an object. Keep arguments that cannot be read in `raw`."""
     if isinstance(call.arguments, Mapping):
-        return ToolCall(call.tool, call.arguments, call.key)
+        return ToolCall(call.tool, call.arguments, call.id)
     if not call.arguments:
-        return ToolCall(call.tool, {}, call.key)
+        return ToolCall(call.tool, {}, call.id)
     try:
         arguments = find_json(call.arguments)
         if isinstance(arguments, str):  # some models encode the JSON twice
@@ -150,11 +150,11 @@ def _action(call: Call) -> ToolCall:
     except Unreadable:
         arguments = None
     if isinstance(arguments, dict):
-        return ToolCall(call.tool, arguments, call.key)
-    return ToolCall(call.tool, {}, call.key, raw=str(call.arguments))
+        return ToolCall(call.tool, arguments, call.id)
+    return ToolCall(call.tool, {}, call.id, raw=str(call.arguments))
 
 
-def _written(text: str) -> tuple[str, tuple[ToolCall, ...]]:
+def _parse_written_calls(text: str) -> tuple[str, tuple[ToolCall, ...]]:
     """Extract calls that the model wrote as JSON in its text. Return the text alone if there are none."""
     try:
         value = find_json(text)
@@ -163,13 +163,13 @@ def _written(text: str) -> tuple[str, tuple[ToolCall, ...]]:
         answer = {"calls": value} if isinstance(value, list) else value
         if not isinstance(answer, dict) or not answer.get("calls"):
             return text, ()
-        thought = thought_from({"text": str(answer.get("text") or ""), "calls": answer["calls"]})
+        thought = parse_thought({"text": str(answer.get("text") or ""), "calls": answer["calls"]})
     except (MindError, Unreadable):
         return text, ()
     return thought.text, thought.actions
 
 
-def written_form(text: str, actions: Sequence[ToolCall]) -> str:
+def answer_as_json(text: str, actions: Sequence[ToolCall]) -> str:
     """Format an answer with prompted tools as one JSON object, to be sent back."""
     calls = [{"tool": call.tool, "arguments": dict(call.arguments)} for call in actions]
     return json.dumps({"text": text, "calls": calls}, ensure_ascii=False)
@@ -186,19 +186,19 @@ class AnswerRefused(MindError):
         self.answer = answer
 
 
-class BoundTooHigh(MindError):
+class OutputLimitTooHigh(MindError):
     """The request allows a longer answer than the model does. The model's limit in tokens is `most`."""
 
-    def __init__(self, reason: str, most: int) -> None:
+    def __init__(self, reason: str, max_output: int) -> None:
         super().__init__(reason)
-        self.most = most
+        self.max_output = max_output
 
 
-def in_our_words(error: Exception, key: str | None) -> MindError:
+def translate_error(error: Exception, key: str | None) -> MindError:
     """Convert a client library's exception to a MindError. The key is removed from its text."""
     from pydantic_ai import exceptions as theirs
 
-    message = _said(error, key)
+    message = _error_message(error, key)
     after_s = getattr(error, "retry_after", None)
     status = getattr(error, "status_code", None) or getattr(error.__cause__, "status_code", None)
     if isinstance(error, theirs.ContentFilterError):
@@ -206,18 +206,18 @@ def in_our_words(error: Exception, key: str | None) -> MindError:
     if (
         isinstance(error, theirs.ModelContextWindowExceededError)
         or status == _TOO_LARGE
-        or _says_too_long(status, message)
+        or _is_context_too_long(status, message)
     ):
         return ContextTooLong(f"the context is too long for the model: {message}")
-    if status in _NOT_UNDERSTOOD and (match := _MOST_ALLOWED.search(message)):
+    if status in _REJECTED and (match := _ALLOWED_OUTPUT.search(message)):
         inclusive, exclusive = match[1] or match[2], match[3]
-        return BoundTooHigh(f"max_output is too high: {message}", int(inclusive or int(exclusive) - 1))
+        return OutputLimitTooHigh(f"max_output is too high: {message}", int(inclusive or int(exclusive) - 1))
     if isinstance(error, theirs.ModelRateLimitError):
         return MindUnavailable(f"asked too often: {message}", after_s=after_s, passing=True)
     if (
         isinstance(error, theirs.ModelUnavailableError | theirs.ModelServerError)
         or (status or 0) >= 500
-        or status in _NOT_YET
+        or status in _RETRY_SOON
     ):
         return MindUnavailable(f"the provider has trouble: {message}", after_s=after_s, passing=True)
     if isinstance(error, theirs.ModelQuotaExceededError):
@@ -228,31 +228,31 @@ def in_our_words(error: Exception, key: str | None) -> MindError:
         return MindUnavailable(f"the provider does not have the model: {message}")
     if status is not None and 300 <= status < 400:
         return MindUnavailable("the provider answers with a redirect, which is not followed: its url: has changed")
-    return _of_the_connection(error, message)
+    return _connection_error(error, message)
 
 
-def _says_too_long(status: int | None, said: str) -> bool:
+def _is_context_too_long(status: int | None, message: str) -> bool:
     """Check that a request was rejected for the length of its context, not of the answer that it allows."""
-    return status in _NOT_UNDERSTOOD and bool(_TOO_LONG.search(said)) and not _BOUND_TOO_HIGH.search(said)
+    return status in _REJECTED and bool(_TOO_LONG.search(message)) and not _OUTPUT_LIMIT.search(message)
 
 
-def _of_the_connection(error: Exception, said: str) -> MindError:
+def _connection_error(error: Exception, message: str) -> MindError:
     from pydantic import ValidationError
     from pydantic_ai import exceptions as theirs
 
     if isinstance(error, theirs.ModelRequestTimeout | theirs.ModelTimeoutError) and _was_sent(error):
-        return MindUnavailable(f"no answer in time: {said}", passing=True, lost=True)
+        return MindUnavailable(f"no answer in time: {message}", passing=True, lost=True)
     if isinstance(error, theirs.ModelConnectionError):
-        return MindUnavailable(f"no connection: {said}", passing=True, lost=_was_sent(error))
+        return MindUnavailable(f"no connection: {message}", passing=True, lost=_was_sent(error))
     if isinstance(error, theirs.ModelAPIError) and getattr(error, "status_code", None) is not None:
-        return MindError(f"the provider does not understand the request: {said}")
+        return MindError(f"the provider does not understand the request: {message}")
     # Not an answer of this kind of server: a proxy's page, a truncated body, a body that is too large. The request may have
     # been charged, and an immediate retry would have the same result.
-    problem = said
+    problem = message
     if isinstance(error, IndexError):
         problem = "its list of choices is empty"
     elif isinstance(error.__cause__, ValidationError):
-        locations = (".".join(map(str, one["loc"])) for one in error.__cause__.errors()[:5])
+        locations = (".".join(map(str, detail["loc"])) for detail in error.__cause__.errors()[:5])
         problem = f"missing or wrong in it: {', '.join(locations)}"
     remedy = "check that url: and model: in the agent's file name a server of this kind, and see its log"
     return MindUnavailable(f"the response is not an answer of a model: {problem}; {remedy}", lost=True)
@@ -262,7 +262,7 @@ def _was_sent(error: Exception) -> bool:
     return getattr(error, "phase", None) not in ("pool", "connect")
 
 
-def _said(error: Exception, key: str | None) -> str:
+def _error_message(error: Exception, key: str | None) -> str:
     """Return the error's message on one line, without the key, cut to 300 characters."""
     cause = error.__cause__
     text = str(error) or type(error).__name__
@@ -270,5 +270,5 @@ def _said(error: Exception, key: str | None) -> str:
         text = f"{text} ({type(cause).__name__}: {cause})"
     if key:
         text = text.replace(key, "[key]")
-    text = whole_text(" ".join(text.split()))
-    return text if len(text) <= _SHOWN else f"{text[:_SHOWN]}…"
+    text = without_surrogates(" ".join(text.split()))
+    return text if len(text) <= _MAX_ERROR_CHARS else f"{text[:_MAX_ERROR_CHARS]}…"

@@ -33,17 +33,17 @@ from pydantic_ai.output import OutputObjectDefinition
 from pydantic_ai.tools import ToolDefinition
 
 from hivemind.boundary import Unreadable, boundary
-from hivemind.json_text import fault_of, whole_text
-from hivemind.masking import masked
-from hivemind.minds.language.answer import AnswerRefused, Call, ModelAnswer, in_our_words
+from hivemind.json_text import fault_of, without_surrogates
+from hivemind.masking import mask_values
+from hivemind.minds.language.answer import AnswerRefused, Call, ModelAnswer, translate_error
 from hivemind.minds.language.config import ModelConfig
 from hivemind.minds.language.connection import http_client, open_model
 from hivemind.minds.mind import ChatMessage, MindError, ToolCall, ToolSchema, Usage
-from hivemind.minds.pictures import picture_bytes
+from hivemind.minds.pictures import read_picture
 
-_NOT_IN_NAMES = re.compile(r"[^A-Za-z0-9_-]")
-_LONGEST_NAME = 64
-_LOOK_S = 0.25
+_FORBIDDEN_NAME_CHARS = re.compile(r"[^A-Za-z0-9_-]")
+_MAX_NAME_CHARS = 64
+_POLL_S = 0.25
 
 
 class Client:
@@ -53,9 +53,9 @@ class Client:
     conversation. The libraries do not retry requests; the mind's Patience does.
     """
 
-    def __init__(self, config: ModelConfig, root: Path | None, waiting: Callable[[], object]) -> None:
-        """`waiting` is called repeatedly while an answer is awaited."""
-        self._config, self._root, self._waiting = config, root, waiting
+    def __init__(self, config: ModelConfig, root: Path | None, on_wait: Callable[[], object]) -> None:
+        """`on_wait` is called repeatedly while an answer is awaited."""
+        self._config, self._root, self._on_wait = config, root, on_wait
         self._key = config.key()
         self._http = http_client(config)
         self._model = open_model(config, self._http)
@@ -73,18 +73,18 @@ class Client:
     ) -> ModelAnswer:
         """Return the answer to a conversation, of at most `max_output` tokens.
 
-        Raises MindError and its subclasses. An exception in `waiting` ends the request and is raised.
+        Raises MindError and its subclasses. An exception in `on_wait` ends the request and is raised.
         """
-        request = self._ask(messages, tools, schema, max_output)
+        request = self._send_request(messages, tools, schema, max_output)
         answer = asyncio.run_coroutine_threadsafe(request, self._loop)
         try:
-            while not wait([answer], _LOOK_S).done:
-                self._waiting()
+            while not wait([answer], _POLL_S).done:
+                self._on_wait()
             return answer.result()
         finally:
             answer.cancel()
 
-    async def _ask(
+    async def _send_request(
         self,
         messages: Sequence[ChatMessage],
         tools: Sequence[ToolSchema],
@@ -93,7 +93,7 @@ class Client:
     ) -> ModelAnswer:
         model_messages, parameters = (
             _model_messages(messages, self._config.name, self._root),
-            self._parameters(tools, schema),
+            self._request_parameters(tools, schema),
         )
         settings = self._config.settings(max_output)
         try:
@@ -101,8 +101,8 @@ class Client:
                 self._model, model_messages, model_settings=settings, model_request_parameters=parameters
             )
         except Exception as error:  # the network boundary: client libraries may raise any exception
-            raise in_our_words(error, self._key) from None
-        return self._answer(response)
+            raise translate_error(error, self._key) from None
+        return self._read_response(response)
 
     def close(self) -> None:
         """Close the connections and end the thread."""
@@ -110,7 +110,9 @@ class Client:
         _stop(self._loop)
         self._thread.join()
 
-    def _parameters(self, tools: Sequence[ToolSchema], schema: Mapping[str, Any] | None) -> ModelRequestParameters:
+    def _request_parameters(
+        self, tools: Sequence[ToolSchema], schema: Mapping[str, Any] | None
+    ) -> ModelRequestParameters:
         definitions = [
             ToolDefinition(
                 name=tool["name"],
@@ -125,17 +127,17 @@ class Client:
         output_object = OutputObjectDefinition(json_schema=dict(schema), name="answer", strict=False)
         return ModelRequestParameters(output_mode="native", output_object=output_object)
 
-    def _answer(self, response: ModelResponse) -> ModelAnswer:
-        text, usage = whole_text(response.text or ""), _usage(response)
+    def _read_response(self, response: ModelResponse) -> ModelAnswer:
+        text, usage = without_surrogates(response.text or ""), _usage(response)
         if response.finish_reason == "content_filter":
             reason = f"the provider refused to answer{': ' + text if text else ''}"
             raise AnswerRefused(reason, ModelAnswer(text, usage=usage))
         calls = tuple(
-            Call(whole_text(part.tool_name), _given(part.args), part.tool_call_id)
+            Call(without_surrogates(part.tool_name), _loggable_arguments(part.args), part.tool_call_id)
             for part in response.parts
             if isinstance(part, ToolCallPart)
         )
-        return ModelAnswer(text, calls, response.finish_reason == "length", usage, _opaque(response))
+        return ModelAnswer(text, calls, response.finish_reason == "length", usage, _opaque_parts(response))
 
 
 def _serve(loop: asyncio.AbstractEventLoop) -> None:
@@ -151,7 +153,7 @@ def _stop(loop: asyncio.AbstractEventLoop) -> None:
         loop.call_soon_threadsafe(loop.stop)
 
 
-def _given(arguments: str | Mapping[str, Any] | None) -> str | Mapping[str, Any] | None:
+def _loggable_arguments(arguments: str | Mapping[str, Any] | None) -> str | Mapping[str, Any] | None:
     """Return the arguments, or a text that says why a log cannot store them."""
     fault = fault_of(arguments)
     return arguments if fault is None else f"(arguments that cannot be used: {fault})"
@@ -161,20 +163,20 @@ def _usage(response: ModelResponse) -> Usage:
     """Return the reported tokens. An invalid report becomes an empty Usage and is estimated, as a missing one is."""
     try:
         usage = response.usage
-        cached = min(usage.cache_read_tokens, usage.input_tokens)
-        written = min(usage.cache_write_tokens, usage.input_tokens - cached)
-        return Usage(usage.input_tokens, usage.output_tokens, cached=cached, written=written)
+        cached_tokens = min(usage.cache_read_tokens, usage.input_tokens)
+        written_tokens = min(usage.cache_write_tokens, usage.input_tokens - cached_tokens)
+        return Usage(usage.input_tokens, usage.output_tokens, cached=cached_tokens, written=written_tokens)
     except MindError:
         return Usage()
 
 
-def _opaque(response: ModelResponse) -> Sequence[Mapping[str, Any]]:
+def _opaque_parts(response: ModelResponse) -> Sequence[Mapping[str, Any]]:
     """Return the parts of a response as JSON, if the provider wants one of them back: thinking or signatures."""
     if not any(isinstance(part, ThinkingPart) or getattr(part, "provider_details", None) for part in response.parts):
         return ()
     [response_record] = ModelMessagesTypeAdapter.dump_python([response], mode="json")
     parts: Sequence[Mapping[str, Any]] = response_record["parts"]
-    return () if masked(parts) != parts or fault_of(parts) else parts
+    return () if mask_values(parts) != parts or fault_of(parts) else parts
 
 
 def _model_messages(messages: Sequence[ChatMessage], model: str, root: Path | None) -> list[ModelMessage]:
@@ -183,8 +185,8 @@ def _model_messages(messages: Sequence[ChatMessage], model: str, root: Path | No
     names: dict[str, str] = {}
     for message in messages:
         if message.role == "assistant":
-            names |= {call.id: _sendable(call.tool) for call in message.calls}
-            model_messages.append(_response(message, model))
+            names |= {call.id: _accepted_name(call.tool) for call in message.calls}
+            model_messages.append(_model_response(message, model))
             continue
         if message.role == "system":
             part: Any = SystemPromptPart(message.text)
@@ -192,7 +194,7 @@ def _model_messages(messages: Sequence[ChatMessage], model: str, root: Path | No
             call_id = message.call_id or ""
             part = ToolReturnPart(names.get(call_id, "unknown"), message.text, call_id)
         else:
-            part = UserPromptPart(_content(message, root))
+            part = UserPromptPart(_user_content(message, root))
         if model_messages and isinstance(model_messages[-1], ModelRequest):
             model_messages[-1] = ModelRequest([*model_messages[-1].parts, part])
         else:
@@ -200,19 +202,19 @@ def _model_messages(messages: Sequence[ChatMessage], model: str, root: Path | No
     return model_messages
 
 
-def _content(message: ChatMessage, root: Path | None) -> str | list[UserContent]:
+def _user_content(message: ChatMessage, root: Path | None) -> str | list[UserContent]:
     """Return the message's text and pictures. A placeholder replaces a picture with a changed file."""
     if root is None or not message.parts:
         return message.text
     content: list[UserContent] = [message.text]
     for part in message.parts:
-        raw = picture_bytes(root, part)
+        raw = read_picture(root, part)
         placeholder = f"[the picture {part['path']} has changed]"
         content.append(placeholder if raw is None else BinaryContent(raw, media_type=part["kind"]))
     return content
 
 
-def _response(message: ChatMessage, model: str) -> ModelResponse:
+def _model_response(message: ChatMessage, model: str) -> ModelResponse:
     """Convert an answer to a response. The provider's opaque parts are sent only to the model that created them."""
     opaque = message.provider
     if opaque is not None and opaque.get("model") == model:
@@ -220,31 +222,33 @@ def _response(message: ChatMessage, model: str) -> ModelResponse:
         with suppress(Unreadable), boundary("kept answer"):
             [response] = ModelMessagesTypeAdapter.validate_python([stored_response])
             if isinstance(response, ModelResponse):
-                return _with_calls(response, message.calls)
+                return _replace_calls(response, message.calls)
     text_parts = [TextPart(message.text or "(nothing)")] if message.text or not message.calls else []
-    calls = [ToolCallPart(_sendable(call.tool), _sent_back(call), call.id) for call in message.calls]
+    calls = [ToolCallPart(_accepted_name(call.tool), _call_arguments(call), call.id) for call in message.calls]
     return ModelResponse([*text_parts, *calls])
 
 
-def _with_calls(response: ModelResponse, calls: Sequence[ToolCall]) -> ModelResponse:
+def _replace_calls(response: ModelResponse, calls: Sequence[ToolCall]) -> ModelResponse:
     """Replace the calls of a stored response by the conversation's, with the ids in the results."""
     parts: list[Any] = list(response.parts)
     remaining_calls = iter(calls)
     for index, part in enumerate(parts):
         if isinstance(part, ToolCallPart):
             call = next(remaining_calls)
-            parts[index] = replace(part, tool_name=_sendable(call.tool), args=_sent_back(call), tool_call_id=call.id)
+            parts[index] = replace(
+                part, tool_name=_accepted_name(call.tool), args=_call_arguments(call), tool_call_id=call.id
+            )
     return replace(response, parts=parts)
 
 
-def _sendable(tool: str) -> str:
+def _accepted_name(tool: str) -> str:
     """Return a tool's name as providers accept it.
 
     Otherwise a name that a model invented could make the provider reject all later requests of the conversation.
     """
-    return _NOT_IN_NAMES.sub("_", tool)[:_LONGEST_NAME] or "unknown"
+    return _FORBIDDEN_NAME_CHARS.sub("_", tool)[:_MAX_NAME_CHARS] or "unknown"
 
 
-def _sent_back(call: ToolCall) -> dict[str, Any]:
+def _call_arguments(call: ToolCall) -> dict[str, Any]:
     """Return the arguments. Wrap unreadable ones in an object, since providers accept only JSON objects."""
     return dict(call.arguments) if call.raw is None else {"unreadable": call.raw}

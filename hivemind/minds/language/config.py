@@ -54,14 +54,14 @@ class ModelConfig(BaseModel):
     url: str | None = Field(None, pattern=r"^https?://[^/]")
     key_env: str | None = Field(None, pattern=r"^[A-Za-z_][A-Za-z0-9_]*$")
     max_output: int = Field(
-        default_factory=lambda given: _LARGE_OUTPUT if given.get("provider") in KEYS else _MAX_OUTPUT, ge=16
+        default_factory=lambda fields: _LARGE_OUTPUT if fields.get("provider") in KEYS else _MAX_OUTPUT, ge=16
     )
     timeout_s: float = Field(600, gt=0, le=600)
     tools: Literal["native", "prompted"] = "native"
     pictures: bool | None = None
 
     @model_validator(mode="after")
-    def _is_whole(self) -> ModelConfig:
+    def _check_keys(self) -> ModelConfig:
         for name in self.model_extra or {}:
             if name not in _SETTINGS and not name.startswith(("anthropic_", "openai_", "google_")):
                 raise ValueError(f"unknown key {name!r}")
@@ -113,12 +113,12 @@ class ModelConfig(BaseModel):
     def check(self) -> None:
         """Raise UserError if the key or the client library is missing. Does not import them."""
         client = _CLIENTS.get(self.provider, "openai")
-        if not (_there("pydantic_ai") and _there("jsonschema") and _there(client)):
+        if not (_is_installed("pydantic_ai") and _is_installed("jsonschema") and _is_installed(client)):
             raise UserError(f"{self.name} needs the extra 'models'", remedy="pip install 'hivemind-swarm[models]'")
         self.key()
 
 
-def _there(module: str) -> bool:
+def _is_installed(module: str) -> bool:
     try:
         return find_spec(module) is not None
     except ModuleNotFoundError:

@@ -16,20 +16,20 @@ if TYPE_CHECKING:
     import httpx2
     from pydantic_ai.models import Model
 
-LARGEST_ANSWER = 8_000_000
+MAX_ANSWER_BYTES = 8_000_000
 """The maximum size of an answer; 100,000 tokens take a twentieth of it."""
 _CONNECT_S = 10.0
-_NAME = "hivemind"
-_SENT = frozenset({
+_USER_AGENT = "hivemind"
+_SENT_HEADERS = frozenset({
     "accept", "anthropic-beta", "anthropic-version", "connection", "content-length", "content-type", "host",
     "transfer-encoding",
 })  # fmt: skip
-_KEYS = {"authorization": "Bearer {}", "x-api-key": "{}", "x-goog-api-key": "{}"}
-_OPENAI = "api.openai.com"
-_OPENAI_ACCOUNT = frozenset({"openai-organization", "openai-project"})
+_KEY_HEADERS = {"authorization": "Bearer {}", "x-api-key": "{}", "x-goog-api-key": "{}"}
+_OPENAI_HOST = "api.openai.com"
+_OPENAI_ACCOUNT_HEADERS = frozenset({"openai-organization", "openai-project"})
 
-_OLLAMA = "http://localhost:11434/v1"
-_PUBLISHED = ("anthropic", "openai", "google")
+_OLLAMA_URL = "http://localhost:11434/v1"
+_PROVIDERS_WITH_PRICES = ("anthropic", "openai", "google")
 
 
 def open_model(config: ModelConfig, client: httpx2.AsyncClient) -> Model:
@@ -45,16 +45,18 @@ def open_model(config: ModelConfig, client: httpx2.AsyncClient) -> Model:
         from pydantic_ai.providers.google import GoogleProvider
 
         return GoogleModel(config.model, provider=GoogleProvider(api_key=key, base_url=url, http_client=client))
-    return _openai_like(config, key, client)
+    return _open_openai_compatible(config, key, client)
 
 
-def _openai_like(config: ModelConfig, key: str | None, client: httpx2.AsyncClient) -> Model:
+def _open_openai_compatible(config: ModelConfig, key: str | None, client: httpx2.AsyncClient) -> Model:
     """Open a model of OpenAI or of a server with OpenAI's protocol."""
     if config.provider == "ollama":
         from pydantic_ai.models.ollama import OllamaModel
         from pydantic_ai.providers.ollama import OllamaProvider
 
-        return OllamaModel(config.model, provider=OllamaProvider(config.address or _OLLAMA, key, http_client=client))
+        return OllamaModel(
+            config.model, provider=OllamaProvider(config.address or _OLLAMA_URL, key, http_client=client)
+        )
     from pydantic_ai.models.openai import OpenAIChatModel
 
     if config.provider == "openai":
@@ -80,25 +82,25 @@ class PublishedPrices:
     provider: str
     model: str
 
-    def of(self, used: Usage) -> float:
+    def price_of(self, usage: Usage) -> float:
         """Return the price of a request. Raises LookupError if the model is not listed."""
-        from genai_prices import Usage as Listed
+        from genai_prices import Usage as ListedUsage
         from genai_prices import calc_price
 
-        listed_usage = Listed(
-            input_tokens=used.tokens_in, output_tokens=used.tokens_out, cache_read_tokens=used.cached,
-            cache_write_tokens=used.written,
+        listed_usage = ListedUsage(
+            input_tokens=usage.tokens_in, output_tokens=usage.tokens_out, cache_read_tokens=usage.cached,
+            cache_write_tokens=usage.written,
         )  # fmt: skip
         return float(calc_price(listed_usage, self.model, provider_id=self.provider).total_price)
 
 
 def published_prices(config: ModelConfig) -> Pricing | None:
     """Return a model's prices, or None if they are unknown."""
-    if config.provider not in _PUBLISHED or config.address is not None:
+    if config.provider not in _PROVIDERS_WITH_PRICES or config.address is not None:
         return Prices(0, 0) if config.provider == "ollama" else None
     with suppress(LookupError):
         prices = PublishedPrices(config.provider, config.model)
-        prices.of(Usage(1, 1))
+        prices.price_of(Usage(1, 1))
         return prices
     return None
 
@@ -114,10 +116,10 @@ def http_client(config: ModelConfig) -> httpx2.AsyncClient:
 
     key = config.key()
 
-    async def strip(request: httpx2.Request) -> None:
-        _strip(request.headers, key, request.url.host)
+    async def strip_request(request: httpx2.Request) -> None:
+        _strip_headers(request.headers, key, request.url.host)
 
-    async def bound(response: httpx2.Response) -> None:
+    async def limit_response(response: httpx2.Response) -> None:
         encoding = response.headers.get("content-encoding", "").strip().lower()
         if encoding not in ("", "identity"):
             raise Unreadable(f"its answer is compressed as {encoding[:40]!r}, which was not asked for")
@@ -128,28 +130,28 @@ def http_client(config: ModelConfig) -> httpx2.AsyncClient:
             self._stream = stream
 
         async def __aiter__(self) -> AsyncIterator[bytes]:
-            remaining = LARGEST_ANSWER
+            remaining = MAX_ANSWER_BYTES
             async for chunk in self._stream:
                 remaining -= len(chunk)
                 if remaining < 0:
-                    raise Unreadable(f"its answer has more than {LARGEST_ANSWER:,} bytes")
+                    raise Unreadable(f"its answer has more than {MAX_ANSWER_BYTES:,} bytes")
                 yield chunk
 
         async def aclose(self) -> None:
             await self._stream.aclose()
 
     timeout = httpx2.Timeout(config.timeout_s, connect=min(_CONNECT_S, config.timeout_s))
-    hooks: dict[str, list[Any]] = {"request": [strip], "response": [bound]}
+    hooks: dict[str, list[Any]] = {"request": [strip_request], "response": [limit_response]}
     return httpx2.AsyncClient(timeout=timeout, follow_redirects=False, event_hooks=hooks)
 
 
-def _strip(headers: Any, key: str | None, host: str) -> None:
+def _strip_headers(headers: Any, key: str | None, host: str) -> None:
     """Remove the headers that must not be sent, and set key headers to `key`."""
-    allowed_headers = _SENT | _OPENAI_ACCOUNT if host == _OPENAI else _SENT
+    allowed_headers = _SENT_HEADERS | _OPENAI_ACCOUNT_HEADERS if host == _OPENAI_HOST else _SENT_HEADERS
     for name in list(headers):
-        if name in _KEYS and key is not None:
-            headers[name] = _KEYS[name].format(key)
+        if name in _KEY_HEADERS and key is not None:
+            headers[name] = _KEY_HEADERS[name].format(key)
         elif name not in allowed_headers:
             del headers[name]
-    headers["user-agent"] = _NAME
+    headers["user-agent"] = _USER_AGENT
     headers["accept-encoding"] = "identity"  # a small compressed answer could expand to a huge one

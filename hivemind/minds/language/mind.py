@@ -16,18 +16,18 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from hivemind.boundary import Unreadable
 from hivemind.errors import HivemindError
-from hivemind.json_text import fault_in, find_json
+from hivemind.json_text import find_json, schema_fault
 from hivemind.minds.language.answer import (
     AnswerRefused,
-    BoundTooHigh,
     ModelAnswer,
+    OutputLimitTooHigh,
     answer_schema,
     completion_messages,
-    in_words,
-    thought_in,
+    thought_of_answer,
+    without_tools,
 )
 from hivemind.minds.language.config import ModelConfig
-from hivemind.minds.meter import Meter, MeteredRequest, Pricing, priced, unmetered
+from hivemind.minds.meter import Meter, MeteredRequest, Pricing, unmetered, with_price
 from hivemind.minds.mind import ChatMessage, MindError, MindUnavailable, Thought, ToolSchema, Turn
 from hivemind.minds.patience import Patience
 
@@ -43,15 +43,15 @@ _PATCHES = frozenset({"EpisodePatches", "MemoryPatch"})
 """The titles of the reasoning graph's patch schemas."""
 
 
-class _Line:
+class _LazyClient:
     """A client that opens with the first request, shared by a mind and its copies with other meters.
 
     An agent that never calls its model has no connections and no thread for them, and does not import asyncio and ssl,
     which are a tenth of all that a swarm without a model imports.
     """
 
-    def __init__(self, config: ModelConfig, root: Path | None, waiting: Callable[[], object]) -> None:
-        self._config, self._root, self._waiting = config, root, waiting
+    def __init__(self, config: ModelConfig, root: Path | None, on_wait: Callable[[], object]) -> None:
+        self._config, self._root, self._on_wait = config, root, on_wait
         self.max_output = config.max_output
         """The maximum length of an answer in tokens: the config's, or the provider's limit once it is known."""
         self._mutex = threading.Lock()
@@ -64,7 +64,7 @@ class _Line:
         from hivemind.minds.language.client import Client
 
         with self._mutex:
-            client = self._client = self._client or Client(self._config, self._root, self._waiting)
+            client = self._client = self._client or Client(self._config, self._root, self._on_wait)
         return client.ask(messages, tools, schema, self.max_output)
 
     def close(self) -> None:
@@ -88,12 +88,12 @@ class LanguageMind:
         """Paths of pictures start at `root`. Raises UserError if the key or the client library is missing."""
         config.check()
         self.config = config
-        self.own_prices: Pricing | None = None  # by default the published prices count
+        self.hive_prices: Pricing | None = None  # by default the published prices count
         self.meter: Meter = unmetered
         self.patience = patience or Patience()
         self.takes_pictures = root is not None and config.takes_pictures
-        self._line = _Line(config, root if self.takes_pictures else None, self.patience.waiting)
-        self._by_schema = True
+        self._client = _LazyClient(config, root if self.takes_pictures else None, self.patience.on_wait)
+        self._sends_schema = True
 
     @property
     def name(self) -> str:
@@ -102,7 +102,7 @@ class LanguageMind:
     @property
     def prices(self) -> Pricing | None:
         """Return the prices of the model's tokens, or None if they are unknown."""
-        return self.own_prices or self._published
+        return self.hive_prices or self._published
 
     @cached_property
     def _published(self) -> Pricing | None:
@@ -112,13 +112,13 @@ class LanguageMind:
 
     def with_meter(self, meter: Meter) -> LanguageMind:
         """Return a copy of the mind with another meter and the same connections."""
-        other = copy(self)
-        other.meter = meter
-        return other
+        clone = copy(self)
+        clone.meter = meter
+        return clone
 
     def close(self) -> None:
         """Close the connections. A later request opens new ones."""
-        self._line.close()
+        self._client.close()
 
     # the Mind protocol
 
@@ -128,10 +128,10 @@ class LanguageMind:
         Raises MindUnavailable, ContextTooLong, AnswerRefused, MindError, and the meter's exceptions.
         """
         is_prompted = self.config.tools == "prompted"
-        messages = in_words(turn.messages, tools) if is_prompted else turn.messages
+        messages = without_tools(turn.messages, tools) if is_prompted else turn.messages
         schema = answer_schema(tools) if is_prompted else None
         answer = self._ask(turn.cause, messages, [] if is_prompted else tools, schema)
-        return thought_in(answer, model=self.name, prompted=is_prompted)
+        return thought_of_answer(answer, model=self.name, prompted=is_prompted)
 
     def complete(self, text: str, schema: Mapping[str, Any] | None = None) -> str:
         """Answer a plain prompt, in JSON by the schema if one is given. Raises as `think` does."""
@@ -139,7 +139,7 @@ class LanguageMind:
         messages = completion_messages(text, schema)
         for _ in range(1 + CORRECTIONS):
             answer = self._ask(cause, messages, [], schema)
-            completion, fault = _completion(answer, schema, self._line.max_output)
+            completion, fault = _check_completion(answer, schema, self._client.max_output)
             if fault is None:
                 return completion
             correction = f"This cannot be used: {fault}. Write the complete answer again."
@@ -156,56 +156,56 @@ class LanguageMind:
         schema: Mapping[str, Any] | None,
     ) -> ModelAnswer:
         counted_parts = [
-            *(_counted(message) for message in messages),
+            *(_counted_fields(message) for message in messages),
             *([list(tools)] if tools else []),
             *([schema] if schema else []),
         ]
         parts = tuple(json.dumps(part, ensure_ascii=False) for part in counted_parts)
         digest = hashlib.sha256("\n".join(parts).encode("utf-8", "surrogatepass")).hexdigest()
 
-        def once() -> ModelAnswer:
-            sent_schema = schema if self._by_schema else None
+        def send_once() -> ModelAnswer:
+            sent_schema = schema if self._sends_schema else None
             pictures = sum(len(message.parts) for message in messages)
-            request = MeteredRequest(cause, self.name, parts, digest, self._line.max_output, self.prices, pictures)
-            return self._metered(request, lambda: self._line.ask(messages, tools, sent_schema))
+            request = MeteredRequest(cause, self.name, parts, digest, self._client.max_output, self.prices, pictures)
+            return self._send_metered(request, lambda: self._client.ask(messages, tools, sent_schema))
 
         try:
-            return self.patience.call(once)
-        except BoundTooHigh as error:
-            if error.most >= self._line.max_output:
+            return self.patience.call(send_once)
+        except OutputLimitTooHigh as error:
+            if error.max_output >= self._client.max_output:
                 raise
-            _log.warning("%s: %s; %d from now on", self.name, error, error.most)
-            self._line.max_output = error.most
+            _log.warning("%s: %s; %d from now on", self.name, error, error.max_output)
+            self._client.max_output = error.max_output
             return self._ask(cause, messages, tools, schema)
         except MindError as error:
-            if schema is None or not self._by_schema or type(error) is not MindError:
+            if schema is None or not self._sends_schema or type(error) is not MindError:
                 raise
-            self._by_schema = False  # the server may not support schemas: the messages describe the form as well
-            return self.patience.call(once)
+            self._sends_schema = False  # the server may not support schemas: the messages describe the form as well
+            return self.patience.call(send_once)
 
-    def _metered(self, asked: MeteredRequest, ask: Callable[[], ModelAnswer]) -> ModelAnswer:
-        with self.meter(asked) as exchange:
+    def _send_metered(self, request: MeteredRequest, send: Callable[[], ModelAnswer]) -> ModelAnswer:
+        with self.meter(request) as exchange:
             try:
-                answer = ask()
+                answer = send()
             except HivemindError as error:
                 refused_answer = error.answer if isinstance(error, AnswerRefused) else None
                 exchange.error, exchange.usage = (
                     str(error),
-                    None if refused_answer is None else priced(refused_answer.usage, self.prices),
+                    None if refused_answer is None else with_price(refused_answer.usage, self.prices),
                 )
-                is_mind_error = isinstance(error, MindError)  # else `waiting` raised it
+                is_mind_error = isinstance(error, MindError)  # else `on_wait` raised it
                 exchange.lost = (
                     refused_answer is not None
                     or not is_mind_error
                     or (isinstance(error, MindUnavailable) and error.lost)
                 )
                 raise
-            answer = replace(answer, usage=priced(answer.usage, self.prices))
+            answer = replace(answer, usage=with_price(answer.usage, self.prices))
             exchange.answer, exchange.usage = answer.as_dict(), answer.usage
             return answer
 
 
-def warm(config: ModelConfig) -> None:
+def import_client(config: ModelConfig) -> None:
     """Import the modules that a request needs. Open no connection and start no thread."""
     import_module("hivemind.minds.language.client")
     import_module("jsonschema")
@@ -213,14 +213,14 @@ def warm(config: ModelConfig) -> None:
     import_module(f"pydantic_ai.models.{kind}")
 
 
-def _counted(message: ChatMessage) -> dict[str, Any]:
+def _counted_fields(message: ChatMessage) -> dict[str, Any]:
     """Return the fields of a message that are sent, for counting and for the digest."""
     calls = [{"tool": call.tool, "arguments": dict(call.arguments)} for call in message.calls]
     pictures = {"parts": list(message.parts)} if message.parts else {}
     return {"role": message.role, "text": message.text, **pictures, **({"calls": calls} if calls else {})}
 
 
-def _completion(answer: ModelAnswer, schema: Mapping[str, Any] | None, max_output: int) -> tuple[str, str | None]:
+def _check_completion(answer: ModelAnswer, schema: Mapping[str, Any] | None, max_output: int) -> tuple[str, str | None]:
     """Return the text of a completion and the reason why it is unusable, or None."""
     if answer.cut:
         return "", f"it was cut off after {max_output} tokens; be shorter"
@@ -230,4 +230,4 @@ def _completion(answer: ModelAnswer, schema: Mapping[str, Any] | None, max_outpu
         value = find_json(answer.text)
     except Unreadable as error:
         return "", str(error)
-    return json.dumps(value, ensure_ascii=False), fault_in(value, schema)
+    return json.dumps(value, ensure_ascii=False), schema_fault(value, schema)

@@ -1,1 +1,1 @@
-"""Drawings as SVG, the same for the page and for commands: a graph, a timeline, a budget, a line of activity."""
+"""SVG drawings for pages and commands: graph, timeline, budget and sparkline."""

@@ -1,4 +1,4 @@
-"""What all drawings share: elements with escaped texts, their colours, how wide a text is."""
+"""SVG elements with escaped texts, the style sheet, and the width of texts."""
 
 from __future__ import annotations
 
@@ -8,19 +8,19 @@ from functools import cache
 from html import escape
 from pathlib import Path
 
-from hivemind.masking import harmless, mask
+from hivemind.masking import mask, strip_controls
 
 _STYLE = Path(__file__).parent.parent / "static" / "drawing.css"
 _NARROW, _WIDE = frozenset("iljtfr.,:;'!|()[] "), frozenset("mwMW@%")
 
 
-def told(text: object) -> str:
-    """A text on one line, secrets masked."""
-    return " ".join(harmless(mask(str(text))).split())
+def masked_line(text: object) -> str:
+    """Return a text on one line, with secrets masked."""
+    return " ".join(strip_controls(mask(str(text))).split())
 
 
 class Shape(str):
-    """A part of a drawing, its texts escaped."""
+    """A part of a drawing with escaped texts."""
 
     __slots__ = ()
 
@@ -28,45 +28,50 @@ class Shape(str):
         return self
 
 
-def element(name: str, *inside: str, **attributes: object) -> Shape:
-    """`<name attribute="…">inside</name>`: names with `_` for `-`, `class_` for `class`. Of what is inside, Shapes stand as they
-    are, and any other text is escaped."""
-    shown = "".join(
-        f' {key.rstrip("_").replace("_", "-")}="{escape(str(_short(value)))}"'
+def element(name: str, *children: str, **attributes: object) -> Shape:
+    """Return `<name attribute="…">children</name>`. In attribute names `_` becomes `-`, and `class_` is `class`.
+
+    A child that is a Shape is included unchanged; other text is escaped.
+    """
+    attribute_text = "".join(
+        f' {key.rstrip("_").replace("_", "-")}="{escape(str(_format_attribute(value)))}"'
         for key, value in attributes.items()
         if value is not None
     )
-    parts = (one if isinstance(one, Shape) else escape(one, quote=False) for one in inside)
-    return Shape(f"<{name}{shown}>{''.join(parts)}</{name}>")
+    parts = (child if isinstance(child, Shape) else escape(child, quote=False) for child in children)
+    return Shape(f"<{name}{attribute_text}>{''.join(parts)}</{name}>")
 
 
-def _short(value: object) -> object:
+def _format_attribute(value: object) -> object:
     return f"{value:.1f}".rstrip("0").rstrip(".") if isinstance(value, float) else value
 
 
 def picture(
-    width: float, height: float, title: str, *inside: Shape, alone: bool = False, class_: str = "drawing"
+    width: float, height: float, title: str, *children: Shape, is_standalone: bool = False, class_: str = "drawing"
 ) -> Shape:
-    """The whole drawing. One that stands `alone`, in a file, brings its colours and its ground with it."""
-    own = [element("style", Shape(_colours())), element("rect", class_="ground", width="100%", height="100%")]
-    frame = {"xmlns": "http://www.w3.org/2000/svg"} if alone else {}
+    """Return a complete drawing. A standalone one, for a file, contains its style sheet and background."""
+    style_parts = [
+        element("style", Shape(_style_sheet())),
+        element("rect", class_="ground", width="100%", height="100%"),
+    ]
+    frame = {"xmlns": "http://www.w3.org/2000/svg"} if is_standalone else {}
     return element(
-        "svg", element("title", told(title)), *(own if alone else ()), *inside,
+        "svg", element("title", masked_line(title)), *(style_parts if is_standalone else ()), *children,
         **frame, width=width, height=height, viewBox=f"0 0 {width:g} {height:g}", role="img", class_=class_,
     )  # fmt: skip
 
 
 @cache
-def _colours() -> str:
-    """The style sheet of the page's drawings for a file: what knows no variables and no dark screens shows it as well."""
-    told = _STYLE.read_text("utf-8")
-    named = dict(re.findall(r"(--d-\w+): (#\w+)", told.partition("@media")[0]))
-    rules = [line for line in told.splitlines() if line.startswith(".") and line.rstrip().endswith("}")]
-    return "\n".join(re.sub(r"var\((--d-\w+)\)", lambda found: named[found[1]], line) for line in rules)
+def _style_sheet() -> str:
+    """Return the style sheet for a file, with variables replaced: some viewers do not support them."""
+    style_sheet = _STYLE.read_text("utf-8")
+    colours = dict(re.findall(r"(--d-\w+): (#\w+)", style_sheet.partition("@media")[0]))
+    rules = [line for line in style_sheet.splitlines() if line.startswith(".") and line.rstrip().endswith("}")]
+    return "\n".join(re.sub(r"var\((--d-\w+)\)", lambda match: colours[match[1]], line) for line in rules)
 
 
 def text_width(text: str, size: float) -> float:
-    """About how wide a text is in a proportional font of that size."""
+    """Estimate the width of a text in a proportional font."""
     units = 0.0
     for char in text:
         if unicodedata.east_asian_width(char) in "WF":
@@ -80,29 +85,29 @@ def text_width(text: str, size: float) -> float:
     return units * size
 
 
-def fitted(text: str, width: float, size: float) -> str:
-    """The text cut to that width, with an ellipsis if something is missing."""
-    text = told(text)
+def fit_text(text: str, width: float, size: float) -> str:
+    """Cut a text to a width; a cut text ends with an ellipsis."""
+    text = masked_line(text)
     if text_width(text, size) <= width:
         return text
-    kept = text
-    while kept and text_width(kept + "…", size) > width:
-        kept = kept[: max(0, min(len(kept) - 1, int(len(kept) * 0.97)))]
-    return kept.rstrip() + "…"
+    beginning = text
+    while beginning and text_width(beginning + "…", size) > width:
+        beginning = beginning[: max(0, min(len(beginning) - 1, int(len(beginning) * 0.97)))]
+    return beginning.rstrip() + "…"
 
 
-def wrapped(text: str, width: float, size: float, most: int) -> list[str]:
-    """The text in at most so many lines of that width, broken between words where it can be."""
+def wrap_text(text: str, width: float, size: float, max_lines: int) -> list[str]:
+    """Break a text into at most `max_lines` lines, between words if possible."""
     lines: list[str] = []
     line = ""
-    words = told(text).split(" ")
-    for at, word in enumerate(words):
+    words = masked_line(text).split(" ")
+    for index, word in enumerate(words):
         if text_width(f"{line} {word}".strip(), size) <= width:
             line = f"{line} {word}".strip()
             continue
-        if len(lines) == most - 1:
-            return [*lines, fitted(" ".join([line, *words[at:]]).strip(), width, size)]
+        if len(lines) == max_lines - 1:
+            return [*lines, fit_text(" ".join([line, *words[index:]]).strip(), width, size)]
         if line:
             lines.append(line)
-        line = word if text_width(word, size) <= width else fitted(word, width, size)
-    return [*lines, line][:most]
+        line = word if text_width(word, size) <= width else fit_text(word, width, size)
+    return [*lines, line][:max_lines]

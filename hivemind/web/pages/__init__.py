@@ -1,1 +1,1 @@
-"""The pages: each a function from the site and the address's query to what its template says."""
+"""The pages. Each is a function from the site and the query to a template and its context."""

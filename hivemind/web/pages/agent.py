@@ -1,4 +1,4 @@
-"""One agent: what it does, what its context would be now and why, its history, what it costs."""
+"""The page of one agent: its state, a preview of its context with the reasons, its history and its costs."""
 
 from __future__ import annotations
 
@@ -17,18 +17,18 @@ from hivemind.web.pages.now import agent_rows
 from hivemind.web.site import Page, Site
 
 _DAY_S = 86_400
-_SHOWN = 60
-_HISTORY = 25
+_MAX_BLOCKS = 60
+_MAX_HISTORY = 25
 _TEXT_CHARS = 1_200
 
 
-def agent(site: Site, name: str) -> Page:
-    """The page of one agent. Raises UserError if there is none of that name."""
+def show_agent(site: Site, name: str) -> Page:
+    """Build the page of one agent. Raises UserError if the agent does not exist."""
     hive = site.hive
     snapshot = site.watch.snapshot()
-    row = next((one for one in agent_rows(site, snapshot.agents) if one["agent"].name == name), None)
+    row = next((candidate for candidate in agent_rows(site, snapshot.agents) if candidate["agent"].name == name), None)
     if row is None:
-        raise UserError("there is no such agent", location=name, remedy="the first page has them all")
+        raise UserError("this agent does not exist", location=name, remedy="the first page lists all agents")
     preview, problem = None, None
     if name in hive.agents:
         try:
@@ -38,7 +38,9 @@ def agent(site: Site, name: str) -> Page:
     blocks = [] if preview is None else preview.choices()
     parts = [] if preview is None else budget_parts(preview)
     since = time.time() - 7 * _DAY_S
-    used = {day: one for (day, who), one in site.index.used_by("agent", since).items() if who == name}
+    usage_by_day = {
+        day: usage for (day, agent_name), usage in site.index.usage_by("agent", since).items() if agent_name == name
+    }
     context: dict[str, Any] = {
         "row": row,
         "agent": row["agent"],
@@ -46,29 +48,29 @@ def agent(site: Site, name: str) -> Page:
         "preview": preview,
         "problem": problem,
         "budget": None if preview is None else draw_budget(parts, preview.budget),
-        "blocks": blocks[:_SHOWN],
+        "blocks": blocks[:_MAX_BLOCKS],
         "block_count": len(blocks),
         "leases": leases_now(hive, name) if name in hive.agents else (),
-        "tasks": [one for one in snapshot.open_tasks if one.owner == name and one.state is TaskState.ACTIVE],
-        "history": _history(site, name),
-        "used": sorted(used.items(), reverse=True),
+        "tasks": [task for task in snapshot.open_tasks if task.owner == name and task.state is TaskState.ACTIVE],
+        "history": _recent_turns(site, name),
+        "used": sorted(usage_by_day.items(), reverse=True),
         "day_s": _DAY_S,
     }
     return Page("agent.html", context, name, ("agents",))
 
 
-def _history(site: Site, name: str) -> list[dict[str, Any]]:
-    """What it did last that belongs to no task, newest first."""
+def _recent_turns(site: Site, name: str) -> list[dict[str, Any]]:
+    """Return the agent's last turns outside tasks, newest first."""
     records: list[dict[str, Any]] = []
     with suppress(HivemindError, OSError):
         log = AgentLog(site.hive.layout.agent_state(name))
-        records = [one for one in log.read() if one.get("kind") == "turn"]
+        records = [record for record in log.read() if record.get("kind") == "turn"]
     return [
         {
-            "at": one.get("at"),
-            "time": one.get("time"),
-            "text": str(one.get("text") or "")[:_TEXT_CHARS],
-            "calls": ", ".join(str(call.get("tool")) for call in one.get("calls") or () if isinstance(call, dict)),
+            "at": record.get("at"),
+            "time": record.get("time"),
+            "text": str(record.get("text") or "")[:_TEXT_CHARS],
+            "calls": ", ".join(str(call.get("tool")) for call in record.get("calls") or () if isinstance(call, dict)),
         }
-        for one in islice(reversed(records), _HISTORY)
+        for record in islice(reversed(records), _MAX_HISTORY)
     ]

@@ -1,4 +1,4 @@
-"""What was used up: tokens and money by day, agent, task and model."""
+"""The page of costs: tokens and money by day and by agent, task or model."""
 
 from __future__ import annotations
 
@@ -11,55 +11,55 @@ from hivemind.web.index import TokenUse
 from hivemind.web.site import Page, PageQuery, Site
 
 _DAY_S = 86_400
-_BY = {"agent": "by agent", "task": "by task", "model": "by model"}
+_GROUPINGS = {"agent": "by agent", "task": "by task", "model": "by model"}
 _DAYS = {"7": "7 days", "30": "30 days", "90": "90 days", "365": "a year"}
-_LINES = 8  # of the curve; the others together are one more
-_ROWS = 100
+_MAX_CURVES = 8  # the remaining names share one more curve
+_MAX_ROWS = 100
 
 
-def costs(site: Site, query: PageQuery) -> Page:
-    """The last `days` days, `by` agent, task or model: a table, and a curve for each of those that used most."""
-    by, days = query.choice("by", _BY, "agent"), int(query.choice("days", _DAYS, "30"))
+def show_costs(site: Site, query: PageQuery) -> Page:
+    """Build a table of the last `days` days `by` agent, task or model, and curves of the largest users."""
+    grouping, days = query.choice("by", _GROUPINGS, "agent"), int(query.choice("days", _DAYS, "30"))
     today = int(time.time() // _DAY_S)
-    used = site.index.used_by(by, (today - days + 1) * _DAY_S)
+    usage = site.index.usage_by(grouping, (today - days + 1) * _DAY_S)
     totals: dict[str, TokenUse] = defaultdict(TokenUse)
-    whole = TokenUse()
-    for (_, name), one in used.items():
-        for total in (totals[name], whole):
-            total.add(one)
-    what = "money" if whole.money else "tokens" if whole.tokens else "turns"
-    ranked = sorted(totals.items(), key=lambda one: (-getattr(one[1], what), -one[1].turns, one[0]))
-    seen, there = site.index.progress
+    grand_total = TokenUse()
+    for (_, name), token_use in usage.items():
+        for total in (totals[name], grand_total):
+            total.add(token_use)
+    unit = "money" if grand_total.money else "tokens" if grand_total.tokens else "turns"
+    rows = sorted(totals.items(), key=lambda pair: (-getattr(pair[1], unit), -pair[1].turns, pair[0]))
+    seen, task_count = site.index.progress
     context: dict[str, Any] = {
-        "by": by,
-        "bys": _BY,
+        "by": grouping,
+        "bys": _GROUPINGS,
         "days": str(days),
         "spans": _DAYS,
-        "what": what,
-        "rows": ranked[:_ROWS],
-        "rest": max(0, len(ranked) - _ROWS),
-        "whole": whole,
-        "curve": _curve(used, [name for name, _ in ranked], today, days, what),
-        "unread": there - seen,
-        "there": there,
+        "what": unit,
+        "rows": rows[:_MAX_ROWS],
+        "rest": max(0, len(rows) - _MAX_ROWS),
+        "whole": grand_total,
+        "curve": _curve_json(usage, [name for name, _ in rows], today, days, unit),
+        "unread": task_count - seen,
+        "there": task_count,
     }
     return Page("costs.html", context, "Costs", ("index",))
 
 
-def _curve(used: dict[tuple[int, str], TokenUse], names: list[str], today: int, days: int, what: str) -> str:
-    """What the curves are drawn from, as JSON: days, and for each name its numbers."""
+def _curve_json(usage: dict[tuple[int, str], TokenUse], names: list[str], today: int, days: int, unit: str) -> str:
+    """Return the data of the curves as JSON: the days, and the values of each name."""
     span = range(today - days + 1, today + 1)
-    shown, others = names[:_LINES], set(names[_LINES:])
-    lines = [(name, [getattr(used.get((day, name), TokenUse()), what) for day in span]) for name in shown]
-    if others:
-        rest: dict[int, float] = defaultdict(float)
-        for (day, name), one in used.items():
-            rest[day] += getattr(one, what) if name in others else 0
-        lines.append(("others", [rest[day] for day in span]))
+    curve_names, other_names = names[:_MAX_CURVES], set(names[_MAX_CURVES:])
+    lines = [(name, [getattr(usage.get((day, name), TokenUse()), unit) for day in span]) for name in curve_names]
+    if other_names:
+        other_totals: dict[int, float] = defaultdict(float)
+        for (day, name), token_use in usage.items():
+            other_totals[day] += getattr(token_use, unit) if name in other_names else 0
+        lines.append(("others", [other_totals[day] for day in span]))
     return json.dumps(
         {
             "days": [day * _DAY_S for day in span],
             "lines": [{"name": name or "no task", "values": values} for name, values in lines],
-            "what": what,
+            "what": unit,
         }
     )

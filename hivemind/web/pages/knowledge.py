@@ -1,4 +1,4 @@
-"""What the hive knows: documents with a search that says why, and what it remembers by namespace."""
+"""The pages of documents and of long-term memory, with searches that state their reasons."""
 
 from __future__ import annotations
 
@@ -10,102 +10,106 @@ from hivemind.errors import UserError
 from hivemind.longterm import MemoryEntry, MemorySearchResult, format_namespace
 from hivemind.web.site import Page, PageQuery, Site
 
-_HITS = 20
-_NODES = 200
-_ROWS = 50
+_MAX_HITS = 20
+_PAGE_NODES = 200
+_MAX_ENTRIES = 50
 _TEXT_CHARS = 700
 
 
-def knowledge(site: Site, query: PageQuery) -> Page:
-    """All documents; with `q` what answers best, and because of what."""
+def show_knowledge(site: Site, query: PageQuery) -> Page:
+    """Build a list of all documents, and the hits of the search `q` with their reasons."""
     documents, text = site.hive.documents, query.get("q", "").strip()[:500]
     hits: list[dict[str, Any]] = []
     roots: list[dict[str, Any]] = []
     total = 0
     if documents.database.was_made:
         if text:
-            for hit in documents.query(text, _HITS):
+            for hit in documents.query(text, _MAX_HITS):
                 source = documents.source(hit.node.id)
                 hits.append(
                     {"hit": hit, "title": title_of(hit.node), "text": hit.node.text[:_TEXT_CHARS], "source": source}
                 )
-        found = documents.roots()
-        total, start = len(found), query.number("from")
-        for root in found[start : start + _NODES]:
+        root_nodes = documents.roots()
+        total, start = len(root_nodes), query.number("from")
+        for root in root_nodes[start : start + _PAGE_NODES]:
             source = documents.source(root.id)
-            below, tokens = documents.size(root.id)
+            descendant_count, tokens = documents.size(root.id)
             path = None if source is None else source.path
-            roots.append({"id": root.id, "title": title_of(root), "path": path, "below": below, "tokens": tokens})
+            roots.append(
+                {"id": root.id, "title": title_of(root), "path": path, "below": descendant_count, "tokens": tokens}
+            )
     context = {
         "text": text,
         "hits": hits,
         "roots": roots,
         "total": total,
         "start": query.number("from"),
-        "rows": _NODES,
+        "rows": _PAGE_NODES,
     }
     return Page("knowledge.html", context, "Knowledge")
 
 
-def document(site: Site, node: str, query: PageQuery) -> Page:
-    """A document as a tree. Raises UserError if there is none."""
+def show_document(site: Site, node_id: str, query: PageQuery) -> Page:
+    """Build the page of a document's tree. Raises UserError if it does not exist."""
     documents = site.hive.documents
-    top = documents.find(node) if documents.database.was_made else None
+    top = documents.find(node_id) if documents.database.was_made else None
     if top is None:
-        raise UserError("there is no such document", location=node)
+        raise UserError("this document does not exist", location=node_id)
     nodes = documents.serialize(top.id)
     start = query.number("from")
     depths: dict[str | None, int] = {top.parent_id: -1}
     rows: list[tuple[Node, int, str]] = []
-    for one in nodes:
-        depths[one.id] = depth = depths.get(one.parent_id, -1) + 1
-        rows.append((one, min(depth, 8), one.text[:_TEXT_CHARS]))
+    for tree_node in nodes:
+        depths[tree_node.id] = depth = depths.get(tree_node.parent_id, -1) + 1
+        rows.append((tree_node, min(depth, 8), tree_node.text[:_TEXT_CHARS]))
     source = documents.source(top.id)
     context = {
         "top": top,
         "heading": title_of(top),
         "source": source,
-        "rows": rows[start : start + _NODES],
+        "rows": rows[start : start + _PAGE_NODES],
         "total": len(rows),
         "start": start,
-        "step": _NODES,
-        "way": [(one.id, title_of(one)) for one in _above(site, top)],
+        "step": _PAGE_NODES,
+        "way": [(ancestor.id, title_of(ancestor)) for ancestor in _ancestors(site, top)],
     }
     return Page("document.html", context, title_of(top))
 
 
-def _above(site: Site, node: Node) -> list[Node]:
-    found: list[Node] = []
-    while node.parent_id is not None and (above := site.hive.documents.find(node.parent_id)) is not None:
-        found.append(above)
-        node = above
-    return found[::-1]
+def _ancestors(site: Site, node: Node) -> list[Node]:
+    ancestors: list[Node] = []
+    while node.parent_id is not None and (parent := site.hive.documents.find(node.parent_id)) is not None:
+        ancestors.append(parent)
+        node = parent
+    return ancestors[::-1]
 
 
-def _trust(entry: MemoryEntry) -> str | None:
-    found = entry.confidence if isinstance(entry, MemorySearchResult) else None
-    return None if found is None else found.level
+def _confidence_level(entry: MemoryEntry) -> str | None:
+    confidence = entry.confidence if isinstance(entry, MemorySearchResult) else None
+    return None if confidence is None else confidence.level
 
 
-def memory(site: Site, query: PageQuery) -> Page:
-    """What is remembered, newest first, by namespace; with `q` what answers, and because of what."""
+def show_memory(site: Site, query: PageQuery) -> Page:
+    """Build a list of memories, newest first, or the hits of the search `q` with their reasons."""
     store, text = site.hive.memory, query.get("q", "").strip()[:500]
-    wanted = query.get("namespace", "")
-    entries, spaces = [], Counter[str]()
+    namespace = query.get("namespace", "")
+    entries, namespace_counts = [], Counter[str]()
     if store.database.was_made:
-        everything = store.search((), "", limit=1_000, prefix=True)
-        spaces.update(format_namespace(one.namespace) for one in everything)
-        found = store.search((), text, limit=_ROWS * 4, prefix=True) if text else everything
-        entries = [one for one in found if not wanted or format_namespace(one.namespace) == wanted][:_ROWS]
+        all_entries = store.search((), "", limit=1_000, prefix=True)
+        namespace_counts.update(format_namespace(entry.namespace) for entry in all_entries)
+        matches = store.search((), text, limit=_MAX_ENTRIES * 4, prefix=True) if text else all_entries
+        entries = [entry for entry in matches if not namespace or format_namespace(entry.namespace) == namespace][
+            :_MAX_ENTRIES
+        ]
     rows = [
         {
-            "entry": one,
-            "namespace": format_namespace(one.namespace),
-            "content": one.content[:_TEXT_CHARS],
-            "why": getattr(one, "why", ""),
-            "trust": _trust(one),
+            "entry": entry,
+            "namespace": format_namespace(entry.namespace),
+            "content": entry.content[:_TEXT_CHARS],
+            "why": getattr(entry, "why", ""),
+            "trust": _confidence_level(entry),
         }
-        for one in entries
+        for entry in entries
     ]
-    context = {"text": text, "rows": rows, "spaces": sorted(spaces.items()), "wanted": wanted}
+    context = {"text": text, "rows": rows, "spaces": sorted(namespace_counts.items()), "wanted": namespace}
     return Page("memory.html", context, "Memory")

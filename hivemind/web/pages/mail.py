@@ -1,4 +1,4 @@
-"""Mailboxes as a mail client shows them: folders, threads, a search, letters from and to a person."""
+"""The pages of mailboxes: folders, threads, a search, and forms to write letters."""
 
 from __future__ import annotations
 
@@ -10,41 +10,41 @@ from itertools import islice
 from typing import Any
 
 from hivemind.boundary import Unreadable
-from hivemind.fs import time_tells
+from hivemind.fs import is_timestamp_reliable
 from hivemind.hive import Hive
 from hivemind.layout import HUMAN
 from hivemind.mail import Message, MessageSummary
-from hivemind.mail.maildir import DATED, Maildir, MailFile, split
+from hivemind.mail.maildir import DATED, Maildir, MailFile, split_name
 from hivemind.mail.reading import time_key
 from hivemind.web.site import Page, PageQuery, Site
 
 _FOLDERS = {"inbox": "Inbox", "sent": "Sent", "archive": "Archive", "dead": "Set aside"}
-_ROWS = 50
-_LETTERS = 60  # of a thread, the newest
+_MAX_ROWS = 50
+_MAX_LETTERS = 60  # the newest of a thread
 _BODY_CHARS = 6_000
-_TIMED = re.compile(r"\d{10}\.")
-_SEARCH_S = 0.12  # a search goes back so long; where it stopped it can be taken up
+_TIME_PREFIX = re.compile(r"\d{10}\.")
+_SEARCH_S = 0.12  # a search stops after this time; the page offers to continue there
 
-_listed: dict[tuple[str, str], tuple[tuple[int, ...], list[tuple[str, bool]]]] = {}
-
-
-def mailboxes(site: Site, query: PageQuery) -> Page:
-    """A person's own mailbox, and all others beside it."""
-    return mailbox(site, HUMAN, query)
+_folder_cache: dict[tuple[str, str], tuple[tuple[int, ...], list[tuple[str, bool]]]] = {}
 
 
-def mailbox(site: Site, box: str, query: PageQuery) -> Page:
-    """One folder of one mailbox, newest first; with `q` the letters that have these words."""
+def show_own_mailbox(site: Site, query: PageQuery) -> Page:
+    """Build the page of the person's mailbox, with links to all others."""
+    return show_mailbox(site, HUMAN, query)
+
+
+def show_mailbox(site: Site, box: str, query: PageQuery) -> Page:
+    """Build a list of one folder of a mailbox, newest first, or of the letters that contain the words `q`."""
     hive = site.hive
-    own = hive.mail.boxes.get(box)
-    months = [month for kind in DATED if query.get("folder", "").startswith(kind) for month in own.months(kind)]
-    folders = {**_FOLDERS, **{month: month.partition("/")[2] for month in months}}  # of the folder that is open
+    inbox = hive.mail.mailboxes.get(box)
+    months = [month for kind in DATED if query.get("folder", "").startswith(kind) for month in inbox.months(kind)]
+    folders = {**_FOLDERS, **{month: month.partition("/")[2] for month in months}}  # months of the open folder
     folder = query.choice("folder", folders, "inbox")
-    entries = _entries(hive, box, folder)
+    entries = _list_folder(hive, box, folder)
     text, start = query.get("q", "")[:200], query.number("from")
-    letters, end = _found(hive, box, folder, entries, text, start)
+    letters, end = _search_folder(hive, box, folder, entries, text, start)
     context = {
-        "boxes": boxes(site),
+        "boxes": list_mailboxes(site),
         "box": box,
         "folder": folder,
         "folders": folders,
@@ -58,87 +58,99 @@ def mailbox(site: Site, box: str, query: PageQuery) -> Page:
     return Page("mail.html", context, f"Mail of {box}", ("mail",))
 
 
-def boxes(site: Site) -> list[tuple[str, int]]:
-    """(name, unread) of each mailbox, a person's own first."""
+def list_mailboxes(site: Site) -> list[tuple[str, int]]:
+    """Return the name and the number of unread letters of each mailbox, the person's first."""
     overview = site.watch.snapshot().overview
     unread = {agent.name: agent.unread for agent in overview.agents}
     return [(HUMAN, overview.human_unread), *((name, unread[name]) for name in site.hive.agents if name in unread)]
 
 
-def _entries(hive: Hive, box: str, folder: str) -> list[tuple[str, bool]]:
-    """The files of a folder, newest first, by name and whether they are in `new`; listed again only if it has changed."""
-    maildir = hive.mail.boxes.get(box, folder)
+def _list_folder(hive: Hive, box: str, folder: str) -> list[tuple[str, bool]]:
+    """Return the files of a folder, newest first: the name, and True if it is in `new`. Cached until the folder changes."""
+    maildir = hive.mail.mailboxes.get(box, folder)
     stamp = []
     for path in (maildir.new, maildir.cur):
         with suppress(OSError):
             stamp.append(os.stat(path).st_mtime_ns)
-    known = _listed.get((box, folder))
-    if known is not None and known[0] == tuple(stamp) and time_tells(max(stamp, default=0)):
-        return known[1]
-    names = [(name, new) for new in (True, False) for name in maildir.names(new)]
-    # Most names begin with their time in ten digits, and are in order as they stand.
-    found = sorted(names, key=lambda one: one[0] if _TIMED.match(one[0]) else _time(maildir, *one), reverse=True)
-    _listed[box, folder] = tuple(stamp), found
-    return found
+    cached_listing = _folder_cache.get((box, folder))
+    if (
+        cached_listing is not None
+        and cached_listing[0] == tuple(stamp)
+        and is_timestamp_reliable(max(stamp, default=0))
+    ):
+        return cached_listing[1]
+    names = [(name, is_new) for is_new in (True, False) for name in maildir.file_names(is_new)]
+    # Most names begin with their time in ten digits, so they sort by time.
+    sorted_names = sorted(
+        names,
+        key=lambda name_and_part: (
+            name_and_part[0] if _TIME_PREFIX.match(name_and_part[0]) else _time_prefix(maildir, *name_and_part)
+        ),
+        reverse=True,
+    )
+    _folder_cache[box, folder] = tuple(stamp), sorted_names
+    return sorted_names
 
 
-def _entry(maildir: Maildir, name: str, new: bool) -> MailFile:
-    base, flags = split(name)
-    return MailFile(base, flags, os.path.join(maildir.new if new else maildir.cur, name), new)
+def _mail_file(maildir: Maildir, name: str, is_new: bool) -> MailFile:
+    base, flags = split_name(name)
+    return MailFile(base, flags, os.path.join(maildir.new if is_new else maildir.cur, name), is_new)
 
 
-def _time(maildir: Maildir, name: str, new: bool) -> str:
-    return f"{max(0, time_key(_entry(maildir, name, new))[0]):010}"
+def _time_prefix(maildir: Maildir, name: str, is_new: bool) -> str:
+    return f"{max(0, time_key(_mail_file(maildir, name, is_new))[0]):010}"
 
 
-def _found(
+def _search_folder(
     hive: Hive, box: str, folder: str, entries: list[tuple[str, bool]], text: str, start: int
 ) -> tuple[list[MessageSummary], int]:
-    """(the letters, which entry comes after the last one that was looked at)."""
-    maildir, words = hive.mail.boxes.get(box, folder), text.casefold().split()
-    found: list[MessageSummary] = []
-    until = time.monotonic() + _SEARCH_S
-    at = start
-    for name, new in islice(entries, start, None):
-        if len(found) >= _ROWS or (words and time.monotonic() > until):
+    """Return the matching letters, and the index of the first entry that was not examined."""
+    maildir, words = hive.mail.mailboxes.get(box, folder), text.casefold().split()
+    summaries: list[MessageSummary] = []
+    deadline = time.monotonic() + _SEARCH_S
+    position = start
+    for name, is_new in islice(entries, start, None):
+        if len(summaries) >= _MAX_ROWS or (words and time.monotonic() > deadline):
             break
-        at += 1
-        entry = _entry(maildir, name, new)
-        if not hive.mail.reader.settled(entry):
+        position += 1
+        entry = _mail_file(maildir, name, is_new)
+        if not hive.mail.reader.is_finished(entry):
             continue
-        one = hive.mail.reader.summary(box, maildir, entry)
-        if one is not None and all(word in _said(one) for word in words):
-            found.append(one)
-    return found, at
+        summary = hive.mail.reader.summary(box, maildir, entry)
+        if summary is not None and all(word in _search_text(summary) for word in words):
+            summaries.append(summary)
+    return summaries, position
 
 
-def _said(letter: MessageSummary) -> str:
+def _search_text(letter: MessageSummary) -> str:
     return " ".join((letter.sender, *letter.to, letter.subject, letter.preview)).casefold()
 
 
-def thread(site: Site, box: str, letter: str) -> Page:
-    """A letter with all that belongs to its conversation, oldest first. Raises UserError if there is none."""
+def show_thread(site: Site, box: str, letter_id: str) -> Page:
+    """Build the page of a letter's thread, oldest first. Raises UserError if the letter does not exist."""
     hive = site.hive
-    chosen = hive.mail.read(box, letter, mark=False)
-    letters = [chosen]
-    if len(_entries(hive, box, "inbox")) + len(_entries(hive, box, "sent")) <= 2_000:  # else it would read them all
+    open_letter = hive.mail.read(box, letter_id, mark=False)
+    letters = [open_letter]
+    if (
+        len(_list_folder(hive, box, "inbox")) + len(_list_folder(hive, box, "sent")) <= 2_000
+    ):  # a thread reads all letters
         with suppress(Unreadable):
-            letters = hive.mail.thread(box, chosen.id)[-_LETTERS:] or [chosen]
+            letters = hive.mail.thread(box, open_letter.id)[-_MAX_LETTERS:] or [open_letter]
     context = {
-        "boxes": boxes(site),
+        "boxes": list_mailboxes(site),
         "box": box,
-        "chosen": chosen,
-        "letters": [_letter(one) for one in letters],
-        "knows": hive.mail.knows(chosen.sender),
+        "chosen": open_letter,
+        "letters": [_letter_context(message) for message in letters],
+        "knows": hive.mail.is_known_sender(open_letter.sender),
     }
-    return Page("thread.html", context, chosen.subject or "(no subject)", ("mail",))
+    return Page("thread.html", context, open_letter.subject or "(no subject)", ("mail",))
 
 
-def _letter(message: Message) -> dict[str, Any]:
+def _letter_context(message: Message) -> dict[str, Any]:
     body = message.body
     return {
         "message": message,
         "body": body[:_BODY_CHARS],
         "more": max(0, len(body) - _BODY_CHARS),
-        "attached": [(one.name, len(one.content)) for one in message.attachments],
+        "attached": [(attachment.name, len(attachment.content)) for attachment in message.attachments],
     }

@@ -1,4 +1,4 @@
-"""One task: what was asked, what came of it, how; its conversation, its graph, what it has changed."""
+"""The pages of a task (its text, outcome, steps, conversation, graph and diffs), of one turn, and of a file."""
 
 from __future__ import annotations
 
@@ -22,26 +22,26 @@ from hivemind.web.drawing.graph import draw_graph
 from hivemind.web.drawing.timeline import draw_timeline, spans_of
 from hivemind.web.site import Page, PageQuery, Site
 
-_TURNS = 15
+_PAGE_TURNS = 15
 _TEXT_CHARS = 2_500
 _DIFF_CHARS = 60_000
-_KEPT = 8  # conversations that are held, so that a look at a long one reads what is new
-_AROUND = 12  # lines shown before and after those that were quoted
-_NODES = 120  # of a graph are shown before somebody opens more
+_MAX_CONVERSATIONS = 8  # transcripts in memory; only what was added to them is read
+_CONTEXT_LINES = 12  # lines before and after the quoted ones
+_MAX_NODES = 120  # a graph shows at most so many until nodes are opened
 
 
 _conversations: OrderedDict[str, TranscriptReader] = OrderedDict()
 
 
-def task(site: Site, task_id: str, query: PageQuery) -> Page:
-    """The page of a task, wherever it lies. Raises UserError if there is none."""
+def show_task(site: Site, task_id: str, query: PageQuery) -> Page:
+    """Build the page of a task in any state. Raises UserError if it does not exist."""
     hive = site.hive
-    found = _task(hive, task_id)
+    task = _read_task(hive, task_id)
     snapshot = site.watch.snapshot()
     context: dict[str, Any] = {
-        "task": found,
-        "is_over": found.state in (TaskState.DONE, TaskState.FAILED),
-        "needs": [need for need in snapshot.needs if need.about == found.id],
+        "task": task,
+        "is_over": task.state in (TaskState.DONE, TaskState.FAILED),
+        "needs": [need for need in snapshot.needs if need.about == task.id],
         "outcome": None,
         "steps": [],
         "subtasks": [],
@@ -55,94 +55,98 @@ def task(site: Site, task_id: str, query: PageQuery) -> Page:
         "turns": [],
         "waiting": None,
     }
-    if isinstance(found, Task):
-        context |= _parts(site, found, query)
-    return Page("task.html", context, found.title, (f"task:{found.id}", "tasks"))
+    if isinstance(task, Task):
+        context |= _task_context(site, task, query)
+    return Page("task.html", context, task.title, (f"task:{task.id}", "tasks"))
 
 
-def _task(hive: Hive, task_id: str) -> Task | TaskSummary:
-    """The task, or what can be said of one that cannot be read."""
+def _read_task(hive: Hive, task_id: str) -> Task | TaskSummary:
+    """Return the task, or a summary if its files are unreadable."""
     try:
         return hive.tasks.get(task_id)
     except TaskProblem:
-        unread = hive.tasks.unread(task_id)
-        if unread is None:
+        summary = hive.tasks.unread(task_id)
+        if summary is None:
             raise
-        return unread
+        return summary
 
 
-def _parts(site: Site, found: Task, query: PageQuery) -> dict[str, Any]:
+def _task_context(site: Site, task: Task, query: PageQuery) -> dict[str, Any]:
     hive = site.hive
-    said = conversation_of(found)
-    entries = [one for one in said.entries if one.kind != "epoch" or one.record.get("cause")]
-    last = max(1, -(-len(entries) // _TURNS))
-    part = min(query.number("part", last) or last, last)
-    graph = graph_of(hive, found)
-    opened = {
-        int(one) for one in query.get("open", "").split(",") if one.isascii() and one.isdecimal() and len(one) < 9
+    transcript = read_transcript(task)
+    entries = [entry for entry in transcript.entries if entry.kind != "epoch" or entry.record.get("cause")]
+    last_part = max(1, -(-len(entries) // _PAGE_TURNS))
+    part = min(query.number("part", last_part) or last_part, last_part)
+    graph = read_graph(hive, task)
+    open_ids = {
+        int(number)
+        for number in query.get("open", "").split(",")
+        if number.isascii() and number.isdecimal() and len(number) < 9
     }
-    drawn = None if graph is None else draw_graph(
-        graph, opened=opened, most=_NODES, link=lambda more: site_link(found.id, [*sorted(opened), more]))  # fmt: skip
-    spans = spans_of(said)
+    drawing = None if graph is None else draw_graph(
+        graph, open_ids=open_ids, max_nodes=_MAX_NODES,
+        link=lambda node_id: graph_link(task.id, [*sorted(open_ids), node_id]))  # fmt: skip
+    spans = spans_of(transcript)
     return {
-        "outcome": read_outcome(found.path) or "",
-        "steps": hive.journal.view(lambda state: _steps(state, found.id)),
-        "subtasks": [(one, hive.tasks.outcome(one) or "open") for one in found.subtasks],
-        "files": _files(hive, found),
+        "outcome": read_outcome(task.path) or "",
+        "steps": hive.journal.view(lambda state: _steps(state, task.id)),
+        "subtasks": [(subtask_id, hive.tasks.outcome(subtask_id) or "open") for subtask_id in task.subtasks],
+        "files": _files(hive, task),
         "timeline": draw_timeline(spans) if spans else None,
-        "graph": drawn,
+        "graph": drawing,
         "nodes": 0 if graph is None else len(graph.nodes),
-        "diffs": _diffs(hive, found),
-        "conversation": said,
-        "totals": said.account.spent(),
-        "entries": [_entry(one) for one in entries[(part - 1) * _TURNS : part * _TURNS]],
+        "diffs": _diffs(hive, task),
+        "conversation": transcript,
+        "totals": transcript.account.usage(),
+        "entries": [_entry_context(entry) for entry in entries[(part - 1) * _PAGE_TURNS : part * _PAGE_TURNS]],
         "part": part,
-        "parts": last,
-        "waiting": _waiting(hive, found),
+        "parts": last_part,
+        "waiting": _waiting_reason(hive, task),
     }
 
 
-def site_link(task_id: str, opened: list[int]) -> str:
-    """Where the graph is drawn with these nodes open as well."""
-    return f"./tasks/{task_id}?open={','.join(map(str, opened))}#graph"
+def graph_link(task_id: str, open_ids: list[int]) -> str:
+    """Return the address of the task's page with these nodes of the graph open."""
+    return f"./tasks/{task_id}?open={','.join(map(str, open_ids))}#graph"
 
 
-def conversation_of(found: Task) -> Transcript:
-    """What was said in it; of one that was looked at before only what is new is read."""
-    reader = _conversations[found.id] = _conversations.pop(found.id, TranscriptReader())
-    while len(_conversations) > _KEPT:
+def read_transcript(task: Task) -> Transcript:
+    """Return the task's transcript. If it is in memory, only new records are read."""
+    reader = _conversations[task.id] = _conversations.pop(task.id, TranscriptReader())
+    while len(_conversations) > _MAX_CONVERSATIONS:
         _conversations.popitem(last=False)
-    return reader.read(found.path)
+    return reader.read(task.path)
 
 
-def graph_of(hive: Hive, found: Task) -> ReasoningGraph | None:
-    """Its graph; None if it has none, or none that can be read."""
-    if not (found.path / LOG_NAME).is_file():
+def read_graph(hive: Hive, task: Task) -> ReasoningGraph | None:
+    """Return the task's graph, or None if it is missing or unreadable."""
+    if not (task.path / LOG_NAME).is_file():
         return None
     with suppress(HivemindError, OSError):
-        store = TaskGraph(found.path, durable=False, committed=Commits(hive.journal, found.id).has)
+        store = TaskGraph(task.path, durable=False, is_committed=Commits(hive.journal, task.id).has)
         return store.at(store.seq, None)
     return None
 
 
 def _steps(state: JournalState, task_id: str) -> list[tuple[Step, str | None]]:
-    """Its steps, each with who holds it."""
-    held = ((step, state.lease(step.id)) for step in state.steps_of(task_id))
-    return [(step, None if lease is None else lease.holder_agent_id) for step, lease in held]
+    """Return the task's steps, each with the holder of its lease."""
+    step_leases = ((step, state.lease(step.id)) for step in state.steps_of(task_id))
+    return [(step, None if lease is None else lease.holder_agent_id) for step, lease in step_leases]
 
 
-def _entry(entry: TranscriptEntry) -> dict[str, Any]:
-    """One thing that happened, its long texts cut; the whole of a turn has a page of its own."""
+def _entry_context(entry: TranscriptEntry) -> dict[str, Any]:
+    """Return an entry's context with shortened texts; the page of a turn shows them in full."""
     usage = entry.usage
     calls = []
     for call in entry.calls:
-        about = (
+        arguments_text = (
             "\n".join(f"{key}: {value}" for key, value in call["arguments"].items())
             if not call.get("raw")
             else call["raw"]
         )
         calls.append(
-            {"tool": call["tool"], "about": _cut(about), "ok": call.get("ok"), "result": _cut(str(call.get("text", "")))}
+            {"tool": call["tool"], "about": _shorten(arguments_text), "ok": call.get("ok"),
+             "result": _shorten(str(call.get("text", "")))}
         )  # fmt: skip
     return {
         "kind": entry.kind,
@@ -151,7 +155,7 @@ def _entry(entry: TranscriptEntry) -> dict[str, Any]:
         "agent": entry.record.get("agent"),
         "step": entry.record.get("step"),
         "at": str(entry.record.get("at", "")),
-        "text": _cut(str(entry.record.get("text") or entry.record.get("why") or "")),
+        "text": _shorten(str(entry.record.get("text") or entry.record.get("why") or "")),
         "calls": calls,
         "usage": usage if usage != Usage() else None,
         "cached": round(100 * usage.cached / usage.tokens_in) if usage.cached and usage.tokens_in else 0,
@@ -159,64 +163,66 @@ def _entry(entry: TranscriptEntry) -> dict[str, Any]:
     }
 
 
-def _cut(text: str) -> str:
+def _shorten(text: str) -> str:
     return text if len(text) <= _TEXT_CHARS else text[:_TEXT_CHARS] + f"\n… {len(text) - _TEXT_CHARS:,} characters more"
 
 
-def _files(hive: Hive, found: Task) -> list[str]:
-    """What lies with it for people to read, as paths within the hive."""
-    if not found.path.is_dir() or not found.files.is_dir():
+def _files(hive: Hive, task: Task) -> list[str]:
+    """Return the task's files as paths relative to the hive, at most 50."""
+    if not task.path.is_dir() or not task.files.is_dir():
         return []
-    paths = (Path(folder, name) for folder, _, names in walk(found.files) for name in names)
+    paths = (Path(folder, name) for folder, _, names in walk(task.files) for name in names)
     return [hive.layout.relative(path) for path in sorted(path for path in paths if not path.is_symlink())[:50]]
 
 
-def _diffs(hive: Hive, found: Task) -> list[tuple[str, list[str]]]:
-    """What it has changed in its worktrees: (branch, lines of the diff)."""
-    if not found.kept.get("worktrees"):
+def _diffs(hive: Hive, task: Task) -> list[tuple[str, list[str]]]:
+    """Return the branch and the lines of the diff of each of the task's worktrees."""
+    if not task.kept.get("worktrees"):
         return []
     with suppress(HivemindError, OSError):
-        trees = Worktrees(hive, found, found.owner or HUMAN, 0)
-        return [(str(tree.branch), diff[:_DIFF_CHARS].splitlines()) for tree, diff in trees.diffs()]
+        worktrees = Worktrees(hive, task, task.owner or HUMAN, 0)
+        return [(str(worktree.branch), diff[:_DIFF_CHARS].splitlines()) for worktree, diff in worktrees.diffs()]
     return []
 
 
-def _waiting(hive: Hive, found: Task) -> str | None:
-    if found.state is not TaskState.INBOX:
+def _waiting_reason(hive: Hive, task: Task) -> str | None:
+    if task.state is not TaskState.INBOX:
         return None
     with suppress(UserError):
-        return hive.tasks.waiting_for(found.id)
+        return hive.tasks.waiting_for(task.id)
     return None
 
 
-def turn(site: Site, task_id: str, number: str) -> Page:
-    """One turn, whole. Raises UserError if there is none of that number."""
-    found = site.hive.tasks.get(task_id)
-    said = conversation_of(found)
-    shown = [one for one in said.entries if str(one.turn) == number]
-    if not shown:
-        raise UserError(f"it has {len(said.turns)} turns", location=task_id)
-    parts = [(one.heading, list(one.parts)) for one in shown]
+def show_turn(site: Site, task_id: str, number: str) -> Page:
+    """Build the page of one turn in full. Raises UserError if the turn does not exist."""
+    task = site.hive.tasks.get(task_id)
+    transcript = read_transcript(task)
+    entries = [entry for entry in transcript.entries if str(entry.turn) == number]
+    if not entries:
+        raise UserError(f"the task has {len(transcript.turns)} turns, none with this number", location=task_id)
+    parts = [(entry.heading, list(entry.parts)) for entry in entries]
     return Page(
-        "turn.html", {"task": found, "number": int(number), "parts": parts, "turns": len(said.turns)}, f"Turn {number}"
+        "turn.html",
+        {"task": task, "number": int(number), "parts": parts, "turns": len(transcript.turns)},
+        f"Turn {number}",
     )
 
 
-def file(site: Site, query: PageQuery) -> Page:
-    """A file that agents may read, at the lines that were quoted. Raises UserError for any other."""
+def show_file(site: Site, query: PageQuery) -> Page:
+    """Build the page of a file at the quoted lines. Raises UserError if agents may not read the file."""
     path = query.get("path", "")
     first = query.number("first", 1)
     last = max(first, query.number("last", first))
-    start = max(1, first - _AROUND)
-    told = {"path": path, "start_line": start, "end_line": min(last, first + 400) + _AROUND}
-    found = use_by_hand(site.hive, HUMAN, "read_file", told)
-    lines = list(enumerate(str(found["text"]).splitlines(), int(found.get("start_line", 1))))
+    start = max(1, first - _CONTEXT_LINES)
+    arguments = {"path": path, "start_line": start, "end_line": min(last, first + 400) + _CONTEXT_LINES}
+    output = use_by_hand(site.hive, HUMAN, "read_file", arguments)
+    lines = list(enumerate(str(output["text"]).splitlines(), int(output.get("start_line", 1))))
     context = {
         "path": path,
         "lines": lines,
         "first": first,
         "last": last,
-        "of": found["lines"],
+        "of": output["lines"],
         "around": "first" in query,
     }
     return Page("file.html", context, path)

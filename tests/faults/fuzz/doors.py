@@ -28,17 +28,17 @@ from urllib.parse import urlsplit
 
 from hivemind import Hive, HivemindError
 from hivemind.cli import main
-from hivemind.exchange.events import events_of_all
+from hivemind.exchange.events import all_events
 from hivemind.exchange.foreign_tasks import ForeignTasks
 from hivemind.exchange.letters import Letters
-from hivemind.exchange.link import hives_now, other_hives, reached_out
+from hivemind.exchange.link import hive_overviews, other_hives, connect_exchange
 from hivemind.exchange.offers import Offers
 from hivemind.exchange.schema import SCHEMA
 from hivemind.layout import EXCHANGE
 from hivemind.mail import Intake
 from hivemind.minds import MindError, Turn, open_mind
 from hivemind.taskrun.focus import Focus
-from hivemind.web.render import Render
+from hivemind.web.render import PageRenderer
 from tests.postgres import Server
 
 if TYPE_CHECKING:
@@ -86,8 +86,8 @@ class Doors:
         hive.mail.send("ann", ["bob", "human"], "Hello", "How are you?\n", message_id="hello@hive")
         hive.mail.send("bob", ["ann"], "Hello", "Well.\n")
         intake = Intake(hive.mail, "ann", hive.layout.agent_state("ann"))
-        for message in intake.new():
-            intake.taken(message)
+        for message in intake.new_messages():
+            intake.mark_taken(message)
         hive.memory.put(("memories", "ann"), "boat", "A boat swims.")
         hive.knowledge.sync()
         hive.journal.snapshot()
@@ -161,14 +161,14 @@ class Doors:
             _in_words(partial(hive.mail.thread, "ann", one.id))
         intake = Intake(hive.mail, "ann", hive.layout.agent_state("ann"))
         subjects, keys = [], set()
-        for message in intake.new():
+        for message in intake.new_messages():
             subjects.append(message.subject)
             keys.add(message.key)
-            intake.taken(message)
+            intake.mark_taken(message)
             _in_words(partial(hive.mail.reply, "ann", message.id, "An answer."))
         if "Good" not in subjects:
             yield f"the good letter beside it was not given out, but {subjects}"
-        if any(message.key in keys for message in intake.new()):
+        if any(message.key in keys for message in intake.new_messages()):
             yield "what was taken in is given out again"
         yield from _commands(self, ("mail", "list", "ann", "--json"), ("doctor",))
 
@@ -252,7 +252,7 @@ class Doors:
     def page(self, name: str, data: bytes) -> Iterator[str]:
         """A text that the page renders; or a request, whose client goes away after it: the next one must be answered."""
         if name == "text":
-            Render().markdown(data.decode("utf-8", "replace"))
+            PageRenderer().render_markdown(data.decode("utf-8", "replace"))
             return
         web, port, root = self._page()
         with contextlib.suppress(ConnectionError), socket.create_connection(("127.0.0.1", port)) as client:
@@ -303,7 +303,7 @@ class Doors:
         own = hive.tasks.claim(EXCHANGE)
         assert own is not None
         hive.tasks.park(own, "offered")
-        with reached_out(self._exchange()) as connection:
+        with connect_exchange(self._exchange()) as connection:
             connection.execute("truncate hives, letters, tasks, events restart identity cascade")
             for linked in (name, "munich"):
                 connection.execute("insert into hives (name, identity) values (%s, 'x')", (linked,))
@@ -318,14 +318,14 @@ class Doors:
             for _ in range(3):
                 letters.receive()
                 letters.bounce()
-            ForeignTasks(hive, connection, name).take([("ann", "worker"), ("bob", "reviewer")])
+            ForeignTasks(hive, connection, name).claim_tasks([("ann", "worker"), ("bob", "reviewer")])
             offers = Offers(hive, connection, name)
-            while offers.finish():
+            while offers.collect_result():
                 pass
-            events = [event for event, _ in zip(events_of_all(connection, follow=False), range(9), strict=False)]
-            json.dumps([events, hives_now(connection)])
+            events = [event for event, _ in zip(all_events(connection, follow=False), range(9), strict=False)]
+            json.dumps([events, hive_overviews(connection)])
             hives, _problems = other_hives(connection, name)
-        hive.linked.note(hives=hives)
+        hive.linked_hives.note(hives=hives)
         if "Good" not in [letter.subject for letter in hive.mail.list("ann")]:
             yield "the good letter beside it was not delivered"
         if "good" not in [task.title for task in hive.tasks.list("inbox")]:
@@ -334,7 +334,7 @@ class Doors:
             yield "the result did not come home"
         if len(events) > 2 or "good" not in [event.get("kind") for event in events]:
             yield f"the journals were told as {events}"[:300]
-        if "paris" not in hive.linked.agents:
+        if "paris" not in hive.linked_hives.agents:
             yield "a hive beside it was left out"
         yield from _commands(
             self, ("status", "--json"), ("task", "list", "--json"), ("mail", "list", "ann"), ("doctor",)
@@ -346,7 +346,7 @@ class Doors:
             resource.setrlimit(resource.RLIMIT_CPU, (resource.RLIM_INFINITY, resource.RLIM_INFINITY))
             server = self._opened.enter_context(Server())
             self._database = server.new_database()
-            with reached_out(self._database) as connection:
+            with connect_exchange(self._database) as connection:
                 SCHEMA.prepare(connection, self._database)
                 checks = (
                     "select conrelid::regclass::text, conname from pg_constraint where contype = 'c' and conrelid <> 0"
@@ -482,8 +482,8 @@ def _use_mail(hive: Hive) -> None:
     hive.mail.send("bob", ["ann"], "More", "Yes.\n", message_id="hello@hive")
     hive.mail.list("ann")
     intake = Intake(hive.mail, "ann", hive.layout.agent_state("ann"))
-    for message in intake.new():
-        intake.taken(message)
+    for message in intake.new_messages():
+        intake.mark_taken(message)
 
 
 def _use_journal(hive: Hive) -> None:

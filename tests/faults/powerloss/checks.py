@@ -116,7 +116,7 @@ def _letters(hive: Any, facts: Facts, durable: bool) -> Iterator[str]:
     if torn and durable:
         yield f"letters that nobody sent: {torn}"
     intake = Intake(hive.mail, "bob", hive.layout.agent_state("bob"))
-    given = [message.subject for message in intake.new()]
+    given = [message.subject for message in intake.new_messages()]
     for subject in facts.keys("letter"):
         if "bob" not in facts.may_be("letter", subject)[-1]["to"]:
             continue
@@ -266,7 +266,7 @@ def set_going(
             yield f"task {name}: is in {found} after the swarm has ended"
         elif found and found[0] == "failed":
             error = (tasks / "failed" / name / "error.md").read_text()
-            if durable and not (name == "once" and "nobody knows whether it took effect" in error):
+            if durable and not (name == "once" and "it is unknown whether it took effect" in error):
                 yield f"task {name}: failed: {error[:200]}"
         elif found and found[0] != "done":
             yield f"task {name}: is in {found} after the swarm has ended with {status}: {said[-600:]}"

@@ -79,11 +79,11 @@ def stores(work: Workload) -> None:
     letter("Named", ["bob"], "named@hive")
     letter("Named", ["bob"], "named@hive")
     intake = Intake(mail, "bob", hive.layout.agent_state("bob"))
-    for message in intake.new()[:2]:
-        work.fact("taken", message.subject, "bob", lambda message=message: intake.taken(message))
+    for message in intake.new_messages()[:2]:
+        work.fact("taken", message.subject, "bob", lambda message=message: intake.mark_taken(message))
     letter("Second", ["bob"])
-    for message in intake.new()[:1]:
-        work.fact("taken", message.subject, "bob", lambda message=message: intake.taken(message))
+    for message in intake.new_messages()[:1]:
+        work.fact("taken", message.subject, "bob", lambda message=message: intake.mark_taken(message))
 
     for name in ("one", "two", "three"):
         work.fact("task", name, "inbox", lambda name=name: tasks.add(f"The task {name}.\n", id=name))

@@ -1,4 +1,4 @@
-"""The hive as the checks see it: looked at without opening the stores, so that a broken one can be examined too."""
+"""The hive as the checks see it. The stores are not opened, so a broken hive can be checked too."""
 
 from __future__ import annotations
 
@@ -10,18 +10,18 @@ from pathlib import Path
 
 from hivemind.config import Agents, HiveConfig, load_agents, load_hive
 from hivemind.errors import UserError
-from hivemind.fs.check import Aside, listed
+from hivemind.fs.check import Aside, list_folder
 from hivemind.fs.filesystem import mounts, needs_polling
 from hivemind.layout import HUMAN, Layout
 from hivemind.mail import Mail
-from hivemind.presence.identity import holder_of
+from hivemind.presence.identity import holder_pid
 from hivemind.presence.watching import supervisor_lock
 from hivemind.tasks import Tasks
 
 
 @dataclass
 class CheckContext:
-    """One hive under examination. `config` and `agents` are None while hive.yaml is not understood."""
+    """The hive to check. `config` and `agents` are None if hive.yaml is invalid."""
 
     layout: Layout
 
@@ -35,7 +35,7 @@ class CheckContext:
         return Aside(self.layout, self.now)
 
     def __post_init__(self) -> None:
-        (self.config or HiveConfig()).take_access()
+        (self.config or HiveConfig()).set_umask()
 
     @cached_property
     def config(self) -> HiveConfig | None:
@@ -49,8 +49,8 @@ class CheckContext:
         return None if self.config is None else load_agents(self.layout, self.config)
 
     @property
-    def names(self) -> tuple[str, ...]:
-        """The owners of mailboxes that are known: the operator, and the agents."""
+    def mailbox_owners(self) -> tuple[str, ...]:
+        """The owners of mailboxes: the operator and the configured agents."""
         return (HUMAN, *(self.agents or ()))
 
     @cached_property
@@ -67,13 +67,13 @@ class CheckContext:
         )
 
     @cached_property
-    def read_only(self) -> bool:
-        """Whether the hive's file system is mounted so that nothing can be written."""
+    def is_read_only(self) -> bool:
+        """True if the hive's file system is mounted read-only."""
         return bool(os.statvfs(self.layout.root).f_flag & os.ST_RDONLY)
 
     @cached_property
-    def shared(self) -> bool:
-        """Whether it lies on a file system that other machines may write to as well."""
+    def is_shared(self) -> bool:
+        """True if other machines may write to the hive's file system."""
         return needs_polling(self.layout.root, mounts()) is not None
 
     @property
@@ -86,21 +86,23 @@ class CheckContext:
 
     @property
     def has_journal(self) -> bool:
-        """Whether anything has ever been written there: opening an empty one would begin it."""
+        """True if the journal contains segments. Opening an empty journal would create one."""
         return self.layout.journal.is_dir() and any(self.layout.journal.glob("*.jsonl"))
 
-    def alive(self) -> set[str]:
-        """The names that a process holds now, of agents that are configured or were once."""
-        locks = {path.stem.removeprefix("agent-") for path in listed(self.layout.locks) if path.match("agent-*.lock")}
-        return {name for name in {*(self.agents or ()), *locks} if holder_of(self.layout, name) is not None}
+    def live_agents(self) -> set[str]:
+        """Return the configured or former agents whose name lock a process holds."""
+        locks = {
+            path.stem.removeprefix("agent-") for path in list_folder(self.layout.locks) if path.match("agent-*.lock")
+        }
+        return {name for name in {*(self.agents or ()), *locks} if holder_pid(self.layout, name) is not None}
 
-    def up(self) -> bool:
-        """Whether a supervisor runs."""
+    def is_swarm_up(self) -> bool:
+        """Return True if a supervisor runs."""
         return supervisor_lock(self.layout.locks).holder() is not None
 
-    def running(self) -> str | None:
-        """What of the hive runs now, in words; None if nothing does."""
-        if self.up():
+    def describe_running(self) -> str | None:
+        """Describe which processes of the hive run now. Return None if none do."""
+        if self.is_swarm_up():
             return "the swarm is up"
-        alive = sorted(self.alive())
-        return f"{', '.join(alive)} {'runs' if len(alive) == 1 else 'run'}" if alive else None
+        names = sorted(self.live_agents())
+        return f"{', '.join(names)} {'runs' if len(names) == 1 else 'run'}" if names else None
