@@ -28,7 +28,7 @@ from hivemind.agent.select import select as select_blocks
 from hivemind.boundary import Unreadable, boundary
 from hivemind.errors import HivemindError
 from hivemind.fs import make_folder
-from hivemind.fs.sockets import make_socket_folder, wait_for_input, socket_paths
+from hivemind.fs.sockets import make_socket_folder, socket_paths, wait_for_input
 from hivemind.guarded import GuardedCommand
 from hivemind.minds import ChatMessage, MindError, MindUnavailable, Thought, ToolCall, ToolResult, Turn, Usage
 from hivemind.minds.agents import AgentMind, OutputLine, last_line

@@ -20,7 +20,7 @@ from hivemind.presence.parts import Parts
 from hivemind.taskrun.focus import Focus
 from hivemind.taskrun.review import read_verdict
 from hivemind.taskrun.task_run import TaskRun
-from hivemind.taskrun.waits import Parking, blocked_parking, is_question, disk_full_parking
+from hivemind.taskrun.waits import Parking, blocked_parking, disk_full_parking, is_question
 from hivemind.tasks import TaskMoved
 
 _TASK_LOOK_S = 1.0  # how often a step that waits for another task looks whether that is done

@@ -17,7 +17,7 @@ from hivemind.coordination.projection import PROJECTION_VERSION, apply_events
 from hivemind.coordination.state import EndedTasks, JournalState
 from hivemind.errors import HivemindError, UserError
 from hivemind.frozen import frozen
-from hivemind.fs import Log, LogBookmark, ReadPosition, Record, make_folder, crash_point, records_of, write
+from hivemind.fs import Log, LogBookmark, ReadPosition, Record, crash_point, make_folder, records_of, write
 from hivemind.fs.atomic import open_regular
 from hivemind.masking import mask_values
 

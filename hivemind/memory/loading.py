@@ -22,7 +22,7 @@ from pathlib import Path
 from hivemind.boundary import Unreadable, boundary
 from hivemind.errors import HivemindError
 from hivemind.frozen import frozen
-from hivemind.fs import open_inside, is_timestamp_reliable
+from hivemind.fs import is_timestamp_reliable, open_inside
 from hivemind.masking import mask
 from hivemind.memory.blocks import FileMemoryBlock, KnowledgeMemoryBlock, MemoryBlock, MessageMemoryBlock
 from hivemind.memory.compression import section

@@ -13,7 +13,7 @@ from typing import Any, TypeAlias, TypedDict, Unpack
 import yaml
 
 from hivemind.frontmatter import parse, split
-from hivemind.fs import Lock, copy_tree, create, fsync_folder, make_folder, move, crash_point, remove_tree, write
+from hivemind.fs import Lock, copy_tree, crash_point, create, fsync_folder, make_folder, move, remove_tree, write
 from hivemind.fs.atomic import TEMPORARY_PREFIX
 from hivemind.layout import HUMAN
 from hivemind.names import check_maker, check_name, slug

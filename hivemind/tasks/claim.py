@@ -23,7 +23,7 @@ from hivemind import fs
 from hivemind.boundary import boundary
 from hivemind.errors import UserError
 from hivemind.frozen import frozen
-from hivemind.fs import fsync_file, fsync_folder, make_folder, move, crash_point, write
+from hivemind.fs import crash_point, fsync_file, fsync_folder, make_folder, move, write
 from hivemind.fs.paths import names_in
 from hivemind.layout import HUMAN
 from hivemind.masking import strip_controls

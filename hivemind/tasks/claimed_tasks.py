@@ -15,9 +15,9 @@ from pathlib import Path
 from typing import Any
 
 from hivemind.errors import UserError
-from hivemind.fs import Log, fsync_file, make_folder, crash_point, ring, write
+from hivemind.fs import Log, crash_point, fsync_file, make_folder, ring, write
 from hivemind.fs.paths import names_in
-from hivemind.masking import strip_controls, mask
+from hivemind.masking import mask, strip_controls
 from hivemind.names import check_name
 from hivemind.tasks.claim import Claims, remove_ends
 from hivemind.tasks.folder import ATTEMPTS, LOG, free_name, held, leave, open_log, place_of

@@ -12,7 +12,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from hivemind.errors import UserError
-from hivemind.fs import Log, fsync_folder, make_folder, move, crash_point, write
+from hivemind.fs import Log, crash_point, fsync_folder, make_folder, move, write
 from hivemind.fs.doorbell import ring
 from hivemind.fs.locks import lock, try_lock
 from hivemind.fs.paths import names_in

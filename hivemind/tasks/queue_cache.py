@@ -23,7 +23,7 @@ from dataclasses import asdict, field
 
 from hivemind.boundary import Unreadable, boundary
 from hivemind.frozen import frozen
-from hivemind.fs import Lock, set_aside, is_timestamp_reliable, write
+from hivemind.fs import Lock, is_timestamp_reliable, set_aside, write
 from hivemind.tasks.dependencies import Dependencies
 from hivemind.tasks.inbox import Inbox, QueuedDrop, Settings, is_task_name
 

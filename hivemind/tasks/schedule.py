@@ -19,7 +19,7 @@ from pydantic import AwareDatetime
 from hivemind.boundary import Unreadable, boundary
 from hivemind.errors import UserError
 from hivemind.frozen import frozen
-from hivemind.fs import DamagedRecord, Lock, create, load_dataclass, make_folder, crash_point, save_dataclass, set_aside
+from hivemind.fs import DamagedRecord, Lock, crash_point, create, load_dataclass, make_folder, save_dataclass, set_aside
 from hivemind.names import MAX_LENGTH, slug
 from hivemind.tasks.adding import compose
 from hivemind.tasks.every import Every

@@ -14,10 +14,10 @@ from typing import Any, Literal
 
 from hivemind.coordination import Journal
 from hivemind.errors import UserError
-from hivemind.fs import CrashCount, Lock, is_settled, make_folder, move, open_watcher, crash_point, write
+from hivemind.fs import CrashCount, Lock, crash_point, is_settled, make_folder, move, open_watcher, write
 from hivemind.fs.paths import names_in
 from hivemind.layout import HUMAN, Layout
-from hivemind.masking import strip_controls, mask
+from hivemind.masking import mask, strip_controls
 from hivemind.names import check_name
 from hivemind.tasks.adding import Adding
 from hivemind.tasks.claim import ClaimedDrop, Claims, Orphan, rename

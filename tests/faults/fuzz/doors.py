@@ -31,7 +31,7 @@ from hivemind.cli import main
 from hivemind.exchange.events import all_events
 from hivemind.exchange.foreign_tasks import ForeignTasks
 from hivemind.exchange.letters import Letters
-from hivemind.exchange.link import hive_overviews, other_hives, connect_exchange
+from hivemind.exchange.link import connect_exchange, hive_overviews, other_hives
 from hivemind.exchange.offers import Offers
 from hivemind.exchange.schema import SCHEMA
 from hivemind.layout import EXCHANGE
