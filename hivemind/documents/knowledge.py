@@ -42,10 +42,10 @@ from hivemind.errors import UserError, remedy_of
 from hivemind.frozen import frozen
 from hivemind.fs import CrashCount, Lock, inside
 from hivemind.fs.backup import restore
+from hivemind.fs.leftovers import is_leftover
 from hivemind.fs.trees import is_too_deep
 from hivemind.layout import Layout
 
-_NO_KNOWLEDGE = ("~", ".swp", ".tmp", ".part", ".lock")
 _NODES_AT_ONCE = 2_000  # written in one transaction: a commit for each small file would take most of the time
 _WORTH_TELLING = 1_000_000  # bytes
 
@@ -254,7 +254,7 @@ def files_below(top: str | os.PathLike[str]) -> Iterator[tuple[str, os.stat_resu
         with os.scandir(folders.pop()) as entries:
             sorted_entries = sorted(entries, key=lambda entry: entry.name)
         for entry in sorted_entries:
-            if entry.name.startswith(".") or entry.name.endswith(_NO_KNOWLEDGE):
+            if is_leftover(entry.name) or entry.name.endswith(".lock"):
                 continue
             if entry.is_file(follow_symlinks=False):
                 yield entry.path, entry.stat(follow_symlinks=False)

@@ -14,9 +14,10 @@ from hivemind.boundary import Unreadable
 from hivemind.config import TAKEN
 from hivemind.errors import UserError
 from hivemind.fs.check import Aside, CheckFinding, listed
+from hivemind.fs.leftovers import is_leftover
 from hivemind.layout import Layout
 from hivemind.mail.mail import Mail
-from hivemind.mail.maildir import SUBFOLDERS, Maildir, MailFile, is_dropping, is_unique, join, split
+from hivemind.mail.maildir import SUBFOLDERS, Maildir, MailFile, is_unique, join, split
 from hivemind.mail.seal import Seal
 
 _MAX_TMP_AGE_S = 36 * 3600  # Maildir's rule for files in tmp/: an unfinished delivery this old has been abandoned
@@ -104,7 +105,7 @@ def _misnamed_files(maildir: Maildir) -> Iterator[CheckFinding]:
         for path in listed(Path(folder)):
             base, flags = split(path.name)
             proper_name = base if folder == maildir.new else join(base, "".join(filter(str.isalpha, flags)))
-            if path.name == proper_name or is_dropping(path.name) or not stat.S_ISREG(path.lstat().st_mode):
+            if path.name == proper_name or is_leftover(path.name) or not stat.S_ISREG(path.lstat().st_mode):
                 continue
             message = f"has no proper flags in its name (it should be {proper_name!r})"
             if folder == maildir.new:

@@ -22,6 +22,7 @@ from pathlib import Path
 from hivemind.errors import UserError
 from hivemind.frozen import frozen
 from hivemind.fs import fsync_folder, inside, make_folder, move, reached, write
+from hivemind.fs.leftovers import is_leftover
 from hivemind.layout import MONTH, Layout
 from hivemind.mail.header import one_line
 
@@ -29,7 +30,6 @@ from hivemind.mail.header import one_line
 _OWN = re.compile(r"(\d{1,12})\.M(\d{6})P(\d+)Q(\d+)R[0-9a-f]{8}\.[a-z0-9-]+")
 # names by mail programs: seconds, a unique part, the host
 _UNIQUE = re.compile(r"(\d{9,12})\.([^./]+)\..+", re.DOTALL)
-_DROPPINGS = ("~", ".swp", ".swo", ".swx", ".tmp")
 _SECOND = ",U="  # tells files with the same hand-given name apart, in the form of a Maildir++ attribute
 
 
@@ -91,11 +91,6 @@ def sort_key(base: str) -> tuple[int, int, int, int] | None:
         return None
     fraction = re.match(r"M(\d{1,6})", program_match[2])
     return int(program_match[1]), int(fraction[1]) if fraction else 0, 0, 0
-
-
-def is_dropping(name: str) -> bool:
-    """Check for temporary files of editors (dot files, `~`, `.swp`, `.tmp`, `4913`), which are not messages."""
-    return name.startswith(".") or name.endswith(_DROPPINGS) or name == "4913"
 
 
 SUBFOLDERS = {"inbox": "", "sent": ".Sent", "archive": ".Archive", "dead": ".Dead"}
@@ -173,7 +168,7 @@ class Maildir:
             names_in_folder = os.listdir(self.new if new else self.cur)
         except FileNotFoundError:
             return []
-        return [name for name in names_in_folder if not is_dropping(name)]
+        return [name for name in names_in_folder if not is_leftover(name)]
 
     def entries(self, *places: bool) -> Iterator[MailFile]:
         """Yield the message files of new/ (True), cur/ (False) or, without arguments, both, in no order."""

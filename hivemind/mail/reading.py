@@ -13,6 +13,7 @@ from hivemind.boundary import Unreadable, boundary
 from hivemind.errors import UserError
 from hivemind.frozen import frozen
 from hivemind.fs import CrashCount, is_settled, open_inside, reached
+from hivemind.fs.leftovers import is_leftover
 from hivemind.layout import Layout, month_of
 from hivemind.mail.maildir import (
     DATED,
@@ -20,7 +21,6 @@ from hivemind.mail.maildir import (
     Boxes,
     Maildir,
     MailFile,
-    is_dropping,
     is_own,
     is_unique,
     sort_key,
@@ -174,7 +174,7 @@ class Reader:
         name = local if is_local_id else split(wanted_id)[0]
         dated_folders = {"archive" if folder == "inbox" else folder for folder in folders} & {*DATED}
         month_folders = [month for folder in sorted(dated_folders) for month in self.boxes.get(box).months(folder)]
-        if name and "/" not in name and not is_dropping(name):
+        if name and "/" not in name and not is_leftover(name):
             time_fields = sort_key(name)
             candidate_folders = (
                 month_folders

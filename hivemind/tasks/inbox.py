@@ -20,6 +20,7 @@ from hivemind.boundary import boundary
 from hivemind.errors import UserError
 from hivemind.frozen import frozen
 from hivemind.fs import time_tells
+from hivemind.fs.leftovers import is_leftover
 from hivemind.fs.paths import OutsideError, inside
 from hivemind.fs.trees import is_too_deep
 from hivemind.layout import Layout
@@ -44,9 +45,6 @@ _NOT_MOVED = "only the user whose it is may move it out of a sticky folder: chmo
 _HEAD = 4096
 _NO_TEXTS = frozenset({"attempts", "error.md", "result.md", RECORD})
 """What the program itself may have put into a folder in the inbox."""
-_DROPPINGS = re.compile(
-    r"\..*|.*~|#.*#|.*\.(?:sw[a-z]|tmp|bak|orig|rej|part|filepart|crdownload|download)|4913", re.IGNORECASE
-)
 _TEXT = re.compile(r".*\.(?:md|markdown|txt|text|rst|org|ya?ml)|[^.]+", re.IGNORECASE)
 _KNOWN_TEXTS = ("task.md", "task.yaml", "task.yml", "readme.md")
 
@@ -76,7 +74,7 @@ class Settings:
 
 def is_task_name(name: str) -> bool:
     """True if a name in the inbox itself may be a task: neither what editors leave about nor the folder's README.md."""
-    return _DROPPINGS.fullmatch(name) is None and name.lower() != "readme.md"
+    return not is_leftover(name) and name.lower() != "readme.md"
 
 
 def ignored_why(name: str) -> str | None:
@@ -168,7 +166,7 @@ def dropped_text(folder: Path, record: TaskRecord | None, max_bytes: int) -> tup
 
 def _text_name(folder: Path) -> str:
     """The name of the file in a dropped folder that is the task's text: task.md (.yaml), README.md or the only text."""
-    names = sorted(name for name in os.listdir(folder) if name not in _NO_TEXTS and _DROPPINGS.fullmatch(name) is None)
+    names = sorted(name for name in os.listdir(folder) if name not in _NO_TEXTS and not is_leftover(name))
     for known in _KNOWN_TEXTS:
         for name in names:
             if name.lower() == known:
@@ -215,7 +213,7 @@ def _walk(folder: Path, skip: Collection[str] = ()) -> Iterator[os.DirEntry[str]
         here = todo.pop()
         with os.scandir(here) as entries:
             for entry in entries:
-                if _DROPPINGS.fullmatch(entry.name) or (entry.name in skip and here == os.fspath(folder)):
+                if is_leftover(entry.name) or (entry.name in skip and here == os.fspath(folder)):
                     continue
                 if entry.is_dir(follow_symlinks=False) and not is_too_deep(entry.path, folder):
                     todo.append(entry.path)

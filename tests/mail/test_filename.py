@@ -7,7 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hivemind.mail.maildir import Names, is_dropping, is_own, is_unique, join, second, sort_key, split, stem
+from hivemind.fs.leftovers import is_leftover
+from hivemind.mail.maildir import Names, is_own, is_unique, join, second, sort_key, split, stem
 
 _NOW = datetime(2026, 11, 21, 12, 0, 0, 42, tzinfo=UTC)
 _FLAGS = st.text("DFPRST", max_size=6)
@@ -80,5 +81,5 @@ def test_names_of_mail_programs_are_told_from_those_of_people(name: str, unique:
 
 @pytest.mark.parametrize("name", [".note.swp", ".hidden", "note~", "note.tmp", "4913", ".tmp-1-2-3"])
 def test_what_editors_leave_is_no_message(name: str) -> None:
-    assert is_dropping(name)
-    assert not is_dropping("note.txt")
+    assert is_leftover(name)
+    assert not is_leftover("note.txt")
