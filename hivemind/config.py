@@ -16,6 +16,7 @@ from hivemind.frontmatter import MAX_BYTES, StrictModel, parse, validate
 from hivemind.frozen import frozen
 from hivemind.layout import EXCHANGE, HUMAN, POSTMASTER, Layout
 from hivemind.names import check_name, is_name
+from hivemind.outcome import Outcome
 from hivemind.tokens import DEFAULT_ENCODING, LEAST_CONTEXT
 
 SHARED = 0o2770
@@ -136,7 +137,7 @@ class WebhookConfig(StrictModel):
 class NotifyConfig(StrictModel):
     """Of which ends of people's tasks they are told, and how: by a letter to `human`, a program, a webhook."""
 
-    events: Annotated[tuple[Literal["done", "failed", "parked"], ...], BeforeValidator(_as_list)] = ("failed",)
+    events: Annotated[tuple[Outcome, ...], BeforeValidator(_as_list)] = ("failed",)
     letter: bool = True
     program: Annotated[tuple[str, ...], BeforeValidator(_as_list)] = ()
     webhook: WebhookConfig | None = None

@@ -80,7 +80,7 @@ OWN_INPUT = {
     "mcp_server/server.py _answer": "a text that was written the line before",
     "tools/command.py _take": "the masker's feed, which parses nothing",
     "tools/tool.py plain": "pydantic calls it, inside the boundary of `call`",
-    "tasks/claim.py _record": "bytes that were decoded when the task was read",
+    "tasks/task_builder.py _record": "bytes that were decoded when the task was read",
 }
 """`file function` whose input is the program's own → the reason."""
 

@@ -116,7 +116,9 @@ class Agent:
     def cycle(self) -> bool:
         """One turn: sense, scope, recall, select, build, think, act, tidy. False if there was nothing to do."""
         turn = Turn(self.name)
-        long = not self._looks or self.hive.tasks.restless  # a first look, or one at drops that wait, may take long
+        long = (
+            not self._looks or self.hive.tasks.claims.restless
+        )  # a first look, or one at drops that wait, may take long
         with self.pulse.busy(TURN_S) if long else contextlib.nullcontext():
             sense(self, turn)
             scope(self, turn)

@@ -172,12 +172,12 @@ def tasks(
     """
     from hivemind.swarm.idle import said_why
 
-    ignored_files = hive.tasks.ignored()
+    ignored_files = hive.tasks.listing.ignored()
     if ignored:
         rows = [asdict(ignored_file) for ignored_file in ignored_files]
         return CommandOutput(rows, table_lines(rows, ("name", "why"), empty="Nothing is ignored."))
     if archived:
-        summaries = hive.tasks.archived(state)[-(limit or 0) :]
+        summaries = hive.tasks.listing.archived(state)[-(limit or 0) :]
     else:
         limit = limit or (_AT_ONCE if is_terminal() and not json else None)
         summaries = said_why(hive, hive.tasks.list(state, most=limit))
@@ -202,7 +202,7 @@ def tasks(
 def _left_out(hive: Hive, shown: Iterable[TaskSummary], limit: int) -> Iterator[str]:
     """Yield a line for each state with more tasks than the limit."""
     rows = Counter(task.state.value for task in shown)
-    for state, total in hive.tasks.counts().items():
+    for state, total in hive.tasks.listing.counts().items():
         if rows[state] == limit < total:
             position = "first" if state == "inbox" else "latest"
             yield f"{total:,} are in {state}, the {position} {limit:,} are shown: --limit {total} shows all"
@@ -250,7 +250,7 @@ def _whole(hive: Hive, task_id: str) -> dict[str, Any]:
     try:
         task = hive.tasks.get(task_id)
     except TaskProblem:
-        unread = hive.tasks.unread(task_id)
+        unread = hive.tasks.listing.unread(task_id)
         if unread is None:
             raise
         record = _common(unread)
@@ -266,7 +266,7 @@ def _whole(hive: Hive, task_id: str) -> dict[str, Any]:
         "subtasks": task.subtasks,
         "dependencies": task.dependencies,
         "deadline": task.deadline,
-        "waiting": hive.tasks.waiting_for(task.id) if task.state.value == "inbox" else None,
+        "waiting": hive.tasks.listing.waiting_for(task.id) if task.state.value == "inbox" else None,
         "parked": asdict(task.parked) if task.parked else None,
         "said": [asdict(addition) for addition in task.said],
         "notes": task.notes,
@@ -282,7 +282,7 @@ def _used(hive: Hive, task_id: str) -> dict[str, Any] | None:
     from hivemind.taskrun.report import Account
 
     with suppress(HivemindError, OSError):
-        usage = Account(hive.tasks.read_log(task_id)).spent()
+        usage = Account(hive.tasks.listing.read_log(task_id)).spent()
         return asdict(usage) if usage.cycles else None
     return None
 
@@ -360,7 +360,7 @@ def replay(hive: Hive, id_: str, *, script: bool = False) -> CommandOutput | Non
     from hivemind.replay import replay, script_lines
 
     if script:
-        for line in script_lines(hive.tasks.read_log(id_)):
+        for line in script_lines(hive.tasks.listing.read_log(id_)):
             print_line(line)
         return None
     replay_report = replay(hive, id_, Hive)

@@ -25,7 +25,7 @@ def check_claims(patient: CheckContext) -> Iterator[CheckFinding]:
     if patient.agents is None or not all(folder.is_dir() for folder in needed):  # told by the check of folders
         return
     try:
-        orphans = patient.tasks.orphans(patient.alive())
+        orphans = patient.tasks.claims.orphans(patient.alive())
     except UserError as error:
         yield CheckFinding(error.location or "tasks/active", error.message, error.remedy or "mend or move the file")
         return
@@ -59,7 +59,7 @@ def _reclaim(patient: CheckContext, agent: str, path: Path) -> str:
     except HeldLock:
         return f"left alone: {agent} runs again"
     try:
-        back = patient.tasks.reclaim(agent)
+        back = patient.tasks.claims.reclaim(agent)
     finally:
         name.release()
     return ", ".join(f"now {patient.layout.relative(one)}" for one in back) or "nothing was left to give back"
@@ -113,7 +113,7 @@ def _say_farewell(patient: CheckContext, name: str, incarnation: int) -> str:
 def check_worktrees(patient: CheckContext) -> Iterator[CheckFinding]:
     """Worktrees whose task is over or gone: their agent was killed before it could put them away."""
     for folder in patient.layout.worktrees.glob("*"):
-        if is_name(folder.name) and not patient.tasks.is_open(folder.name):
+        if is_name(folder.name) and not patient.tasks.listing.is_open(folder.name):
             reason = left_reason(patient.layout, folder.name)
             what = f"is left of a task that is over, or gone{f': {reason}' if reason else ''}"
             mend = "hivemind doctor --fix commits what is in no commit yet to its branch, and takes it away"

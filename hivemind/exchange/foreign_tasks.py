@@ -17,6 +17,7 @@ from hivemind.frozen import frozen
 from hivemind.fs import load_value, make_folder, reached, save_value
 from hivemind.layout import ANY, EXCHANGE, Layout
 from hivemind.names import slug
+from hivemind.outcome import Outcome
 from hivemind.presence.parts import Parts
 from hivemind.presence.watching import ring_all
 from hivemind.tasks import read_outcome
@@ -53,11 +54,11 @@ def let_go(hive: Parts, task: ForeignTask, reason: str) -> bool:
     """Have this hive work no more on a task of another; what was done so far, or comes late, is kept below `attempts/`.
     Returns False if it was moved this very moment."""
     with suppress(UserError):
-        if hive.tasks.is_open(task.task):
+        if hive.tasks.listing.is_open(task.task):
             hive.tasks.cancel(task.task, by=EXCHANGE, reason=reason)
         else:
-            hive.tasks.disown(task.task, reason)
-    if hive.tasks.is_open(task.task):
+            hive.tasks.endings.disown(task.task, reason)
+    if hive.tasks.listing.is_open(task.task):
         return False
     _forget(hive.layout, task)
     return True
@@ -90,7 +91,7 @@ class ForeignTasks:
             (self._name, [*self._mine]),
         ).fetchall()
         for generation in set(self._mine) - {generation for (generation,) in kept}:
-            if self._hive.tasks.is_open(self._mine[generation].task):  # else its end is still to be told
+            if self._hive.tasks.listing.is_open(self._mine[generation].task):  # else its end is still to be told
                 self._lose(generation)
         freed = self._connection.execute(
             "update tasks set state = 'open', taker = null where state = 'taken' and not once and lease < now()"  # noqa: S608
@@ -154,9 +155,9 @@ class ForeignTasks:
     def report(self) -> None:
         """Tell the givers of what has ended here."""
         for task in [*self._mine.values()]:
-            if self._hive.tasks.is_open(task.task):
+            if self._hive.tasks.listing.is_open(task.task):
                 continue
-            outcome = self._hive.tasks.outcome(task.task)
+            outcome = self._hive.tasks.listing.outcome(task.task)
             if outcome is None:  # it was taken away by hand, or a process died before it was dropped
                 self._give_back("generation = any(%s)", [task.generation])
                 self._mine.pop(task.generation)
@@ -169,7 +170,7 @@ class ForeignTasks:
                 text = f"{text[:_LONGEST_RESULT]}\n\nNot brought along, too much or not readable: {left}\n"
             self._close(task, outcome, text, files.contents)
 
-    def _close(self, task: ForeignTask, outcome: str, text: str, files: Mapping[str, bytes]) -> None:
+    def _close(self, task: ForeignTask, outcome: Outcome, text: str, files: Mapping[str, bytes]) -> None:
         with self._connection.transaction():
             accepted = self._connection.execute(
                 "update tasks set state = %s, body = %s, names = %s, contents = %s"

@@ -176,7 +176,7 @@ def _return_tasks(hive: Parts) -> None:
     try:
         for task in foreign_tasks(hive.layout).values():
             let_go(hive, task, f"This hive was unlinked; the task {task.id} of {task.giver} goes on elsewhere.")
-        hive.tasks.reclaim(EXCHANGE)
+        hive.tasks.claims.reclaim(EXCHANGE)
     finally:
         lock.release()
     ring_all(hive)

@@ -153,7 +153,7 @@ class Offers:
         if self._said.get(str(task.claim)) == reason:
             return False
         try:
-            self._hive.tasks.park(task, reason, None if asks else datetime.now(UTC))
+            self._hive.tasks.active.park(task, reason, None if asks else datetime.now(UTC))
         except TaskMoved:
             return False
         self._said[str(task.claim)] = reason
@@ -179,7 +179,7 @@ class Offers:
 
     def _release(self, task: Task) -> None:
         with suppress(TaskMoved):
-            self._hive.tasks.keep(task, "here", True)
+            self._hive.tasks.active.keep(task, "here", True)
             self._promised.add(self._hive.tasks.release(task).name)
 
     # its end
@@ -216,7 +216,7 @@ class Offers:
         self, task: Task, taker: str, done: bool, text: str, names: Sequence[object], contents: Sequence[object]
     ) -> None:
         with suppress(TaskMoved, FileNotFoundError):
-            self._hive.tasks.keep(task, "hive", taker)
+            self._hive.tasks.active.keep(task, "hive", taker)
             try:
                 refused = write_result(task.path, received(names, contents), durable=self._hive.config.durable)
             except Unreadable as problem:
@@ -230,7 +230,7 @@ class Offers:
         with suppress(TaskMoved):
             (self._hive.tasks.finish if done else self._hive.tasks.fail)(task, text)
             self._hive.steps.end_task(task.id, "done" if done else "failed", agent_id=EXCHANGE, has_left_active=True)
-            if self._hive.tasks.restless:
+            if self._hive.tasks.claims.restless:
                 ring_all(self._hive)
 
 

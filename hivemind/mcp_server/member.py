@@ -136,7 +136,7 @@ class Member:
         self._listen()
         focus = self._focus(tool, arguments)
         if focus.work is not None and focus.id in self._parked:
-            self.hive.tasks.unpark(focus.work.task)
+            self.hive.tasks.active.unpark(focus.work.task)
             self._parked.discard(focus.id)
         call = ToolCall(tool, dict(arguments))
         outcome = ToolResult.failed(call, INTERRUPTED)
@@ -211,7 +211,7 @@ class Member:
         """The task rests: said to the client, and to whoever asks for the hive's status."""
         until = None if parking.until is None else parking.until.isoformat()
         if focus.work is not None:
-            self.hive.tasks.park(focus.work.task, parking.reason, parking.until)
+            self.hive.tasks.active.park(focus.work.task, parking.reason, parking.until)
             self._parked.add(focus.id)
         return {
             "waiting": parking.reason,

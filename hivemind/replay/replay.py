@@ -69,7 +69,7 @@ def replay(hive: Parts, task_id: str, open_hive: Callable[[Layout, HiveConfig], 
     task = hive.tasks.get(task_id)
     if task.state not in (TaskState.DONE, TaskState.FAILED):
         raise UserError(f"task {task.id} is {task.state.value}: only what is finished can be run again")
-    turns = turns_of(hive.tasks.read_log(task.id))
+    turns = turns_of(hive.tasks.listing.read_log(task.id))
     if not turns:
         raise UserError(f"the log of task {task.id} has no turns", location=task.path / "messages.jsonl")
     agents = tuple(dict.fromkeys(str(turn.get("agent")) for turn in turns))
@@ -141,9 +141,9 @@ def _steps_before(hive: Parts, task: Task) -> int:
 
 def _settles(hive: Parts) -> bool:
     """Whether the task still comes to rest in the inbox, where it was put a moment ago; then a moment passes."""
-    if hive.tasks.restless:
+    if hive.tasks.claims.restless:
         time.sleep(_MOMENT_S)
-    return bool(hive.tasks.restless)
+    return bool(hive.tasks.claims.restless)
 
 
 def _take_again(
@@ -163,7 +163,7 @@ def _take_again(
                 agent.tools = replayed_tools(agent.tools, course, worktrees=worktrees)
             if not _comes_to(agents[name], course, at):
                 break
-        return turns_of(hive.tasks.read_log(task))
+        return turns_of(hive.tasks.listing.read_log(task))
 
 
 def _opened(hive: Parts, name: str, course: Course, *, by_rule: bool, closing: ExitStack) -> Agent:

@@ -86,7 +86,7 @@ def return_tasks(hive: Parts) -> list[str]:
 def return_removed(hive: Parts, is_there: Callable[[str], bool]) -> list[str]:
     """Return the tasks of agents that are not there any more, because their file was taken away; gives the tasks."""
     tasks: dict[str, list[str]] = {}
-    for orphan in hive.tasks.orphans((HUMAN,)):
+    for orphan in hive.tasks.claims.orphans((HUMAN,)):
         if orphan.agent is not None and not is_there(orphan.agent):
             tasks.setdefault(orphan.agent, []).append(orphan.id)
     back = [
@@ -106,7 +106,7 @@ def _return(hive: Parts, agent: str, tasks: Iterable[str], why: str) -> list[str
     except HeldLock:
         return []
     try:
-        hive.tasks.reclaim(agent)
+        hive.tasks.claims.reclaim(agent)
         for task in tasks:
             hive.journal.append("task.returned", task_id=task, agent_id=agent, reason=why)
         return [*tasks]

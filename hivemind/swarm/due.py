@@ -28,6 +28,7 @@ from hivemind.frozen import frozen
 from hivemind.fs import Lock, load_value, reached, save_value
 from hivemind.layout import HUMAN, POSTMASTER, Layout
 from hivemind.masking import harmless, mask
+from hivemind.outcome import OUTCOME_FILES
 from hivemind.presence.parts import Parts
 from hivemind.swarm.archive import ArchivedTasks, archive
 from hivemind.tasks import Notice, Telling, why_failed
@@ -182,10 +183,10 @@ class _Telling:
 
     def _has_come(self, notice: Notice) -> bool | None:
         """Whether it has come to what the notice tells of; None: not yet; False: it is over, or the task gone."""
-        outcome = self._hive.tasks.outcome(notice.task)
+        outcome = self._hive.tasks.listing.outcome(notice.task)
         if notice.event == outcome:
             return True
-        if outcome is not None or not self._hive.tasks.is_open(notice.task):
+        if outcome is not None or not self._hive.tasks.listing.is_open(notice.task):
             return False
         if notice.event != "parked":
             return None
@@ -202,12 +203,11 @@ class _Telling:
         ended = None if notice.event == "parked" else place_of(hive.layout, notice.task)
         folder = ended or hive.layout.active / notice.task
         why = why_failed(folder) or "" if notice.event == "failed" else notice.why
-        word = {"done": "Done", "failed": "Failed", "parked": "Parked"}[notice.event]
         where, at = hive.layout.relative(folder), notice.at.isoformat(timespec="seconds")
         facts = {
             "id": notice.id, "event": notice.event, "task": notice.task, "title": title, "why": why, "at": at,
             "workspace": hive.config.workspace, "hive": str(hive.layout.root), "where": where,
-            "summary": f"{word}: {title}",
+            "summary": f"{notice.event.capitalize()}: {title}",
         }  # fmt: skip
         lines = {key: " ".join(harmless(mask(value)).split()) for key, value in facts.items()}
         return {key: line if len(line) <= _FACT_CHARS else line[:_FACT_CHARS] + "…" for key, line in lines.items()}
@@ -217,8 +217,8 @@ class _Telling:
     def _letter(self, notice: Notice, facts: dict[str, str]) -> None:
         if notice.event == "parked" and notice.why.startswith("asks a person: "):
             return  # the question was a letter
-        named = {"done": "result.md", "failed": "error.md", "parked": "task.md"}[notice.event]
-        lines = [f"{facts['summary']}", "", *([facts["why"], ""] if facts["why"] else []), f"{facts['where']}/{named}"]
+        reasons = [facts["why"], ""] if facts["why"] else []
+        lines = [facts["summary"], "", *reasons, f"{facts['where']}/{OUTCOME_FILES[notice.event]}"]
         then = {"done": "task show", "failed": "task retry", "parked": "task say"}[notice.event]
         body = "\n".join([*lines, "", f"hivemind {then} {notice.task}", ""])
         report = self._hive.mail.send(

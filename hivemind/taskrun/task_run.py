@@ -92,7 +92,7 @@ class TaskRun:
             if durable:  # what a mind is told of its cards is on the disk before it rests on that
                 self.trail.sync()
             try:
-                self._hive.tasks.log(self.task, *records, durable=durable)
+                self._hive.tasks.active.log(self.task, *records, durable=durable)
             except TaskMoved:
                 folder = ended_place(self._hive.layout, self.task.id)
                 if folder is None or any("answered" not in one for one in records):
@@ -103,7 +103,7 @@ class TaskRun:
 
     def keep(self, name: str, value: Any, *, unpark: bool = False) -> None:
         """Keep a JSON value in the task's record; None takes it away. With `unpark` the task, which waited for it, goes on."""
-        self._hive.tasks.keep(self.task, name, value, unpark=unpark)
+        self._hive.tasks.active.keep(self.task, name, value, unpark=unpark)
         self._kept[name] = value
 
     def crashed(self) -> None:
@@ -128,7 +128,7 @@ class TaskRun:
         news = entry is not None and entry.addition_count > self._said
         if news and entry is not None:
             self._said = entry.addition_count
-            self.task = replace(self.task, said=self._hive.tasks.said(self.task))
+            self.task = replace(self.task, said=self._hive.tasks.active.said(self.task))
         if self.task.said and (steps := [step for step in self.steps() if not step.is_implicit]):
             heard = max((at for step in steps if isinstance(at := step.step.meta.get("heard"), int)), default=0)
             for at, said in enumerate(self.task.said[heard:], heard + 1):
@@ -178,7 +178,7 @@ class TaskRun:
     @property
     def is_orphan(self) -> bool:
         """Whether the task that this one is a part of is over, or gone."""
-        return self.task.parent is not None and not self._hive.tasks.is_open(self.task.parent)
+        return self.task.parent is not None and not self._hive.tasks.listing.is_open(self.task.parent)
 
     def delegates(self, key: str, ids: Sequence[str], step: PlannedStep | None = None) -> None:
         """Remember the subtasks that a call is going to make, and of which step they are a part."""
@@ -427,7 +427,7 @@ class TaskRun:
         )  # fmt: skip
         self._folder = self._hive.tasks.finish(self.task, text)
         self._hive.steps.end_task(self.task.id, "done", agent_id=self.agent, has_left_active=True)
-        if self._hive.tasks.restless:  # a task in the inbox may have waited for this one
+        if self._hive.tasks.claims.restless:  # a task in the inbox may have waited for this one
             ring_all(self._hive)
         return self._folder
 
@@ -464,7 +464,7 @@ class TaskRun:
             self.trail.store.add_note(said, agent_id=self.agent)
         self.trail.publish_all()
         self.trail.save()
-        self._hive.tasks.hand_over(self.task, to=to, role=role, reason=reason)
+        self._hive.tasks.active.hand_over(self.task, to=to, role=role, reason=reason)
         self.handed = to or role
 
     def let_go(self) -> None:

@@ -15,6 +15,7 @@ from hivemind.errors import HivemindError
 from hivemind.frozen import frozen
 from hivemind.layout import HUMAN
 from hivemind.mail import Message
+from hivemind.outcome import Outcome
 from hivemind.presence.parts import Parts
 from hivemind.tasks import Task
 
@@ -119,7 +120,8 @@ class TaskWait:
 
 def is_over(hive: Parts, parent: Task, task_id: str) -> bool:
     """Whether a task is done or failed; one that was made of a part of `parent` also if a person has deleted it."""
-    return hive.tasks.outcome(task_id) is not None or (task_id in parent.subtasks and not hive.tasks.is_open(task_id))
+    listing = hive.tasks.listing
+    return listing.outcome(task_id) is not None or (task_id in parent.subtasks and not listing.is_open(task_id))
 
 
 def has_come(hive: Parts, task: Task, reason: str) -> bool:
@@ -129,7 +131,8 @@ def has_come(hive: Parts, task: Task, reason: str) -> bool:
     if wait is not None and wait.reason == reason:
         return wait.letter is not None or wait.ends(lambda one: is_over(hive, task, one))
     awaited = StepWaits(task.kept.get("waits"), lambda _: None).awaited_task(reason)
-    return awaited is not None and (hive.tasks.outcome(awaited[0]) != awaited[1] or not hive.tasks.is_known(awaited[0]))
+    listing = hive.tasks.listing
+    return awaited is not None and (listing.outcome(awaited[0]) != awaited[1] or not listing.is_known(awaited[0]))
 
 
 @frozen
@@ -252,7 +255,7 @@ class StepWaits:
             self._save()
         return False
 
-    def check(self, step: str, now: datetime, outcome: Callable[[str], str | None]) -> StepWait:
+    def check(self, step: str, now: datetime, outcome: Callable[[str], Outcome | None]) -> StepWait:
         """The wait if it is over; raises Parking if it is not. `outcome` says of a task `done`, `failed`, or neither."""
         wait = self._waits[step]
         if wait.kind == "until":
@@ -277,7 +280,7 @@ class StepWaits:
         end = self._ends.setdefault(wait.step, self._monotonic() + left)
         return min(wait.due, now + timedelta(seconds=end - self._monotonic()))
 
-    def awaited_task(self, reason: str) -> tuple[str, str | None] | None:
+    def awaited_task(self, reason: str) -> tuple[str, Outcome | None] | None:
         """The task that is waited for, if a task was parked for this reason because a step waits for one; and how it had ended
         then: "failed", or not at all."""
         for wait in self._waits.values():

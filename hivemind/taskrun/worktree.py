@@ -107,7 +107,7 @@ class Worktrees:
         that is checked out. Raises UserError if there is no commit yet."""
         root, parent = repository.root, self._task.parent
         path = self._top / next(one for one in _numbered(root.name) if one not in taken)
-        kept = {} if parent is None else self._hive.tasks.kept(parent)
+        kept = {} if parent is None else self._hive.tasks.listing.kept(parent)
         above = next((one for one in _recorded(self._hive.layout, kept) if one.root == root), None)
         if above is not None:
             into, base = above.branch, above.tip or above.base
@@ -145,7 +145,7 @@ class Worktrees:
     def merge(self, task: str, *, mark: bool) -> list[str]:
         """Merge what a subtask that is over has done into this task's own worktrees; returns what became of it, a line each.
         Raises UserError, for conflicts unless they are to be marked."""
-        theirs = {one.root: one.branch for one in _recorded(self._hive.layout, self._hive.tasks.kept(task))}
+        theirs = {one.root: one.branch for one in _recorded(self._hive.layout, self._hive.tasks.listing.kept(task))}
         pairs = [(one, branch) for one in self.ready() if one.branch and (branch := theirs.get(one.root))]
         if not pairs:
             raise UserError("has no branch of a repository of yours", location=task)
@@ -246,13 +246,13 @@ def merge_task(hive: Parts, task_id: str) -> list[str]:
     it, a line each. A checkout is brought forward only if it is clean. Raises UserError."""
     if hive.tasks.get(task_id).state in (TaskState.INBOX, TaskState.ACTIVE):
         raise UserError("is not over yet", location=task_id, remedy="its branch can be merged when it is")
-    found = [one for one in _recorded(hive.layout, hive.tasks.kept(task_id)) if one.branch is not None]
+    found = [one for one in _recorded(hive.layout, hive.tasks.listing.kept(task_id)) if one.branch is not None]
     if not found:
         raise UserError(
             "has no branch", location=task_id, remedy="roots with worktree: true in hive.yaml give tasks one"
         )
     parent = hive.tasks.get(task_id).parent
-    if parent is not None and hive.tasks.is_open(parent):
+    if parent is not None and hive.tasks.listing.is_open(parent):
         raise UserError(f"is a part of {parent}, which is not over yet", location=task_id, remedy="its agent merges it")
     return [_merged_by_hand(one, str(one.branch)) for one in found]
 
@@ -314,7 +314,7 @@ def put_away_ended(hive: Parts, *tasks: str) -> None:
     layout = hive.layout
     for task in tasks or sorted(names_in(layout.worktrees)):
         try:
-            if not hive.tasks.is_open(task) and left_reason(layout, task) is None:
+            if not hive.tasks.listing.is_open(task) and left_reason(layout, task) is None:
                 put_away(layout, task)
         except (HivemindError, OSError) as error:
             _log.warning("task %s: its worktrees are left: %s", task, error)

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from hivemind.tasks.claim import ClaimedDrop, Orphan
+from hivemind.tasks.drop_claims import ClaimedDrop
 from hivemind.tasks.folder import read_outcome, why_failed
 from hivemind.tasks.outbox import Notice, Telling
+from hivemind.tasks.recovery import Orphan
 from hivemind.tasks.schedule import ScheduledTask
 from hivemind.tasks.step import parse_duration
 from hivemind.tasks.task import (

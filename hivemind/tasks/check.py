@@ -11,8 +11,8 @@ from hivemind.fs import Log
 from hivemind.fs.check import Aside, CheckFinding
 from hivemind.fs.paths import names_in
 from hivemind.layout import Layout
+from hivemind.tasks.drop import NOT_OURS, is_ours
 from hivemind.tasks.folder import open_log
-from hivemind.tasks.inbox import NOT_OURS, is_ours
 
 _ERROR, _LOG = "error.md", "messages.jsonl"
 

@@ -6,91 +6,64 @@ Everything is written while the folder still lies in active/, result.md or error
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from dataclasses import replace
 from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any
 
 from hivemind.errors import UserError
-from hivemind.fs import Log, fsync_file, make_folder, reached, ring, write
+from hivemind.fs import make_folder, reached, ring, write
 from hivemind.fs.paths import names_in
+from hivemind.layout import HUMAN
 from hivemind.masking import harmless, mask
 from hivemind.names import check_name
-from hivemind.tasks.claim import Claims, remove_ends
-from hivemind.tasks.folder import ATTEMPTS, LOG, free_name, held, leave, open_log, place_of
-from hivemind.tasks.inbox import Settings
-from hivemind.tasks.record import HandOverTarget, RecordTampered, TaskRecord
-from hivemind.tasks.task import AddedText, ParkedTask, Task, TaskMoved
+from hivemind.outcome import OUTCOME_FILES, Outcome
+from hivemind.tasks.claims import Claims
+from hivemind.tasks.drop import Settings
+from hivemind.tasks.folder import ATTEMPTS, LOG, free_name, held, leave, place_of, remove_ends
+from hivemind.tasks.listing import Listing
+from hivemind.tasks.logs import TaskLogs
+from hivemind.tasks.record import RECORD, HandOverTarget, RecordTampered, TaskRecord
+from hivemind.tasks.task import AddedText, ParkedTask, Task, TaskMoved, TaskProblem, TaskState
 
 _SHORT = timedelta(seconds=60)  # nobody is told of a task that rests no longer than that
-_RESULT, _ERROR, _GRAPH = "result.md", "error.md", "graph.json"
 
 
 class ClaimedTasks:
     """The tasks in hand. Each method takes a Task as `claim` or `mine` returned it; raises TaskMoved if its claim is over."""
 
-    def __init__(self, settings: Settings, claims: Claims) -> None:
-        self.layout = settings.layout
+    def __init__(self, settings: Settings, listing: Listing, claims: Claims, logs: TaskLogs) -> None:
+        self._layout = settings.layout
+        self._listing = listing
         self._claims = claims
         self._records = settings.records
         self._durable = settings.durable
         self._clock = settings.clock
         self._outbox = settings.outbox
-        self._logs: dict[str, Log] = {}  # of tasks in hand
-        self._left: dict[str, tuple[int, ...] | None] = {}  # what their files were when this process left them
+        self._logs = logs
 
-    def _follow(self, task: Task) -> Task:
-        """Note what the log is of a task in hand, so that a change of it by anything else is found out."""
-        if task.id not in self._logs:
-            self._logs[task.id] = open_log(task.path, durable=self._durable)
-        self._left[task.id] = _stamp(task.path / LOG)
-        return task
-
-    def finish(self, task: Task, result: str) -> Path:
-        """Write result.md and move the task to done/; where it lies now. Its open subtasks are cancelled.
-
-        Raises TaskMoved if the claim is over, with the late result kept below `attempts/`.
-        """
-        return self._close(task, _RESULT, result, self.layout.done)
-
-    def fail(self, task: Task, reason: str) -> Path:
-        """Write error.md, which says in words why, and move the task to failed/; as `finish` does."""
-        text = reason if reason.startswith("#") else f"# {task.title}\n\n{reason.rstrip()}\n"
-        return self._close(task, _ERROR, text, self.layout.failed)
-
-    def _close(self, task: Task, name: str, text: str, place: Path) -> Path:
+    def close(self, task: Task, outcome: Outcome, text: str) -> Path:
+        """Write the text to the task's result.md or error.md and move the task to done/ or failed/; where it lies now."""
+        name, place = OUTCOME_FILES[outcome], self._layout.tasks / outcome
         end = harmless(mask(text)).encode()
         try:
             with self._own(task) as record:
                 if record.parked is not None:
                     self._save(task, record, parked=None)
-                self._seal(task)
+                self._logs.seal(task)
                 self._records.ending(task.id, end)
-                self._outbox.put("done" if name == _RESULT else "failed", task.id, record, task.notify)
+                self._outbox.put(outcome, task.id, record, task.notify)
                 remove_ends(task.path, but=name)
                 write(task.path / name, end, durable=self._durable)
                 reached("tasks.close.written")
-                target = leave(self.layout, task.path, place, durable=self._durable)
+                target = leave(self._layout, task.path, place, durable=self._durable)
                 reached("tasks.close.moved")
                 self._forget(task.id)
                 return target
         except TaskMoved as moved:
             raise TaskMoved(moved.message, where=task.id, kept=self._keep_late(task, name, end)) from None
-
-    def _seal(self, task: Task) -> None:
-        """Have the conversation and the graph whole and on the disk before the task's end is: nobody writes to them any more.
-        What a power cut has left of lines is set aside. Their names become durable with the end's."""
-        log = self._logs.get(task.id) or open_log(task.path, durable=self._durable)
-        with suppress(OSError, UserError):  # what lies there is no log: the end says enough
-            if log.torn_bytes():
-                with log.locked():
-                    pass
-            log.sync(sync_name=False)
-        if self._durable and (task.path / _GRAPH).is_file():
-            fsync_file(task.path / _GRAPH)
 
     def release(self, task: Task) -> Path:
         """Give the task back to the inbox, with its log; where it lies now. Whoever claims it goes on."""
@@ -152,6 +125,28 @@ class ClaimedTasks:
     def _save(self, task: Task, record: TaskRecord, **changes: Any) -> None:
         self._records.save(task.path, replace(record, **changes), agent_id=task.owner)
 
+    def say(self, task_id: str, text: str, *, by: str = HUMAN, key: str | None = None) -> Path:
+        """Add to the text of a task that was claimed, or that an agent made, and wake whoever works on it; returns where it
+        lies. Said again under the same `key` it is there once. Raises UserError if it waits as a person dropped it (change
+        the file), is over (retry it), or is not there."""
+        task_id = check_name(task_id, "task id")
+        if not text.strip():
+            raise UserError("says nothing", location=task_id)
+        active, inbox = self._layout.active / task_id, self._layout.inbox / task_id
+        for folder in (active, inbox, active):  # again: it may be claimed this very moment
+            try:
+                self._say(folder, text, check_name(by, "agent name"), key)
+            except (FileNotFoundError, NotADirectoryError, TaskProblem):
+                if (folder / RECORD).exists():
+                    raise
+                continue
+            return folder
+        state = self._listing.get(task_id).state
+        mend = "change its text itself" if state is TaskState.INBOX else "change its task.md, then: hivemind task retry"
+        raise UserError(
+            f"is {'not claimed yet' if state is TaskState.INBOX else 'over'}", location=task_id, remedy=mend
+        )
+
     def _say(self, folder: Path, text: str, by: str, key: str | None) -> None:
         """Add to the text of a task that has a record: it was claimed, or a program made it. Said again under the same
         `key` it is there once."""
@@ -162,7 +157,7 @@ class ClaimedTasks:
             said = AddedText(by, self._clock().isoformat(timespec="milliseconds"), mask(text), key)
             self._records.save(folder, replace(record, said=(*record.said, said)), "task.said", by=by)
         if record.claim is not None:
-            ring(self.layout.doorbells, record.claim.agent)
+            ring(self._layout.doorbells, record.claim.agent)
 
     def log(self, task: Task, *records: Mapping[str, Any], durable: bool = False) -> None:
         """Append records to the task's messages.jsonl, in one go; with `durable` they are on the disk when this returns.
@@ -170,20 +165,15 @@ class ClaimedTasks:
         Raises UserError if they could not be written whole; the log is then as it was.
         """
         with self._own(task):
-            if task.id not in self._logs:
-                self._follow(task)
-            try:
-                self._logs[task.id].append(*records, sync_now=durable, separate_lines=True)
-            finally:  # a line that could not be written was taken back
-                self._follow(task)
+            self._logs.append(task, *records, durable=durable)
 
-    def _cancel_active(self, path: Path, reason: str) -> Path:
+    def cancel(self, path: Path, reason: str) -> Path:
         """Move an active task to failed/ under its agent's hands; what the agent still writes is turned away."""
         with held(path, wait=True):
             remove_ends(path)
-            write(path / _ERROR, harmless(mask(reason)), durable=self._durable)
+            write(path / OUTCOME_FILES["failed"], harmless(mask(reason)), durable=self._durable)
             reached("tasks.cancel.written")
-            return leave(self.layout, path, self.layout.failed, durable=self._durable)
+            return leave(self._layout, path, self._layout.failed, durable=self._durable)
 
     @contextmanager
     def _own(self, task: Task) -> Iterator[TaskRecord]:
@@ -203,7 +193,7 @@ class ClaimedTasks:
 
     def _checked(self, task: Task) -> TaskRecord:
         try:
-            if task.id not in self._left or self._left[task.id] == _stamp(task.path / LOG):
+            if not self._logs.is_changed(task):
                 return self._records.load(task.path, task.id)
             problem: UserError = RecordTampered(
                 f"{LOG} was changed by something other than hivemind", location=task.path
@@ -216,12 +206,11 @@ class ClaimedTasks:
 
     def _forget(self, task_id: str) -> None:
         self._records.forget(task_id)
-        self._logs.pop(task_id, None)
-        self._left.pop(task_id, None)
+        self._logs.forget(task_id)
 
     def _keep_late(self, task: Task, name: str, end: bytes) -> Path | None:
         """Put a late result where the task lies now; None if the task is gone, which withdraws it."""
-        layout = self.layout
+        layout = self._layout
         for folder in (layout.inbox / task.id, place_of(layout, task.id)):
             if folder is None or not folder.is_dir():
                 continue
@@ -234,12 +223,3 @@ class ClaimedTasks:
                 continue  # moved on under our hands
             return late
         return None
-
-
-def _stamp(path: Path) -> tuple[int, ...] | None:
-    """What a file is; None if there is none."""
-    try:
-        found = os.lstat(path)
-    except OSError:
-        return None
-    return found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns

@@ -8,8 +8,8 @@ from functools import cached_property
 from typing import Literal
 
 from hivemind.frozen import frozen
+from hivemind.tasks.drop import DropReader, QueuedDrop, Settings
 from hivemind.tasks.folder import ended_place, on_its_way
-from hivemind.tasks.inbox import Inbox, QueuedDrop, Settings
 
 Place = Literal["inbox", "active", "done", "failed"]
 
@@ -34,10 +34,10 @@ _WHY = {
 class Dependencies:
     """The verdicts on the tasks of one look into the inbox; each dependency is looked up once, whoever waits for it."""
 
-    def __init__(self, settings: Settings, inbox: Inbox, waiting: Collection[QueuedDrop]) -> None:
+    def __init__(self, settings: Settings, reader: DropReader, waiting: Collection[QueuedDrop]) -> None:
         self._settings = settings
         self._layout = settings.layout
-        self._inbox = inbox
+        self._reader = reader
         self._entries = waiting
         self._places: dict[str, Place | None] = {}
 
@@ -112,7 +112,7 @@ class Dependencies:
             case "failed":
                 folder = os.fspath(self._layout.failed / name)
                 try:
-                    return self._inbox.folder_entry(folder, os.stat(folder)).dependencies
+                    return self._reader.folder_entry(folder, os.stat(folder)).dependencies
                 except OSError:
                     return ()
             case _:

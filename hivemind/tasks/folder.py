@@ -11,6 +11,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
 
+from hivemind import fs
 from hivemind.errors import UserError
 from hivemind.fs import Log, fsync_folder, make_folder, move, reached, write
 from hivemind.fs.doorbell import ring
@@ -18,8 +19,9 @@ from hivemind.fs.locks import lock, try_lock
 from hivemind.fs.paths import names_in
 from hivemind.layout import HUMAN, Layout, archived_places
 from hivemind.names import MAX_LENGTH
+from hivemind.outcome import ENDED, OUTCOME_FILES
+from hivemind.tasks.drop import attachments, dropped_text, id_of
 from hivemind.tasks.form import ParsedTask, TextReader, is_yaml, read_text
-from hivemind.tasks.inbox import attachments, dropped_text, id_of
 from hivemind.tasks.record import ENDS, RECORD, TaskRecord, load
 from hivemind.tasks.task import Task, TaskProblem, TaskState
 
@@ -268,6 +270,24 @@ def _attempt(attempts: Path) -> int:
     return last if open_still else last + 1
 
 
+def remove_ends(path: Path, but: str = "") -> None:
+    """Take away a result or an error that the program did not write: it would count as this task's end. The one that is about
+    to be written replaces a file, but no folder."""
+    for name in ENDS:
+        if os.path.isdir(path / name) or (name != but and os.path.lexists(path / name)):
+            remove(path / name)
+
+
+def remove(path: Path) -> None:
+    """Take away a file, or give a folder that has a file's name another one."""
+    try:
+        os.unlink(path)
+    except FileNotFoundError:
+        pass
+    except (IsADirectoryError, PermissionError):  # POSIX says EPERM of a folder, Linux EISDIR
+        fs.set_aside(path)
+
+
 @contextmanager
 def held(folder: Path, *, wait: bool) -> Iterator[bool]:
     """Hold a task's folder, wherever it is moved meanwhile; yields False if another process has it and `wait` is False.
@@ -294,7 +314,7 @@ def held(folder: Path, *, wait: bool) -> Iterator[bool]:
 
 def read_outcome(folder: Path) -> str | None:
     """The text of result.md or error.md in the folder of a task that is over; None for any other."""
-    name = {"done": "result.md", "failed": "error.md"}.get(folder.parent.name)
+    name = next((OUTCOME_FILES[outcome] for outcome in ENDED if outcome == folder.parent.name), None)
     try:
         return None if name is None else (folder / name).read_text("utf-8", "replace")
     except OSError:

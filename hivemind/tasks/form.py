@@ -15,6 +15,7 @@ from hivemind.errors import UserError
 from hivemind.frontmatter import ParsedText, parse, split, validate
 from hivemind.frozen import frozen
 from hivemind.fs import CrashCount
+from hivemind.outcome import Outcome
 from hivemind.tasks.every import Every
 from hivemind.tasks.step import (
     Agent,
@@ -30,7 +31,7 @@ from hivemind.tasks.step import (
     moment,
     named,
 )
-from hivemind.tasks.task import TaskBudget, TaskEvent, TaskProblem, TaskReview
+from hivemind.tasks.task import TaskBudget, TaskProblem, TaskReview
 from hivemind.tokens import LEAST_CONTEXT
 
 PRIORITIES = {"critical": 1, "high": 2, "medium": 3, "normal": 3, "low": 4}
@@ -102,7 +103,7 @@ class TaskForm(Strict):
     review: ReviewForm | None = None
     finish: Literal["explicit", "implicit"] = "explicit"
     budget: Annotated[BudgetForm, BeforeValidator(_as_budget)] = BudgetForm.model_construct()
-    notify: Annotated[tuple[TaskEvent, ...] | None, BeforeValidator(_as_events)] = None
+    notify: Annotated[tuple[Outcome, ...] | None, BeforeValidator(_as_events)] = None
     every: Annotated[str, BeforeValidator(_as_every)] | None = None
     until: Annotated[datetime, BeforeValidator(moment)] | None = None
     missed: Literal["once", "all"] = "once"

@@ -3,46 +3,55 @@
 from __future__ import annotations
 
 import builtins
+import math
 import os
 import stat
+import threading
+import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import Any
 
 from hivemind.errors import UserError
-from hivemind.fs import time_tells
+from hivemind.fs import open_watcher, time_tells
 from hivemind.fs.paths import names_in
 from hivemind.layout import ANY, HUMAN, archived_places
 from hivemind.names import check_name, is_name
+from hivemind.outcome import Outcome
 from hivemind.tasks.dependencies import READY, Dependencies, DependencyStatus
+from hivemind.tasks.drop import ENDINGS, Drop, DropReader, QueuedDrop, Settings, ignored_why, is_task_name, read_regular
 from hivemind.tasks.folder import (
+    ATTEMPTS,
     ended_at,
     ended_place,
     is_open,
     on_its_way,
+    open_log,
     place_of,
     read_task,
     task_of,
     why_failed,
 )
 from hivemind.tasks.form import ParsedTask
-from hivemind.tasks.inbox import ENDINGS, Drop, Inbox, QueuedDrop, Settings, ignored_why, is_task_name, read_regular
 from hivemind.tasks.record import TaskRecord
 from hivemind.tasks.task import Ignored, Task, TaskState, TaskSummary
+
+_NET_S = 1.0  # how often `wait` looks although no change was reported
 
 
 class Listing:
     """The tasks of one hive. What cannot be read as a task is listed with its problem."""
 
-    def __init__(self, settings: Settings, inbox: Inbox, known: Callable[[], Mapping[str, QueuedDrop]]) -> None:
+    def __init__(self, settings: Settings, reader: DropReader, known: Callable[[], Mapping[str, QueuedDrop]]) -> None:
         """`known`: what others have read of the inbox (`QueueCache.known`)."""
         self._settings = settings
         self._known = known
         self.layout = settings.layout
         self._inbox_path = os.fspath(settings.layout.inbox)
-        self._inbox = inbox
+        self._reader = reader
         self._counted: dict[TaskState, tuple[int, int]] = {}
 
     # one
@@ -77,18 +86,42 @@ class Listing:
         known = is_name(name) and (is_open(self.layout, name) or self._dependencies(self._drops()).place(name))
         return bool(known)
 
+    def is_open(self, task_id: str) -> bool:
+        """Check that a task which was claimed once is neither over nor gone, by a few stats. A drop that nobody has claimed yet
+        is not open. Raises UserError for what is no id."""
+        return is_open(self.layout, check_name(task_id, "task id"))
+
+    def outcome(self, task_id: str) -> Outcome | None:
+        """How a task has ended; None if it has not, or is none: few stats. Raises UserError for what is no id."""
+        place = ended_place(self.layout, check_name(task_id, "task id"))
+        if place is None or not place.is_dir():
+            return None
+        return "done" if place.parent.name == TaskState.DONE else "failed"
+
+    def read_log(self, task_id: str, attempt: int | None = None) -> Iterator[dict[str, Any]]:
+        """The records of a task's log, or of an earlier attempt's, oldest first. Raises UserError if there is no such task."""
+        folder = self.get(task_id).path
+        if not folder.is_dir():  # a file that waits in the inbox
+            return iter(())
+        return open_log(folder if attempt is None else folder / ATTEMPTS / str(attempt), durable=False).records()
+
+    def kept(self, task_id: str) -> Mapping[str, Any]:
+        """What the runtime has kept with a task, which may be another's or over. Raises UserError if there is no such task,
+        or if something other than the program has changed its record."""
+        return self._settings.records.load(self.get(task_id).path, task_id).kept
+
     def waiting_for(self, task_id: str) -> str | None:
         """Why a task in the inbox is not claimed, in words; None if it can be. Raises UserError if it is not there."""
-        return self._waiting(check_name(task_id, "task id"))[1]
+        return self.find_waiting(check_name(task_id, "task id"))[1]
 
-    def _waiting(self, task_id: str) -> tuple[QueuedDrop, str | None]:
+    def find_waiting(self, task_id: str) -> tuple[QueuedDrop, str | None]:
         """A task in the inbox, and why it is not claimed, in words (None: it can be). Raises UserError if it is not there."""
         _, entry, verdict = self._find(task_id)
         return entry, self._why(entry, verdict)
 
     def _find(self, task_id: str) -> tuple[Drop, QueuedDrop, DependencyStatus]:
         for ending in ENDINGS:  # most have their id's name
-            drop = self._inbox.drop(f"{self._inbox_path}/{task_id}{ending}")
+            drop = self._reader.drop(f"{self._inbox_path}/{task_id}{ending}")
             entry = None if drop is None else drop.entry
             if drop is not None and entry is not None and entry.id == task_id and not entry.dependencies:
                 return drop, entry, READY
@@ -102,6 +135,29 @@ class Listing:
             mend = "look again in a moment; if its agent has ended, hivemind doctor says what to do"
             raise UserError("is just being claimed", location=task_id, remedy=mend)
         raise UserError("there is no such task", location=task_id, remedy="see: hivemind task list")
+
+    def wait(self, task_id: str, timeout: float | None = None, *, watch: str = "auto") -> Task:
+        """The task once it is done or failed, for a program that waits for its result; its folder is `path`.
+
+        `timeout` is in seconds (None: for as long as it takes), `watch` as in hive.yaml. A task that waits for a person
+        is waited for. Raises UserError if there is no such task, and if it is not over in time.
+        """
+        if self.get(task_id).state not in (TaskState.DONE, TaskState.FAILED):
+            self._wait(task_id, timeout, watch)
+        return self.get(task_id)
+
+    def _wait(self, task_id: str, timeout: float | None, watch: str) -> None:
+        until = math.inf if timeout is None else time.monotonic() + timeout
+        moved = threading.Event()
+        with open_watcher(watch, [self.layout.done, self.layout.failed], [], lambda _: moved.set()):
+            while self.outcome(task_id) is None:
+                left = until - time.monotonic()
+                if left <= 0:
+                    raise UserError(
+                        f"is not over after {timeout:g} s", location=task_id, remedy="hivemind task list says why"
+                    )
+                moved.wait(min(_NET_S, left))
+                moved.clear()
 
     def _read(self, folder: Path, state: TaskState) -> Task:
         return read_task(folder, state, self._settings.reader, self.layout.root, self._settings.roots)
@@ -198,10 +254,10 @@ class Listing:
 
     def _drops(self) -> builtins.list[Drop]:
         """What lies in the inbox; nothing where there is none: a copy of a hive may lack empty folders."""
-        return list(self._inbox.drops(self._known())) if self.layout.inbox.is_dir() else []
+        return list(self._reader.drops(self._known())) if self.layout.inbox.is_dir() else []
 
     def _dependencies(self, drops: builtins.list[Drop]) -> Dependencies:
-        return Dependencies(self._settings, self._inbox, [drop.entry for drop in drops if drop.entry is not None])
+        return Dependencies(self._settings, self._reader, [drop.entry for drop in drops if drop.entry is not None])
 
     def _why(self, entry: QueuedDrop, verdict: DependencyStatus) -> str | None:
         """Why a task in the inbox is not claimed, in words; None if it can be."""

@@ -25,11 +25,11 @@ from hivemind.fs import DamagedRecord, load_value, make_folder, save_value, set_
 from hivemind.fs.paths import names_in
 from hivemind.layout import HUMAN, Layout
 from hivemind.names import check_name
+from hivemind.outcome import OUTCOME_FILES, Outcome
 from hivemind.tasks.record import TaskRecord
-from hivemind.tasks.task import TaskEvent
 
 _KIND, _TELLING, _VERSION = "notice", "telling", 1
-_NAME = re.compile(r"[a-z0-9].*\.(done|failed|parked)\.json")
+_NAME = re.compile(rf"[a-z0-9].*\.({'|'.join(OUTCOME_FILES)})\.json")
 _log = logging.getLogger(__name__)
 
 
@@ -38,7 +38,7 @@ class Notice:
     """What is to be told, fixed when it is written; `id` is the same however often it is sent."""
 
     id: str
-    event: TaskEvent
+    event: Outcome
     task: Annotated[str, AfterValidator(partial(check_name, what="task id"))]
     at: AwareDatetime
     why: str = ""
@@ -64,7 +64,7 @@ class Outbox:
         self._layout, self._events, self._durable = layout, events, durable
 
     def put(
-        self, event: TaskEvent, task: str, record: TaskRecord | None, wanted: Collection[str] | None, why: str = ""
+        self, event: Outcome, task: str, record: TaskRecord | None, wanted: Collection[str] | None, why: str = ""
     ) -> None:
         """Note that a person's task is about to be done, failed or parked, if anybody wants to know."""
         made_by_hand = record is None or (record.maker == HUMAN and record.parent is None)

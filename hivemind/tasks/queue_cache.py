@@ -25,7 +25,7 @@ from hivemind.boundary import Unreadable, boundary
 from hivemind.frozen import frozen
 from hivemind.fs import Lock, set_aside, time_tells, write
 from hivemind.tasks.dependencies import Dependencies
-from hivemind.tasks.inbox import Inbox, QueuedDrop, Settings, is_task_name
+from hivemind.tasks.drop import DropReader, QueuedDrop, Settings, is_task_name
 
 _VERSION = 4
 _CURSOR = struct.Struct("<Q")
@@ -171,9 +171,9 @@ def _lines(entries: list[QueuedDrop]) -> bytes:
 class QueueCache:
     """Which waiting task is claimed next."""
 
-    def __init__(self, settings: Settings, inbox: Inbox) -> None:
+    def __init__(self, settings: Settings, reader: DropReader) -> None:
         self._settings = settings
-        self._inbox = inbox
+        self._reader = reader
         self._inbox_path = os.fspath(settings.layout.inbox)
         self._path = os.fspath(settings.layout.task_queue)
         self._queue: _Queue | None = None
@@ -309,14 +309,14 @@ class QueueCache:
             inbox_ns = os.stat(self._inbox_path).st_mtime_ns
         known: dict[str, QueuedDrop] = {}
         unsettled = 0
-        for at, drop in enumerate(self._inbox.drops(self._remembered(older)), 1):
+        for at, drop in enumerate(self._reader.drops(self._remembered(older)), 1):
             if drop.entry is None:
                 unsettled += 1
             else:
                 known[drop.name] = drop.entry
             if at % _SIGN_OF_LIFE == 0:
                 os.utime(lock.path)
-        dependencies = Dependencies(self._settings, self._inbox, known.values())
+        dependencies = Dependencies(self._settings, self._reader, known.values())
         ready: list[QueuedDrop] = []
         waiting: list[QueuedDrop] = []
         for entry in known.values():

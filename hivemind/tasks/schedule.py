@@ -8,7 +8,6 @@ nothing has that id; then the time is noted as done.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
 from dataclasses import field, replace
 from datetime import UTC, datetime
 from itertools import islice
@@ -21,10 +20,10 @@ from hivemind.errors import UserError
 from hivemind.frozen import frozen
 from hivemind.fs import DamagedRecord, Lock, create, load_value, make_folder, reached, save_value, set_aside
 from hivemind.names import MAX_LENGTH, slug
-from hivemind.tasks.adding import compose
+from hivemind.tasks.drop import Settings, is_task_name, read_regular
 from hivemind.tasks.every import Every
 from hivemind.tasks.form import ParsedTask, read_text
-from hivemind.tasks.inbox import Settings, is_task_name, read_regular
+from hivemind.tasks.inbox import Inbox, compose
 
 __all__ = ["Schedule", "ScheduledTask"]
 
@@ -63,10 +62,10 @@ class _Known:
 
 
 class Schedule:
-    """tasks/schedule/ of one hive. `taken` tells whether a task has an id."""
+    """tasks/schedule/ of one hive."""
 
-    def __init__(self, settings: Settings, zone: str, taken: Callable[[str], bool]) -> None:
-        self._layout, self._zone, self._taken = settings.layout, zone, taken
+    def __init__(self, settings: Settings, zone: str, inbox: Inbox) -> None:
+        self._layout, self._zone, self._inbox = settings.layout, zone, inbox
         self._max_bytes, self._durable = settings.reader.max_bytes, settings.durable
 
     def look(self, now: datetime) -> list[ScheduledTask]:
@@ -151,7 +150,7 @@ class Schedule:
         """Drop the task of one time, unless it was dropped already. Gives its id."""
         stamp = f"-{time:%Y%m%dt%H%M%Sz}"
         task_id = (written.form.id or slug(path.stem))[: MAX_LENGTH - len(stamp)].rstrip("-._") + stamp
-        if self._taken(task_id):
+        if self._inbox.has_id(task_id):
             return []
         own = {"every", "until", "missed", "text"}
         given = (

@@ -7,10 +7,11 @@ from dataclasses import field
 from datetime import datetime
 from enum import StrEnum
 from pathlib import Path
-from typing import Any, Literal, TypeAlias
+from typing import Any, Literal
 
 from hivemind.errors import UserError
 from hivemind.frozen import frozen
+from hivemind.outcome import Outcome
 
 StepKind = Literal["run", "ask", "write", "mail", "wait"]
 FILES = "files"
@@ -40,10 +41,6 @@ class TaskMoved(UserError):
     def __init__(self, what: str, *, where: object, kept: Path | None = None) -> None:
         super().__init__(what, location=where, remedy=f"the late result is in {kept}" if kept else None)
         self.kept = kept
-
-
-TaskEvent: TypeAlias = Literal["done", "failed", "parked"]
-"""What a person is told of a task, if it or hive.yaml says so (`notify:`)."""
 
 
 @frozen
@@ -141,7 +138,7 @@ class Task:
     review: TaskReview | None = None
     finish: Literal["explicit", "implicit"] = "explicit"
     budget: TaskBudget = TaskBudget()
-    notify: tuple[TaskEvent, ...] | None = None
+    notify: tuple[Outcome, ...] | None = None
     attachments: tuple[Path, ...] = ()
     notes: tuple[str, ...] = ()
     owner: str | None = None

@@ -62,7 +62,7 @@ def verdict(session: Session, arguments: Verdict) -> dict[str, Any]:
     missing = [mask(one.strip()) for one in arguments.missing if one.strip()]
     if arguments.approved == bool(missing):
         raise ToolProblem("say what is missing" if not missing else "approved, and yet something is missing: say one")
-    hive.tasks.keep(work.task, "verdict", {"approved": arguments.approved, "missing": missing})
+    hive.tasks.active.keep(work.task, "verdict", {"approved": arguments.approved, "missing": missing})
     where = work.finish(verdict_text(missing))
     return {"task": work.task.id, "state": "done", "path": hive.layout.relative(where / "result.md")}
 
@@ -106,7 +106,7 @@ def _judged(session: Session, state: Judging, task_id: str) -> dict[str, Any] | 
     work, hive = session.work, session.hive
     wanted = work.task.review
     assert wanted is not None
-    found = hive.tasks.kept(task_id).get("verdict") if hive.tasks.outcome(task_id) == "done" else None
+    found = hive.tasks.listing.kept(task_id).get("verdict") if hive.tasks.listing.outcome(task_id) == "done" else None
     if found is None:
         _keep(session, replace(state, task=None, question=f"the review {task_id} ended without a verdict"))
         return {"state": "asks"}
@@ -193,7 +193,7 @@ def _rest(session: Session, state: Judging, task_id: str) -> None:
     work = session.work
     wait = work.wait_for([task_id], "all", None)
     news = woken(session, wait)
-    if not news and not wait.ends(lambda one: not session.hive.tasks.is_open(one)):
+    if not news and not wait.ends(lambda one: not session.hive.tasks.listing.is_open(one)):
         raise Parking(wait.reason)
     work.waited()
     if news:
@@ -235,7 +235,7 @@ def _answered(session: Session, state: Judging, answer: str) -> dict[str, Any] |
         cut = "" if len(result) <= _SHOWN_CHARS else f"… (cut here; {len(result):,} characters)"
         files = f"It lies in {hive.layout.relative(work.task.path)}; what it has written, in {FILES}/ there."
         ask_person(session, name, f"{question}\n\n{files}\n\n{result[:_SHOWN_CHARS]}{cut}", subject="Review")
-    over = work.waits.check(name, datetime.now(UTC), hive.tasks.outcome)
+    over = work.waits.check(name, datetime.now(UTC), hive.tasks.listing.outcome)
     assert over.answer is not None
     said = hive.mail.read(session.agent, over.answer, mark=False).answer
     judged = read_verdict(said)

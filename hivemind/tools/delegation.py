@@ -138,7 +138,7 @@ def send_to_task(session: Session, arguments: SendToTask) -> dict[str, Any]:
 def cancel_task(session: Session, arguments: CancelTask) -> dict[str, Any]:
     """End a subtask of yours, and what it has delegated."""
     task = _own(session, arguments.id)
-    if session.hive.tasks.is_open(task.id):
+    if session.hive.tasks.listing.is_open(task.id):
         session.hive.tasks.cancel(task.id, by=session.agent, reason=mask(arguments.reason))
         if task.owner is not None:
             ring(session.hive.layout.doorbells, task.owner)
@@ -150,7 +150,7 @@ def merge_worktree(session: Session, arguments: MergeWorktree) -> dict[str, Any]
     """Merge what a subtask of yours has done in its worktree into yours. If both changed the same lines nothing is merged, and
     you are told which files conflict."""
     task = _own(session, arguments.task)
-    if session.hive.tasks.is_open(task.id):
+    if session.hive.tasks.listing.is_open(task.id):
         raise ToolProblem("is not over yet", location=task.id, remedy="wait_for it first")
     with session.pulse.busy(_MERGING_S):
         return {"merged": session.work.worktrees.merge(task.id, mark=arguments.mark)}

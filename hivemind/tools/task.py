@@ -214,7 +214,7 @@ def wait(session: Session, arguments: WaitArguments) -> dict[str, Any]:
     if begun.kind == "human" and begun.message_id is None:
         ask_person(session, step.id, begun.what, step=step)
     _check_known(session, begun)
-    over = work.waits.check(step.id, datetime.now(UTC), session.hive.tasks.outcome)
+    over = work.waits.check(step.id, datetime.now(UTC), session.hive.tasks.listing.outcome)
     if over.answer is None:
         return {"step": step.id, "over": True}
     answer = session.hive.mail.read(session.agent, over.answer, mark=False)
@@ -228,7 +228,7 @@ def _check_known(session: Session, wait: StepWait) -> None:
     hive, own, name = session.hive, session.work.task.id, wait.what
     if wait.kind == "task" and name == own:
         raise ToolProblem("it waits for itself to be done")
-    if wait.kind == "task" and not hive.tasks.is_known(name):
+    if wait.kind == "task" and not hive.tasks.listing.is_known(name):
         told = f"it waits for the task {name!r}, and there is no such task"
     elif wait.kind == "mail" and wait.answer is None and not hive.layout.mailbox(name).is_dir():
         told = f"it waits for mail from {name!r}, and there is no such agent"

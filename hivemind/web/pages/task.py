@@ -65,7 +65,7 @@ def _task(hive: Hive, task_id: str) -> Task | TaskSummary:
     try:
         return hive.tasks.get(task_id)
     except TaskProblem:
-        unread = hive.tasks.unread(task_id)
+        unread = hive.tasks.listing.unread(task_id)
         if unread is None:
             raise
         return unread
@@ -87,7 +87,7 @@ def _parts(site: Site, found: Task, query: PageQuery) -> dict[str, Any]:
     return {
         "outcome": read_outcome(found.path) or "",
         "steps": hive.journal.view(lambda state: _steps(state, found.id)),
-        "subtasks": [(one, hive.tasks.outcome(one) or "open") for one in found.subtasks],
+        "subtasks": [(one, hive.tasks.listing.outcome(one) or "open") for one in found.subtasks],
         "files": _files(hive, found),
         "timeline": draw_timeline(spans) if spans else None,
         "graph": drawn,
@@ -185,7 +185,7 @@ def _waiting(hive: Hive, found: Task) -> str | None:
     if found.state is not TaskState.INBOX:
         return None
     with suppress(UserError):
-        return hive.tasks.waiting_for(found.id)
+        return hive.tasks.listing.waiting_for(found.id)
     return None
 
 

@@ -1,0 +1,151 @@
+"""The claims of a hive: the next task for an agent, the tasks that it goes on with, and claims that nobody holds any more."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Container
+from pathlib import Path
+
+from hivemind.errors import UserError
+from hivemind.fs import Lock
+from hivemind.fs.paths import names_in
+from hivemind.layout import HUMAN
+from hivemind.names import check_name
+from hivemind.tasks.drop import DropReader, Settings
+from hivemind.tasks.drop_claims import ClaimedDrop, DropClaims
+from hivemind.tasks.listing import Listing
+from hivemind.tasks.logs import TaskLogs
+from hivemind.tasks.queue_cache import QueueCache, lanes_of
+from hivemind.tasks.recovery import ClaimRecovery, Orphan
+from hivemind.tasks.task import Task
+from hivemind.tasks.task_builder import TaskBuilder
+
+
+class Claims:
+    """The claims of one hive. `logs` follow each task that is claimed here."""
+
+    def __init__(
+        self, settings: Settings, reader: DropReader, queue: QueueCache, listing: Listing, logs: TaskLogs
+    ) -> None:
+        self._settings = settings
+        self._layout = settings.layout
+        self._queue = queue
+        self._listing = listing
+        self._logs = logs
+        self._drops = DropClaims(settings, reader, queue)
+        self._builder = TaskBuilder(settings, self._drops)
+        self._recovery = ClaimRecovery(settings, reader, self._drops, self._builder)
+        self._recovered: set[str] = set()
+
+    def claim(
+        self, agent: str, role: str | None = None, incarnation: int = 0, *, lanes: Container[str] | None = None
+    ) -> Task | None:
+        """The next task for this agent, now its own, or None: highest priority first, then oldest, then by name.
+
+        Exactly one agent gets a task. Drops that cannot become tasks go to failed/ on the way. `role` is looked up
+        unless given, `lanes` are those of its role then. Only the process that holds the agent's name may call this for it.
+        """
+        agent = check_name(agent, "agent name")
+        role = self._settings.agents().get(agent) if role is None else role
+        if agent not in self._recovered:
+            for half_made in self._recovery.finish_half_made(agent, incarnation):
+                return self._logs.follow(half_made)
+        while (taken := self._drops.take(agent, role, lanes)) is not None:
+            if (task := self._settle(taken, incarnation)) is not None:
+                return task
+        self._recovered.add(agent)
+        return None
+
+    def claim_one(self, agent: str, task_id: str, role: str | None = None, incarnation: int = 0) -> Task | None:
+        """A certain waiting task, now this agent's own; None if another was faster, or if it could be no task.
+
+        Raises UserError if no such task waits, if it is for others, or if it waits for something.
+        """
+        agent, task_id = check_name(agent, "agent name"), check_name(task_id, "task id")
+        role = self._settings.agents().get(agent) if role is None else role
+        entry, why = self._listing.find_waiting(task_id)
+        lanes = lanes_of(agent, role, self._settings.here())
+        if entry.lane not in lanes:
+            whom = " of the role ".join(filter(None, (entry.assignee or "an agent", entry.role)))
+            whom += "" if entry.where is None else " of another hive"
+            raise UserError(f"is for {whom}", location=task_id, remedy="see: hivemind task list")
+        if why is not None:
+            raise UserError(f"can't be claimed: {why}", location=task_id)
+        taken = self._drops.take_entry(agent, entry, lanes)
+        return None if taken is None else self._settle(taken, incarnation)
+
+    def _settle(self, taken: ClaimedDrop, incarnation: int) -> Task | None:
+        """The second half of a claim."""
+        self._recovered.discard(taken.agent)  # until it is done: an error on the way leaves a half-made claim
+        task = self._builder.settle(taken, incarnation)
+        self._recovered.add(taken.agent)
+        return None if task is None else self._logs.follow(task)
+
+    def take(self, agent: str, role: str | None = None) -> ClaimedDrop | None:
+        """The first half of `claim` by itself: one drop, this agent's alone, its text read. `mine` does the rest."""
+        agent = check_name(agent, "agent name")
+        self._recovered.discard(agent)
+        taken = self._drops.take(agent, role)
+        if taken is not None:
+            self._drops.sync(agent)
+        return taken
+
+    def mine(self, agent: str, incarnation: int | None = None) -> list[Task]:
+        """The tasks that this agent has claimed, oldest claim first: what it goes on with after a restart.
+
+        Finishes claims that a crash left half-made. With `incarnation` every claim gets a new key, so that a process
+        that held the agent's name before can write nothing more.
+        """
+        agent = check_name(agent, "agent name")
+        self._return_persons()
+        found = [self._logs.follow(task) for task in self._recovery.mine(agent, incarnation)]
+        self._recovered.add(agent)
+        return found
+
+    def _return_persons(self) -> None:
+        """Put back what a person was cancelling when the command was killed: nobody else goes on with that."""
+        folder = self._layout.claimed / HUMAN
+        lock = self._persons()
+        if names_in(folder) and lock.acquire(wait=False):
+            try:
+                self._recovery.reclaim(HUMAN)
+            finally:
+                lock.release()
+
+    def _persons(self) -> Lock:
+        """Held by whoever claims in a person's name, as an agent's process holds that of its own."""
+        return Lock(self._layout.locks / f"agent-{HUMAN}.lock")
+
+    def orphans(self, alive: Collection[str]) -> list[Orphan]:
+        """Claims of agents that are not among `alive`, and folders in active/ that are nobody's (agent None)."""
+        return self._recovery.orphans(alive)
+
+    def reclaim(self, agent: str) -> list[Path]:
+        """Put back into the inbox what an agent has claimed whose process is gone for good; where it lies now."""
+        return self._recovery.reclaim(check_name(agent, "agent name"))
+
+    def reject_waiting(self, task_id: str, error: str) -> Path:
+        """Move a waiting task to failed/ with this error.md; where it lies now. Raises UserError."""
+        with self._persons():
+            self._recovery.reclaim(HUMAN)
+            entry, _ = self._listing.find_waiting(task_id)
+            taken = self._drops.take_entry(HUMAN, entry)
+            if taken is None:
+                raise UserError("was claimed or withdrawn this very moment", location=task_id, remedy="try again")
+            try:
+                return self._builder.reject(taken, error, task_id=entry.id)
+            except BaseException:
+                self._recovery.reclaim(HUMAN)
+                raise
+
+    def put_back(self, folder: Path) -> Path:
+        """Return a task's folder to the inbox; where it lies now."""
+        return self._drops.put_back(folder)
+
+    def give_up(self, folder: Path, agent: str | None, problem: UserError) -> Path:
+        """Fail a task in active/ because of what became of its folder; where it lies now."""
+        return self._recovery.give_up(folder, agent, problem)
+
+    @property
+    def restless(self) -> int:
+        """How many drops anybody's last look left alone because they are half-written or wait: look again by and by."""
+        return self._queue.restless

@@ -1,0 +1,103 @@
+"""How a task ends, by its agent or by a person, and what becomes of a task that is over."""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from pathlib import Path
+
+from hivemind.errors import UserError
+from hivemind.fs import move, reached, write
+from hivemind.layout import HUMAN
+from hivemind.masking import harmless, mask
+from hivemind.names import check_name
+from hivemind.tasks.claimed_tasks import ClaimedTasks
+from hivemind.tasks.claims import Claims
+from hivemind.tasks.drop import Settings
+from hivemind.tasks.folder import ended_place, held, is_open, leave, set_aside
+from hivemind.tasks.record import load
+from hivemind.tasks.task import Task, TaskState
+
+
+class Endings:
+    """Ends the tasks of one hive, and with each its open subtasks."""
+
+    def __init__(self, settings: Settings, claims: Claims, active: ClaimedTasks) -> None:
+        self._layout = settings.layout
+        self._durable = settings.durable
+        self._claims = claims
+        self._active = active
+
+    def finish(self, task: Task, result: str) -> Path:
+        """Write result.md and move the task to done/; where it lies now. Its open subtasks are cancelled.
+
+        Raises TaskMoved if the claim is over, with the late result kept below `attempts/`.
+        """
+        folder = self._active.close(task, "done", result)
+        self._cancel_subtasks(folder, f"{task.id} is done without it")
+        return folder
+
+    def fail(self, task: Task, reason: str) -> Path:
+        """Write error.md, which says in words why, and move the task to failed/; as `finish` does."""
+        text = reason if reason.startswith("#") else f"# {task.title}\n\n{reason.rstrip()}\n"
+        folder = self._active.close(task, "failed", text)
+        self._cancel_subtasks(folder, f"{task.id} has failed")
+        return folder
+
+    def retry(self, task_id: str) -> Path:
+        """Move a failed or done task back into the inbox, as a person may by hand. Raises UserError."""
+        place = ended_place(self._layout, check_name(task_id, "task id"))
+        if place is None:
+            raise UserError(
+                "no failed or finished task has that id", location=task_id, remedy="see: hivemind task list"
+            )
+        try:
+            move(place, self._layout.inbox / task_id, durable=self._durable)
+        except FileExistsError:
+            where = self._layout.relative(self._layout.inbox / task_id)
+            raise UserError("something of that name waits already", location=where, remedy="move it away") from None
+        reached("tasks.retry.back")
+        return self._layout.inbox / task_id
+
+    def disown(self, task_id: str, reason: str) -> Path:
+        """What became of a task that is over counts for nobody: it is kept below `attempts/`, and the task has failed for that
+        reason. Raises UserError if it is not over."""
+        place = ended_place(self._layout, check_name(task_id, "task id"))
+        if place is None:
+            raise UserError("is not over", location=task_id)
+        with held(place, wait=True):
+            set_aside(place, durable=self._durable)
+            write(place / "error.md", harmless(mask(f"# {task_id}\n\n{reason}\n")), durable=self._durable)
+            if place.parent.name == TaskState.FAILED:
+                return place
+            return leave(self._layout, place, self._layout.failed, durable=self._durable)
+
+    def cancel(self, task_id: str, *, by: str = HUMAN, reason: str = "") -> Path:
+        """End a waiting or active task and its subtasks: failed/ID with an error.md that says who cancelled it.
+
+        Raises UserError.
+        """
+        task_id = check_name(task_id, "task id")
+        why = f"Cancelled by {by}." + (f"\n\n{reason}" if reason else "")
+        where = self._cancel(task_id, f"# {task_id} was cancelled\n\n{why}\n")
+        self._cancel_subtasks(where, f"{task_id} was cancelled")
+        return where
+
+    def _cancel(self, task_id: str, error: str) -> Path:
+        if (self._layout.active / task_id).is_dir():
+            return self._active.cancel(self._layout.active / task_id, error)
+        if ended_place(self._layout, task_id) is not None:
+            raise UserError("is over already", location=task_id, remedy="see: hivemind task show")
+        return self._claims.reject_waiting(task_id, error)
+
+    def _cancel_subtasks(self, folder: Path, why: str) -> None:
+        """What can't be cancelled now ends by itself: it is not claimed any more, and its agent finds its parent over."""
+        try:
+            record = load(folder)
+        except UserError:
+            return
+        if record is None or record.claim is None:
+            return
+        for task_id in (one for ids in record.kept.get("subtasks", {}).values() for one in ids):
+            if is_open(self._layout, task_id):
+                with suppress(UserError, OSError):
+                    self.cancel(task_id, by=record.claim.agent, reason=why)

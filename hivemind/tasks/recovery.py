@@ -1,0 +1,175 @@
+"""What a crash left of claims: half-made ones are finished or put back, an agent goes on with its tasks (README.md, *A claim*).
+
+Only the process that holds an agent's name recovers for that agent.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+from collections.abc import Collection, Iterator
+from dataclasses import replace
+from pathlib import Path
+
+from hivemind.errors import UserError
+from hivemind.frozen import frozen
+from hivemind.fs import reached, write
+from hivemind.fs.paths import names_in
+from hivemind.tasks.drop import NOT_OURS, DropReader, Settings, is_ours
+from hivemind.tasks.drop_claims import ClaimedDrop, DropClaims
+from hivemind.tasks.folder import held, leave, read_task, remove_ends
+from hivemind.tasks.record import ENDS, RECORD, TaskRecord, load
+from hivemind.tasks.task import Task, TaskProblem, TaskState
+from hivemind.tasks.task_builder import BUILD, TaskBuilder, explained
+
+_log = logging.getLogger(__name__)
+
+
+@frozen
+class Orphan:
+    """A claim whose agent is not there any more. `id` is the task's, or the drop's name if the claim is half-made."""
+
+    agent: str | None
+    id: str
+    path: Path
+
+
+class ClaimRecovery:
+    """Goes on with the claims of one hive, gives them back or gives them up."""
+
+    def __init__(self, settings: Settings, reader: DropReader, drops: DropClaims, builder: TaskBuilder) -> None:
+        self._settings = settings
+        self._layout = settings.layout
+        self._reader = reader
+        self._drops = drops
+        self._builder = builder
+        self._records = settings.records
+        self._durable = settings.durable
+
+    def finish_half_made(self, agent: str, incarnation: int) -> Iterator[Task]:
+        """The tasks whose claim a crash interrupted, claimed to the end now."""
+        for path in self._half_made(agent):
+            task = self._resume(ClaimedDrop(agent, path.name, os.fspath(path), None), incarnation)
+            if task is not None:
+                yield task
+
+    def _half_made(self, agent: str) -> list[Path]:
+        """The drops that an agent took and made no task of, by name; a folder that is closed by now stays there."""
+        folder = Path(self._drops.folder(agent))
+        for build in sorted(folder.glob(f"{BUILD}*/")):
+            try:
+                self._builder.unbuild(build)
+            except PermissionError as error:
+                _log.warning("%s: %s; it goes on at the agent's next start", error.filename, NOT_OURS)
+        found = [folder / name for name in sorted(os.listdir(folder)) if not name.startswith(".")]
+        closed = [path for path in found if path.is_dir() and not is_ours(path)]
+        for path in closed:
+            _log.warning("%s: %s; it goes on at the agent's next start", path, NOT_OURS)
+        return [path for path in found if path not in closed]
+
+    def _resume(self, taken: ClaimedDrop, incarnation: int) -> Task | None:
+        """Go on with a drop; one that is half-written or has dependencies is judged again, from the inbox."""
+        drop = self._reader.drop(taken.path, whole=taken.is_folder())  # a folder was whole when it was taken
+        if drop is None or drop.entry is None or drop.entry.dependencies:
+            self._drops.put_back(taken.path)
+            return None
+        return self._builder.settle(taken, incarnation)
+
+    def mine(self, agent: str, incarnation: int | None) -> list[Task]:
+        """The agent's tasks in active/, oldest claim first; with an incarnation their claims are made anew under it."""
+        half_made = {task.id for task in self.finish_half_made(agent, incarnation or 0)}
+        found: list[tuple[str, Task]] = []
+        for path, record in self._claims():
+            claim = record.claim if isinstance(record, TaskRecord) else None
+            if claim is None and not self._records.is_told(path.name, agent):
+                continue  # nobody's
+            if claim is not None and claim.agent != agent:
+                continue
+            try:
+                task = self._mine(path, agent, incarnation if path.name not in half_made else None)
+                if task is not None:
+                    found.append((claim.claimed if claim is not None else "", task))
+            except FileNotFoundError:
+                continue  # moved by hand this very moment
+            except UserError as problem:
+                self.give_up(path, agent, problem)
+        return [task for _, task in sorted(found, key=lambda one: (one[0], one[1].id))]
+
+    def _mine(self, path: Path, agent: str, incarnation: int | None) -> Task | None:
+        """A task in active/ that an agent goes on with, under a new claim if it has a new incarnation."""
+        told = self._records.is_told(path.name, agent)
+        record = self._records.load(path, path.name) if told else load(path)
+        if record is None or record.claim is None:
+            raise TaskProblem(
+                f"has no {RECORD} of a claim", location=path, remedy="move it to tasks/inbox/ to have it claimed anew"
+            )
+        if record.handed is not None and record.handed.ends(record.claim):
+            with held(path, wait=True):
+                self._records.save(path, replace(record, parked=None), agent_id=agent)
+                self._drops.put_back(path)
+            return None
+        if incarnation is not None:
+            with held(path, wait=True):
+                claim = replace(record.claim, key=os.urandom(8).hex(), incarnation=incarnation)
+                record = replace(record, claim=claim)
+                if told:  # what the agent's earlier process still writes under the old key is turned away
+                    self._records.save(path, record, agent_id=agent)
+                else:
+                    self._records.write(path, record)
+                    reached("tasks.claim.recorded")
+        task = read_task(path, TaskState.ACTIVE, self._settings.reader, self._layout.root, self._settings.roots)
+        if not told:
+            self._records.claimed(path.name, record, task.title)
+        return task
+
+    def give_up(self, path: Path, agent: str | None, problem: UserError) -> Path:
+        """Fail a task in active/ because of what became of its folder; where it lies now."""
+        remove_ends(path)
+        self._settings.outbox.put("failed", path.name, None, None)
+        write(path / "error.md", explained(path.name, problem, "could not go on"), durable=self._durable)
+        where = leave(self._layout, path, self._layout.failed, durable=self._durable)
+        self._records.failed(path.name, agent, str(problem))
+        return where
+
+    def _claims(self) -> Iterator[tuple[Path, TaskRecord | None]]:
+        """Every folder in active/ with its record; None for one that a person put there, or whose record is damaged."""
+        for name in sorted(os.listdir(self._layout.active)):
+            path = self._layout.active / name
+            if name.startswith(".") or not path.is_dir():
+                continue
+            try:
+                yield path, load(path)
+            except UserError:
+                yield path, None  # `list` says what is wrong with it
+
+    def orphans(self, alive: Collection[str]) -> list[Orphan]:
+        """The claims, whole and half-made, of agents that are not among `alive`; agent None for nobody's."""
+        found = []
+        for path, record in self._claims():
+            agent = record.claim.agent if record is not None and record.claim is not None else None
+            if agent is None or agent not in alive:
+                found.append(Orphan(agent, path.name, path))
+        for agent in sorted(names_in(self._layout.claimed)):
+            if agent not in alive:
+                folder = self._layout.claimed / agent
+                found += [Orphan(agent, name, folder / name) for name in sorted(names_in(folder))]
+        return found
+
+    def reclaim(self, agent: str) -> list[Path]:
+        """Give up every claim of an agent whose process is gone; where its tasks lie now.
+
+        They go back to the inbox with their log, so that whoever claims them goes on; one whose result (or error) was
+        written to the end goes on its last way to done/ (failed/).
+        """
+        back = [self._drops.put_back(path) for path in self._half_made(agent)]
+        mine = [path for path, record in self._claims() if record and record.claim and record.claim.agent == agent]
+        return back + [self._give_back(path) for path in mine]
+
+    def _give_back(self, path: Path) -> Path:
+        with held(path, wait=True):
+            for name, place in zip(ENDS, (self._layout.failed, self._layout.done), strict=True):
+                end = path / name
+                if end.is_file() and not end.is_symlink() and self._records.is_end(path.name, end.read_bytes()):
+                    return leave(self._layout, path, place, durable=self._durable)
+            remove_ends(path)
+            return self._drops.put_back(path)
