@@ -11,5 +11,5 @@ Outcome: TypeAlias = Literal["done", "failed", "parked"]
 ENDED: tuple[Outcome, ...] = ("done", "failed")
 """The outcomes of a task that is over, which are also the names of the folders in which these tasks are."""
 
-OUTCOME_FILES: Mapping[Outcome, str] = {"done": "result.md", "failed": "error.md", "parked": "task.md"}
+OUTCOME_FILES: Mapping[str, str] = {"done": "result.md", "failed": "error.md", "parked": "task.md"}
 """The file in a task's folder that a person reads to learn more."""

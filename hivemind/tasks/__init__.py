@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-from hivemind.tasks.drop_claims import ClaimedDrop
 from hivemind.tasks.folder import read_outcome, why_failed
 from hivemind.tasks.outbox import Notice, Telling
-from hivemind.tasks.recovery import Orphan
 from hivemind.tasks.schedule import ScheduledTask
 from hivemind.tasks.step import parse_duration
 from hivemind.tasks.task import (
     BEING_WRITTEN,
     FILES,
     AddedText,
-    Ignored,
     ParkedTask,
     Task,
     TaskMoved,
@@ -27,10 +24,7 @@ __all__ = [
     "BEING_WRITTEN",
     "FILES",
     "AddedText",
-    "ClaimedDrop",
-    "Ignored",
     "Notice",
-    "Orphan",
     "ParkedTask",
     "ScheduledTask",
     "Task",

@@ -39,9 +39,7 @@ class ClaimedTasks:
         self._listing = listing
         self._claims = claims
         self._records = settings.records
-        self._durable = settings.durable
-        self._clock = settings.clock
-        self._outbox = settings.outbox
+        self._durable, self._clock, self._outbox = settings.durable, settings.clock, settings.outbox
         self._logs = logs
 
     def close(self, task: Task, outcome: Outcome, text: str) -> Path:
@@ -72,7 +70,7 @@ class ClaimedTasks:
             self._save(task, record, parked=None)
             reached("tasks.release.ready")
             self._forget(task.id)
-            return self._claims.put_back(task.path)
+            return self._claims.drops.put_back(task.path)
 
     def hand_over(self, task: Task, *, to: str | None = None, role: str | None = None, reason: str = "") -> None:
         """Give the task, with all that was done, to an agent or a role: `release` puts it where that one claims it.
@@ -114,8 +112,7 @@ class ClaimedTasks:
             kept = {key: known for key, known in record.kept.items() if key != name}
             if value is not None:
                 kept[name] = value
-            parked = None if unpark else record.parked
-            self._save(task, record, kept=kept, parked=parked)
+            self._save(task, record, kept=kept, parked=None if unpark else record.parked)
 
     def said(self, task: Task) -> tuple[AddedText, ...]:
         """All that people have added to a task in hand so far."""
@@ -142,10 +139,9 @@ class ClaimedTasks:
                 continue
             return folder
         state = self._listing.get(task_id).state
-        mend = "change its text itself" if state is TaskState.INBOX else "change its task.md, then: hivemind task retry"
-        raise UserError(
-            f"is {'not claimed yet' if state is TaskState.INBOX else 'over'}", location=task_id, remedy=mend
-        )
+        if state is TaskState.INBOX:
+            raise UserError("is not claimed yet", location=task_id, remedy="change its text itself")
+        raise UserError("is over", location=task_id, remedy="change its task.md, then: hivemind task retry")
 
     def _say(self, folder: Path, text: str, by: str, key: str | None) -> None:
         """Add to the text of a task that has a record: it was claimed, or a program made it. Said again under the same
@@ -195,13 +191,11 @@ class ClaimedTasks:
         try:
             if not self._logs.is_changed(task):
                 return self._records.load(task.path, task.id)
-            problem: UserError = RecordTampered(
-                f"{LOG} was changed by something other than hivemind", location=task.path
-            )
+            problem = RecordTampered(f"{LOG} was changed by something other than hivemind", location=task.path)
         except RecordTampered as error:
             problem = error
         self._forget(task.id)
-        self._claims.give_up(task.path, task.owner, problem)
+        self._claims.recovery.give_up(task.path, task.owner, problem)
         raise TaskMoved(f"it has failed: {problem.message}", where=task.id)
 
     def _forget(self, task_id: str) -> None:

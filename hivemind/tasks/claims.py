@@ -31,9 +31,9 @@ class Claims:
         self._queue = queue
         self._listing = listing
         self._logs = logs
-        self._drops = DropClaims(settings, reader, queue)
-        self._builder = TaskBuilder(settings, self._drops)
-        self._recovery = ClaimRecovery(settings, reader, self._drops, self._builder)
+        self.drops = DropClaims(settings, reader, queue)
+        self._builder = TaskBuilder(settings, self.drops)
+        self.recovery = ClaimRecovery(settings, reader, self.drops, self._builder)
         self._recovered: set[str] = set()
 
     def claim(
@@ -47,9 +47,9 @@ class Claims:
         agent = check_name(agent, "agent name")
         role = self._settings.agents().get(agent) if role is None else role
         if agent not in self._recovered:
-            for half_made in self._recovery.finish_half_made(agent, incarnation):
+            for half_made in self.recovery.finish_half_made(agent, incarnation):
                 return self._logs.follow(half_made)
-        while (taken := self._drops.take(agent, role, lanes)) is not None:
+        while (taken := self.drops.take(agent, role, lanes)) is not None:
             if (task := self._settle(taken, incarnation)) is not None:
                 return task
         self._recovered.add(agent)
@@ -70,7 +70,7 @@ class Claims:
             raise UserError(f"is for {whom}", location=task_id, remedy="see: hivemind task list")
         if why is not None:
             raise UserError(f"can't be claimed: {why}", location=task_id)
-        taken = self._drops.take_entry(agent, entry, lanes)
+        taken = self.drops.take_entry(agent, entry, lanes)
         return None if taken is None else self._settle(taken, incarnation)
 
     def _settle(self, taken: ClaimedDrop, incarnation: int) -> Task | None:
@@ -80,15 +80,6 @@ class Claims:
         self._recovered.add(taken.agent)
         return None if task is None else self._logs.follow(task)
 
-    def take(self, agent: str, role: str | None = None) -> ClaimedDrop | None:
-        """The first half of `claim` by itself: one drop, this agent's alone, its text read. `mine` does the rest."""
-        agent = check_name(agent, "agent name")
-        self._recovered.discard(agent)
-        taken = self._drops.take(agent, role)
-        if taken is not None:
-            self._drops.sync(agent)
-        return taken
-
     def mine(self, agent: str, incarnation: int | None = None) -> list[Task]:
         """The tasks that this agent has claimed, oldest claim first: what it goes on with after a restart.
 
@@ -97,7 +88,7 @@ class Claims:
         """
         agent = check_name(agent, "agent name")
         self._return_persons()
-        found = [self._logs.follow(task) for task in self._recovery.mine(agent, incarnation)]
+        found = [self._logs.follow(task) for task in self.recovery.mine(agent, incarnation)]
         self._recovered.add(agent)
         return found
 
@@ -107,7 +98,7 @@ class Claims:
         lock = self._persons()
         if names_in(folder) and lock.acquire(wait=False):
             try:
-                self._recovery.reclaim(HUMAN)
+                self.recovery.reclaim(HUMAN)
             finally:
                 lock.release()
 
@@ -117,33 +108,25 @@ class Claims:
 
     def orphans(self, alive: Collection[str]) -> list[Orphan]:
         """Claims of agents that are not among `alive`, and folders in active/ that are nobody's (agent None)."""
-        return self._recovery.orphans(alive)
+        return self.recovery.orphans(alive)
 
     def reclaim(self, agent: str) -> list[Path]:
         """Put back into the inbox what an agent has claimed whose process is gone for good; where it lies now."""
-        return self._recovery.reclaim(check_name(agent, "agent name"))
+        return self.recovery.reclaim(check_name(agent, "agent name"))
 
     def reject_waiting(self, task_id: str, error: str) -> Path:
         """Move a waiting task to failed/ with this error.md; where it lies now. Raises UserError."""
         with self._persons():
-            self._recovery.reclaim(HUMAN)
+            self.recovery.reclaim(HUMAN)
             entry, _ = self._listing.find_waiting(task_id)
-            taken = self._drops.take_entry(HUMAN, entry)
+            taken = self.drops.take_entry(HUMAN, entry)
             if taken is None:
                 raise UserError("was claimed or withdrawn this very moment", location=task_id, remedy="try again")
             try:
                 return self._builder.reject(taken, error, task_id=entry.id)
             except BaseException:
-                self._recovery.reclaim(HUMAN)
+                self.recovery.reclaim(HUMAN)
                 raise
-
-    def put_back(self, folder: Path) -> Path:
-        """Return a task's folder to the inbox; where it lies now."""
-        return self._drops.put_back(folder)
-
-    def give_up(self, folder: Path, agent: str | None, problem: UserError) -> Path:
-        """Fail a task in active/ because of what became of its folder; where it lies now."""
-        return self._recovery.give_up(folder, agent, problem)
 
     @property
     def restless(self) -> int:

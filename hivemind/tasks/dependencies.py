@@ -57,12 +57,10 @@ class Dependencies:
             return DependencyStatus("fails", f"its dependencies form a cycle: {' → '.join(cycle)}")
         unknown = [name for name in unmet if self.place(name) is None]
         if unknown and self._rested(entry):
-            return DependencyStatus(
-                "fails", f"it depends on {', '.join(map(repr, unknown))}, and there is no such task"
-            )
-        return DependencyStatus(
-            "waits", "; ".join(f"its dependency {name!r} {_WHY[self.place(name)]}" for name in unmet)
-        )
+            why = f"it depends on {', '.join(map(repr, unknown))}, and there is no such task"
+            return DependencyStatus("fails", why)
+        why = "; ".join(f"its dependency {name!r} {_WHY[self.place(name)]}" for name in unmet)
+        return DependencyStatus("waits", why)
 
     def place(self, name: str) -> Place | None:
         """Where the task of that id lies, in the folder of which state; None if there is none."""

@@ -132,23 +132,20 @@ def read_open(file: int, found: os.stat_result, shown: str, max_bytes: int) -> b
     """All bytes of an open regular file. Raises TaskProblem if they are more than `max_bytes`."""
     raw = os.read(file, found.st_size + 1) if found.st_size <= max_bytes else None
     if raw is None or len(raw) > max_bytes:
+        mend = "drop a folder with a short task.md and the long file beside it, or raise max_task_bytes in hive.yaml"
         raise TaskProblem(
-            f"has {found.st_size:,} bytes, a task's text at most {max_bytes:,}",
-            location=shown,
-            remedy="drop a folder with a short task.md and the long file beside it, or raise max_task_bytes in hive.yaml",
+            f"has {found.st_size:,} bytes, a task's text at most {max_bytes:,}", location=shown, remedy=mend
         )
     return raw
 
 
 def _check_regular(found: os.stat_result, shown: str) -> None:
     if stat.S_ISLNK(found.st_mode):
-        raise TaskProblem(
-            "is a symbolic link, and none is followed here", location=shown, remedy="copy the file itself"
-        )
+        what = "is a symbolic link, and none is followed here"
+        raise TaskProblem(what, location=shown, remedy="copy the file itself")
     if not stat.S_ISREG(found.st_mode):
-        raise TaskProblem(
-            "is no regular file", location=shown, remedy="a task is a text file, or a folder with one in it"
-        )
+        mend = "a task is a text file, or a folder with one in it"
+        raise TaskProblem("is no regular file", location=shown, remedy=mend)
 
 
 def dropped_text(folder: Path, record: TaskRecord | None, max_bytes: int) -> tuple[bytes, str, os.stat_result]:

@@ -51,7 +51,7 @@ class DropClaims:
         self._made: dict[str, str] = {}
         self._held: set[str] = set()  # what this process took and has not let go: not to be won twice
 
-    def take(self, agent: str, role: str | None, lanes: Container[str] | None = None) -> ClaimedDrop | None:
+    def take(self, agent: str, role: str | None = None, lanes: Container[str] | None = None) -> ClaimedDrop | None:
         """Claim the next drop for an agent (or from certain lanes) and read it: exactly one caller gets it. None if there is
         nothing for it.
 

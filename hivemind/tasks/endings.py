@@ -47,9 +47,8 @@ class Endings:
         """Move a failed or done task back into the inbox, as a person may by hand. Raises UserError."""
         place = ended_place(self._layout, check_name(task_id, "task id"))
         if place is None:
-            raise UserError(
-                "no failed or finished task has that id", location=task_id, remedy="see: hivemind task list"
-            )
+            what = "no failed or finished task has that id"
+            raise UserError(what, location=task_id, remedy="see: hivemind task list")
         try:
             move(place, self._layout.inbox / task_id, durable=self._durable)
         except FileExistsError:
@@ -91,10 +90,9 @@ class Endings:
 
     def _cancel_subtasks(self, folder: Path, why: str) -> None:
         """What can't be cancelled now ends by itself: it is not claimed any more, and its agent finds its parent over."""
-        try:
+        record = None
+        with suppress(UserError):
             record = load(folder)
-        except UserError:
-            return
         if record is None or record.claim is None:
             return
         for task_id in (one for ids in record.kept.get("subtasks", {}).values() for one in ids):

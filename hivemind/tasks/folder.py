@@ -19,10 +19,10 @@ from hivemind.fs.locks import lock, try_lock
 from hivemind.fs.paths import names_in
 from hivemind.layout import HUMAN, Layout, archived_places
 from hivemind.names import MAX_LENGTH
-from hivemind.outcome import ENDED, OUTCOME_FILES
+from hivemind.outcome import OUTCOME_FILES
 from hivemind.tasks.drop import attachments, dropped_text, id_of
 from hivemind.tasks.form import ParsedTask, TextReader, is_yaml, read_text
-from hivemind.tasks.record import ENDS, RECORD, TaskRecord, load
+from hivemind.tasks.record import ENDS, RECORD, TaskRecord, has_ended, load
 from hivemind.tasks.task import Task, TaskProblem, TaskState
 
 ATTEMPTS = "attempts"
@@ -71,12 +71,8 @@ def is_open(layout: Layout, task_id: str) -> bool:
     """Whether a task that was claimed once is worked on, or lies in the inbox again, handed over or given back; a task
     that a person has deleted is not. Looks at active/ twice, between which it may have come from the inbox."""
     active = layout.active / task_id
-    return (
-        os.path.lexists(active)
-        or os.path.lexists(layout.inbox / task_id)
-        or on_its_way(layout, task_id)
-        or os.path.lexists(active)
-    )
+    is_there = os.path.lexists
+    return is_there(active) or is_there(layout.inbox / task_id) or on_its_way(layout, task_id) or is_there(active)
 
 
 def on_its_way(layout: Layout, task_id: str) -> bool:
@@ -176,35 +172,16 @@ def task_of(written: ParsedTask, path: Path, state: TaskState, record: TaskRecor
     """The task that a text, its place and its record make."""
     form, claim, handed = written.form, record.claim, record.handed
     return Task(
-        id=task_id or path.name,
-        title=written.title,
-        text=written.text,
-        path=path,
-        state=state,
-        maker=record.maker or HUMAN,
-        parent=record.parent,
-        project=form.project,
-        priority=form.priority,
-        assignee=handed.to if handed else form.assignee,
-        role=handed.role if handed else form.role,
-        dependencies=form.dependencies,
-        deadline=form.deadline,
-        steps=tuple(step.step() for step in form.steps),
-        proof=form.proof,
-        view=form.view,
-        max_tokens=form.max_tokens,
-        finish=form.finish,
-        review=None if form.review is None else form.review.review(),
-        budget=form.budget.budget(),
-        notify=form.notify,
-        attachments=tuple(path / name for name in record.attachments),
-        notes=record.notes,
-        owner=claim.agent if claim else None,
-        claim=claim.key if claim else None,
-        parked=record.parked,
-        said=record.said,
-        kept=record.kept,
-    )
+        id=task_id or path.name, title=written.title, text=written.text, path=path, state=state,
+        maker=record.maker or HUMAN, parent=record.parent, project=form.project, priority=form.priority,
+        assignee=handed.to if handed else form.assignee, role=handed.role if handed else form.role,
+        dependencies=form.dependencies, deadline=form.deadline, steps=tuple(step.step() for step in form.steps),
+        proof=form.proof, view=form.view, max_tokens=form.max_tokens, finish=form.finish,
+        review=None if form.review is None else form.review.review(), budget=form.budget.budget(), notify=form.notify,
+        attachments=tuple(path / name for name in record.attachments), notes=record.notes,
+        owner=claim.agent if claim else None, claim=claim.key if claim else None,
+        parked=record.parked, said=record.said, kept=record.kept,
+    )  # fmt: skip
 
 
 def leave(layout: Layout, folder: Path, place: Path, *, durable: bool) -> Path:
@@ -264,9 +241,8 @@ def set_aside(folder: Path, *, durable: bool, before: Callable[[], object] | Non
 def _attempt(attempts: Path) -> int:
     """The number of the attempt to set aside: the last one if a crash left it without its end, else the next."""
     last = max((int(name) for name in names_in(attempts) if name.isdecimal()), default=0)
-    open_still = (attempts / str(last)).is_dir() and not any(
-        os.path.lexists(attempts / str(last) / name) for name in ENDS
-    )
+    folder = attempts / str(last)
+    open_still = folder.is_dir() and not has_ended(folder)
     return last if open_still else last + 1
 
 
@@ -314,7 +290,7 @@ def held(folder: Path, *, wait: bool) -> Iterator[bool]:
 
 def read_outcome(folder: Path) -> str | None:
     """The text of result.md or error.md in the folder of a task that is over; None for any other."""
-    name = next((OUTCOME_FILES[outcome] for outcome in ENDED if outcome == folder.parent.name), None)
+    name = OUTCOME_FILES.get(folder.parent.name)
     try:
         return None if name is None else (folder / name).read_text("utf-8", "replace")
     except OSError:

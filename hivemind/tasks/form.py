@@ -211,29 +211,21 @@ def _decode(raw: bytes, name: str) -> str:
     if raw.startswith(tuple(_MAGIC)):
         kind = next(kind for magic, kind in _MAGIC.items() if raw.startswith(magic))
         raise NoText(f"is {kind} and no text", location=name, remedy=_HOW_TO_ATTACH)
+    mend = f"save it as UTF-8 text, or {_HOW_TO_ATTACH}"
     if b"\0" in raw:
-        raise NoText(
-            f"is no text (a NUL at byte {raw.index(0)})",
-            location=name,
-            remedy=f"save it as UTF-8 text, or {_HOW_TO_ATTACH}",
-        )
+        raise NoText(f"is no text (a NUL at byte {raw.index(0)})", location=name, remedy=mend)
     try:
         return raw.decode("utf-8").removeprefix("\ufeff")
     except UnicodeDecodeError as error:
         line = raw.count(b"\n", 0, error.start) + 1
-        raise NoText(
-            f"is no UTF-8 text (byte {error.start})",
-            location=f"{name}:{line}",
-            remedy=f"save it as UTF-8 text, or {_HOW_TO_ATTACH}",
-        ) from None
+        raise NoText(f"is no UTF-8 text (byte {error.start})", location=f"{name}:{line}", remedy=mend) from None
 
 
 def _written(form: TaskForm, text: str, parsed: ParsedText | None, name: str) -> ParsedTask:
     title = (form.title or "").strip() or first_line(text)
     if not title:
         if not form.steps:
-            raise TaskProblem(
-                "says nothing: no title, no text, no steps", location=name, remedy="write what is to be done"
-            )
+            what = "says nothing: no title, no text, no steps"
+            raise TaskProblem(what, location=name, remedy="write what is to be done")
         title = form.steps[0].step().title
     return ParsedTask(form, title, text, parsed, name)

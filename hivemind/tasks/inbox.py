@@ -68,9 +68,7 @@ class TaskDraft:
             raise TaskProblem(f"must be a text, not {type(text).__name__}", location="the text")
         given: dict[str, Any] = {**fields}
         given["dependencies"] = _as_list(fields.get("dependencies", ()), str) or None
-        given["steps"] = [
-            as_written(step) for step in _as_list(fields.get("steps", ()), str, Mapping, TaskStep)
-        ] or None
+        given["steps"] = [*map(as_written, _as_list(fields.get("steps", ()), str, Mapping, TaskStep))] or None
         if (notify := fields.get("notify")) is not None:
             given["notify"] = [*notify] or "never"
         given = {key: value for key, value in given.items() if value is not None}
@@ -78,10 +76,6 @@ class TaskDraft:
         head, body, _ = split(text)
         wanted = {**(parse(head, "the text", 2).values if head is not None else {}), **given}
         return cls(wanted, body, _title(compose(wanted, body)))
-
-    def content(self, task_id: str) -> bytes:
-        """The file of the task under that id."""
-        return compose({**self.fields, "id": task_id}, self.body)
 
 
 def _as_list(given: Any, *kinds: type) -> list[Any]:
@@ -167,9 +161,9 @@ class Inbox:
         with Lock(self._layout.locks / "tasks-add.lock"):
             while True:
                 task_id = self._free_id(draft)
-                content, max_bytes = draft.content(task_id), self._max_bytes
-                if len(content) > max_bytes:
-                    raise TaskProblem(f"has {len(content):,} bytes, at most {max_bytes:,}", location=task_id)
+                content = compose({**draft.fields, "id": task_id}, draft.body)
+                if len(content) > self._max_bytes:
+                    raise TaskProblem(f"has {len(content):,} bytes, at most {self._max_bytes:,}", location=task_id)
                 try:
                     if comes_again:
                         make_folder(self._layout.schedule, durable=self._durable)
@@ -195,15 +189,10 @@ class Inbox:
 
         Looks in the direction in which tasks move, so that one on its way is not missed.
         """
-        return (
-            any(
-                os.path.lexists(folder / (task_id + ending))
-                for folder in (self._layout.inbox, self._layout.schedule)
-                for ending in ENDINGS
-            )
-            or on_its_way(self._layout, task_id)
-            or place_of(self._layout, task_id) is not None
-        )
+        folders = self._layout.inbox, self._layout.schedule
+        if any(os.path.lexists(folder / (task_id + ending)) for folder in folders for ending in ENDINGS):
+            return True
+        return on_its_way(self._layout, task_id) or place_of(self._layout, task_id) is not None
 
     def _put(
         self, task_id: str, content: bytes, record: TaskRecord, beside: list[Attached], files: Mapping[str, bytes]

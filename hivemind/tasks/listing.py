@@ -83,8 +83,9 @@ class Listing:
     def is_known(self, task_id: str) -> bool:
         """Whether there is a task of that id, in whatever state: what a dependency or a step may wait for."""
         name = task_id.strip().lower()
-        known = is_name(name) and (is_open(self.layout, name) or self._dependencies(self._drops()).place(name))
-        return bool(known)
+        return is_name(name) and (
+            is_open(self.layout, name) or self._dependencies(self._drops()).place(name) is not None
+        )
 
     def is_open(self, task_id: str) -> bool:
         """Check that a task which was claimed once is neither over nor gone, by a few stats. A drop that nobody has claimed yet
@@ -153,9 +154,8 @@ class Listing:
             while self.outcome(task_id) is None:
                 left = until - time.monotonic()
                 if left <= 0:
-                    raise UserError(
-                        f"is not over after {timeout:g} s", location=task_id, remedy="hivemind task list says why"
-                    )
+                    mend = "hivemind task list says why"
+                    raise UserError(f"is not over after {timeout:g} s", location=task_id, remedy=mend)
                 moved.wait(min(_NET_S, left))
                 moved.clear()
 
@@ -229,24 +229,20 @@ class Listing:
     ) -> TaskSummary | None:
         """One line of a listing; None if the task has moved on meanwhile."""
         error = why_failed(path) if state is TaskState.FAILED else None
+        since = datetime.fromtimestamp(found.st_ctime, UTC)
+        summary = TaskSummary(task_id, path.name, state, path, HUMAN, since, waiting=waiting, error=error)
+        entry = None if drop is None else drop.entry
+        if drop is not None and (entry is None or not texts):
+            return summary if entry is None else replace(summary, assignee=entry.assignee, role=entry.role)
         try:
-            since = datetime.fromtimestamp(found.st_ctime, UTC)
-            if drop is not None and (drop.entry is None or not texts):
-                agent, role = (None, None) if drop.entry is None else (drop.entry.assignee, drop.entry.role)
-                return TaskSummary(
-                    task_id, drop.name, state, path, HUMAN, since, assignee=agent, role=role, waiting=waiting
-                )
-            if drop is not None and drop.entry is not None and not drop.entry.folder:  # most: nothing else is read
+            if drop is not None and entry is not None and not entry.folder:  # most: nothing else is read
                 task = task_of(self._written(drop), path, state, TaskRecord(), task_id)
             else:
                 task = self._read(path, state)
         except (FileNotFoundError, NotADirectoryError):
             return None
         except UserError as problem:
-            told = str(problem)
-            return TaskSummary(
-                task_id, path.name, state, path, HUMAN, since, waiting=waiting, problem=told, error=error
-            )
+            return replace(summary, problem=str(problem))
         return TaskSummary(
             task.id, task.title, state, path, task.maker, since, task.parent, task.priority, task.project,
             task.assignee, task.role, task.owner, waiting, task.parked, error=error, hive=task.kept.get("hive"),

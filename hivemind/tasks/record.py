@@ -35,6 +35,7 @@ RECORD = "task.json"
 ENDS = ("error.md", "result.md")
 _KIND, _VERSION = "task", 1
 _MAX_BYTES = 16 << 20
+CLAIM_ANEW = "move it to tasks/inbox/ to have it claimed anew"
 _MEND = "look at what its commands did; without its task.json it is, when retried, a new task of yours"
 
 
@@ -114,9 +115,8 @@ def load(folder: Path) -> TaskRecord | None:
         return None
     except OSError as error:
         if error.errno != errno.ELOOP:
-            raise UserError(
-                f"cannot be read ({error.strerror})", location=folder / RECORD, remedy="make it readable"
-            ) from error
+            what = f"cannot be read ({error.strerror})"
+            raise UserError(what, location=folder / RECORD, remedy="make it readable") from error
         raw = None
     if raw is None:
         raise TaskProblem("is not a task's record", location=folder / RECORD, remedy="take it away")
@@ -214,9 +214,7 @@ class Records:
             return known[1]
         if not raw:
             os.stat(folder)
-            raise TaskProblem(
-                f"has no {RECORD}", location=folder, remedy="move it to tasks/inbox/ to have it claimed anew"
-            )
+            raise TaskProblem(f"has no {RECORD}", location=folder, remedy=CLAIM_ANEW)
         found = _parsed(folder, raw)
         self._known[task_id] = now, found
         return found

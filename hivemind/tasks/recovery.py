@@ -18,7 +18,7 @@ from hivemind.fs.paths import names_in
 from hivemind.tasks.drop import NOT_OURS, DropReader, Settings, is_ours
 from hivemind.tasks.drop_claims import ClaimedDrop, DropClaims
 from hivemind.tasks.folder import held, leave, read_task, remove_ends
-from hivemind.tasks.record import ENDS, RECORD, TaskRecord, load
+from hivemind.tasks.record import CLAIM_ANEW, ENDS, RECORD, TaskRecord, load
 from hivemind.tasks.task import Task, TaskProblem, TaskState
 from hivemind.tasks.task_builder import BUILD, TaskBuilder, explained
 
@@ -100,9 +100,7 @@ class ClaimRecovery:
         told = self._records.is_told(path.name, agent)
         record = self._records.load(path, path.name) if told else load(path)
         if record is None or record.claim is None:
-            raise TaskProblem(
-                f"has no {RECORD} of a claim", location=path, remedy="move it to tasks/inbox/ to have it claimed anew"
-            )
+            raise TaskProblem(f"has no {RECORD} of a claim", location=path, remedy=CLAIM_ANEW)
         if record.handed is not None and record.handed.ends(record.claim):
             with held(path, wait=True):
                 self._records.save(path, replace(record, parked=None), agent_id=agent)

@@ -120,12 +120,8 @@ class Schedule:
         try:
             with boundary("schedule's file", path):
                 written, every, entry = self._read(path, known, now)
-                return (
-                    written,
-                    entry,
-                    self._due_times(written, every, entry, now, is_new=entry is not known),
-                    self._following_time(written, every, entry, now),
-                )
+                due = self._due_times(written, every, entry, now, is_new=entry is not known)
+                return written, entry, due, self._following_time(written, every, entry, now)
         except OSError as error:
             raise UserError(f"cannot be read ({error.strerror})", location=path) from None
 
@@ -153,9 +149,8 @@ class Schedule:
         if self._inbox.has_id(task_id):
             return []
         own = {"every", "until", "missed", "text"}
-        given = (
-            {} if written.parsed is None else {key: one for key, one in written.parsed.values.items() if key not in own}
-        )
+        fields = {} if written.parsed is None else written.parsed.values
+        given = {key: field for key, field in fields.items() if key not in own}
         try:
             content = compose({**given, "id": task_id}, written.text)
             create(self._layout.inbox / f"{task_id}.md", content, durable=self._durable)
@@ -178,9 +173,8 @@ class Schedule:
         raw, found = read_regular(str(path), path.name, self._max_bytes)
         changed, written = datetime.fromtimestamp(found.st_mtime, UTC), read_text(raw, path.name)
         if written.form.every is None:
-            raise UserError(
-                "has no every:", location=path, remedy="say when the task comes again, or move it to tasks/inbox/"
-            )
+            mend = "say when the task comes again, or move it to tasks/inbox/"
+            raise UserError("has no every:", location=path, remedy=mend)
         if known is None or known.every != written.form.every:
             known = _Entry(written.form.every, min(changed, now).replace(microsecond=0))
         return written, Every.of(written.form.every), known

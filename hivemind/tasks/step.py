@@ -201,16 +201,9 @@ class StepForm(Strict):
         kind = next((kind for kind in KINDS if getattr(self, kind) is not None), None)
         argument = getattr(self, kind) if kind else None
         argument = argument.model_dump() if isinstance(argument, BaseModel) else argument
-        return TaskStep(
-            title=(self.title or "").strip() or _shown(kind, argument),
-            kind=kind,
-            argument=argument,
-            success_criteria=self.success_criteria,
-            tests=self.tests,
-            proof=self.proof,
-            once=self.once,
-            timeout=self.timeout,
-        )
+        title = (self.title or "").strip() or _shown(kind, argument)
+        criteria, tests = self.success_criteria, self.tests
+        return TaskStep(title, kind, argument, criteria, tests, self.proof, self.once, self.timeout)
 
 
 def _shown(kind: StepKind | None, argument: Any) -> str:
@@ -237,13 +230,10 @@ def as_written(step: TaskStep | Mapping[str, Any] | str) -> Mapping[str, Any] | 
     fields: dict[str, Any] = {"title": step.title}
     if step.kind is not None:
         fields[step.kind] = step.argument
-    for name in ("success_criteria", "tests"):
-        if texts := getattr(step, name):
-            fields[name] = list(texts)
-    if step.proof is not None:
-        fields["proof"] = step.proof
-    if step.once:
-        fields["once"] = True
-    if step.timeout is not None:
-        fields["timeout"] = step.timeout
-    return fields
+    more: dict[str, Any] = {
+        "success_criteria": list(step.success_criteria),
+        "tests": list(step.tests),
+        "proof": step.proof,
+    }
+    more |= {"once": step.once or None, "timeout": step.timeout}
+    return fields | {key: field for key, field in more.items() if field not in (None, [])}

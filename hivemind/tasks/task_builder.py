@@ -120,37 +120,10 @@ class TaskBuilder:
         self._drops.sync(taken.agent)
         try:
             with boundary("task's folder", taken.name):
-                known = load(folder)
-                again = known is not None and known.text is not None
-                if again:
-                    self._records.check(folder, taken.name)
-                raw, text, found = dropped_text(folder, known, self._reader.max_bytes)
-                written = self._reader.read(raw, text, found)
-                _check(taken, written)
-                if written.form.every is not None:
-                    what = "every: goes with a file, and this is a folder"
-                    raise TaskProblem(what, location=written.where("every"), remedy="drop its text alone")
-                task_id = self._id(taken.name, True, written)
-                record = self._record(taken, incarnation, known or TaskRecord(), raw, text)
-                apart = record.parent is not None and not is_open(self._layout, record.parent)
-                if apart and not has_ended(folder):
-                    raise TaskProblem(f"the task {record.parent} that it is a part of is over", location=taken.name)
-                if known is not None and has_ended(folder):
-                    record = replace(record, notes=changes(known, raw), said=(), kept={})
-                    record = replace(record, parent=None) if apart else record  # a person wants it for itself
-                    set_aside(
-                        folder, durable=self._durable, before=partial(self._save, folder, record) if again else None
-                    )
-                beside, passed_over = attachments(
-                    folder / FILES if again else folder, text, self._layout.root, self._settings.roots
-                )
+                task_id, record, written, again = self._read_folder(folder, taken, incarnation)
         except UserError as problem:
             self._reject(taken, problem)
             return None
-        names = tuple(
-            os.path.relpath(one, folder) if again else f"{FILES}/{os.path.relpath(one, folder)}" for one in beside
-        )
-        record = replace(record, attachments=names, notes=(*record.notes, *passed_over))
         if again:
             self._save(folder, record)
             return self._open(folder, task_id, record, written, taken.name)
@@ -159,6 +132,37 @@ class TaskBuilder:
         reached("tasks.claim.moved")
         self._sort(build, record)
         return self._open(build, task_id, record, written, taken.name)
+
+    def _read_folder(
+        self, folder: Path, taken: ClaimedDrop, incarnation: int
+    ) -> tuple[str, TaskRecord, ParsedTask, bool]:
+        """(the id that the task will have, its record, its text, whether it was claimed before).
+
+        Sets aside what an ended attempt left. Raises UserError if the folder cannot become a task.
+        """
+        known = load(folder)
+        again = known is not None and known.text is not None
+        if again:
+            self._records.check(folder, taken.name)
+        raw, text, found = dropped_text(folder, known, self._reader.max_bytes)
+        written = self._reader.read(raw, text, found)
+        _check(taken, written)
+        if written.form.every is not None:
+            what = "every: goes with a file, and this is a folder"
+            raise TaskProblem(what, location=written.where("every"), remedy="drop its text alone")
+        task_id = self._id(taken.name, True, written)
+        record = self._record(taken, incarnation, known or TaskRecord(), raw, text)
+        apart = record.parent is not None and not is_open(self._layout, record.parent)
+        if apart and not has_ended(folder):
+            raise TaskProblem(f"the task {record.parent} that it is a part of is over", location=taken.name)
+        if known is not None and has_ended(folder):
+            record = replace(record, notes=changes(known, raw), said=(), kept={})
+            record = replace(record, parent=None) if apart else record  # a person wants it for itself
+            set_aside(folder, durable=self._durable, before=partial(self._save, folder, record) if again else None)
+        files = folder / FILES if again else folder
+        beside, passed_over = attachments(files, text, self._layout.root, self._settings.roots)
+        names = tuple(f"{FILES}/{os.path.relpath(path, files)}" for path in beside)
+        return task_id, replace(record, attachments=names, notes=(*record.notes, *passed_over)), written, again
 
     def _sort(self, build: Path, record: TaskRecord) -> None:
         """Take what is not an attachment out of a dropped folder, which is the task's `files/` now."""
@@ -172,16 +176,8 @@ class TaskBuilder:
     def _record(self, taken: ClaimedDrop, incarnation: int, known: TaskRecord, raw: bytes, name: str) -> TaskRecord:
         claimed = self._settings.clock().isoformat(timespec="milliseconds")
         claim = Claim(os.urandom(8).hex(), taken.agent, incarnation, claimed)
-        return replace(
-            known,
-            source=taken.name,
-            name=os.path.basename(name),
-            text=raw.decode(),
-            claim=claim,
-            handed=None,
-            parked=None,
-            inode=None,
-        )
+        known = replace(known, source=taken.name, handed=None, parked=None, inode=None)
+        return replace(known, name=os.path.basename(name), text=raw.decode(), claim=claim)
 
     def _begin(self, taken: ClaimedDrop, record: TaskRecord) -> Path:
         """The folder beside the drop in which the task's own is made, with its record. Both are on the disk before anything
@@ -243,11 +239,11 @@ class TaskBuilder:
             return self._free(id_of(name, folder))
         place = place_of(self._layout, given)
         if place is not None:
-            raise TaskProblem(
+            what, mend = (
                 f"id: {given!r} is taken by {self._layout.relative(place)}",
-                location=written.where("id"),
-                remedy="give this task another id, or none",
+                "give this task another id, or none",
             )
+            raise TaskProblem(what, location=written.where("id"), remedy=mend)
         return given
 
     def _free(self, name: str) -> str:
@@ -321,14 +317,11 @@ class TaskBuilder:
     def unbuild(self, build: Path) -> None:
         """Undo a folder that was being made: the drop lies beside it again, under its own name."""
         folder, record = build.parent, None
-        try:
+        with suppress(UserError):  # a power cut without fsync: the drop keeps the name that it was given
             record = load(build)
-        except UserError:
-            pass  # a power cut without fsync: the drop keeps the name that it was given
         source = record.source if record is not None else ""
-        dropped = (
-            build / FILES if (build / FILES).is_dir() else folder / source
-        )  # the power may have taken one move of two
+        # the power may have taken one move of two
+        dropped = build / FILES if (build / FILES).is_dir() else folder / source
         if dropped != folder and dropped.is_dir():
             self._unsort(build, dropped, record)
         for name in os.listdir(build):

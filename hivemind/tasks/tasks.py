@@ -78,12 +78,10 @@ class Tasks:
         self.endings = Endings(settings, self.claims, self.active)
         self.schedule = Schedule(settings, zone, self.inbox)
         # what most callers want of the parts
-        self.add = self.inbox.add
-        self.claim, self.mine = self.claims.claim, self.claims.mine
+        self.add, self.claim, self.mine = self.inbox.add, self.claims.claim, self.claims.mine
         self.get, self.list, self.wait = self.listing.get, self.listing.list, self.listing.wait
-        self.say, self.release = self.active.say, self.active.release
-        self.finish, self.fail = self.endings.finish, self.endings.fail
-        self.retry, self.cancel = self.endings.retry, self.endings.cancel
+        self.say, self.release, ends = self.active.say, self.active.release, self.endings
+        self.finish, self.fail, self.retry, self.cancel = ends.finish, ends.fail, ends.retry, ends.cancel
 
     def close(self) -> None:
         """Let go of the files that are kept open; the object can be used again."""
