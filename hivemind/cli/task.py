@@ -177,10 +177,10 @@ def tasks(
         rows = [asdict(ignored_file) for ignored_file in ignored_files]
         return CommandOutput(rows, table_lines(rows, ("name", "why"), empty="Nothing is ignored."))
     if archived:
-        summaries = hive.tasks.listing.archived(state)[-(limit or 0) :]
+        summaries = hive.tasks.listing.list_archived(state)[-(limit or 0) :]
     else:
         limit = limit or (_AT_ONCE if is_terminal() and not json else None)
-        summaries = said_why(hive, hive.tasks.list(state, most=limit))
+        summaries = said_why(hive, hive.tasks.list(state, limit=limit))
     records = [_record(task) for task in summaries]
 
     def lines() -> Iterator[str]:
@@ -250,7 +250,7 @@ def _whole(hive: Hive, task_id: str) -> dict[str, Any]:
     try:
         task = hive.tasks.get(task_id)
     except TaskProblem:
-        unread = hive.tasks.listing.unread(task_id)
+        unread = hive.tasks.listing.unreadable_summary(task_id)
         if unread is None:
             raise
         record = _common(unread)

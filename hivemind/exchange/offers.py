@@ -230,7 +230,7 @@ class Offers:
         with suppress(TaskMoved):
             (self._hive.tasks.finish if done else self._hive.tasks.fail)(task, text)
             self._hive.steps.end_task(task.id, "done" if done else "failed", agent_id=EXCHANGE, has_left_active=True)
-            if self._hive.tasks.claims.restless:
+            if self._hive.tasks.claims.recheck_count:
                 ring_all(self._hive)
 
 

@@ -141,9 +141,9 @@ def _steps_before(hive: Parts, task: Task) -> int:
 
 def _settles(hive: Parts) -> bool:
     """Whether the task still comes to rest in the inbox, where it was put a moment ago; then a moment passes."""
-    if hive.tasks.claims.restless:
+    if hive.tasks.claims.recheck_count:
         time.sleep(_MOMENT_S)
-    return bool(hive.tasks.claims.restless)
+    return bool(hive.tasks.claims.recheck_count)
 
 
 def _take_again(

@@ -19,7 +19,7 @@ from hivemind.layout import HUMAN, month_of
 from hivemind.mail.reading import time_key
 from hivemind.presence.parts import Parts
 from hivemind.tasks import TaskState
-from hivemind.tasks.folder import ended_at, held, is_open
+from hivemind.tasks.folder import ended_at, hold, is_open
 from hivemind.tasks.record import load
 
 _STAYS = frozenset("FT")  # what somebody has flagged, or is about to expunge
@@ -57,7 +57,7 @@ def _tasks(hive: Parts, before: float) -> list[str]:
                 if name.startswith(".") or ended >= before or folder.is_symlink() or _is_part_of_open(hive, folder):
                     continue
                 archived = layout.archive / month_of(ended) / state / name
-                with held(folder, wait=False) as free, suppress(FileExistsError):
+                with hold(folder, wait=False) as free, suppress(FileExistsError):
                     if free:
                         make_folder(archived.parent, durable=durable)
                         move(folder, archived, durable=durable)

@@ -32,7 +32,7 @@ from hivemind.outcome import OUTCOME_FILES
 from hivemind.presence.parts import Parts
 from hivemind.swarm.archive import ArchivedTasks, archive
 from hivemind.tasks import Notice, Telling, why_failed
-from hivemind.tasks.folder import place_of
+from hivemind.tasks.folder import folder_of
 
 __all__ = ["DispatchReport", "DueWork", "do_due"]
 
@@ -150,14 +150,14 @@ class _Telling:
         """What a way is to tell now, oldest first."""
         if way not in self._ways:
             return []
-        due = (one for one in self._outbox.waiting() if self._outbox.telling(one, way).is_due(self._clock()))
+        due = (one for one in self._outbox.list_notices() if self._outbox.telling(one, way).is_due(self._clock()))
         return [notice for notice in due if self._has_come(notice)]
 
     def settle(self) -> datetime | None:
         """Take away what is told, or over; returns when to look again (None: when there is something new)."""
         now = self._clock()
         moments = [now] if self._ready(_LETTER) else []  # it has come to that only just now
-        for notice in self._outbox.waiting():
+        for notice in self._outbox.list_notices():
             come = self._has_come(notice)
             tellings = [self._outbox.telling(notice, way) for way in self._ways]
             if come is None:  # or its agent has died on the way: look less and less often
@@ -200,7 +200,7 @@ class _Telling:
         hive, title = self._hive, notice.task
         with suppress(UserError):  # what failed may be no task
             title = hive.tasks.get(notice.task).title
-        ended = None if notice.event == "parked" else place_of(hive.layout, notice.task)
+        ended = None if notice.event == "parked" else folder_of(hive.layout, notice.task)
         folder = ended or hive.layout.active / notice.task
         why = why_failed(folder) or "" if notice.event == "failed" else notice.why
         where, at = hive.layout.relative(folder), notice.at.isoformat(timespec="seconds")

@@ -80,7 +80,7 @@ class Overview:
 def overview(hive: Parts) -> Overview:
     """Look at everything once."""
     active = hive.tasks.list(TaskState.ACTIVE)
-    inbox = hive.tasks.listing.waiting()
+    inbox = hive.tasks.listing.list_waiting()
     agents = agents_now(hive, active)
     supervisor = supervisor_lock(hive.layout.locks).holder()
     watcher = supervisor or watch_lock(hive.layout.locks).holder() or {}

@@ -30,7 +30,7 @@ from hivemind.taskrun.trail import TaskTrail
 from hivemind.taskrun.waits import Parking, ProgramAtWork, StepWaits, TaskWait, has_come
 from hivemind.taskrun.worktree import Worktrees
 from hivemind.tasks import FILES, AddedText, Task, TaskMoved, TaskStep
-from hivemind.tasks.folder import ATTEMPTS, ended_place, open_log
+from hivemind.tasks.folder import ATTEMPTS, ended_folder, open_log
 
 _log = logging.getLogger(__name__)
 _TRACED_CHARS = 200
@@ -94,7 +94,7 @@ class TaskRun:
             try:
                 self._hive.tasks.active.log(self.task, *records, durable=durable)
             except TaskMoved:
-                folder = ended_place(self._hive.layout, self.task.id)
+                folder = ended_folder(self._hive.layout, self.task.id)
                 if folder is None or any("answered" not in one for one in records):
                     raise
                 open_log(folder, durable=False).append(*records, separate_lines=True)
@@ -128,7 +128,7 @@ class TaskRun:
         news = entry is not None and entry.addition_count > self._said
         if news and entry is not None:
             self._said = entry.addition_count
-            self.task = replace(self.task, said=self._hive.tasks.active.said(self.task))
+            self.task = replace(self.task, said=self._hive.tasks.active.added_texts(self.task))
         if self.task.said and (steps := [step for step in self.steps() if not step.is_implicit]):
             heard = max((at for step in steps if isinstance(at := step.step.meta.get("heard"), int)), default=0)
             for at, said in enumerate(self.task.said[heard:], heard + 1):
@@ -427,7 +427,7 @@ class TaskRun:
         )  # fmt: skip
         self._folder = self._hive.tasks.finish(self.task, text)
         self._hive.steps.end_task(self.task.id, "done", agent_id=self.agent, has_left_active=True)
-        if self._hive.tasks.claims.restless:  # a task in the inbox may have waited for this one
+        if self._hive.tasks.claims.recheck_count:  # a task in the inbox may have waited for this one
             ring_all(self._hive)
         return self._folder
 

@@ -107,7 +107,7 @@ class Worktrees:
         that is checked out. Raises UserError if there is no commit yet."""
         root, parent = repository.root, self._task.parent
         path = self._top / next(one for one in _numbered(root.name) if one not in taken)
-        kept = {} if parent is None else self._hive.tasks.listing.kept(parent)
+        kept = {} if parent is None else self._hive.tasks.listing.kept_values(parent)
         above = next((one for one in _recorded(self._hive.layout, kept) if one.root == root), None)
         if above is not None:
             into, base = above.branch, above.tip or above.base
@@ -145,7 +145,7 @@ class Worktrees:
     def merge(self, task: str, *, mark: bool) -> list[str]:
         """Merge what a subtask that is over has done into this task's own worktrees; returns what became of it, a line each.
         Raises UserError, for conflicts unless they are to be marked."""
-        theirs = {one.root: one.branch for one in _recorded(self._hive.layout, self._hive.tasks.listing.kept(task))}
+        theirs = {one.root: one.branch for one in _recorded(self._hive.layout, self._hive.tasks.listing.kept_values(task))}
         pairs = [(one, branch) for one in self.ready() if one.branch and (branch := theirs.get(one.root))]
         if not pairs:
             raise UserError("has no branch of a repository of yours", location=task)
@@ -246,7 +246,7 @@ def merge_task(hive: Parts, task_id: str) -> list[str]:
     it, a line each. A checkout is brought forward only if it is clean. Raises UserError."""
     if hive.tasks.get(task_id).state in (TaskState.INBOX, TaskState.ACTIVE):
         raise UserError("is not over yet", location=task_id, remedy="its branch can be merged when it is")
-    found = [one for one in _recorded(hive.layout, hive.tasks.listing.kept(task_id)) if one.branch is not None]
+    found = [one for one in _recorded(hive.layout, hive.tasks.listing.kept_values(task_id)) if one.branch is not None]
     if not found:
         raise UserError(
             "has no branch", location=task_id, remedy="roots with worktree: true in hive.yaml give tasks one"

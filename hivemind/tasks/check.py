@@ -11,7 +11,7 @@ from hivemind.fs import Log
 from hivemind.fs.check import Aside, CheckFinding
 from hivemind.fs.paths import names_in
 from hivemind.layout import Layout
-from hivemind.tasks.drop import NOT_OURS, is_ours
+from hivemind.tasks.drop import NOT_MOVABLE, is_movable
 from hivemind.tasks.folder import open_log
 
 _ERROR, _LOG = "error.md", "messages.jsonl"
@@ -20,8 +20,8 @@ _ERROR, _LOG = "error.md", "messages.jsonl"
 def check_folders(layout: Layout) -> Iterator[CheckFinding]:
     """Files where folders belong, dropped folders that are not ours to claim, and failed tasks that do not say why."""
     for path in sorted((*layout.inbox.glob("[!.]*/"), *layout.claimed.glob("*/*/"))):
-        if not is_ours(path):
-            yield CheckFinding(path, NOT_OURS, f"chmod -R a+rwX {path}")
+        if not is_movable(path):
+            yield CheckFinding(path, NOT_MOVABLE, f"chmod -R a+rwX {path}")
     for place in (layout.active, layout.done, layout.failed):
         for name in sorted(names_in(place)):
             path = place / name
@@ -52,9 +52,9 @@ def check_log(folder: Path, aside: Aside, *, durable: bool) -> Iterator[CheckFin
         yield aside.finding(path, error.message, mend, quiet=True)
         return
     if torn:
-        what = f"its last line is torn ({len(torn)} bytes): a crash cut it short"
+        message = f"its last line is torn ({len(torn)} bytes): a crash cut it short"
         mend = f"hivemind doctor --fix moves the piece to {path.name}.torn"
-        yield CheckFinding(path, what, mend, partial(_mend, log), quiet=True)
+        yield CheckFinding(path, message, mend, partial(_mend, log), quiet=True)
 
 
 def _mend(log: Log) -> str:

@@ -22,7 +22,7 @@ from hivemind.names import check_name
 from hivemind.outcome import OUTCOME_FILES, Outcome
 from hivemind.tasks.claims import Claims
 from hivemind.tasks.drop import Settings
-from hivemind.tasks.folder import ATTEMPTS, LOG, free_name, held, leave, place_of, remove_ends
+from hivemind.tasks.folder import ATTEMPTS, LOG, folder_of, free_name, hold, move_task, remove_ends
 from hivemind.tasks.listing import Listing
 from hivemind.tasks.logs import TaskLogs
 from hivemind.tasks.record import RECORD, HandOverTarget, RecordTampered, TaskRecord
@@ -47,25 +47,27 @@ class ClaimedTasks:
         name, place = OUTCOME_FILES[outcome], self._layout.tasks / outcome
         end = harmless(mask(text)).encode()
         try:
-            with self._own(task) as record:
+            with self._claimed_record(task) as record:
                 if record.parked is not None:
                     self._save(task, record, parked=None)
                 self._logs.seal(task)
-                self._records.ending(task.id, end)
+                self._records.announce_end(task.id, end)
                 self._outbox.put(outcome, task.id, record, task.notify)
                 remove_ends(task.path, but=name)
                 write(task.path / name, end, durable=self._durable)
                 reached("tasks.close.written")
-                target = leave(self._layout, task.path, place, durable=self._durable)
+                target = move_task(self._layout, task.path, place, durable=self._durable)
                 reached("tasks.close.moved")
                 self._forget(task.id)
                 return target
         except TaskMoved as moved:
-            raise TaskMoved(moved.message, where=task.id, kept=self._keep_late(task, name, end)) from None
+            raise TaskMoved(
+                moved.message, location=task.id, late_result=self._keep_late_result(task, name, end)
+            ) from None
 
     def release(self, task: Task) -> Path:
         """Give the task back to the inbox, with its log; where it lies now. Whoever claims it goes on."""
-        with self._own(task) as record:
+        with self._claimed_record(task) as record:
             remove_ends(task.path)
             self._save(task, record, parked=None)
             reached("tasks.release.ready")
@@ -80,8 +82,8 @@ class ClaimedTasks:
         """
         if (to is None) == (role is None):
             raise UserError("a task is handed over to an agent or to a role", location=task.id)
-        to, role = (None if one is None else check_name(one, "name") for one in (to, role))
-        with self._own(task) as record:
+        to, role = (None if target is None else check_name(target, "name") for target in (to, role))
+        with self._claimed_record(task) as record:
             assert record.claim is not None
             handed = HandOverTarget(record.claim.agent, to, role, mask(reason), record.claim.claimed)
             self._save(task, record, handed=handed)
@@ -91,7 +93,7 @@ class ClaimedTasks:
         """Record why the task does not go on by itself, for `status` and `--until-idle`; it stays its agent's."""
         reason = mask(reason)
         parked = ParkedTask(reason, until, self._clock())
-        with self._own(task) as record:
+        with self._claimed_record(task) as record:
             if record.parked is None or (record.parked.reason, record.parked.until) != (reason, until):
                 lasts = until is None or until - parked.since > _SHORT
                 if lasts and "wait_for" not in record.kept:  # its own subtasks, or who judges it
@@ -101,22 +103,22 @@ class ClaimedTasks:
 
     def unpark(self, task: Task) -> None:
         """The task goes on."""
-        with self._own(task) as record:
+        with self._claimed_record(task) as record:
             if record.parked is not None:
                 self._save(task, record, parked=None)
 
     def keep(self, task: Task, name: str, value: Any, *, unpark: bool = False) -> None:
         """Keep a JSON value with the task under a name of the runtime's own (`Task.kept`); None takes it away. With `unpark`
         it is not parked any more."""
-        with self._own(task) as record:
-            kept = {key: known for key, known in record.kept.items() if key != name}
+        with self._claimed_record(task) as record:
+            values = {key: kept_value for key, kept_value in record.kept.items() if key != name}
             if value is not None:
-                kept[name] = value
-            self._save(task, record, kept=kept, parked=None if unpark else record.parked)
+                values[name] = value
+            self._save(task, record, kept=values, parked=None if unpark else record.parked)
 
-    def said(self, task: Task) -> tuple[AddedText, ...]:
+    def added_texts(self, task: Task) -> tuple[AddedText, ...]:
         """All that people have added to a task in hand so far."""
-        with self._own(task) as record:
+        with self._claimed_record(task) as record:
             return record.said
 
     def _save(self, task: Task, record: TaskRecord, **changes: Any) -> None:
@@ -146,12 +148,12 @@ class ClaimedTasks:
     def _say(self, folder: Path, text: str, by: str, key: str | None) -> None:
         """Add to the text of a task that has a record: it was claimed, or a program made it. Said again under the same
         `key` it is there once."""
-        with held(folder, wait=True):
+        with hold(folder, wait=True):
             record = self._records.load(folder, folder.name)
-            if key is not None and any(one.key == key for one in record.said):
+            if key is not None and any(addition.key == key for addition in record.said):
                 return
-            said = AddedText(by, self._clock().isoformat(timespec="milliseconds"), mask(text), key)
-            self._records.save(folder, replace(record, said=(*record.said, said)), "task.said", by=by)
+            addition = AddedText(by, self._clock().isoformat(timespec="milliseconds"), mask(text), key)
+            self._records.save(folder, replace(record, said=(*record.said, addition)), "task.said", by=by)
         if record.claim is not None:
             ring(self._layout.doorbells, record.claim.agent)
 
@@ -160,34 +162,34 @@ class ClaimedTasks:
 
         Raises UserError if they could not be written whole; the log is then as it was.
         """
-        with self._own(task):
+        with self._claimed_record(task):
             self._logs.append(task, *records, durable=durable)
 
-    def cancel(self, path: Path, reason: str) -> Path:
+    def fail_active(self, path: Path, reason: str) -> Path:
         """Move an active task to failed/ under its agent's hands; what the agent still writes is turned away."""
-        with held(path, wait=True):
+        with hold(path, wait=True):
             remove_ends(path)
             write(path / OUTCOME_FILES["failed"], harmless(mask(reason)), durable=self._durable)
             reached("tasks.cancel.written")
-            return leave(self._layout, path, self._layout.failed, durable=self._durable)
+            return move_task(self._layout, path, self._layout.failed, durable=self._durable)
 
     @contextmanager
-    def _own(self, task: Task) -> Iterator[TaskRecord]:
+    def _claimed_record(self, task: Task) -> Iterator[TaskRecord]:
         """Hold the task's folder while it is this claim's; yields its record. Raises TaskMoved if it is not, or goes away
         meanwhile, and fails a task whose record or log something else has changed."""
         try:
-            with held(task.path, wait=True):
-                record = self._checked(task)
+            with hold(task.path, wait=True):
+                record = self._check_record(task)
                 if record.claim is None or record.claim.key != task.claim:
                     owner = "nobody" if record.claim is None else record.claim.agent
-                    raise TaskMoved(f"the claim is over, the task belongs to {owner} now", where=task.id)
+                    raise TaskMoved(f"the claim is over, the task belongs to {owner} now", location=task.id)
                 yield record
         except (FileNotFoundError, NotADirectoryError):
             if task.path.is_dir():
                 raise
-            raise TaskMoved("the claim is over, the task was moved out of active/", where=task.id) from None
+            raise TaskMoved("the claim is over, the task was moved out of active/", location=task.id) from None
 
-    def _checked(self, task: Task) -> TaskRecord:
+    def _check_record(self, task: Task) -> TaskRecord:
         try:
             if not self._logs.is_changed(task):
                 return self._records.load(task.path, task.id)
@@ -196,16 +198,16 @@ class ClaimedTasks:
             problem = error
         self._forget(task.id)
         self._claims.recovery.give_up(task.path, task.owner, problem)
-        raise TaskMoved(f"it has failed: {problem.message}", where=task.id)
+        raise TaskMoved(f"it has failed: {problem.message}", location=task.id)
 
     def _forget(self, task_id: str) -> None:
         self._records.forget(task_id)
         self._logs.forget(task_id)
 
-    def _keep_late(self, task: Task, name: str, end: bytes) -> Path | None:
+    def _keep_late_result(self, task: Task, name: str, end: bytes) -> Path | None:
         """Put a late result where the task lies now; None if the task is gone, which withdraws it."""
         layout = self._layout
-        for folder in (layout.inbox / task.id, place_of(layout, task.id)):
+        for folder in (layout.inbox / task.id, folder_of(layout, task.id)):
             if folder is None or not folder.is_dir():
                 continue
             attempts = folder / ATTEMPTS

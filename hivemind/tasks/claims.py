@@ -49,8 +49,8 @@ class Claims:
         if agent not in self._recovered:
             for half_made in self.recovery.finish_half_made(agent, incarnation):
                 return self._logs.follow(half_made)
-        while (taken := self.drops.take(agent, role, lanes)) is not None:
-            if (task := self._settle(taken, incarnation)) is not None:
+        while (drop := self.drops.take(agent, role, lanes)) is not None:
+            if (task := self._make_task(drop, incarnation)) is not None:
                 return task
         self._recovered.add(agent)
         return None
@@ -62,47 +62,47 @@ class Claims:
         """
         agent, task_id = check_name(agent, "agent name"), check_name(task_id, "task id")
         role = self._settings.agents().get(agent) if role is None else role
-        entry, why = self._listing.find_waiting(task_id)
-        lanes = lanes_of(agent, role, self._settings.here())
-        if entry.lane not in lanes:
-            whom = " of the role ".join(filter(None, (entry.assignee or "an agent", entry.role)))
-            whom += "" if entry.where is None else " of another hive"
+        queued, obstacle = self._listing.find_waiting(task_id)
+        lanes = lanes_of(agent, role, self._settings.local_hives())
+        if queued.lane not in lanes:
+            whom = " of the role ".join(filter(None, (queued.assignee or "an agent", queued.role)))
+            whom += "" if queued.target_hive is None else " of another hive"
             raise UserError(f"is for {whom}", location=task_id, remedy="see: hivemind task list")
-        if why is not None:
-            raise UserError(f"can't be claimed: {why}", location=task_id)
-        taken = self.drops.take_entry(agent, entry, lanes)
-        return None if taken is None else self._settle(taken, incarnation)
+        if obstacle is not None:
+            raise UserError(f"can't be claimed: {obstacle}", location=task_id)
+        drop = self.drops.take_drop(agent, queued, lanes)
+        return None if drop is None else self._make_task(drop, incarnation)
 
-    def _settle(self, taken: ClaimedDrop, incarnation: int) -> Task | None:
+    def _make_task(self, drop: ClaimedDrop, incarnation: int) -> Task | None:
         """The second half of a claim."""
-        self._recovered.discard(taken.agent)  # until it is done: an error on the way leaves a half-made claim
-        task = self._builder.settle(taken, incarnation)
-        self._recovered.add(taken.agent)
+        self._recovered.discard(drop.agent)  # until it is done: an error on the way leaves a half-made claim
+        task = self._builder.make_task(drop, incarnation)
+        self._recovered.add(drop.agent)
         return None if task is None else self._logs.follow(task)
 
-    def mine(self, agent: str, incarnation: int | None = None) -> list[Task]:
+    def resume(self, agent: str, incarnation: int | None = None) -> list[Task]:
         """The tasks that this agent has claimed, oldest claim first: what it goes on with after a restart.
 
         Finishes claims that a crash left half-made. With `incarnation` every claim gets a new key, so that a process
         that held the agent's name before can write nothing more.
         """
         agent = check_name(agent, "agent name")
-        self._return_persons()
-        found = [self._logs.follow(task) for task in self.recovery.mine(agent, incarnation)]
+        self._return_human_drops()
+        tasks = [self._logs.follow(task) for task in self.recovery.resume_tasks(agent, incarnation)]
         self._recovered.add(agent)
-        return found
+        return tasks
 
-    def _return_persons(self) -> None:
+    def _return_human_drops(self) -> None:
         """Put back what a person was cancelling when the command was killed: nobody else goes on with that."""
         folder = self._layout.claimed / HUMAN
-        lock = self._persons()
+        lock = self._human_lock()
         if names_in(folder) and lock.acquire(wait=False):
             try:
                 self.recovery.reclaim(HUMAN)
             finally:
                 lock.release()
 
-    def _persons(self) -> Lock:
+    def _human_lock(self) -> Lock:
         """Held by whoever claims in a person's name, as an agent's process holds that of its own."""
         return Lock(self._layout.locks / f"agent-{HUMAN}.lock")
 
@@ -116,19 +116,19 @@ class Claims:
 
     def reject_waiting(self, task_id: str, error: str) -> Path:
         """Move a waiting task to failed/ with this error.md; where it lies now. Raises UserError."""
-        with self._persons():
+        with self._human_lock():
             self.recovery.reclaim(HUMAN)
-            entry, _ = self._listing.find_waiting(task_id)
-            taken = self.drops.take_entry(HUMAN, entry)
-            if taken is None:
+            queued, _ = self._listing.find_waiting(task_id)
+            drop = self.drops.take_drop(HUMAN, queued)
+            if drop is None:
                 raise UserError("was claimed or withdrawn this very moment", location=task_id, remedy="try again")
             try:
-                return self._builder.reject(taken, error, task_id=entry.id)
+                return self._builder.reject(drop, error, task_id=queued.id)
             except BaseException:
                 self.recovery.reclaim(HUMAN)
                 raise
 
     @property
-    def restless(self) -> int:
+    def recheck_count(self) -> int:
         """How many drops anybody's last look left alone because they are half-written or wait: look again by and by."""
-        return self._queue.restless
+        return self._queue.recheck_count

@@ -32,13 +32,13 @@ from hivemind.tasks.task import BEING_WRITTEN, TaskProblem
 
 Settled = Callable[[str | int, float, datetime], bool]
 
-UNTRUSTED = os.O_RDONLY | os.O_NONBLOCK | os.O_NOFOLLOW | os.O_CLOEXEC
+UNTRUSTED_FLAGS = os.O_RDONLY | os.O_NONBLOCK | os.O_NOFOLLOW | os.O_CLOEXEC
 """How a file is opened that anyone may have put there: never through a link, never waiting for a FIFO's writer."""
 
 ENDINGS = ("", ".md", ".txt", ".yaml", ".yml", ".markdown")
 """The endings of the names that most tasks have in the inbox: their id is the rest."""
 
-NOT_OURS = "it may not be read and moved by the user of the hive"
+NOT_MOVABLE = "it may not be read and moved by the user of the hive"
 """What a dropped folder waits for whose owner has closed it, or something in it."""
 
 _NOT_MOVED = "only the user whose it is may move it out of a sticky folder: chmod -t tasks/inbox"
@@ -66,7 +66,7 @@ class Settings:
     rename: Callable[[str, str], None]
     ask_about_files: bool
     outbox: Outbox
-    here: Callable[[], tuple[str, ...]]
+    local_hives: Callable[[], tuple[str, ...]]
 
 
 # names
@@ -94,58 +94,58 @@ def id_of(name: str, folder: bool) -> str:
 # reading
 
 
-def is_ours(folder: str | os.PathLike[str]) -> bool:
+def is_movable(folder: str | os.PathLike[str]) -> bool:
     """Whether a dropped folder may be read, and moved, for which it must be writable."""
     return os.access(folder, os.R_OK | os.W_OK | os.X_OK)
 
 
-def _may_leave(path: str, found: os.stat_result) -> bool:
+def _may_be_moved(path: str, file_stat: os.stat_result) -> bool:
     """Whether this process may move it away: not what another user has put into a sticky folder of a third."""
     folder = os.stat(os.path.dirname(path))
-    if not folder.st_mode & stat.S_ISVTX or os.geteuid() in (found.st_uid, folder.st_uid):
+    if not folder.st_mode & stat.S_ISVTX or os.geteuid() in (file_stat.st_uid, folder.st_uid):
         return True
     try:
-        os.close(os.open(path, os.O_NOATIME | UNTRUSTED))  # which is refused to all but its owner and root
+        os.close(os.open(path, os.O_NOATIME | UNTRUSTED_FLAGS))  # which is refused to all but its owner and root
     except OSError:
         return False
     return True
 
 
-def read_regular(path: str, shown: str, max_bytes: int) -> tuple[bytes, os.stat_result]:
+def read_regular(path: str, label: str, max_bytes: int) -> tuple[bytes, os.stat_result]:
     """A regular file's bytes and what it was when they were read; `shown` is how errors call it.
 
     Raises TaskProblem for a link, FIFO, device, socket or folder and for a file of more than `max_bytes`; Unreadable;
     FileNotFoundError if it is gone.
     """
-    with boundary("task's text", shown, mend=f"chmod a+r {os.path.basename(path)}"):
-        _check_regular(os.lstat(path), shown)
-        file = os.open(path, UNTRUSTED)
+    with boundary("task's text", label, mend=f"chmod a+r {os.path.basename(path)}"):
+        _check_regular(os.lstat(path), label)
+        file = os.open(path, UNTRUSTED_FLAGS)
         try:
-            found = os.fstat(file)
-            _check_regular(found, shown)  # what was a file a moment ago may be a FIFO by now
-            return read_open(file, found, shown, max_bytes), found
+            file_stat = os.fstat(file)
+            _check_regular(file_stat, label)  # what was a file a moment ago may be a FIFO by now
+            return read_open(file, file_stat, label, max_bytes), file_stat
         finally:
             os.close(file)
 
 
-def read_open(file: int, found: os.stat_result, shown: str, max_bytes: int) -> bytes:
+def read_open(file: int, file_stat: os.stat_result, label: str, max_bytes: int) -> bytes:
     """All bytes of an open regular file. Raises TaskProblem if they are more than `max_bytes`."""
-    raw = os.read(file, found.st_size + 1) if found.st_size <= max_bytes else None
+    raw = os.read(file, file_stat.st_size + 1) if file_stat.st_size <= max_bytes else None
     if raw is None or len(raw) > max_bytes:
         mend = "drop a folder with a short task.md and the long file beside it, or raise max_task_bytes in hive.yaml"
         raise TaskProblem(
-            f"has {found.st_size:,} bytes, a task's text at most {max_bytes:,}", location=shown, remedy=mend
+            f"has {file_stat.st_size:,} bytes, a task's text at most {max_bytes:,}", location=label, remedy=mend
         )
     return raw
 
 
-def _check_regular(found: os.stat_result, shown: str) -> None:
-    if stat.S_ISLNK(found.st_mode):
-        what = "is a symbolic link, and none is followed here"
-        raise TaskProblem(what, location=shown, remedy="copy the file itself")
-    if not stat.S_ISREG(found.st_mode):
+def _check_regular(file_stat: os.stat_result, label: str) -> None:
+    if stat.S_ISLNK(file_stat.st_mode):
+        message = "is a symbolic link, and none is followed here"
+        raise TaskProblem(message, location=label, remedy="copy the file itself")
+    if not stat.S_ISREG(file_stat.st_mode):
         mend = "a task is a text file, or a folder with one in it"
-        raise TaskProblem("is no regular file", location=shown, remedy=mend)
+        raise TaskProblem("is no regular file", location=label, remedy=mend)
 
 
 def dropped_text(folder: Path, record: TaskRecord | None, max_bytes: int) -> tuple[bytes, str, os.stat_result]:
@@ -157,22 +157,22 @@ def dropped_text(folder: Path, record: TaskRecord | None, max_bytes: int) -> tup
     if record is not None and record.text is not None and not has_ended(folder):
         return record.raw, record.name, os.lstat(folder / RECORD)
     name = _text_name(folder)
-    raw, found = read_regular(os.path.join(folder, name), name, max_bytes)
-    return raw, name, found
+    raw, file_stat = read_regular(os.path.join(folder, name), name, max_bytes)
+    return raw, name, file_stat
 
 
 def _text_name(folder: Path) -> str:
     """The name of the file in a dropped folder that is the task's text: task.md (.yaml), README.md or the only text."""
     names = sorted(name for name in os.listdir(folder) if name not in _NO_TEXTS and not is_leftover(name))
-    for known in _KNOWN_TEXTS:
+    for text_name in _KNOWN_TEXTS:
         for name in names:
-            if name.lower() == known:
+            if name.lower() == text_name:
                 return name
     texts = [name for name in names if _TEXT.fullmatch(name) and not os.path.isdir(folder / name)]
     if len(texts) == 1:
         return texts[0]
-    what = "has no task.md" if not texts else f"has {len(texts)} texts ({', '.join(texts[:4])}) and no task.md"
-    raise TaskProblem(what, location=folder.name, remedy="call the file that says what is to be done 'task.md'")
+    message = "has no task.md" if not texts else f"has {len(texts)} texts ({', '.join(texts[:4])}) and no task.md"
+    raise TaskProblem(message, location=folder.name, remedy="call the file that says what is to be done 'task.md'")
 
 
 def attachments(
@@ -183,38 +183,40 @@ def attachments(
     Links are attachments only if they lead to a file within `root` or one of `roots`; links to folders, FIFOs, devices
     and sockets are passed over and never opened.
     """
-    found: list[Path] = []
+    paths: list[Path] = []
     notes: list[str] = []
-    for entry in _walk(folder, skip=_NO_TEXTS | {text}) if folder.is_dir() else ():
+    for dir_entry in _walk(folder, skip=_NO_TEXTS | {text}) if folder.is_dir() else ():
         problem = None
-        if entry.is_symlink():
+        if dir_entry.is_symlink():
             try:
-                problem = None if inside(entry.path, root, tuple(roots)).is_file() else "is a symbolic link to no file"
+                problem = (
+                    None if inside(dir_entry.path, root, tuple(roots)).is_file() else "is a symbolic link to no file"
+                )
             except OutsideError:
                 problem = "is a symbolic link that leads out of the hive"
-        elif entry.is_dir():
+        elif dir_entry.is_dir():
             continue
-        elif not entry.is_file(follow_symlinks=False):
+        elif not dir_entry.is_file(follow_symlinks=False):
             problem = "is no regular file"
         if problem is None:
-            found.append(Path(entry.path))
+            paths.append(Path(dir_entry.path))
         else:
-            notes.append(f"{os.path.relpath(entry.path, folder)} {problem} and was passed over")
-    return tuple(sorted(found)), tuple(sorted(notes))
+            notes.append(f"{os.path.relpath(dir_entry.path, folder)} {problem} and was passed over")
+    return tuple(sorted(paths)), tuple(sorted(notes))
 
 
 def _walk(folder: Path, skip: Collection[str] = ()) -> Iterator[os.DirEntry[str]]:
     """Everything in a folder, at any depth, but what editors leave; `skip` names what is left out at its top."""
     todo = [os.fspath(folder)]
     while todo:
-        here = todo.pop()
-        with os.scandir(here) as entries:
-            for entry in entries:
-                if is_leftover(entry.name) or (entry.name in skip and here == os.fspath(folder)):
+        current_folder = todo.pop()
+        with os.scandir(current_folder) as dir_entries:
+            for dir_entry in dir_entries:
+                if is_leftover(dir_entry.name) or (dir_entry.name in skip and current_folder == os.fspath(folder)):
                     continue
-                if entry.is_dir(follow_symlinks=False) and not is_too_deep(entry.path, folder):
-                    todo.append(entry.path)
-                yield entry
+                if dir_entry.is_dir(follow_symlinks=False) and not is_too_deep(dir_entry.path, folder):
+                    todo.append(dir_entry.path)
+                yield dir_entry
 
 
 # looking
@@ -233,31 +235,31 @@ class QueuedDrop(NamedTuple):
     mtime_ns: int
     size: int
     folder: bool
-    given: str | None = None
+    explicit_id: str | None = None
     priority: int = DEFAULT_PRIORITY
     assignee: str | None = None
     role: str | None = None
     dependencies: tuple[str, ...] = ()
     problem: str | None = None
-    doom: str | None = None
-    where: str | None = None
+    dependency_problem: str | None = None
+    target_hive: str | None = None
 
-    def of(self, found: os.stat_result) -> bool:
+    def is_from(self, file_stat: os.stat_result) -> bool:
         """Whether this was read from that file as it is now."""
-        return (self.ino, self.mtime_ns, self.size) == (found.st_ino, found.st_mtime_ns, found.st_size)
+        return (self.ino, self.mtime_ns, self.size) == (file_stat.st_ino, file_stat.st_mtime_ns, file_stat.st_size)
 
     @property
     def id(self) -> str:
         """The id that the task will have if nothing else has it."""
-        return self.given or id_of(self.name, self.folder)
+        return self.explicit_id or id_of(self.name, self.folder)
 
     @property
     def lane(self) -> str:
         """Who may claim it: `assignee/role`, and for another hive `assignee/role@where`; a task that is going to fail may be
         claimed by anyone."""
-        if self.problem or self.doom:
+        if self.problem or self.dependency_problem:
             return "/"
-        return f"{self.assignee or ''}/{self.role or ''}" + (f"@{self.where}" if self.where else "")
+        return f"{self.assignee or ''}/{self.role or ''}" + (f"@{self.target_hive}" if self.target_hive else "")
 
     @property
     def order(self) -> tuple[int, int, str]:
@@ -273,15 +275,15 @@ class Drop(NamedTuple):
     what was read of a file: all of it if there is front matter."""
 
     name: str
-    found: os.stat_result
-    entry: QueuedDrop | None
+    file_stat: os.stat_result
+    queued: QueuedDrop | None
     head: bytes = b""
     waits: str = BEING_WRITTEN
 
     @property
     def id(self) -> str:
         """The id that the task will have if nothing else has it."""
-        return self.entry.id if self.entry is not None else id_of(self.name, stat.S_ISDIR(self.found.st_mode))
+        return self.queued.id if self.queued is not None else id_of(self.name, stat.S_ISDIR(self.file_stat.st_mode))
 
 
 class DropReader:
@@ -291,44 +293,44 @@ class DropReader:
         self._settings = settings
         self._path = os.fspath(settings.layout.inbox)
 
-    def drops(self, known: Mapping[str, QueuedDrop] | None = None) -> Iterator[Drop]:
+    def drops(self, previous_drops: Mapping[str, QueuedDrop] | None = None) -> Iterator[Drop]:
         """All that lies there now; a file that is as it is `known` is not read again. Raises UserError without an inbox."""
-        known = known or {}
+        previous_drops = previous_drops or {}
         try:
             listing = os.scandir(self._path)
         except FileNotFoundError:
             raise UserError("is gone", location=self._path, remedy="hivemind doctor --fix makes it anew") from None
         with listing:
-            for item in listing:
-                entry = known.get(item.name)
-                if entry is None and not is_task_name(item.name):
+            for dir_entry in listing:
+                queued = previous_drops.get(dir_entry.name)
+                if queued is None and not is_task_name(dir_entry.name):
                     continue
                 try:
-                    if entry is not None and entry.of(found := item.stat(follow_symlinks=False)):
-                        yield Drop(item.name, found, entry)
+                    if queued is not None and queued.is_from(file_stat := dir_entry.stat(follow_symlinks=False)):
+                        yield Drop(dir_entry.name, file_stat, queued)
                     else:
-                        yield self._drop(item.path, item.name, item.is_file(follow_symlinks=False))
+                        yield self._drop(dir_entry.path, dir_entry.name, dir_entry.is_file(follow_symlinks=False))
                 except FileNotFoundError:
                     continue
 
-    def drop(self, path: str, *, whole: bool = False) -> Drop | None:
+    def drop(self, path: str, *, is_whole: bool = False) -> Drop | None:
         """One drop, in the inbox or on its way out of it; None if it is gone. `whole` says that a folder is whole."""
         try:
-            return self._drop(path, os.path.basename(path), stat.S_ISREG(os.lstat(path).st_mode), whole)
+            return self._drop(path, os.path.basename(path), stat.S_ISREG(os.lstat(path).st_mode), is_whole)
         except FileNotFoundError:
             return None
 
-    def _drop(self, path: str, name: str, is_file: bool, whole: bool = False) -> Drop:
+    def _drop(self, path: str, name: str, is_file: bool, is_whole: bool = False) -> Drop:
         """Raises FileNotFoundError if it is gone."""
-        drop = self._look(path, name, is_file, whole)
-        if drop.found.st_uid == os.geteuid() or _may_leave(path, drop.found):
+        drop = self._look(path, name, is_file, is_whole)
+        if drop.file_stat.st_uid == os.geteuid() or _may_be_moved(path, drop.file_stat):
             return drop
-        return drop._replace(entry=None, waits=_NOT_MOVED)
+        return drop._replace(queued=None, waits=_NOT_MOVED)
 
-    def _look(self, path: str, name: str, is_file: bool, whole: bool) -> Drop:
+    def _look(self, path: str, name: str, is_file: bool, is_whole: bool) -> Drop:
         if is_file:
             try:
-                file = os.open(path, UNTRUSTED)
+                file = os.open(path, UNTRUSTED_FLAGS)
             except PermissionError:
                 return _failing(name, os.lstat(path), "cannot be read; chmod a+r it")
             except OSError as error:
@@ -339,63 +341,65 @@ class DropReader:
                     return self._file(file, name)
                 finally:
                     os.close(file)
-        found = os.lstat(path)
-        if not stat.S_ISDIR(found.st_mode):
-            return _failing(name, found)
+        file_stat = os.lstat(path)
+        if not stat.S_ISDIR(file_stat.st_mode):
+            return _failing(name, file_stat)
         with suppress(PermissionError):  # of something in it
-            if is_ours(path):
-                return Drop(name, found, self.folder_entry(path, found) if whole or self._is_whole(path) else None)
-        return Drop(name, found, None, waits=f"{NOT_OURS}: chmod -R a+rwX {name}")
+            if is_movable(path):
+                return Drop(
+                    name, file_stat, self.queued_folder(path, file_stat) if is_whole or self._is_whole(path) else None
+                )
+        return Drop(name, file_stat, None, waits=f"{NOT_MOVABLE}: chmod -R a+rwX {name}")
 
     def _file(self, file: int, name: str) -> Drop:
-        found = self.at_rest(file)
-        if found is None:
+        file_stat = self.at_rest(file)
+        if file_stat is None:
             return Drop(name, os.fstat(file), None)
-        if not stat.S_ISREG(found.st_mode):
-            return _failing(name, found)
+        if not stat.S_ISREG(file_stat.st_mode):
+            return _failing(name, file_stat)
         try:
             head = os.read(file, _HEAD)
-            if len(head) < found.st_size and has_front_matter(head, name):
+            if len(head) < file_stat.st_size and has_front_matter(head, name):
                 os.lseek(file, 0, os.SEEK_SET)
-                head = read_open(file, found, name, self._settings.reader.max_bytes)
-            return Drop(name, found, self.entry(name, found, head, name), head)
+                head = read_open(file, file_stat, name, self._settings.reader.max_bytes)
+            return Drop(name, file_stat, self.parse(name, file_stat, head, name), head)
         except TaskProblem as problem:
-            return _failing(name, found, str(problem))
+            return _failing(name, file_stat, str(problem))
 
-    def folder_entry(self, path: str, found: os.stat_result) -> QueuedDrop:
+    def queued_folder(self, path: str, file_stat: os.stat_result) -> QueuedDrop:
         """The entry of a dropped folder, or of one that was claimed before. Raises FileNotFoundError if it is gone."""
         name, folder = os.path.basename(path), Path(path)
         try:
             record = load(folder)
             raw, text, _ = dropped_text(folder, record, self._settings.reader.max_bytes)
-            entry = self.entry(name, found, raw, text)
+            queued = self.parse(name, file_stat, raw, text)
         except UserError as problem:
-            return QueuedDrop(*_here(name, found), problem=str(problem))
+            return QueuedDrop(*_identity(name, file_stat), problem=str(problem))
         handed = None if record is None else record.handed
         if record is not None and record.kept.get("here"):
-            entry = entry._replace(where=None)
-        return entry if handed is None else entry._replace(assignee=handed.to, role=handed.role)
+            queued = queued._replace(target_hive=None)
+        return queued if handed is None else queued._replace(assignee=handed.to, role=handed.role)
 
-    def entry(self, name: str, found: os.stat_result, raw: bytes, text: str) -> QueuedDrop:
+    def parse(self, name: str, file_stat: os.stat_result, raw: bytes, text: str) -> QueuedDrop:
         """The entry of a drop by its text, or by how that begins; `text` is the name of the text's file.
 
         Raises TaskProblem for front matter that is not understood.
         """
         if not has_front_matter(raw, text):
-            return QueuedDrop(*_here(name, found))  # the rest is looked at when it is claimed
-        form = self._settings.reader.read(raw, text, found).form
-        who = form.id, form.priority, form.assignee, form.role, form.dependencies
-        return QueuedDrop(*_here(name, found), *who, where=form.where)
+            return QueuedDrop(*_identity(name, file_stat))  # the rest is looked at when it is claimed
+        form = self._settings.reader.read(raw, text, file_stat).form
+        fields = form.id, form.priority, form.assignee, form.role, form.dependencies
+        return QueuedDrop(*_identity(name, file_stat), *fields, target_hive=form.where)
 
     def at_rest(self, file: int) -> os.stat_result | None:
         """What an open file is, or None if someone may still be writing it."""
         now = self._settings.clock()
         if not self._settings.settled(file, self._settings.settle_ms, now):
             return None
-        found = os.fstat(file)
-        if found.st_size == 0 and 0 <= now.timestamp() - found.st_ctime < self._settings.grace_s:
+        file_stat = os.fstat(file)
+        if file_stat.st_size == 0 and 0 <= now.timestamp() - file_stat.st_ctime < self._settings.grace_s:
             return None  # `touch`, and then the editor: an empty file is given more time
-        return found
+        return file_stat
 
     def _is_whole(self, folder: str) -> bool:
         """Whether all of a dropped folder is there: nothing in it was changed lately or is open for writing."""
@@ -419,19 +423,19 @@ def _newest_change(folder: str) -> tuple[float, list[str]]:
     """
     newest = os.stat(folder, follow_symlinks=False).st_mtime
     files: list[str] = []
-    for entry in _walk(Path(folder)):
-        newest = max(newest, entry.stat(follow_symlinks=False).st_ctime)
-        if entry.is_file(follow_symlinks=False):
-            files.append(entry.path)
+    for dir_entry in _walk(Path(folder)):
+        newest = max(newest, dir_entry.stat(follow_symlinks=False).st_ctime)
+        if dir_entry.is_file(follow_symlinks=False):
+            files.append(dir_entry.path)
     return newest, files
 
 
-def _here(name: str, found: os.stat_result) -> tuple[str, int, int, int, bool]:
-    time_ns = found.st_mtime_ns
-    size = found.st_size if time_tells(time_ns) else _UNKNOWN
-    return name, found.st_ino, time_ns, size, stat.S_ISDIR(found.st_mode)
+def _identity(name: str, file_stat: os.stat_result) -> tuple[str, int, int, int, bool]:
+    time_ns = file_stat.st_mtime_ns
+    size = file_stat.st_size if time_tells(time_ns) else _UNKNOWN
+    return name, file_stat.st_ino, time_ns, size, stat.S_ISDIR(file_stat.st_mode)
 
 
-def _failing(name: str, found: os.stat_result, problem: str = "is no regular file") -> Drop:
+def _failing(name: str, file_stat: os.stat_result, problem: str = "is no regular file") -> Drop:
     """A drop that cannot become a task."""
-    return Drop(name, found, QueuedDrop(*_here(name, found), problem=problem))
+    return Drop(name, file_stat, QueuedDrop(*_identity(name, file_stat), problem=problem))

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from hivemind.fs import fsync_folder, make_folder, move, reached
-from hivemind.tasks.drop import UNTRUSTED, DropReader, QueuedDrop, Settings, read_open
+from hivemind.tasks.drop import UNTRUSTED_FLAGS, DropReader, QueuedDrop, Settings, read_open
 from hivemind.tasks.folder import free_name
 from hivemind.tasks.queue_cache import QueueCache, lanes_of
 from hivemind.tasks.task import TaskProblem
@@ -27,7 +27,7 @@ class ClaimedDrop(NamedTuple):
     name: str
     path: str
     raw: bytes | None
-    doom: str | None = None
+    dependency_problem: str | None = None
 
     def is_folder(self) -> bool:
         return os.path.isdir(self.path) and not os.path.islink(self.path)
@@ -48,8 +48,8 @@ class DropClaims:
         self._reader = reader
         self._queue = queue
         self._durable = settings.durable
-        self._made: dict[str, str] = {}
-        self._held: set[str] = set()  # what this process took and has not let go: not to be won twice
+        self._agent_folders: dict[str, str] = {}
+        self._claimed_paths: set[str] = set()  # what this process took and has not let go: not to be won twice
 
     def take(self, agent: str, role: str | None = None, lanes: Container[str] | None = None) -> ClaimedDrop | None:
         """Claim the next drop for an agent (or from certain lanes) and read it: exactly one caller gets it. None if there is
@@ -57,80 +57,80 @@ class DropClaims:
 
         Not durable before stage 2 (or `sync`): a power cut may undo it, and ends whoever made it.
         """
-        lanes = lanes_of(agent, role, self._settings.here()) if lanes is None else lanes
+        lanes = lanes_of(agent, role, self._settings.local_hives()) if lanes is None else lanes
         returned: set[str] = set()
-        while (entry := self._queue.next(lanes)) is not None:
-            taken = self.take_entry(agent, entry, lanes)
-            if taken is not None:
-                return taken
-            if entry.name in returned and os.path.lexists(f"{self._inbox_path}/{entry.name}"):
+        while (queued := self._queue.next(lanes)) is not None:
+            drop = self.take_drop(agent, queued, lanes)
+            if drop is not None:
+                return drop
+            if queued.name in returned and os.path.lexists(f"{self._inbox_path}/{queued.name}"):
                 return None  # put back twice: it is being changed this very moment
-            returned.add(entry.name)
+            returned.add(queued.name)
         return None
 
-    def take_entry(self, agent: str, entry: QueuedDrop, lanes: Container[str] | None = None) -> ClaimedDrop | None:
+    def take_drop(self, agent: str, queued: QueuedDrop, lanes: Container[str] | None = None) -> ClaimedDrop | None:
         """Claim one certain drop; None if it is gone, half-written, or changed so that it left `lanes`."""
-        target = f"{self.folder(agent)}/{entry.name}"
-        if not self._won(f"{self._inbox_path}/{entry.name}", target, entry):
+        target = f"{self.folder(agent)}/{queued.name}"
+        if not self._rename_drop(f"{self._inbox_path}/{queued.name}", target, queued):
             return None
         reached("tasks.claim.taken")
-        taken = ClaimedDrop(agent, entry.name, target, None, entry.doom)
-        if entry.folder:
-            return taken
-        if entry.problem:
-            again = self._reader.drop(target)
-            now = None if again is None else again.entry
-            return self._kept(taken, now is not None and (now.problem is not None or _fits(now, entry, lanes)))
+        drop = ClaimedDrop(agent, queued.name, target, None, queued.dependency_problem)
+        if queued.folder:
+            return drop
+        if queued.problem:
+            current_drop = self._reader.drop(target)
+            now = None if current_drop is None else current_drop.queued
+            return self._confirm(drop, now is not None and (now.problem is not None or _fits(now, queued, lanes)))
         try:
-            file = os.open(target, UNTRUSTED)
+            file = os.open(target, UNTRUSTED_FLAGS)
         except OSError:
-            return taken  # a link by now; stage 2 says what is wrong
+            return drop  # a link by now; stage 2 says what is wrong
         try:
-            return self._read(file, taken, entry, lanes)
+            return self._read(file, drop, queued, lanes)
         except TaskProblem:
-            return taken
+            return drop
         finally:
             os.close(file)
 
     def _read(
-        self, file: int, taken: ClaimedDrop, entry: QueuedDrop, lanes: Container[str] | None
+        self, file: int, drop: ClaimedDrop, queued: QueuedDrop, lanes: Container[str] | None
     ) -> ClaimedDrop | None:
         """What was taken, with its bytes; put back if someone writes it, or has changed who may have it."""
-        found: os.stat_result | None = os.fstat(file)
-        same = found is not None and entry.of(found)  # as it was at rest, and any change since would show
+        file_stat: os.stat_result | None = os.fstat(file)
+        same = file_stat is not None and queued.is_from(file_stat)  # as it was at rest, and any change since would show
         if not same:
-            found = self._reader.at_rest(file)
-        if found is None:
-            return self._kept(taken, False)
-        if not stat.S_ISREG(found.st_mode):
-            return taken
-        raw = read_open(file, found, entry.name, self._settings.reader.max_bytes)
-        read = taken._replace(raw=raw)
+            file_stat = self._reader.at_rest(file)
+        if file_stat is None:
+            return self._confirm(drop, False)
+        if not stat.S_ISREG(file_stat.st_mode):
+            return drop
+        raw = read_open(file, file_stat, queued.name, self._settings.reader.max_bytes)
+        read = drop._replace(raw=raw)
         if same:
             return read
-        return self._kept(read, _fits(self._reader.entry(entry.name, found, raw, entry.name), entry, lanes))
+        return self._confirm(read, _fits(self._reader.parse(queued.name, file_stat, raw, queued.name), queued, lanes))
 
-    def _kept(self, taken: ClaimedDrop, fits: bool) -> ClaimedDrop | None:
-        if not fits:
-            self.put_back(taken.path)
-        return taken if fits else None
+    def _confirm(self, drop: ClaimedDrop, is_fit: bool) -> ClaimedDrop | None:
+        if not is_fit:
+            self.put_back(drop.path)
+        return drop if is_fit else None
 
-    def _won(self, source: str, target: str, entry: QueuedDrop) -> bool:
+    def _rename_drop(self, source: str, target: str, queued: QueuedDrop) -> bool:
         """Rename, and say whether it was this process that did."""
         try:
             self._settings.rename(source, target)
         except PermissionError:
-            self._queue.forget(entry.name)  # not this user's to move, which a look at it says
+            self._queue.forget(queued.name)  # not this user's to move, which a look at it says
             return False
         except FileNotFoundError:
             # Lost, or withdrawn; or done, and the answer got lost on its way from a file server: look.
             if os.path.lexists(target):
-                return target not in self._held and os.lstat(target).st_ino == entry.ino
+                return target not in self._claimed_paths and os.lstat(target).st_ino == queued.ino
             if not os.path.lexists(source):
                 return False
             make_folder(os.path.dirname(target), durable=self._durable)  # someone tidied away the folder itself
-            return self._won(source, target, entry)
-        self._held.add(target)
+            return self._rename_drop(source, target, queued)
+        self._claimed_paths.add(target)
         return True
 
     def sync(self, agent: str) -> None:
@@ -145,7 +145,7 @@ class DropClaims:
         inbox, name = self._layout.inbox, os.path.basename(path)
         stem, ending = (name, "") if os.path.isdir(path) else os.path.splitext(name)
         while True:
-            target = inbox / (free_name(stem, lambda one: os.path.lexists(inbox / (one + ending))) + ending)
+            target = inbox / (free_name(stem, lambda candidate: os.path.lexists(inbox / (candidate + ending))) + ending)
             try:
                 move(path, target, durable=self._durable)
             except FileExistsError:
@@ -156,19 +156,19 @@ class DropClaims:
 
     def let_go(self, path: str | Path) -> None:
         """Forget a drop that has left its agent's folder."""
-        self._held.discard(os.fspath(path))
+        self._claimed_paths.discard(os.fspath(path))
 
     def folder(self, agent: str) -> str:
         """Where the agent's half-made claims lie."""
-        folder = self._made.get(agent)
+        folder = self._agent_folders.get(agent)
         if folder is None:
-            folder = self._made[agent] = os.path.join(self._layout.claimed, agent)
+            folder = self._agent_folders[agent] = os.path.join(self._layout.claimed, agent)
             make_folder(folder, durable=self._durable)
         return folder
 
 
-def _fits(now: QueuedDrop, entry: QueuedDrop, lanes: Container[str] | None) -> bool:
+def _fits(now: QueuedDrop, queued: QueuedDrop, lanes: Container[str] | None) -> bool:
     """Whether a drop that may have been changed since the board was made is still for whoever takes it: what was
     judged are its dependencies, and its lane unless it was going to fail."""
-    same = now.dependencies == entry.dependencies
-    return lanes is None or (same and (entry.doom is not None or now.lane in lanes))
+    same = now.dependencies == queued.dependencies
+    return lanes is None or (same and (queued.dependency_problem is not None or now.lane in lanes))

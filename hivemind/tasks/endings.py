@@ -13,7 +13,7 @@ from hivemind.names import check_name
 from hivemind.tasks.claimed_tasks import ClaimedTasks
 from hivemind.tasks.claims import Claims
 from hivemind.tasks.drop import Settings
-from hivemind.tasks.folder import ended_place, held, is_open, leave, set_aside
+from hivemind.tasks.folder import ended_folder, hold, is_open, move_task, set_aside
 from hivemind.tasks.record import load
 from hivemind.tasks.task import Task, TaskState
 
@@ -45,30 +45,32 @@ class Endings:
 
     def retry(self, task_id: str) -> Path:
         """Move a failed or done task back into the inbox, as a person may by hand. Raises UserError."""
-        place = ended_place(self._layout, check_name(task_id, "task id"))
+        place = ended_folder(self._layout, check_name(task_id, "task id"))
         if place is None:
-            what = "no failed or finished task has that id"
-            raise UserError(what, location=task_id, remedy="see: hivemind task list")
+            message = "no failed or finished task has that id"
+            raise UserError(message, location=task_id, remedy="see: hivemind task list")
         try:
             move(place, self._layout.inbox / task_id, durable=self._durable)
         except FileExistsError:
-            where = self._layout.relative(self._layout.inbox / task_id)
-            raise UserError("something of that name waits already", location=where, remedy="move it away") from None
+            taken_path = self._layout.relative(self._layout.inbox / task_id)
+            raise UserError(
+                "something of that name waits already", location=taken_path, remedy="move it away"
+            ) from None
         reached("tasks.retry.back")
         return self._layout.inbox / task_id
 
     def disown(self, task_id: str, reason: str) -> Path:
         """What became of a task that is over counts for nobody: it is kept below `attempts/`, and the task has failed for that
         reason. Raises UserError if it is not over."""
-        place = ended_place(self._layout, check_name(task_id, "task id"))
+        place = ended_folder(self._layout, check_name(task_id, "task id"))
         if place is None:
             raise UserError("is not over", location=task_id)
-        with held(place, wait=True):
+        with hold(place, wait=True):
             set_aside(place, durable=self._durable)
             write(place / "error.md", harmless(mask(f"# {task_id}\n\n{reason}\n")), durable=self._durable)
             if place.parent.name == TaskState.FAILED:
                 return place
-            return leave(self._layout, place, self._layout.failed, durable=self._durable)
+            return move_task(self._layout, place, self._layout.failed, durable=self._durable)
 
     def cancel(self, task_id: str, *, by: str = HUMAN, reason: str = "") -> Path:
         """End a waiting or active task and its subtasks: failed/ID with an error.md that says who cancelled it.
@@ -76,26 +78,26 @@ class Endings:
         Raises UserError.
         """
         task_id = check_name(task_id, "task id")
-        why = f"Cancelled by {by}." + (f"\n\n{reason}" if reason else "")
-        where = self._cancel(task_id, f"# {task_id} was cancelled\n\n{why}\n")
-        self._cancel_subtasks(where, f"{task_id} was cancelled")
-        return where
+        explanation = f"Cancelled by {by}." + (f"\n\n{reason}" if reason else "")
+        target = self._cancel(task_id, f"# {task_id} was cancelled\n\n{explanation}\n")
+        self._cancel_subtasks(target, f"{task_id} was cancelled")
+        return target
 
     def _cancel(self, task_id: str, error: str) -> Path:
         if (self._layout.active / task_id).is_dir():
-            return self._active.cancel(self._layout.active / task_id, error)
-        if ended_place(self._layout, task_id) is not None:
+            return self._active.fail_active(self._layout.active / task_id, error)
+        if ended_folder(self._layout, task_id) is not None:
             raise UserError("is over already", location=task_id, remedy="see: hivemind task show")
         return self._claims.reject_waiting(task_id, error)
 
-    def _cancel_subtasks(self, folder: Path, why: str) -> None:
+    def _cancel_subtasks(self, folder: Path, reason: str) -> None:
         """What can't be cancelled now ends by itself: it is not claimed any more, and its agent finds its parent over."""
         record = None
         with suppress(UserError):
             record = load(folder)
         if record is None or record.claim is None:
             return
-        for task_id in (one for ids in record.kept.get("subtasks", {}).values() for one in ids):
+        for task_id in (subtask_id for ids in record.kept.get("subtasks", {}).values() for subtask_id in ids):
             if is_open(self._layout, task_id):
                 with suppress(UserError, OSError):
-                    self.cancel(task_id, by=record.claim.agent, reason=why)
+                    self.cancel(task_id, by=record.claim.agent, reason=reason)

@@ -31,18 +31,18 @@ class Every:
     zone: str | None = None
 
     @classmethod
-    def of(cls, text: str) -> Every:
+    def parse(cls, text: str) -> Every:
         """Read `1h`, `07:30`, `Mon 07:30`, `Mon-Fri 07:30 Europe/Berlin`, `30 7 * * 1`. Raises ValueError."""
-        said = " ".join(text.split())
-        words, zone = said, None
-        if re.search(r" [A-Z][A-Za-z]+(/\S+)?$", said) and not _CRON.fullmatch(said):
-            words, _, zone = said.rpartition(" ")
+        normalized_text = " ".join(text.split())
+        words, zone = normalized_text, None
+        if re.search(r" [A-Z][A-Za-z]+(/\S+)?$", normalized_text) and not _CRON.fullmatch(normalized_text):
+            words, _, zone = normalized_text.rpartition(" ")
             zone_of(zone)
-        if found := _AT.fullmatch(words):
-            days = (found[1] or "*").upper()
+        if match := _AT.fullmatch(words):
+            days = (match[1] or "*").upper()
             if days != "*" and not _DAYS.fullmatch(days):
-                raise ValueError(f"{found[1]!r} names no days: write Mon, Mon-Fri or Mon,Thu")
-            words = f"{int(found[3])} {int(found[2])} * * {_wrapped(days)}"
+                raise ValueError(f"{match[1]!r} names no days: write Mon, Mon-Fri or Mon,Thu")
+            words = f"{int(match[3])} {int(match[2])} * * {_wrapped(days)}"
         if _CRON.fullmatch(words):
             from cronsim import CronSim, CronSimError  # most tasks come once
 
@@ -62,35 +62,35 @@ class Every:
             raise ValueError(f"{text!r}: a distance is a minute or more, and has no time zone")
         return cls(seconds)
 
-    def times_after(self, since: datetime, moment: datetime, zone: str) -> Iterator[datetime]:
+    def times_after(self, origin: datetime, moment: datetime, zone: str) -> Iterator[datetime]:
         """The times after `moment`, oldest first, in UTC. Distances count from `since`."""
         if self.seconds is not None:
-            count = max(0, int((moment - since).total_seconds() // self.seconds))
+            count = max(0, int((moment - origin).total_seconds() // self.seconds))
             while True:
                 count += 1
-                yield since + timedelta(seconds=self.seconds * count)
+                yield origin + timedelta(seconds=self.seconds * count)
         from cronsim import CronSim
 
-        for found in CronSim(self.cron, moment.astimezone(zone_of(self.zone or zone))):
-            time = found.astimezone(UTC)
+        for local_time in CronSim(self.cron, moment.astimezone(zone_of(self.zone or zone))):
+            time = local_time.astimezone(UTC)
             if time > moment:  # asked in the second of two equal hours, it names the first one's time
                 yield time
 
-    def newest_time(self, since: datetime, moment: datetime, now: datetime, zone: str) -> datetime | None:
+    def newest_time(self, origin: datetime, moment: datetime, now: datetime, zone: str) -> datetime | None:
         """The last time after `moment` that is not after `now`."""
         if self.seconds is not None:
-            count = int((now - since).total_seconds() // self.seconds)
-            found = since + timedelta(seconds=self.seconds * count)
-            return found if moment < found <= now else None
+            count = int((now - origin).total_seconds() // self.seconds)
+            newest = origin + timedelta(seconds=self.seconds * count)
+            return newest if moment < newest <= now else None
         for back in _LOOK_BACK:  # short ones first: of a time each minute the last hour is enough
             start = max(moment, now - back)
-            found = moment
-            for one in self.times_after(since, start, zone):
-                if one > now:
+            newest = moment
+            for time in self.times_after(origin, start, zone):
+                if time > now:
                     break
-                found = one
-            if found > moment:
-                return found
+                newest = time
+            if newest > moment:
+                return newest
         return None
 
 
@@ -107,12 +107,12 @@ def zone_of(name: str) -> ZoneInfo:
 def _wrapped(days: str) -> str:
     """`FRI-MON` as cron takes it: it knows no range over the week's end."""
     order = _DAY.split("|")
-    found: list[str] = []
+    names: list[str] = []
     for part in days.split(","):
         first, dash, last = part.partition("-")
         if not dash or part == "*":
-            found.append(part)
+            names.append(part)
             continue
         at, end = order.index(first), order.index(last)
-        found += [order[(at + number) % 7] for number in range((end - at) % 7 + 1)]
-    return ",".join(dict.fromkeys(found))
+        names += [order[(at + number) % 7] for number in range((end - at) % 7 + 1)]
+    return ",".join(dict.fromkeys(names))

@@ -42,15 +42,15 @@ _EDITED = (
 # ids: no two tasks have the same
 
 
-def place_of(layout: Layout, task_id: str) -> Path | None:
+def folder_of(layout: Layout, task_id: str) -> Path | None:
     """The folder of the task with that id, looked for in the direction in which tasks move; None if it has none. Costs a look
     for each month of the archive, however many tasks lie there."""
     if os.path.lexists(layout.active / task_id):
         return layout.active / task_id
-    return ended_place(layout, task_id)
+    return ended_folder(layout, task_id)
 
 
-def ended_place(layout: Layout, task_id: str) -> Path | None:
+def ended_folder(layout: Layout, task_id: str) -> Path | None:
     """The same, of a task that is done or failed."""
     for folder in (layout.done, layout.failed):
         if os.path.lexists(folder / task_id):
@@ -72,20 +72,20 @@ def is_open(layout: Layout, task_id: str) -> bool:
     that a person has deleted is not. Looks at active/ twice, between which it may have come from the inbox."""
     active = layout.active / task_id
     is_there = os.path.lexists
-    return is_there(active) or is_there(layout.inbox / task_id) or on_its_way(layout, task_id) or is_there(active)
+    return is_there(active) or is_there(layout.inbox / task_id) or is_being_claimed(layout, task_id) or is_there(active)
 
 
-def on_its_way(layout: Layout, task_id: str) -> bool:
+def is_being_claimed(layout: Layout, task_id: str) -> bool:
     """Whether a claim that is not finished yet may be this task's: it is then neither in the inbox nor in active/."""
     return any(
         task_id in (id_of(drop, True), id_of(drop, False))
         for agent in names_in(layout.claimed)
         for name in names_in(layout.claimed / agent)
-        if (drop := _source(layout.claimed / agent / name) if name.startswith(".") else name) is not None
+        if (drop := _drop_name(layout.claimed / agent / name) if name.startswith(".") else name) is not None
     )
 
 
-def _source(build: Path) -> str | None:
+def _drop_name(build: Path) -> str | None:
     """The name of the drop that a folder is being made for; None while that lies beside it still."""
     try:
         record = load(build)
@@ -100,16 +100,16 @@ def _with_number(name: str, number: int) -> str:
     return name[: MAX_LENGTH - len(ending)] + ending
 
 
-def free_name(name: str, taken: Callable[[str], bool]) -> str:
+def free_name(name: str, is_taken: Callable[[str], bool]) -> str:
     """`name` if it is free, else `name-2`, `name-3` …; asks about few names, however many are taken."""
-    if not taken(name):
+    if not is_taken(name):
         return name
     low, high = 1, 2
-    while taken(_with_number(name, high)):
+    while is_taken(_with_number(name, high)):
         low, high = high, high * 2
     while high - low > 1:
         middle = (low + high) // 2
-        if taken(_with_number(name, middle)):
+        if is_taken(_with_number(name, middle)):
             low = middle
         else:
             high = middle
@@ -135,44 +135,46 @@ def changes(record: TaskRecord, raw: bytes) -> tuple[str, ...]:
         return ()
     now = raw.decode(errors="replace")
     lines = difflib.unified_diff(record.text.splitlines(), now.splitlines(), "before", "now", lineterm="", n=0)
-    shown = [line for line in list(lines)[2:] if not line.startswith("@@")]
-    more = [f"… and {len(shown) - _SHOWN_CHANGES} lines more"] if len(shown) > _SHOWN_CHANGES else []
-    return ("\n".join(["its text was changed for this attempt:", *shown[:_SHOWN_CHANGES], *more]),)
+    changed_lines = [line for line in list(lines)[2:] if not line.startswith("@@")]
+    more = [f"… and {len(changed_lines) - _SHOWN_CHANGES} lines more"] if len(changed_lines) > _SHOWN_CHANGES else []
+    return ("\n".join(["its text was changed for this attempt:", *changed_lines[:_SHOWN_CHANGES], *more]),)
 
 
 def read_task(folder: Path, state: TaskState, reader: TextReader, root: Path, roots: Collection[Path]) -> Task:
     """The task in a folder of active, done or failed, or a folder in the inbox. Raises UserError, FileNotFoundError."""
     record = load(folder)
     if state is TaskState.INBOX or record is None or record.text is None:
-        raw, text, found = dropped_text(folder, record, reader.max_bytes)
-        written = reader.read(raw, text, found)
+        raw, text, file_stat = dropped_text(folder, record, reader.max_bytes)
+        parsed_task = reader.read(raw, text, file_stat)
         if record is None or record.text is None:
-            beside, notes = attachments(folder, text, root, roots)
-            names = tuple(os.path.relpath(path, folder) for path in beside)
+            attached_paths, notes = attachments(folder, text, root, roots)
+            names = tuple(os.path.relpath(path, folder) for path in attached_paths)
             record = replace(record or TaskRecord(), attachments=names, notes=notes)
     else:
-        written = read_text(record.raw, record.name)
+        parsed_task = read_text(record.raw, record.name)
         if _was_edited(folder / text_file(record), record.raw):
             record = replace(record, notes=(*record.notes, _EDITED.format(name=text_file(record), id=folder.name)))
-    task = task_of(written, folder, state, record)
+    task = task_of(parsed_task, folder, state, record)
     if state is TaskState.INBOX:
-        return replace(task, id=written.form.id or id_of(folder.name, True), owner=None, claim=None)
+        return replace(task, id=parsed_task.form.id or id_of(folder.name, True), owner=None, claim=None)
     return task if state is TaskState.ACTIVE else replace(task, parked=None)
 
 
 def _was_edited(path: Path, raw: bytes) -> bool:
     try:
-        found = os.lstat(path)
-        return found.st_size != len(raw) or path.read_bytes() != raw
+        file_stat = os.lstat(path)
+        return file_stat.st_size != len(raw) or path.read_bytes() != raw
     except OSError:
         return False  # moved, or taken away: nobody was told anything by that
 
 
-def task_of(written: ParsedTask, path: Path, state: TaskState, record: TaskRecord, task_id: str | None = None) -> Task:
+def task_of(
+    parsed_task: ParsedTask, path: Path, state: TaskState, record: TaskRecord, task_id: str | None = None
+) -> Task:
     """The task that a text, its place and its record make."""
-    form, claim, handed = written.form, record.claim, record.handed
+    form, claim, handed = parsed_task.form, record.claim, record.handed
     return Task(
-        id=task_id or path.name, title=written.title, text=written.text, path=path, state=state,
+        id=task_id or path.name, title=parsed_task.title, text=parsed_task.text, path=path, state=state,
         maker=record.maker or HUMAN, parent=record.parent, project=form.project, priority=form.priority,
         assignee=handed.to if handed else form.assignee, role=handed.role if handed else form.role,
         dependencies=form.dependencies, deadline=form.deadline, steps=tuple(step.step() for step in form.steps),
@@ -184,7 +186,7 @@ def task_of(written: ParsedTask, path: Path, state: TaskState, record: TaskRecor
     )  # fmt: skip
 
 
-def leave(layout: Layout, folder: Path, place: Path, *, durable: bool) -> Path:
+def move_task(layout: Layout, folder: Path, place: Path, *, durable: bool) -> Path:
     """Move a task's folder to `place`, where it never replaces anything: if something has its name, it gets a number,
     and its log says so. Raises FileNotFoundError if the folder is gone."""
     target = place / folder.name
@@ -192,10 +194,10 @@ def leave(layout: Layout, folder: Path, place: Path, *, durable: bool) -> Path:
         try:
             move(folder, target, durable=durable)
         except FileExistsError:
-            taken = layout.relative(target)
-            target = place / free_name(folder.name, lambda one: os.path.lexists(place / one))
-            why = f"something lies at {taken}: this task goes to {layout.relative(target)}"
-            open_log(folder, durable=durable).append({"event": "task.renamed", "why": why}, sync_now=True)
+            taken_path = layout.relative(target)
+            target = place / free_name(folder.name, lambda candidate: os.path.lexists(place / candidate))
+            reason = f"something lies at {taken_path}: this task goes to {layout.relative(target)}"
+            open_log(folder, durable=durable).append({"event": "task.renamed", "why": reason}, sync_now=True)
         else:
             wake_parent(layout, target)
             return target
@@ -265,7 +267,7 @@ def remove(path: Path) -> None:
 
 
 @contextmanager
-def held(folder: Path, *, wait: bool) -> Iterator[bool]:
+def hold(folder: Path, *, wait: bool) -> Iterator[bool]:
     """Hold a task's folder, wherever it is moved meanwhile; yields False if another process has it and `wait` is False.
 
     Guards the moments in which its claim is read and acted upon: closing a task against claiming it anew. A lock on
@@ -274,16 +276,16 @@ def held(folder: Path, *, wait: bool) -> Iterator[bool]:
     """
     file = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
     try:
-        mine = True
+        is_held = True
         try:
             if wait:
                 lock(file)
             else:
-                mine = try_lock(file)
+                is_held = try_lock(file)
         except OSError as error:
             if error.errno not in _NO_LOCKS:
                 raise
-        yield mine
+        yield is_held
     finally:
         os.close(file)
 
@@ -307,9 +309,9 @@ def why_failed(folder: str | os.PathLike[str]) -> str | None:
             text = file.read(_MOST_BYTES).decode("utf-8", "replace")
     except OSError:  # a folder that a person is moving, a file that nobody may read: a listing goes on without it
         return None
-    parts = {found[1]: found[2].strip("`") for line in text.splitlines() if (found := _ERROR_PART.fullmatch(line))}
+    parts = {match[1]: match[2].strip("`") for line in text.splitlines() if (match := _ERROR_PART.fullmatch(line))}
     if "where" in parts and "what" in parts:
-        said = f"{parts['where']}: {parts['what']}"
-        return f"{said}; {parts['how to mend it']}" if "how to mend it" in parts else said
+        summary = f"{parts['where']}: {parts['what']}"
+        return f"{summary}; {parts['how to mend it']}" if "how to mend it" in parts else summary
     paragraphs = (part.strip() for part in re.split(r"\n\s*\n", text))
     return next((" ".join(part.split()) for part in paragraphs if part and not part.startswith("#")), None)

@@ -25,11 +25,11 @@ from hivemind.tasks.step import (
     Strict,
     Text,
     Texts,
+    as_list,
     as_step,
     first_line,
-    listed,
     moment,
-    named,
+    name_check,
 )
 from hivemind.tasks.task import TaskBudget, TaskProblem, TaskReview
 from hivemind.tokens import LEAST_CONTEXT
@@ -41,17 +41,17 @@ _UNCLOSED = re.compile(r"\A\ufeff?---[ \t]*\r?\n[A-Za-z_]+[ \t]*:")
 
 def _priority(value: Any) -> Any:
     if isinstance(value, str):
-        known = PRIORITIES.get(value.strip().lower())
-        if known is None and not value.strip().isdigit():
+        priority = PRIORITIES.get(value.strip().lower())
+        if priority is None and not value.strip().isdigit():
             raise ValueError(f"{value!r} is no priority: write {', '.join(PRIORITIES)}, or 0 (first) to 99 (last)")
-        return int(value) if known is None else known
+        return int(value) if priority is None else priority
     return value
 
 
 class ReviewForm(Strict):
     """`review:` of a task."""
 
-    by: Annotated[str, BeforeValidator(named("role"))]
+    by: Annotated[str, BeforeValidator(name_check("role"))]
     criteria: Texts = Field(min_length=1)
     rounds: int = Field(3, ge=1, le=20)
 
@@ -74,13 +74,13 @@ def _as_budget(value: Any) -> Any:
 
 
 def _as_events(value: Any) -> Any:
-    return () if value in ("never", False) else listed(value)
+    return () if value in ("never", False) else as_list(value)
 
 
 def _as_every(value: Any) -> Any:
     if not isinstance(value, str):  # YAML makes a number of 17:30
         raise ValueError('write it in quotes: every: "17:30"')  # noqa: TRY004 - pydantic takes no other
-    Every.of(value)
+    Every.parse(value)
     return value
 
 
@@ -92,9 +92,9 @@ class TaskForm(Strict):
     project: Text | None = None
     priority: Annotated[int, BeforeValidator(_priority), Field(ge=0, le=99)] = DEFAULT_PRIORITY
     assignee: Agent | None = None
-    role: Annotated[str, BeforeValidator(named("role"))] | None = None
-    where: Annotated[str, BeforeValidator(named("name of a hive"))] | None = None
-    dependencies: Annotated[tuple[Id, ...], BeforeValidator(listed)] = ()
+    role: Annotated[str, BeforeValidator(name_check("role"))] | None = None
+    where: Annotated[str, BeforeValidator(name_check("name of a hive"))] | None = None
+    dependencies: Annotated[tuple[Id, ...], BeforeValidator(as_list)] = ()
     deadline: Annotated[datetime, BeforeValidator(moment)] | None = None
     steps: tuple[Annotated[StepForm, BeforeValidator(as_step)], ...] = ()
     proof: Proof = "off"
@@ -122,12 +122,12 @@ class ParsedTask:
     form: TaskForm
     title: str
     text: str
-    parsed: ParsedText | None
+    front_matter: ParsedText | None
     name: str
 
-    def where(self, key: str) -> str:
+    def location(self, key: str) -> str:
         """`file:line` of a key of the front matter."""
-        return self.name if self.parsed is None else f"{self.name}:{self.parsed.line((key, '<key>'))}"
+        return self.name if self.front_matter is None else f"{self.name}:{self.front_matter.line((key, '<key>'))}"
 
 
 _PLAIN = TaskForm.model_construct()
@@ -174,16 +174,16 @@ def read_text(raw: bytes, name: str) -> ParsedTask:
 
 def _read(text: str, name: str) -> ParsedTask:
     if is_yaml(name):
-        parsed = parse(text, name)
-        whole = validate(_YamlForm, parsed)
-        return _written(whole, whole.text, parsed, name)
+        front_matter = parse(text, name)
+        form = validate(_YamlForm, front_matter)
+        return _parsed_task(form, form.text, front_matter, name)
     head, body, _ = split(text)
     if head is None:
         if _UNCLOSED.match(text):
             raise TaskProblem("the front matter never ends", location=f"{name}:1", remedy="close it with a line ---")
-        return _written(_PLAIN, body, None, name)
-    parsed = parse(head, name, 2)
-    return _written(validate(TaskForm, parsed), body, parsed, name)
+        return _parsed_task(_PLAIN, body, None, name)
+    front_matter = parse(head, name, 2)
+    return _parsed_task(validate(TaskForm, front_matter), body, front_matter, name)
 
 
 _read_short = lru_cache(maxsize=128)(_read)  # read when it waits, when it is claimed, and when its result is written
@@ -196,12 +196,12 @@ class TextReader:
         self.max_bytes = max_bytes
         self._crashes = crashes
 
-    def read(self, raw: bytes, name: str, found: os.stat_result) -> ParsedTask:
+    def read(self, raw: bytes, name: str, file_stat: os.stat_result) -> ParsedTask:
         """What `read_text` says; `found` tells which version of the file the bytes are from. Raises TaskProblem."""
         if not has_front_matter(raw, name):  # nothing is parsed
             return read_text(raw, name)
         try:
-            with self._crashes.reading("task", name, f"{found.st_size} {found.st_mtime_ns}"):
+            with self._crashes.reading("task", name, f"{file_stat.st_size} {file_stat.st_mtime_ns}"):
                 return read_text(raw, name)
         except Unreadable as error:
             raise TaskProblem(error.message, location=error.location, remedy=error.remedy) from None
@@ -221,11 +221,11 @@ def _decode(raw: bytes, name: str) -> str:
         raise NoText(f"is no UTF-8 text (byte {error.start})", location=f"{name}:{line}", remedy=mend) from None
 
 
-def _written(form: TaskForm, text: str, parsed: ParsedText | None, name: str) -> ParsedTask:
+def _parsed_task(form: TaskForm, text: str, front_matter: ParsedText | None, name: str) -> ParsedTask:
     title = (form.title or "").strip() or first_line(text)
     if not title:
         if not form.steps:
-            what = "says nothing: no title, no text, no steps"
-            raise TaskProblem(what, location=name, remedy="write what is to be done")
+            message = "says nothing: no title, no text, no steps"
+            raise TaskProblem(message, location=name, remedy="write what is to be done")
         title = form.steps[0].step().title
-    return ParsedTask(form, title, text, parsed, name)
+    return ParsedTask(form, title, text, front_matter, name)

@@ -19,13 +19,13 @@ from hivemind.fs.atomic import TEMPORARY_PREFIX
 from hivemind.layout import HUMAN
 from hivemind.names import check_maker, check_name, slug
 from hivemind.tasks.drop import ENDINGS, Settings
-from hivemind.tasks.folder import free_name, on_its_way, place_of
+from hivemind.tasks.folder import folder_of, free_name, is_being_claimed
 from hivemind.tasks.form import read_text
 from hivemind.tasks.record import RECORD, TaskRecord
 from hivemind.tasks.step import as_written
 from hivemind.tasks.task import TaskProblem, TaskStep
 
-Attached: TypeAlias = str | os.PathLike[str] | tuple[str, bytes]
+Attachment: TypeAlias = str | os.PathLike[str] | tuple[str, bytes]
 """A file or folder to go with a task; or a file's name and what is in it."""
 
 
@@ -62,25 +62,25 @@ class TaskDraft:
     title: str
 
     @classmethod
-    def of(cls, text: str, fields: TaskFields) -> TaskDraft:
+    def from_text(cls, text: str, fields: TaskFields) -> TaskDraft:
         """Join the front matter of a text with fields that win over it. Raises TaskProblem."""
         if not isinstance(text, str):
             raise TaskProblem(f"must be a text, not {type(text).__name__}", location="the text")
-        given: dict[str, Any] = {**fields}
-        given["dependencies"] = _as_list(fields.get("dependencies", ()), str) or None
-        given["steps"] = [*map(as_written, _as_list(fields.get("steps", ()), str, Mapping, TaskStep))] or None
+        arguments: dict[str, Any] = {**fields}
+        arguments["dependencies"] = _as_list(fields.get("dependencies", ()), str) or None
+        arguments["steps"] = [*map(as_written, _as_list(fields.get("steps", ()), str, Mapping, TaskStep))] or None
         if (notify := fields.get("notify")) is not None:
-            given["notify"] = [*notify] or "never"
-        given = {key: value for key, value in given.items() if value is not None}
-        _refuse_surrogates(text, *(value for value in given.values() if isinstance(value, str)))
+            arguments["notify"] = [*notify] or "never"
+        arguments = {key: value for key, value in arguments.items() if value is not None}
+        _refuse_surrogates(text, *(value for value in arguments.values() if isinstance(value, str)))
         head, body, _ = split(text)
-        wanted = {**(parse(head, "the text", 2).values if head is not None else {}), **given}
-        return cls(wanted, body, _title(compose(wanted, body)))
+        front_matter = {**(parse(head, "the text", 2).values if head is not None else {}), **arguments}
+        return cls(front_matter, body, _title(compose(front_matter, body)))
 
 
-def _as_list(given: Any, *kinds: type) -> list[Any]:
+def _as_list(argument: Any, *kinds: type) -> list[Any]:
     """What was given, in a list: one thing of these kinds is one."""
-    return [given] if isinstance(given, kinds) else [*given]
+    return [argument] if isinstance(argument, kinds) else [*argument]
 
 
 def _title(content: bytes) -> str:
@@ -91,15 +91,15 @@ def _title(content: bytes) -> str:
         raise TaskProblem(problem.message, location="the task", remedy=problem.remedy) from None
 
 
-def _attach(folder: Path, files: list[Attached], *, durable: bool) -> None:
+def _attach(folder: Path, files: list[Attachment], *, durable: bool) -> None:
     if not files:
         return
     folder.mkdir()
-    for one in files:
-        path = Path(one[0] if isinstance(one, tuple) else one)
+    for attachment in files:
+        path = Path(attachment[0] if isinstance(attachment, tuple) else attachment)
         target = folder / free_name(path.name, lambda name: os.path.lexists(folder / name))
-        if isinstance(one, tuple):
-            write(target, one[1], durable=durable)
+        if isinstance(attachment, tuple):
+            write(target, attachment[1], durable=durable)
         elif path.is_dir():
             copy_tree(path, target)
         else:
@@ -110,10 +110,10 @@ def _attach(folder: Path, files: list[Attached], *, durable: bool) -> None:
 
 def compose(fields: Mapping[str, Any], body: str) -> bytes:
     """A task file: front matter (none if there are no fields) and text."""
-    given = {key: value for key, value in fields.items() if value is not None}
-    if not given and not body.startswith("---"):
+    front_matter = {key: value for key, value in fields.items() if value is not None}
+    if not front_matter and not body.startswith("---"):
         return body.encode()
-    head = yaml.safe_dump(given, allow_unicode=True, sort_keys=False) if given else ""
+    head = yaml.safe_dump(front_matter, allow_unicode=True, sort_keys=False) if front_matter else ""
     return f"---\n{head}---\n{body}".encode()
 
 
@@ -140,7 +140,7 @@ class Inbox:
         *,
         by: str = HUMAN,
         parent: str | None = None,
-        attachments: Iterable[Attached] | str | os.PathLike[str] = (),
+        attachments: Iterable[Attachment] | str | os.PathLike[str] = (),
         files: Mapping[str, bytes] = MappingProxyType({}),
         **fields: Unpack[TaskFields],
     ) -> str:
@@ -151,12 +151,14 @@ class Inbox:
         beside the text: there is no key for it in the front matter. Raises TaskProblem for what the inbox would not
         accept, and for an id that is taken.
         """
-        by, draft = check_maker(by), TaskDraft.of(text or "", fields)
-        beside = _as_list(attachments, str, os.PathLike)
+        by, draft = check_maker(by), TaskDraft.from_text(text or "", fields)
+        attached = _as_list(attachments, str, os.PathLike)
         comes_again = draft.fields.get("every") is not None
-        if comes_again and (by != HUMAN or parent is not None or beside):
-            what = "every: goes without attachments" if beside else "only people make tasks that come again (every:)"
-            raise TaskProblem(what, location="the task")
+        if comes_again and (by != HUMAN or parent is not None or attached):
+            message = (
+                "every: goes without attachments" if attached else "only people make tasks that come again (every:)"
+            )
+            raise TaskProblem(message, location="the task")
         # Two who add at once must not find the same id free; people and claims need no lock.
         with Lock(self._layout.locks / "tasks-add.lock"):
             while True:
@@ -169,7 +171,7 @@ class Inbox:
                         make_folder(self._layout.schedule, durable=self._durable)
                         create(self._layout.schedule / f"{task_id}.md", content, durable=self._durable)
                         return task_id
-                    self._put(task_id, content, TaskRecord(by, parent), beside, files)
+                    self._put(task_id, content, TaskRecord(by, parent), attached, files)
                 except FileExistsError:
                     if not self.has_id(task_id):  # two of its own files have one name: no other id mends that
                         raise
@@ -177,9 +179,9 @@ class Inbox:
                 return task_id
 
     def _free_id(self, draft: TaskDraft) -> str:
-        if (wanted := draft.fields.get("id")) is None:
+        if (explicit_id := draft.fields.get("id")) is None:
             return free_name(slug(draft.title), self.has_id)
-        task_id = check_name(str(wanted), "id")
+        task_id = check_name(str(explicit_id), "id")
         if self.has_id(task_id):
             raise TaskProblem(f"id: {task_id!r} is taken", location=task_id, remedy="give another id, or none")
         return task_id
@@ -192,12 +194,17 @@ class Inbox:
         folders = self._layout.inbox, self._layout.schedule
         if any(os.path.lexists(folder / (task_id + ending)) for folder in folders for ending in ENDINGS):
             return True
-        return on_its_way(self._layout, task_id) or place_of(self._layout, task_id) is not None
+        return is_being_claimed(self._layout, task_id) or folder_of(self._layout, task_id) is not None
 
     def _put(
-        self, task_id: str, content: bytes, record: TaskRecord, beside: list[Attached], files: Mapping[str, bytes]
+        self,
+        task_id: str,
+        content: bytes,
+        record: TaskRecord,
+        attachments: list[Attachment],
+        files: Mapping[str, bytes],
     ) -> None:
-        if record == TaskRecord() and not beside and not files:
+        if record == TaskRecord() and not attachments and not files:
             create(self._layout.inbox / f"{task_id}.md", content, durable=self._durable)
             reached("tasks.add.dropped")
             return
@@ -209,7 +216,7 @@ class Inbox:
                 make_folder((folder / name).parent, durable=self._durable)
                 create(folder / name, inside, durable=self._durable)
             write(folder / "task.md", content, durable=self._durable)
-            _attach(folder / "attachments", beside, durable=self._durable)
+            _attach(folder / "attachments", attachments, durable=self._durable)
             record = replace(record, inode=folder.stat().st_ino)
             write(folder / RECORD, record.encode(), durable=self._durable)
             reached("tasks.add.written")

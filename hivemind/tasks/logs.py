@@ -22,18 +22,18 @@ class TaskLogs:
     def __init__(self, *, durable: bool) -> None:
         self._durable = durable
         self._logs: dict[str, Log] = {}
-        self._left: dict[str, tuple[int, ...] | None] = {}  # what their files were when this process left them
+        self._file_stats: dict[str, tuple[int, ...] | None] = {}  # what their files were when this process left them
 
     def follow(self, task: Task) -> Task:
         """Note what the log of a task is now, to find out a change of it by anything else."""
         if task.id not in self._logs:
             self._logs[task.id] = open_log(task.path, durable=self._durable)
-        self._left[task.id] = _stamp(task.path / LOG)
+        self._file_stats[task.id] = _stamp(task.path / LOG)
         return task
 
     def is_changed(self, task: Task) -> bool:
         """Check for a change by something other than this process since it left the log; False if it has not followed it."""
-        return task.id in self._left and self._left[task.id] != _stamp(task.path / LOG)
+        return task.id in self._file_stats and self._file_stats[task.id] != _stamp(task.path / LOG)
 
     def append(self, task: Task, *records: Mapping[str, Any], durable: bool) -> None:
         """Append records in one go. Raises UserError if they could not be written whole."""
@@ -58,13 +58,13 @@ class TaskLogs:
 
     def forget(self, task_id: str) -> None:
         self._logs.pop(task_id, None)
-        self._left.pop(task_id, None)
+        self._file_stats.pop(task_id, None)
 
 
 def _stamp(path: Path) -> tuple[int, ...] | None:
     """What a file is; None if there is none."""
     try:
-        found = os.lstat(path)
+        file_stat = os.lstat(path)
     except OSError:
         return None
-    return found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns
+    return file_stat.st_dev, file_stat.st_ino, file_stat.st_size, file_stat.st_mtime_ns

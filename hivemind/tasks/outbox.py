@@ -64,14 +64,19 @@ class Outbox:
         self._layout, self._events, self._durable = layout, events, durable
 
     def put(
-        self, event: Outcome, task: str, record: TaskRecord | None, wanted: Collection[str] | None, why: str = ""
+        self,
+        event: Outcome,
+        task: str,
+        record: TaskRecord | None,
+        wanted_events: Collection[str] | None,
+        reason: str = "",
     ) -> None:
         """Note that a person's task is about to be done, failed or parked, if anybody wants to know."""
         made_by_hand = record is None or (record.maker == HUMAN and record.parent is None)
-        if not made_by_hand or event not in (self._events if wanted is None else wanted):
+        if not made_by_hand or event not in (self._events if wanted_events is None else wanted_events):
             return
         make_folder(self._layout.outbox, durable=self._durable)
-        notice = Notice(os.urandom(8).hex(), event, task, datetime.now(UTC), why)
+        notice = Notice(os.urandom(8).hex(), event, task, datetime.now(UTC), reason)
         save_value(self._path(notice), _KIND, _VERSION, notice, durable=self._durable)
 
     @property
@@ -82,18 +87,18 @@ class Outbox:
     def _names(self) -> list[str]:
         return sorted(filter(_NAME.fullmatch, names_in(self._layout.outbox)))
 
-    def waiting(self) -> list[Notice]:
+    def list_notices(self) -> list[Notice]:
         """Return what is still to be told, oldest first. A record that cannot be read is set aside, one of another version
         stays where it is; the others go on."""
-        found = []
+        notices = []
         for name in self._names():
             try:
-                found.append(load_value(Notice, self._layout.outbox / name, _KIND, _VERSION))
+                notices.append(load_value(Notice, self._layout.outbox / name, _KIND, _VERSION))
             except (DamagedRecord, Unreadable) as error:
                 _log.warning("%s; kept as %s", error, set_aside(self._layout.outbox / name).name)
             except UserError as error:
                 _log.warning("%s", error)
-        return sorted((one for one in found if one is not None), key=lambda one: (one.at, one.task))
+        return sorted((notice for notice in notices if notice is not None), key=lambda notice: (notice.at, notice.task))
 
     def telling(self, notice: Notice, way: str) -> Telling:
         """Return how far a way is with a notice."""

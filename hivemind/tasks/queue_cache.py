@@ -42,12 +42,12 @@ _decode = json.JSONDecoder().raw_decode  # half the time of json.loads for a sho
 _DEFAULTS = QueuedDrop("", 0, 0, 0, False)[5:]
 
 
-def lanes_of(agent: str, role: str | None, here: Collection[str] = ()) -> tuple[str, ...]:
+def lanes_of(agent: str, role: str | None, local_hives: Collection[str] = ()) -> tuple[str, ...]:
     """The lanes that an agent may claim from: for anyone, for it, for its role, for it in that role; each of them also of the
     tasks whose `where` means this hive."""
     names: tuple[str, ...] = ("/", f"{agent}/")
     names = names if role is None else (*names, f"/{role}", f"{agent}/{role}")
-    return names if not here else (*names, *(f"{name}@{hive}" for hive in here for name in names))
+    return names if not local_hives else (*names, *(f"{name}@{hive}" for hive in local_hives for name in names))
 
 
 @frozen
@@ -84,14 +84,14 @@ class _Queue:
         self._path = path
         with boundary("cache", path):
             self._file = os.open(path, os.O_RDWR | os.O_CLOEXEC)
-            found = os.fstat(self._file)
-            self.ino = found.st_ino
-            first = self._line(0, found.st_size)
+            file_stat = os.fstat(self._file)
+            self.ino = file_stat.st_ino
+            first = self._line(0, file_stat.st_size)
             self.header = _Header(**json.loads(first))
             self._cursors = {lane: len(first) + _CURSOR.size * at for at, lane in enumerate(self.header.lanes)}
             self._start = len(first) + _CURSOR.size * len(self._cursors)
             self._passed = {lane: int(start) for lane, (start, _) in self.header.lanes.items()}
-            if self.header.version != _VERSION or found.st_size != self._start + self.header.size:
+            if self.header.version != _VERSION or file_stat.st_size != self._start + self.header.size:
                 raise ValueError("version or size")
         self._chunk = (0, b"")
 
@@ -115,25 +115,25 @@ class _Queue:
     def next(self, lanes: Container[str]) -> QueuedDrop | None:
         """The first entry of these lanes that nobody has tried yet, which is tried now; None if there is none."""
         with boundary("cache", self._path):
-            known = lanes if isinstance(lanes, tuple) else self._cursors  # of many lanes an agent has few
-            mine = (lane for lane in known if lane in self._cursors and lane in lanes)
-            heads = [head for lane in mine if (head := self._head(lane)) is not None]
+            lane_names = lanes if isinstance(lanes, tuple) else self._cursors  # of many lanes an agent has few
+            agent_lanes = (lane for lane in lane_names if lane in self._cursors and lane in lanes)
+            heads = [head for lane in agent_lanes if (head := self._head(lane)) is not None]
             if not heads:
                 return None
-            entry, lane, following = min(heads, key=lambda head: head[0].order)
-            self._passed[lane] = following
-            os.pwrite(self._file, _CURSOR.pack(following), self._cursors[lane])
+            entry, lane, next_offset = min(heads, key=lambda head: head[0].order)
+            self._passed[lane] = next_offset
+            os.pwrite(self._file, _CURSOR.pack(next_offset), self._cursors[lane])
             return entry
 
     def _head(self, lane: str) -> tuple[QueuedDrop, str, int] | None:
         """(the next entry of a lane, the lane, where the one after it begins)."""
-        (shared,) = _CURSOR.unpack(os.pread(self._file, _CURSOR.size, self._cursors[lane]))
-        at, end = max(shared, self._passed[lane]), self.header.lanes[lane][1]
+        (cursor,) = _CURSOR.unpack(os.pread(self._file, _CURSOR.size, self._cursors[lane]))
+        at, end = max(cursor, self._passed[lane]), self.header.lanes[lane][1]
         if at >= end:
             return None
         begin, chunk = self._chunk
-        there = self._start + at - begin
-        line = chunk[there : chunk.find(b"\n", there) + 1] if 0 <= there < len(chunk) else b""
+        offset = self._start + at - begin
+        line = chunk[offset : chunk.find(b"\n", offset) + 1] if 0 <= offset < len(chunk) else b""
         line = line or self._line(self._start + at, self._start + end)
         return _entry(_decode(line.decode())[0]), lane, at + len(line)
 
@@ -141,31 +141,33 @@ class _Queue:
         """Every entry by name, also those that were tried and those that wait."""
         with boundary("cache", self._path):
             lines = os.pread(self._file, self.header.size, self._start).splitlines()
-            return {row[0]: _entry(row)._replace(doom=None) for row in json.loads(b"[" + b",".join(lines) + b"]")}
+            return {row[0]: _entry(row)._replace(dependency_problem=None) for row in json.loads(b"[" + b",".join(lines) + b"]")}
 
 
 def _entry(row: list[object]) -> QueuedDrop:
-    entry = QueuedDrop(*row)  # type: ignore[arg-type]
-    if not (isinstance(entry.name, str) and type(entry.priority) is type(entry.mtime_ns) is int):
+    queued = QueuedDrop(*row)  # type: ignore[arg-type]
+    if not (isinstance(queued.name, str) and type(queued.priority) is type(queued.mtime_ns) is int):
         raise TypeError("an entry")
-    return entry if entry.dependencies == () else entry._replace(dependencies=tuple(entry.dependencies))
+    return queued if queued.dependencies == () else queued._replace(dependencies=tuple(queued.dependencies))
 
 
-def _body(ready: list[QueuedDrop], waiting: list[QueuedDrop]) -> tuple[bytes, dict[str, tuple[int, int]]]:
+def _body(ready_drops: list[QueuedDrop], waiting_drops: list[QueuedDrop]) -> tuple[bytes, dict[str, tuple[int, int]]]:
     """(the entries as lines, where in them each lane begins and ends)."""
     lanes: dict[str, list[QueuedDrop]] = {}
-    for entry in ready:
-        lanes.setdefault(entry.lane, []).append(entry)
+    for queued in ready_drops:
+        lanes.setdefault(queued.lane, []).append(queued)
     parts, spans, at = [], {}, 0
     for lane, entries in lanes.items():
-        parts.append(_lines(sorted(entries, key=lambda one: one.order)))
+        parts.append(_lines(sorted(entries, key=lambda queued_drop: queued_drop.order)))
         spans[lane] = (at, at := at + len(parts[-1]))
-    return b"".join((*parts, _lines(waiting))), spans
+    return b"".join((*parts, _lines(waiting_drops))), spans
 
 
-def _lines(entries: list[QueuedDrop]) -> bytes:
+def _lines(queued_drops: list[QueuedDrop]) -> bytes:
     """The entries, each without the fields at the end that have their default, which are most."""
-    return "".join([_encode(one[:5] if one[5:] == _DEFAULTS else one) + "\n" for one in entries]).encode()
+    return "".join(
+        [_encode(queued[:5] if queued[5:] == _DEFAULTS else queued) + "\n" for queued in queued_drops]
+    ).encode()
 
 
 class QueueCache:
@@ -189,7 +191,7 @@ class QueueCache:
             self._queue = None
 
     @property
-    def restless(self) -> int:
+    def recheck_count(self) -> int:
         """How many drops the newest queue, whoever built it, leaves alone: they are half-written or wait for something."""
         queue = self._current()
         return 0 if queue is None else queue.header.restless
@@ -197,23 +199,25 @@ class QueueCache:
     def next(self, lanes: Container[str]) -> QueuedDrop | None:
         """The entry to try next, or None if nothing waits in these lanes (`lanes_of` an agent)."""
         try:
-            asked = time.monotonic()
-            queue = self._queue if asked - self._checked < _GLANCE_S else self._current()
-            if queue is None or self._is_stale(queue, asked, pause=queue.header.pause):
+            asked_at = time.monotonic()
+            queue = self._queue if asked_at - self._checked < _GLANCE_S else self._current()
+            if queue is None or self._is_stale(queue, asked_at, pause=queue.header.pause):
                 queue = self._rebuilt(queue, waits=queue is None)
-            entry = None if queue is None else queue.next(lanes)
+            queued = None if queue is None else queue.next(lanes)
             # The caller may go to sleep on it that there is none: worth waiting for a queue that was begun since.
-            while entry is None and queue and queue.header.started < asked and self._is_stale(queue, asked, lanes):
+            while (
+                queued is None and queue and queue.header.started < asked_at and self._is_stale(queue, asked_at, lanes)
+            ):
                 queue = self._rebuilt(queue, waits=True)
-                entry = None if queue is None else queue.next(lanes)
-            return entry
+                queued = None if queue is None else queue.next(lanes)
+            return queued
         except Unreadable:
             self.close()
             with suppress(FileNotFoundError):
                 os.unlink(self._path)
             return self.next(lanes)
 
-    def known(self) -> Mapping[str, QueuedDrop]:
+    def read_drops(self) -> Mapping[str, QueuedDrop]:
         """What the newest queue says of each name, to be believed of a file that is as it was (`Entry.of`)."""
         with suppress(Unreadable):
             return self._remembered(self._current())
@@ -234,12 +238,12 @@ class QueueCache:
         """The newest queue; None if there is none that this program can read."""
         self._checked = time.monotonic()
         try:
-            found = os.stat(self._path)
-            if self._queue is not None and self._queue.ino != found.st_ino:
+            file_stat = os.stat(self._path)
+            if self._queue is not None and self._queue.ino != file_stat.st_ino:
                 self.close()
             if self._queue is None:
                 self._queue = _Queue(self._path)
-            self._outdated = found.st_mtime_ns == 0
+            self._outdated = file_stat.st_mtime_ns == 0
         except (Unreadable, OSError):  # not there, or not ours to write: it is only a cache
             self.close()
         return self._queue
@@ -270,14 +274,18 @@ class QueueCache:
     def _is_sound(self, queue: _Queue, passed: Container[str]) -> bool:
         """Whether all that lies in the inbox is as the queue has it: then tasks were only claimed since. What lies there of a
         lane that is passed was not claimed: who tried it was killed, or is at it this very moment."""
-        known = self._remembered(queue)
+        known_drops = self._remembered(queue)
         with os.scandir(self._inbox_path) as names:
-            for one in names:
-                entry = known.get(one.name)
-                if entry is None and not is_task_name(one.name):
+            for dir_entry in names:
+                queued = known_drops.get(dir_entry.name)
+                if queued is None and not is_task_name(dir_entry.name):
                     continue
                 try:
-                    if entry is None or entry.lane in passed or not entry.of(one.stat(follow_symlinks=False)):
+                    if (
+                        queued is None
+                        or queued.lane in passed
+                        or not queued.is_from(dir_entry.stat(follow_symlinks=False))
+                    ):
                         return False
                 except FileNotFoundError:
                     continue
@@ -287,7 +295,7 @@ class QueueCache:
         """A newer queue, made here or by another process; with `waits` False the older one if another is at it."""
         began = seen = time.monotonic()
         lock, sign = Lock(self._settings.layout.locks / "tasks-queue.lock"), 0
-        while not (held := lock.acquire(wait=False)) and (now := time.monotonic()) - seen < _PATIENCE_S:
+        while not (has_lock := lock.acquire(wait=False)) and (now := time.monotonic()) - seen < _PATIENCE_S:
             if not waits:
                 return older
             # Not a blocking lock: whoever builds may have been stopped. A hundred who look too often would keep it from its work.
@@ -299,39 +307,39 @@ class QueueCache:
             if queue is None or queue is older:
                 queue = self._build(queue, lock)
         finally:
-            if held:
+            if has_lock:
                 lock.release()
         return queue
 
     def _build(self, older: _Queue | None, lock: Lock) -> _Queue | None:
-        started, listed_ns = time.monotonic(), time.time_ns()
+        started_at, listed_ns = time.monotonic(), time.time_ns()
         with suppress(FileNotFoundError):  # said by the inbox
             inbox_ns = os.stat(self._inbox_path).st_mtime_ns
-        known: dict[str, QueuedDrop] = {}
+        known_drops: dict[str, QueuedDrop] = {}
         unsettled = 0
         for at, drop in enumerate(self._reader.drops(self._remembered(older)), 1):
-            if drop.entry is None:
+            if drop.queued is None:
                 unsettled += 1
             else:
-                known[drop.name] = drop.entry
+                known_drops[drop.name] = drop.queued
             if at % _SIGN_OF_LIFE == 0:
                 os.utime(lock.path)
-        dependencies = Dependencies(self._settings, self._reader, known.values())
+        dependencies = Dependencies(self._settings, self._reader, known_drops.values())
         ready: list[QueuedDrop] = []
-        waiting: list[QueuedDrop] = []
-        for entry in known.values():
-            verdict = dependencies.verdict(entry)
+        waiting_drops: list[QueuedDrop] = []
+        for queued in known_drops.values():
+            verdict = dependencies.verdict(queued)
             if verdict.kind == "waits":
-                waiting.append(entry)
+                waiting_drops.append(queued)
             else:
-                ready.append(entry if verdict.kind == "ready" else entry._replace(doom=verdict.why))
-        body, lanes = _body(ready, waiting)
+                ready.append(queued if verdict.kind == "ready" else queued._replace(dependency_problem=verdict.reason))
+        body, lanes = _body(ready, waiting_drops)
         built = time.monotonic()
-        restless = len(waiting) + unsettled
-        header = _Header(_VERSION, inbox_ns, listed_ns, started, built, restless, len(known), len(body), lanes)
+        restless = len(waiting_drops) + unsettled
+        header = _Header(_VERSION, inbox_ns, listed_ns, started_at, built, restless, len(known_drops), len(body), lanes)
         cursors = b"".join(_CURSOR.pack(start) for start, _ in lanes.values())
         self._write(_encode(asdict(header)).encode() + b"\n" + cursors + body)
-        self._known = (built, known)
+        self._known = (built, known_drops)
         return self._current()
 
     def _write(self, content: bytes) -> None:

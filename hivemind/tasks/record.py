@@ -100,8 +100,8 @@ class TaskRecord:
         return (self.text or "").encode()
 
     def encode(self) -> bytes:
-        given = {key: value for key, value in plain(self).items() if value not in (None, [], {}, "")}
-        return as_line({"kind": _KIND, "version": _VERSION, **given})
+        fields = {key: value for key, value in plain(self).items() if value not in (None, [], {}, "")}
+        return as_line({"kind": _KIND, "version": _VERSION, **fields})
 
 
 def load(folder: Path) -> TaskRecord | None:
@@ -115,15 +115,15 @@ def load(folder: Path) -> TaskRecord | None:
         return None
     except OSError as error:
         if error.errno != errno.ELOOP:
-            what = f"cannot be read ({error.strerror})"
-            raise UserError(what, location=folder / RECORD, remedy="make it readable") from error
+            message = f"cannot be read ({error.strerror})"
+            raise UserError(message, location=folder / RECORD, remedy="make it readable") from error
         raw = None
     if raw is None:
         raise TaskProblem("is not a task's record", location=folder / RECORD, remedy="take it away")
-    return _parsed(folder, raw)
+    return _parse(folder, raw)
 
 
-def _parsed(folder: Path, raw: bytes) -> TaskRecord:
+def _parse(folder: Path, raw: bytes) -> TaskRecord:
     path, mend = folder / RECORD, "take it away: the task is then as new"
     return checked(TaskRecord, parse_record(raw, path, _KIND, _VERSION), "task's record", path, mend=mend)
 
@@ -152,93 +152,98 @@ class Records:
     def __init__(self, journal: Journal | None, *, durable: bool) -> None:
         self._journal = journal
         self._durable = durable
-        self._mine: dict[str, str] = {}  # digests
-        self._written: tuple[TaskRecord | None, str] = None, ""  # the last that had no id, and its digest
-        self._known: dict[str, tuple[str, TaskRecord]] = {}
+        self._own_digests: dict[str, str] = {}  # digests
+        self._last_written: tuple[TaskRecord | None, str] = None, ""  # the last that had no id, and its digest
+        self._known_records: dict[str, tuple[str, TaskRecord]] = {}
 
     def write(self, folder: Path, record: TaskRecord) -> None:
         """Write the record of a task that has no id yet; `claimed` tells the journal of it."""
         raw = record.encode()
         write(folder / RECORD, raw, durable=self._durable)
-        self._written = record, _digest(raw)
+        self._last_written = record, _digest(raw)
 
-    def save(self, folder: Path, record: TaskRecord, event: str = "task.recorded", **told: object) -> None:
+    def save(self, folder: Path, record: TaskRecord, event: str = "task.recorded", **payload: object) -> None:
         """Replace the record of the task whose folder has its id; the journal has the digest first. Raises OSError."""
         raw = record.encode()
         now, before = _digest(raw), _digest(self._bytes(folder))
-        self._tell(event, task_id=folder.name, record=now, before=before, **told)
+        self._append_event(event, task_id=folder.name, record=now, before=before, **payload)
         write(folder / RECORD, raw, durable=self._durable)
-        self._mine[folder.name] = now
+        self._own_digests[folder.name] = now
 
-    def claimed(self, task_id: str, record: TaskRecord, title: str) -> None:
+    def note_claim(self, task_id: str, record: TaskRecord, title: str) -> None:
         """Tell the journal that a task was claimed, and what its record is."""
         assert record.claim is not None
-        written, now = self._written
-        if written is not record:
-            now = _digest(record.encode())
-        self._mine[task_id] = now
+        last_record, digest = self._last_written
+        if last_record is not record:
+            digest = _digest(record.encode())
+        self._own_digests[task_id] = digest
         agent = record.claim.agent
         # the folder in active/ says it as well: `mine` tells the journal what it was not told
-        self._tell("task.claimed", task_id=task_id, agent_id=agent, title=title, record=now, before=now)
+        self._append_event("task.claimed", task_id=task_id, agent_id=agent, title=title, record=digest, before=digest)
 
-    def failed(self, task_id: str, agent: str | None, reason: str, **told: str) -> None:
+    def note_failure(self, task_id: str, agent: str | None, reason: str, **payload: str) -> None:
         """Tell the journal that a drop, whose name may be any bytes, could not become a task, or that one could not go on because
         of what lies in its folder."""
         by = {} if agent is None else {"agent_id": agent}
-        told = {key: harmless(text) for key, text in {"reason": reason, **told}.items()}
-        self._tell("task.failed", task_id=task_id, **by, **told)
+        payload = {key: harmless(text) for key, text in {"reason": reason, **payload}.items()}
+        self._append_event("task.failed", task_id=task_id, **by, **payload)
 
-    def ending(self, task_id: str, end: bytes) -> None:
+    def announce_end(self, task_id: str, end: bytes) -> None:
         """Tell the journal what is going to be the result.md or error.md of a task. Where a power cut takes that, the end is
         made again."""
-        self._tell("task.ending", task_id=task_id, end=_digest(end))
+        self._append_event("task.ending", task_id=task_id, end=_digest(end))
 
-    def is_end(self, task_id: str, end: bytes) -> bool:
+    def is_announced(self, task_id: str, end: bytes) -> bool:
         """Whether the program itself was about to write this result.md or error.md."""
-        entry = self._entry(task_id)
-        return self._journal is None or (entry is not None and entry.outcome_digest == _digest(end))
+        task_entry = self._entry(task_id)
+        return self._journal is None or (task_entry is not None and task_entry.outcome_digest == _digest(end))
 
-    def is_told(self, task_id: str, agent: str) -> bool:
+    def is_claimed_by(self, task_id: str, agent: str) -> bool:
         """Whether the journal says that the agent has the task in hand."""
-        entry = self._entry(task_id)
-        return entry is not None and entry.agent_id == agent and not entry.is_over
+        task_entry = self._entry(task_id)
+        return task_entry is not None and task_entry.agent_id == agent and not task_entry.is_over
 
     def load(self, folder: Path, task_id: str) -> TaskRecord:
         """The record of a task that was claimed at some time, checked; the folder may have another name just now.
 
         Raises Tampered; FileNotFoundError if the folder is gone; UserError if it has no record, or a damaged one.
         """
-        now, raw = self._checked(folder, task_id)
-        known = self._known.get(task_id)
-        if known is not None and known[0] == now:
-            return known[1]
+        now, raw = self._check(folder, task_id)
+        known_record = self._known_records.get(task_id)
+        if known_record is not None and known_record[0] == now:
+            return known_record[1]
         if not raw:
             os.stat(folder)
             raise TaskProblem(f"has no {RECORD}", location=folder, remedy=CLAIM_ANEW)
-        found = _parsed(folder, raw)
-        self._known[task_id] = now, found
-        return found
+        record = _parse(folder, raw)
+        self._known_records[task_id] = now, record
+        return record
 
     def check(self, folder: Path, task_id: str) -> None:
         """Raises Tampered if the record is none that was written under that id; FileNotFoundError as `load`."""
-        self._checked(folder, task_id)
+        self._check(folder, task_id)
 
-    def _checked(self, folder: Path, task_id: str) -> tuple[str, bytes]:
+    def _check(self, folder: Path, task_id: str) -> tuple[str, bytes]:
         """The digest of the record, and its bytes."""
         raw = self._bytes(folder)
         now = _digest(raw)
-        if now == self._mine.get(task_id):
+        if now == self._own_digests.get(task_id):
             return now, raw
-        entry = self._entry(task_id)
-        if entry is None or not entry.record_digests or now in entry.record_digests or self._may_be_newer(folder):
+        task_entry = self._entry(task_id)
+        if (
+            task_entry is None
+            or not task_entry.record_digests
+            or now in task_entry.record_digests
+            or self._may_be_newer(folder)
+        ):
             return now, raw
         os.stat(folder)
         raise RecordTampered(f"{RECORD} was changed by something other than hivemind", location=folder, remedy=_MEND)
 
     def forget(self, task_id: str) -> None:
         """The task is not in hand any more."""
-        self._mine.pop(task_id, None)
-        self._known.pop(task_id, None)
+        self._own_digests.pop(task_id, None)
+        self._known_records.pop(task_id, None)
 
     @staticmethod
     def _bytes(folder: Path) -> bytes:
@@ -253,27 +258,27 @@ class Records:
         if self._durable:
             return False
         try:
-            written = os.stat(folder / RECORD).st_mtime
+            written_at = os.stat(folder / RECORD).st_mtime
         except FileNotFoundError:
             return False
-        return written < time.time() - time.clock_gettime(time.CLOCK_BOOTTIME)
+        return written_at < time.time() - time.clock_gettime(time.CLOCK_BOOTTIME)
 
     def _entry(self, task_id: str) -> TaskEntry | None:
         return None if self._journal is None else self._journal.view(lambda state: state.task(task_id))
 
-    def _tell(self, event: str, **told: object) -> None:
+    def _append_event(self, event: str, **payload: object) -> None:
         if self._journal is not None:
-            self._journal.append(event, **told, time=int(time.time()))
+            self._journal.append(event, **payload, time=int(time.time()))
 
 
 def _bytes(folder: Path) -> bytes | None:
     """The record as it lies there; None for what is no regular file, or too large. Raises OSError."""
     file = os.open(f"{folder}/{RECORD}", os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
     try:
-        found = os.fstat(file)
-        if not stat.S_ISREG(found.st_mode) or found.st_size > _MAX_BYTES:
+        file_stat = os.fstat(file)
+        if not stat.S_ISREG(file_stat.st_mode) or file_stat.st_size > _MAX_BYTES:
             return None
-        return os.read(file, found.st_size + 1)
+        return os.read(file, file_stat.st_size + 1)
     finally:
         os.close(file)
 

@@ -15,12 +15,12 @@ from hivemind.errors import UserError
 from hivemind.frozen import frozen
 from hivemind.fs import reached, write
 from hivemind.fs.paths import names_in
-from hivemind.tasks.drop import NOT_OURS, DropReader, Settings, is_ours
+from hivemind.tasks.drop import NOT_MOVABLE, DropReader, Settings, is_movable
 from hivemind.tasks.drop_claims import ClaimedDrop, DropClaims
-from hivemind.tasks.folder import held, leave, read_task, remove_ends
+from hivemind.tasks.folder import hold, move_task, read_task, remove_ends
 from hivemind.tasks.record import CLAIM_ANEW, ENDS, RECORD, TaskRecord, load
 from hivemind.tasks.task import Task, TaskProblem, TaskState
-from hivemind.tasks.task_builder import BUILD, TaskBuilder, explained
+from hivemind.tasks.task_builder import BUILD, TaskBuilder, error_report
 
 _log = logging.getLogger(__name__)
 
@@ -48,88 +48,88 @@ class ClaimRecovery:
 
     def finish_half_made(self, agent: str, incarnation: int) -> Iterator[Task]:
         """The tasks whose claim a crash interrupted, claimed to the end now."""
-        for path in self._half_made(agent):
+        for path in self._half_made_drops(agent):
             task = self._resume(ClaimedDrop(agent, path.name, os.fspath(path), None), incarnation)
             if task is not None:
                 yield task
 
-    def _half_made(self, agent: str) -> list[Path]:
+    def _half_made_drops(self, agent: str) -> list[Path]:
         """The drops that an agent took and made no task of, by name; a folder that is closed by now stays there."""
         folder = Path(self._drops.folder(agent))
         for build in sorted(folder.glob(f"{BUILD}*/")):
             try:
                 self._builder.unbuild(build)
             except PermissionError as error:
-                _log.warning("%s: %s; it goes on at the agent's next start", error.filename, NOT_OURS)
-        found = [folder / name for name in sorted(os.listdir(folder)) if not name.startswith(".")]
-        closed = [path for path in found if path.is_dir() and not is_ours(path)]
-        for path in closed:
-            _log.warning("%s: %s; it goes on at the agent's next start", path, NOT_OURS)
-        return [path for path in found if path not in closed]
+                _log.warning("%s: %s; it goes on at the agent's next start", error.filename, NOT_MOVABLE)
+        paths = [folder / name for name in sorted(os.listdir(folder)) if not name.startswith(".")]
+        closed_folders = [path for path in paths if path.is_dir() and not is_movable(path)]
+        for path in closed_folders:
+            _log.warning("%s: %s; it goes on at the agent's next start", path, NOT_MOVABLE)
+        return [path for path in paths if path not in closed_folders]
 
-    def _resume(self, taken: ClaimedDrop, incarnation: int) -> Task | None:
+    def _resume(self, drop: ClaimedDrop, incarnation: int) -> Task | None:
         """Go on with a drop; one that is half-written or has dependencies is judged again, from the inbox."""
-        drop = self._reader.drop(taken.path, whole=taken.is_folder())  # a folder was whole when it was taken
-        if drop is None or drop.entry is None or drop.entry.dependencies:
-            self._drops.put_back(taken.path)
+        reread_drop = self._reader.drop(drop.path, is_whole=drop.is_folder())  # a folder was whole when it was taken
+        if reread_drop is None or reread_drop.queued is None or reread_drop.queued.dependencies:
+            self._drops.put_back(drop.path)
             return None
-        return self._builder.settle(taken, incarnation)
+        return self._builder.make_task(drop, incarnation)
 
-    def mine(self, agent: str, incarnation: int | None) -> list[Task]:
+    def resume_tasks(self, agent: str, incarnation: int | None) -> list[Task]:
         """The agent's tasks in active/, oldest claim first; with an incarnation their claims are made anew under it."""
         half_made = {task.id for task in self.finish_half_made(agent, incarnation or 0)}
-        found: list[tuple[str, Task]] = []
-        for path, record in self._claims():
+        dated_tasks: list[tuple[str, Task]] = []
+        for path, record in self._active_folders():
             claim = record.claim if isinstance(record, TaskRecord) else None
-            if claim is None and not self._records.is_told(path.name, agent):
+            if claim is None and not self._records.is_claimed_by(path.name, agent):
                 continue  # nobody's
             if claim is not None and claim.agent != agent:
                 continue
             try:
-                task = self._mine(path, agent, incarnation if path.name not in half_made else None)
+                task = self._resume_task(path, agent, incarnation if path.name not in half_made else None)
                 if task is not None:
-                    found.append((claim.claimed if claim is not None else "", task))
+                    dated_tasks.append((claim.claimed if claim is not None else "", task))
             except FileNotFoundError:
                 continue  # moved by hand this very moment
             except UserError as problem:
                 self.give_up(path, agent, problem)
-        return [task for _, task in sorted(found, key=lambda one: (one[0], one[1].id))]
+        return [task for _, task in sorted(dated_tasks, key=lambda dated_task: (dated_task[0], dated_task[1].id))]
 
-    def _mine(self, path: Path, agent: str, incarnation: int | None) -> Task | None:
+    def _resume_task(self, path: Path, agent: str, incarnation: int | None) -> Task | None:
         """A task in active/ that an agent goes on with, under a new claim if it has a new incarnation."""
-        told = self._records.is_told(path.name, agent)
-        record = self._records.load(path, path.name) if told else load(path)
+        is_in_journal = self._records.is_claimed_by(path.name, agent)
+        record = self._records.load(path, path.name) if is_in_journal else load(path)
         if record is None or record.claim is None:
             raise TaskProblem(f"has no {RECORD} of a claim", location=path, remedy=CLAIM_ANEW)
         if record.handed is not None and record.handed.ends(record.claim):
-            with held(path, wait=True):
+            with hold(path, wait=True):
                 self._records.save(path, replace(record, parked=None), agent_id=agent)
                 self._drops.put_back(path)
             return None
         if incarnation is not None:
-            with held(path, wait=True):
+            with hold(path, wait=True):
                 claim = replace(record.claim, key=os.urandom(8).hex(), incarnation=incarnation)
                 record = replace(record, claim=claim)
-                if told:  # what the agent's earlier process still writes under the old key is turned away
+                if is_in_journal:  # what the agent's earlier process still writes under the old key is turned away
                     self._records.save(path, record, agent_id=agent)
                 else:
                     self._records.write(path, record)
                     reached("tasks.claim.recorded")
         task = read_task(path, TaskState.ACTIVE, self._settings.reader, self._layout.root, self._settings.roots)
-        if not told:
-            self._records.claimed(path.name, record, task.title)
+        if not is_in_journal:
+            self._records.note_claim(path.name, record, task.title)
         return task
 
     def give_up(self, path: Path, agent: str | None, problem: UserError) -> Path:
         """Fail a task in active/ because of what became of its folder; where it lies now."""
         remove_ends(path)
         self._settings.outbox.put("failed", path.name, None, None)
-        write(path / "error.md", explained(path.name, problem, "could not go on"), durable=self._durable)
-        where = leave(self._layout, path, self._layout.failed, durable=self._durable)
-        self._records.failed(path.name, agent, str(problem))
-        return where
+        write(path / "error.md", error_report(path.name, problem, "could not go on"), durable=self._durable)
+        target = move_task(self._layout, path, self._layout.failed, durable=self._durable)
+        self._records.note_failure(path.name, agent, str(problem))
+        return target
 
-    def _claims(self) -> Iterator[tuple[Path, TaskRecord | None]]:
+    def _active_folders(self) -> Iterator[tuple[Path, TaskRecord | None]]:
         """Every folder in active/ with its record; None for one that a person put there, or whose record is damaged."""
         for name in sorted(os.listdir(self._layout.active)):
             path = self._layout.active / name
@@ -142,16 +142,16 @@ class ClaimRecovery:
 
     def orphans(self, alive: Collection[str]) -> list[Orphan]:
         """The claims, whole and half-made, of agents that are not among `alive`; agent None for nobody's."""
-        found = []
-        for path, record in self._claims():
+        orphans = []
+        for path, record in self._active_folders():
             agent = record.claim.agent if record is not None and record.claim is not None else None
             if agent is None or agent not in alive:
-                found.append(Orphan(agent, path.name, path))
+                orphans.append(Orphan(agent, path.name, path))
         for agent in sorted(names_in(self._layout.claimed)):
             if agent not in alive:
                 folder = self._layout.claimed / agent
-                found += [Orphan(agent, name, folder / name) for name in sorted(names_in(folder))]
-        return found
+                orphans += [Orphan(agent, name, folder / name) for name in sorted(names_in(folder))]
+        return orphans
 
     def reclaim(self, agent: str) -> list[Path]:
         """Give up every claim of an agent whose process is gone; where its tasks lie now.
@@ -159,15 +159,17 @@ class ClaimRecovery:
         They go back to the inbox with their log, so that whoever claims them goes on; one whose result (or error) was
         written to the end goes on its last way to done/ (failed/).
         """
-        back = [self._drops.put_back(path) for path in self._half_made(agent)]
-        mine = [path for path, record in self._claims() if record and record.claim and record.claim.agent == agent]
-        return back + [self._give_back(path) for path in mine]
+        back = [self._drops.put_back(path) for path in self._half_made_drops(agent)]
+        folders = [
+            path for path, record in self._active_folders() if record and record.claim and record.claim.agent == agent
+        ]
+        return back + [self._give_back(path) for path in folders]
 
     def _give_back(self, path: Path) -> Path:
-        with held(path, wait=True):
+        with hold(path, wait=True):
             for name, place in zip(ENDS, (self._layout.failed, self._layout.done), strict=True):
                 end = path / name
-                if end.is_file() and not end.is_symlink() and self._records.is_end(path.name, end.read_bytes()):
-                    return leave(self._layout, path, place, durable=self._durable)
+                if end.is_file() and not end.is_symlink() and self._records.is_announced(path.name, end.read_bytes()):
+                    return move_task(self._layout, path, place, durable=self._durable)
             remove_ends(path)
             return self._drops.put_back(path)

@@ -45,7 +45,7 @@ class ScheduledTask:
 
 
 @frozen
-class _Entry:
+class _FileState:
     """What is known of a file: `since` is when it was written, `last` the last time that was dealt with."""
 
     every: str
@@ -54,10 +54,10 @@ class _Entry:
 
 
 @frozen
-class _Known:
+class _ScheduleState:
     """The record: what is known of each file, by its name, and the problems that were logged."""
 
-    files: dict[str, _Entry]
+    files: dict[str, _FileState]
     problems: dict[str, str] = field(default_factory=dict)
 
 
@@ -71,10 +71,10 @@ class Schedule:
     def look(self, now: datetime) -> list[ScheduledTask]:
         """Every file of the schedule, by name; writes nothing."""
         try:
-            known = self._known().files
+            file_states = self._load_state().files
         except UserError as problem:
             return [ScheduledTask(self._layout.schedule_record.name, problem=str(problem))]
-        return [self._scheduled(path, known.get(path.name), now) for path in self._files()]
+        return [self._scheduled(path, file_states.get(path.name), now) for path in self._files()]
 
     def drop_due(self, now: datetime) -> tuple[list[str], datetime | None]:
         """Drop the tasks whose time has come. Gives their ids, and when to call again; None: when a file has changed.
@@ -86,73 +86,77 @@ class Schedule:
         make_folder(self._layout.locks, durable=self._durable)
         with Lock(self._layout.locks / "schedule.lock"):
             try:
-                before = self._known()
+                before = self._load_state()
             except (DamagedRecord, Unreadable) as error:  # what was dropped is known by its id, too
                 _log.warning("%s; kept as %s", error, set_aside(self._layout.schedule_record).name)
-                before = _Known({})
-            known = {name: one for name, one in before.files.items() if (self._layout.schedule / name).exists()}
+                before = _ScheduleState({})
+            file_states = {
+                name: state for name, state in before.files.items() if (self._layout.schedule / name).exists()
+            }
             problems: dict[str, str] = {}
-            dropped, moments = [], []
+            task_ids, moments = [], []
             for path in self._files():
                 try:
-                    written, entry, times, following = self._plan(path, known.get(path.name), now)
+                    parsed_task, planned_state, times, next_time = self._plan(path, file_states.get(path.name), now)
                 except UserError as problem:
                     problems[path.name] = str(problem)
                     if before.problems.get(path.name) != str(problem):
                         _log.warning("schedule: %s", problem)
                     continue
                 for time in times:
-                    dropped += self._drop(path, written, time)
-                    entry = replace(entry, last=time)
-                if entry != known.get(path.name):
-                    known[path.name] = entry
-                    self._save(_Known(known, before.problems))
+                    task_ids += self._drop(path, parsed_task, time)
+                    planned_state = replace(planned_state, last=time)
+                if planned_state != file_states.get(path.name):
+                    file_states[path.name] = planned_state
+                    self._save_state(_ScheduleState(file_states, before.problems))
                 reached("tasks.schedule.noted")
-                moments += [now if len(times) == _AT_ONCE else following] if following is not None else []
+                moments += [now if len(times) == _AT_ONCE else next_time] if next_time is not None else []
             if problems != before.problems:
-                self._save(_Known(known, problems))
-        return dropped, min(moments, default=None)
+                self._save_state(_ScheduleState(file_states, problems))
+        return task_ids, min(moments, default=None)
 
     def _plan(
-        self, path: Path, known: _Entry | None, now: datetime
-    ) -> tuple[ParsedTask, _Entry, list[datetime], datetime | None]:
+        self, path: Path, state: _FileState | None, now: datetime
+    ) -> tuple[ParsedTask, _FileState, list[datetime], datetime | None]:
         """What a file says, what is known of it, the times that are due and the next one. Raises UserError."""
         try:
             with boundary("schedule's file", path):
-                written, every, entry = self._read(path, known, now)
-                due = self._due_times(written, every, entry, now, is_new=entry is not known)
-                return written, entry, due, self._following_time(written, every, entry, now)
+                parsed_task, every, planned_state = self._read(path, state, now)
+                due = self._due_times(parsed_task, every, planned_state, now, is_new=planned_state is not state)
+                return parsed_task, planned_state, due, self._following_time(parsed_task, every, planned_state, now)
         except OSError as error:
             raise UserError(f"cannot be read ({error.strerror})", location=path) from None
 
     def _due_times(
-        self, written: ParsedTask, every: Every, entry: _Entry, now: datetime, *, is_new: bool
+        self, parsed_task: ParsedTask, every: Every, state: _FileState, now: datetime, *, is_new: bool
     ) -> list[datetime]:
         """Return the times that tasks are to be dropped for. A file that `is_new` has missed one at most: it may have been
         written long ago, or elsewhere."""
-        until, after = written.form.until, entry.last or entry.since
+        until, after = parsed_task.form.until, state.last or state.since
         end = now if until is None else min(now, until)
-        if is_new or written.form.missed == "once":
-            newest = every.newest_time(entry.since, after, end, self._zone)
+        if is_new or parsed_task.form.missed == "once":
+            newest = every.newest_time(state.since, after, end, self._zone)
             return [] if newest is None else [newest]
-        found = islice(every.times_after(entry.since, after, self._zone), _AT_ONCE)
-        return [time for time in found if time <= end]
+        times = islice(every.times_after(state.since, after, self._zone), _AT_ONCE)
+        return [time for time in times if time <= end]
 
-    def _following_time(self, written: ParsedTask, every: Every, entry: _Entry, now: datetime) -> datetime | None:
-        time = next(every.times_after(entry.since, max(now, entry.last or now), self._zone), None)
-        return None if time is None or (written.form.until is not None and time > written.form.until) else time
+    def _following_time(
+        self, parsed_task: ParsedTask, every: Every, state: _FileState, now: datetime
+    ) -> datetime | None:
+        time = next(every.times_after(state.since, max(now, state.last or now), self._zone), None)
+        return None if time is None or (parsed_task.form.until is not None and time > parsed_task.form.until) else time
 
-    def _drop(self, path: Path, written: ParsedTask, time: datetime) -> list[str]:
+    def _drop(self, path: Path, parsed_task: ParsedTask, time: datetime) -> list[str]:
         """Drop the task of one time, unless it was dropped already. Gives its id."""
         stamp = f"-{time:%Y%m%dt%H%M%Sz}"
-        task_id = (written.form.id or slug(path.stem))[: MAX_LENGTH - len(stamp)].rstrip("-._") + stamp
+        task_id = (parsed_task.form.id or slug(path.stem))[: MAX_LENGTH - len(stamp)].rstrip("-._") + stamp
         if self._inbox.has_id(task_id):
             return []
-        own = {"every", "until", "missed", "text"}
-        fields = {} if written.parsed is None else written.parsed.values
-        given = {key: field for key, field in fields.items() if key not in own}
+        schedule_keys = {"every", "until", "missed", "text"}
+        fields = {} if parsed_task.front_matter is None else parsed_task.front_matter.values
+        front_matter = {key: field for key, field in fields.items() if key not in schedule_keys}
         try:
-            content = compose({**given, "id": task_id}, written.text)
+            content = compose({**front_matter, "id": task_id}, parsed_task.text)
             create(self._layout.inbox / f"{task_id}.md", content, durable=self._durable)
         except FileExistsError:
             return []
@@ -163,31 +167,31 @@ class Schedule:
 
     def _files(self) -> list[Path]:
         try:
-            found = sorted(self._layout.schedule.iterdir())
+            paths = sorted(self._layout.schedule.iterdir())
         except (FileNotFoundError, NotADirectoryError):
             return []
-        return [path for path in found if is_task_name(path.name)]
+        return [path for path in paths if is_task_name(path.name)]
 
-    def _read(self, path: Path, known: _Entry | None, now: datetime) -> tuple[ParsedTask, Every, _Entry]:
+    def _read(self, path: Path, state: _FileState | None, now: datetime) -> tuple[ParsedTask, Every, _FileState]:
         """Raises UserError for what is no task, or says no time; OSError."""
-        raw, found = read_regular(str(path), path.name, self._max_bytes)
-        changed, written = datetime.fromtimestamp(found.st_mtime, UTC), read_text(raw, path.name)
-        if written.form.every is None:
+        raw, file_stat = read_regular(str(path), path.name, self._max_bytes)
+        changed_at, parsed_task = datetime.fromtimestamp(file_stat.st_mtime, UTC), read_text(raw, path.name)
+        if parsed_task.form.every is None:
             mend = "say when the task comes again, or move it to tasks/inbox/"
             raise UserError("has no every:", location=path, remedy=mend)
-        if known is None or known.every != written.form.every:
-            known = _Entry(written.form.every, min(changed, now).replace(microsecond=0))
-        return written, Every.of(written.form.every), known
+        if state is None or state.every != parsed_task.form.every:
+            state = _FileState(parsed_task.form.every, min(changed_at, now).replace(microsecond=0))
+        return parsed_task, Every.parse(parsed_task.form.every), state
 
-    def _scheduled(self, path: Path, known: _Entry | None, now: datetime) -> ScheduledTask:
+    def _scheduled(self, path: Path, state: _FileState | None, now: datetime) -> ScheduledTask:
         try:
-            _, entry, due, following = self._plan(path, known, now)
+            _, planned_state, due, next_time = self._plan(path, state, now)
         except UserError as problem:
             return ScheduledTask(path.name, problem=str(problem))
-        return ScheduledTask(path.name, entry.every, due[0] if due else following, entry.last)
+        return ScheduledTask(path.name, planned_state.every, due[0] if due else next_time, planned_state.last)
 
-    def _known(self) -> _Known:
-        return load_value(_Known, self._layout.schedule_record, _KIND, _VERSION) or _Known({})
+    def _load_state(self) -> _ScheduleState:
+        return load_value(_ScheduleState, self._layout.schedule_record, _KIND, _VERSION) or _ScheduleState({})
 
-    def _save(self, known: _Known) -> None:
-        save_value(self._layout.schedule_record, _KIND, _VERSION, known, durable=self._durable)
+    def _save_state(self, state: _ScheduleState) -> None:
+        save_value(self._layout.schedule_record, _KIND, _VERSION, state, durable=self._durable)

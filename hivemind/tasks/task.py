@@ -38,9 +38,11 @@ class TaskMoved(UserError):
     if nothing was to be kept or the task is gone: whoever deletes a task withdraws it.
     """
 
-    def __init__(self, what: str, *, where: object, kept: Path | None = None) -> None:
-        super().__init__(what, location=where, remedy=f"the late result is in {kept}" if kept else None)
-        self.kept = kept
+    def __init__(self, message: str, *, location: object, late_result: Path | None = None) -> None:
+        super().__init__(
+            message, location=location, remedy=f"the late result is in {late_result}" if late_result else None
+        )
+        self.kept = late_result
 
 
 @frozen
@@ -150,13 +152,13 @@ class Task:
     @property
     def full_text(self) -> str:
         """The text, and what people have added since it was claimed."""
-        added = [f"Added by {said.by} at {said.at}:\n{said.text.strip()}\n" for said in self.said]
+        added = [f"Added by {addition.by} at {addition.at}:\n{addition.text.strip()}\n" for addition in self.said]
         return "\n".join([self.text, *added])
 
     @property
     def subtasks(self) -> tuple[str, ...]:
         """The tasks that were made of parts of it in this attempt, oldest first."""
-        return tuple(one for made in self.kept.get("subtasks", {}).values() for one in made)
+        return tuple(task_id for ids in self.kept.get("subtasks", {}).values() for task_id in ids)
 
     @property
     def files(self) -> Path:

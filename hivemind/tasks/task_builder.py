@@ -24,11 +24,11 @@ from hivemind.tasks.drop_claims import ClaimedDrop, DropClaims
 from hivemind.tasks.folder import (
     ATTEMPTS,
     changes,
-    ended_place,
+    ended_folder,
+    folder_of,
     free_name,
-    held,
+    hold,
     is_open,
-    place_of,
     remove,
     set_aside,
     task_of,
@@ -54,117 +54,130 @@ class TaskBuilder:
         self._reader = settings.reader
         self._durable = settings.durable
 
-    def settle(self, taken: ClaimedDrop, incarnation: int) -> Task | None:
+    def make_task(self, drop: ClaimedDrop, incarnation: int) -> Task | None:
         """Make the task's folder in active/, or, if the drop cannot become a task, its folder in failed/."""
         try:
-            if taken.raw is not None or not taken.is_folder():
-                return self._settle_file(taken, incarnation)
-            with held(Path(taken.path), wait=False) as mine:
-                if mine:
-                    return self._settle_folder(taken, incarnation)
-            self._drops.put_back(taken.path)  # whoever had it is closing it this very moment
+            if drop.raw is not None or not drop.is_folder():
+                return self._build_from_file(drop, incarnation)
+            with hold(Path(drop.path), wait=False) as is_held:
+                if is_held:
+                    return self._build_from_folder(drop, incarnation)
+            self._drops.put_back(drop.path)  # whoever had it is closing it this very moment
             return None
         finally:
-            self._drops.let_go(taken.path)  # the drop has left the agent's folder
+            self._drops.let_go(drop.path)  # the drop has left the agent's folder
 
-    def _settle_file(self, taken: ClaimedDrop, incarnation: int) -> Task | None:
+    def _build_from_file(self, drop: ClaimedDrop, incarnation: int) -> Task | None:
         try:
-            found = os.lstat(taken.path)
-            raw = taken.raw
+            file_stat = os.lstat(drop.path)
+            raw = drop.raw
             if raw is None:
-                raw, found = read_regular(taken.path, taken.name, self._reader.max_bytes)
-            written = self._reader.read(raw, taken.name, found)
-            _check(taken, written)
-            if written.form.every is not None:
-                self._put_into_schedule(taken)
+                raw, file_stat = read_regular(drop.path, drop.name, self._reader.max_bytes)
+            parsed_task = self._reader.read(raw, drop.name, file_stat)
+            _check_dependencies(drop, parsed_task)
+            if parsed_task.form.every is not None:
+                self._put_into_schedule(drop)
                 return None
-            task_id = self._id(taken.name, False, written)
+            task_id = self._id(drop.name, False, parsed_task)
         except UserError as problem:
             if isinstance(problem, NoText) and self._settings.ask_about_files:
-                return self._settle_folder(self._with_a_question(taken), incarnation)
-            self._reject(taken, problem)
+                return self._build_from_folder(self._with_a_question(drop), incarnation)
+            self._reject(drop, problem)
             return None
-        record = self._record(taken, incarnation, TaskRecord(), raw, taken.name)
-        build = self._begin(taken, record)
-        move(taken.path, build / text_file(record), durable=False)
+        record = self._record(drop, incarnation, TaskRecord(), raw, drop.name)
+        build = self._start_build(drop, record)
+        move(drop.path, build / text_file(record), durable=False)
         reached("tasks.claim.moved")
-        return self._open(build, task_id, record, written, taken.name)
+        return self._activate(build, task_id, record, parsed_task, drop.name)
 
-    def _put_into_schedule(self, taken: ClaimedDrop) -> None:
+    def _put_into_schedule(self, drop: ClaimedDrop) -> None:
         """A file that says `every:` is no task but where tasks come from. Raises TaskProblem if its name is taken there."""
         make_folder(self._layout.schedule, durable=self._durable)
         try:
-            move(taken.path, self._layout.schedule / taken.name, durable=self._durable)
+            move(drop.path, self._layout.schedule / drop.name, durable=self._durable)
         except FileExistsError:
-            where = self._layout.relative(self._layout.schedule / taken.name)
-            raise TaskProblem(f"{where} is there already", location=taken.name, remedy="give it another name") from None
+            taken_path = self._layout.relative(self._layout.schedule / drop.name)
+            raise TaskProblem(
+                f"{taken_path} is there already", location=drop.name, remedy="give it another name"
+            ) from None
         reached("tasks.schedule.moved")
 
-    def _with_a_question(self, taken: ClaimedDrop) -> ClaimedDrop:
+    def _with_a_question(self, drop: ClaimedDrop) -> ClaimedDrop:
         """The folder of a drop that is no text, as a person would have dropped it with a question."""
-        here = os.path.dirname(taken.path)
-        name = free_name(id_of(taken.name, False), lambda one: os.path.lexists(os.path.join(here, one)))
-        folder = Path(here, name)
+        agent_folder = os.path.dirname(drop.path)
+        name = free_name(
+            id_of(drop.name, False), lambda candidate: os.path.lexists(os.path.join(agent_folder, candidate))
+        )
+        folder = Path(agent_folder, name)
         folder.mkdir()
-        self._drops.sync(taken.agent)
-        move(taken.path, folder / taken.name, durable=False)
-        shown = taken.name.encode(errors="backslashreplace").decode()
-        asked = {"wait": {"human": f"What is to be done with the file {shown}?"}}
-        then = {"title": f"Do with {FILES}/{shown} what the answer says"}
-        head = json.dumps({"title": f"What to do with {shown}", "steps": [asked, then]})  # JSON is YAML
+        self._drops.sync(drop.agent)
+        move(drop.path, folder / drop.name, durable=False)
+        shown_name = drop.name.encode(errors="backslashreplace").decode()
+        question_step = {"wait": {"human": f"What is to be done with the file {shown_name}?"}}
+        task_step = {"title": f"Do with {FILES}/{shown_name} what the answer says"}
+        head = json.dumps(
+            {"title": f"What to do with {shown_name}", "steps": [question_step, task_step]}
+        )  # JSON is YAML
         write(folder / "task.md", f"---\n{head}\n---\n", durable=False)
-        return taken._replace(name=name, path=os.fspath(folder), raw=None)
+        return drop._replace(name=name, path=os.fspath(folder), raw=None)
 
-    def _settle_folder(self, taken: ClaimedDrop, incarnation: int) -> Task | None:
-        folder = Path(taken.path)
-        self._drops.sync(taken.agent)
+    def _build_from_folder(self, drop: ClaimedDrop, incarnation: int) -> Task | None:
+        folder = Path(drop.path)
+        self._drops.sync(drop.agent)
         try:
-            with boundary("task's folder", taken.name):
-                task_id, record, written, again = self._read_folder(folder, taken, incarnation)
+            with boundary("task's folder", drop.name):
+                task_id, record, parsed_task, was_claimed = self._read_folder(folder, drop, incarnation)
         except UserError as problem:
-            self._reject(taken, problem)
+            self._reject(drop, problem)
             return None
-        if again:
+        if was_claimed:
             self._save(folder, record)
-            return self._open(folder, task_id, record, written, taken.name)
-        build = self._begin(taken, record)
+            return self._activate(folder, task_id, record, parsed_task, drop.name)
+        build = self._start_build(drop, record)
         move(folder, build / FILES, durable=False)
         reached("tasks.claim.moved")
-        self._sort(build, record)
-        return self._open(build, task_id, record, written, taken.name)
+        self._take_out_text(build, record)
+        return self._activate(build, task_id, record, parsed_task, drop.name)
 
     def _read_folder(
-        self, folder: Path, taken: ClaimedDrop, incarnation: int
+        self, folder: Path, drop: ClaimedDrop, incarnation: int
     ) -> tuple[str, TaskRecord, ParsedTask, bool]:
         """(the id that the task will have, its record, its text, whether it was claimed before).
 
         Sets aside what an ended attempt left. Raises UserError if the folder cannot become a task.
         """
-        known = load(folder)
-        again = known is not None and known.text is not None
-        if again:
-            self._records.check(folder, taken.name)
-        raw, text, found = dropped_text(folder, known, self._reader.max_bytes)
-        written = self._reader.read(raw, text, found)
-        _check(taken, written)
-        if written.form.every is not None:
-            what = "every: goes with a file, and this is a folder"
-            raise TaskProblem(what, location=written.where("every"), remedy="drop its text alone")
-        task_id = self._id(taken.name, True, written)
-        record = self._record(taken, incarnation, known or TaskRecord(), raw, text)
+        old_record = load(folder)
+        was_claimed = old_record is not None and old_record.text is not None
+        if was_claimed:
+            self._records.check(folder, drop.name)
+        raw, text, file_stat = dropped_text(folder, old_record, self._reader.max_bytes)
+        parsed_task = self._reader.read(raw, text, file_stat)
+        _check_dependencies(drop, parsed_task)
+        if parsed_task.form.every is not None:
+            message = "every: goes with a file, and this is a folder"
+            raise TaskProblem(message, location=parsed_task.location("every"), remedy="drop its text alone")
+        task_id = self._id(drop.name, True, parsed_task)
+        record = self._record(drop, incarnation, old_record or TaskRecord(), raw, text)
         apart = record.parent is not None and not is_open(self._layout, record.parent)
         if apart and not has_ended(folder):
-            raise TaskProblem(f"the task {record.parent} that it is a part of is over", location=taken.name)
-        if known is not None and has_ended(folder):
-            record = replace(record, notes=changes(known, raw), said=(), kept={})
+            raise TaskProblem(f"the task {record.parent} that it is a part of is over", location=drop.name)
+        if old_record is not None and has_ended(folder):
+            record = replace(record, notes=changes(old_record, raw), said=(), kept={})
             record = replace(record, parent=None) if apart else record  # a person wants it for itself
-            set_aside(folder, durable=self._durable, before=partial(self._save, folder, record) if again else None)
-        files = folder / FILES if again else folder
-        beside, passed_over = attachments(files, text, self._layout.root, self._settings.roots)
-        names = tuple(f"{FILES}/{os.path.relpath(path, files)}" for path in beside)
-        return task_id, replace(record, attachments=names, notes=(*record.notes, *passed_over)), written, again
+            set_aside(
+                folder, durable=self._durable, before=partial(self._save, folder, record) if was_claimed else None
+            )
+        files = folder / FILES if was_claimed else folder
+        paths, passed_over = attachments(files, text, self._layout.root, self._settings.roots)
+        names = tuple(f"{FILES}/{os.path.relpath(path, files)}" for path in paths)
+        return (
+            task_id,
+            replace(record, attachments=names, notes=(*record.notes, *passed_over)),
+            parsed_task,
+            was_claimed,
+        )
 
-    def _sort(self, build: Path, record: TaskRecord) -> None:
+    def _take_out_text(self, build: Path, record: TaskRecord) -> None:
         """Take what is not an attachment out of a dropped folder, which is the task's `files/` now."""
         for name, target in ((record.name, text_file(record)), (ATTEMPTS, ATTEMPTS)):
             if os.path.lexists(build / FILES / name) and not os.path.lexists(build / target):
@@ -173,13 +186,13 @@ class TaskBuilder:
         if self._durable:
             fsync_folder(build / FILES)
 
-    def _record(self, taken: ClaimedDrop, incarnation: int, known: TaskRecord, raw: bytes, name: str) -> TaskRecord:
+    def _record(self, drop: ClaimedDrop, incarnation: int, old_record: TaskRecord, raw: bytes, name: str) -> TaskRecord:
         claimed = self._settings.clock().isoformat(timespec="milliseconds")
-        claim = Claim(os.urandom(8).hex(), taken.agent, incarnation, claimed)
-        known = replace(known, source=taken.name, handed=None, parked=None, inode=None)
-        return replace(known, name=os.path.basename(name), text=raw.decode(), claim=claim)
+        claim = Claim(os.urandom(8).hex(), drop.agent, incarnation, claimed)
+        old_record = replace(old_record, source=drop.name, handed=None, parked=None, inode=None)
+        return replace(old_record, name=os.path.basename(name), text=raw.decode(), claim=claim)
 
-    def _begin(self, taken: ClaimedDrop, record: TaskRecord) -> Path:
+    def _start_build(self, drop: ClaimedDrop, record: TaskRecord) -> Path:
         """The folder beside the drop in which the task's own is made, with its record. Both are on the disk before anything
         is moved into the folder, and the drop is out of the inbox.
 
@@ -189,12 +202,12 @@ class TaskBuilder:
         So each step rests on what is durable: the record, then the moves (`_open` waits for the folder), then the rename to
         active/ (`_publish` waits for that), then the journal is told.
         """
-        here = Path(taken.path).parent
-        build = here / free_name(BUILD, lambda one: os.path.lexists(here / one))
+        agent_folder = Path(drop.path).parent
+        build = agent_folder / free_name(BUILD, lambda candidate: os.path.lexists(agent_folder / candidate))
         build.mkdir()
         reached("tasks.claim.made")
         self._write(build, record)
-        self._drops.sync(taken.agent)
+        self._drops.sync(drop.agent)
         return build
 
     def _write(self, folder: Path, record: TaskRecord) -> None:
@@ -206,50 +219,52 @@ class TaskBuilder:
         self._records.save(folder, record)
         reached("tasks.claim.recorded")
 
-    def _open(self, build: Path, task_id: str, record: TaskRecord, written: ParsedTask, name: str) -> Task | None:
+    def _activate(
+        self, build: Path, task_id: str, record: TaskRecord, parsed_task: ParsedTask, drop_name: str
+    ) -> Task | None:
         """Rename a finished folder to active/ID and tell the journal. If the id was taken this very moment: to the next
         free one, or, if it was the author's own, to failed/.
 
         An id can be taken, worked on and done between a look and the rename; so one looks again afterwards, when
         nobody else can get that id any more.
         """
-        self._sync(build, text_file(record))
+        self._sync_files(build, text_file(record))
         while True:
             try:
                 build = self._publish(build, self._layout.active / task_id)
             except FileExistsError:
                 pass
             else:
-                if ended_place(self._layout, task_id) is None:
-                    self._records.claimed(task_id, record, written.title)
-                    return task_of(written, build, TaskState.ACTIVE, record)
+                if ended_folder(self._layout, task_id) is None:
+                    self._records.note_claim(task_id, record, parsed_task.title)
+                    return task_of(parsed_task, build, TaskState.ACTIVE, record)
             try:
-                task_id = self._id(task_id, True, written)
+                task_id = self._id(task_id, True, parsed_task)
             except TaskProblem as problem:
-                write(build / "error.md", explained(name, problem), durable=False)
+                write(build / "error.md", error_report(drop_name, problem), durable=False)
                 assert record.claim is not None
-                folder = self._fail(build, task_id)
-                self._records.failed(folder.name, record.claim.agent, str(problem), title=name)
+                folder = self._move_to_failed(build, task_id)
+                self._records.note_failure(folder.name, record.claim.agent, str(problem), title=drop_name)
                 return None
 
-    def _id(self, name: str, folder: bool, written: ParsedTask) -> str:
+    def _id(self, name: str, folder: bool, parsed_task: ParsedTask) -> str:
         """The id that the task will have. Raises TaskProblem if its author gave it one that is taken."""
-        given = written.form.id
-        if given is None:
+        explicit_id = parsed_task.form.id
+        if explicit_id is None:
             return self._free(id_of(name, folder))
-        place = place_of(self._layout, given)
+        place = folder_of(self._layout, explicit_id)
         if place is not None:
-            what, mend = (
-                f"id: {given!r} is taken by {self._layout.relative(place)}",
+            message, mend = (
+                f"id: {explicit_id!r} is taken by {self._layout.relative(place)}",
                 "give this task another id, or none",
             )
-            raise TaskProblem(what, location=written.where("id"), remedy=mend)
-        return given
+            raise TaskProblem(message, location=parsed_task.location("id"), remedy=mend)
+        return explicit_id
 
     def _free(self, name: str) -> str:
-        return free_name(name, lambda one: place_of(self._layout, one) is not None)
+        return free_name(name, lambda candidate: folder_of(self._layout, candidate) is not None)
 
-    def _sync(self, folder: Path, *names: str) -> None:
+    def _sync_files(self, folder: Path, *names: str) -> None:
         if self._durable:
             for name in names:
                 with suppress(FileNotFoundError):  # a copy for people, which they may have taken away
@@ -265,45 +280,47 @@ class TaskBuilder:
 
     # what cannot be a task
 
-    def _reject(self, taken: ClaimedDrop, problem: UserError) -> None:
-        folder = self.reject(taken, explained(taken.name, problem))
-        self._records.failed(folder.name, taken.agent, str(problem), title=taken.name)
+    def _reject(self, drop: ClaimedDrop, problem: UserError) -> None:
+        folder = self.reject(drop, error_report(drop.name, problem))
+        self._records.note_failure(folder.name, drop.agent, str(problem), title=drop.name)
 
-    def reject(self, taken: ClaimedDrop, error: bytes | str, task_id: str | None = None) -> Path:
+    def reject(self, drop: ClaimedDrop, error: bytes | str, task_id: str | None = None) -> Path:
         """Into failed/, byte for byte under its own name, with error.md beside it; as `task_id` where a person cancels it.
         Returns where it lies now."""
-        folder = Path(taken.path)
-        is_folder = taken.is_folder()
+        folder = Path(drop.path)
+        is_folder = drop.is_folder()
         if is_folder:
-            self._drops.sync(taken.agent)
+            self._drops.sync(drop.agent)
             self._set_aside_if_it_can_be(folder)
         else:
-            folder = self._begin(taken, TaskRecord(source=taken.name))
-            kept = f"original-{taken.name}" if taken.name in (RECORD, ATTEMPTS, *ENDS) else taken.name
-            move(taken.path, folder / kept, durable=False)
+            folder = self._start_build(drop, TaskRecord(source=drop.name))
+            safe_name = f"original-{drop.name}" if drop.name in (RECORD, ATTEMPTS, *ENDS) else drop.name
+            move(drop.path, folder / safe_name, durable=False)
             reached("tasks.claim.moved")
         write(folder / "error.md", error, durable=False)
         reached("tasks.reject.explained")
-        return self._fail(folder, task_id or id_of(taken.name, is_folder), told=task_id is None)  # not who cancels it
+        return self._move_to_failed(
+            folder, task_id or id_of(drop.name, is_folder), is_reported=task_id is None
+        )  # not who cancels it
 
     def _set_aside_if_it_can_be(self, folder: Path) -> None:
         # Its record or its attempts/ may be the problem, or one more: an old error.md is then written over.
         with suppress(UserError), boundary("task's folder", folder):
-            known = load(folder)
-            if known is None:
+            record = load(folder)
+            if record is None:
                 self._write(folder, TaskRecord(source=folder.name))
             elif has_ended(folder):
                 set_aside(folder, durable=False)
         remove(folder / "error.md")
 
-    def _fail(self, folder: Path, task_id: str, *, told: bool = True) -> Path:
-        self._sync(folder, "error.md")
+    def _move_to_failed(self, folder: Path, task_id: str, *, is_reported: bool = True) -> Path:
+        self._sync_files(folder, "error.md")
         record = None
         with suppress(UserError):  # its record may be the problem
             record = load(folder)
         while True:
             free = self._free(task_id)
-            if told:
+            if is_reported:
                 self._settings.outbox.put("failed", free, record, None)
             try:
                 target = self._publish(folder, self._layout.failed / free)
@@ -321,37 +338,39 @@ class TaskBuilder:
             record = load(build)
         source = record.source if record is not None else ""
         # the power may have taken one move of two
-        dropped = build / FILES if (build / FILES).is_dir() else folder / source
-        if dropped != folder and dropped.is_dir():
-            self._unsort(build, dropped, record)
+        dropped_folder = build / FILES if (build / FILES).is_dir() else folder / source
+        if dropped_folder != folder and dropped_folder.is_dir():
+            self._put_back_text(build, dropped_folder, record)
         for name in os.listdir(build):
             if name in (RECORD, "error.md") or name.startswith("."):
                 continue
-            back = free_name(source or name, lambda one: os.path.lexists(folder / one))
+            back = free_name(source or name, lambda candidate: os.path.lexists(folder / candidate))
             move(build / name, folder / back, durable=self._durable)
         for name in os.listdir(build):
             os.unlink(build / name)
         os.rmdir(build)
 
-    def _unsort(self, build: Path, dropped: Path, record: TaskRecord | None) -> None:
+    def _put_back_text(self, build: Path, dropped_folder: Path, record: TaskRecord | None) -> None:
         """Put back into a dropped folder what `_sort` took out of it, its maker's name first."""
         if record is not None:
-            if not os.path.lexists(dropped / RECORD) and record.maker != HUMAN:
-                self._records.write(dropped, TaskRecord(maker=record.maker, source=record.source))
+            if not os.path.lexists(dropped_folder / RECORD) and record.maker != HUMAN:
+                self._records.write(dropped_folder, TaskRecord(maker=record.maker, source=record.source))
             if os.path.lexists(build / text_file(record)):
-                move(build / text_file(record), dropped / record.name, durable=self._durable)
+                move(build / text_file(record), dropped_folder / record.name, durable=self._durable)
         if os.path.lexists(build / ATTEMPTS):
-            move(build / ATTEMPTS, dropped / ATTEMPTS, durable=self._durable)
+            move(build / ATTEMPTS, dropped_folder / ATTEMPTS, durable=self._durable)
 
 
-def _check(taken: ClaimedDrop, written: ParsedTask) -> None:
-    if taken.doom is not None:
-        raise TaskProblem(taken.doom, location=written.where("dependencies"), remedy="change the dependencies")
+def _check_dependencies(drop: ClaimedDrop, parsed_task: ParsedTask) -> None:
+    if drop.dependency_problem is not None:
+        raise TaskProblem(
+            drop.dependency_problem, location=parsed_task.location("dependencies"), remedy="change the dependencies"
+        )
 
 
-def explained(name: str, problem: UserError, what: str = "could not become a task") -> bytes:
+def error_report(name: str, problem: UserError, failure: str = "could not become a task") -> bytes:
     """The error.md of a drop that cannot be a task: where, what, how to mend it."""
-    lines = [f"# {name} {what}", "", f"* where: `{problem.location or name}`", f"* what: {problem.message}"]
+    lines = [f"# {name} {failure}", "", f"* where: `{problem.location or name}`", f"* what: {problem.message}"]
     if problem.remedy:
         lines.append(f"* how to mend it: {problem.remedy}")
     lines += ["", "The file is here as it was. Mend it and move this folder back to tasks/inbox/: that is a retry."]

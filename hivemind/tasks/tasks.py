@@ -56,7 +56,7 @@ class Tasks:
         ask_about_files: bool = False,
         tell_of: Collection[str] = (),
         zone: str = "UTC",
-        here: Callable[[], tuple[str, ...]] = tuple,
+        local_hives: Callable[[], tuple[str, ...]] = tuple,
         journal: Journal | None = None,
     ) -> None:
         folders = (layout.inbox, layout.active, layout.done, layout.failed, layout.locks)
@@ -66,19 +66,19 @@ class Tasks:
         self.outbox = Outbox(layout, tell_of, durable=durable)
         settings = Settings(
             layout, TextReader(self._crashes, max_bytes), Records(journal, durable=durable), agents, durable, settle_ms,
-            grace_s, clock, roots, settled, rename, ask_about_files, self.outbox, here,
+            grace_s, clock, roots, settled, rename, ask_about_files, self.outbox, local_hives,
         )  # fmt: skip
         logs = TaskLogs(durable=durable)
         reader = DropReader(settings)
         self.inbox = Inbox(settings)
         self._queue = QueueCache(settings, reader)
-        self.listing = Listing(settings, reader, self._queue.known)
+        self.listing = Listing(settings, reader, self._queue.read_drops)
         self.claims = Claims(settings, reader, self._queue, self.listing, logs)
         self.active = ClaimedTasks(settings, self.listing, self.claims, logs)
         self.endings = Endings(settings, self.claims, self.active)
         self.schedule = Schedule(settings, zone, self.inbox)
         # what most callers want of the parts
-        self.add, self.claim, self.mine = self.inbox.add, self.claims.claim, self.claims.mine
+        self.add, self.claim, self.mine = self.inbox.add, self.claims.claim, self.claims.resume
         self.get, self.list, self.wait = self.listing.get, self.listing.list, self.listing.wait
         self.say, self.release, ends = self.active.say, self.active.release, self.endings
         self.finish, self.fail, self.retry, self.cancel = ends.finish, ends.fail, ends.retry, ends.cancel

@@ -130,7 +130,7 @@ def _run(
                 durable=durable,
             )
             if work.taken_away:
-                raise TaskMoved("the command was stopped: its task was taken away", where=work.task.id)
+                raise TaskMoved("the command was stopped: its task was taken away", location=work.task.id)
             if durable:
                 fs.fsync_folder(work.task.path)
         except OSError as error:

@@ -106,7 +106,7 @@ def _judged(session: Session, state: Judging, task_id: str) -> dict[str, Any] | 
     work, hive = session.work, session.hive
     wanted = work.task.review
     assert wanted is not None
-    found = hive.tasks.listing.kept(task_id).get("verdict") if hive.tasks.listing.outcome(task_id) == "done" else None
+    found = hive.tasks.listing.kept_values(task_id).get("verdict") if hive.tasks.listing.outcome(task_id) == "done" else None
     if found is None:
         _keep(session, replace(state, task=None, question=f"the review {task_id} ended without a verdict"))
         return {"state": "asks"}

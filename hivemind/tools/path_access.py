@@ -27,7 +27,7 @@ from hivemind.frozen import frozen
 from hivemind.fs.trees import MAX_NAME, MAX_PATH
 from hivemind.layout import Layout
 from hivemind.tasks import FILES
-from hivemind.tasks.folder import ended_place, text_file
+from hivemind.tasks.folder import ended_folder, text_file
 from hivemind.tasks.record import load
 from hivemind.tools.session import Session
 from hivemind.tools.tool import Arguments, ToolProblem, tool
@@ -94,7 +94,7 @@ def _archived(layout: Layout, named: ToolPath) -> ToolPath | None:
         or len(named.names) < 3
     ):
         return None
-    folder = None if os.path.lexists(named.path) else ended_place(layout, named.names[2])
+    folder = None if os.path.lexists(named.path) else ended_folder(layout, named.names[2])
     return None if folder is None else ToolPath(layout.root, (*folder.relative_to(layout.root).parts, *named.names[3:]))
 
 

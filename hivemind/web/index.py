@@ -28,7 +28,7 @@ from hivemind.minds import Usage
 from hivemind.presence.agent_log import AgentLog
 from hivemind.taskrun.conversation import used
 from hivemind.tasks import TaskState
-from hivemind.tasks.folder import ended_place, open_log, why_failed
+from hivemind.tasks.folder import ended_folder, open_log, why_failed
 
 SLOT_S = 600  # what was used is kept by ten minutes
 _ENDED = (TaskState.DONE, TaskState.FAILED)
@@ -164,7 +164,7 @@ class PageIndex:
         except FileNotFoundError:
             return
         gone = [(name,) for name in known.keys() - found.keys()]
-        lost = [(name,) for (name,) in gone if ended_place(self._layout, name) is None]
+        lost = [(name,) for (name,) in gone if ended_folder(self._layout, name) is None]
         new = [(name, state, since, name) for name, since in found.items() if known.get(name) != since]
         with self._database.write() as sql:
             sql.executemany("DELETE FROM tasks WHERE id = ?", gone)

@@ -359,7 +359,7 @@ def test_a_task_waits_for_its_dependencies(layout: Layout, tasks: Tasks):
     assert task.id == "a"
     assert tasks.claim("clerk") is None
     assert tasks.listing.waiting_for("b") == "its dependency 'a' is being worked on"
-    assert tasks.claims.restless
+    assert tasks.claims.recheck_count
     tasks.finish(task, "done")
     assert tasks.claim("clerk").id == "b"
 

@@ -81,7 +81,7 @@ def test_a_task_that_is_written_slowly_is_claimed_only_when_it_is_whole(layout: 
     os.utime(layout.inbox / "slow.md", (1, 1))  # at rest for years, as far as its time goes
     assert tasks.claim("scout") is None
     assert tasks.list("inbox")[0].waiting == "it is being written"
-    assert tasks.claims.restless == 1
+    assert tasks.claims.recheck_count == 1
     os.write(allow, b"x")
     os.waitpid(writer, 0)
     assert tasks.claim("scout").text == "first half, second half"

@@ -65,7 +65,7 @@ def _task(hive: Hive, task_id: str) -> Task | TaskSummary:
     try:
         return hive.tasks.get(task_id)
     except TaskProblem:
-        unread = hive.tasks.listing.unread(task_id)
+        unread = hive.tasks.listing.unreadable_summary(task_id)
         if unread is None:
             raise
         return unread
