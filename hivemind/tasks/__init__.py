@@ -1,4 +1,4 @@
-"""Tasks: files that are dropped into a folder, claimed by one agent each, and end as folders that tell the story."""
+"""Tasks: files that are dropped into a folder. One agent claims each, and its folder shows how it ended and why."""
 
 from __future__ import annotations
 

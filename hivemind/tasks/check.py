@@ -1,4 +1,4 @@
-"""What may be wrong with the folders of tasks: files where folders belong, failures without a reason, damaged logs."""
+"""Checks of the tasks' folders: files in place of folders, failures without a reason, damaged logs."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _ERROR, _LOG = "error.md", "messages.jsonl"
 
 
 def check_folders(layout: Layout) -> Iterator[CheckFinding]:
-    """Files where folders belong, dropped folders that are not ours to claim, and failed tasks that do not say why."""
+    """Yield files in place of folders, dropped folders that cannot be moved, and failed tasks without an error.md."""
     for path in sorted((*layout.inbox.glob("[!.]*/"), *layout.claimed.glob("*/*/"))):
         if not is_movable(path):
             yield CheckFinding(path, NOT_MOVABLE, f"chmod -R a+rwX {path}")
@@ -38,7 +38,7 @@ def check_folders(layout: Layout) -> Iterator[CheckFinding]:
 
 
 def check_log(folder: Path, aside: Aside, *, durable: bool) -> Iterator[CheckFinding]:
-    """What the log of a task is, and its end."""
+    """Check the log of a task, and whether its last line is torn."""
     log = open_log(folder, durable=durable)
     path = Path(log.path)
     try:
@@ -58,6 +58,6 @@ def check_log(folder: Path, aside: Aside, *, durable: bool) -> Iterator[CheckFin
 
 
 def _mend(log: Log) -> str:
-    """A log mends a torn end itself as soon as anyone holds its lock."""
+    """Mend a torn log. Taking its lock does so."""
     with log.locked():
         return f"cut off, and kept in {log.path}.torn"

@@ -1,7 +1,6 @@
-"""What is done with a task in hand: its log and its record change, and its folder leaves active/, finished, failed, released
-or handed over (spec 1, *Tasks*; README.md, *The end*).
+"""Work on claimed tasks: their logs and records, and how they leave active/ (README.md, *The end*).
 
-Everything is written while the folder still lies in active/, result.md or error.md last; then one rename moves it.
+All files are written in active/, result.md or error.md last. One rename then moves the folder.
 """
 
 from __future__ import annotations
@@ -32,7 +31,8 @@ _SHORT = timedelta(seconds=60)  # nobody is told of a task that rests no longer 
 
 
 class ClaimedTasks:
-    """The tasks in hand. Each method takes a Task as `claim` or `mine` returned it; raises TaskMoved if its claim is over."""
+    """The claimed tasks. Most methods take a Task as `claim` or `mine` returned it, and raise TaskMoved if its claim is
+    over."""
 
     def __init__(self, settings: Settings, listing: Listing, claims: Claims, logs: TaskLogs) -> None:
         self._layout = settings.layout
@@ -43,7 +43,7 @@ class ClaimedTasks:
         self._logs = logs
 
     def close(self, task: Task, outcome: Outcome, text: str) -> Path:
-        """Write the text to the task's result.md or error.md and move the task to done/ or failed/; where it lies now."""
+        """Write result.md or error.md and move the task to done/ or failed/. Return its new folder."""
         name, place = OUTCOME_FILES[outcome], self._layout.tasks / outcome
         end = harmless(mask(text)).encode()
         try:
@@ -66,7 +66,7 @@ class ClaimedTasks:
             ) from None
 
     def release(self, task: Task) -> Path:
-        """Give the task back to the inbox, with its log; where it lies now. Whoever claims it goes on."""
+        """Return the task to the inbox, with its log, for the next agent to continue. Return its new folder."""
         with self._claimed_record(task) as record:
             remove_ends(task.path)
             self._save(task, record, parked=None)
@@ -75,10 +75,10 @@ class ClaimedTasks:
             return self._claims.drops.put_back(task.path)
 
     def hand_over(self, task: Task, *, to: str | None = None, role: str | None = None, reason: str = "") -> None:
-        """Give the task, with all that was done, to an agent or a role: `release` puts it where that one claims it.
+        """Hand the task over to an agent or a role. `release` then moves it to the inbox.
 
-        Between the two the task is on its way: an agent that dies there puts it back when it lives again (`mine`).
-        Raises TaskMoved if the claim is over, UserError for bad names or for neither or both of them.
+        An agent that dies between the two calls moves it there when it is started again (`mine`). Raises UserError for
+        bad names, or unless exactly one of `to` and `role` is set.
         """
         if (to is None) == (role is None):
             raise UserError("a task is handed over to an agent or to a role", location=task.id)
@@ -90,7 +90,7 @@ class ClaimedTasks:
             reached("tasks.hand_over.written")
 
     def park(self, task: Task, reason: str, until: datetime | None = None) -> ParkedTask:
-        """Record why the task does not go on by itself, for `status` and `--until-idle`; it stays its agent's."""
+        """Record the reason for which the task waits. Its agent keeps the claim."""
         reason = mask(reason)
         parked = ParkedTask(reason, until, self._clock())
         with self._claimed_record(task) as record:
@@ -102,14 +102,14 @@ class ClaimedTasks:
         return parked
 
     def unpark(self, task: Task) -> None:
-        """The task goes on."""
+        """Record that the task continues."""
         with self._claimed_record(task) as record:
             if record.parked is not None:
                 self._save(task, record, parked=None)
 
     def keep(self, task: Task, name: str, value: Any, *, unpark: bool = False) -> None:
-        """Keep a JSON value with the task under a name of the runtime's own (`Task.kept`); None takes it away. With `unpark`
-        it is not parked any more."""
+        """Keep a JSON value of the runtime with the task (`Task.kept`). None removes it. `unpark` also unparks the
+        task."""
         with self._claimed_record(task) as record:
             values = {key: kept_value for key, kept_value in record.kept.items() if key != name}
             if value is not None:
@@ -117,7 +117,7 @@ class ClaimedTasks:
             self._save(task, record, kept=values, parked=None if unpark else record.parked)
 
     def added_texts(self, task: Task) -> tuple[AddedText, ...]:
-        """All that people have added to a task in hand so far."""
+        """Return the texts that have been added to a claimed task so far."""
         with self._claimed_record(task) as record:
             return record.said
 
@@ -125,9 +125,11 @@ class ClaimedTasks:
         self._records.save(task.path, replace(record, **changes), agent_id=task.owner)
 
     def say(self, task_id: str, text: str, *, by: str = HUMAN, key: str | None = None) -> Path:
-        """Add to the text of a task that was claimed, or that an agent made, and wake whoever works on it; returns where it
-        lies. Said again under the same `key` it is there once. Raises UserError if it waits as a person dropped it (change
-        the file), is over (retry it), or is not there."""
+        """Add to the text of a task that was claimed, or that an agent made, and wake its agent. Return its folder.
+
+        A text with the same `key` is added once. Raises UserError for a person's drop that was not claimed (change the
+        file), for a task that is over (retry it), and without such a task.
+        """
         task_id = check_name(task_id, "task id")
         if not text.strip():
             raise UserError("says nothing", location=task_id)
@@ -146,8 +148,6 @@ class ClaimedTasks:
         raise UserError("is over", location=task_id, remedy="change its task.md, then: hivemind task retry")
 
     def _say(self, folder: Path, text: str, by: str, key: str | None) -> None:
-        """Add to the text of a task that has a record: it was claimed, or a program made it. Said again under the same
-        `key` it is there once."""
         with hold(folder, wait=True):
             record = self._records.load(folder, folder.name)
             if key is not None and any(addition.key == key for addition in record.said):
@@ -158,15 +158,15 @@ class ClaimedTasks:
             ring(self._layout.doorbells, record.claim.agent)
 
     def log(self, task: Task, *records: Mapping[str, Any], durable: bool = False) -> None:
-        """Append records to the task's messages.jsonl, in one go; with `durable` they are on the disk when this returns.
+        """Append records to the task's messages.jsonl in one write. With `durable`, they are durable on return.
 
-        Raises UserError if they could not be written whole; the log is then as it was.
+        Raises UserError if they could not be written completely; the log is then unchanged.
         """
         with self._claimed_record(task):
             self._logs.append(task, *records, durable=durable)
 
     def fail_active(self, path: Path, reason: str) -> Path:
-        """Move an active task to failed/ under its agent's hands; what the agent still writes is turned away."""
+        """Move an active task to failed/ while its agent works on it. Later writes of the agent are refused."""
         with hold(path, wait=True):
             remove_ends(path)
             write(path / OUTCOME_FILES["failed"], harmless(mask(reason)), durable=self._durable)
@@ -175,8 +175,10 @@ class ClaimedTasks:
 
     @contextmanager
     def _claimed_record(self, task: Task) -> Iterator[TaskRecord]:
-        """Hold the task's folder while it is this claim's; yields its record. Raises TaskMoved if it is not, or goes away
-        meanwhile, and fails a task whose record or log something else has changed."""
+        """Hold the task's folder and yield its record. Raises TaskMoved if the claim is over or the folder is moved.
+
+        A task whose record or log was changed by another program is failed.
+        """
         try:
             with hold(task.path, wait=True):
                 record = self._check_record(task)
@@ -205,7 +207,7 @@ class ClaimedTasks:
         self._logs.forget(task_id)
 
     def _keep_late_result(self, task: Task, name: str, end: bytes) -> Path | None:
-        """Put a late result where the task lies now; None if the task is gone, which withdraws it."""
+        """Write a late result to the task's current folder. Return None if the task was deleted."""
         layout = self._layout
         for folder in (layout.inbox / task.id, folder_of(layout, task.id)):
             if folder is None or not folder.is_dir():

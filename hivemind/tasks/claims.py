@@ -1,4 +1,4 @@
-"""The claims of a hive: the next task for an agent, the tasks that it goes on with, and claims that nobody holds any more."""
+"""The claims of a hive: an agent's next task, the tasks that it resumes, and the claims of agents that are gone."""
 
 from __future__ import annotations
 
@@ -39,10 +39,11 @@ class Claims:
     def claim(
         self, agent: str, role: str | None = None, incarnation: int = 0, *, lanes: Container[str] | None = None
     ) -> Task | None:
-        """The next task for this agent, now its own, or None: highest priority first, then oldest, then by name.
+        """Claim the next task for an agent: highest priority first, then oldest, then by name. Return None if there is
+        none.
 
-        Exactly one agent gets a task. Drops that cannot become tasks go to failed/ on the way. `role` is looked up
-        unless given, `lanes` are those of its role then. Only the process that holds the agent's name may call this for it.
+        Exactly one agent gets a task. Drops that cannot become tasks are moved to failed/. `role` defaults to the
+        agent's role, and `lanes` to the lanes of that role. Only the process that holds the agent's name may call this.
         """
         agent = check_name(agent, "agent name")
         role = self._settings.agents().get(agent) if role is None else role
@@ -56,9 +57,10 @@ class Claims:
         return None
 
     def claim_one(self, agent: str, task_id: str, role: str | None = None, incarnation: int = 0) -> Task | None:
-        """A certain waiting task, now this agent's own; None if another was faster, or if it could be no task.
+        """Claim a certain waiting task. Return None if another agent was faster, or if the drop could not become a
+        task.
 
-        Raises UserError if no such task waits, if it is for others, or if it waits for something.
+        Raises UserError if no such task waits, if it is for other agents, or if it waits for something.
         """
         agent, task_id = check_name(agent, "agent name"), check_name(task_id, "task id")
         role = self._settings.agents().get(agent) if role is None else role
@@ -74,17 +76,17 @@ class Claims:
         return None if drop is None else self._make_task(drop, incarnation)
 
     def _make_task(self, drop: ClaimedDrop, incarnation: int) -> Task | None:
-        """The second half of a claim."""
+        """Make the task of a drop, and follow its log."""
         self._recovered.discard(drop.agent)  # until it is done: an error on the way leaves a half-made claim
         task = self._builder.make_task(drop, incarnation)
         self._recovered.add(drop.agent)
         return None if task is None else self._logs.follow(task)
 
     def resume(self, agent: str, incarnation: int | None = None) -> list[Task]:
-        """The tasks that this agent has claimed, oldest claim first: what it goes on with after a restart.
+        """Return the tasks that the agent has claimed, oldest claim first: after a restart it continues with them.
 
-        Finishes claims that a crash left half-made. With `incarnation` every claim gets a new key, so that a process
-        that held the agent's name before can write nothing more.
+        Claims that a crash left half-made are finished. With `incarnation`, each claim gets a new key; an earlier
+        process of the agent can then write nothing.
         """
         agent = check_name(agent, "agent name")
         self._return_human_drops()
@@ -93,7 +95,8 @@ class Claims:
         return tasks
 
     def _return_human_drops(self) -> None:
-        """Put back what a person was cancelling when the command was killed: nobody else goes on with that."""
+        """Return to the inbox the drops that a person was cancelling when the command was killed. No other process
+        would."""
         folder = self._layout.claimed / HUMAN
         lock = self._human_lock()
         if names_in(folder) and lock.acquire(wait=False):
@@ -103,19 +106,20 @@ class Claims:
                 lock.release()
 
     def _human_lock(self) -> Lock:
-        """Held by whoever claims in a person's name, as an agent's process holds that of its own."""
+        """Return the lock for claims in a person's name. An agent's process holds a lock on the agent's name in the
+        same way."""
         return Lock(self._layout.locks / f"agent-{HUMAN}.lock")
 
     def orphans(self, alive: Collection[str]) -> list[Orphan]:
-        """Claims of agents that are not among `alive`, and folders in active/ that are nobody's (agent None)."""
+        """Return the claims of agents that are not in `alive`, and the folders in active/ without a claim (agent None)."""
         return self.recovery.orphans(alive)
 
     def reclaim(self, agent: str) -> list[Path]:
-        """Put back into the inbox what an agent has claimed whose process is gone for good; where it lies now."""
+        """Return to the inbox all that an agent has claimed whose process will not come back. Return the new paths."""
         return self.recovery.reclaim(check_name(agent, "agent name"))
 
     def reject_waiting(self, task_id: str, error: str) -> Path:
-        """Move a waiting task to failed/ with this error.md; where it lies now. Raises UserError."""
+        """Move a waiting task to failed/ with the text `error` as its error.md. Return its folder. Raises UserError."""
         with self._human_lock():
             self.recovery.reclaim(HUMAN)
             queued, _ = self._listing.find_waiting(task_id)
@@ -130,5 +134,5 @@ class Claims:
 
     @property
     def recheck_count(self) -> int:
-        """How many drops anybody's last look left alone because they are half-written or wait: look again by and by."""
+        """The number of drops that are half-written or wait. They may become claimable without a change of the inbox."""
         return self._queue.recheck_count

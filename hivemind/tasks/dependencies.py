@@ -1,4 +1,4 @@
-"""Whether a waiting task's dependencies are met (spec 1, *Tasks*; README.md, *Dependencies*)."""
+"""Checks whether the dependencies of waiting tasks are met (README.md, *Dependencies*)."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ StateName = Literal["inbox", "active", "done", "failed"]
 
 @frozen
 class DependencyStatus:
-    """`ready`: may be claimed. `waits`: not yet, and `why`. `fails`: never as it stands, and `why`."""
+    """`ready`: the task may be claimed. `waits`: not yet. `fails`: never, unless something is changed."""
 
     kind: Literal["ready", "waits", "fails"]
     reason: str = ""
@@ -32,7 +32,7 @@ _REASONS = {
 
 
 class Dependencies:
-    """The verdicts on the tasks of one look into the inbox; each dependency is looked up once, whoever waits for it."""
+    """The dependencies of the tasks in the inbox. The state of each dependency is looked up once."""
 
     def __init__(self, settings: Settings, reader: DropReader, queued_drops: Collection[QueuedDrop]) -> None:
         self._settings = settings
@@ -46,7 +46,7 @@ class Dependencies:
         return {queued.id: queued for queued in self._queued_drops}
 
     def verdict(self, queued: QueuedDrop) -> DependencyStatus:
-        """Costs a look per dependency; nothing for a task that has none."""
+        """Check a task's dependencies. Costs a stat or two for each."""
         if not queued.dependencies:
             return READY
         unmet = [name for name in queued.dependencies if self.state_of(name) != "done"]
@@ -63,13 +63,13 @@ class Dependencies:
         return DependencyStatus("waits", reason)
 
     def state_of(self, name: str) -> StateName | None:
-        """Where the task of that id lies, in the folder of which state; None if there is none."""
+        """Return the state of a task, or None if it does not exist."""
         if name not in self._states:
             self._states[name] = self._look(name)
         return self._states[name]
 
     def _look(self, name: str) -> StateName | None:
-        """Looks in the direction in which tasks move, so that one on its way is not missed; the usual case first."""
+        """The folders are checked in the order in which tasks move, done/ first because most dependencies are there."""
         layout = self._layout
         if os.path.lexists(layout.done / name):
             return "done"
@@ -81,7 +81,8 @@ class Dependencies:
         return None if place is None else "done" if place.parent.name == "done" else "failed"
 
     def _had_grace(self, queued: QueuedDrop) -> bool:
-        """Whether the task has lain there for the time of grace; a time in the future (a clock set back) has."""
+        """Check that the task has been in the inbox for the time of grace. A time in the future (a clock set back)
+        counts."""
         try:
             changed_at = os.lstat(self._layout.inbox / queued.name).st_ctime
         except FileNotFoundError:
@@ -89,7 +90,7 @@ class Dependencies:
         return not 0 <= self._settings.clock().timestamp() - changed_at < self._settings.grace_s
 
     def _cycle(self, queued: QueuedDrop) -> tuple[str, ...]:
-        """A way of dependencies from the task back to itself, through waiting and failed tasks; else empty."""
+        """Return a cycle of dependencies that contains the task, through waiting and failed tasks, or an empty tuple."""
         seen: set[str] = set()
         way = [(queued.id, iter(queued.dependencies))]
         while way:

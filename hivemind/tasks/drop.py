@@ -1,6 +1,6 @@
-"""Drops: which names in the inbox are tasks, which drops are whole, and what puts them in order (README.md, *What a task is*).
+"""Drops: which names in the inbox are tasks, which drops are complete, and their order (README.md, *What a task is*).
 
-What lies there was put there by anyone: no link is followed, no device opened, no FIFO waited for.
+Anyone may have put a drop into the inbox. No link is followed, no device is opened, and no FIFO is waited for.
 """
 
 from __future__ import annotations
@@ -33,25 +33,25 @@ from hivemind.tasks.task import BEING_WRITTEN, TaskProblem
 Settled = Callable[[str | int, float, datetime], bool]
 
 UNTRUSTED_FLAGS = os.O_RDONLY | os.O_NONBLOCK | os.O_NOFOLLOW | os.O_CLOEXEC
-"""How a file is opened that anyone may have put there: never through a link, never waiting for a FIFO's writer."""
+"""Flags to open a file that anyone may have created: no link is followed, and a FIFO does not block."""
 
 ENDINGS = ("", ".md", ".txt", ".yaml", ".yml", ".markdown")
-"""The endings of the names that most tasks have in the inbox: their id is the rest."""
+"""The usual endings of names in the inbox. The rest of the name is the task's id."""
 
 NOT_MOVABLE = "it may not be read and moved by the user of the hive"
-"""What a dropped folder waits for whose owner has closed it, or something in it."""
+"""The reason for which a dropped folder waits if its owner, or the owner of something in it, has closed it."""
 
 _NOT_MOVED = "only the user whose it is may move it out of a sticky folder: chmod -t tasks/inbox"
 _HEAD = 4096
 _NO_TEXTS = frozenset({"attempts", "error.md", "result.md", RECORD})
-"""What the program itself may have put into a folder in the inbox."""
+"""The files that the program may have written into a folder in the inbox."""
 _TEXT = re.compile(r".*\.(?:md|markdown|txt|text|rst|org|ya?ml)|[^.]+", re.IGNORECASE)
 _KNOWN_TEXTS = ("task.md", "task.yaml", "task.yml", "readme.md")
 
 
 @frozen
 class Settings:
-    """What the tasks of one hive are kept with (`Tasks` says what each is)."""
+    """What the parts of a hive's tasks have in common. `Tasks` describes the fields."""
 
     layout: Layout
     reader: TextReader
@@ -73,12 +73,12 @@ class Settings:
 
 
 def is_task_name(name: str) -> bool:
-    """True if a name in the inbox itself may be a task: neither what editors leave about nor the folder's README.md."""
+    """Check that a name in the inbox may be a task: it is neither README.md nor left by an editor."""
     return not is_leftover(name) and name.lower() != "readme.md"
 
 
 def ignored_why(name: str) -> str | None:
-    """Why a name in the inbox is not taken for a task; None if it is one."""
+    """Return the reason for which a name in the inbox is not a task, or None if it is one."""
     if is_task_name(name):
         return None
     if name.lower() == "readme.md":
@@ -87,7 +87,7 @@ def ignored_why(name: str) -> str | None:
 
 
 def id_of(name: str, folder: bool) -> str:
-    """The id that a drop has if its text gives none."""
+    """Return the id of a drop whose text names none."""
     return slug(name if folder else os.path.splitext(name)[0])
 
 
@@ -95,12 +95,12 @@ def id_of(name: str, folder: bool) -> str:
 
 
 def is_movable(folder: str | os.PathLike[str]) -> bool:
-    """Whether a dropped folder may be read, and moved, for which it must be writable."""
+    """Check that a dropped folder can be read and moved. Moving it needs the right to write to it."""
     return os.access(folder, os.R_OK | os.W_OK | os.X_OK)
 
 
 def _may_be_moved(path: str, file_stat: os.stat_result) -> bool:
-    """Whether this process may move it away: not what another user has put into a sticky folder of a third."""
+    """Check that this process may move a drop. In a sticky folder of another user, only the drop's owner may."""
     folder = os.stat(os.path.dirname(path))
     if not folder.st_mode & stat.S_ISVTX or os.geteuid() in (file_stat.st_uid, folder.st_uid):
         return True
@@ -112,10 +112,10 @@ def _may_be_moved(path: str, file_stat: os.stat_result) -> bool:
 
 
 def read_regular(path: str, label: str, max_bytes: int) -> tuple[bytes, os.stat_result]:
-    """A regular file's bytes and what it was when they were read; `shown` is how errors call it.
+    """Return a regular file's bytes and its stat. Errors call the file `display_name`.
 
-    Raises TaskProblem for a link, FIFO, device, socket or folder and for a file of more than `max_bytes`; Unreadable;
-    FileNotFoundError if it is gone.
+    Raises TaskProblem for anything but a regular file and for a file of more than `max_bytes`; Unreadable;
+    FileNotFoundError.
     """
     with boundary("task's text", label, mend=f"chmod a+r {os.path.basename(path)}"):
         _check_regular(os.lstat(path), label)
@@ -129,7 +129,7 @@ def read_regular(path: str, label: str, max_bytes: int) -> tuple[bytes, os.stat_
 
 
 def read_open(file: int, file_stat: os.stat_result, label: str, max_bytes: int) -> bytes:
-    """All bytes of an open regular file. Raises TaskProblem if they are more than `max_bytes`."""
+    """Return all bytes of an open regular file. Raises TaskProblem if there are more than `max_bytes`."""
     raw = os.read(file, file_stat.st_size + 1) if file_stat.st_size <= max_bytes else None
     if raw is None or len(raw) > max_bytes:
         mend = "drop a folder with a short task.md and the long file beside it, or raise max_task_bytes in hive.yaml"
@@ -149,10 +149,10 @@ def _check_regular(file_stat: os.stat_result, label: str) -> None:
 
 
 def dropped_text(folder: Path, record: TaskRecord | None, max_bytes: int) -> tuple[bytes, str, os.stat_result]:
-    """(the text of a task in the inbox, its file's name, what that file is).
+    """Return the text of a task in the inbox, its file's name and its stat.
 
-    What was fixed when the task was claimed holds until an attempt has ended; then, and in a folder that nobody has
-    claimed, the text is what lies there. Raises TaskProblem, FileNotFoundError.
+    A task that was claimed keeps its text until an attempt has ended. Otherwise the text is read from its file. Raises
+    TaskProblem, FileNotFoundError.
     """
     if record is not None and record.text is not None and not has_ended(folder):
         return record.raw, record.name, os.lstat(folder / RECORD)
@@ -162,7 +162,7 @@ def dropped_text(folder: Path, record: TaskRecord | None, max_bytes: int) -> tup
 
 
 def _text_name(folder: Path) -> str:
-    """The name of the file in a dropped folder that is the task's text: task.md (.yaml), README.md or the only text."""
+    """Return the name of a dropped folder's text: task.md (.yaml), README.md, or the only text file."""
     names = sorted(name for name in os.listdir(folder) if name not in _NO_TEXTS and not is_leftover(name))
     for text_name in _KNOWN_TEXTS:
         for name in names:
@@ -178,10 +178,10 @@ def _text_name(folder: Path) -> str:
 def attachments(
     folder: Path, text: str, root: Path, roots: Collection[Path] = ()
 ) -> tuple[tuple[Path, ...], tuple[str, ...]]:
-    """(the files beside the text, sorted; a note for each that was passed over).
+    """Return the files next to the text, sorted, and a note for each file that was skipped.
 
-    Links are attachments only if they lead to a file within `root` or one of `roots`; links to folders, FIFOs, devices
-    and sockets are passed over and never opened.
+    A link is an attachment only if it leads to a file in `root` or `roots`. Links to folders, FIFOs, devices and
+    sockets are skipped and never opened.
     """
     paths: list[Path] = []
     notes: list[str] = []
@@ -206,7 +206,8 @@ def attachments(
 
 
 def _walk(folder: Path, skip: Collection[str] = ()) -> Iterator[os.DirEntry[str]]:
-    """Everything in a folder, at any depth, but what editors leave; `skip` names what is left out at its top."""
+    """Yield all entries of a folder, at any depth, without the files that editors leave. `skip` has names to leave out
+    at the top."""
     todo = [os.fspath(folder)]
     while todo:
         current_folder = todo.pop()
@@ -223,11 +224,11 @@ def _walk(folder: Path, skip: Collection[str] = ()) -> Iterator[os.DirEntry[str]
 
 
 class QueuedDrop(NamedTuple):
-    """What must be known of a waiting task to put it in order. `ino`, `mtime_ns` and `size` say which file or folder it
-    was read from; the size is _UNKNOWN if another change might not show in that file's time: it is then read again.
+    """The fields of a waiting task that put it in order. `ino`, `mtime_ns` and `size` identify the file or folder.
 
-    `given` is the id if its author wrote one. `problem` says what is wrong with the file, `doom` what is
-    wrong with its dependencies as things stand; with either the task fails when it is claimed.
+    The size is _UNKNOWN if a later change might not show in the file's time; the file is then read again. `explicit_id`
+    is the id that the author wrote. `problem` is a problem with the file, `dependency_problem` a current problem with
+    the dependencies. A task with either of them fails when it is claimed.
     """
 
     name: str
@@ -245,25 +246,25 @@ class QueuedDrop(NamedTuple):
     target_hive: str | None = None
 
     def is_from(self, file_stat: os.stat_result) -> bool:
-        """Whether this was read from that file as it is now."""
+        """Check that the file has not changed since it was read."""
         return (self.ino, self.mtime_ns, self.size) == (file_stat.st_ino, file_stat.st_mtime_ns, file_stat.st_size)
 
     @property
     def id(self) -> str:
-        """The id that the task will have if nothing else has it."""
+        """The id that the task will have if it is free."""
         return self.explicit_id or id_of(self.name, self.folder)
 
     @property
     def lane(self) -> str:
-        """Who may claim it: `assignee/role`, and for another hive `assignee/role@where`; a task that is going to fail may be
-        claimed by anyone."""
+        """The agents that may claim it: `assignee/role`, with `@HIVE` for another hive. Any agent may claim a task that
+        will fail."""
         if self.problem or self.dependency_problem:
             return "/"
         return f"{self.assignee or ''}/{self.role or ''}" + (f"@{self.target_hive}" if self.target_hive else "")
 
     @property
     def order(self) -> tuple[int, int, str]:
-        """Highest priority first, then oldest, then by name."""
+        """The sort key: highest priority first, then oldest, then by name."""
         return (self.priority, self.mtime_ns, self.name)
 
 
@@ -271,8 +272,10 @@ _UNKNOWN = -1
 
 
 class Drop(NamedTuple):
-    """What lies in the inbox under a name. `entry` is None while it `waits`, for its writer or for a right to it; `head` is
-    what was read of a file: all of it if there is front matter."""
+    """An entry of the inbox. `queued_drop` is None while the drop waits for its writer or for a permission (`waits`).
+
+    `head` is the beginning of a file, or all of it if there is front matter.
+    """
 
     name: str
     file_stat: os.stat_result
@@ -282,19 +285,18 @@ class Drop(NamedTuple):
 
     @property
     def id(self) -> str:
-        """The id that the task will have if nothing else has it."""
+        """The id that the task will have if it is free."""
         return self.queued.id if self.queued is not None else id_of(self.name, stat.S_ISDIR(self.file_stat.st_mode))
 
 
 class DropReader:
-    """Reads the drops in the inbox of one hive."""
-
     def __init__(self, settings: Settings) -> None:
         self._settings = settings
         self._path = os.fspath(settings.layout.inbox)
 
     def drops(self, previous_drops: Mapping[str, QueuedDrop] | None = None) -> Iterator[Drop]:
-        """All that lies there now; a file that is as it is `known` is not read again. Raises UserError without an inbox."""
+        """Yield all drops. A file that has not changed since `previous_drops` is not read again. Raises UserError
+        without an inbox."""
         previous_drops = previous_drops or {}
         try:
             listing = os.scandir(self._path)
@@ -314,14 +316,15 @@ class DropReader:
                     continue
 
     def drop(self, path: str, *, is_whole: bool = False) -> Drop | None:
-        """One drop, in the inbox or on its way out of it; None if it is gone. `whole` says that a folder is whole."""
+        """Read a drop, in the inbox or claimed. Return None if it is gone. `is_whole` promises that a folder is
+        complete."""
         try:
             return self._drop(path, os.path.basename(path), stat.S_ISREG(os.lstat(path).st_mode), is_whole)
         except FileNotFoundError:
             return None
 
     def _drop(self, path: str, name: str, is_file: bool, is_whole: bool = False) -> Drop:
-        """Raises FileNotFoundError if it is gone."""
+        """Read a drop. Raises FileNotFoundError if it is gone."""
         drop = self._look(path, name, is_file, is_whole)
         if drop.file_stat.st_uid == os.geteuid() or _may_be_moved(path, drop.file_stat):
             return drop
@@ -367,7 +370,7 @@ class DropReader:
             return _failing(name, file_stat, str(problem))
 
     def queued_folder(self, path: str, file_stat: os.stat_result) -> QueuedDrop:
-        """The entry of a dropped folder, or of one that was claimed before. Raises FileNotFoundError if it is gone."""
+        """Return the queued drop of a folder, dropped or claimed before. Raises FileNotFoundError if it is gone."""
         name, folder = os.path.basename(path), Path(path)
         try:
             record = load(folder)
@@ -381,9 +384,9 @@ class DropReader:
         return queued if handed is None else queued._replace(assignee=handed.to, role=handed.role)
 
     def parse(self, name: str, file_stat: os.stat_result, raw: bytes, text: str) -> QueuedDrop:
-        """The entry of a drop by its text, or by how that begins; `text` is the name of the text's file.
+        """Return the queued drop of a text, or of its beginning. `text` is the name of the text's file.
 
-        Raises TaskProblem for front matter that is not understood.
+        Raises TaskProblem for invalid front matter.
         """
         if not has_front_matter(raw, text):
             return QueuedDrop(*_identity(name, file_stat))  # the rest is looked at when it is claimed
@@ -392,7 +395,7 @@ class DropReader:
         return QueuedDrop(*_identity(name, file_stat), *fields, target_hive=form.where)
 
     def at_rest(self, file: int) -> os.stat_result | None:
-        """What an open file is, or None if someone may still be writing it."""
+        """Return an open file's stat, or None if it may still be written."""
         now = self._settings.clock()
         if not self._settings.settled(file, self._settings.settle_ms, now):
             return None
@@ -402,7 +405,7 @@ class DropReader:
         return file_stat
 
     def _is_whole(self, folder: str) -> bool:
-        """Whether all of a dropped folder is there: nothing in it was changed lately or is open for writing."""
+        """Check that a dropped folder is complete: no file in it was changed lately or is open for writing."""
         if is_made_whole(folder):
             return True
         now, settle_ms = self._settings.clock(), self._settings.settle_ms
@@ -417,9 +420,9 @@ class DropReader:
 
 
 def _newest_change(folder: str) -> tuple[float, list[str]]:
-    """(when the newest change within a folder was, seconds since the epoch; its regular files).
+    """Return the time of the newest change in a folder, in seconds since the epoch, and the folder's regular files.
 
-    The folder's own inode change time is left out: moving it changes nothing within.
+    The folder's own change time is left out, because moving the folder changes it.
     """
     newest = os.stat(folder, follow_symlinks=False).st_mtime
     files: list[str] = []
@@ -437,5 +440,5 @@ def _identity(name: str, file_stat: os.stat_result) -> tuple[str, int, int, int,
 
 
 def _failing(name: str, file_stat: os.stat_result, problem: str = "is no regular file") -> Drop:
-    """A drop that cannot become a task."""
+    """Return a drop that cannot become a task."""
     return Drop(name, file_stat, QueuedDrop(*_identity(name, file_stat), problem=problem))

@@ -1,7 +1,7 @@
-"""The first stage of a claim: one rename decides which agent has a drop (README.md, *A claim*).
+"""The first stage of a claim: one rename decides which agent gets a drop (README.md, *A claim*).
 
-`inbox/NAME` becomes `active/.claimed/AGENT/NAME`. A name can be renamed away once only, so that exactly one claimant
-gets it, whoever else tries and on whatever file system; nothing is locked and nobody waits.
+`inbox/NAME` becomes `active/.claimed/AGENT/NAME`. A name can be renamed away only once. So exactly one agent gets the
+drop, on any file system, without a lock and without waiting.
 """
 
 from __future__ import annotations
@@ -20,8 +20,8 @@ from hivemind.tasks.task import TaskProblem
 
 
 class ClaimedDrop(NamedTuple):
-    """A drop that an agent has claimed: stage 1. `raw` are the bytes of a file; None for a folder, and for a drop that
-    is no text at all."""
+    """A drop after the first stage of its claim. `raw` has the bytes of a file; it is None for a folder and for a file
+    that is not text."""
 
     agent: str
     name: str
@@ -34,12 +34,12 @@ class ClaimedDrop(NamedTuple):
 
 
 def rename(source: str, target: str) -> None:
-    """Rename to a name that nothing has. Raises FileNotFoundError if the source is gone, FileExistsError."""
+    """Rename to a free name. Raises FileNotFoundError if the source is gone, FileExistsError."""
     move(source, target, durable=False)
 
 
 class DropClaims:
-    """The drops that agents have taken out of the inbox and made no task of yet."""
+    """The drops that agents have taken out of the inbox and that are not tasks yet."""
 
     def __init__(self, settings: Settings, reader: DropReader, queue: QueueCache) -> None:
         self._settings = settings
@@ -52,10 +52,10 @@ class DropClaims:
         self._claimed_paths: set[str] = set()  # what this process took and has not let go: not to be won twice
 
     def take(self, agent: str, role: str | None = None, lanes: Container[str] | None = None) -> ClaimedDrop | None:
-        """Claim the next drop for an agent (or from certain lanes) and read it: exactly one caller gets it. None if there is
-        nothing for it.
+        """Claim the next drop for an agent and read it. Exactly one caller gets each drop. Return None if there is
+        none.
 
-        Not durable before stage 2 (or `sync`): a power cut may undo it, and ends whoever made it.
+        The claim becomes durable in the second stage, or by `sync`. Before that, a power cut may undo it.
         """
         lanes = lanes_of(agent, role, self._settings.local_hives()) if lanes is None else lanes
         returned: set[str] = set()
@@ -69,7 +69,7 @@ class DropClaims:
         return None
 
     def take_drop(self, agent: str, queued: QueuedDrop, lanes: Container[str] | None = None) -> ClaimedDrop | None:
-        """Claim one certain drop; None if it is gone, half-written, or changed so that it left `lanes`."""
+        """Claim a certain drop. Return None if it is gone, half-written, or changed and no longer in `lanes`."""
         target = f"{self.folder(agent)}/{queued.name}"
         if not self._rename_drop(f"{self._inbox_path}/{queued.name}", target, queued):
             return None
@@ -95,7 +95,7 @@ class DropClaims:
     def _read(
         self, file: int, drop: ClaimedDrop, queued: QueuedDrop, lanes: Container[str] | None
     ) -> ClaimedDrop | None:
-        """What was taken, with its bytes; put back if someone writes it, or has changed who may have it."""
+        """Read a claimed drop. It is put back if it is being written, or if a change of it moved it to another lane."""
         file_stat: os.stat_result | None = os.fstat(file)
         same = file_stat is not None and queued.is_from(file_stat)  # as it was at rest, and any change since would show
         if not same:
@@ -116,7 +116,7 @@ class DropClaims:
         return drop if is_fit else None
 
     def _rename_drop(self, source: str, target: str, queued: QueuedDrop) -> bool:
-        """Rename, and say whether it was this process that did."""
+        """Rename a drop. Return False if another process has done so."""
         try:
             self._settings.rename(source, target)
         except PermissionError:
@@ -134,14 +134,17 @@ class DropClaims:
         return True
 
     def sync(self, agent: str) -> None:
-        """Make what the agent took durable, and the folder that is to hold it, before anything is made of it: else the
-        power could bring the drop back into the inbox beside its own task, or take it along with that folder."""
+        """Make the agent's claims and their folder durable before tasks are made of them.
+
+        Otherwise a power cut could return a drop to the inbox while its task exists, or lose it together with the
+        folder.
+        """
         if self._durable:
             fsync_folder(self.folder(agent))
             fsync_folder(self._inbox_path)
 
     def put_back(self, path: str | Path) -> Path:
-        """Return a drop to the inbox, under another name if someone has dropped one of that name meanwhile."""
+        """Return a drop to the inbox and return its path. It gets another name if its own has been used meanwhile."""
         inbox, name = self._layout.inbox, os.path.basename(path)
         stem, ending = (name, "") if os.path.isdir(path) else os.path.splitext(name)
         while True:
@@ -159,7 +162,7 @@ class DropClaims:
         self._claimed_paths.discard(os.fspath(path))
 
     def folder(self, agent: str) -> str:
-        """Where the agent's half-made claims lie."""
+        """Return the folder of the agent's half-made claims. It is created if it does not exist."""
         folder = self._agent_folders.get(agent)
         if folder is None:
             folder = self._agent_folders[agent] = os.path.join(self._layout.claimed, agent)
@@ -168,7 +171,9 @@ class DropClaims:
 
 
 def _fits(now: QueuedDrop, queued: QueuedDrop, lanes: Container[str] | None) -> bool:
-    """Whether a drop that may have been changed since the board was made is still for whoever takes it: what was
-    judged are its dependencies, and its lane unless it was going to fail."""
+    """Check that a drop, which may have changed since the queue was built, is still for the agent that takes it.
+
+    The queue checked its dependencies and, unless it was going to fail, its lane.
+    """
     same = now.dependencies == queued.dependencies
     return lanes is None or (same and (queued.dependency_problem is not None or now.lane in lanes))

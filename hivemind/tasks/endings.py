@@ -1,4 +1,4 @@
-"""How a task ends, by its agent or by a person, and what becomes of a task that is over."""
+"""How tasks end: finished or failed by their agents, cancelled, retried or disowned by people and programs."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from hivemind.tasks.task import Task, TaskState
 
 
 class Endings:
-    """Ends the tasks of one hive, and with each its open subtasks."""
+    """Ends the tasks of one hive, together with their open subtasks."""
 
     def __init__(self, settings: Settings, claims: Claims, active: ClaimedTasks) -> None:
         self._layout = settings.layout
@@ -28,23 +28,23 @@ class Endings:
         self._active = active
 
     def finish(self, task: Task, result: str) -> Path:
-        """Write result.md and move the task to done/; where it lies now. Its open subtasks are cancelled.
+        """Write result.md, move the task to done/ and cancel its open subtasks. Return its new folder.
 
-        Raises TaskMoved if the claim is over, with the late result kept below `attempts/`.
+        Raises TaskMoved if the claim is over; the late result is then kept in `attempts/`.
         """
         folder = self._active.close(task, "done", result)
         self._cancel_subtasks(folder, f"{task.id} is done without it")
         return folder
 
     def fail(self, task: Task, reason: str) -> Path:
-        """Write error.md, which says in words why, and move the task to failed/; as `finish` does."""
+        """Write error.md with the reason and move the task to failed/. Otherwise the same as `finish`."""
         text = reason if reason.startswith("#") else f"# {task.title}\n\n{reason.rstrip()}\n"
         folder = self._active.close(task, "failed", text)
         self._cancel_subtasks(folder, f"{task.id} has failed")
         return folder
 
     def retry(self, task_id: str) -> Path:
-        """Move a failed or done task back into the inbox, as a person may by hand. Raises UserError."""
+        """Move a failed or done task back to the inbox, as a person may do by hand. Raises UserError."""
         place = ended_folder(self._layout, check_name(task_id, "task id"))
         if place is None:
             message = "no failed or finished task has that id"
@@ -60,8 +60,11 @@ class Endings:
         return self._layout.inbox / task_id
 
     def disown(self, task_id: str, reason: str) -> Path:
-        """What became of a task that is over counts for nobody: it is kept below `attempts/`, and the task has failed for that
-        reason. Raises UserError if it is not over."""
+        """Reject the outcome of a task that is over: its files go to `attempts/`, and the task has failed with this
+        reason.
+
+        Raises UserError if it is not over.
+        """
         place = ended_folder(self._layout, check_name(task_id, "task id"))
         if place is None:
             raise UserError("is not over", location=task_id)
@@ -73,10 +76,8 @@ class Endings:
             return move_task(self._layout, place, self._layout.failed, durable=self._durable)
 
     def cancel(self, task_id: str, *, by: str = HUMAN, reason: str = "") -> Path:
-        """End a waiting or active task and its subtasks: failed/ID with an error.md that says who cancelled it.
-
-        Raises UserError.
-        """
+        """Move a waiting or active task and its subtasks to failed/, with an error.md that names `by`. Raises
+        UserError."""
         task_id = check_name(task_id, "task id")
         explanation = f"Cancelled by {by}." + (f"\n\n{reason}" if reason else "")
         target = self._cancel(task_id, f"# {task_id} was cancelled\n\n{explanation}\n")
@@ -91,7 +92,8 @@ class Endings:
         return self._claims.reject_waiting(task_id, error)
 
     def _cancel_subtasks(self, folder: Path, reason: str) -> None:
-        """What can't be cancelled now ends by itself: it is not claimed any more, and its agent finds its parent over."""
+        """Cancel the open subtasks. One that cannot be cancelled ends when it is claimed, or when its agent checks its
+        parent."""
         record = None
         with suppress(UserError):
             record = load(folder)

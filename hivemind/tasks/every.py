@@ -1,4 +1,4 @@
-"""`every:` of a task: when it comes again (README.md, *Work that comes again*)."""
+"""`every:` of a task: the times at which it is repeated (README.md, *Work that comes again*)."""
 
 from __future__ import annotations
 
@@ -23,8 +23,10 @@ _LOOK_BACK = (timedelta(hours=1), timedelta(days=1), timedelta(days=32), timedel
 
 @frozen
 class Every:
-    """When a task comes again: each `seconds` after its file was written, or at the times of a cron line in a `zone`
-    (None: the hive's)."""
+    """The times of a repeated task: every `seconds` since its file was written, or the times of a cron line.
+
+    `zone` None is the hive's time zone.
+    """
 
     seconds: float | None
     cron: str = ""
@@ -63,7 +65,7 @@ class Every:
         return cls(seconds)
 
     def times_after(self, origin: datetime, moment: datetime, zone: str) -> Iterator[datetime]:
-        """The times after `moment`, oldest first, in UTC. Distances count from `since`."""
+        """Yield the times after `moment`, oldest first, in UTC. Intervals count from `origin`."""
         if self.seconds is not None:
             count = max(0, int((moment - origin).total_seconds() // self.seconds))
             while True:
@@ -77,7 +79,7 @@ class Every:
                 yield time
 
     def newest_time(self, origin: datetime, moment: datetime, now: datetime, zone: str) -> datetime | None:
-        """The last time after `moment` that is not after `now`."""
+        """Return the last time after `moment` and not after `now`, or None."""
         if self.seconds is not None:
             count = int((now - origin).total_seconds() // self.seconds)
             newest = origin + timedelta(seconds=self.seconds * count)
@@ -95,7 +97,7 @@ class Every:
 
 
 def zone_of(name: str) -> ZoneInfo:
-    """Raises ValueError for what is no time zone."""
+    """Return the time zone of that name. Raises ValueError."""
     from zoneinfo import ZoneInfo
 
     try:
@@ -105,7 +107,7 @@ def zone_of(name: str) -> ZoneInfo:
 
 
 def _wrapped(days: str) -> str:
-    """`FRI-MON` as cron takes it: it knows no range over the week's end."""
+    """Spell out a range of days over the end of the week, such as `FRI-MON`, which cron lines do not have."""
     order = _DAY.split("|")
     names: list[str] = []
     for part in days.split(","):

@@ -1,4 +1,4 @@
-"""A task's folder: where it lies and under which id, reading the task in it, its log, how an attempt ended (README.md)."""
+"""A task's folder: its path and id, the task in it, its log, and how an attempt ended (README.md)."""
 
 from __future__ import annotations
 
@@ -43,15 +43,17 @@ _EDITED = (
 
 
 def folder_of(layout: Layout, task_id: str) -> Path | None:
-    """The folder of the task with that id, looked for in the direction in which tasks move; None if it has none. Costs a look
-    for each month of the archive, however many tasks lie there."""
+    """Return the task's folder, or None. The archive costs one stat for each month and state.
+
+    The folders are checked in the order in which tasks move.
+    """
     if os.path.lexists(layout.active / task_id):
         return layout.active / task_id
     return ended_folder(layout, task_id)
 
 
 def ended_folder(layout: Layout, task_id: str) -> Path | None:
-    """The same, of a task that is done or failed."""
+    """Return the folder of a task that is done or failed, or None."""
     for folder in (layout.done, layout.failed):
         if os.path.lexists(folder / task_id):
             return folder / task_id
@@ -59,8 +61,10 @@ def ended_folder(layout: Layout, task_id: str) -> Path | None:
 
 
 def ended_at(folder: str | os.PathLike[str]) -> float:
-    """When the task in a folder of done or failed ended, in seconds since 1970: its result says so, wherever it is moved to.
-    Raises FileNotFoundError."""
+    """Return the time at which a task in done/ or failed/ ended, in seconds since 1970: the time of its result.
+
+    Raises FileNotFoundError.
+    """
     for name in ENDS:
         with suppress(FileNotFoundError):
             return min(max(0.0, os.lstat(os.path.join(folder, name)).st_mtime), _LAST_S)
@@ -68,15 +72,17 @@ def ended_at(folder: str | os.PathLike[str]) -> float:
 
 
 def is_open(layout: Layout, task_id: str) -> bool:
-    """Whether a task that was claimed once is worked on, or lies in the inbox again, handed over or given back; a task
-    that a person has deleted is not. Looks at active/ twice, between which it may have come from the inbox."""
+    """Check that a task which was claimed before is neither over nor deleted. It may be in the inbox again.
+
+    active/ is checked twice, because the task may move there from the inbox between the checks.
+    """
     active = layout.active / task_id
     is_there = os.path.lexists
     return is_there(active) or is_there(layout.inbox / task_id) or is_being_claimed(layout, task_id) or is_there(active)
 
 
 def is_being_claimed(layout: Layout, task_id: str) -> bool:
-    """Whether a claim that is not finished yet may be this task's: it is then neither in the inbox nor in active/."""
+    """Check for an unfinished claim that may be this task's. The task is then neither in the inbox nor in active/."""
     return any(
         task_id in (id_of(drop, True), id_of(drop, False))
         for agent in names_in(layout.claimed)
@@ -86,7 +92,7 @@ def is_being_claimed(layout: Layout, task_id: str) -> bool:
 
 
 def _drop_name(build: Path) -> str | None:
-    """The name of the drop that a folder is being made for; None while that lies beside it still."""
+    """Return the name of the drop for which a folder is being made, or None if the drop has not been moved into it."""
     try:
         record = load(build)
     except UserError:  # cut off by the power: then the drop's name stands on what is in it
@@ -95,13 +101,13 @@ def _drop_name(build: Path) -> str | None:
 
 
 def _with_number(name: str, number: int) -> str:
-    """`name-2`, shortened so that it stays a name."""
+    """Return `name-2` for `name` and 2, shortened to the maximum length of a name."""
     ending = f"-{number}"
     return name[: MAX_LENGTH - len(ending)] + ending
 
 
 def free_name(name: str, is_taken: Callable[[str], bool]) -> str:
-    """`name` if it is free, else `name-2`, `name-3` …; asks about few names, however many are taken."""
+    """Return `name` if it is free, else `name-2`, `name-3` …. A binary search keeps the number of checks small."""
     if not is_taken(name):
         return name
     low, high = 1, 2
@@ -120,17 +126,18 @@ def free_name(name: str, is_taken: Callable[[str], bool]) -> str:
 
 
 def open_log(folder: Path, *, durable: bool) -> Log:
-    """The conversation in a task's folder. A line is on the disk if it was appended `now` to a durable one."""
+    """Return the log with a task's conversation. In a durable log, records appended with `sync_now` are durable on
+    return."""
     return Log(folder / LOG, "messages", 1, durable=durable, lazy=True)
 
 
 def text_file(record: TaskRecord) -> str:
-    """The name under which the text of a claimed task lies in its folder, for people to read."""
+    """Return the name of the file with a claimed task's text, which is for people to read."""
     return "task.yaml" if is_yaml(record.name) else "task.md"
 
 
 def changes(record: TaskRecord, raw: bytes) -> tuple[str, ...]:
-    """What a person changed in the text between two attempts, as a note; nothing if it is the same."""
+    """Return a note with a person's changes of the text between two attempts. It is empty if there are none."""
     if record.text is None or record.raw == raw:
         return ()
     now = raw.decode(errors="replace")
@@ -141,7 +148,7 @@ def changes(record: TaskRecord, raw: bytes) -> tuple[str, ...]:
 
 
 def read_task(folder: Path, state: TaskState, reader: TextReader, root: Path, roots: Collection[Path]) -> Task:
-    """The task in a folder of active, done or failed, or a folder in the inbox. Raises UserError, FileNotFoundError."""
+    """Read the task in its folder, in any state. Raises UserError, FileNotFoundError."""
     record = load(folder)
     if state is TaskState.INBOX or record is None or record.text is None:
         raw, text, file_stat = dropped_text(folder, record, reader.max_bytes)
@@ -171,7 +178,6 @@ def _was_edited(path: Path, raw: bytes) -> bool:
 def task_of(
     parsed_task: ParsedTask, path: Path, state: TaskState, record: TaskRecord, task_id: str | None = None
 ) -> Task:
-    """The task that a text, its place and its record make."""
     form, claim, handed = parsed_task.form, record.claim, record.handed
     return Task(
         id=task_id or path.name, title=parsed_task.title, text=parsed_task.text, path=path, state=state,
@@ -187,8 +193,11 @@ def task_of(
 
 
 def move_task(layout: Layout, folder: Path, place: Path, *, durable: bool) -> Path:
-    """Move a task's folder to `place`, where it never replaces anything: if something has its name, it gets a number,
-    and its log says so. Raises FileNotFoundError if the folder is gone."""
+    """Move a task's folder to `place` and return its new path. If its name is taken, it gets a number, and its log says
+    so.
+
+    Raises FileNotFoundError if the folder is gone.
+    """
     target = place / folder.name
     while True:
         try:
@@ -204,7 +213,7 @@ def move_task(layout: Layout, folder: Path, place: Path, *, durable: bool) -> Pa
 
 
 def wake_parent(layout: Layout, folder: Path) -> None:
-    """Ring for the agent of the task that one which has just ended is a part of: it may wait for that."""
+    """Ring for the agent of the parent of a task that has ended. The agent may be waiting for it."""
     try:
         record = load(folder)
         parent = None if record is None or record.parent is None else load(layout.active / record.parent)
@@ -215,11 +224,11 @@ def wake_parent(layout: Layout, folder: Path) -> None:
 
 
 def set_aside(folder: Path, *, durable: bool, before: Callable[[], object] | None = None) -> None:
-    """Move what an ended attempt left (log, graph, artifacts, error or result) to `attempts/<n>/`, with a copy of its
-    record; `before` is called once that is there, to replace the record.
+    """Move the files of an ended attempt to `attempts/<n>/`, with a copy of the record. `before` then replaces the
+    record.
 
-    The error or result is moved last, so that a crash is made good by doing it again. Raises TaskProblem if `attempts`
-    is no folder of the task's own.
+    The error or result is moved last. After a crash the whole operation is repeated. Raises TaskProblem if `attempts`
+    is not a folder.
     """
     attempts = folder / ATTEMPTS
     if attempts.is_symlink() or (attempts.exists() and not attempts.is_dir()):
@@ -241,7 +250,7 @@ def set_aside(folder: Path, *, durable: bool, before: Callable[[], object] | Non
 
 
 def _attempt(attempts: Path) -> int:
-    """The number of the attempt to set aside: the last one if a crash left it without its end, else the next."""
+    """Return the number of the attempt to set aside: the last one if a crash interrupted that, else the next."""
     last = max((int(name) for name in names_in(attempts) if name.isdecimal()), default=0)
     folder = attempts / str(last)
     open_still = folder.is_dir() and not has_ended(folder)
@@ -249,15 +258,17 @@ def _attempt(attempts: Path) -> int:
 
 
 def remove_ends(path: Path, but: str = "") -> None:
-    """Take away a result or an error that the program did not write: it would count as this task's end. The one that is about
-    to be written replaces a file, but no folder."""
+    """Remove results and errors that the program did not write. They would count as the task's end.
+
+    `but` names the file that is about to be replaced; a folder of that name is removed too.
+    """
     for name in ENDS:
         if os.path.isdir(path / name) or (name != but and os.path.lexists(path / name)):
             remove(path / name)
 
 
 def remove(path: Path) -> None:
-    """Take away a file, or give a folder that has a file's name another one."""
+    """Remove a file. A folder with its name is renamed."""
     try:
         os.unlink(path)
     except FileNotFoundError:
@@ -268,10 +279,10 @@ def remove(path: Path) -> None:
 
 @contextmanager
 def hold(folder: Path, *, wait: bool) -> Iterator[bool]:
-    """Hold a task's folder, wherever it is moved meanwhile; yields False if another process has it and `wait` is False.
+    """Hold a task's folder, even if it is moved meanwhile. Yield False if another process holds it and `wait` is False.
 
-    Guards the moments in which its claim is read and acted upon: closing a task against claiming it anew. A lock on
-    the folder itself, freed when its holder dies; where the file system has none, the claim's key alone decides.
+    A claim is read and acted on under this lock, for example when one process closes a task and another claims it. The
+    lock is on the folder itself and ends with its holder. On file systems without locks, only the claim's key decides.
     Raises FileNotFoundError if the folder is gone.
     """
     file = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
@@ -291,7 +302,7 @@ def hold(folder: Path, *, wait: bool) -> Iterator[bool]:
 
 
 def read_outcome(folder: Path) -> str | None:
-    """The text of result.md or error.md in the folder of a task that is over; None for any other."""
+    """Return the text of result.md or error.md in the folder of a task that is over, else None."""
     name = OUTCOME_FILES.get(folder.parent.name)
     try:
         return None if name is None else (folder / name).read_text("utf-8", "replace")
@@ -300,9 +311,9 @@ def read_outcome(folder: Path) -> str | None:
 
 
 def why_failed(folder: str | os.PathLike[str]) -> str | None:
-    """The first paragraph of the error.md in a failed task's folder; None if there is none, or nothing in it.
+    """Return the first paragraph of a failed task's error.md, or None.
 
-    Of a drop that could not become a task it is `where: what; how to mend it`, as the refusal itself says it.
+    For a drop that could not become a task it is `path: problem; remedy`, as in the error message.
     """
     try:
         with open(Path(folder, "error.md"), "rb") as file:

@@ -1,4 +1,4 @@
-"""What a person may write into a task file: front matter and text, checked (spec 1, *Tasks*; README.md, *The text*)."""
+"""The form of a task file: front matter and text, validated (README.md, *The text*)."""
 
 from __future__ import annotations
 
@@ -49,8 +49,6 @@ def _priority(value: Any) -> Any:
 
 
 class ReviewForm(Strict):
-    """`review:` of a task."""
-
     by: Annotated[str, BeforeValidator(name_check("role"))]
     criteria: Texts = Field(min_length=1)
     rounds: int = Field(3, ge=1, le=20)
@@ -117,7 +115,7 @@ class _YamlForm(TaskForm):
 
 @frozen
 class ParsedTask:
-    """A task as it was written: its front matter, its title, its text, and how errors name a key: `file:line`."""
+    """A task as its author wrote it. `name` is the name of its file in error messages."""
 
     form: TaskForm
     title: str
@@ -126,7 +124,7 @@ class ParsedTask:
     name: str
 
     def location(self, key: str) -> str:
-        """`file:line` of a key of the front matter."""
+        """Return `file:line` of a key of the front matter."""
         return self.name if self.front_matter is None else f"{self.name}:{self.front_matter.line((key, '<key>'))}"
 
 
@@ -138,30 +136,29 @@ _MAGIC = {
     b"\x7fELF": "a program", b"%!PS": "a document (PostScript)", b"\xd0\xcf\x11\xe0": "an office document",
     b"BZh": "compressed (bzip2)", b"\xfd7zXZ": "compressed (xz)", b"7z\xbc\xaf": "an archive (7z)", b"Rar!": "an archive (RAR)",
 }  # fmt: skip
-"""How files begin that are no texts, though some of them would pass for one."""
+"""The first bytes of files that are not text. Some of them would pass for text."""
 _SHORT_BYTES = 4096
 _HOW_TO_ATTACH = "say what to do with it: hivemind task add TEXT --attach FILE, or a folder with a task.md beside it"
 
 
 class NoText(TaskProblem):
-    """A drop that is no text: a picture, a document, an archive."""
+    """A drop that is not text: a picture, a document, an archive."""
 
 
 def is_yaml(name: str) -> bool:
-    """True if a file of this name is YAML as a whole."""
+    """Check that a whole file with this name is YAML."""
     return name.lower().endswith((".yaml", ".yml"))
 
 
 def has_front_matter(raw: bytes, name: str) -> bool:
-    """Whether a file of this name that begins so may say more than its text."""
+    """Check for the beginning of front matter, or for a YAML file."""
     return raw.startswith((b"---", b"\xef\xbb\xbf")) or is_yaml(name)
 
 
 def read_text(raw: bytes, name: str) -> ParsedTask:
-    """What a task file says. `name` is how errors call the file, and its ending says whether all of it is YAML.
+    """Parse a task file. The ending of `name` tells whether all of it is YAML.
 
-    Raises TaskProblem that names file, and line and field where there are any, for front matter that is not understood and
-    for a file that says nothing; NoText for what is no UTF-8 text.
+    Raises TaskProblem, with line and field if there are any, for invalid front matter and for an empty task; NoText.
     """
     try:
         with boundary("task", name):
@@ -190,14 +187,14 @@ _read_short = lru_cache(maxsize=128)(_read)  # read when it waits, when it is cl
 
 
 class TextReader:
-    """Reads the texts of tasks; one over whose reading two processes died is refused before a third time."""
+    """Reads the texts of tasks. A text over which two processes died is refused."""
 
     def __init__(self, crashes: CrashCount, max_bytes: int) -> None:
         self.max_bytes = max_bytes
         self._crashes = crashes
 
     def read(self, raw: bytes, name: str, file_stat: os.stat_result) -> ParsedTask:
-        """What `read_text` says; `found` tells which version of the file the bytes are from. Raises TaskProblem."""
+        """Parse a text. `file_stat` identifies the version of the file. Raises TaskProblem."""
         if not has_front_matter(raw, name):  # nothing is parsed
             return read_text(raw, name)
         try:

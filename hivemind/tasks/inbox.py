@@ -1,4 +1,4 @@
-"""The inbox: making a task by program, as `hivemind task add` and agents' tools do (README.md, *Makers*)."""
+"""The inbox: adding tasks from a program, as `hivemind task add` and agents' tools do (README.md, *Makers*)."""
 
 from __future__ import annotations
 
@@ -26,11 +26,11 @@ from hivemind.tasks.step import as_written
 from hivemind.tasks.task import TaskProblem, TaskStep
 
 Attachment: TypeAlias = str | os.PathLike[str] | tuple[str, bytes]
-"""A file or folder to go with a task; or a file's name and what is in it."""
+"""A file or folder to attach to a task, or a file's name and content."""
 
 
 class TaskFields(TypedDict, total=False):
-    """What `Inbox.add` takes beside the text: the keys of a task's front matter (README.md, *The text*)."""
+    """The fields that `Inbox.add` takes besides the text: the keys of front matter (README.md, *The text*)."""
 
     id: str | None
     title: str | None
@@ -55,7 +55,7 @@ class TaskFields(TypedDict, total=False):
 
 @frozen
 class TaskDraft:
-    """A task that has no id yet: the fields of its front matter, its text and its title."""
+    """A task without an id: the fields of its front matter, its text and its title."""
 
     fields: Mapping[str, Any]
     body: str
@@ -63,7 +63,7 @@ class TaskDraft:
 
     @classmethod
     def from_text(cls, text: str, fields: TaskFields) -> TaskDraft:
-        """Join the front matter of a text with fields that win over it. Raises TaskProblem."""
+        """Join a text's front matter with `fields`, which take precedence. Raises TaskProblem."""
         if not isinstance(text, str):
             raise TaskProblem(f"must be a text, not {type(text).__name__}", location="the text")
         arguments: dict[str, Any] = {**fields}
@@ -79,12 +79,12 @@ class TaskDraft:
 
 
 def _as_list(argument: Any, *kinds: type) -> list[Any]:
-    """What was given, in a list: one thing of these kinds is one."""
+    """Return a list of the argument's elements. An argument of one of the types `kinds` is a single element."""
     return [argument] if isinstance(argument, kinds) else [*argument]
 
 
 def _title(content: bytes) -> str:
-    """The title of a task that is made here. Its problems name the key alone: its lines are none that anybody wrote."""
+    """Return the title of a composed task. A problem names only the key, because the lines are not the author's."""
     try:
         return read_text(content, "the task").title
     except TaskProblem as problem:
@@ -109,7 +109,7 @@ def _attach(folder: Path, files: list[Attachment], *, durable: bool) -> None:
 
 
 def compose(fields: Mapping[str, Any], body: str) -> bytes:
-    """A task file: front matter (none if there are no fields) and text."""
+    """Return a task file: front matter, if there are fields, and text."""
     front_matter = {key: value for key, value in fields.items() if value is not None}
     if not front_matter and not body.startswith("---"):
         return body.encode()
@@ -118,7 +118,7 @@ def compose(fields: Mapping[str, Any], body: str) -> bytes:
 
 
 def _refuse_surrogates(*texts: str) -> None:
-    """What a terminal of another encoding made of its bytes is no text that could be written down."""
+    """Raise TaskProblem for a text that a terminal with another encoding has garbled. It cannot be written as UTF-8."""
     for text in texts:
         try:
             text.encode()
@@ -127,7 +127,7 @@ def _refuse_surrogates(*texts: str) -> None:
 
 
 class Inbox:
-    """Drops tasks into the inbox of one hive."""
+    """Adds tasks to the inbox of one hive."""
 
     def __init__(self, settings: Settings) -> None:
         self._layout = settings.layout
@@ -144,12 +144,12 @@ class Inbox:
         files: Mapping[str, bytes] = MappingProxyType({}),
         **fields: Unpack[TaskFields],
     ) -> str:
-        """Drop a task into the inbox and return its id. `by` is who makes it: the runtime says so, never a mind; `parent`
-        the task that it is a part of. `files` are attachments that keep their paths.
+        """Add a task to the inbox and return its id.
 
-        `text` may have front matter of its own; the `fields` win over it. What an agent made carries its name, in a record
-        beside the text: there is no key for it in the front matter. Raises TaskProblem for what the inbox would not
-        accept, and for an id that is taken.
+        `by` is the maker, set by the runtime and never by a mind. `parent` is the task that this one is a part of.
+        `files` are attachments that keep their paths. `text` may have front matter; `fields` take precedence. A record
+        next to the text names the maker of an agent's task, because front matter has no key for it. Raises TaskProblem
+        for a task that the inbox would not accept, and for an id that is taken.
         """
         by, draft = check_maker(by), TaskDraft.from_text(text or "", fields)
         attached = _as_list(attachments, str, os.PathLike)
@@ -187,9 +187,9 @@ class Inbox:
         return task_id
 
     def has_id(self, task_id: str) -> bool:
-        """Check for a task of that id, in whatever state, or a file of the schedule that has its name.
+        """Check for a task with that id, in any state, or a file of the schedule with that name.
 
-        Looks in the direction in which tasks move, so that one on its way is not missed.
+        The folders are checked in the order in which tasks move; a task that is being moved is not missed.
         """
         folders = self._layout.inbox, self._layout.schedule
         if any(os.path.lexists(folder / (task_id + ending)) for folder in folders for ending in ENDINGS):

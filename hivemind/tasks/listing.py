@@ -1,4 +1,4 @@
-"""Looking at tasks: one by its id, all that lie in a state, why a waiting one waits. Nothing is written."""
+"""Reading tasks: one task by its id, all tasks of a state, and the reason for which a task waits. No file is changed."""
 
 from __future__ import annotations
 
@@ -43,12 +43,12 @@ _NET_S = 1.0  # how often `wait` looks although no change was reported
 
 
 class Listing:
-    """The tasks of one hive. What cannot be read as a task is listed with its problem."""
+    """Lists and reads the tasks of one hive. A task that cannot be read is listed with its problem."""
 
     def __init__(
         self, settings: Settings, reader: DropReader, read_queue: Callable[[], Mapping[str, QueuedDrop]]
     ) -> None:
-        """`known`: what others have read of the inbox (`QueueCache.known`)."""
+        """`read_queue` returns the drops that other processes have read (`QueueCache.read_drops`)."""
         self._settings = settings
         self._read_queue = read_queue
         self.layout = settings.layout
@@ -59,7 +59,8 @@ class Listing:
     # one
 
     def get(self, task_id: str) -> Task:
-        """The task with that id, wherever it lies. Raises UserError if there is none, TaskProblem if it is no task."""
+        """Return the task with that id, in any state. Raises UserError if there is none, TaskProblem if it cannot be
+        read."""
         task_id = check_name(task_id, "task id")
         for state in (TaskState.ACTIVE, TaskState.DONE, TaskState.FAILED):
             try:
@@ -75,7 +76,7 @@ class Listing:
         return task_of(self._parse_drop(drop), path, TaskState.INBOX, TaskRecord(), queued.id)
 
     def unreadable_summary(self, task_id: str) -> TaskSummary | None:
-        """What can be said of a task whose text cannot be read as one (`get`: TaskProblem); None if it has moved on meanwhile."""
+        """Return the summary of a task for which `get` raises TaskProblem, or None if it has been moved."""
         task_id = check_name(task_id, "task id")
         if (place := folder_of(self.layout, task_id)) is not None:
             with suppress(FileNotFoundError):
@@ -83,42 +84,46 @@ class Listing:
         return next((summary for summary in self._waiting_summaries() if summary.id == task_id), None)
 
     def is_known(self, task_id: str) -> bool:
-        """Whether there is a task of that id, in whatever state: what a dependency or a step may wait for."""
+        """Check for a task with that id, in any state, for which a dependency or a step may wait."""
         name = task_id.strip().lower()
         return is_name(name) and (
             is_open(self.layout, name) or self._dependencies(self._drops()).state_of(name) is not None
         )
 
     def is_open(self, task_id: str) -> bool:
-        """Check that a task which was claimed once is neither over nor gone, by a few stats. A drop that nobody has claimed yet
-        is not open. Raises UserError for what is no id."""
+        """Check that a task which was claimed before is neither over nor deleted. Costs a few stats. Raises UserError."""
         return is_open(self.layout, check_name(task_id, "task id"))
 
     def outcome(self, task_id: str) -> Outcome | None:
-        """How a task has ended; None if it has not, or is none: few stats. Raises UserError for what is no id."""
+        """Return `done` or `failed`, or None if the task is not over or does not exist. Costs a few stats. Raises
+        UserError."""
         place = ended_folder(self.layout, check_name(task_id, "task id"))
         if place is None or not place.is_dir():
             return None
         return "done" if place.parent.name == TaskState.DONE else "failed"
 
     def read_log(self, task_id: str, attempt: int | None = None) -> Iterator[dict[str, Any]]:
-        """The records of a task's log, or of an earlier attempt's, oldest first. Raises UserError if there is no such task."""
+        """Return the records of a task's log, or of an earlier attempt's, oldest first. Raises UserError without such a
+        task."""
         folder = self.get(task_id).path
         if not folder.is_dir():  # a file that waits in the inbox
             return iter(())
         return open_log(folder if attempt is None else folder / ATTEMPTS / str(attempt), durable=False).records()
 
     def kept_values(self, task_id: str) -> Mapping[str, Any]:
-        """What the runtime has kept with a task, which may be another's or over. Raises UserError if there is no such task,
-        or if something other than the program has changed its record."""
+        """Return the values that the runtime keeps with a task, in any state.
+
+        Raises UserError without such a task, or if another program has changed its record.
+        """
         return self._settings.records.load(self.get(task_id).path, task_id).kept
 
     def waiting_for(self, task_id: str) -> str | None:
-        """Why a task in the inbox is not claimed, in words; None if it can be. Raises UserError if it is not there."""
+        """Return the reason for which a task in the inbox is not claimed, or None. Raises UserError if it is not there."""
         return self.find_waiting(check_name(task_id, "task id"))[1]
 
     def find_waiting(self, task_id: str) -> tuple[QueuedDrop, str | None]:
-        """A task in the inbox, and why it is not claimed, in words (None: it can be). Raises UserError if it is not there."""
+        """Return a task in the inbox and the reason for which it is not claimed, or None. Raises UserError if it is not
+        there."""
         _, queued, verdict = self._find(task_id)
         return queued, self._obstacle(queued, verdict)
 
@@ -142,10 +147,10 @@ class Listing:
         raise UserError("there is no such task", location=task_id, remedy="see: hivemind task list")
 
     def wait(self, task_id: str, timeout: float | None = None, *, watch: str = "auto") -> Task:
-        """The task once it is done or failed, for a program that waits for its result; its folder is `path`.
+        """Wait until a task is done or failed and return it. Its folder is `path`.
 
-        `timeout` is in seconds (None: for as long as it takes), `watch` as in hive.yaml. A task that waits for a person
-        is waited for. Raises UserError if there is no such task, and if it is not over in time.
+        `timeout` is in seconds or None, `watch` as in hive.yaml. The wait includes the time in which the task waits for
+        a person. Raises UserError if there is no such task, or if it is not over in time.
         """
         if self.get(task_id).state not in (TaskState.DONE, TaskState.FAILED):
             self._wait(task_id, timeout, watch)
@@ -167,7 +172,7 @@ class Listing:
         return read_task(folder, state, self._settings.reader, self.layout.root, self._settings.roots)
 
     def _parse_drop(self, drop: Drop) -> ParsedTask:
-        """What a file in the inbox says. Raises TaskProblem, FileNotFoundError."""
+        """Parse a file in the inbox. Raises TaskProblem, FileNotFoundError."""
         raw, file_stat = drop.head, drop.file_stat
         if len(raw) < file_stat.st_size:  # it is long, or no regular file
             path = f"{self._inbox_path}/{drop.name}"
@@ -177,17 +182,22 @@ class Listing:
     # many
 
     def list(self, state: TaskState | str | None = None, *, limit: int | None = None) -> builtins.list[TaskSummary]:
-        """What lies there: waiting tasks in the order in which they will be claimed, half-written ones last; the others by
-        time. With `most` so many of each state: the first of those that wait, the latest of the others. Only they are read."""
+        """Return the tasks of a state, or of all states: waiting tasks in the order of claiming, others by time.
+
+        Half-written drops come last. `limit` is per state: the first waiting tasks, the latest others. Only these are
+        read.
+        """
         places = TaskState if state is None else (TaskState(state),)
         return [summary for place in places for summary in self._list(place, limit)]
 
     def list_waiting(self) -> builtins.list[TaskSummary]:
-        """The waiting tasks in the same order, and why each waits; of their texts nothing is told, their names are the titles."""
+        """Return the waiting tasks in the order of claiming. Their texts are not read, and their titles are their
+        names."""
         return [*self._waiting_summaries(texts=False)]
 
     def list_archived(self, state: TaskState | str | None = None) -> builtins.list[TaskSummary]:
-        """What lies in the archive, by the time of its end; `state` is done or failed. Reads all of it."""
+        """Return the archived tasks, in the order in which they ended. `state` is done or failed. Reads the whole
+        archive."""
         places = [place for place in archived_places(self.layout) if state in (None, place.name)]
         summaries = [
             summary for place in reversed(places) for summary in self._list_folder(place, TaskState(place.name))
@@ -235,7 +245,7 @@ class Listing:
         *,
         texts: bool = True,
     ) -> TaskSummary | None:
-        """One line of a listing; None if the task has moved on meanwhile."""
+        """Return the summary of a task, or None if it has been moved."""
         error = why_failed(path) if state is TaskState.FAILED else None
         since = datetime.fromtimestamp(file_stat.st_ctime, UTC)
         summary = TaskSummary(task_id, path.name, state, path, HUMAN, since, waiting=obstacle, error=error)
@@ -257,14 +267,14 @@ class Listing:
         )  # fmt: skip
 
     def _drops(self) -> builtins.list[Drop]:
-        """What lies in the inbox; nothing where there is none: a copy of a hive may lack empty folders."""
+        """Read the inbox. A copy of a hive may lack this folder if it was empty."""
         return list(self._reader.drops(self._read_queue())) if self.layout.inbox.is_dir() else []
 
     def _dependencies(self, drops: builtins.list[Drop]) -> Dependencies:
         return Dependencies(self._settings, self._reader, [drop.queued for drop in drops if drop.queued is not None])
 
     def _obstacle(self, queued: QueuedDrop, verdict: DependencyStatus) -> str | None:
-        """Why a task in the inbox is not claimed, in words; None if it can be."""
+        """Return the reason for which a task in the inbox is not claimed, or None."""
         if queued.problem or verdict.kind == "fails":
             return f"it fails when it is claimed: {queued.problem or verdict.reason}"
         if verdict.kind == "waits":
@@ -283,14 +293,14 @@ class Listing:
     # names alone
 
     def ignored(self) -> builtins.list[Ignored]:
-        """What lies in the inbox, or in active/, and is not taken for a task, and why; reads no file."""
+        """Return the names in the inbox and in active/ that are not tasks, with reasons. Reads no file."""
         names = [(name, ignored_why(name)) for name in sorted(names_in(self.layout.inbox))]
         stray = [name for name in sorted(names_in(self.layout.active)) if not (self.layout.active / name).is_dir()]
         names += [(f"active/{name}", "it is not a folder") for name in stray if is_task_name(name)]
         return [Ignored(name, reason) for name, reason in names if reason is not None]
 
     def counts(self) -> dict[str, int]:
-        """How many tasks there are in each state, by names alone; a folder that has not changed since is not listed again."""
+        """Return the number of tasks in each state. An unchanged folder is not listed again."""
         return {state: self._count(state, self.layout.tasks / state) for state in TaskState}
 
     def _count(self, state: TaskState, folder: Path) -> int:

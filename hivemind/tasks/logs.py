@@ -1,4 +1,4 @@
-"""The logs of tasks in hand: what is appended to them, and whether anything else has changed them."""
+"""The logs of claimed tasks: appending to them, and detecting changes by other programs."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _GRAPH = "graph.json"
 
 
 class TaskLogs:
-    """The logs of the tasks that this process has in hand."""
+    """The logs of the tasks that this process has claimed."""
 
     def __init__(self, *, durable: bool) -> None:
         self._durable = durable
@@ -25,18 +25,18 @@ class TaskLogs:
         self._file_stats: dict[str, tuple[int, ...] | None] = {}  # what their files were when this process left them
 
     def follow(self, task: Task) -> Task:
-        """Note what the log of a task is now, to find out a change of it by anything else."""
+        """Note the stat of a task's log, to detect later changes by other programs."""
         if task.id not in self._logs:
             self._logs[task.id] = open_log(task.path, durable=self._durable)
         self._file_stats[task.id] = _stamp(task.path / LOG)
         return task
 
     def is_changed(self, task: Task) -> bool:
-        """Check for a change by something other than this process since it left the log; False if it has not followed it."""
+        """Check for a change by another program since this process last wrote to the log."""
         return task.id in self._file_stats and self._file_stats[task.id] != _stamp(task.path / LOG)
 
     def append(self, task: Task, *records: Mapping[str, Any], durable: bool) -> None:
-        """Append records in one go. Raises UserError if they could not be written whole."""
+        """Append records in one write. Raises UserError if they could not be written completely."""
         if task.id not in self._logs:
             self.follow(task)
         try:
@@ -45,8 +45,11 @@ class TaskLogs:
             self.follow(task)
 
     def seal(self, task: Task) -> None:
-        """Have the conversation and the graph whole and on the disk before the task's end is: nobody writes to them any more.
-        What a power cut has left of lines is set aside. Their names become durable with the end's."""
+        """Make the conversation and the graph complete and durable before the task ends. They are not written to any
+        more.
+
+        A torn line after a power cut is set aside. The files' names become durable together with the result's.
+        """
         log = self._logs.get(task.id) or open_log(task.path, durable=self._durable)
         with suppress(OSError, UserError):  # what lies there is no log: the end says enough
             if log.torn_bytes():
@@ -62,7 +65,7 @@ class TaskLogs:
 
 
 def _stamp(path: Path) -> tuple[int, ...] | None:
-    """What a file is; None if there is none."""
+    """Return what identifies a file's state, or None if there is no file."""
     try:
         file_stat = os.lstat(path)
     except OSError:

@@ -1,14 +1,15 @@
-"""The order in which waiting tasks are claimed, worked out once and shared by every process of the hive.
+"""The order in which waiting tasks are claimed, computed once and shared by all processes of the hive.
 
-A cache (`.hive/tasks.queue`) and never the truth: a claim is a rename in the inbox and nothing else. The queue only says
-which name to try next, so that a hundred agents need neither read nor keep a hundred thousand entries each, and hardly ever
-try the same name (docs/adr/0002-claims-are-renames.md has the figures). It may be deleted, damaged or out of date at any
-time: then it is built again from the inbox.
+`.hive/tasks.queue` is only a cache: a claim is a rename in the inbox. The queue tells an agent which drop to try next.
+A hundred agents then need not read a hundred thousand drops each, and hardly ever try the same one
+(docs/adr/0002-claims-are-renames.md has the figures). The file may be deleted, damaged or out of date at any time; it
+is then rebuilt from the inbox.
 
-Layout: a line of JSON (`_Header`), 8 bytes for each lane (where its next entry begins), the entries (a line of JSON each: those
-of each lane in order, then those that wait). Written whole and renamed into place; afterwards only the 8 bytes change. Two
-who read them in the same microsecond both try the entry, and the rename decides; if they come to stand further back, the
-names in between are gone, and trying them costs a failed rename each. A queue whose file has the time 0 is out of date.
+Layout: a line of JSON (`_Header`), 8 bytes for each lane (the offset of its next drop), and the drops, one line of JSON
+each: those of each lane in order, then the waiting ones. The file is written completely and renamed into place. Later
+only the 8 bytes change. Two processes that read them at the same time both try the same drop, and the rename decides.
+If an offset moves backwards, the drops in between are gone, and each costs a failed rename. A queue whose file has the
+time 0 is out of date.
 """
 
 from __future__ import annotations
@@ -43,7 +44,7 @@ _DEFAULTS = QueuedDrop("", 0, 0, 0, False)[5:]
 
 
 def lanes_of(agent: str, role: str | None, local_hives: Collection[str] = ()) -> tuple[str, ...]:
-    """The lanes that an agent may claim from: for anyone, for it, for its role, for it in that role; each of them also of the
+    """Return the lanes from which an agent may claim: for all agents, for it, for its role, for both; the same for
     tasks whose `where` means this hive."""
     names: tuple[str, ...] = ("/", f"{agent}/")
     names = names if role is None else (*names, f"/{role}", f"{agent}/{role}")
@@ -52,12 +53,12 @@ def lanes_of(agent: str, role: str | None, local_hives: Collection[str] = ()) ->
 
 @frozen
 class _Header:
-    """When and of what a queue was made.
+    """The state of the inbox for which a queue was built.
 
-    `inbox_ns` is the inbox's modification time when it was listed, `listed_ns` the wall clock then; `started` and `built`
-    are the system's monotonic clock (seconds) before and after. `restless` counts the drops that may become claimable
-    without the inbox changing: half-written ones and those that wait. `lanes` maps `assignee/role` to where its first
-    entry begins and the last one ends, in bytes after the 8 bytes of the lanes; `size` is that of all entries.
+    `inbox_ns` is the inbox's modification time, `listed_ns` the wall clock when it was listed. `started` and `built`
+    are monotonic times in seconds. `restless` counts drops that may become claimable without a change of the inbox:
+    half-written and waiting ones. `lanes` maps a lane to the offsets of its first drop and of its end, counted from the
+    end of the 8-byte fields. `size` is the size of all drops in bytes.
     """
 
     version: int
@@ -72,12 +73,12 @@ class _Header:
 
     @property
     def pause(self) -> float:
-        """How many seconds the queue is taken as it is although the inbox changes: a short one not at all."""
+        """The seconds for which the queue is used although the inbox changes. A short queue is always rebuilt."""
         return 0.0 if self.entries <= _SHORT else _SHARE * (self.built - self.started)
 
 
 class _Queue:
-    """An open queue file; not for use by two threads at once. Raises Unreadable for a damaged one."""
+    """An open queue file, for one thread. Raises Unreadable if it is damaged."""
 
     def __init__(self, path: str) -> None:
         self._file = -1
@@ -103,7 +104,7 @@ class _Queue:
     __del__ = close
 
     def _line(self, at: int, end: int) -> bytes:
-        """The line that begins at a place of the file."""
+        """Return the line that begins at an offset."""
         size = _CHUNK
         while b"\n" not in (chunk := os.pread(self._file, min(size, end - at), at)):
             if size >= end - at:
@@ -113,7 +114,8 @@ class _Queue:
         return chunk[: chunk.index(b"\n") + 1]
 
     def next(self, lanes: Container[str]) -> QueuedDrop | None:
-        """The first entry of these lanes that nobody has tried yet, which is tried now; None if there is none."""
+        """Return the first drop of these lanes that no process has tried, and mark it as tried. Return None without
+        one."""
         with boundary("cache", self._path):
             lane_names = lanes if isinstance(lanes, tuple) else self._cursors  # of many lanes an agent has few
             agent_lanes = (lane for lane in lane_names if lane in self._cursors and lane in lanes)
@@ -126,7 +128,7 @@ class _Queue:
             return entry
 
     def _head(self, lane: str) -> tuple[QueuedDrop, str, int] | None:
-        """(the next entry of a lane, the lane, where the one after it begins)."""
+        """Return the next drop of a lane, the lane, and the offset of the drop after it."""
         (cursor,) = _CURSOR.unpack(os.pread(self._file, _CURSOR.size, self._cursors[lane]))
         at, end = max(cursor, self._passed[lane]), self.header.lanes[lane][1]
         if at >= end:
@@ -138,10 +140,13 @@ class _Queue:
         return _entry(_decode(line.decode())[0]), lane, at + len(line)
 
     def entries(self) -> dict[str, QueuedDrop]:
-        """Every entry by name, also those that were tried and those that wait."""
+        """Return all drops by name, including tried and waiting ones."""
         with boundary("cache", self._path):
             lines = os.pread(self._file, self.header.size, self._start).splitlines()
-            return {row[0]: _entry(row)._replace(dependency_problem=None) for row in json.loads(b"[" + b",".join(lines) + b"]")}
+            return {
+                row[0]: _entry(row)._replace(dependency_problem=None)
+                for row in json.loads(b"[" + b",".join(lines) + b"]")
+            }
 
 
 def _entry(row: list[object]) -> QueuedDrop:
@@ -152,7 +157,7 @@ def _entry(row: list[object]) -> QueuedDrop:
 
 
 def _body(ready_drops: list[QueuedDrop], waiting_drops: list[QueuedDrop]) -> tuple[bytes, dict[str, tuple[int, int]]]:
-    """(the entries as lines, where in them each lane begins and ends)."""
+    """Return the lines of all drops, and the offsets of each lane."""
     lanes: dict[str, list[QueuedDrop]] = {}
     for queued in ready_drops:
         lanes.setdefault(queued.lane, []).append(queued)
@@ -164,14 +169,14 @@ def _body(ready_drops: list[QueuedDrop], waiting_drops: list[QueuedDrop]) -> tup
 
 
 def _lines(queued_drops: list[QueuedDrop]) -> bytes:
-    """The entries, each without the fields at the end that have their default, which are most."""
+    """Return a line for each drop, without trailing fields if all of them have their defaults."""
     return "".join(
         [_encode(queued[:5] if queued[5:] == _DEFAULTS else queued) + "\n" for queued in queued_drops]
     ).encode()
 
 
 class QueueCache:
-    """Which waiting task is claimed next."""
+    """Finds the waiting task that is claimed next."""
 
     def __init__(self, settings: Settings, reader: DropReader) -> None:
         self._settings = settings
@@ -192,12 +197,12 @@ class QueueCache:
 
     @property
     def recheck_count(self) -> int:
-        """How many drops the newest queue, whoever built it, leaves alone: they are half-written or wait for something."""
+        """The number of half-written and waiting drops in the newest queue."""
         queue = self._current()
         return 0 if queue is None else queue.header.restless
 
     def next(self, lanes: Container[str]) -> QueuedDrop | None:
-        """The entry to try next, or None if nothing waits in these lanes (`lanes_of` an agent)."""
+        """Return the drop to try next, or None if these lanes are empty. `lanes_of` returns an agent's lanes."""
         try:
             asked_at = time.monotonic()
             queue = self._queue if asked_at - self._checked < _GLANCE_S else self._current()
@@ -218,24 +223,24 @@ class QueueCache:
             return self.next(lanes)
 
     def read_drops(self) -> Mapping[str, QueuedDrop]:
-        """What the newest queue says of each name, to be believed of a file that is as it was (`Entry.of`)."""
+        """Return the drops of the newest queue. Each is valid while its file has not changed (`QueuedDrop.is_from`)."""
         with suppress(Unreadable):
             return self._remembered(self._current())
         return {}
 
     def forget(self, name: str) -> None:
-        """What is known of a name is not so: the next queue that is built here looks at it again."""
+        """Forget a drop, for the next queue that is built here to read it again."""
         with suppress(Unreadable):
             self._remembered(self._queue).pop(name, None)
 
     def mislead(self) -> None:
-        """The queue turned out wrong (a file was changed or is being written): the next claim builds it anew."""
+        """Mark the queue as wrong, after a drop has changed: the next claim rebuilds it."""
         with suppress(FileNotFoundError):
             os.utime(self._path, ns=(0, 0))
         self._checked = -1.0
 
     def _current(self) -> _Queue | None:
-        """The newest queue; None if there is none that this program can read."""
+        """Return the newest queue, or None if there is none that can be read."""
         self._checked = time.monotonic()
         try:
             file_stat = os.stat(self._path)
@@ -249,8 +254,7 @@ class QueueCache:
         return self._queue
 
     def _is_stale(self, queue: _Queue, now: float, passed: Container[str] = (), pause: float = 0.0) -> bool:
-        """Whether the inbox may hold something else than the queue says, and it is time to look; `passed` are lanes that the
-        queue has nothing left of."""
+        """Check whether the inbox may differ from the queue, and it is time to compare them. `passed` are empty lanes."""
         header = queue.header
         age = now - header.built
         if self._outdated:
@@ -272,8 +276,10 @@ class QueueCache:
         return False
 
     def _is_sound(self, queue: _Queue, passed: Container[str]) -> bool:
-        """Whether all that lies in the inbox is as the queue has it: then tasks were only claimed since. What lies there of a
-        lane that is passed was not claimed: who tried it was killed, or is at it this very moment."""
+        """Check that each drop in the inbox is in the queue; tasks were then only claimed since it was built.
+
+        A drop of a passed lane was tried but not claimed: the process that tried it was killed or is not done yet.
+        """
         known_drops = self._remembered(queue)
         with os.scandir(self._inbox_path) as names:
             for dir_entry in names:
@@ -292,7 +298,8 @@ class QueueCache:
         return True
 
     def _rebuilt(self, older: _Queue | None, *, waits: bool) -> _Queue | None:
-        """A newer queue, made here or by another process; with `waits` False the older one if another is at it."""
+        """Return a newer queue, built here or by another process. With `waits` False, return `older` if another process
+        builds one."""
         began = seen = time.monotonic()
         lock, sign = Lock(self._settings.layout.locks / "tasks-queue.lock"), 0
         while not (has_lock := lock.acquire(wait=False)) and (now := time.monotonic()) - seen < _PATIENCE_S:
@@ -350,7 +357,7 @@ class QueueCache:
             write(self._path, content, durable=False)
 
     def _remembered(self, queue: _Queue | None) -> dict[str, QueuedDrop]:
-        """The entries of the last look, whoever made it."""
+        """Return the drops of a queue, whichever process built it."""
         if queue is None:
             return {}
         if self._known[0] != queue.header.built:

@@ -1,4 +1,4 @@
-"""What a crash left of claims: half-made ones are finished or put back, an agent goes on with its tasks (README.md, *A claim*).
+"""Recovery of claims: half-made ones are finished or undone, and an agent resumes its tasks (README.md, *A claim*).
 
 Only the process that holds an agent's name recovers for that agent.
 """
@@ -27,7 +27,7 @@ _log = logging.getLogger(__name__)
 
 @frozen
 class Orphan:
-    """A claim whose agent is not there any more. `id` is the task's, or the drop's name if the claim is half-made."""
+    """A claim of an agent that is gone. `id` is the task's, or the drop's name if the claim is half-made."""
 
     agent: str | None
     id: str
@@ -35,7 +35,7 @@ class Orphan:
 
 
 class ClaimRecovery:
-    """Goes on with the claims of one hive, gives them back or gives them up."""
+    """Resumes, returns or fails the claims of one hive."""
 
     def __init__(self, settings: Settings, reader: DropReader, drops: DropClaims, builder: TaskBuilder) -> None:
         self._settings = settings
@@ -47,14 +47,15 @@ class ClaimRecovery:
         self._durable = settings.durable
 
     def finish_half_made(self, agent: str, incarnation: int) -> Iterator[Task]:
-        """The tasks whose claim a crash interrupted, claimed to the end now."""
+        """Finish the claims that a crash interrupted, and yield their tasks."""
         for path in self._half_made_drops(agent):
             task = self._resume(ClaimedDrop(agent, path.name, os.fspath(path), None), incarnation)
             if task is not None:
                 yield task
 
     def _half_made_drops(self, agent: str) -> list[Path]:
-        """The drops that an agent took and made no task of, by name; a folder that is closed by now stays there."""
+        """Return the drops that an agent took and made no tasks of, by name. Folders that cannot be read any more are
+        left."""
         folder = Path(self._drops.folder(agent))
         for build in sorted(folder.glob(f"{BUILD}*/")):
             try:
@@ -68,7 +69,8 @@ class ClaimRecovery:
         return [path for path in paths if path not in closed_folders]
 
     def _resume(self, drop: ClaimedDrop, incarnation: int) -> Task | None:
-        """Go on with a drop; one that is half-written or has dependencies is judged again, from the inbox."""
+        """Make the task of a drop. A drop that is half-written or has dependencies goes back to the inbox, to be
+        checked again."""
         reread_drop = self._reader.drop(drop.path, is_whole=drop.is_folder())  # a folder was whole when it was taken
         if reread_drop is None or reread_drop.queued is None or reread_drop.queued.dependencies:
             self._drops.put_back(drop.path)
@@ -76,7 +78,7 @@ class ClaimRecovery:
         return self._builder.make_task(drop, incarnation)
 
     def resume_tasks(self, agent: str, incarnation: int | None) -> list[Task]:
-        """The agent's tasks in active/, oldest claim first; with an incarnation their claims are made anew under it."""
+        """Return the agent's tasks in active/, oldest claim first. With `incarnation`, their claims are renewed."""
         half_made = {task.id for task in self.finish_half_made(agent, incarnation or 0)}
         dated_tasks: list[tuple[str, Task]] = []
         for path, record in self._active_folders():
@@ -96,7 +98,7 @@ class ClaimRecovery:
         return [task for _, task in sorted(dated_tasks, key=lambda dated_task: (dated_task[0], dated_task[1].id))]
 
     def _resume_task(self, path: Path, agent: str, incarnation: int | None) -> Task | None:
-        """A task in active/ that an agent goes on with, under a new claim if it has a new incarnation."""
+        """Return a task in active/ for its agent, or None after returning a task that was handed over to the inbox."""
         is_in_journal = self._records.is_claimed_by(path.name, agent)
         record = self._records.load(path, path.name) if is_in_journal else load(path)
         if record is None or record.claim is None:
@@ -121,7 +123,7 @@ class ClaimRecovery:
         return task
 
     def give_up(self, path: Path, agent: str | None, problem: UserError) -> Path:
-        """Fail a task in active/ because of what became of its folder; where it lies now."""
+        """Fail a task in active/ because of a problem with its folder. Return its folder in failed/."""
         remove_ends(path)
         self._settings.outbox.put("failed", path.name, None, None)
         write(path / "error.md", error_report(path.name, problem, "could not go on"), durable=self._durable)
@@ -130,7 +132,7 @@ class ClaimRecovery:
         return target
 
     def _active_folders(self) -> Iterator[tuple[Path, TaskRecord | None]]:
-        """Every folder in active/ with its record; None for one that a person put there, or whose record is damaged."""
+        """Yield each folder in active/ with its record, or None if it has none or a damaged one."""
         for name in sorted(os.listdir(self._layout.active)):
             path = self._layout.active / name
             if name.startswith(".") or not path.is_dir():
@@ -141,7 +143,8 @@ class ClaimRecovery:
                 yield path, None  # `list` says what is wrong with it
 
     def orphans(self, alive: Collection[str]) -> list[Orphan]:
-        """The claims, whole and half-made, of agents that are not among `alive`; agent None for nobody's."""
+        """Return the claims, also half-made ones, of agents that are not in `alive`. The agent is None for a folder
+        without a claim."""
         orphans = []
         for path, record in self._active_folders():
             agent = record.claim.agent if record is not None and record.claim is not None else None
@@ -154,10 +157,10 @@ class ClaimRecovery:
         return orphans
 
     def reclaim(self, agent: str) -> list[Path]:
-        """Give up every claim of an agent whose process is gone; where its tasks lie now.
+        """Return all claims of an agent whose process is gone. Return the new paths of its tasks.
 
-        They go back to the inbox with their log, so that whoever claims them goes on; one whose result (or error) was
-        written to the end goes on its last way to done/ (failed/).
+        They go back to the inbox with their logs, and the next agent continues them. A task with a complete result.md
+        or error.md goes to done/ or failed/.
         """
         back = [self._drops.put_back(path) for path in self._half_made_drops(agent)]
         folders = [

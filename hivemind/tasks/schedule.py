@@ -1,8 +1,8 @@
-"""Work that comes again: `every:` in a task of tasks/schedule/, and the task that is dropped at each of its times
-(README.md, *Work that comes again*).
+"""Recurring tasks: `every:` in the files of tasks/schedule/, and adding a task at each time (README.md, *Work that
+comes again*).
 
-Whoever is killed in between does no harm: a time's task has an id of its own, made of the time, and is created only if
-nothing has that id; then the time is noted as done.
+A task's id contains its time, and a task is added only if its id is free. Then the time is recorded. A process that is
+killed in between does no harm.
 """
 
 from __future__ import annotations
@@ -34,8 +34,10 @@ _log = logging.getLogger(__name__)
 
 @frozen
 class ScheduledTask:
-    """One file of tasks/schedule/: `every` as it is written, the `next` time (None: there is none any more), the `last` one
-    that a task was dropped for, or the `problem` because of which none is."""
+    """A file of tasks/schedule/. `next` is None after the last time, `last` is the time of the last added task.
+
+    `problem` is the reason for which no task is added.
+    """
 
     name: str
     every: str = ""
@@ -46,7 +48,7 @@ class ScheduledTask:
 
 @frozen
 class _FileState:
-    """What is known of a file: `since` is when it was written, `last` the last time that was dealt with."""
+    """The state of a file: when it was written, and the last time that was processed."""
 
     every: str
     since: AwareDatetime
@@ -55,21 +57,19 @@ class _FileState:
 
 @frozen
 class _ScheduleState:
-    """The record: what is known of each file, by its name, and the problems that were logged."""
+    """The record: the state of each file by its name, and the logged problems."""
 
     files: dict[str, _FileState]
     problems: dict[str, str] = field(default_factory=dict)
 
 
 class Schedule:
-    """tasks/schedule/ of one hive."""
-
     def __init__(self, settings: Settings, zone: str, inbox: Inbox) -> None:
         self._layout, self._zone, self._inbox = settings.layout, zone, inbox
         self._max_bytes, self._durable = settings.reader.max_bytes, settings.durable
 
     def look(self, now: datetime) -> list[ScheduledTask]:
-        """Every file of the schedule, by name; writes nothing."""
+        """Return the files of the schedule, by name. Nothing is written."""
         try:
             file_states = self._load_state().files
         except UserError as problem:
@@ -77,9 +77,9 @@ class Schedule:
         return [self._scheduled(path, file_states.get(path.name), now) for path in self._files()]
 
     def drop_due(self, now: datetime) -> tuple[list[str], datetime | None]:
-        """Drop the tasks whose time has come. Gives their ids, and when to call again; None: when a file has changed.
+        """Add the tasks whose time has come. Return their ids and when to call again (None: after a file has changed).
 
-        Of two that call at once one waits for the other. Raises OSError.
+        Concurrent calls wait for each other. Raises OSError.
         """
         if not self._files():
             return [], None
@@ -118,7 +118,7 @@ class Schedule:
     def _plan(
         self, path: Path, state: _FileState | None, now: datetime
     ) -> tuple[ParsedTask, _FileState, list[datetime], datetime | None]:
-        """What a file says, what is known of it, the times that are due and the next one. Raises UserError."""
+        """Return a file's task, its state, the times that are due, and the next time. Raises UserError."""
         try:
             with boundary("schedule's file", path):
                 parsed_task, every, planned_state = self._read(path, state, now)
@@ -130,8 +130,7 @@ class Schedule:
     def _due_times(
         self, parsed_task: ParsedTask, every: Every, state: _FileState, now: datetime, *, is_new: bool
     ) -> list[datetime]:
-        """Return the times that tasks are to be dropped for. A file that `is_new` has missed one at most: it may have been
-        written long ago, or elsewhere."""
+        """Return the times for which tasks are to be added. A new file has missed at most one, whenever it was written."""
         until, after = parsed_task.form.until, state.last or state.since
         end = now if until is None else min(now, until)
         if is_new or parsed_task.form.missed == "once":
@@ -147,7 +146,7 @@ class Schedule:
         return None if time is None or (parsed_task.form.until is not None and time > parsed_task.form.until) else time
 
     def _drop(self, path: Path, parsed_task: ParsedTask, time: datetime) -> list[str]:
-        """Drop the task of one time, unless it was dropped already. Gives its id."""
+        """Add the task of one time and return its id in a list, which is empty if the task was added before."""
         stamp = f"-{time:%Y%m%dt%H%M%Sz}"
         task_id = (parsed_task.form.id or slug(path.stem))[: MAX_LENGTH - len(stamp)].rstrip("-._") + stamp
         if self._inbox.has_id(task_id):
@@ -173,7 +172,7 @@ class Schedule:
         return [path for path in paths if is_task_name(path.name)]
 
     def _read(self, path: Path, state: _FileState | None, now: datetime) -> tuple[ParsedTask, Every, _FileState]:
-        """Raises UserError for what is no task, or says no time; OSError."""
+        """Parse a file. Raises UserError if it is not a task or has no `every:`; OSError."""
         raw, file_stat = read_regular(str(path), path.name, self._max_bytes)
         changed_at, parsed_task = datetime.fromtimestamp(file_stat.st_mtime, UTC), read_text(raw, path.name)
         if parsed_task.form.every is None:

@@ -1,4 +1,4 @@
-"""How a person may write a step, and the fields that a task's and a step's forms are made of (README.md, *The text*)."""
+"""The steps of a task file, and the fields of the forms of tasks and steps (README.md, *The text*)."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ _NUMBER = re.compile(r"\d+(?:\.\d+)?")
 
 
 def string(value: Any) -> Any:
-    """Numbers and dates that YAML made of `id: 42` or `title: 2026-11-21` are text again."""
+    """Turn the number or date that YAML made of `id: 42` or `title: 2026-11-21` back into text."""
     if isinstance(value, int | float | date) and not isinstance(value, bool):
         return str(value)
     return value
@@ -52,7 +52,7 @@ def name_check(kind: str) -> Callable[[Any], str]:
 
 
 def moment(value: Any) -> datetime:
-    """A date alone means until its end; a time without a zone is UTC."""
+    """Parse a date, which means its end, or a time, by default in UTC."""
     with suppress(Unreadable), boundary("date"):
         if isinstance(value, str):
             text = value.strip()
@@ -73,7 +73,7 @@ Proof = Literal["off", "warn", "require"]
 
 
 class Strict(StrictModel):
-    """One in which a key with nothing after it counts as left out."""
+    """A form in which a key without a value counts as missing."""
 
     @model_validator(mode="before")
     @classmethod
@@ -85,7 +85,7 @@ class Strict(StrictModel):
 
 
 def first_line(text: str) -> str:
-    """The first line that is not empty, without the marks of a Markdown heading."""
+    """Return the first line that is not empty, without the marks of a Markdown heading."""
     start = len(text) - len(text.lstrip())
     line = text[start : start + 4 * TITLE_LENGTH].splitlines()[0] if start < len(text) else ""
     line = line.lstrip("#").strip() or line.strip()
@@ -93,7 +93,7 @@ def first_line(text: str) -> str:
 
 
 def parse_duration(value: object) -> float:
-    """Seconds, from 0 to a year. Raises ValueError for anything else."""
+    """Return seconds, from 0 to a year. Raises ValueError."""
     seconds = None
     with suppress(Unreadable), boundary("duration"):
         seconds = _seconds(value)
@@ -172,7 +172,7 @@ class _Mail(Strict):
 
 
 class StepForm(Strict):
-    """One entry of `steps:`; a plain text is a step with that title, a question if it ends with `?`."""
+    """An entry of `steps:`. A plain text is a step with that title, or a question if it ends with `?`."""
 
     title: Text | None = None
     run: Annotated[Any, BeforeValidator(_run)] = None
@@ -207,7 +207,7 @@ class StepForm(Strict):
 
 
 def _default_title(kind: StepKind | None, argument: Any) -> str:
-    """A title for a step that was given none."""
+    """Return a title for a step without one."""
     match kind:
         case "ask":
             text = str(argument)
@@ -224,7 +224,7 @@ def _default_title(kind: StepKind | None, argument: Any) -> str:
 
 
 def as_written(step: TaskStep | Mapping[str, Any] | str) -> Mapping[str, Any] | str:
-    """A step as a person would write it; what is no TaskStep is written already."""
+    """Return a step as a person would write it."""
     if not isinstance(step, TaskStep):
         return step
     fields: dict[str, Any] = {"title": step.title}

@@ -1,8 +1,7 @@
-"""The second stage of a claim: a task's folder in active/, or in failed/ for a drop that cannot become a task (README.md,
-*A claim*).
+"""The second stage of a claim: making the task's folder in active/, or in failed/ for a drop that cannot become a task.
 
-The folder is made beside the drop, whole, and renamed to `active/ID`, which never appears without its record. What a
-crash leaves in between is undone (`unbuild`), and the drop is claimed anew.
+The folder is completed next to the drop and then renamed to `active/ID`; in active/ it always has its record. After a
+crash, `unbuild` undoes an unfinished folder, and the drop is claimed again. README.md, *A claim*.
 """
 
 from __future__ import annotations
@@ -40,11 +39,11 @@ from hivemind.tasks.record import ENDS, RECORD, Claim, TaskRecord, has_ended, lo
 from hivemind.tasks.task import FILES, Task, TaskProblem, TaskState
 
 BUILD = ".build"
-"""The folder in `.claimed/AGENT/` in which a task's folder is made; `.build-2` … beside one that is closed by now."""
+"""The folder in `.claimed/AGENT/` in which a task is built, or `.build-2` … if `.build` cannot be read any more."""
 
 
 class TaskBuilder:
-    """Makes tasks of the drops that agents have taken."""
+    """Makes tasks of claimed drops."""
 
     def __init__(self, settings: Settings, drops: DropClaims) -> None:
         self._settings = settings
@@ -55,7 +54,8 @@ class TaskBuilder:
         self._durable = settings.durable
 
     def make_task(self, drop: ClaimedDrop, incarnation: int) -> Task | None:
-        """Make the task's folder in active/, or, if the drop cannot become a task, its folder in failed/."""
+        """Make the task's folder in active/. If the drop cannot become a task, make its folder in failed/ and return
+        None."""
         try:
             if drop.raw is not None or not drop.is_folder():
                 return self._build_from_file(drop, incarnation)
@@ -91,7 +91,7 @@ class TaskBuilder:
         return self._activate(build, task_id, record, parsed_task, drop.name)
 
     def _put_into_schedule(self, drop: ClaimedDrop) -> None:
-        """A file that says `every:` is no task but where tasks come from. Raises TaskProblem if its name is taken there."""
+        """Move a file with `every:` to the schedule. Raises TaskProblem if its name is taken there."""
         make_folder(self._layout.schedule, durable=self._durable)
         try:
             move(drop.path, self._layout.schedule / drop.name, durable=self._durable)
@@ -103,7 +103,7 @@ class TaskBuilder:
         reached("tasks.schedule.moved")
 
     def _with_a_question(self, drop: ClaimedDrop) -> ClaimedDrop:
-        """The folder of a drop that is no text, as a person would have dropped it with a question."""
+        """Put a file that is not text into a folder with a question to a person, as a person could have dropped it."""
         agent_folder = os.path.dirname(drop.path)
         name = free_name(
             id_of(drop.name, False), lambda candidate: os.path.lexists(os.path.join(agent_folder, candidate))
@@ -142,9 +142,9 @@ class TaskBuilder:
     def _read_folder(
         self, folder: Path, drop: ClaimedDrop, incarnation: int
     ) -> tuple[str, TaskRecord, ParsedTask, bool]:
-        """(the id that the task will have, its record, its text, whether it was claimed before).
+        """Return the task's id, its record, its text, and whether it was claimed before.
 
-        Sets aside what an ended attempt left. Raises UserError if the folder cannot become a task.
+        The files of an ended attempt are set aside. Raises UserError if the folder cannot become a task.
         """
         old_record = load(folder)
         was_claimed = old_record is not None and old_record.text is not None
@@ -178,7 +178,7 @@ class TaskBuilder:
         )
 
     def _take_out_text(self, build: Path, record: TaskRecord) -> None:
-        """Take what is not an attachment out of a dropped folder, which is the task's `files/` now."""
+        """Move the text and the earlier attempts out of a dropped folder, which is now the task's `files/`."""
         for name, target in ((record.name, text_file(record)), (ATTEMPTS, ATTEMPTS)):
             if os.path.lexists(build / FILES / name) and not os.path.lexists(build / target):
                 move(build / FILES / name, build / target, durable=False)
@@ -193,14 +193,14 @@ class TaskBuilder:
         return replace(old_record, name=os.path.basename(name), text=raw.decode(), claim=claim)
 
     def _start_build(self, drop: ClaimedDrop, record: TaskRecord) -> Path:
-        """The folder beside the drop in which the task's own is made, with its record. Both are on the disk before anything
-        is moved into the folder, and the drop is out of the inbox.
+        """Create the folder in which the task is built, with its record, and make it durable before anything is moved
+        into it.
 
-        A rename is atomic and nothing else is: of what was not waited for, any part may be missing after a power cut. Were
-        the record among it, the drop would have lost its name, and the folder of an agent's task its maker (`_sort` takes
-        the old record away). With the record there, whatever was moved is moved back by it (`unbuild`) and claimed anew.
-        So each step rests on what is durable: the record, then the moves (`_open` waits for the folder), then the rename to
-        active/ (`_publish` waits for that), then the journal is told.
+        Only a rename is atomic. After a power cut, any write that was not synced may be missing. Without its record,
+        the drop would lose its name, and the folder of an agent's task its maker (`_take_out_text` removes the old
+        record). With the record, `unbuild` can move everything back, and the drop is claimed again. Each step therefore
+        relies on durable ones: the record, then the moves (`_activate` syncs the folder), then the rename to active/
+        (`_publish` syncs active/), then the event in the journal.
         """
         agent_folder = Path(drop.path).parent
         build = agent_folder / free_name(BUILD, lambda candidate: os.path.lexists(agent_folder / candidate))
@@ -215,18 +215,18 @@ class TaskBuilder:
         reached("tasks.claim.recorded")
 
     def _save(self, folder: Path, record: TaskRecord) -> None:
-        """Replace the record of a task that had its id before."""
+        """Replace the record of a task that was claimed before."""
         self._records.save(folder, record)
         reached("tasks.claim.recorded")
 
     def _activate(
         self, build: Path, task_id: str, record: TaskRecord, parsed_task: ParsedTask, drop_name: str
     ) -> Task | None:
-        """Rename a finished folder to active/ID and tell the journal. If the id was taken this very moment: to the next
-        free one, or, if it was the author's own, to failed/.
+        """Rename a finished folder to active/ID and write the event to the journal.
 
-        An id can be taken, worked on and done between a look and the rename; so one looks again afterwards, when
-        nobody else can get that id any more.
+        If the id has just been taken, the task gets the next free one; a task with an id by its author goes to failed/.
+        Between the check and the rename, another task may have had the id and ended. So done/ and failed/ are checked
+        again after the rename, when no other task can get the id.
         """
         self._sync_files(build, text_file(record))
         while True:
@@ -248,7 +248,7 @@ class TaskBuilder:
                 return None
 
     def _id(self, name: str, folder: bool, parsed_task: ParsedTask) -> str:
-        """The id that the task will have. Raises TaskProblem if its author gave it one that is taken."""
+        """Return the id for the task. Raises TaskProblem if its author chose one that is taken."""
         explicit_id = parsed_task.form.id
         if explicit_id is None:
             return self._free(id_of(name, folder))
@@ -285,8 +285,10 @@ class TaskBuilder:
         self._records.note_failure(folder.name, drop.agent, str(problem), title=drop.name)
 
     def reject(self, drop: ClaimedDrop, error: bytes | str, task_id: str | None = None) -> Path:
-        """Into failed/, byte for byte under its own name, with error.md beside it; as `task_id` where a person cancels it.
-        Returns where it lies now."""
+        """Move a drop to failed/, unchanged and under its own name, and write its error.md. Return its folder.
+
+        `task_id` names the folder if a person cancels the task.
+        """
         folder = Path(drop.path)
         is_folder = drop.is_folder()
         if is_folder:
@@ -332,7 +334,7 @@ class TaskBuilder:
     # what a crash left
 
     def unbuild(self, build: Path) -> None:
-        """Undo a folder that was being made: the drop lies beside it again, under its own name."""
+        """Undo an unfinished folder: move the drop back, under its own name."""
         folder, record = build.parent, None
         with suppress(UserError):  # a power cut without fsync: the drop keeps the name that it was given
             record = load(build)
@@ -351,7 +353,7 @@ class TaskBuilder:
         os.rmdir(build)
 
     def _put_back_text(self, build: Path, dropped_folder: Path, record: TaskRecord | None) -> None:
-        """Put back into a dropped folder what `_sort` took out of it, its maker's name first."""
+        """Move back into a dropped folder what `_take_out_text` took out of it, beginning with the name of its maker."""
         if record is not None:
             if not os.path.lexists(dropped_folder / RECORD) and record.maker != HUMAN:
                 self._records.write(dropped_folder, TaskRecord(maker=record.maker, source=record.source))
@@ -369,7 +371,7 @@ def _check_dependencies(drop: ClaimedDrop, parsed_task: ParsedTask) -> None:
 
 
 def error_report(name: str, problem: UserError, failure: str = "could not become a task") -> bytes:
-    """The error.md of a drop that cannot be a task: where, what, how to mend it."""
+    """Return the error.md of a drop that cannot become a task: path, problem and remedy."""
     lines = [f"# {name} {failure}", "", f"* where: `{problem.location or name}`", f"* what: {problem.message}"]
     if problem.remedy:
         lines.append(f"* how to mend it: {problem.remedy}")

@@ -1,4 +1,4 @@
-"""The tasks of a hive, put together from their parts (README.md says what lies on the disk)."""
+"""The tasks of a hive, put together from their parts. README.md describes the files."""
 
 from __future__ import annotations
 
@@ -27,17 +27,17 @@ MAX_BYTES = 1024 * 1024
 
 
 class Tasks:
-    """The tasks of one hive. A task's state is the folder it lies in: inbox, active, done, failed.
+    """The tasks of one hive. The folder of a task is its state: inbox, active, done or failed.
 
-    The parts: `inbox` adds tasks, `claims` says whose a task is, `active` works on the claimed ones, `endings` ends them,
-    `listing` looks at them all, `schedule` drops those that come again, `outbox` has what people are to be told.
+    `inbox` adds tasks. `claims` assigns them to agents. `active` works on claimed ones. `endings` ends them. `listing`
+    reads them. `schedule` drops recurring ones. `outbox` holds notices for people.
 
-    `agents` gives the hive's agents with their roles. `max_bytes` bounds a task's text. `settle_ms` is how long a drop
-    must rest where it cannot be known that nobody writes it any more; `grace_s` how long a task may name a dependency
-    that is not there yet. `roots` are folders outside the hive that links among attachments may lead to. With
-    `ask_about_files` a drop that is no text becomes a question to a person. `here` gives what `where:` of a task may say if
-    agents of this hive are to claim it. The `journal` is told of every change of a
-    task's record; without one nobody notices if something else changes it.
+    `agents` returns the roles of the hive's agents by name. `max_bytes` limits a task's text. Where the file system
+    cannot tell who has a file open, a drop must be unchanged for `settle_ms` before it is claimed. A task may name an
+    unknown dependency for `grace_s`. Links among attachments may lead to the folders in `roots`. With
+    `ask_about_files`, a drop that is not text becomes a question to a person. `local_hives` returns the values of
+    `where:` that mean this hive. Every change of a task's record is written to the `journal`; without a journal,
+    changes by other programs are not noticed.
     """
 
     def __init__(
@@ -84,6 +84,6 @@ class Tasks:
         self.finish, self.fail, self.retry, self.cancel = ends.finish, ends.fail, ends.retry, ends.cancel
 
     def close(self) -> None:
-        """Let go of the files that are kept open; the object can be used again."""
+        """Close the open files. The object can still be used."""
         self._queue.close()
         self._crashes.close()
