@@ -34,7 +34,7 @@ def check_folders(layout: Layout) -> Iterator[CheckFinding]:
                 )
             elif place == layout.failed and not (path / _ERROR).exists():
                 mend = f"its {_LOG} may tell; hivemind task retry {name} tries it again"
-                yield CheckFinding(path, f"has no {_ERROR}: nothing says why it failed", mend, note=True)
+                yield CheckFinding(path, f"has no {_ERROR} with the reason", mend, note=True)
 
 
 def check_log(folder: Path, aside: Aside, *, durable: bool) -> Iterator[CheckFinding]:

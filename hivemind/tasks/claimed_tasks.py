@@ -27,7 +27,7 @@ from hivemind.tasks.logs import TaskLogs
 from hivemind.tasks.record import RECORD, HandOverTarget, RecordTampered, TaskRecord
 from hivemind.tasks.task import AddedText, ParkedTask, Task, TaskMoved, TaskProblem, TaskState
 
-_SHORT = timedelta(seconds=60)  # nobody is told of a task that rests no longer than that
+_SHORT = timedelta(seconds=60)  # a shorter wait is not reported
 
 
 class ClaimedTasks:
@@ -96,7 +96,7 @@ class ClaimedTasks:
         with self._claimed_record(task) as record:
             if record.parked is None or (record.parked.reason, record.parked.until) != (reason, until):
                 lasts = until is None or until - parked.since > _SHORT
-                if lasts and "wait_for" not in record.kept:  # its own subtasks, or who judges it
+                if lasts and "wait_for" not in record.kept:  # it does not wait for its subtasks or its review
                     self._outbox.put("parked", task.id, record, task.notify, reason)
                 self._save(task, record, parked=parked)
         return parked
@@ -134,7 +134,7 @@ class ClaimedTasks:
         if not text.strip():
             raise UserError("says nothing", location=task_id)
         active, inbox = self._layout.active / task_id, self._layout.inbox / task_id
-        for folder in (active, inbox, active):  # again: it may be claimed this very moment
+        for folder in (active, inbox, active):  # active/ again: it may have been claimed meanwhile
             try:
                 self._say(folder, text, check_name(by, "agent name"), key)
             except (FileNotFoundError, NotADirectoryError, TaskProblem):
@@ -218,6 +218,6 @@ class ClaimedTasks:
                 make_folder(late, durable=self._durable)
                 write(late / name, end, durable=self._durable)
             except FileNotFoundError:
-                continue  # moved on under our hands
+                continue  # moved meanwhile
             return late
         return None

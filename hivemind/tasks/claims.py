@@ -77,7 +77,7 @@ class Claims:
 
     def _make_task(self, drop: ClaimedDrop, incarnation: int) -> Task | None:
         """Make the task of a drop, and follow its log."""
-        self._recovered.discard(drop.agent)  # until it is done: an error on the way leaves a half-made claim
+        self._recovered.discard(drop.agent)  # an error below leaves a half-made claim
         task = self._builder.make_task(drop, incarnation)
         self._recovered.add(drop.agent)
         return None if task is None else self._logs.follow(task)

@@ -57,7 +57,7 @@ class Dependencies:
             return DependencyStatus("fails", f"its dependencies form a cycle: {' → '.join(cycle)}")
         unknown = [name for name in unmet if self.state_of(name) is None]
         if unknown and self._had_grace(queued):
-            reason = f"it depends on {', '.join(map(repr, unknown))}, and there is no such task"
+            reason = f"it depends on {', '.join(map(repr, unknown))}, which does not exist"
             return DependencyStatus("fails", reason)
         reason = "; ".join(f"its dependency {name!r} {_REASONS[self.state_of(name)]}" for name in unmet)
         return DependencyStatus("waits", reason)

@@ -41,7 +41,7 @@ ENDINGS = ("", ".md", ".txt", ".yaml", ".yml", ".markdown")
 NOT_MOVABLE = "it may not be read and moved by the user of the hive"
 """The reason for which a dropped folder waits if its owner, or the owner of something in it, has closed it."""
 
-_NOT_MOVED = "only the user whose it is may move it out of a sticky folder: chmod -t tasks/inbox"
+_NOT_MOVED = "only its owner may move it out of a sticky folder: chmod -t tasks/inbox"
 _HEAD = 4096
 _NO_TEXTS = frozenset({"attempts", "error.md", "result.md", RECORD})
 """The files that the program may have written into a folder in the inbox."""
@@ -105,7 +105,7 @@ def _may_be_moved(path: str, file_stat: os.stat_result) -> bool:
     if not folder.st_mode & stat.S_ISVTX or os.geteuid() in (file_stat.st_uid, folder.st_uid):
         return True
     try:
-        os.close(os.open(path, os.O_NOATIME | UNTRUSTED_FLAGS))  # which is refused to all but its owner and root
+        os.close(os.open(path, os.O_NOATIME | UNTRUSTED_FLAGS))  # refused to all but the owner and root
     except OSError:
         return False
     return True
@@ -122,7 +122,7 @@ def read_regular(path: str, label: str, max_bytes: int) -> tuple[bytes, os.stat_
         file = os.open(path, UNTRUSTED_FLAGS)
         try:
             file_stat = os.fstat(file)
-            _check_regular(file_stat, label)  # what was a file a moment ago may be a FIFO by now
+            _check_regular(file_stat, label)  # it may have become a FIFO meanwhile
             return read_open(file, file_stat, label, max_bytes), file_stat
         finally:
             os.close(file)
@@ -132,7 +132,7 @@ def read_open(file: int, file_stat: os.stat_result, label: str, max_bytes: int) 
     """Return all bytes of an open regular file. Raises TaskProblem if there are more than `max_bytes`."""
     raw = os.read(file, file_stat.st_size + 1) if file_stat.st_size <= max_bytes else None
     if raw is None or len(raw) > max_bytes:
-        mend = "drop a folder with a short task.md and the long file beside it, or raise max_task_bytes in hive.yaml"
+        mend = "drop a folder with a short task.md and the long file, or raise max_task_bytes in hive.yaml"
         raise TaskProblem(
             f"has {file_stat.st_size:,} bytes, a task's text at most {max_bytes:,}", location=label, remedy=mend
         )
@@ -145,7 +145,7 @@ def _check_regular(file_stat: os.stat_result, label: str) -> None:
         raise TaskProblem(message, location=label, remedy="copy the file itself")
     if not stat.S_ISREG(file_stat.st_mode):
         mend = "a task is a text file, or a folder with one in it"
-        raise TaskProblem("is no regular file", location=label, remedy=mend)
+        raise TaskProblem("is not a regular file", location=label, remedy=mend)
 
 
 def dropped_text(folder: Path, record: TaskRecord | None, max_bytes: int) -> tuple[bytes, str, os.stat_result]:
@@ -172,7 +172,7 @@ def _text_name(folder: Path) -> str:
     if len(texts) == 1:
         return texts[0]
     message = "has no task.md" if not texts else f"has {len(texts)} texts ({', '.join(texts[:4])}) and no task.md"
-    raise TaskProblem(message, location=folder.name, remedy="call the file that says what is to be done 'task.md'")
+    raise TaskProblem(message, location=folder.name, remedy="name the text of the task 'task.md'")
 
 
 def attachments(
@@ -197,7 +197,7 @@ def attachments(
         elif dir_entry.is_dir():
             continue
         elif not dir_entry.is_file(follow_symlinks=False):
-            problem = "is no regular file"
+            problem = "is not a regular file"
         if problem is None:
             paths.append(Path(dir_entry.path))
         else:
@@ -220,7 +220,7 @@ def _walk(folder: Path, skip: Collection[str] = ()) -> Iterator[os.DirEntry[str]
                 yield dir_entry
 
 
-# looking
+# queued drops
 
 
 class QueuedDrop(NamedTuple):
@@ -301,7 +301,7 @@ class DropReader:
         try:
             listing = os.scandir(self._path)
         except FileNotFoundError:
-            raise UserError("is gone", location=self._path, remedy="hivemind doctor --fix makes it anew") from None
+            raise UserError("is gone", location=self._path, remedy="hivemind doctor --fix creates it") from None
         with listing:
             for dir_entry in listing:
                 queued = previous_drops.get(dir_entry.name)
@@ -347,7 +347,7 @@ class DropReader:
         file_stat = os.lstat(path)
         if not stat.S_ISDIR(file_stat.st_mode):
             return _failing(name, file_stat)
-        with suppress(PermissionError):  # of something in it
+        with suppress(PermissionError):  # for something in it
             if is_movable(path):
                 return Drop(
                     name, file_stat, self.queued_folder(path, file_stat) if is_whole or self._is_whole(path) else None
@@ -389,7 +389,7 @@ class DropReader:
         Raises TaskProblem for invalid front matter.
         """
         if not has_front_matter(raw, text):
-            return QueuedDrop(*_identity(name, file_stat))  # the rest is looked at when it is claimed
+            return QueuedDrop(*_identity(name, file_stat))  # the rest is read when it is claimed
         form = self._settings.reader.read(raw, text, file_stat).form
         fields = form.id, form.priority, form.assignee, form.role, form.dependencies
         return QueuedDrop(*_identity(name, file_stat), *fields, target_hive=form.where)
@@ -401,7 +401,7 @@ class DropReader:
             return None
         file_stat = os.fstat(file)
         if file_stat.st_size == 0 and 0 <= now.timestamp() - file_stat.st_ctime < self._settings.grace_s:
-            return None  # `touch`, and then the editor: an empty file is given more time
+            return None  # an empty file gets more time: `touch`, then the editor
         return file_stat
 
     def _is_whole(self, folder: str) -> bool:
@@ -410,7 +410,7 @@ class DropReader:
             return True
         now, settle_ms = self._settings.clock(), self._settings.settle_ms
         newest, files = _newest_change(folder)
-        if now.timestamp() < newest:  # a clock set back: see whether it stands still
+        if now.timestamp() < newest:  # a clock set back: wait and compare
             time.sleep(settle_ms / 1000)
             if _newest_change(folder)[0] != newest:
                 return False
@@ -439,6 +439,6 @@ def _identity(name: str, file_stat: os.stat_result) -> tuple[str, int, int, int,
     return name, file_stat.st_ino, time_ns, size, stat.S_ISDIR(file_stat.st_mode)
 
 
-def _failing(name: str, file_stat: os.stat_result, problem: str = "is no regular file") -> Drop:
+def _failing(name: str, file_stat: os.stat_result, problem: str = "is not a regular file") -> Drop:
     """Return a drop that cannot become a task."""
     return Drop(name, file_stat, QueuedDrop(*_identity(name, file_stat), problem=problem))

@@ -49,7 +49,7 @@ class DropClaims:
         self._queue = queue
         self._durable = settings.durable
         self._agent_folders: dict[str, str] = {}
-        self._claimed_paths: set[str] = set()  # what this process took and has not let go: not to be won twice
+        self._claimed_paths: set[str] = set()  # claimed by this process: not to be claimed twice
 
     def take(self, agent: str, role: str | None = None, lanes: Container[str] | None = None) -> ClaimedDrop | None:
         """Claim the next drop for an agent and read it. Exactly one caller gets each drop. Return None if there is
@@ -64,7 +64,7 @@ class DropClaims:
             if drop is not None:
                 return drop
             if queued.name in returned and os.path.lexists(f"{self._inbox_path}/{queued.name}"):
-                return None  # put back twice: it is being changed this very moment
+                return None  # put back twice: it is being changed
             returned.add(queued.name)
         return None
 
@@ -84,7 +84,7 @@ class DropClaims:
         try:
             file = os.open(target, UNTRUSTED_FLAGS)
         except OSError:
-            return drop  # a link by now; stage 2 says what is wrong
+            return drop  # a link by now: the second stage reports it
         try:
             return self._read(file, drop, queued, lanes)
         except TaskProblem:
@@ -97,7 +97,7 @@ class DropClaims:
     ) -> ClaimedDrop | None:
         """Read a claimed drop. It is put back if it is being written, or if a change of it moved it to another lane."""
         file_stat: os.stat_result | None = os.fstat(file)
-        same = file_stat is not None and queued.is_from(file_stat)  # as it was at rest, and any change since would show
+        same = file_stat is not None and queued.is_from(file_stat)  # unchanged since it was at rest
         if not same:
             file_stat = self._reader.at_rest(file)
         if file_stat is None:
@@ -120,15 +120,15 @@ class DropClaims:
         try:
             self._settings.rename(source, target)
         except PermissionError:
-            self._queue.forget(queued.name)  # not this user's to move, which a look at it says
+            self._queue.forget(queued.name)  # this user must not move it; reading it again reports that
             return False
         except FileNotFoundError:
-            # Lost, or withdrawn; or done, and the answer got lost on its way from a file server: look.
+            # Another process was faster, or the drop was deleted; or a file server's answer to a successful rename was lost.
             if os.path.lexists(target):
                 return target not in self._claimed_paths and os.lstat(target).st_ino == queued.ino
             if not os.path.lexists(source):
                 return False
-            make_folder(os.path.dirname(target), durable=self._durable)  # someone tidied away the folder itself
+            make_folder(os.path.dirname(target), durable=self._durable)  # someone removed the folder
             return self._rename_drop(source, target, queued)
         self._claimed_paths.add(target)
         return True
@@ -152,7 +152,7 @@ class DropClaims:
             try:
                 move(path, target, durable=self._durable)
             except FileExistsError:
-                continue  # dropped under that name this very moment
+                continue  # the name was taken meanwhile
             self.let_go(path)
             self._queue.mislead()
             return target

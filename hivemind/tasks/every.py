@@ -46,18 +46,18 @@ class Every:
                 raise ValueError(f"{match[1]!r} names no days: write Mon, Mon-Fri or Mon,Thu")
             words = f"{int(match[3])} {int(match[2])} * * {_wrapped(days)}"
         if _CRON.fullmatch(words):
-            from cronsim import CronSim, CronSimError  # most tasks come once
+            from cronsim import CronSim, CronSimError  # most tasks are not repeated
 
             try:
                 CronSim(words, datetime(2026, 1, 1, tzinfo=UTC))
             except CronSimError as error:
-                raise ValueError(f"{text!r} is no time: {error}") from None
+                raise ValueError(f"{text!r} is not a time: {error}") from None
             return cls(None, words, zone)
         try:
             seconds = parse_duration(words)
         except ValueError:
             raise ValueError(
-                f"{text!r} is no time that comes again: write 1h, 07:30, Mon 07:30, Mon-Fri 07:30 Europe/Berlin, or a cron "
+                f"{text!r} is not a repeated time: write 1h, 07:30, Mon 07:30, Mon-Fri 07:30 Europe/Berlin, or a cron "
                 "line (30 7 * * 1)"
             ) from None
         if zone is not None or seconds < _LEAST_S:
@@ -75,7 +75,7 @@ class Every:
 
         for local_time in CronSim(self.cron, moment.astimezone(zone_of(self.zone or zone))):
             time = local_time.astimezone(UTC)
-            if time > moment:  # asked in the second of two equal hours, it names the first one's time
+            if time > moment:  # in the second of two equal hours it returns times of the first
                 yield time
 
     def newest_time(self, origin: datetime, moment: datetime, now: datetime, zone: str) -> datetime | None:
@@ -84,7 +84,7 @@ class Every:
             count = int((now - origin).total_seconds() // self.seconds)
             newest = origin + timedelta(seconds=self.seconds * count)
             return newest if moment < newest <= now else None
-        for back in _LOOK_BACK:  # short ones first: of a time each minute the last hour is enough
+        for back in _LOOK_BACK:  # short ones first: they are enough for frequent times
             start = max(moment, now - back)
             newest = moment
             for time in self.times_after(origin, start, zone):
@@ -103,7 +103,7 @@ def zone_of(name: str) -> ZoneInfo:
     try:
         return ZoneInfo(name)
     except (OSError, ValueError, LookupError):
-        raise ValueError(f"{name!r} is no time zone: write Europe/Berlin, or UTC") from None
+        raise ValueError(f"{name!r} is not a time zone: write Europe/Berlin, or UTC") from None
 
 
 def _wrapped(days: str) -> str:

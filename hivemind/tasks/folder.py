@@ -29,13 +29,13 @@ ATTEMPTS = "attempts"
 LOG = "messages.jsonl"
 _OF_AN_ATTEMPT = ("artifacts", "graph.json", "graph.jsonl", "graph.lock", LOG, "account.json")
 _MOST_BYTES = 8192
-_LAST_S = 2.0**37  # a file system may hold times that no calendar has
+_LAST_S = 2.0**37  # file systems can store times beyond the calendar
 _ERROR_PART = re.compile(r"\* (where|what|how to mend it): (.*)")
 _NO_LOCKS = (errno.EBADF, errno.EINVAL, errno.ENOLCK, errno.ENOSYS, errno.ENOTSUP)
 _SHOWN_CHANGES = 40
 _EDITED = (
     "{name} was changed after the task was claimed, and the change has no effect: hivemind task say {id} TEXT adds to it, "
-    "a retry takes the text as it lies then"
+    "a retry uses the text at that time"
 )
 
 
@@ -95,7 +95,7 @@ def _drop_name(build: Path) -> str | None:
     """Return the name of the drop for which a folder is being made, or None if the drop has not been moved into it."""
     try:
         record = load(build)
-    except UserError:  # cut off by the power: then the drop's name stands on what is in it
+    except UserError:  # torn by a power cut: the moved drop has the name
         return next((name for name in names_in(build) if name != RECORD), None)
     return None if record is None else record.source or None
 
@@ -122,7 +122,7 @@ def free_name(name: str, is_taken: Callable[[str], bool]) -> str:
     return _with_number(name, high)
 
 
-# what is in it
+# its contents
 
 
 def open_log(folder: Path, *, durable: bool) -> Log:
@@ -172,7 +172,7 @@ def _was_edited(path: Path, raw: bytes) -> bool:
         file_stat = os.lstat(path)
         return file_stat.st_size != len(raw) or path.read_bytes() != raw
     except OSError:
-        return False  # moved, or taken away: nobody was told anything by that
+        return False  # moved or removed, which is not an edit
 
 
 def task_of(
@@ -217,7 +217,7 @@ def wake_parent(layout: Layout, folder: Path) -> None:
     try:
         record = load(folder)
         parent = None if record is None or record.parent is None else load(layout.active / record.parent)
-    except UserError:  # said where that one is opened; who waits looks by itself, later
+    except UserError:  # reported where it is opened; the parent's agent looks again later
         return
     if parent is not None and parent.claim is not None:
         ring(layout.doorbells, parent.claim.agent)
@@ -232,7 +232,7 @@ def set_aside(folder: Path, *, durable: bool, before: Callable[[], object] | Non
     """
     attempts = folder / ATTEMPTS
     if attempts.is_symlink() or (attempts.exists() and not attempts.is_dir()):
-        raise TaskProblem("is no folder of the task's own", location=attempts, remedy="take it away")
+        raise TaskProblem("is not a folder of the task", location=attempts, remedy="take it away")
     target = attempts / str(_attempt(attempts))
     make_folder(target, durable=durable)
     if not (target / RECORD).exists():
@@ -318,7 +318,7 @@ def why_failed(folder: str | os.PathLike[str]) -> str | None:
     try:
         with open(Path(folder, "error.md"), "rb") as file:
             text = file.read(_MOST_BYTES).decode("utf-8", "replace")
-    except OSError:  # a folder that a person is moving, a file that nobody may read: a listing goes on without it
+    except OSError:  # it is being moved or cannot be read: listed without a reason
         return None
     parts = {match[1]: match[2].strip("`") for line in text.splitlines() if (match := _ERROR_PART.fullmatch(line))}
     if "where" in parts and "what" in parts:

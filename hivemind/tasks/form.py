@@ -43,7 +43,7 @@ def _priority(value: Any) -> Any:
     if isinstance(value, str):
         priority = PRIORITIES.get(value.strip().lower())
         if priority is None and not value.strip().isdigit():
-            raise ValueError(f"{value!r} is no priority: write {', '.join(PRIORITIES)}, or 0 (first) to 99 (last)")
+            raise ValueError(f"{value!r} is not a priority: write {', '.join(PRIORITIES)}, or 0 (first) to 99 (last)")
         return int(value) if priority is None else priority
     return value
 
@@ -138,7 +138,7 @@ _MAGIC = {
 }  # fmt: skip
 """The first bytes of files that are not text. Some of them would pass for text."""
 _SHORT_BYTES = 4096
-_HOW_TO_ATTACH = "say what to do with it: hivemind task add TEXT --attach FILE, or a folder with a task.md beside it"
+_HOW_TO_ATTACH = "say what to do with it: hivemind task add TEXT --attach FILE, or drop it in a folder with a task.md"
 
 
 class NoText(TaskProblem):
@@ -183,7 +183,7 @@ def _read(text: str, name: str) -> ParsedTask:
     return _parsed_task(validate(TaskForm, front_matter), body, front_matter, name)
 
 
-_read_short = lru_cache(maxsize=128)(_read)  # read when it waits, when it is claimed, and when its result is written
+_read_short = lru_cache(maxsize=128)(_read)  # a task is parsed when it waits, when it is claimed and when it ends
 
 
 class TextReader:
@@ -195,7 +195,7 @@ class TextReader:
 
     def read(self, raw: bytes, name: str, file_stat: os.stat_result) -> ParsedTask:
         """Parse a text. `file_stat` identifies the version of the file. Raises TaskProblem."""
-        if not has_front_matter(raw, name):  # nothing is parsed
+        if not has_front_matter(raw, name):  # plain text
             return read_text(raw, name)
         try:
             with self._crashes.reading("task", name, f"{file_stat.st_size} {file_stat.st_mtime_ns}"):
@@ -207,22 +207,22 @@ class TextReader:
 def _decode(raw: bytes, name: str) -> str:
     if raw.startswith(tuple(_MAGIC)):
         kind = next(kind for magic, kind in _MAGIC.items() if raw.startswith(magic))
-        raise NoText(f"is {kind} and no text", location=name, remedy=_HOW_TO_ATTACH)
+        raise NoText(f"is {kind}, not text", location=name, remedy=_HOW_TO_ATTACH)
     mend = f"save it as UTF-8 text, or {_HOW_TO_ATTACH}"
     if b"\0" in raw:
-        raise NoText(f"is no text (a NUL at byte {raw.index(0)})", location=name, remedy=mend)
+        raise NoText(f"is not text (a NUL at byte {raw.index(0)})", location=name, remedy=mend)
     try:
         return raw.decode("utf-8").removeprefix("\ufeff")
     except UnicodeDecodeError as error:
         line = raw.count(b"\n", 0, error.start) + 1
-        raise NoText(f"is no UTF-8 text (byte {error.start})", location=f"{name}:{line}", remedy=mend) from None
+        raise NoText(f"is not UTF-8 text (byte {error.start})", location=f"{name}:{line}", remedy=mend) from None
 
 
 def _parsed_task(form: TaskForm, text: str, front_matter: ParsedText | None, name: str) -> ParsedTask:
     title = (form.title or "").strip() or first_line(text)
     if not title:
         if not form.steps:
-            message = "says nothing: no title, no text, no steps"
-            raise TaskProblem(message, location=name, remedy="write what is to be done")
+            message = "is empty: no title, no text, no steps"
+            raise TaskProblem(message, location=name, remedy="write what to do")
         title = form.steps[0].step().title
     return ParsedTask(form, title, text, front_matter, name)

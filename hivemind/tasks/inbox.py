@@ -123,7 +123,7 @@ def _refuse_surrogates(*texts: str) -> None:
         try:
             text.encode()
         except UnicodeEncodeError as error:
-            raise TaskProblem(f"is no UTF-8 text (character {error.start + 1})", location="the text") from None
+            raise TaskProblem(f"is not UTF-8 text (character {error.start + 1})", location="the text") from None
 
 
 class Inbox:
@@ -159,7 +159,7 @@ class Inbox:
                 "every: goes without attachments" if attached else "only people make tasks that come again (every:)"
             )
             raise TaskProblem(message, location="the task")
-        # Two who add at once must not find the same id free; people and claims need no lock.
+        # Only concurrent calls could choose the same id; people's drops and claims need no lock.
         with Lock(self._layout.locks / "tasks-add.lock"):
             while True:
                 task_id = self._free_id(draft)
@@ -173,9 +173,9 @@ class Inbox:
                         return task_id
                     self._put(task_id, content, TaskRecord(by, parent), attached, files)
                 except FileExistsError:
-                    if not self.has_id(task_id):  # two of its own files have one name: no other id mends that
+                    if not self.has_id(task_id):  # two of its files have the same name: another id would not help
                         raise
-                    continue  # dropped by hand under that name this very moment
+                    continue  # the name was taken meanwhile
                 return task_id
 
     def _free_id(self, draft: TaskDraft) -> str:
@@ -209,7 +209,7 @@ class Inbox:
             reached("tasks.add.dropped")
             return
         folder = self._layout.inbox / f"{TEMPORARY_PREFIX}{task_id}"
-        remove_tree(folder)  # what a crash left; the lock is ours
+        remove_tree(folder)  # left by a crash; this process has the lock
         folder.mkdir()
         try:
             for name, inside in files.items():

@@ -39,7 +39,7 @@ from hivemind.tasks.form import ParsedTask
 from hivemind.tasks.record import TaskRecord
 from hivemind.tasks.task import Ignored, Task, TaskState, TaskSummary
 
-_NET_S = 1.0  # how often `wait` looks although no change was reported
+_NET_S = 1.0  # `wait` looks this often without a reported change
 
 
 class Listing:
@@ -56,7 +56,7 @@ class Listing:
         self._reader = reader
         self._cached_counts: dict[TaskState, tuple[int, int]] = {}
 
-    # one
+    # one task
 
     def get(self, task_id: str) -> Task:
         """Return the task with that id, in any state. Raises UserError if there is none, TaskProblem if it cannot be
@@ -106,7 +106,7 @@ class Listing:
         """Return the records of a task's log, or of an earlier attempt's, oldest first. Raises UserError without such a
         task."""
         folder = self.get(task_id).path
-        if not folder.is_dir():  # a file that waits in the inbox
+        if not folder.is_dir():  # a file in the inbox
             return iter(())
         return open_log(folder if attempt is None else folder / ATTEMPTS / str(attempt), durable=False).records()
 
@@ -128,7 +128,7 @@ class Listing:
         return queued, self._obstacle(queued, verdict)
 
     def _find(self, task_id: str) -> tuple[Drop, QueuedDrop, DependencyStatus]:
-        for ending in ENDINGS:  # most have their id's name
+        for ending in ENDINGS:  # most files are named after their id
             drop = self._reader.drop(f"{self._inbox_path}/{task_id}{ending}")
             queued = None if drop is None else drop.queued
             if drop is not None and queued is not None and queued.id == task_id and not queued.dependencies:
@@ -150,7 +150,7 @@ class Listing:
         """Wait until a task is done or failed and return it. Its folder is `path`.
 
         `timeout` is in seconds or None, `watch` as in hive.yaml. The wait includes the time in which the task waits for
-        a person. Raises UserError if there is no such task, or if it is not over in time.
+        a person. Raises UserError if does not exist, or if it is not over in time.
         """
         if self.get(task_id).state not in (TaskState.DONE, TaskState.FAILED):
             self._wait(task_id, timeout, watch)
@@ -174,12 +174,12 @@ class Listing:
     def _parse_drop(self, drop: Drop) -> ParsedTask:
         """Parse a file in the inbox. Raises TaskProblem, FileNotFoundError."""
         raw, file_stat = drop.head, drop.file_stat
-        if len(raw) < file_stat.st_size:  # it is long, or no regular file
+        if len(raw) < file_stat.st_size:  # long, or not a regular file
             path = f"{self._inbox_path}/{drop.name}"
             raw, file_stat = read_regular(path, drop.name, self._settings.reader.max_bytes)
         return self._settings.reader.read(raw, drop.name, file_stat)
 
-    # many
+    # many tasks
 
     def list(self, state: TaskState | str | None = None, *, limit: int | None = None) -> builtins.list[TaskSummary]:
         """Return the tasks of a state, or of all states: waiting tasks in the order of claiming, others by time.
@@ -253,7 +253,7 @@ class Listing:
         if drop is not None and (queued is None or not texts):
             return summary if queued is None else replace(summary, assignee=queued.assignee, role=queued.role)
         try:
-            if drop is not None and queued is not None and not queued.folder:  # most: nothing else is read
+            if drop is not None and queued is not None and not queued.folder:  # most drops: only their file is read
                 task = task_of(self._parse_drop(drop), path, state, TaskRecord(), task_id)
             else:
                 task = self._read(path, state)
@@ -284,13 +284,13 @@ class Listing:
             return f"it is for {whom}, and goes there once that can be reached"
         agents = self._settings.agents() if queued.assignee or queued.role else {}
         if queued.assignee and queued.assignee not in agents:
-            return f"it is for {queued.assignee!r}, and the hive has no such agent"
+            return f"it is for {queued.assignee!r}, which is not an agent of this hive"
         if queued.role and queued.role not in ([agents[queued.assignee]] if queued.assignee else agents.values()):
             missing_agents = f"{queued.assignee} does not have" if queued.assignee else "no agent has"
             return f"it is for the role {queued.role!r}, which {missing_agents}"
         return None
 
-    # names alone
+    # names only
 
     def ignored(self) -> builtins.list[Ignored]:
         """Return the names in the inbox and in active/ that are not tasks, with reasons. Reads no file."""
@@ -315,6 +315,6 @@ class Listing:
                     count = sum(not dir_entry.name.startswith(".") and dir_entry.is_dir() for dir_entry in dir_entries)
         except FileNotFoundError:
             return 0
-        if time_tells(changed_ns):  # else another change would look the same
+        if time_tells(changed_ns):  # otherwise a later change could have the same time
             self._cached_counts[state] = (changed_ns, count)
         return count

@@ -22,7 +22,7 @@ class TaskLogs:
     def __init__(self, *, durable: bool) -> None:
         self._durable = durable
         self._logs: dict[str, Log] = {}
-        self._file_stats: dict[str, tuple[int, ...] | None] = {}  # what their files were when this process left them
+        self._file_stats: dict[str, tuple[int, ...] | None] = {}  # after this process's last write
 
     def follow(self, task: Task) -> Task:
         """Note the stat of a task's log, to detect later changes by other programs."""
@@ -41,7 +41,7 @@ class TaskLogs:
             self.follow(task)
         try:
             self._logs[task.id].append(*records, sync_now=durable, separate_lines=True)
-        finally:  # a line that could not be written was taken back
+        finally:  # also after an incomplete write, which is undone
             self.follow(task)
 
     def seal(self, task: Task) -> None:
@@ -51,7 +51,7 @@ class TaskLogs:
         A torn line after a power cut is set aside. The files' names become durable together with the result's.
         """
         log = self._logs.get(task.id) or open_log(task.path, durable=self._durable)
-        with suppress(OSError, UserError):  # what lies there is no log: the end says enough
+        with suppress(OSError, UserError):  # not a log: the task can end without it
             if log.torn_bytes():
                 with log.locked():
                     pass

@@ -102,7 +102,7 @@ class Outbox:
 
     def telling(self, notice: Notice, way: str) -> Telling:
         """Return the delivery of a notice by a channel."""
-        with suppress(Unreadable, UserError):  # a record that is lost in such a way costs that it is told once more
+        with suppress(Unreadable, UserError):  # without the record, the notice is sent again
             telling = load_value(Telling, self._path(notice, way), _TELLING, _VERSION)
             if telling is not None and telling.id == notice.id:
                 return telling

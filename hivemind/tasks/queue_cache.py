@@ -31,13 +31,13 @@ from hivemind.tasks.drop import DropReader, QueuedDrop, Settings, is_task_name
 _VERSION = 4
 _CURSOR = struct.Struct("<Q")
 _CHUNK = 8192
-_HEARTBEAT_S = 5.0  # a queue older than this is not trusted even if nothing seems to have changed
-_SHARE = 10  # building takes at most 1/10 of the time while there is something to claim
-_SHORT = 64  # a queue of so few is built as often as anyone asks, and the order is exact
-_GLANCE_S = 0.001  # how long a process takes it that no other has written a newer queue
-_PATIENCE_S = 2.0  # how long to wait for another process that builds the queue and gets no further: it may be stopped
-_GAZE = 0.05  # who waits for it looks whenever its wait has grown by this part
-_SIGN_OF_LIFE = 1000  # after so many drops a process that builds the queue shows that it gets on
+_HEARTBEAT_S = 5.0  # an older queue is checked even if the inbox seems unchanged
+_SHARE = 10  # building takes at most 1/10 of the time
+_SHORT = 64  # a queue of so few drops is always rebuilt: its order is exact
+_GLANCE_S = 0.001  # a process looks this often for a newer queue
+_PATIENCE_S = 2.0  # a process that builds the queue without progress for so long may be stopped
+_GAZE = 0.05  # a waiting process looks again after this fraction of its wait
+_SIGN_OF_LIFE = 1000  # the builder shows progress after so many drops
 _encode = json.JSONEncoder(separators=(",", ":")).encode
 _decode = json.JSONDecoder().raw_decode  # half the time of json.loads for a short line
 _DEFAULTS = QueuedDrop("", 0, 0, 0, False)[5:]
@@ -117,7 +117,7 @@ class _Queue:
         """Return the first drop of these lanes that no process has tried, and mark it as tried. Return None without
         one."""
         with boundary("cache", self._path):
-            lane_names = lanes if isinstance(lanes, tuple) else self._cursors  # of many lanes an agent has few
+            lane_names = lanes if isinstance(lanes, tuple) else self._cursors  # an agent has few of the lanes
             agent_lanes = (lane for lane in lane_names if lane in self._cursors and lane in lanes)
             heads = [head for lane in agent_lanes if (head := self._head(lane)) is not None]
             if not heads:
@@ -184,10 +184,10 @@ class QueueCache:
         self._inbox_path = os.fspath(settings.layout.inbox)
         self._path = os.fspath(settings.layout.task_queue)
         self._queue: _Queue | None = None
-        self._known: tuple[float, dict[str, QueuedDrop]] = (0.0, {})  # as the queue built then has it
+        self._known: tuple[float, dict[str, QueuedDrop]] = (0.0, {})  # of the queue built at that time
         self._outdated = False
         self._checked = -1.0
-        self._sound = 0.0  # when the inbox was last seen to hold nothing but what the queue says
+        self._sound = 0.0  # when the inbox last agreed with the queue
 
     def close(self) -> None:
         self._sound = 0.0
@@ -209,7 +209,7 @@ class QueueCache:
             if queue is None or self._is_stale(queue, asked_at, pause=queue.header.pause):
                 queue = self._rebuilt(queue, waits=queue is None)
             queued = None if queue is None else queue.next(lanes)
-            # The caller may go to sleep on it that there is none: worth waiting for a queue that was begun since.
+            # The caller may sleep if there is none, so it waits for a queue that was begun since.
             while (
                 queued is None and queue and queue.header.started < asked_at and self._is_stale(queue, asked_at, lanes)
             ):
@@ -249,7 +249,7 @@ class QueueCache:
             if self._queue is None:
                 self._queue = _Queue(self._path)
             self._outdated = file_stat.st_mtime_ns == 0
-        except (Unreadable, OSError):  # not there, or not ours to write: it is only a cache
+        except (Unreadable, OSError):  # missing or not writable: it is only a cache
             self.close()
         return self._queue
 
@@ -267,7 +267,7 @@ class QueueCache:
             inbox_ns = os.stat(self._inbox_path).st_mtime_ns
         except FileNotFoundError:
             return True
-        # A file that came within the same tick of the file system's clock as the listing would not show.
+        # A file that was dropped in the same tick of the file system's clock as the listing would not show.
         if inbox_ns == header.inbox_ns and time_tells(inbox_ns, header.listed_ns):
             return False
         if not self._is_sound(queue, passed):
@@ -305,7 +305,7 @@ class QueueCache:
         while not (has_lock := lock.acquire(wait=False)) and (now := time.monotonic()) - seen < _PATIENCE_S:
             if not waits:
                 return older
-            # Not a blocking lock: whoever builds may have been stopped. A hundred who look too often would keep it from its work.
+            # Not a blocking lock: the builder may be stopped. A hundred processes that look too often would slow it down.
             time.sleep(0.001 + _GAZE * (now - began))
             if (latest := os.stat(lock.path).st_mtime_ns) != sign:
                 seen, sign = time.monotonic(), latest
@@ -320,7 +320,7 @@ class QueueCache:
 
     def _build(self, older: _Queue | None, lock: Lock) -> _Queue | None:
         started_at, listed_ns = time.monotonic(), time.time_ns()
-        with suppress(FileNotFoundError):  # said by the inbox
+        with suppress(FileNotFoundError):  # reported by the reader
             inbox_ns = os.stat(self._inbox_path).st_mtime_ns
         known_drops: dict[str, QueuedDrop] = {}
         unsettled = 0

@@ -35,7 +35,7 @@ RECORD = "task.json"
 ENDS = ("error.md", "result.md")
 _KIND, _VERSION = "task", 1
 _MAX_BYTES = 16 << 20
-CLAIM_ANEW = "move it to tasks/inbox/ to have it claimed anew"
+CLAIM_ANEW = "move it to tasks/inbox/ to have it claimed again"
 _MEND = "look at what its commands did; without its task.json it is, when retried, a new task of yours"
 
 
@@ -134,7 +134,7 @@ def is_made_whole(folder: str | os.PathLike[str]) -> bool:
         record = load(Path(folder))
         return record is not None and record.inode == os.stat(folder).st_ino
     except (UserError, OSError):
-        return False  # said when the task is claimed
+        return False  # reported when the task is claimed
 
 
 def has_ended(folder: Path) -> bool:
@@ -152,8 +152,8 @@ class Records:
     def __init__(self, journal: Journal | None, *, durable: bool) -> None:
         self._journal = journal
         self._durable = durable
-        self._own_digests: dict[str, str] = {}  # digests
-        self._last_written: tuple[TaskRecord | None, str] = None, ""  # the last that had no id, and its digest
+        self._own_digests: dict[str, str] = {}
+        self._last_written: tuple[TaskRecord | None, str] = None, ""  # the last record without an id, and its digest
         self._known_records: dict[str, tuple[str, TaskRecord]] = {}
 
     def write(self, folder: Path, record: TaskRecord) -> None:
@@ -178,7 +178,7 @@ class Records:
             digest = _digest(record.encode())
         self._own_digests[task_id] = digest
         agent = record.claim.agent
-        # the folder in active/ says it as well: `mine` tells the journal what it was not told
+        # if this event is lost, `mine` finds the folder in active/ and writes it again
         self._append_event("task.claimed", task_id=task_id, agent_id=agent, title=title, record=digest, before=digest)
 
     def note_failure(self, task_id: str, agent: str | None, reason: str, **payload: str) -> None:

@@ -61,17 +61,19 @@ class ClaimRecovery:
             try:
                 self._builder.unbuild(build)
             except PermissionError as error:
-                _log.warning("%s: %s; it goes on at the agent's next start", error.filename, NOT_MOVABLE)
+                _log.warning("%s: %s; it continues at the agent's next start", error.filename, NOT_MOVABLE)
         paths = [folder / name for name in sorted(os.listdir(folder)) if not name.startswith(".")]
         closed_folders = [path for path in paths if path.is_dir() and not is_movable(path)]
         for path in closed_folders:
-            _log.warning("%s: %s; it goes on at the agent's next start", path, NOT_MOVABLE)
+            _log.warning("%s: %s; it continues at the agent's next start", path, NOT_MOVABLE)
         return [path for path in paths if path not in closed_folders]
 
     def _resume(self, drop: ClaimedDrop, incarnation: int) -> Task | None:
         """Make the task of a drop. A drop that is half-written or has dependencies goes back to the inbox, to be
         checked again."""
-        reread_drop = self._reader.drop(drop.path, is_whole=drop.is_folder())  # a folder was whole when it was taken
+        reread_drop = self._reader.drop(
+            drop.path, is_whole=drop.is_folder()
+        )  # a folder was complete when it was claimed
         if reread_drop is None or reread_drop.queued is None or reread_drop.queued.dependencies:
             self._drops.put_back(drop.path)
             return None
@@ -84,7 +86,7 @@ class ClaimRecovery:
         for path, record in self._active_folders():
             claim = record.claim if isinstance(record, TaskRecord) else None
             if claim is None and not self._records.is_claimed_by(path.name, agent):
-                continue  # nobody's
+                continue  # without a claim
             if claim is not None and claim.agent != agent:
                 continue
             try:
@@ -92,7 +94,7 @@ class ClaimRecovery:
                 if task is not None:
                     dated_tasks.append((claim.claimed if claim is not None else "", task))
             except FileNotFoundError:
-                continue  # moved by hand this very moment
+                continue  # moved by hand meanwhile
             except UserError as problem:
                 self.give_up(path, agent, problem)
         return [task for _, task in sorted(dated_tasks, key=lambda dated_task: (dated_task[0], dated_task[1].id))]
@@ -112,7 +114,7 @@ class ClaimRecovery:
             with hold(path, wait=True):
                 claim = replace(record.claim, key=os.urandom(8).hex(), incarnation=incarnation)
                 record = replace(record, claim=claim)
-                if is_in_journal:  # what the agent's earlier process still writes under the old key is turned away
+                if is_in_journal:  # an earlier process of the agent still has the old key
                     self._records.save(path, record, agent_id=agent)
                 else:
                     self._records.write(path, record)
@@ -140,7 +142,7 @@ class ClaimRecovery:
             try:
                 yield path, load(path)
             except UserError:
-                yield path, None  # `list` says what is wrong with it
+                yield path, None  # `list` reports the problem
 
     def orphans(self, alive: Collection[str]) -> list[Orphan]:
         """Return the claims, also half-made ones, of agents that are not in `alive`. The agent is None for a folder

@@ -28,7 +28,7 @@ from hivemind.tasks.inbox import Inbox, compose
 __all__ = ["Schedule", "ScheduledTask"]
 
 _KIND, _VERSION = "schedule", 1
-_AT_ONCE = 100  # tasks of one schedule that are dropped in one go, where it wants all that were missed
+_AT_ONCE = 100  # tasks of a file with `missed: all` that are added at once
 _log = logging.getLogger(__name__)
 
 
@@ -87,7 +87,7 @@ class Schedule:
         with Lock(self._layout.locks / "schedule.lock"):
             try:
                 before = self._load_state()
-            except (DamagedRecord, Unreadable) as error:  # what was dropped is known by its id, too
+            except (DamagedRecord, Unreadable) as error:  # earlier tasks are also known by their ids
                 _log.warning("%s; kept as %s", error, set_aside(self._layout.schedule_record).name)
                 before = _ScheduleState({})
             file_states = {
@@ -162,7 +162,7 @@ class Schedule:
         reached("tasks.schedule.dropped")
         return [task_id]
 
-    # what lies there, and what is known of it
+    # files and their states
 
     def _files(self) -> list[Path]:
         try:

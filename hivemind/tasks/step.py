@@ -62,7 +62,7 @@ def moment(value: Any) -> datetime:
         if isinstance(value, date):
             return datetime.combine(value, time(23, 59, 59), UTC)
     text_value = value.isoformat() if isinstance(value, date) else repr(value)
-    raise ValueError(f"{text_value} is no date in the years 1 to 9999: write 2026-11-21 or 2026-11-21T18:00Z")
+    raise ValueError(f"{text_value} is not a date in the years 1 to 9999: write 2026-11-21 or 2026-11-21T18:00Z")
 
 
 Text = Annotated[str, BeforeValidator(string)]
@@ -98,7 +98,7 @@ def parse_duration(value: object) -> float:
     with suppress(Unreadable), boundary("duration"):
         seconds = _seconds(value)
     if seconds is None or not math.isfinite(seconds) or not 0 <= seconds <= MAX_SECONDS:
-        raise ValueError(f"{value!r} is no duration: write 250ms, 2s, 5m, 1h30m or 2d (a year at most)")
+        raise ValueError(f"{value!r} is not a duration: write 250ms, 2s, 5m, 1h30m or 2d (a year at most)")
     return seconds
 
 

@@ -62,10 +62,10 @@ class TaskBuilder:
             with hold(Path(drop.path), wait=False) as is_held:
                 if is_held:
                     return self._build_from_folder(drop, incarnation)
-            self._drops.put_back(drop.path)  # whoever had it is closing it this very moment
+            self._drops.put_back(drop.path)  # another process is just closing it
             return None
         finally:
-            self._drops.let_go(drop.path)  # the drop has left the agent's folder
+            self._drops.let_go(drop.path)  # it has left the agent's folder
 
     def _build_from_file(self, drop: ClaimedDrop, incarnation: int) -> Task | None:
         try:
@@ -163,7 +163,7 @@ class TaskBuilder:
             raise TaskProblem(f"the task {record.parent} that it is a part of is over", location=drop.name)
         if old_record is not None and has_ended(folder):
             record = replace(record, notes=changes(old_record, raw), said=(), kept={})
-            record = replace(record, parent=None) if apart else record  # a person wants it for itself
+            record = replace(record, parent=None) if apart else record  # a person retries it without its parent
             set_aside(
                 folder, durable=self._durable, before=partial(self._save, folder, record) if was_claimed else None
             )
@@ -182,7 +182,7 @@ class TaskBuilder:
         for name, target in ((record.name, text_file(record)), (ATTEMPTS, ATTEMPTS)):
             if os.path.lexists(build / FILES / name) and not os.path.lexists(build / target):
                 move(build / FILES / name, build / target, durable=False)
-        remove(build / FILES / RECORD)  # what it says stands in the new one
+        remove(build / FILES / RECORD)  # the new record has its content
         if self._durable:
             fsync_folder(build / FILES)
 
@@ -267,7 +267,7 @@ class TaskBuilder:
     def _sync_files(self, folder: Path, *names: str) -> None:
         if self._durable:
             for name in names:
-                with suppress(FileNotFoundError):  # a copy for people, which they may have taken away
+                with suppress(FileNotFoundError):  # a copy for people, who may remove it
                     fsync_file(folder / name)
             fsync_folder(folder)
 
@@ -278,7 +278,7 @@ class TaskBuilder:
             fsync_folder(target.parent)
         return target
 
-    # what cannot be a task
+    # drops that cannot become tasks
 
     def _reject(self, drop: ClaimedDrop, problem: UserError) -> None:
         folder = self.reject(drop, error_report(drop.name, problem))
@@ -303,7 +303,7 @@ class TaskBuilder:
         reached("tasks.reject.explained")
         return self._move_to_failed(
             folder, task_id or id_of(drop.name, is_folder), is_reported=task_id is None
-        )  # not who cancels it
+        )  # a person who cancels it knows
 
     def _set_aside_if_it_can_be(self, folder: Path) -> None:
         # Its record or its attempts/ may be the problem, or one more: an old error.md is then written over.
@@ -327,19 +327,19 @@ class TaskBuilder:
             try:
                 target = self._publish(folder, self._layout.failed / free)
             except FileExistsError:
-                continue  # taken this very moment
+                continue  # taken meanwhile
             wake_parent(self._layout, target)
             return target
 
-    # what a crash left
+    # after a crash
 
     def unbuild(self, build: Path) -> None:
         """Undo an unfinished folder: move the drop back, under its own name."""
         folder, record = build.parent, None
-        with suppress(UserError):  # a power cut without fsync: the drop keeps the name that it was given
+        with suppress(UserError):  # torn by a power cut: the drop keeps its current name
             record = load(build)
         source = record.source if record is not None else ""
-        # the power may have taken one move of two
+        # a power cut may have undone one move of two
         dropped_folder = build / FILES if (build / FILES).is_dir() else folder / source
         if dropped_folder != folder and dropped_folder.is_dir():
             self._put_back_text(build, dropped_folder, record)
@@ -375,5 +375,5 @@ def error_report(name: str, problem: UserError, failure: str = "could not become
     lines = [f"# {name} {failure}", "", f"* where: `{problem.location or name}`", f"* what: {problem.message}"]
     if problem.remedy:
         lines.append(f"* how to mend it: {problem.remedy}")
-    lines += ["", "The file is here as it was. Mend it and move this folder back to tasks/inbox/: that is a retry."]
+    lines += ["", "The file is here unchanged. Mend it and move this folder back to tasks/inbox/ to retry it."]
     return harmless("\n".join(lines) + "\n").encode()  # a name may be any bytes

@@ -77,7 +77,7 @@ class Tasks:
         self.active = ClaimedTasks(settings, self.listing, self.claims, logs)
         self.endings = Endings(settings, self.claims, self.active)
         self.schedule = Schedule(settings, zone, self.inbox)
-        # what most callers want of the parts
+        # the operations that most callers use
         self.add, self.claim, self.mine = self.inbox.add, self.claims.claim, self.claims.resume
         self.get, self.list, self.wait = self.listing.get, self.listing.list, self.listing.wait
         self.say, self.release, ends = self.active.say, self.active.release, self.endings

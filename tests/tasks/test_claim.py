@@ -93,7 +93,7 @@ def test_assignee_and_role_narrow_who_may_claim(layout: Layout, tasks: Tasks):
     assert tasks.listing.waiting_for("three") == "it is for the role 'maker', which scout does not have"
     assert tasks.listing.waiting_for("four") == "it is for the role 'nobody', which no agent has"
     drop(layout, "four.md", "---\nassignee: nobody\n---\nx")
-    assert "no such agent" in tasks.listing.waiting_for("four")
+    assert "not an agent of this hive" in tasks.listing.waiting_for("four")
 
 
 @pytest.mark.parametrize(
@@ -253,7 +253,7 @@ def test_an_empty_file_waits_a_while_and_then_fails(layout: Layout):
     assert patient.list("inbox")[0].waiting == "it is being written"
     os.utime(layout.inbox / "a.md", (1, 1))
     assert opened(layout, grace_s=0).claim("scout") is None
-    assert "says nothing" in failed(layout, "a")
+    assert "is empty" in failed(layout, "a")
 
 
 def test_a_fifo_a_socket_and_links_are_refused_without_being_opened(layout: Layout, tasks: Tasks):
@@ -269,7 +269,7 @@ def test_a_fifo_a_socket_and_links_are_refused_without_being_opened(layout: Layo
         assert tasks.claim("scout") is None
     assert sorted(os.listdir(layout.failed)) == ["fifo", "folder", "link", "sock"]
     assert "symbolic link" in failed(layout, "link")
-    assert "no regular file" in failed(layout, "fifo")
+    assert "not a regular file" in failed(layout, "fifo")
     assert (layout.root / "secret.md").read_text() == "secret"
 
 
@@ -314,7 +314,7 @@ def test_a_folder_without_one_text_fails_as_a_whole(layout: Layout, tasks: Tasks
     folder(layout, "none", {"a.png": "a"})
     assert tasks.claim("scout") is None
     assert "has 2 texts (a.md, b.md) and no task.md" in failed(layout, "two")
-    assert "call the file that says what is to be done 'task.md'" in failed(layout, "none")
+    assert "name the text of the task 'task.md'" in failed(layout, "none")
     assert (layout.failed / "two" / "a.md").read_text() == "a"
 
 
@@ -408,7 +408,7 @@ def test_an_unknown_dependency_fails_a_task_once_it_has_had_time_to_appear(layou
     assert patient.listing.waiting_for("a") == "its dependency 'nowhere' is unknown so far"
     strict = opened(layout, grace_s=0)
     assert strict.claim("scout") is None
-    assert "'nowhere', and there is no such task" in failed(layout, "a")
+    assert "'nowhere', which does not exist" in failed(layout, "a")
 
 
 def test_a_dependency_on_its_way_to_its_owner_is_not_unknown(layout: Layout):

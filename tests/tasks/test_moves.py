@@ -245,7 +245,7 @@ def test_a_task_is_added_with_its_fields_and_attachments(layout: Layout, tasks: 
     assert [path.read_text() for path in task.attachments] == ["1"]
     with pytest.raises(TaskProblem, match="is taken"):
         tasks.add("x", id="was-ist-los")
-    with pytest.raises(TaskProblem, match="says nothing"):
+    with pytest.raises(TaskProblem, match="is empty"):
         tasks.add("")
     with pytest.raises(TaskProblem, match="priority"):
         tasks.add("x", priority="asap")
