@@ -44,8 +44,14 @@ def _hive(root: Path, count: int) -> Path:
 
 def _take(durable: bool) -> Claimant:
     def open_one(root: Path, number: int) -> Claim:
-        tasks = Tasks(Layout.at(root), durable=durable)
-        return lambda: tasks.take(f"agent-{number}")
+        drops, agent = Tasks(Layout.at(root), durable=durable).claims.drops, f"agent-{number}"
+
+        def take() -> object:
+            if (taken := drops.take(agent)) is not None:
+                drops.sync(agent)
+            return taken
+
+        return take
 
     return open_one
 
@@ -173,11 +179,11 @@ def _waiting(root: Path, sizes: tuple[int, ...]) -> list[Row]:
     for size in sizes:
         tasks = Tasks(Layout.at(_hive(root / f"waiting-{size}", size)), durable=False)
         began = time.perf_counter()
-        tasks.take("a")
+        tasks.claims.drops.take("a")
         made = time.perf_counter() - began
         began = time.perf_counter()
         for _ in range(400):
-            tasks.take("a")
+            tasks.claims.drops.take("a")
         each = (time.perf_counter() - began) / 400 * 1e6
         base = rows[0].value if rows else None
         rows.append(Row(f"one claim, {size:,} waiting", each, "µs", f"{sizes[0]:,} waiting", base))
@@ -192,7 +198,7 @@ def _whole(root: Path, count: int) -> Row:
     journal = Journal(layout.journal)
     began = time.perf_counter()
     while (task := tasks.claim("a")) is not None:
-        tasks.log(task, {"event": "started"})
+        tasks.active.log(task, {"event": "started"})
         journal.append("task.claimed", task=task.id)
         tasks.finish(task, "nothing to do")
         journal.append("task.done", task=task.id)

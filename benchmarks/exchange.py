@@ -113,7 +113,7 @@ def _across(folder: Path, server: Server, count: int, job: Cost | None) -> list[
                 foreign.report_outcomes()
             while offers.collect_result():
                 pass
-            assert all(berlin.tasks.outcome(f"t{number}") == "done" for number in range(count))
+            assert all(berlin.tasks.listing.outcome(f"t{number}") == "done" for number in range(count))
 
         def here() -> None:
             for number in range(count):

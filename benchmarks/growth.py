@@ -86,7 +86,7 @@ def _done(number: int) -> _Figures:
         "memory of an open journal, tasks over": (share_mb(os.getpid()) - before, "MB"),
         "status, tasks over": (_ms(lambda: overview(again)), "ms"),
         "task list, a task that is over": (_ms(again.tasks.list) * 1000 / number, "µs"),
-        "the latest 50 of them, a task that is over": (_ms(lambda: again.tasks.list(most=50)) * 1000 / number, "µs"),
+        "the latest 50 of them, a task that is over": (_ms(lambda: again.tasks.list(limit=50)) * 1000 / number, "µs"),
         "doctor, a task that is over": (_ms(lambda: examine(CheckContext(again.layout))) * 1000 / number, "µs"),
     }
 

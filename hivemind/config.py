@@ -16,6 +16,7 @@ from hivemind.frontmatter import MAX_BYTES, StrictModel, parse, validate
 from hivemind.frozen import frozen
 from hivemind.layout import EXCHANGE, HUMAN, POSTMASTER, Layout
 from hivemind.names import check_name, is_name
+from hivemind.outcome import Outcome
 from hivemind.tokens import DEFAULT_ENCODING, MIN_CONTEXT
 
 GROUP_FOLDER_MODE = 0o2770
@@ -135,7 +136,7 @@ class NotifyConfig(StrictModel):
     """The events of people's tasks that cause a notification, and the ways to send it: a letter to `human`, a program, a
     webhook."""
 
-    events: Annotated[tuple[Literal["done", "failed", "parked"], ...], BeforeValidator(_as_list)] = ("failed",)
+    events: Annotated[tuple[Outcome, ...], BeforeValidator(_as_list)] = ("failed",)
     letter: bool = True
     program: Annotated[tuple[str, ...], BeforeValidator(_as_list)] = ()
     webhook: WebhookConfig | None = None

@@ -189,7 +189,7 @@ class Hive:
             ask_about_files=self.config.no_text == "ask",
             tell_of=self.config.notify.events,
             zone=self.config.zone,
-            here=lambda: self.linked_hives.local_names(self.config.workspace.lower()),
+            local_hives=lambda: self.linked_hives.local_names(self.config.workspace.lower()),
             journal=self.journal,
         )
 

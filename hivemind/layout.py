@@ -11,6 +11,7 @@ from pathlib import Path
 from hivemind.errors import UserError
 from hivemind.frozen import frozen
 from hivemind.names import check_name
+from hivemind.outcome import ENDED
 
 CONFIG_NAME = "hive.yaml"
 HUMAN = "human"
@@ -136,7 +137,7 @@ def archived_folders(layout: Layout) -> list[Path]:
         months = [name for name in os.listdir(layout.archive) if MONTH.fullmatch(name)]
     except (FileNotFoundError, NotADirectoryError):
         return []
-    return [layout.archive / month / state for month in sorted(months, reverse=True) for state in ("done", "failed")]
+    return [layout.archive / month / state for month in sorted(months, reverse=True) for state in ENDED]
 
 
 def find_hive(

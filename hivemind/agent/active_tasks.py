@@ -7,6 +7,7 @@ from collections.abc import Collection
 
 from hivemind.coordination import JournalState, StepLeaseHeld
 from hivemind.errors import HivemindError, is_disk_full
+from hivemind.outcome import ENDED
 from hivemind.presence.parts import Parts
 from hivemind.taskrun.task_run import TaskRun
 from hivemind.taskrun.waits import DISK_FULL, ParkedRest, Parking, disk_full_parking
@@ -53,7 +54,8 @@ class ActiveTasks:
         for task_id in sorted(
             self._hive.journal.view(look) - {task.id for task in mine}
         ):  # closed, and its process died before it could tell
-            for outcome, folder in (("done", self._hive.layout.done), ("failed", self._hive.layout.failed)):
+            for outcome in ENDED:
+                folder = self._hive.layout.tasks / outcome
                 if (folder / task_id).is_dir():
                     self._hive.steps.end_task(task_id, outcome, agent_id=self._name, has_left_active=True)
 
@@ -66,7 +68,7 @@ class ActiveTasks:
             if task_id is None:
                 task = self._hive.tasks.claim(self._name, self._role, self._incarnation)
             else:
-                task = self._hive.tasks.claim_one(self._name, task_id, self._role, self._incarnation)
+                task = self._hive.tasks.claims.claim_one(self._name, task_id, self._role, self._incarnation)
             if task is None:
                 return None
             if (work := self._open(task)) is not None or task_id is not None:
@@ -98,7 +100,7 @@ class ActiveTasks:
             return None
         self._works[task.id] = work
         if before is not None:
-            self._hive.tasks.unpark(task)
+            self._hive.tasks.active.unpark(task)
         elif task.parked is not None:  # looked at once: only what rests for another reason than then is news
             self._parked[task.id] = ParkedRest(task.parked.reason, task.parked.since, float("-inf"), looks=0)
         return work
@@ -120,7 +122,7 @@ class ActiveTasks:
     def _wait(self, task: Task, rest: ParkedRest) -> None:
         self._closed[task.id] = (task, rest)
         try:
-            self._hive.tasks.park(task, rest.reason, rest.until)  # for who looks, and for `--until-idle`
+            self._hive.tasks.active.park(task, rest.reason, rest.until)  # for who looks, and for `--until-idle`
         except (HivemindError, OSError) as error:
             _log.warning("task %s: %s; and its parking cannot be written: %s", task.id, rest.reason, error)
 
@@ -191,7 +193,7 @@ class ActiveTasks:
             parking.reason == DISK_FULL
         ):  # nothing of it can be written, and the leases are kept: others have no room either
             return
-        self._hive.tasks.park(work.task, rest.reason, rest.until)
+        self._hive.tasks.active.park(work.task, rest.reason, rest.until)
         if not told:
             self._hive.journal.append(
                 "task.parked", task_id=key, agent_id=self._name, reason=rest.reason,
@@ -203,7 +205,7 @@ class ActiveTasks:
     def unpark(self, work: TaskRun) -> None:
         """What it waited for has come."""
         if self._parked.pop(work.task.id, None) is not None:
-            self._hive.tasks.unpark(work.task)
+            self._hive.tasks.active.unpark(work.task)
 
     def drop(self, work: TaskRun) -> None:
         """The task is not in hand any more: it ended, was taken away, or goes to whom it was handed over."""

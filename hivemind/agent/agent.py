@@ -116,7 +116,9 @@ class Agent:
     def cycle(self) -> bool:
         """One turn: sense, scope, recall, select, build, think, act, tidy. False if there was nothing to do."""
         turn = Turn(self.name)
-        long = not self._looks or self.hive.tasks.restless  # a first look, or one at drops that wait, may take long
+        long = (
+            not self._looks or self.hive.tasks.claims.recheck_count
+        )  # a first look, or one at drops that wait, may take long
         with self.pulse.busy(TURN_S) if long else contextlib.nullcontext():
             sense(self, turn)
             scope(self, turn)
@@ -400,7 +402,7 @@ class Agent:
         was told to end before the turn is over."""
         focus = self.scheduler.focus
         if focus and focus.work and focus.work.was_moved:
-            raise TaskMoved("its mind was stopped: its task was taken away", where=focus.id)
+            raise TaskMoved("its mind was stopped: its task was taken away", location=focus.id)
         if self.stopping():
             raise MindUnavailable(_TOLD_TO_END, lost=True)
 

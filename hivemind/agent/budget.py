@@ -218,7 +218,7 @@ class Budget:
         except (Parking, OSError) as error:
             settle(0, 0.0, now)
             if work is not None and isinstance(error, FileNotFoundError):
-                raise TaskMoved("is gone", where=work.root) from None
+                raise TaskMoved("is gone", location=work.root) from None
             raise
         return settle
 

@@ -148,7 +148,7 @@ class _ProgramRun:
             if agent.leaving():
                 raise MindUnavailable("the agent was told to end")
             if self._work is not None and self._work.was_moved:
-                raise TaskMoved("its task was taken away", where=self._work.task.id)
+                raise TaskMoved("its task was taken away", location=self._work.task.id)
             if ready:
                 quiet = time.monotonic() + config.quiet_s
             while output in ready:

@@ -252,7 +252,7 @@ class Scheduler:
             waits.append(self.letters.rest.remaining_s)
         if self.holding.wait_for_a_task:
             waits.append(_TASK_LOOK_S)
-        if self._hive.tasks.restless or self.letters.unsettled:
+        if self._hive.tasks.claims.recheck_count or self.letters.unsettled:
             waits.append(max(0.02, self._hive.config.settle_ms / 1000) * 2 ** min(looks, 20))
         return max(0.0, min(waits))
 

@@ -198,7 +198,7 @@ class WorkingMemory:
             self.save()
 
     def _is_over(self, task: object) -> bool:
-        return isinstance(task, str) and is_name(task) and self._hive.tasks.outcome(task) is not None
+        return isinstance(task, str) and is_name(task) and self._hive.tasks.listing.outcome(task) is not None
 
     def tidy(self, *, ended: str | None = None) -> None:
         """What belongs to a task that has `ended` leaves with it; what is stale leaves when there is much."""

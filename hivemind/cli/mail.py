@@ -218,7 +218,7 @@ def reply(hive: Hive, box: Box, id_: str, body: Text) -> CommandOutput:
     original = hive.mail.read(name, id_, mark=False)
     report = hive.mail.reply(name, id_, body)
     if original.task is not None:
-        if is_question(original.id, hive.config.workspace) and not hive.tasks.is_open(original.task):
+        if is_question(original.id, hive.config.workspace) and not hive.tasks.listing.is_open(original.task):
             warn(
                 f"the task {original.task} that asked has ended and will not use the answer: hivemind task show {original.task}"
             )

@@ -172,15 +172,15 @@ def tasks(
     """
     from hivemind.swarm.idle import with_wait_reasons
 
-    ignored_files = hive.tasks.ignored()
+    ignored_files = hive.tasks.listing.ignored()
     if ignored:
         rows = [asdict(ignored_file) for ignored_file in ignored_files]
         return CommandOutput(rows, table_lines(rows, ("name", "why"), empty="Nothing is ignored."))
     if archived:
-        summaries = hive.tasks.archived(state)[-(limit or 0) :]
+        summaries = hive.tasks.listing.list_archived(state)[-(limit or 0) :]
     else:
         limit = limit or (_MAX_ROWS if is_terminal() and not json else None)
-        summaries = with_wait_reasons(hive, hive.tasks.list(state, most=limit))
+        summaries = with_wait_reasons(hive, hive.tasks.list(state, limit=limit))
     records = [_summary_record(task) for task in summaries]
 
     def lines() -> Iterator[str]:
@@ -202,7 +202,7 @@ def tasks(
 def _omission_lines(hive: Hive, summaries: Iterable[TaskSummary], limit: int) -> Iterator[str]:
     """Yield a line for each state with more tasks than the limit."""
     rows = Counter(task.state.value for task in summaries)
-    for state, total in hive.tasks.counts().items():
+    for state, total in hive.tasks.listing.counts().items():
         if rows[state] == limit < total:
             position = "first" if state == "inbox" else "latest"
             yield f"{total:,} are in {state}, the {position} {limit:,} are shown: --limit {total} shows all"
@@ -250,7 +250,7 @@ def _task_record(hive: Hive, task_id: str) -> dict[str, Any]:
     try:
         task = hive.tasks.get(task_id)
     except TaskProblem:
-        unread = hive.tasks.unread(task_id)
+        unread = hive.tasks.listing.unreadable_summary(task_id)
         if unread is None:
             raise
         record = _common_fields(unread)
@@ -266,7 +266,7 @@ def _task_record(hive: Hive, task_id: str) -> dict[str, Any]:
         "subtasks": task.subtasks,
         "dependencies": task.dependencies,
         "deadline": task.deadline,
-        "waiting": hive.tasks.waiting_for(task.id) if task.state.value == "inbox" else None,
+        "waiting": hive.tasks.listing.waiting_for(task.id) if task.state.value == "inbox" else None,
         "parked": asdict(task.parked) if task.parked else None,
         "said": [asdict(addition) for addition in task.said],
         "notes": task.notes,
@@ -282,7 +282,7 @@ def _usage(hive: Hive, task_id: str) -> dict[str, Any] | None:
     from hivemind.taskrun.report import Account
 
     with suppress(HivemindError, OSError):
-        usage = Account(hive.tasks.read_log(task_id)).usage()
+        usage = Account(hive.tasks.listing.read_log(task_id)).usage()
         return asdict(usage) if usage.cycles else None
     return None
 
@@ -360,7 +360,7 @@ def replay(hive: Hive, id_: str, *, script: bool = False) -> CommandOutput | Non
     from hivemind.replay import replay, script_lines
 
     if script:
-        for line in script_lines(hive.tasks.read_log(id_)):
+        for line in script_lines(hive.tasks.listing.read_log(id_)):
             print_line(line)
         return None
     replay_report = replay(hive, id_, Hive)

@@ -59,7 +59,7 @@ def transcript(
     if follow and attempt is None:
         _follow(hive, task, as_json_lines=json)
         return None
-    task_transcript = Transcript(hive.tasks.read_log(task.id, attempt))
+    task_transcript = Transcript(hive.tasks.listing.read_log(task.id, attempt))
     reference = task.id if attempt is None else f"{task.id} --attempt {attempt}"
     entries = [entry for entry in task_transcript.entries if turn in (None, entry.turn)]
     if not entries:
@@ -151,7 +151,7 @@ def timeline(
     from hivemind.taskrun.transcript import Transcript
     from hivemind.web.drawing.timeline import draw_timeline, spans_of
 
-    spans = spans_of(Transcript(hive.tasks.read_log(id_)))
+    spans = spans_of(Transcript(hive.tasks.listing.read_log(id_)))
     if not spans:
         raise UserError("no agent has worked on it yet", location=id_)
     if format_ == "svg":

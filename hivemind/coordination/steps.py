@@ -37,6 +37,7 @@ from hivemind.coordination.step import (
     proof_gap,
     receipts_of,
 )
+from hivemind.outcome import Outcome
 
 
 def check_lease(state: JournalState, step_id: str, agent_id: str | None, generation: int | None) -> None:
@@ -307,7 +308,7 @@ class Steps:
     def end_task(
         self,
         task_id: str,
-        outcome: str = "done",
+        outcome: Outcome = "done",
         *,
         agent_id: str | None = None,
         step_id: str | None = None,

@@ -25,7 +25,7 @@ def check_claims(context: CheckContext) -> Iterator[CheckFinding]:
     if context.agents is None or not all(folder.is_dir() for folder in required_folders):  # reported by check_folders
         return
     try:
-        orphans = context.tasks.orphans(context.live_agents())
+        orphans = context.tasks.claims.orphans(context.live_agents())
     except UserError as error:
         yield CheckFinding(error.location or "tasks/active", error.message, error.remedy or "fix or move the file")
         return
@@ -61,7 +61,7 @@ def _reclaim(context: CheckContext, agent: str, path: Path) -> str:
     except HeldLock:
         return f"unchanged: {agent} runs again"
     try:
-        returned_folders = context.tasks.reclaim(agent)
+        returned_folders = context.tasks.claims.reclaim(agent)
     finally:
         lock.release()
     return (
@@ -117,7 +117,7 @@ def _record_end(context: CheckContext, name: str, incarnation: int) -> str:
 def check_worktrees(context: CheckContext) -> Iterator[CheckFinding]:
     """Find worktrees of tasks that have ended or are gone; their agent was killed before it could remove them."""
     for folder in context.layout.worktrees.glob("*"):
-        if is_name(folder.name) and not context.tasks.is_open(folder.name):
+        if is_name(folder.name) and not context.tasks.listing.is_open(folder.name):
             reason = failure_reason(context.layout, folder.name)
             message = f"belongs to a task that has ended or is gone{f': {reason}' if reason else ''}"
             remedy = "hivemind doctor --fix commits uncommitted changes to its branch, and removes it"

@@ -42,10 +42,10 @@ from hivemind.errors import UserError, remedy_of
 from hivemind.frozen import frozen
 from hivemind.fs import CrashCount, Lock, resolve_inside
 from hivemind.fs.backup import restore
+from hivemind.fs.leftovers import is_leftover
 from hivemind.fs.trees import is_too_deep
 from hivemind.layout import Layout
 
-_IGNORED_ENDINGS = ("~", ".swp", ".tmp", ".part", ".lock")
 _BATCH_NODES = 2_000  # written in one transaction: a commit for each small file would take most of the time
 _MIN_REPORTED_BYTES = 1_000_000  # bytes
 
@@ -256,7 +256,7 @@ def files_below(top: str | os.PathLike[str]) -> Iterator[tuple[str, os.stat_resu
         with os.scandir(folders.pop()) as entries:
             sorted_entries = sorted(entries, key=lambda entry: entry.name)
         for entry in sorted_entries:
-            if entry.name.startswith(".") or entry.name.endswith(_IGNORED_ENDINGS):
+            if is_leftover(entry.name) or entry.name.endswith(".lock"):
                 continue
             if entry.is_file(follow_symlinks=False):
                 yield entry.path, entry.stat(follow_symlinks=False)

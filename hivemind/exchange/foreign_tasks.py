@@ -17,6 +17,7 @@ from hivemind.frozen import frozen
 from hivemind.fs import crash_point, load_dataclass, make_folder, save_dataclass
 from hivemind.layout import ANY, EXCHANGE, Layout
 from hivemind.names import slug
+from hivemind.outcome import Outcome
 from hivemind.presence.parts import Parts
 from hivemind.presence.watching import ring_all
 from hivemind.tasks import read_outcome
@@ -56,11 +57,11 @@ def abandon_task(hive: Parts, task: ForeignTask, reason: str) -> bool:
     Return False if an agent moved the task at the same moment.
     """
     with suppress(UserError):
-        if hive.tasks.is_open(task.task):
+        if hive.tasks.listing.is_open(task.task):
             hive.tasks.cancel(task.task, by=EXCHANGE, reason=reason)
         else:
-            hive.tasks.disown(task.task, reason)
-    if hive.tasks.is_open(task.task):
+            hive.tasks.endings.disown(task.task, reason)
+    if hive.tasks.listing.is_open(task.task):
         return False
     _delete_record(hive.layout, task)
     return True
@@ -93,7 +94,9 @@ class ForeignTasks:
             (self._name, [*self._tasks]),
         ).fetchall()
         for generation in set(self._tasks) - {generation for (generation,) in renewed_rows}:
-            if self._hive.tasks.is_open(self._tasks[generation].task):  # else its outcome is still to be reported
+            if self._hive.tasks.listing.is_open(
+                self._tasks[generation].task
+            ):  # else its outcome is still to be reported
                 self._abandon(generation)
         released_rows = self._connection.execute(
             "update tasks set state = 'open', taker = null where state = 'taken' and not once and lease < now()"  # noqa: S608
@@ -158,9 +161,9 @@ class ForeignTasks:
     def report_outcomes(self) -> None:
         """Report the outcomes of tasks that ended here."""
         for task in [*self._tasks.values()]:
-            if self._hive.tasks.is_open(task.task):
+            if self._hive.tasks.listing.is_open(task.task):
                 continue
-            outcome = self._hive.tasks.outcome(task.task)
+            outcome = self._hive.tasks.listing.outcome(task.task)
             if outcome is None:  # a person removed it, or a process died before it was dropped
                 self._give_back("generation = any(%s)", [task.generation])
                 self._tasks.pop(task.generation)
@@ -175,7 +178,7 @@ class ForeignTasks:
                 text = f"{text[:_MAX_RESULT_CHARS]}\n\nNot transferred, too large or not readable: {omitted}\n"
             self._report_outcome(task, outcome, text, files.contents)
 
-    def _report_outcome(self, task: ForeignTask, outcome: str, text: str, files: Mapping[str, bytes]) -> None:
+    def _report_outcome(self, task: ForeignTask, outcome: Outcome, text: str, files: Mapping[str, bytes]) -> None:
         with self._connection.transaction():
             accepted = self._connection.execute(
                 "update tasks set state = %s, body = %s, names = %s, contents = %s"

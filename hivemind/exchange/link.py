@@ -168,7 +168,7 @@ def _return_tasks(hive: Parts) -> None:
     try:
         for task in load_foreign_tasks(hive.layout).values():
             abandon_task(hive, task, f"This hive was unlinked; the task {task.id} of {task.giver} continues elsewhere.")
-        hive.tasks.reclaim(EXCHANGE)
+        hive.tasks.claims.reclaim(EXCHANGE)
     finally:
         lock.release()
     ring_all(hive)

@@ -156,7 +156,7 @@ class Offers:
         if self._park_reasons.get(str(task.claim)) == reason:
             return False
         try:
-            self._hive.tasks.park(task, reason, None if needs_operator else datetime.now(UTC))
+            self._hive.tasks.active.park(task, reason, None if needs_operator else datetime.now(UTC))
         except TaskMoved:
             return False
         self._park_reasons[str(task.claim)] = reason
@@ -182,7 +182,7 @@ class Offers:
 
     def _release_locally(self, task: Task) -> None:
         with suppress(TaskMoved):
-            self._hive.tasks.keep(task, "here", True)
+            self._hive.tasks.active.keep(task, "here", True)
             self._returned_tasks.add(self._hive.tasks.release(task).name)
 
     def collect_result(self) -> bool:
@@ -217,7 +217,7 @@ class Offers:
         self, task: Task, taker: str, is_done: bool, text: str, names: Sequence[object], contents: Sequence[object]
     ) -> None:
         with suppress(TaskMoved, FileNotFoundError):
-            self._hive.tasks.keep(task, "hive", taker)
+            self._hive.tasks.active.keep(task, "hive", taker)
             try:
                 refused = write_result(
                     task.path, check_received_files(names, contents), durable=self._hive.config.durable
@@ -232,7 +232,7 @@ class Offers:
         with suppress(TaskMoved):
             (self._hive.tasks.finish if is_done else self._hive.tasks.fail)(task, text)
             self._hive.steps.end_task(task.id, "done" if is_done else "failed", agent_id=EXCHANGE, has_left_active=True)
-            if self._hive.tasks.restless:
+            if self._hive.tasks.claims.recheck_count:
                 ring_all(self._hive)
 
 

@@ -208,7 +208,7 @@ class _ExchangeSession:
         hive = self._hive
         agents = {name: config.role for name, config in hive.agents.items()}
         states = {agent.name: agent.state for agent in agents_now(hive)}
-        overview = {"agents": states, "tasks": hive.tasks.counts()}
+        overview = {"agents": states, "tasks": hive.tasks.listing.counts()}
         self._lease.renew()
         row = self._connection.execute(
             "update hives set seen = now(), overview = %s, agents = %s where name = %s returning"

@@ -16,7 +16,7 @@ from hivemind.errors import UserError
 from hivemind.fs.check import Aside, CheckFinding, list_folder
 from hivemind.layout import Layout
 from hivemind.mail.mail import Mail
-from hivemind.mail.maildir import SUBFOLDERS, Maildir, MailFile, is_editor_file, is_unique_name, join_name, split_name
+from hivemind.mail.maildir import SUBFOLDERS, Maildir, MailFile, is_leftover, is_unique_name, join_name, split_name
 from hivemind.mail.seal import Seal
 
 _MAX_TMP_AGE_S = 36 * 3600  # Maildir's rule for files in tmp/: an unfinished delivery this old has been abandoned
@@ -109,7 +109,7 @@ def _misnamed_files(maildir: Maildir) -> Iterator[CheckFinding]:
         for path in list_folder(Path(folder)):
             base, flags = split_name(path.name)
             proper_name = base if folder == maildir.new else join_name(base, "".join(filter(str.isalpha, flags)))
-            if path.name == proper_name or is_editor_file(path.name) or not stat.S_ISREG(path.lstat().st_mode):
+            if path.name == proper_name or is_leftover(path.name) or not stat.S_ISREG(path.lstat().st_mode):
                 continue
             message = f"has no proper flags in its name (it should be {proper_name!r})"
             if folder == maildir.new:

@@ -93,7 +93,7 @@ def sort_key(base: str) -> tuple[int, int, int, int] | None:
     return int(program_match[1]), int(fraction[1]) if fraction else 0, 0, 0
 
 
-def is_editor_file(name: str) -> bool:
+def is_leftover(name: str) -> bool:
     """Check for temporary files of editors (dot files, `~`, `.swp`, `.tmp`, `4913`), which are not messages."""
     return name.startswith(".") or name.endswith(_EDITOR_SUFFIXES) or name == "4913"
 
@@ -173,7 +173,7 @@ class Maildir:
             names_in_folder = os.listdir(self.new if in_new else self.cur)
         except FileNotFoundError:
             return []
-        return [name for name in names_in_folder if not is_editor_file(name)]
+        return [name for name in names_in_folder if not is_leftover(name)]
 
     def mail_files(self, *places: bool) -> Iterator[MailFile]:
         """Yield the message files of new/ (True), cur/ (False) or, without arguments, both, in no order."""

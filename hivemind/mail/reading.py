@@ -20,7 +20,7 @@ from hivemind.mail.maildir import (
     Mailboxes,
     Maildir,
     MailFile,
-    is_editor_file,
+    is_leftover,
     is_runtime_name,
     is_unique_name,
     original_base,
@@ -178,7 +178,7 @@ class Reader:
         name = local if is_local_id else split_name(wanted_id)[0]
         dated_folders = {"archive" if folder == "inbox" else folder for folder in folders} & {*DATED}
         month_folders = [month for folder in sorted(dated_folders) for month in self.boxes.get(box).months(folder)]
-        if name and "/" not in name and not is_editor_file(name):
+        if name and "/" not in name and not is_leftover(name):
             time_fields = sort_key(name)
             candidate_folders = (
                 month_folders

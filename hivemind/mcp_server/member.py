@@ -141,7 +141,7 @@ class Member:
         self._hear_new_mail()
         focus = self._focus(tool, arguments)
         if focus.work is not None and focus.id in self._parked:
-            self.hive.tasks.unpark(focus.work.task)
+            self.hive.tasks.active.unpark(focus.work.task)
             self._parked.discard(focus.id)
         call = ToolCall(tool, dict(arguments))
         outcome = ToolResult.failure(call, INTERRUPTED)
@@ -216,7 +216,7 @@ class Member:
         """Park the task and return the answer for the client."""
         until = None if parking.until is None else parking.until.isoformat()
         if focus.work is not None:
-            self.hive.tasks.park(focus.work.task, parking.reason, parking.until)
+            self.hive.tasks.active.park(focus.work.task, parking.reason, parking.until)
             self._parked.add(focus.id)
         return {
             "waiting": parking.reason,

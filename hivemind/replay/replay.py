@@ -69,7 +69,7 @@ def replay(hive: Parts, task_id: str, open_hive: Callable[[Layout, HiveConfig], 
     task = hive.tasks.get(task_id)
     if task.state not in (TaskState.DONE, TaskState.FAILED):
         raise UserError(f"task {task.id} is {task.state.value}: only a finished task can be replayed")
-    turns = turn_records(hive.tasks.read_log(task.id))
+    turns = turn_records(hive.tasks.listing.read_log(task.id))
     if not turns:
         raise UserError(f"the log of task {task.id} has no turns", location=task.path / "messages.jsonl")
     agents = tuple(dict.fromkeys(str(turn.get("agent")) for turn in turns))
@@ -146,9 +146,9 @@ def _steps_before(hive: Parts, task: Task) -> int:
 
 def _is_settling(hive: Parts) -> bool:
     """Return True, after a short sleep, if the task was just put into the inbox and may not be claimed yet."""
-    if hive.tasks.restless:
+    if hive.tasks.claims.recheck_count:
         time.sleep(_SETTLE_POLL_S)
-    return bool(hive.tasks.restless)
+    return bool(hive.tasks.claims.recheck_count)
 
 
 def _replay_turns(
@@ -168,7 +168,7 @@ def _replay_turns(
                 agent.tools = replayed_tools(agent.tools, cursor, worktrees=worktrees)
             if not _reach_turn(agents[name], cursor, position):
                 break
-        return turn_records(hive.tasks.read_log(task))
+        return turn_records(hive.tasks.listing.read_log(task))
 
 
 def _open_agent(hive: Parts, name: str, cursor: ReplayCursor, *, by_rule: bool, stack: ExitStack) -> Agent:

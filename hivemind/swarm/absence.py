@@ -93,7 +93,7 @@ def return_tasks(hive: Parts) -> list[str]:
 def return_removed(hive: Parts, has_agent: Callable[[str], bool]) -> list[str]:
     """Return the tasks of agents without a file to the inbox; returns the ids."""
     tasks: dict[str, list[str]] = {}
-    for orphan in hive.tasks.orphans((HUMAN,)):
+    for orphan in hive.tasks.claims.orphans((HUMAN,)):
         if orphan.agent is not None and not has_agent(orphan.agent):
             tasks.setdefault(orphan.agent, []).append(orphan.id)
     returned = [
@@ -111,7 +111,7 @@ def _return(hive: Parts, agent: str, tasks: Iterable[str], reason: str) -> list[
     except HeldLock:
         return []
     try:
-        hive.tasks.reclaim(agent)
+        hive.tasks.claims.reclaim(agent)
         for task in tasks:
             hive.journal.append("task.returned", task_id=task, agent_id=agent, reason=reason)
         return [*tasks]

@@ -19,7 +19,7 @@ from hivemind.layout import HUMAN, month_of
 from hivemind.mail.reading import time_key
 from hivemind.presence.parts import Parts
 from hivemind.tasks import TaskState
-from hivemind.tasks.folder import ended_at, held, is_open
+from hivemind.tasks.folder import ended_at, hold, is_open
 from hivemind.tasks.record import load
 
 _KEPT_FLAGS = frozenset("FT")  # flagged, or about to be expunged
@@ -57,7 +57,7 @@ def _archive_tasks(hive: Parts, before: float) -> list[str]:
                 if name.startswith(".") or end_time >= before or folder.is_symlink() or _is_part_of_open(hive, folder):
                     continue
                 target = layout.archive / month_of(end_time) / state / name
-                with held(folder, wait=False) as has_lock, suppress(FileExistsError):
+                with hold(folder, wait=False) as has_lock, suppress(FileExistsError):
                     if has_lock:
                         make_folder(target.parent, durable=durable)
                         move(folder, target, durable=durable)

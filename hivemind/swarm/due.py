@@ -31,7 +31,7 @@ from hivemind.masking import mask, strip_controls
 from hivemind.presence.parts import Parts
 from hivemind.swarm.archive import ArchivedTasks, archive
 from hivemind.tasks import Notice, Telling, why_failed
-from hivemind.tasks.folder import place_of
+from hivemind.tasks.folder import folder_of
 
 _MOMENT = timedelta(seconds=1)
 _FIRST_PAUSE = timedelta(seconds=30)
@@ -147,14 +147,16 @@ class _Notifier:
         """Return the notices that are due for one way, oldest first."""
         if way not in self._ways:
             return []
-        due = (notice for notice in self._outbox.waiting() if self._outbox.telling(notice, way).is_due(self._clock()))
+        due = (
+            notice for notice in self._outbox.list_notices() if self._outbox.telling(notice, way).is_due(self._clock())
+        )
         return [notice for notice in due if self._has_occurred(notice)]
 
     def clean_up(self) -> datetime | None:
         """Remove notices that are sent or obsolete; returns when to check again (None: when the outbox changes)."""
         now = self._clock()
         moments = [now] if self._due_notices(_LETTER) else []  # they have become due just now
-        for notice in self._outbox.waiting():
+        for notice in self._outbox.list_notices():
             has_occurred = self._has_occurred(notice)
             deliveries = [self._outbox.telling(notice, way) for way in self._ways]
             if has_occurred is None:  # not yet, or its agent has died on the way: check less and less often
@@ -184,10 +186,10 @@ class _Notifier:
 
     def _has_occurred(self, notice: Notice) -> bool | None:
         """Check whether the event of the notice has occurred. None: not yet. False: it is obsolete, or the task is gone."""
-        outcome = self._hive.tasks.outcome(notice.task)
+        outcome = self._hive.tasks.listing.outcome(notice.task)
         if notice.event == outcome:
             return True
-        if outcome is not None or not self._hive.tasks.is_open(notice.task):
+        if outcome is not None or not self._hive.tasks.listing.is_open(notice.task):
             return False
         if notice.event != "parked":
             return None
@@ -201,7 +203,7 @@ class _Notifier:
         hive, title = self._hive, notice.task
         with suppress(UserError):  # a failed drop may not be a task
             title = hive.tasks.get(notice.task).title
-        ended_folder = None if notice.event == "parked" else place_of(hive.layout, notice.task)
+        ended_folder = None if notice.event == "parked" else folder_of(hive.layout, notice.task)
         folder = ended_folder or hive.layout.active / notice.task
         reason = why_failed(folder) or "" if notice.event == "failed" else notice.why
         heading = {"done": "Done", "failed": "Failed", "parked": "Parked"}[notice.event]

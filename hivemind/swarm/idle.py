@@ -55,7 +55,7 @@ def survey(hive: Parts, names: Collection[str]) -> Survey:
             parked.append((f"mail for {name}", reason)) if reason else busy.append(f"mail for {name}")
     active = hive.tasks.list(TaskState.ACTIVE)
     active_counts = Counter(task.owner for task in active)
-    for task in hive.tasks.waiting():
+    for task in hive.tasks.listing.list_waiting():
         if task.waiting == BEING_WRITTEN and datetime.now(UTC) - task.since < SHORT_WAIT:
             busy.append(f"task {task.id} is being written")
             continue

@@ -80,7 +80,7 @@ class Overview:
 def overview(hive: Parts) -> Overview:
     """Collect the state of the hive."""
     active = hive.tasks.list(TaskState.ACTIVE)
-    inbox = hive.tasks.waiting()
+    inbox = hive.tasks.listing.list_waiting()
     agents = agents_now(hive, active)
     supervisor = supervisor_lock(hive.layout.locks).holder()
     watcher = supervisor or watch_lock(hive.layout.locks).holder() or {}
@@ -100,7 +100,7 @@ def overview(hive: Parts) -> Overview:
         leases=leases_now(hive),
         human_unread=hive.mail.count_unread(HUMAN),
         tasks={
-            **hive.tasks.counts(),
+            **hive.tasks.listing.counts(),
             "inbox": len(inbox),
             "active": len(active),
             "parked": sum(task.parked is not None for task in active),

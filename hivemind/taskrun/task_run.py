@@ -31,7 +31,7 @@ from hivemind.taskrun.trail import TaskTrail
 from hivemind.taskrun.waits import Parking, ProgramAtWork, StepWaits, TaskWait, has_come
 from hivemind.taskrun.worktree import Worktrees
 from hivemind.tasks import FILES, AddedText, Task, TaskMoved, TaskStep
-from hivemind.tasks.folder import ATTEMPTS, ended_place, open_log
+from hivemind.tasks.folder import ATTEMPTS, ended_folder, open_log
 
 _log = logging.getLogger(__name__)
 _TRACED_CHARS = 200
@@ -94,9 +94,9 @@ class TaskRun:
             if durable:  # cards are on the disk before a mind refers to them
                 self.trail.sync()
             try:
-                self._hive.tasks.log(self.task, *records, durable=durable)
+                self._hive.tasks.active.log(self.task, *records, durable=durable)
             except TaskMoved:
-                folder = ended_place(self._hive.layout, self.task.id)
+                folder = ended_folder(self._hive.layout, self.task.id)
                 if folder is None or any("answered" not in record for record in records):
                     raise
                 open_log(folder, durable=False).append(*records, separate_lines=True)
@@ -105,7 +105,7 @@ class TaskRun:
 
     def keep(self, name: str, value: Any, *, unpark: bool = False) -> None:
         """Save a JSON value in the task's record; None removes it. With `unpark` the parked task continues."""
-        self._hive.tasks.keep(self.task, name, value, unpark=unpark)
+        self._hive.tasks.active.keep(self.task, name, value, unpark=unpark)
         self._record[name] = value
 
     def count_crash(self) -> None:
@@ -131,7 +131,7 @@ class TaskRun:
         is_new = entry is not None and entry.addition_count > self._addition_count
         if is_new and entry is not None:
             self._addition_count = entry.addition_count
-            self.task = replace(self.task, said=self._hive.tasks.said(self.task))
+            self.task = replace(self.task, said=self._hive.tasks.active.added_texts(self.task))
         if self.task.said and (steps := [step for step in self.steps() if not step.is_implicit]):
             heard_count = max(
                 (number for step in steps if isinstance(number := step.step.meta.get("heard"), int)), default=0
@@ -182,7 +182,7 @@ class TaskRun:
     @property
     def is_orphan(self) -> bool:
         """True if the task's parent is over or gone."""
-        return self.task.parent is not None and not self._hive.tasks.is_open(self.task.parent)
+        return self.task.parent is not None and not self._hive.tasks.listing.is_open(self.task.parent)
 
     def record_subtasks(self, key: str, ids: Sequence[str], step: PlannedStep | None = None) -> None:
         """Record the subtasks that a call will create, and the step that they belong to."""
@@ -435,7 +435,7 @@ class TaskRun:
         )  # fmt: skip
         self._folder = self._hive.tasks.finish(self.task, text)
         self._hive.steps.end_task(self.task.id, "done", agent_id=self.agent, has_left_active=True)
-        if self._hive.tasks.restless:  # a task in the inbox may wait for this one
+        if self._hive.tasks.claims.recheck_count:  # a task in the inbox may wait for this one
             ring_all(self._hive)
         return self._folder
 
@@ -474,7 +474,7 @@ class TaskRun:
             self.trail.store.add_note(note_text, agent_id=self.agent)
         self.trail.publish_all()
         self.trail.save()
-        self._hive.tasks.hand_over(self.task, to=to, role=role, reason=reason)
+        self._hive.tasks.active.hand_over(self.task, to=to, role=role, reason=reason)
         self.handed_to = to or role
 
     def let_go(self) -> None:

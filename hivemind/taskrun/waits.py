@@ -15,6 +15,7 @@ from hivemind.errors import HivemindError
 from hivemind.frozen import frozen
 from hivemind.layout import HUMAN
 from hivemind.mail import Message
+from hivemind.outcome import Outcome
 from hivemind.presence.parts import Parts
 from hivemind.tasks import Task
 
@@ -120,7 +121,9 @@ class TaskWait:
 
 def is_over(hive: Parts, parent: Task, task_id: str) -> bool:
     """Check whether a task is done or failed. A subtask of `parent` that a person has deleted counts as over too."""
-    return hive.tasks.outcome(task_id) is not None or (task_id in parent.subtasks and not hive.tasks.is_open(task_id))
+    return hive.tasks.listing.outcome(task_id) is not None or (
+        task_id in parent.subtasks and not hive.tasks.listing.is_open(task_id)
+    )
 
 
 def has_come(hive: Parts, task: Task, reason: str) -> bool:
@@ -130,7 +133,8 @@ def has_come(hive: Parts, task: Task, reason: str) -> bool:
     if wait is not None and wait.reason == reason:
         return wait.letter is not None or wait.ends(lambda awaited_id: is_over(hive, task, awaited_id))
     awaited = StepWaits(task.kept.get("waits"), lambda _: None).awaited_task(reason)
-    return awaited is not None and (hive.tasks.outcome(awaited[0]) != awaited[1] or not hive.tasks.is_known(awaited[0]))
+    listing = hive.tasks.listing
+    return awaited is not None and (listing.outcome(awaited[0]) != awaited[1] or not listing.is_known(awaited[0]))
 
 
 @frozen
@@ -253,7 +257,7 @@ class StepWaits:
             self._save()
         return False
 
-    def check(self, step: str, now: datetime, outcome: Callable[[str], str | None]) -> StepWait:
+    def check(self, step: str, now: datetime, outcome: Callable[[str], Outcome | None]) -> StepWait:
         """Return the wait if it is over; raise Parking if not. `outcome` returns `done`, `failed` or None for a task."""
         wait = self._waits[step]
         if wait.kind == "until":
@@ -278,7 +282,7 @@ class StepWaits:
         end = self._ends.setdefault(wait.step, self._monotonic() + remaining_s)
         return min(wait.due, now + timedelta(seconds=end - self._monotonic()))
 
-    def awaited_task(self, reason: str) -> tuple[str, str | None] | None:
+    def awaited_task(self, reason: str) -> tuple[str, Outcome | None] | None:
         """Return the task that a step waits for, if that is the reason for parking, and its outcome then: "failed" or None."""
         for wait in self._waits.values():
             if wait.kind == "task" and reason in (_task_reason(wait.what), _failed_task_reason(wait.what)):

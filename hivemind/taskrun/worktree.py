@@ -104,7 +104,7 @@ class Worktrees:
         that is checked out. Raises UserError if there is no commit yet."""
         root, parent = repository.root, self._task.parent
         path = self._top / next(name for name in _numbered(root.name) if name not in used_names)
-        parent_record = {} if parent is None else self._hive.tasks.kept(parent)
+        parent_record = {} if parent is None else self._hive.tasks.listing.kept_values(parent)
         parent_worktree = next(
             (worktree for worktree in _recorded(self._hive.layout, parent_record) if worktree.root == root), None
         )
@@ -147,7 +147,8 @@ class Worktrees:
         """Merge the branches of a finished subtask into this task's worktrees; returns a line of outcome for each. Raises
         UserError, also for conflicts unless `mark`."""
         source_branches = {
-            worktree.root: worktree.branch for worktree in _recorded(self._hive.layout, self._hive.tasks.kept(task))
+            worktree.root: worktree.branch
+            for worktree in _recorded(self._hive.layout, self._hive.tasks.listing.kept_values(task))
         }
         pairs = [
             (worktree, branch)
@@ -262,14 +263,16 @@ def merge_task(hive: Parts, task_id: str) -> list[str]:
     if hive.tasks.get(task_id).state in (TaskState.INBOX, TaskState.ACTIVE):
         raise UserError("is not over yet", location=task_id, remedy="its branch can be merged when it is")
     worktrees = [
-        worktree for worktree in _recorded(hive.layout, hive.tasks.kept(task_id)) if worktree.branch is not None
+        worktree
+        for worktree in _recorded(hive.layout, hive.tasks.listing.kept_values(task_id))
+        if worktree.branch is not None
     ]
     if not worktrees:
         raise UserError(
             "has no branch", location=task_id, remedy="roots with worktree: true in hive.yaml give tasks one"
         )
     parent = hive.tasks.get(task_id).parent
-    if parent is not None and hive.tasks.is_open(parent):
+    if parent is not None and hive.tasks.listing.is_open(parent):
         raise UserError(f"is a part of {parent}, which is not over yet", location=task_id, remedy="its agent merges it")
     return [_merged_by_hand(worktree, str(worktree.branch)) for worktree in worktrees]
 
@@ -333,7 +336,7 @@ def put_away_ended(hive: Parts, *tasks: str) -> None:
     layout = hive.layout
     for task in tasks or sorted(names_in(layout.worktrees)):
         try:
-            if not hive.tasks.is_open(task) and failure_reason(layout, task) is None:
+            if not hive.tasks.listing.is_open(task) and failure_reason(layout, task) is None:
                 put_away(layout, task)
         except (HivemindError, OSError) as error:
             _log.warning("task %s: its worktrees are left: %s", task, error)

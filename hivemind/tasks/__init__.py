@@ -1,8 +1,7 @@
-"""Tasks: files that are dropped into a folder, claimed by one agent each, and end as folders that tell the story."""
+"""Tasks: files that are dropped into a folder. One agent claims each, and its folder shows how it ended and why."""
 
 from __future__ import annotations
 
-from hivemind.tasks.claim import ClaimedDrop, Orphan
 from hivemind.tasks.folder import read_outcome, why_failed
 from hivemind.tasks.outbox import Notice, Telling
 from hivemind.tasks.schedule import ScheduledTask
@@ -11,7 +10,6 @@ from hivemind.tasks.task import (
     BEING_WRITTEN,
     FILES,
     AddedText,
-    Ignored,
     ParkedTask,
     Task,
     TaskMoved,
@@ -26,10 +24,7 @@ __all__ = [
     "BEING_WRITTEN",
     "FILES",
     "AddedText",
-    "ClaimedDrop",
-    "Ignored",
     "Notice",
-    "Orphan",
     "ParkedTask",
     "ScheduledTask",
     "Task",

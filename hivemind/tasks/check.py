@@ -1,4 +1,4 @@
-"""What may be wrong with the folders of tasks: files where folders belong, failures without a reason, damaged logs."""
+"""Checks of the tasks' folders: files in place of folders, failures without a reason, damaged logs."""
 
 from __future__ import annotations
 
@@ -11,17 +11,17 @@ from hivemind.fs import Log
 from hivemind.fs.check import Aside, CheckFinding
 from hivemind.fs.paths import names_in
 from hivemind.layout import Layout
+from hivemind.tasks.drop import NOT_MOVABLE, is_movable
 from hivemind.tasks.folder import open_log
-from hivemind.tasks.inbox import NOT_OURS, is_ours
 
 _ERROR, _LOG = "error.md", "messages.jsonl"
 
 
 def check_folders(layout: Layout) -> Iterator[CheckFinding]:
-    """Files where folders belong, dropped folders that are not ours to claim, and failed tasks that do not say why."""
+    """Yield files in place of folders, dropped folders that cannot be moved, and failed tasks without an error.md."""
     for path in sorted((*layout.inbox.glob("[!.]*/"), *layout.claimed.glob("*/*/"))):
-        if not is_ours(path):
-            yield CheckFinding(path, NOT_OURS, f"chmod -R a+rwX {path}")
+        if not is_movable(path):
+            yield CheckFinding(path, NOT_MOVABLE, f"chmod -R a+rwX {path}")
     for place in (layout.active, layout.done, layout.failed):
         for name in sorted(names_in(place)):
             path = place / name
@@ -34,11 +34,11 @@ def check_folders(layout: Layout) -> Iterator[CheckFinding]:
                 )
             elif place == layout.failed and not (path / _ERROR).exists():
                 mend = f"its {_LOG} may tell; hivemind task retry {name} tries it again"
-                yield CheckFinding(path, f"has no {_ERROR}: nothing says why it failed", mend, note=True)
+                yield CheckFinding(path, f"has no {_ERROR} with the reason", mend, note=True)
 
 
 def check_log(folder: Path, aside: Aside, *, durable: bool) -> Iterator[CheckFinding]:
-    """What the log of a task is, and its end."""
+    """Check the log of a task, and whether its last line is torn."""
     log = open_log(folder, durable=durable)
     path = Path(log.path)
     try:
@@ -52,12 +52,12 @@ def check_log(folder: Path, aside: Aside, *, durable: bool) -> Iterator[CheckFin
         yield aside.finding(path, error.message, mend, quiet=True)
         return
     if torn:
-        what = f"its last line is torn ({len(torn)} bytes): a crash cut it short"
+        message = f"its last line is torn ({len(torn)} bytes): a crash cut it short"
         mend = f"hivemind doctor --fix moves the piece to {path.name}.torn"
-        yield CheckFinding(path, what, mend, partial(_mend, log), quiet=True)
+        yield CheckFinding(path, message, mend, partial(_mend, log), quiet=True)
 
 
 def _mend(log: Log) -> str:
-    """A log mends a torn end itself as soon as anyone holds its lock."""
+    """Mend a torn log. Taking its lock does so."""
     with log.locked():
         return f"cut off, and kept in {log.path}.torn"

@@ -1,228 +1,215 @@
-"""What is done with a task in hand: its log and its record change, and its folder leaves active/, finished, failed, released
-or handed over (spec 1, *Tasks*; README.md, *The end*).
+"""Work on claimed tasks: their logs and records, and how they leave active/ (README.md, *The end*).
 
-Everything is written while the folder still lies in active/, result.md or error.md last; then one rename moves it.
+All files are written in active/, result.md or error.md last. One rename then moves the folder.
 """
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from dataclasses import replace
 from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any
 
 from hivemind.errors import UserError
-from hivemind.fs import Log, crash_point, fsync_file, make_folder, ring, write
+from hivemind.fs import crash_point, make_folder, ring, write
 from hivemind.fs.paths import names_in
+from hivemind.layout import HUMAN
 from hivemind.masking import mask, strip_controls
 from hivemind.names import check_name
-from hivemind.tasks.claim import Claims, remove_ends
-from hivemind.tasks.folder import ATTEMPTS, LOG, free_name, held, leave, open_log, place_of
-from hivemind.tasks.inbox import Settings
-from hivemind.tasks.record import HandOverTarget, RecordTampered, TaskRecord
-from hivemind.tasks.task import AddedText, ParkedTask, Task, TaskMoved
+from hivemind.outcome import OUTCOME_FILES, Outcome
+from hivemind.tasks.claims import Claims
+from hivemind.tasks.drop import Settings
+from hivemind.tasks.folder import ATTEMPTS, LOG, folder_of, free_name, hold, move_task, remove_ends
+from hivemind.tasks.listing import Listing
+from hivemind.tasks.logs import TaskLogs
+from hivemind.tasks.record import RECORD, HandOverTarget, RecordTampered, TaskRecord
+from hivemind.tasks.task import AddedText, ParkedTask, Task, TaskMoved, TaskProblem, TaskState
 
-_SHORT = timedelta(seconds=60)  # nobody is told of a task that rests no longer than that
-_RESULT, _ERROR, _GRAPH = "result.md", "error.md", "graph.json"
+_SHORT = timedelta(seconds=60)  # a shorter wait is not reported
 
 
 class ClaimedTasks:
-    """The tasks in hand. Each method takes a Task as `claim` or `mine` returned it; raises TaskMoved if its claim is over."""
+    """The claimed tasks. Most methods take a Task as `claim` or `mine` returned it, and raise TaskMoved if its claim is
+    over."""
 
-    def __init__(self, settings: Settings, claims: Claims) -> None:
-        self.layout = settings.layout
+    def __init__(self, settings: Settings, listing: Listing, claims: Claims, logs: TaskLogs) -> None:
+        self._layout = settings.layout
+        self._listing = listing
         self._claims = claims
         self._records = settings.records
-        self._durable = settings.durable
-        self._clock = settings.clock
-        self._outbox = settings.outbox
-        self._logs: dict[str, Log] = {}  # of tasks in hand
-        self._left: dict[str, tuple[int, ...] | None] = {}  # what their files were when this process left them
+        self._durable, self._clock, self._outbox = settings.durable, settings.clock, settings.outbox
+        self._logs = logs
 
-    def _follow(self, task: Task) -> Task:
-        """Note what the log is of a task in hand, so that a change of it by anything else is found out."""
-        if task.id not in self._logs:
-            self._logs[task.id] = open_log(task.path, durable=self._durable)
-        self._left[task.id] = _stamp(task.path / LOG)
-        return task
-
-    def finish(self, task: Task, result: str) -> Path:
-        """Write result.md and move the task to done/; where it lies now. Its open subtasks are cancelled.
-
-        Raises TaskMoved if the claim is over, with the late result kept below `attempts/`.
-        """
-        return self._close(task, _RESULT, result, self.layout.done)
-
-    def fail(self, task: Task, reason: str) -> Path:
-        """Write error.md, which says in words why, and move the task to failed/; as `finish` does."""
-        text = reason if reason.startswith("#") else f"# {task.title}\n\n{reason.rstrip()}\n"
-        return self._close(task, _ERROR, text, self.layout.failed)
-
-    def _close(self, task: Task, name: str, text: str, place: Path) -> Path:
+    def close(self, task: Task, outcome: Outcome, text: str) -> Path:
+        """Write result.md or error.md and move the task to done/ or failed/. Return its new folder."""
+        name, place = OUTCOME_FILES[outcome], self._layout.tasks / outcome
         end = strip_controls(mask(text)).encode()
         try:
-            with self._own(task) as record:
+            with self._claimed_record(task) as record:
                 if record.parked is not None:
                     self._save(task, record, parked=None)
-                self._seal(task)
-                self._records.ending(task.id, end)
-                self._outbox.put("done" if name == _RESULT else "failed", task.id, record, task.notify)
+                self._logs.seal(task)
+                self._records.announce_end(task.id, end)
+                self._outbox.put(outcome, task.id, record, task.notify)
                 remove_ends(task.path, but=name)
                 write(task.path / name, end, durable=self._durable)
                 crash_point("tasks.close.written")
-                target = leave(self.layout, task.path, place, durable=self._durable)
+                target = move_task(self._layout, task.path, place, durable=self._durable)
                 crash_point("tasks.close.moved")
                 self._forget(task.id)
                 return target
         except TaskMoved as moved:
-            raise TaskMoved(moved.message, where=task.id, kept=self._keep_late(task, name, end)) from None
-
-    def _seal(self, task: Task) -> None:
-        """Have the conversation and the graph whole and on the disk before the task's end is: nobody writes to them any more.
-        What a power cut has left of lines is set aside. Their names become durable with the end's."""
-        log = self._logs.get(task.id) or open_log(task.path, durable=self._durable)
-        with suppress(OSError, UserError):  # what lies there is no log: the end says enough
-            if log.torn_bytes():
-                with log.locked():
-                    pass
-            log.sync(sync_name=False)
-        if self._durable and (task.path / _GRAPH).is_file():
-            fsync_file(task.path / _GRAPH)
+            raise TaskMoved(
+                moved.message, location=task.id, late_result=self._keep_late_result(task, name, end)
+            ) from None
 
     def release(self, task: Task) -> Path:
-        """Give the task back to the inbox, with its log; where it lies now. Whoever claims it goes on."""
-        with self._own(task) as record:
+        """Return the task to the inbox, with its log, for the next agent to continue. Return its new folder."""
+        with self._claimed_record(task) as record:
             remove_ends(task.path)
             self._save(task, record, parked=None)
             crash_point("tasks.release.ready")
             self._forget(task.id)
-            return self._claims.put_back(task.path)
+            return self._claims.drops.put_back(task.path)
 
     def hand_over(self, task: Task, *, to: str | None = None, role: str | None = None, reason: str = "") -> None:
-        """Give the task, with all that was done, to an agent or a role: `release` puts it where that one claims it.
+        """Hand the task over to an agent or a role. `release` then moves it to the inbox.
 
-        Between the two the task is on its way: an agent that dies there puts it back when it lives again (`mine`).
-        Raises TaskMoved if the claim is over, UserError for bad names or for neither or both of them.
+        An agent that dies between the two calls moves it there when it is started again (`mine`). Raises UserError for
+        bad names, or unless exactly one of `to` and `role` is set.
         """
         if (to is None) == (role is None):
             raise UserError("a task is handed over to an agent or to a role", location=task.id)
-        to, role = (None if one is None else check_name(one, "name") for one in (to, role))
-        with self._own(task) as record:
+        to, role = (None if target is None else check_name(target, "name") for target in (to, role))
+        with self._claimed_record(task) as record:
             assert record.claim is not None
             handed = HandOverTarget(record.claim.agent, to, role, mask(reason), record.claim.claimed)
             self._save(task, record, handed=handed)
             crash_point("tasks.hand_over.written")
 
     def park(self, task: Task, reason: str, until: datetime | None = None) -> ParkedTask:
-        """Record why the task does not go on by itself, for `status` and `--until-idle`; it stays its agent's."""
+        """Record the reason for which the task waits. Its agent keeps the claim."""
         reason = mask(reason)
         parked = ParkedTask(reason, until, self._clock())
-        with self._own(task) as record:
+        with self._claimed_record(task) as record:
             if record.parked is None or (record.parked.reason, record.parked.until) != (reason, until):
                 lasts = until is None or until - parked.since > _SHORT
-                if lasts and "wait_for" not in record.kept:  # its own subtasks, or who judges it
+                if lasts and "wait_for" not in record.kept:  # it does not wait for its subtasks or its review
                     self._outbox.put("parked", task.id, record, task.notify, reason)
                 self._save(task, record, parked=parked)
         return parked
 
     def unpark(self, task: Task) -> None:
-        """The task goes on."""
-        with self._own(task) as record:
+        """Record that the task continues."""
+        with self._claimed_record(task) as record:
             if record.parked is not None:
                 self._save(task, record, parked=None)
 
     def keep(self, task: Task, name: str, value: Any, *, unpark: bool = False) -> None:
-        """Keep a JSON value with the task under a name of the runtime's own (`Task.kept`); None takes it away. With `unpark`
-        it is not parked any more."""
-        with self._own(task) as record:
-            kept = {key: known for key, known in record.kept.items() if key != name}
+        """Keep a JSON value of the runtime with the task (`Task.kept`). None removes it. `unpark` also unparks the
+        task."""
+        with self._claimed_record(task) as record:
+            values = {key: kept_value for key, kept_value in record.kept.items() if key != name}
             if value is not None:
-                kept[name] = value
-            parked = None if unpark else record.parked
-            self._save(task, record, kept=kept, parked=parked)
+                values[name] = value
+            self._save(task, record, kept=values, parked=None if unpark else record.parked)
 
-    def said(self, task: Task) -> tuple[AddedText, ...]:
-        """All that people have added to a task in hand so far."""
-        with self._own(task) as record:
+    def added_texts(self, task: Task) -> tuple[AddedText, ...]:
+        """Return the texts that have been added to a claimed task so far."""
+        with self._claimed_record(task) as record:
             return record.said
 
     def _save(self, task: Task, record: TaskRecord, **changes: Any) -> None:
         self._records.save(task.path, replace(record, **changes), agent_id=task.owner)
 
+    def say(self, task_id: str, text: str, *, by: str = HUMAN, key: str | None = None) -> Path:
+        """Add to the text of a task that was claimed, or that an agent made, and wake its agent. Return its folder.
+
+        A text with the same `key` is added once. Raises UserError for a person's drop that was not claimed (change the
+        file), for a task that is over (retry it), and without such a task.
+        """
+        task_id = check_name(task_id, "task id")
+        if not text.strip():
+            raise UserError("says nothing", location=task_id)
+        active, inbox = self._layout.active / task_id, self._layout.inbox / task_id
+        for folder in (active, inbox, active):  # active/ again: it may have been claimed meanwhile
+            try:
+                self._say(folder, text, check_name(by, "agent name"), key)
+            except (FileNotFoundError, NotADirectoryError, TaskProblem):
+                if (folder / RECORD).exists():
+                    raise
+                continue
+            return folder
+        state = self._listing.get(task_id).state
+        if state is TaskState.INBOX:
+            raise UserError("is not claimed yet", location=task_id, remedy="change its text itself")
+        raise UserError("is over", location=task_id, remedy="change its task.md, then: hivemind task retry")
+
     def _say(self, folder: Path, text: str, by: str, key: str | None) -> None:
-        """Add to the text of a task that has a record: it was claimed, or a program made it. Said again under the same
-        `key` it is there once."""
-        with held(folder, wait=True):
+        with hold(folder, wait=True):
             record = self._records.load(folder, folder.name)
-            if key is not None and any(one.key == key for one in record.said):
+            if key is not None and any(addition.key == key for addition in record.said):
                 return
-            said = AddedText(by, self._clock().isoformat(timespec="milliseconds"), mask(text), key)
-            self._records.save(folder, replace(record, said=(*record.said, said)), "task.said", by=by)
+            addition = AddedText(by, self._clock().isoformat(timespec="milliseconds"), mask(text), key)
+            self._records.save(folder, replace(record, said=(*record.said, addition)), "task.said", by=by)
         if record.claim is not None:
-            ring(self.layout.doorbells, record.claim.agent)
+            ring(self._layout.doorbells, record.claim.agent)
 
     def log(self, task: Task, *records: Mapping[str, Any], durable: bool = False) -> None:
-        """Append records to the task's messages.jsonl, in one go; with `durable` they are on the disk when this returns.
+        """Append records to the task's messages.jsonl in one write. With `durable`, they are durable on return.
 
-        Raises UserError if they could not be written whole; the log is then as it was.
+        Raises UserError if they could not be written completely; the log is then unchanged.
         """
-        with self._own(task):
-            if task.id not in self._logs:
-                self._follow(task)
-            try:
-                self._logs[task.id].append(*records, sync_now=durable, separate_lines=True)
-            finally:  # a line that could not be written was taken back
-                self._follow(task)
+        with self._claimed_record(task):
+            self._logs.append(task, *records, durable=durable)
 
-    def _cancel_active(self, path: Path, reason: str) -> Path:
-        """Move an active task to failed/ under its agent's hands; what the agent still writes is turned away."""
-        with held(path, wait=True):
+    def fail_active(self, path: Path, reason: str) -> Path:
+        """Move an active task to failed/ while its agent works on it. Later writes of the agent are refused."""
+        with hold(path, wait=True):
             remove_ends(path)
-            write(path / _ERROR, strip_controls(mask(reason)), durable=self._durable)
+            write(path / OUTCOME_FILES["failed"], strip_controls(mask(reason)), durable=self._durable)
             crash_point("tasks.cancel.written")
-            return leave(self.layout, path, self.layout.failed, durable=self._durable)
+            return move_task(self._layout, path, self._layout.failed, durable=self._durable)
 
     @contextmanager
-    def _own(self, task: Task) -> Iterator[TaskRecord]:
-        """Hold the task's folder while it is this claim's; yields its record. Raises TaskMoved if it is not, or goes away
-        meanwhile, and fails a task whose record or log something else has changed."""
+    def _claimed_record(self, task: Task) -> Iterator[TaskRecord]:
+        """Hold the task's folder and yield its record. Raises TaskMoved if the claim is over or the folder is moved.
+
+        A task whose record or log was changed by another program is failed.
+        """
         try:
-            with held(task.path, wait=True):
-                record = self._checked(task)
+            with hold(task.path, wait=True):
+                record = self._check_record(task)
                 if record.claim is None or record.claim.key != task.claim:
                     owner = "nobody" if record.claim is None else record.claim.agent
-                    raise TaskMoved(f"the claim is over, the task belongs to {owner} now", where=task.id)
+                    raise TaskMoved(f"the claim is over, the task belongs to {owner} now", location=task.id)
                 yield record
         except (FileNotFoundError, NotADirectoryError):
             if task.path.is_dir():
                 raise
-            raise TaskMoved("the claim is over, the task was moved out of active/", where=task.id) from None
+            raise TaskMoved("the claim is over, the task was moved out of active/", location=task.id) from None
 
-    def _checked(self, task: Task) -> TaskRecord:
+    def _check_record(self, task: Task) -> TaskRecord:
         try:
-            if task.id not in self._left or self._left[task.id] == _stamp(task.path / LOG):
+            if not self._logs.is_changed(task):
                 return self._records.load(task.path, task.id)
-            problem: UserError = RecordTampered(
-                f"{LOG} was changed by something other than hivemind", location=task.path
-            )
+            problem = RecordTampered(f"{LOG} was changed by something other than hivemind", location=task.path)
         except RecordTampered as error:
             problem = error
         self._forget(task.id)
-        self._claims.give_up(task.path, task.owner, problem)
-        raise TaskMoved(f"it has failed: {problem.message}", where=task.id)
+        self._claims.recovery.give_up(task.path, task.owner, problem)
+        raise TaskMoved(f"it has failed: {problem.message}", location=task.id)
 
     def _forget(self, task_id: str) -> None:
         self._records.forget(task_id)
-        self._logs.pop(task_id, None)
-        self._left.pop(task_id, None)
+        self._logs.forget(task_id)
 
-    def _keep_late(self, task: Task, name: str, end: bytes) -> Path | None:
-        """Put a late result where the task lies now; None if the task is gone, which withdraws it."""
-        layout = self.layout
-        for folder in (layout.inbox / task.id, place_of(layout, task.id)):
+    def _keep_late_result(self, task: Task, name: str, end: bytes) -> Path | None:
+        """Write a late result to the task's current folder. Return None if the task was deleted."""
+        layout = self._layout
+        for folder in (layout.inbox / task.id, folder_of(layout, task.id)):
             if folder is None or not folder.is_dir():
                 continue
             attempts = folder / ATTEMPTS
@@ -231,15 +218,6 @@ class ClaimedTasks:
                 make_folder(late, durable=self._durable)
                 write(late / name, end, durable=self._durable)
             except FileNotFoundError:
-                continue  # moved on under our hands
+                continue  # moved meanwhile
             return late
         return None
-
-
-def _stamp(path: Path) -> tuple[int, ...] | None:
-    """What a file is; None if there is none."""
-    try:
-        found = os.lstat(path)
-    except OSError:
-        return None
-    return found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns

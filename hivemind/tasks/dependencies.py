@@ -1,4 +1,4 @@
-"""Whether a waiting task's dependencies are met (spec 1, *Tasks*; README.md, *Dependencies*)."""
+"""Checks whether the dependencies of waiting tasks are met (README.md, *Dependencies*)."""
 
 from __future__ import annotations
 
@@ -8,22 +8,22 @@ from functools import cached_property
 from typing import Literal
 
 from hivemind.frozen import frozen
-from hivemind.tasks.folder import ended_place, on_its_way
-from hivemind.tasks.inbox import Inbox, QueuedDrop, Settings
+from hivemind.tasks.drop import DropReader, QueuedDrop, Settings
+from hivemind.tasks.folder import ended_folder, is_being_claimed
 
-Place = Literal["inbox", "active", "done", "failed"]
+StateName = Literal["inbox", "active", "done", "failed"]
 
 
 @frozen
 class DependencyStatus:
-    """`ready`: may be claimed. `waits`: not yet, and `why`. `fails`: never as it stands, and `why`."""
+    """`ready`: the task may be claimed. `waits`: not yet. `fails`: never, unless something is changed."""
 
     kind: Literal["ready", "waits", "fails"]
-    why: str = ""
+    reason: str = ""
 
 
 READY = DependencyStatus("ready")
-_WHY = {
+_REASONS = {
     "failed": "failed and was not retried",
     "active": "is being worked on",
     "inbox": "is waiting itself",
@@ -32,73 +32,72 @@ _WHY = {
 
 
 class Dependencies:
-    """The verdicts on the tasks of one look into the inbox; each dependency is looked up once, whoever waits for it."""
+    """The dependencies of the tasks in the inbox. The state of each dependency is looked up once."""
 
-    def __init__(self, settings: Settings, inbox: Inbox, waiting: Collection[QueuedDrop]) -> None:
+    def __init__(self, settings: Settings, reader: DropReader, queued_drops: Collection[QueuedDrop]) -> None:
         self._settings = settings
         self._layout = settings.layout
-        self._inbox = inbox
-        self._entries = waiting
-        self._places: dict[str, Place | None] = {}
+        self._reader = reader
+        self._queued_drops = queued_drops
+        self._states: dict[str, StateName | None] = {}
 
     @cached_property
-    def _waiting(self) -> dict[str, QueuedDrop]:
-        return {entry.id: entry for entry in self._entries}
+    def _drops_by_id(self) -> dict[str, QueuedDrop]:
+        return {queued.id: queued for queued in self._queued_drops}
 
-    def verdict(self, entry: QueuedDrop) -> DependencyStatus:
-        """Costs a look per dependency; nothing for a task that has none."""
-        if not entry.dependencies:
+    def verdict(self, queued: QueuedDrop) -> DependencyStatus:
+        """Check a task's dependencies. Costs a stat or two for each."""
+        if not queued.dependencies:
             return READY
-        unmet = [name for name in entry.dependencies if self.place(name) != "done"]
+        unmet = [name for name in queued.dependencies if self.state_of(name) != "done"]
         if not unmet:
             return READY
-        cycle = self._cycle(entry)
+        cycle = self._cycle(queued)
         if cycle:
             return DependencyStatus("fails", f"its dependencies form a cycle: {' → '.join(cycle)}")
-        unknown = [name for name in unmet if self.place(name) is None]
-        if unknown and self._rested(entry):
-            return DependencyStatus(
-                "fails", f"it depends on {', '.join(map(repr, unknown))}, and there is no such task"
-            )
-        return DependencyStatus(
-            "waits", "; ".join(f"its dependency {name!r} {_WHY[self.place(name)]}" for name in unmet)
-        )
+        unknown = [name for name in unmet if self.state_of(name) is None]
+        if unknown and self._had_grace(queued):
+            reason = f"it depends on {', '.join(map(repr, unknown))}, which does not exist"
+            return DependencyStatus("fails", reason)
+        reason = "; ".join(f"its dependency {name!r} {_REASONS[self.state_of(name)]}" for name in unmet)
+        return DependencyStatus("waits", reason)
 
-    def place(self, name: str) -> Place | None:
-        """Where the task of that id lies, in the folder of which state; None if there is none."""
-        if name not in self._places:
-            self._places[name] = self._look(name)
-        return self._places[name]
+    def state_of(self, name: str) -> StateName | None:
+        """Return the state of a task, or None if it does not exist."""
+        if name not in self._states:
+            self._states[name] = self._look(name)
+        return self._states[name]
 
-    def _look(self, name: str) -> Place | None:
-        """Looks in the direction in which tasks move, so that one on its way is not missed; the usual case first."""
+    def _look(self, name: str) -> StateName | None:
+        """The folders are checked in the order in which tasks move, done/ first because most dependencies are there."""
         layout = self._layout
         if os.path.lexists(layout.done / name):
             return "done"
-        if name in self._waiting:
+        if name in self._drops_by_id:
             return "inbox"
-        if on_its_way(layout, name) or os.path.lexists(layout.active / name):
+        if is_being_claimed(layout, name) or os.path.lexists(layout.active / name):
             return "active"
-        place = ended_place(layout, name)
+        place = ended_folder(layout, name)
         return None if place is None else "done" if place.parent.name == "done" else "failed"
 
-    def _rested(self, entry: QueuedDrop) -> bool:
-        """Whether the task has lain there for the time of grace; a time in the future (a clock set back) has."""
+    def _had_grace(self, queued: QueuedDrop) -> bool:
+        """Check that the task has been in the inbox for the time of grace. A time in the future (a clock set back)
+        counts."""
         try:
-            changed = os.lstat(self._layout.inbox / entry.name).st_ctime
+            changed_at = os.lstat(self._layout.inbox / queued.name).st_ctime
         except FileNotFoundError:
             return False
-        return not 0 <= self._settings.clock().timestamp() - changed < self._settings.grace_s
+        return not 0 <= self._settings.clock().timestamp() - changed_at < self._settings.grace_s
 
-    def _cycle(self, entry: QueuedDrop) -> tuple[str, ...]:
-        """A way of dependencies from the task back to itself, through waiting and failed tasks; else empty."""
+    def _cycle(self, queued: QueuedDrop) -> tuple[str, ...]:
+        """Return a cycle of dependencies that contains the task, through waiting and failed tasks, or an empty tuple."""
         seen: set[str] = set()
-        way = [(entry.id, iter(entry.dependencies))]
+        way = [(queued.id, iter(queued.dependencies))]
         while way:
             name = next(way[-1][1], None)
             if name is None:
                 way.pop()
-            elif name == entry.id:
+            elif name == queued.id:
                 return (*(step for step, _ in way), name)
             elif name not in seen:
                 seen.add(name)
@@ -106,13 +105,13 @@ class Dependencies:
         return ()
 
     def _next(self, name: str) -> tuple[str, ...]:
-        match self.place(name):
+        match self.state_of(name):
             case "inbox":
-                return self._waiting[name].dependencies
+                return self._drops_by_id[name].dependencies
             case "failed":
                 folder = os.fspath(self._layout.failed / name)
                 try:
-                    return self._inbox.folder_entry(folder, os.stat(folder)).dependencies
+                    return self._reader.queued_folder(folder, os.stat(folder)).dependencies
                 except OSError:
                     return ()
             case _:

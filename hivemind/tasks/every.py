@@ -1,4 +1,4 @@
-"""`every:` of a task: when it comes again (README.md, *Work that comes again*)."""
+"""`every:` of a task: the times at which it is repeated (README.md, *Work that comes again*)."""
 
 from __future__ import annotations
 
@@ -23,96 +23,98 @@ _LOOK_BACK = (timedelta(hours=1), timedelta(days=1), timedelta(days=32), timedel
 
 @frozen
 class Every:
-    """When a task comes again: each `seconds` after its file was written, or at the times of a cron line in a `zone`
-    (None: the hive's)."""
+    """The times of a repeated task: every `seconds` since its file was written, or the times of a cron line.
+
+    `zone` None is the hive's time zone.
+    """
 
     seconds: float | None
     cron: str = ""
     zone: str | None = None
 
     @classmethod
-    def of(cls, text: str) -> Every:
+    def parse(cls, text: str) -> Every:
         """Read `1h`, `07:30`, `Mon 07:30`, `Mon-Fri 07:30 Europe/Berlin`, `30 7 * * 1`. Raises ValueError."""
-        said = " ".join(text.split())
-        words, zone = said, None
-        if re.search(r" [A-Z][A-Za-z]+(/\S+)?$", said) and not _CRON.fullmatch(said):
-            words, _, zone = said.rpartition(" ")
+        normalized_text = " ".join(text.split())
+        words, zone = normalized_text, None
+        if re.search(r" [A-Z][A-Za-z]+(/\S+)?$", normalized_text) and not _CRON.fullmatch(normalized_text):
+            words, _, zone = normalized_text.rpartition(" ")
             zone_of(zone)
-        if found := _AT.fullmatch(words):
-            days = (found[1] or "*").upper()
+        if match := _AT.fullmatch(words):
+            days = (match[1] or "*").upper()
             if days != "*" and not _DAYS.fullmatch(days):
-                raise ValueError(f"{found[1]!r} names no days: write Mon, Mon-Fri or Mon,Thu")
-            words = f"{int(found[3])} {int(found[2])} * * {_wrapped(days)}"
+                raise ValueError(f"{match[1]!r} names no days: write Mon, Mon-Fri or Mon,Thu")
+            words = f"{int(match[3])} {int(match[2])} * * {_wrapped(days)}"
         if _CRON.fullmatch(words):
-            from cronsim import CronSim, CronSimError  # most tasks come once
+            from cronsim import CronSim, CronSimError  # most tasks are not repeated
 
             try:
                 CronSim(words, datetime(2026, 1, 1, tzinfo=UTC))
             except CronSimError as error:
-                raise ValueError(f"{text!r} is no time: {error}") from None
+                raise ValueError(f"{text!r} is not a time: {error}") from None
             return cls(None, words, zone)
         try:
             seconds = parse_duration(words)
         except ValueError:
             raise ValueError(
-                f"{text!r} is no time that comes again: write 1h, 07:30, Mon 07:30, Mon-Fri 07:30 Europe/Berlin, or a cron "
+                f"{text!r} is not a repeated time: write 1h, 07:30, Mon 07:30, Mon-Fri 07:30 Europe/Berlin, or a cron "
                 "line (30 7 * * 1)"
             ) from None
         if zone is not None or seconds < _LEAST_S:
             raise ValueError(f"{text!r}: a distance is a minute or more, and has no time zone")
         return cls(seconds)
 
-    def times_after(self, since: datetime, moment: datetime, zone: str) -> Iterator[datetime]:
-        """The times after `moment`, oldest first, in UTC. Distances count from `since`."""
+    def times_after(self, origin: datetime, moment: datetime, zone: str) -> Iterator[datetime]:
+        """Yield the times after `moment`, oldest first, in UTC. Intervals count from `origin`."""
         if self.seconds is not None:
-            count = max(0, int((moment - since).total_seconds() // self.seconds))
+            count = max(0, int((moment - origin).total_seconds() // self.seconds))
             while True:
                 count += 1
-                yield since + timedelta(seconds=self.seconds * count)
+                yield origin + timedelta(seconds=self.seconds * count)
         from cronsim import CronSim
 
-        for found in CronSim(self.cron, moment.astimezone(zone_of(self.zone or zone))):
-            time = found.astimezone(UTC)
-            if time > moment:  # asked in the second of two equal hours, it names the first one's time
+        for local_time in CronSim(self.cron, moment.astimezone(zone_of(self.zone or zone))):
+            time = local_time.astimezone(UTC)
+            if time > moment:  # in the second of two equal hours it returns times of the first
                 yield time
 
-    def newest_time(self, since: datetime, moment: datetime, now: datetime, zone: str) -> datetime | None:
-        """The last time after `moment` that is not after `now`."""
+    def newest_time(self, origin: datetime, moment: datetime, now: datetime, zone: str) -> datetime | None:
+        """Return the last time after `moment` and not after `now`, or None."""
         if self.seconds is not None:
-            count = int((now - since).total_seconds() // self.seconds)
-            found = since + timedelta(seconds=self.seconds * count)
-            return found if moment < found <= now else None
-        for back in _LOOK_BACK:  # short ones first: of a time each minute the last hour is enough
+            count = int((now - origin).total_seconds() // self.seconds)
+            newest = origin + timedelta(seconds=self.seconds * count)
+            return newest if moment < newest <= now else None
+        for back in _LOOK_BACK:  # short ones first: they are enough for frequent times
             start = max(moment, now - back)
-            found = moment
-            for one in self.times_after(since, start, zone):
-                if one > now:
+            newest = moment
+            for time in self.times_after(origin, start, zone):
+                if time > now:
                     break
-                found = one
-            if found > moment:
-                return found
+                newest = time
+            if newest > moment:
+                return newest
         return None
 
 
 def zone_of(name: str) -> ZoneInfo:
-    """Raises ValueError for what is no time zone."""
+    """Return the time zone of that name. Raises ValueError."""
     from zoneinfo import ZoneInfo
 
     try:
         return ZoneInfo(name)
     except (OSError, ValueError, LookupError):
-        raise ValueError(f"{name!r} is no time zone: write Europe/Berlin, or UTC") from None
+        raise ValueError(f"{name!r} is not a time zone: write Europe/Berlin, or UTC") from None
 
 
 def _wrapped(days: str) -> str:
-    """`FRI-MON` as cron takes it: it knows no range over the week's end."""
+    """Spell out a range of days over the end of the week, such as `FRI-MON`, which cron lines do not have."""
     order = _DAY.split("|")
-    found: list[str] = []
+    names: list[str] = []
     for part in days.split(","):
         first, dash, last = part.partition("-")
         if not dash or part == "*":
-            found.append(part)
+            names.append(part)
             continue
         at, end = order.index(first), order.index(last)
-        found += [order[(at + number) % 7] for number in range((end - at) % 7 + 1)]
-    return ",".join(dict.fromkeys(found))
+        names += [order[(at + number) % 7] for number in range((end - at) % 7 + 1)]
+    return ",".join(dict.fromkeys(names))

@@ -1,4 +1,4 @@
-"""What a person may write into a task file: front matter and text, checked (spec 1, *Tasks*; README.md, *The text*)."""
+"""The form of a task file: front matter and text, validated (README.md, *The text*)."""
 
 from __future__ import annotations
 
@@ -15,6 +15,7 @@ from hivemind.errors import UserError
 from hivemind.frontmatter import ParsedText, parse, split, validate
 from hivemind.frozen import frozen
 from hivemind.fs import CrashCount
+from hivemind.outcome import Outcome
 from hivemind.tasks.every import Every
 from hivemind.tasks.step import (
     Agent,
@@ -24,13 +25,13 @@ from hivemind.tasks.step import (
     Strict,
     Text,
     Texts,
+    as_list,
     as_step,
     first_line,
-    listed,
     moment,
-    named,
+    name_check,
 )
-from hivemind.tasks.task import TaskBudget, TaskEvent, TaskProblem, TaskReview
+from hivemind.tasks.task import TaskBudget, TaskProblem, TaskReview
 from hivemind.tokens import MIN_CONTEXT
 
 PRIORITIES = {"critical": 1, "high": 2, "medium": 3, "normal": 3, "low": 4}
@@ -40,17 +41,15 @@ _UNCLOSED = re.compile(r"\A\ufeff?---[ \t]*\r?\n[A-Za-z_]+[ \t]*:")
 
 def _priority(value: Any) -> Any:
     if isinstance(value, str):
-        known = PRIORITIES.get(value.strip().lower())
-        if known is None and not value.strip().isdigit():
-            raise ValueError(f"{value!r} is no priority: write {', '.join(PRIORITIES)}, or 0 (first) to 99 (last)")
-        return int(value) if known is None else known
+        priority = PRIORITIES.get(value.strip().lower())
+        if priority is None and not value.strip().isdigit():
+            raise ValueError(f"{value!r} is not a priority: write {', '.join(PRIORITIES)}, or 0 (first) to 99 (last)")
+        return int(value) if priority is None else priority
     return value
 
 
 class ReviewForm(Strict):
-    """`review:` of a task."""
-
-    by: Annotated[str, BeforeValidator(named("role"))]
+    by: Annotated[str, BeforeValidator(name_check("role"))]
     criteria: Texts = Field(min_length=1)
     rounds: int = Field(3, ge=1, le=20)
 
@@ -73,13 +72,13 @@ def _as_budget(value: Any) -> Any:
 
 
 def _as_events(value: Any) -> Any:
-    return () if value in ("never", False) else listed(value)
+    return () if value in ("never", False) else as_list(value)
 
 
 def _as_every(value: Any) -> Any:
     if not isinstance(value, str):  # YAML makes a number of 17:30
         raise ValueError('write it in quotes: every: "17:30"')  # noqa: TRY004 - pydantic takes no other
-    Every.of(value)
+    Every.parse(value)
     return value
 
 
@@ -91,9 +90,9 @@ class TaskForm(Strict):
     project: Text | None = None
     priority: Annotated[int, BeforeValidator(_priority), Field(ge=0, le=99)] = DEFAULT_PRIORITY
     assignee: Agent | None = None
-    role: Annotated[str, BeforeValidator(named("role"))] | None = None
-    where: Annotated[str, BeforeValidator(named("name of a hive"))] | None = None
-    dependencies: Annotated[tuple[Id, ...], BeforeValidator(listed)] = ()
+    role: Annotated[str, BeforeValidator(name_check("role"))] | None = None
+    where: Annotated[str, BeforeValidator(name_check("name of a hive"))] | None = None
+    dependencies: Annotated[tuple[Id, ...], BeforeValidator(as_list)] = ()
     deadline: Annotated[datetime, BeforeValidator(moment)] | None = None
     steps: tuple[Annotated[StepForm, BeforeValidator(as_step)], ...] = ()
     proof: Proof = "off"
@@ -102,7 +101,7 @@ class TaskForm(Strict):
     review: ReviewForm | None = None
     finish: Literal["explicit", "implicit"] = "explicit"
     budget: Annotated[BudgetForm, BeforeValidator(_as_budget)] = BudgetForm.model_construct()
-    notify: Annotated[tuple[TaskEvent, ...] | None, BeforeValidator(_as_events)] = None
+    notify: Annotated[tuple[Outcome, ...] | None, BeforeValidator(_as_events)] = None
     every: Annotated[str, BeforeValidator(_as_every)] | None = None
     until: Annotated[datetime, BeforeValidator(moment)] | None = None
     missed: Literal["once", "all"] = "once"
@@ -116,17 +115,17 @@ class _YamlForm(TaskForm):
 
 @frozen
 class ParsedTask:
-    """A task as it was written: its front matter, its title, its text, and how errors name a key: `file:line`."""
+    """A task as its author wrote it. `name` is the name of its file in error messages."""
 
     form: TaskForm
     title: str
     text: str
-    parsed: ParsedText | None
+    front_matter: ParsedText | None
     name: str
 
-    def where(self, key: str) -> str:
-        """`file:line` of a key of the front matter."""
-        return self.name if self.parsed is None else f"{self.name}:{self.parsed.line((key, '<key>'))}"
+    def location(self, key: str) -> str:
+        """Return `file:line` of a key of the front matter."""
+        return self.name if self.front_matter is None else f"{self.name}:{self.front_matter.line((key, '<key>'))}"
 
 
 _PLAIN = TaskForm.model_construct()
@@ -137,30 +136,29 @@ _MAGIC = {
     b"\x7fELF": "a program", b"%!PS": "a document (PostScript)", b"\xd0\xcf\x11\xe0": "an office document",
     b"BZh": "compressed (bzip2)", b"\xfd7zXZ": "compressed (xz)", b"7z\xbc\xaf": "an archive (7z)", b"Rar!": "an archive (RAR)",
 }  # fmt: skip
-"""How files begin that are no texts, though some of them would pass for one."""
+"""The first bytes of files that are not text. Some of them would pass for text."""
 _SHORT_BYTES = 4096
-_HOW_TO_ATTACH = "say what to do with it: hivemind task add TEXT --attach FILE, or a folder with a task.md beside it"
+_HOW_TO_ATTACH = "say what to do with it: hivemind task add TEXT --attach FILE, or drop it in a folder with a task.md"
 
 
 class NoText(TaskProblem):
-    """A drop that is no text: a picture, a document, an archive."""
+    """A drop that is not text: a picture, a document, an archive."""
 
 
 def is_yaml(name: str) -> bool:
-    """True if a file of this name is YAML as a whole."""
+    """Check that a whole file with this name is YAML."""
     return name.lower().endswith((".yaml", ".yml"))
 
 
 def has_front_matter(raw: bytes, name: str) -> bool:
-    """Whether a file of this name that begins so may say more than its text."""
+    """Check for the beginning of front matter, or for a YAML file."""
     return raw.startswith((b"---", b"\xef\xbb\xbf")) or is_yaml(name)
 
 
 def read_text(raw: bytes, name: str) -> ParsedTask:
-    """What a task file says. `name` is how errors call the file, and its ending says whether all of it is YAML.
+    """Parse a task file. The ending of `name` tells whether all of it is YAML.
 
-    Raises TaskProblem that names file, and line and field where there are any, for front matter that is not understood and
-    for a file that says nothing; NoText for what is no UTF-8 text.
+    Raises TaskProblem, with line and field if there are any, for invalid front matter and for an empty task; NoText.
     """
     try:
         with boundary("task", name):
@@ -173,34 +171,34 @@ def read_text(raw: bytes, name: str) -> ParsedTask:
 
 def _read(text: str, name: str) -> ParsedTask:
     if is_yaml(name):
-        parsed = parse(text, name)
-        whole = validate(_YamlForm, parsed)
-        return _written(whole, whole.text, parsed, name)
+        front_matter = parse(text, name)
+        form = validate(_YamlForm, front_matter)
+        return _parsed_task(form, form.text, front_matter, name)
     head, body, _ = split(text)
     if head is None:
         if _UNCLOSED.match(text):
             raise TaskProblem("the front matter never ends", location=f"{name}:1", remedy="close it with a line ---")
-        return _written(_PLAIN, body, None, name)
-    parsed = parse(head, name, 2)
-    return _written(validate(TaskForm, parsed), body, parsed, name)
+        return _parsed_task(_PLAIN, body, None, name)
+    front_matter = parse(head, name, 2)
+    return _parsed_task(validate(TaskForm, front_matter), body, front_matter, name)
 
 
-_read_short = lru_cache(maxsize=128)(_read)  # read when it waits, when it is claimed, and when its result is written
+_read_short = lru_cache(maxsize=128)(_read)  # a task is parsed when it waits, when it is claimed and when it ends
 
 
 class TextReader:
-    """Reads the texts of tasks; one over whose reading two processes died is refused before a third time."""
+    """Reads the texts of tasks. A text over which two processes died is refused."""
 
     def __init__(self, crashes: CrashCount, max_bytes: int) -> None:
         self.max_bytes = max_bytes
         self._crashes = crashes
 
-    def read(self, raw: bytes, name: str, found: os.stat_result) -> ParsedTask:
-        """What `read_text` says; `found` tells which version of the file the bytes are from. Raises TaskProblem."""
-        if not has_front_matter(raw, name):  # nothing is parsed
+    def read(self, raw: bytes, name: str, file_stat: os.stat_result) -> ParsedTask:
+        """Parse a text. `file_stat` identifies the version of the file. Raises TaskProblem."""
+        if not has_front_matter(raw, name):  # plain text
             return read_text(raw, name)
         try:
-            with self._crashes.reading("task", name, f"{found.st_size} {found.st_mtime_ns}"):
+            with self._crashes.reading("task", name, f"{file_stat.st_size} {file_stat.st_mtime_ns}"):
                 return read_text(raw, name)
         except Unreadable as error:
             raise TaskProblem(error.message, location=error.location, remedy=error.remedy) from None
@@ -209,30 +207,22 @@ class TextReader:
 def _decode(raw: bytes, name: str) -> str:
     if raw.startswith(tuple(_MAGIC)):
         kind = next(kind for magic, kind in _MAGIC.items() if raw.startswith(magic))
-        raise NoText(f"is {kind} and no text", location=name, remedy=_HOW_TO_ATTACH)
+        raise NoText(f"is {kind}, not text", location=name, remedy=_HOW_TO_ATTACH)
+    mend = f"save it as UTF-8 text, or {_HOW_TO_ATTACH}"
     if b"\0" in raw:
-        raise NoText(
-            f"is no text (a NUL at byte {raw.index(0)})",
-            location=name,
-            remedy=f"save it as UTF-8 text, or {_HOW_TO_ATTACH}",
-        )
+        raise NoText(f"is not text (a NUL at byte {raw.index(0)})", location=name, remedy=mend)
     try:
         return raw.decode("utf-8").removeprefix("\ufeff")
     except UnicodeDecodeError as error:
         line = raw.count(b"\n", 0, error.start) + 1
-        raise NoText(
-            f"is no UTF-8 text (byte {error.start})",
-            location=f"{name}:{line}",
-            remedy=f"save it as UTF-8 text, or {_HOW_TO_ATTACH}",
-        ) from None
+        raise NoText(f"is not UTF-8 text (byte {error.start})", location=f"{name}:{line}", remedy=mend) from None
 
 
-def _written(form: TaskForm, text: str, parsed: ParsedText | None, name: str) -> ParsedTask:
+def _parsed_task(form: TaskForm, text: str, front_matter: ParsedText | None, name: str) -> ParsedTask:
     title = (form.title or "").strip() or first_line(text)
     if not title:
         if not form.steps:
-            raise TaskProblem(
-                "says nothing: no title, no text, no steps", location=name, remedy="write what is to be done"
-            )
+            message = "is empty: no title, no text, no steps"
+            raise TaskProblem(message, location=name, remedy="write what to do")
         title = form.steps[0].step().title
-    return ParsedTask(form, title, text, parsed, name)
+    return ParsedTask(form, title, text, front_matter, name)

@@ -1,446 +1,227 @@
-"""The inbox: which names in it are tasks, which drops are whole, and what puts them in order (README.md, *What a task is*).
-
-What lies there was put there by anyone: no link is followed, no device opened, no FIFO waited for.
-"""
+"""The inbox: adding tasks from a program, as `hivemind task add` and agents' tools do (README.md, *Makers*)."""
 
 from __future__ import annotations
 
-import errno
 import os
-import re
-import stat
-import time
-from collections.abc import Callable, Collection, Iterator, Mapping
-from contextlib import suppress
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
 from datetime import datetime
 from pathlib import Path
-from typing import NamedTuple
+from types import MappingProxyType
+from typing import Any, TypeAlias, TypedDict, Unpack
 
-from hivemind.boundary import boundary
-from hivemind.errors import UserError
+import yaml
+
+from hivemind.frontmatter import parse, split
 from hivemind.frozen import frozen
-from hivemind.fs import is_timestamp_reliable
-from hivemind.fs.paths import OutsideError, resolve_inside
-from hivemind.fs.trees import is_too_deep
-from hivemind.layout import Layout
-from hivemind.names import slug
-from hivemind.tasks.form import DEFAULT_PRIORITY, TextReader, has_front_matter
-from hivemind.tasks.outbox import Outbox
-from hivemind.tasks.record import RECORD, Records, TaskRecord, has_ended, is_made_whole, load
-from hivemind.tasks.task import BEING_WRITTEN, TaskProblem
+from hivemind.fs import Lock, copy_tree, crash_point, create, fsync_folder, make_folder, move, remove_tree, write
+from hivemind.fs.atomic import TEMPORARY_PREFIX
+from hivemind.layout import HUMAN
+from hivemind.names import check_maker, check_name, slug
+from hivemind.tasks.drop import ENDINGS, Settings
+from hivemind.tasks.folder import folder_of, free_name, is_being_claimed
+from hivemind.tasks.form import read_text
+from hivemind.tasks.record import RECORD, TaskRecord
+from hivemind.tasks.step import as_written
+from hivemind.tasks.task import TaskProblem, TaskStep
 
-Settled = Callable[[str | int, float, datetime], bool]
+Attachment: TypeAlias = str | os.PathLike[str] | tuple[str, bytes]
+"""A file or folder to attach to a task, or a file's name and content."""
 
-UNTRUSTED = os.O_RDONLY | os.O_NONBLOCK | os.O_NOFOLLOW | os.O_CLOEXEC
-"""How a file is opened that anyone may have put there: never through a link, never waiting for a FIFO's writer."""
 
-ENDINGS = ("", ".md", ".txt", ".yaml", ".yml", ".markdown")
-"""The endings of the names that most tasks have in the inbox: their id is the rest."""
+class TaskFields(TypedDict, total=False):
+    """The fields that `Inbox.add` takes besides the text: the keys of front matter (README.md, *The text*)."""
 
-NOT_OURS = "it may not be read and moved by the user of the hive"
-"""What a dropped folder waits for whose owner has closed it, or something in it."""
-
-_NOT_MOVED = "only the user whose it is may move it out of a sticky folder: chmod -t tasks/inbox"
-_HEAD = 4096
-_NO_TEXTS = frozenset({"attempts", "error.md", "result.md", RECORD})
-"""What the program itself may have put into a folder in the inbox."""
-_DROPPINGS = re.compile(
-    r"\..*|.*~|#.*#|.*\.(?:sw[a-z]|tmp|bak|orig|rej|part|filepart|crdownload|download)|4913", re.IGNORECASE
-)
-_TEXT = re.compile(r".*\.(?:md|markdown|txt|text|rst|org|ya?ml)|[^.]+", re.IGNORECASE)
-_KNOWN_TEXTS = ("task.md", "task.yaml", "task.yml", "readme.md")
+    id: str | None
+    title: str | None
+    project: str | None
+    priority: int | str | None
+    assignee: str | None
+    role: str | None
+    where: str | None
+    dependencies: Iterable[str] | str
+    deadline: datetime | str | None
+    steps: Iterable[TaskStep | Mapping[str, Any] | str] | str
+    proof: str | None
+    view: str | None
+    max_tokens: int | None
+    review: Mapping[str, Any] | None
+    budget: Mapping[str, Any] | int | None
+    notify: Iterable[str] | None
+    every: str | None
+    until: datetime | str | None
+    missed: str | None
 
 
 @frozen
-class Settings:
-    """What the tasks of one hive are kept with (`Tasks` says what each is)."""
+class TaskDraft:
+    """A task without an id: the fields of its front matter, its text and its title."""
 
-    layout: Layout
-    reader: TextReader
-    records: Records
-    agents: Callable[[], Mapping[str, str | None]]
-    durable: bool
-    settle_ms: float
-    grace_s: float
-    clock: Callable[[], datetime]
-    roots: Collection[Path]
-    settled: Settled
-    rename: Callable[[str, str], None]
-    ask_about_files: bool
-    outbox: Outbox
-    here: Callable[[], tuple[str, ...]]
+    fields: Mapping[str, Any]
+    body: str
+    title: str
 
-
-# names
-
-
-def is_task_name(name: str) -> bool:
-    """True if a name in the inbox itself may be a task: neither what editors leave about nor the folder's README.md."""
-    return _DROPPINGS.fullmatch(name) is None and name.lower() != "readme.md"
+    @classmethod
+    def from_text(cls, text: str, fields: TaskFields) -> TaskDraft:
+        """Join a text's front matter with `fields`, which take precedence. Raises TaskProblem."""
+        if not isinstance(text, str):
+            raise TaskProblem(f"must be a text, not {type(text).__name__}", location="the text")
+        arguments: dict[str, Any] = {**fields}
+        arguments["dependencies"] = _as_list(fields.get("dependencies", ()), str) or None
+        arguments["steps"] = [*map(as_written, _as_list(fields.get("steps", ()), str, Mapping, TaskStep))] or None
+        if (notify := fields.get("notify")) is not None:
+            arguments["notify"] = [*notify] or "never"
+        arguments = {key: value for key, value in arguments.items() if value is not None}
+        _refuse_surrogates(text, *(value for value in arguments.values() if isinstance(value, str)))
+        head, body, _ = split(text)
+        front_matter = {**(parse(head, "the text", 2).values if head is not None else {}), **arguments}
+        return cls(front_matter, body, _title(compose(front_matter, body)))
 
 
-def ignored_why(name: str) -> str | None:
-    """Why a name in the inbox is not taken for a task; None if it is one."""
-    if is_task_name(name):
-        return None
-    if name.lower() == "readme.md":
-        return "the folder's own README.md"
-    return "a hidden file" if name.startswith(".") else "what editors and downloads leave about"
+def _as_list(argument: Any, *kinds: type) -> list[Any]:
+    """Return a list of the argument's elements. An argument of one of the types `kinds` is a single element."""
+    return [argument] if isinstance(argument, kinds) else [*argument]
 
 
-def id_of(name: str, folder: bool) -> str:
-    """The id that a drop has if its text gives none."""
-    return slug(name if folder else os.path.splitext(name)[0])
-
-
-# reading
-
-
-def is_ours(folder: str | os.PathLike[str]) -> bool:
-    """Whether a dropped folder may be read, and moved, for which it must be writable."""
-    return os.access(folder, os.R_OK | os.W_OK | os.X_OK)
-
-
-def _may_leave(path: str, found: os.stat_result) -> bool:
-    """Whether this process may move it away: not what another user has put into a sticky folder of a third."""
-    folder = os.stat(os.path.dirname(path))
-    if not folder.st_mode & stat.S_ISVTX or os.geteuid() in (found.st_uid, folder.st_uid):
-        return True
+def _title(content: bytes) -> str:
+    """Return the title of a composed task. A problem names only the key, because the lines are not the author's."""
     try:
-        os.close(os.open(path, os.O_NOATIME | UNTRUSTED))  # which is refused to all but its owner and root
-    except OSError:
-        return False
-    return True
+        return read_text(content, "the task").title
+    except TaskProblem as problem:
+        raise TaskProblem(problem.message, location="the task", remedy=problem.remedy) from None
 
 
-def read_regular(path: str, shown: str, max_bytes: int) -> tuple[bytes, os.stat_result]:
-    """A regular file's bytes and what it was when they were read; `shown` is how errors call it.
-
-    Raises TaskProblem for a link, FIFO, device, socket or folder and for a file of more than `max_bytes`; Unreadable;
-    FileNotFoundError if it is gone.
-    """
-    with boundary("task's text", shown, remedy=f"chmod a+r {os.path.basename(path)}"):
-        _check_regular(os.lstat(path), shown)
-        file = os.open(path, UNTRUSTED)
-        try:
-            found = os.fstat(file)
-            _check_regular(found, shown)  # what was a file a moment ago may be a FIFO by now
-            return read_open(file, found, shown, max_bytes), found
-        finally:
-            os.close(file)
-
-
-def read_open(file: int, found: os.stat_result, shown: str, max_bytes: int) -> bytes:
-    """All bytes of an open regular file. Raises TaskProblem if they are more than `max_bytes`."""
-    raw = os.read(file, found.st_size + 1) if found.st_size <= max_bytes else None
-    if raw is None or len(raw) > max_bytes:
-        raise TaskProblem(
-            f"has {found.st_size:,} bytes, a task's text at most {max_bytes:,}",
-            location=shown,
-            remedy="drop a folder with a short task.md and the long file beside it, or raise max_task_bytes in hive.yaml",
-        )
-    return raw
-
-
-def _check_regular(found: os.stat_result, shown: str) -> None:
-    if stat.S_ISLNK(found.st_mode):
-        raise TaskProblem(
-            "is a symbolic link, and none is followed here", location=shown, remedy="copy the file itself"
-        )
-    if not stat.S_ISREG(found.st_mode):
-        raise TaskProblem(
-            "is no regular file", location=shown, remedy="a task is a text file, or a folder with one in it"
-        )
-
-
-def dropped_text(folder: Path, record: TaskRecord | None, max_bytes: int) -> tuple[bytes, str, os.stat_result]:
-    """(the text of a task in the inbox, its file's name, what that file is).
-
-    What was fixed when the task was claimed holds until an attempt has ended; then, and in a folder that nobody has
-    claimed, the text is what lies there. Raises TaskProblem, FileNotFoundError.
-    """
-    if record is not None and record.text is not None and not has_ended(folder):
-        return record.raw, record.name, os.lstat(folder / RECORD)
-    name = _text_name(folder)
-    raw, found = read_regular(os.path.join(folder, name), name, max_bytes)
-    return raw, name, found
-
-
-def _text_name(folder: Path) -> str:
-    """The name of the file in a dropped folder that is the task's text: task.md (.yaml), README.md or the only text."""
-    names = sorted(name for name in os.listdir(folder) if name not in _NO_TEXTS and _DROPPINGS.fullmatch(name) is None)
-    for known in _KNOWN_TEXTS:
-        for name in names:
-            if name.lower() == known:
-                return name
-    texts = [name for name in names if _TEXT.fullmatch(name) and not os.path.isdir(folder / name)]
-    if len(texts) == 1:
-        return texts[0]
-    what = "has no task.md" if not texts else f"has {len(texts)} texts ({', '.join(texts[:4])}) and no task.md"
-    raise TaskProblem(what, location=folder.name, remedy="call the file that says what is to be done 'task.md'")
-
-
-def attachments(
-    folder: Path, text: str, root: Path, roots: Collection[Path] = ()
-) -> tuple[tuple[Path, ...], tuple[str, ...]]:
-    """(the files beside the text, sorted; a note for each that was passed over).
-
-    Links are attachments only if they lead to a file within `root` or one of `roots`; links to folders, FIFOs, devices
-    and sockets are passed over and never opened.
-    """
-    found: list[Path] = []
-    notes: list[str] = []
-    for entry in _walk(folder, skip=_NO_TEXTS | {text}) if folder.is_dir() else ():
-        problem = None
-        if entry.is_symlink():
-            try:
-                problem = (
-                    None
-                    if resolve_inside(entry.path, root, tuple(roots)).is_file()
-                    else "is a symbolic link to no file"
-                )
-            except OutsideError:
-                problem = "is a symbolic link that leads out of the hive"
-        elif entry.is_dir():
-            continue
-        elif not entry.is_file(follow_symlinks=False):
-            problem = "is no regular file"
-        if problem is None:
-            found.append(Path(entry.path))
+def _attach(folder: Path, files: list[Attachment], *, durable: bool) -> None:
+    if not files:
+        return
+    folder.mkdir()
+    for attachment in files:
+        path = Path(attachment[0] if isinstance(attachment, tuple) else attachment)
+        target = folder / free_name(path.name, lambda name: os.path.lexists(folder / name))
+        if isinstance(attachment, tuple):
+            write(target, attachment[1], durable=durable)
+        elif path.is_dir():
+            copy_tree(path, target)
         else:
-            notes.append(f"{os.path.relpath(entry.path, folder)} {problem} and was passed over")
-    return tuple(sorted(found)), tuple(sorted(notes))
+            write(target, path.read_bytes(), durable=durable)
+    if durable:
+        fsync_folder(folder)
 
 
-def _walk(folder: Path, skip: Collection[str] = ()) -> Iterator[os.DirEntry[str]]:
-    """Everything in a folder, at any depth, but what editors leave; `skip` names what is left out at its top."""
-    todo = [os.fspath(folder)]
-    while todo:
-        here = todo.pop()
-        with os.scandir(here) as entries:
-            for entry in entries:
-                if _DROPPINGS.fullmatch(entry.name) or (entry.name in skip and here == os.fspath(folder)):
-                    continue
-                if entry.is_dir(follow_symlinks=False) and not is_too_deep(entry.path, folder):
-                    todo.append(entry.path)
-                yield entry
+def compose(fields: Mapping[str, Any], body: str) -> bytes:
+    """Return a task file: front matter, if there are fields, and text."""
+    front_matter = {key: value for key, value in fields.items() if value is not None}
+    if not front_matter and not body.startswith("---"):
+        return body.encode()
+    head = yaml.safe_dump(front_matter, allow_unicode=True, sort_keys=False) if front_matter else ""
+    return f"---\n{head}---\n{body}".encode()
 
 
-# looking
-
-
-class QueuedDrop(NamedTuple):
-    """What must be known of a waiting task to put it in order. `ino`, `mtime_ns` and `size` say which file or folder it
-    was read from; the size is _UNKNOWN if another change might not show in that file's time: it is then read again.
-
-    `given` is the id if its author wrote one. `problem` says what is wrong with the file, `doom` what is
-    wrong with its dependencies as things stand; with either the task fails when it is claimed.
-    """
-
-    name: str
-    ino: int
-    mtime_ns: int
-    size: int
-    folder: bool
-    given: str | None = None
-    priority: int = DEFAULT_PRIORITY
-    assignee: str | None = None
-    role: str | None = None
-    dependencies: tuple[str, ...] = ()
-    problem: str | None = None
-    doom: str | None = None
-    where: str | None = None
-
-    def of(self, found: os.stat_result) -> bool:
-        """Whether this was read from that file as it is now."""
-        return (self.ino, self.mtime_ns, self.size) == (found.st_ino, found.st_mtime_ns, found.st_size)
-
-    @property
-    def id(self) -> str:
-        """The id that the task will have if nothing else has it."""
-        return self.given or id_of(self.name, self.folder)
-
-    @property
-    def lane(self) -> str:
-        """Who may claim it: `assignee/role`, and for another hive `assignee/role@where`; a task that is going to fail may be
-        claimed by anyone."""
-        if self.problem or self.doom:
-            return "/"
-        return f"{self.assignee or ''}/{self.role or ''}" + (f"@{self.where}" if self.where else "")
-
-    @property
-    def order(self) -> tuple[int, int, str]:
-        """Highest priority first, then oldest, then by name."""
-        return (self.priority, self.mtime_ns, self.name)
-
-
-_UNKNOWN = -1
-
-
-class Drop(NamedTuple):
-    """What lies in the inbox under a name. `entry` is None while it `waits`, for its writer or for a right to it; `head` is
-    what was read of a file: all of it if there is front matter."""
-
-    name: str
-    found: os.stat_result
-    entry: QueuedDrop | None
-    head: bytes = b""
-    waits: str = BEING_WRITTEN
-
-    @property
-    def id(self) -> str:
-        """The id that the task will have if nothing else has it."""
-        return self.entry.id if self.entry is not None else id_of(self.name, stat.S_ISDIR(self.found.st_mode))
+def _refuse_surrogates(*texts: str) -> None:
+    """Raise TaskProblem for a text that a terminal with another encoding has garbled. It cannot be written as UTF-8."""
+    for text in texts:
+        try:
+            text.encode()
+        except UnicodeEncodeError as error:
+            raise TaskProblem(f"is not UTF-8 text (character {error.start + 1})", location="the text") from None
 
 
 class Inbox:
-    """The inbox of one hive."""
+    """Adds tasks to the inbox of one hive."""
 
     def __init__(self, settings: Settings) -> None:
-        self._settings = settings
-        self._path = os.fspath(settings.layout.inbox)
+        self._layout = settings.layout
+        self._max_bytes = settings.reader.max_bytes
+        self._durable = settings.durable
 
-    def drops(self, known: Mapping[str, QueuedDrop] | None = None) -> Iterator[Drop]:
-        """All that lies there now; a file that is as it is `known` is not read again. Raises UserError without an inbox."""
-        known = known or {}
-        try:
-            listing = os.scandir(self._path)
-        except FileNotFoundError:
-            raise UserError("is gone", location=self._path, remedy="hivemind doctor --fix makes it anew") from None
-        with listing:
-            for item in listing:
-                entry = known.get(item.name)
-                if entry is None and not is_task_name(item.name):
-                    continue
-                try:
-                    if entry is not None and entry.of(found := item.stat(follow_symlinks=False)):
-                        yield Drop(item.name, found, entry)
-                    else:
-                        yield self._drop(item.path, item.name, item.is_file(follow_symlinks=False))
-                except FileNotFoundError:
-                    continue
+    def add(
+        self,
+        text: str | None = None,
+        *,
+        by: str = HUMAN,
+        parent: str | None = None,
+        attachments: Iterable[Attachment] | str | os.PathLike[str] = (),
+        files: Mapping[str, bytes] = MappingProxyType({}),
+        **fields: Unpack[TaskFields],
+    ) -> str:
+        """Add a task to the inbox and return its id.
 
-    def drop(self, path: str, *, whole: bool = False) -> Drop | None:
-        """One drop, in the inbox or on its way out of it; None if it is gone. `whole` says that a folder is whole."""
-        try:
-            return self._drop(path, os.path.basename(path), stat.S_ISREG(os.lstat(path).st_mode), whole)
-        except FileNotFoundError:
-            return None
-
-    def _drop(self, path: str, name: str, is_file: bool, whole: bool = False) -> Drop:
-        """Raises FileNotFoundError if it is gone."""
-        drop = self._look(path, name, is_file, whole)
-        if drop.found.st_uid == os.geteuid() or _may_leave(path, drop.found):
-            return drop
-        return drop._replace(entry=None, waits=_NOT_MOVED)
-
-    def _look(self, path: str, name: str, is_file: bool, whole: bool) -> Drop:
-        if is_file:
-            try:
-                file = os.open(path, UNTRUSTED)
-            except PermissionError:
-                return _failing(name, os.lstat(path), "cannot be read; chmod a+r it")
-            except OSError as error:
-                if error.errno not in (errno.ELOOP, errno.ENXIO):  # a link or a socket by now
-                    raise
-            else:
-                try:
-                    return self._file(file, name)
-                finally:
-                    os.close(file)
-        found = os.lstat(path)
-        if not stat.S_ISDIR(found.st_mode):
-            return _failing(name, found)
-        with suppress(PermissionError):  # of something in it
-            if is_ours(path):
-                return Drop(name, found, self.folder_entry(path, found) if whole or self._is_whole(path) else None)
-        return Drop(name, found, None, waits=f"{NOT_OURS}: chmod -R a+rwX {name}")
-
-    def _file(self, file: int, name: str) -> Drop:
-        found = self.at_rest(file)
-        if found is None:
-            return Drop(name, os.fstat(file), None)
-        if not stat.S_ISREG(found.st_mode):
-            return _failing(name, found)
-        try:
-            head = os.read(file, _HEAD)
-            if len(head) < found.st_size and has_front_matter(head, name):
-                os.lseek(file, 0, os.SEEK_SET)
-                head = read_open(file, found, name, self._settings.reader.max_bytes)
-            return Drop(name, found, self.entry(name, found, head, name), head)
-        except TaskProblem as problem:
-            return _failing(name, found, str(problem))
-
-    def folder_entry(self, path: str, found: os.stat_result) -> QueuedDrop:
-        """The entry of a dropped folder, or of one that was claimed before. Raises FileNotFoundError if it is gone."""
-        name, folder = os.path.basename(path), Path(path)
-        try:
-            record = load(folder)
-            raw, text, _ = dropped_text(folder, record, self._settings.reader.max_bytes)
-            entry = self.entry(name, found, raw, text)
-        except UserError as problem:
-            return QueuedDrop(*_here(name, found), problem=str(problem))
-        handed = None if record is None else record.handed
-        if record is not None and record.kept.get("here"):
-            entry = entry._replace(where=None)
-        return entry if handed is None else entry._replace(assignee=handed.to, role=handed.role)
-
-    def entry(self, name: str, found: os.stat_result, raw: bytes, text: str) -> QueuedDrop:
-        """The entry of a drop by its text, or by how that begins; `text` is the name of the text's file.
-
-        Raises TaskProblem for front matter that is not understood.
+        `by` is the maker, set by the runtime and never by a mind. `parent` is the task that this one is a part of.
+        `files` are attachments that keep their paths. `text` may have front matter; `fields` take precedence. A record
+        next to the text names the maker of an agent's task, because front matter has no key for it. Raises TaskProblem
+        for a task that the inbox would not accept, and for an id that is taken.
         """
-        if not has_front_matter(raw, text):
-            return QueuedDrop(*_here(name, found))  # the rest is looked at when it is claimed
-        form = self._settings.reader.read(raw, text, found).form
-        who = form.id, form.priority, form.assignee, form.role, form.dependencies
-        return QueuedDrop(*_here(name, found), *who, where=form.where)
+        by, draft = check_maker(by), TaskDraft.from_text(text or "", fields)
+        attached = _as_list(attachments, str, os.PathLike)
+        comes_again = draft.fields.get("every") is not None
+        if comes_again and (by != HUMAN or parent is not None or attached):
+            message = (
+                "every: goes without attachments" if attached else "only people make tasks that come again (every:)"
+            )
+            raise TaskProblem(message, location="the task")
+        # Only concurrent calls could choose the same id; people's drops and claims need no lock.
+        with Lock(self._layout.locks / "tasks-add.lock"):
+            while True:
+                task_id = self._free_id(draft)
+                content = compose({**draft.fields, "id": task_id}, draft.body)
+                if len(content) > self._max_bytes:
+                    raise TaskProblem(f"has {len(content):,} bytes, at most {self._max_bytes:,}", location=task_id)
+                try:
+                    if comes_again:
+                        make_folder(self._layout.schedule, durable=self._durable)
+                        create(self._layout.schedule / f"{task_id}.md", content, durable=self._durable)
+                        return task_id
+                    self._put(task_id, content, TaskRecord(by, parent), attached, files)
+                except FileExistsError:
+                    if not self.has_id(task_id):  # two of its files have the same name: another id would not help
+                        raise
+                    continue  # the name was taken meanwhile
+                return task_id
 
-    def at_rest(self, file: int) -> os.stat_result | None:
-        """What an open file is, or None if someone may still be writing it."""
-        now = self._settings.clock()
-        if not self._settings.settled(file, self._settings.settle_ms, now):
-            return None
-        found = os.fstat(file)
-        if found.st_size == 0 and 0 <= now.timestamp() - found.st_ctime < self._settings.grace_s:
-            return None  # `touch`, and then the editor: an empty file is given more time
-        return found
+    def _free_id(self, draft: TaskDraft) -> str:
+        if (explicit_id := draft.fields.get("id")) is None:
+            return free_name(slug(draft.title), self.has_id)
+        task_id = check_name(str(explicit_id), "id")
+        if self.has_id(task_id):
+            raise TaskProblem(f"id: {task_id!r} is taken", location=task_id, remedy="give another id, or none")
+        return task_id
 
-    def _is_whole(self, folder: str) -> bool:
-        """Whether all of a dropped folder is there: nothing in it was changed lately or is open for writing."""
-        if is_made_whole(folder):
+    def has_id(self, task_id: str) -> bool:
+        """Check for a task with that id, in any state, or a file of the schedule with that name.
+
+        The folders are checked in the order in which tasks move; a task that is being moved is not missed.
+        """
+        folders = self._layout.inbox, self._layout.schedule
+        if any(os.path.lexists(folder / (task_id + ending)) for folder in folders for ending in ENDINGS):
             return True
-        now, settle_ms = self._settings.clock(), self._settings.settle_ms
-        newest, files = _newest_change(folder)
-        if now.timestamp() < newest:  # a clock set back: see whether it stands still
-            time.sleep(settle_ms / 1000)
-            if _newest_change(folder)[0] != newest:
-                return False
-        elif now.timestamp() - newest < settle_ms / 1000:
-            return False
-        return all(self._settings.settled(file, settle_ms, now) for file in files)
+        return is_being_claimed(self._layout, task_id) or folder_of(self._layout, task_id) is not None
 
-
-def _newest_change(folder: str) -> tuple[float, list[str]]:
-    """(when the newest change within a folder was, seconds since the epoch; its regular files).
-
-    The folder's own inode change time is left out: moving it changes nothing within.
-    """
-    newest = os.stat(folder, follow_symlinks=False).st_mtime
-    files: list[str] = []
-    for entry in _walk(Path(folder)):
-        newest = max(newest, entry.stat(follow_symlinks=False).st_ctime)
-        if entry.is_file(follow_symlinks=False):
-            files.append(entry.path)
-    return newest, files
-
-
-def _here(name: str, found: os.stat_result) -> tuple[str, int, int, int, bool]:
-    time_ns = found.st_mtime_ns
-    size = found.st_size if is_timestamp_reliable(time_ns) else _UNKNOWN
-    return name, found.st_ino, time_ns, size, stat.S_ISDIR(found.st_mode)
-
-
-def _failing(name: str, found: os.stat_result, problem: str = "is no regular file") -> Drop:
-    """A drop that cannot become a task."""
-    return Drop(name, found, QueuedDrop(*_here(name, found), problem=problem))
+    def _put(
+        self,
+        task_id: str,
+        content: bytes,
+        record: TaskRecord,
+        attachments: list[Attachment],
+        files: Mapping[str, bytes],
+    ) -> None:
+        if record == TaskRecord() and not attachments and not files:
+            create(self._layout.inbox / f"{task_id}.md", content, durable=self._durable)
+            crash_point("tasks.add.dropped")
+            return
+        folder = self._layout.inbox / f"{TEMPORARY_PREFIX}{task_id}"
+        remove_tree(folder)  # left by a crash; this process has the lock
+        folder.mkdir()
+        try:
+            for name, inside in files.items():
+                make_folder((folder / name).parent, durable=self._durable)
+                create(folder / name, inside, durable=self._durable)
+            write(folder / "task.md", content, durable=self._durable)
+            _attach(folder / "attachments", attachments, durable=self._durable)
+            record = replace(record, inode=folder.stat().st_ino)
+            write(folder / RECORD, record.encode(), durable=self._durable)
+            crash_point("tasks.add.written")
+            move(folder, self._layout.inbox / task_id, durable=self._durable)
+            crash_point("tasks.add.dropped")
+        except BaseException:
+            remove_tree(folder)
+            raise

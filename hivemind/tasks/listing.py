@@ -1,162 +1,236 @@
-"""Looking at tasks: one by its id, all that lie in a state, why a waiting one waits. Nothing is written."""
+"""Reading tasks: one task by its id, all tasks of a state, and the reason for which a task waits. No file is changed."""
 
 from __future__ import annotations
 
 import builtins
+import math
 import os
 import stat
+import threading
+import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import Any
 
 from hivemind.errors import UserError
-from hivemind.fs import is_timestamp_reliable
+from hivemind.fs import is_timestamp_reliable, open_watcher
 from hivemind.fs.paths import names_in
 from hivemind.layout import ANY, HUMAN, archived_folders
 from hivemind.names import check_name, is_name
+from hivemind.outcome import Outcome
 from hivemind.tasks.dependencies import READY, Dependencies, DependencyStatus
+from hivemind.tasks.drop import ENDINGS, Drop, DropReader, QueuedDrop, Settings, ignored_why, is_task_name, read_regular
 from hivemind.tasks.folder import (
+    ATTEMPTS,
     ended_at,
-    ended_place,
+    ended_folder,
+    folder_of,
+    is_being_claimed,
     is_open,
-    on_its_way,
-    place_of,
+    open_log,
     read_task,
     task_of,
     why_failed,
 )
 from hivemind.tasks.form import ParsedTask
-from hivemind.tasks.inbox import ENDINGS, Drop, Inbox, QueuedDrop, Settings, ignored_why, is_task_name, read_regular
 from hivemind.tasks.record import TaskRecord
 from hivemind.tasks.task import Ignored, Task, TaskState, TaskSummary
 
+_NET_S = 1.0  # `wait` looks this often without a reported change
+
 
 class Listing:
-    """The tasks of one hive. What cannot be read as a task is listed with its problem."""
+    """Lists and reads the tasks of one hive. A task that cannot be read is listed with its problem."""
 
-    def __init__(self, settings: Settings, inbox: Inbox, known: Callable[[], Mapping[str, QueuedDrop]]) -> None:
-        """`known`: what others have read of the inbox (`QueueCache.known`)."""
+    def __init__(
+        self, settings: Settings, reader: DropReader, read_queue: Callable[[], Mapping[str, QueuedDrop]]
+    ) -> None:
+        """`read_queue` returns the drops that other processes have read (`QueueCache.read_drops`)."""
         self._settings = settings
-        self._known = known
+        self._read_queue = read_queue
         self.layout = settings.layout
         self._inbox_path = os.fspath(settings.layout.inbox)
-        self._inbox = inbox
-        self._counted: dict[TaskState, tuple[int, int]] = {}
+        self._reader = reader
+        self._cached_counts: dict[TaskState, tuple[int, int]] = {}
 
-    # one
+    # one task
 
     def get(self, task_id: str) -> Task:
-        """The task with that id, wherever it lies. Raises UserError if there is none, TaskProblem if it is no task."""
+        """Return the task with that id, in any state. Raises UserError if there is none, TaskProblem if it cannot be
+        read."""
         task_id = check_name(task_id, "task id")
         for state in (TaskState.ACTIVE, TaskState.DONE, TaskState.FAILED):
             try:
                 return self._read(self.layout.tasks / state / task_id, state)
             except (FileNotFoundError, NotADirectoryError):
                 continue
-        if (place := ended_place(self.layout, task_id)) is not None:
+        if (place := ended_folder(self.layout, task_id)) is not None:
             return self._read(place, TaskState(place.parent.name))
-        drop, entry, _ = self._find(task_id)
+        drop, queued, _ = self._find(task_id)
         path = self.layout.inbox / drop.name
-        if entry.folder:
+        if queued.folder:
             return self._read(path, TaskState.INBOX)
-        return task_of(self._written(drop), path, TaskState.INBOX, TaskRecord(), entry.id)
+        return task_of(self._parse_drop(drop), path, TaskState.INBOX, TaskRecord(), queued.id)
 
-    def unread(self, task_id: str) -> TaskSummary | None:
-        """What can be said of a task whose text cannot be read as one (`get`: TaskProblem); None if it has moved on meanwhile."""
+    def unreadable_summary(self, task_id: str) -> TaskSummary | None:
+        """Return the summary of a task for which `get` raises TaskProblem, or None if it has been moved."""
         task_id = check_name(task_id, "task id")
-        if (place := place_of(self.layout, task_id)) is not None:
+        if (place := folder_of(self.layout, task_id)) is not None:
             with suppress(FileNotFoundError):
                 return self._summary(task_id, place, TaskState(place.parent.name), place.lstat())
-        return next((one for one in self._list_waiting() if one.id == task_id), None)
+        return next((summary for summary in self._waiting_summaries() if summary.id == task_id), None)
 
     def is_known(self, task_id: str) -> bool:
-        """Whether there is a task of that id, in whatever state: what a dependency or a step may wait for."""
+        """Check for a task with that id, in any state, for which a dependency or a step may wait."""
         name = task_id.strip().lower()
-        known = is_name(name) and (is_open(self.layout, name) or self._dependencies(self._drops()).place(name))
-        return bool(known)
+        return is_name(name) and (
+            is_open(self.layout, name) or self._dependencies(self._drops()).state_of(name) is not None
+        )
+
+    def is_open(self, task_id: str) -> bool:
+        """Check that a task which was claimed before is neither over nor deleted. Costs a few stats. Raises UserError."""
+        return is_open(self.layout, check_name(task_id, "task id"))
+
+    def outcome(self, task_id: str) -> Outcome | None:
+        """Return `done` or `failed`, or None if the task is not over or does not exist. Costs a few stats. Raises
+        UserError."""
+        place = ended_folder(self.layout, check_name(task_id, "task id"))
+        if place is None or not place.is_dir():
+            return None
+        return "done" if place.parent.name == TaskState.DONE else "failed"
+
+    def read_log(self, task_id: str, attempt: int | None = None) -> Iterator[dict[str, Any]]:
+        """Return the records of a task's log, or of an earlier attempt's, oldest first. Raises UserError without such a
+        task."""
+        folder = self.get(task_id).path
+        if not folder.is_dir():  # a file in the inbox
+            return iter(())
+        return open_log(folder if attempt is None else folder / ATTEMPTS / str(attempt), durable=False).records()
+
+    def kept_values(self, task_id: str) -> Mapping[str, Any]:
+        """Return the values that the runtime keeps with a task, in any state.
+
+        Raises UserError without such a task, or if another program has changed its record.
+        """
+        return self._settings.records.load(self.get(task_id).path, task_id).kept
 
     def waiting_for(self, task_id: str) -> str | None:
-        """Why a task in the inbox is not claimed, in words; None if it can be. Raises UserError if it is not there."""
-        return self._waiting(check_name(task_id, "task id"))[1]
+        """Return the reason for which a task in the inbox is not claimed, or None. Raises UserError if it is not there."""
+        return self.find_waiting(check_name(task_id, "task id"))[1]
 
-    def _waiting(self, task_id: str) -> tuple[QueuedDrop, str | None]:
-        """A task in the inbox, and why it is not claimed, in words (None: it can be). Raises UserError if it is not there."""
-        _, entry, verdict = self._find(task_id)
-        return entry, self._why(entry, verdict)
+    def find_waiting(self, task_id: str) -> tuple[QueuedDrop, str | None]:
+        """Return a task in the inbox and the reason for which it is not claimed, or None. Raises UserError if it is not
+        there."""
+        _, queued, verdict = self._find(task_id)
+        return queued, self._obstacle(queued, verdict)
 
     def _find(self, task_id: str) -> tuple[Drop, QueuedDrop, DependencyStatus]:
-        for ending in ENDINGS:  # most have their id's name
-            drop = self._inbox.drop(f"{self._inbox_path}/{task_id}{ending}")
-            entry = None if drop is None else drop.entry
-            if drop is not None and entry is not None and entry.id == task_id and not entry.dependencies:
-                return drop, entry, READY
+        for ending in ENDINGS:  # most files are named after their id
+            drop = self._reader.drop(f"{self._inbox_path}/{task_id}{ending}")
+            queued = None if drop is None else drop.queued
+            if drop is not None and queued is not None and queued.id == task_id and not queued.dependencies:
+                return drop, queued, READY
         drops = self._drops()
         for drop in drops:
-            if drop.entry is not None and drop.entry.id == task_id:
-                return drop, drop.entry, self._dependencies(drops).verdict(drop.entry)
-        if (waits := next((one.waits for one in drops if one.entry is None and one.id == task_id), None)) is not None:
+            if drop.queued is not None and drop.queued.id == task_id:
+                return drop, drop.queued, self._dependencies(drops).verdict(drop.queued)
+        if (
+            waits := next((drop.waits for drop in drops if drop.queued is None and drop.id == task_id), None)
+        ) is not None:
             raise UserError(waits, location=task_id, remedy="look again in a moment")
-        if on_its_way(self.layout, task_id):
+        if is_being_claimed(self.layout, task_id):
             mend = "look again in a moment; if its agent has ended, hivemind doctor says what to do"
             raise UserError("is just being claimed", location=task_id, remedy=mend)
         raise UserError("there is no such task", location=task_id, remedy="see: hivemind task list")
 
+    def wait(self, task_id: str, timeout: float | None = None, *, watch: str = "auto") -> Task:
+        """Wait until a task is done or failed and return it. Its folder is `path`.
+
+        `timeout` is in seconds or None, `watch` as in hive.yaml. The wait includes the time in which the task waits for
+        a person. Raises UserError if does not exist, or if it is not over in time.
+        """
+        if self.get(task_id).state not in (TaskState.DONE, TaskState.FAILED):
+            self._wait(task_id, timeout, watch)
+        return self.get(task_id)
+
+    def _wait(self, task_id: str, timeout: float | None, watch: str) -> None:
+        until = math.inf if timeout is None else time.monotonic() + timeout
+        folder_changed = threading.Event()
+        with open_watcher(watch, [self.layout.done, self.layout.failed], [], lambda _: folder_changed.set()):
+            while self.outcome(task_id) is None:
+                remaining = until - time.monotonic()
+                if remaining <= 0:
+                    mend = "hivemind task list says why"
+                    raise UserError(f"is not over after {timeout:g} s", location=task_id, remedy=mend)
+                folder_changed.wait(min(_NET_S, remaining))
+                folder_changed.clear()
+
     def _read(self, folder: Path, state: TaskState) -> Task:
         return read_task(folder, state, self._settings.reader, self.layout.root, self._settings.roots)
 
-    def _written(self, drop: Drop) -> ParsedTask:
-        """What a file in the inbox says. Raises TaskProblem, FileNotFoundError."""
-        raw, found = drop.head, drop.found
-        if len(raw) < found.st_size:  # it is long, or no regular file
+    def _parse_drop(self, drop: Drop) -> ParsedTask:
+        """Parse a file in the inbox. Raises TaskProblem, FileNotFoundError."""
+        raw, file_stat = drop.head, drop.file_stat
+        if len(raw) < file_stat.st_size:  # long, or not a regular file
             path = f"{self._inbox_path}/{drop.name}"
-            raw, found = read_regular(path, drop.name, self._settings.reader.max_bytes)
-        return self._settings.reader.read(raw, drop.name, found)
+            raw, file_stat = read_regular(path, drop.name, self._settings.reader.max_bytes)
+        return self._settings.reader.read(raw, drop.name, file_stat)
 
-    # many
+    # many tasks
 
-    def list(self, state: TaskState | str | None = None, *, most: int | None = None) -> builtins.list[TaskSummary]:
-        """What lies there: waiting tasks in the order in which they will be claimed, half-written ones last; the others by
-        time. With `most` so many of each state: the first of those that wait, the latest of the others. Only they are read."""
+    def list(self, state: TaskState | str | None = None, *, limit: int | None = None) -> builtins.list[TaskSummary]:
+        """Return the tasks of a state, or of all states: waiting tasks in the order of claiming, others by time.
+
+        Half-written drops come last. `limit` is per state: the first waiting tasks, the latest others. Only these are
+        read.
+        """
         places = TaskState if state is None else (TaskState(state),)
-        return [one for place in places for one in self._list(place, most)]
+        return [summary for place in places for summary in self._list(place, limit)]
 
-    def waiting(self) -> builtins.list[TaskSummary]:
-        """The waiting tasks in the same order, and why each waits; of their texts nothing is told, their names are the titles."""
-        return [*self._list_waiting(texts=False)]
+    def list_waiting(self) -> builtins.list[TaskSummary]:
+        """Return the waiting tasks in the order of claiming. Their texts are not read, and their titles are their
+        names."""
+        return [*self._waiting_summaries(texts=False)]
 
-    def archived(self, state: TaskState | str | None = None) -> builtins.list[TaskSummary]:
-        """What lies in the archive, by the time of its end; `state` is done or failed. Reads all of it."""
-        places = [one for one in archived_folders(self.layout) if state in (None, one.name)]
-        found = [one for place in reversed(places) for one in self._list_folder(place, TaskState(place.name))]
-        ended = [(datetime.fromtimestamp(ended_at(one.path), UTC), one) for one in found]
-        return [replace(one, since=since) for since, one in sorted(ended, key=lambda one: (one[0], one[1].id))]
+    def list_archived(self, state: TaskState | str | None = None) -> builtins.list[TaskSummary]:
+        """Return the archived tasks, in the order in which they ended. `state` is done or failed. Reads the whole
+        archive."""
+        places = [place for place in archived_folders(self.layout) if state in (None, place.name)]
+        summaries = [
+            summary for place in reversed(places) for summary in self._list_folder(place, TaskState(place.name))
+        ]
+        end_times = [(datetime.fromtimestamp(ended_at(summary.path), UTC), summary) for summary in summaries]
+        return [replace(one, since=since) for since, one in sorted(end_times, key=lambda one: (one[0], one[1].id))]
 
-    def _list(self, state: TaskState, most: int | None) -> Iterator[TaskSummary]:
+    def _list(self, state: TaskState, limit: int | None) -> Iterator[TaskSummary]:
         if state is TaskState.INBOX:
-            return self._list_waiting(most)
-        return self._list_folder(self.layout.tasks / state, state, most)
+            return self._waiting_summaries(limit)
+        return self._list_folder(self.layout.tasks / state, state, limit)
 
-    def _list_folder(self, folder: Path, state: TaskState, most: int | None = None) -> Iterator[TaskSummary]:
-        there = []
+    def _list_folder(self, folder: Path, state: TaskState, limit: int | None = None) -> Iterator[TaskSummary]:
+        dir_entries = []
         for name in names_in(folder):
             with suppress(FileNotFoundError):
-                found = os.lstat(folder / name)
-                if not name.startswith(".") and (stat.S_ISDIR(found.st_mode) or os.path.isdir(folder / name)):
-                    there.append((found, name))
-        there.sort(key=lambda one: (one[0].st_ctime, one[1]))
-        latest = there if most is None else there[max(0, len(there) - most) :]
-        return filter(None, (self._summary(name, folder / name, state, found) for found, name in latest))
+                file_stat = os.lstat(folder / name)
+                if not name.startswith(".") and (stat.S_ISDIR(file_stat.st_mode) or os.path.isdir(folder / name)):
+                    dir_entries.append((file_stat, name))
+        dir_entries.sort(key=lambda dir_entry: (dir_entry[0].st_ctime, dir_entry[1]))
+        latest = dir_entries if limit is None else dir_entries[max(0, len(dir_entries) - limit) :]
+        return filter(None, (self._summary(name, folder / name, state, file_stat) for file_stat, name in latest))
 
-    def _list_waiting(self, most: int | None = None, *, texts: bool = True) -> Iterator[TaskSummary]:
+    def _waiting_summaries(self, limit: int | None = None, *, texts: bool = True) -> Iterator[TaskSummary]:
         drops = self._drops()
         dependencies = self._dependencies(drops)
-        drops.sort(key=lambda one: (one.entry is None, one.entry.order if one.entry else (), one.name))
-        for drop in drops[:most]:
-            why = drop.waits if drop.entry is None else self._why(drop.entry, dependencies.verdict(drop.entry))
+        drops.sort(key=lambda drop: (drop.queued is None, drop.queued.order if drop.queued else (), drop.name))
+        for drop in drops[:limit]:
+            obstacle = (
+                drop.waits if drop.queued is None else self._obstacle(drop.queued, dependencies.verdict(drop.queued))
+            )
             path = Path(f"{self._inbox_path}/{drop.name}")
-            summary = self._summary(drop.id, path, TaskState.INBOX, drop.found, drop, why, texts=texts)
+            summary = self._summary(drop.id, path, TaskState.INBOX, drop.file_stat, drop, obstacle, texts=texts)
             if summary is not None:
                 yield summary
 
@@ -165,86 +239,82 @@ class Listing:
         task_id: str,
         path: Path,
         state: TaskState,
-        found: os.stat_result,
+        file_stat: os.stat_result,
         drop: Drop | None = None,
-        waiting: str | None = None,
+        obstacle: str | None = None,
         *,
         texts: bool = True,
     ) -> TaskSummary | None:
-        """One line of a listing; None if the task has moved on meanwhile."""
+        """Return the summary of a task, or None if it has been moved."""
         error = why_failed(path) if state is TaskState.FAILED else None
+        since = datetime.fromtimestamp(file_stat.st_ctime, UTC)
+        summary = TaskSummary(task_id, path.name, state, path, HUMAN, since, waiting=obstacle, error=error)
+        queued = None if drop is None else drop.queued
+        if drop is not None and (queued is None or not texts):
+            return summary if queued is None else replace(summary, assignee=queued.assignee, role=queued.role)
         try:
-            since = datetime.fromtimestamp(found.st_ctime, UTC)
-            if drop is not None and (drop.entry is None or not texts):
-                agent, role = (None, None) if drop.entry is None else (drop.entry.assignee, drop.entry.role)
-                return TaskSummary(
-                    task_id, drop.name, state, path, HUMAN, since, assignee=agent, role=role, waiting=waiting
-                )
-            if drop is not None and drop.entry is not None and not drop.entry.folder:  # most: nothing else is read
-                task = task_of(self._written(drop), path, state, TaskRecord(), task_id)
+            if drop is not None and queued is not None and not queued.folder:  # most drops: only their file is read
+                task = task_of(self._parse_drop(drop), path, state, TaskRecord(), task_id)
             else:
                 task = self._read(path, state)
         except (FileNotFoundError, NotADirectoryError):
             return None
         except UserError as problem:
-            told = str(problem)
-            return TaskSummary(
-                task_id, path.name, state, path, HUMAN, since, waiting=waiting, problem=told, error=error
-            )
+            return replace(summary, problem=str(problem))
         return TaskSummary(
             task.id, task.title, state, path, task.maker, since, task.parent, task.priority, task.project,
-            task.assignee, task.role, task.owner, waiting, task.parked, error=error, hive=task.kept.get("hive"),
+            task.assignee, task.role, task.owner, obstacle, task.parked, error=error, hive=task.kept.get("hive"),
         )  # fmt: skip
 
     def _drops(self) -> builtins.list[Drop]:
-        """What lies in the inbox; nothing where there is none: a copy of a hive may lack empty folders."""
-        return list(self._inbox.drops(self._known())) if self.layout.inbox.is_dir() else []
+        """Read the inbox. A copy of a hive may lack this folder if it was empty."""
+        return list(self._reader.drops(self._read_queue())) if self.layout.inbox.is_dir() else []
 
     def _dependencies(self, drops: builtins.list[Drop]) -> Dependencies:
-        return Dependencies(self._settings, self._inbox, [drop.entry for drop in drops if drop.entry is not None])
+        return Dependencies(self._settings, self._reader, [drop.queued for drop in drops if drop.queued is not None])
 
-    def _why(self, entry: QueuedDrop, verdict: DependencyStatus) -> str | None:
-        """Why a task in the inbox is not claimed, in words; None if it can be."""
-        if entry.problem or verdict.kind == "fails":
-            return f"it fails when it is claimed: {entry.problem or verdict.why}"
+    def _obstacle(self, queued: QueuedDrop, verdict: DependencyStatus) -> str | None:
+        """Return the reason for which a task in the inbox is not claimed, or None."""
+        if queued.problem or verdict.kind == "fails":
+            return f"it fails when it is claimed: {queued.problem or verdict.reason}"
         if verdict.kind == "waits":
-            return verdict.why
-        if entry.where is not None and entry.where not in self._settings.here():
-            whom = "any linked hive" if entry.where == ANY else f"the hive {entry.where!r}"
-            return f"it is for {whom}, and goes there once that can be reached"
-        agents = self._settings.agents() if entry.assignee or entry.role else {}
-        if entry.assignee and entry.assignee not in agents:
-            return f"it is for {entry.assignee!r}, and the hive has no such agent"
-        if entry.role and entry.role not in ([agents[entry.assignee]] if entry.assignee else agents.values()):
-            nobody = f"{entry.assignee} does not have" if entry.assignee else "no agent has"
-            return f"it is for the role {entry.role!r}, which {nobody}"
+            return verdict.reason
+        if queued.target_hive is not None and queued.target_hive not in self._settings.local_hives():
+            whom = "any linked hive" if queued.target_hive == ANY else f"the hive {queued.target_hive!r}"
+            return f"it is for {whom}, and goes there once that can be crash_point"
+        agents = self._settings.agents() if queued.assignee or queued.role else {}
+        if queued.assignee and queued.assignee not in agents:
+            return f"it is for {queued.assignee!r}, which is not an agent of this hive"
+        if queued.role and queued.role not in ([agents[queued.assignee]] if queued.assignee else agents.values()):
+            missing_agents = f"{queued.assignee} does not have" if queued.assignee else "no agent has"
+            return f"it is for the role {queued.role!r}, which {missing_agents}"
         return None
 
-    # names alone
+    # names only
 
     def ignored(self) -> builtins.list[Ignored]:
-        """What lies in the inbox, or in active/, and is not taken for a task, and why; reads no file."""
-        found = [(name, ignored_why(name)) for name in sorted(names_in(self.layout.inbox))]
+        """Return the names in the inbox and in active/ that are not tasks, with reasons. Reads no file."""
+        names = [(name, ignored_why(name)) for name in sorted(names_in(self.layout.inbox))]
         stray = [name for name in sorted(names_in(self.layout.active)) if not (self.layout.active / name).is_dir()]
-        found += [(f"active/{name}", "it is not a folder") for name in stray if is_task_name(name)]
-        return [Ignored(name, why) for name, why in found if why is not None]
+        names += [(f"active/{name}", "it is not a folder") for name in stray if is_task_name(name)]
+        return [Ignored(name, reason) for name, reason in names if reason is not None]
 
     def counts(self) -> dict[str, int]:
-        """How many tasks there are in each state, by names alone; a folder that has not changed since is not listed again."""
+        """Return the number of tasks in each state. An unchanged folder is not listed again."""
         return {state: self._count(state, self.layout.tasks / state) for state in TaskState}
 
     def _count(self, state: TaskState, folder: Path) -> int:
         try:
-            changed = os.stat(folder).st_mtime_ns
-            if self._counted.get(state, (0, 0))[0] == changed:
-                return self._counted[state][1]
-            with os.scandir(folder) as entries:
+            changed_ns = os.stat(folder).st_mtime_ns
+            if self._cached_counts.get(state, (0, 0))[0] == changed_ns:
+                return self._cached_counts[state][1]
+            with os.scandir(folder) as dir_entries:
                 if state is TaskState.INBOX:
-                    found = sum(is_task_name(one.name) for one in entries)
+                    count = sum(is_task_name(dir_entry.name) for dir_entry in dir_entries)
                 else:
-                    found = sum(not one.name.startswith(".") and one.is_dir() for one in entries)
+                    count = sum(not dir_entry.name.startswith(".") and dir_entry.is_dir() for dir_entry in dir_entries)
         except FileNotFoundError:
             return 0
-        if is_timestamp_reliable(changed):  # else another change would look the same
-            self._counted[state] = (changed, found)
-        return found
+        if is_timestamp_reliable(changed_ns):  # otherwise a later change could have the same time
+            self._cached_counts[state] = (changed_ns, count)
+        return count

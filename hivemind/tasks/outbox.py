@@ -1,7 +1,7 @@
-"""What a person is to be told of tasks: one record each, written before what it tells of happens (README.md, *Being told*).
+"""Notices for people about tasks: one record each, written before the event that it reports (README.md, *Being told*).
 
-The name is that of the task and the event, so that what a crash interrupted is told once; who sends it (`hivemind due`) looks
-first whether it has come to that.
+A record is named after the task and the event. After a crash, the same event is reported once. `hivemind due` sends a
+notice only if the event has happened.
 """
 
 from __future__ import annotations
@@ -25,28 +25,28 @@ from hivemind.fs import DamagedRecord, load_dataclass, make_folder, save_datacla
 from hivemind.fs.paths import names_in
 from hivemind.layout import HUMAN, Layout
 from hivemind.names import check_name
+from hivemind.outcome import OUTCOME_FILES, Outcome
 from hivemind.tasks.record import TaskRecord
-from hivemind.tasks.task import TaskEvent
 
 _KIND, _TELLING, _VERSION = "notice", "telling", 1
-_NAME = re.compile(r"[a-z0-9].*\.(done|failed|parked)\.json")
+_NAME = re.compile(rf"[a-z0-9].*\.({'|'.join(OUTCOME_FILES)})\.json")
 _log = logging.getLogger(__name__)
 
 
 @frozen
 class Notice:
-    """What is to be told, fixed when it is written; `id` is the same however often it is sent."""
+    """A notice, fixed when it is written. `id` stays the same however often it is sent."""
 
     id: str
-    event: TaskEvent
-    task: Annotated[str, AfterValidator(partial(check_name, description="task id"))]
+    event: Outcome
+    task: Annotated[str, AfterValidator(partial(check_name, what="task id"))]
     at: AwareDatetime
     why: str = ""
 
 
 @frozen
 class Telling:
-    """How far one way is with the notice of that `id`: whether it has taken it, how many tries failed, when it is tried again."""
+    """The delivery of a notice by one channel: whether it was sent, the number of failed tries, the time of the next."""
 
     id: str
     sent: bool = False
@@ -58,59 +58,65 @@ class Telling:
 
 
 class Outbox:
-    """`.hive/outbox/` of one hive. `events` are those that a task tells of which says nothing itself."""
+    """`.hive/outbox/` of one hive. `events` are reported for tasks that do not name events themselves."""
 
     def __init__(self, layout: Layout, events: Collection[str], *, durable: bool) -> None:
         self._layout, self._events, self._durable = layout, events, durable
 
     def put(
-        self, event: TaskEvent, task: str, record: TaskRecord | None, wanted: Collection[str] | None, why: str = ""
+        self,
+        event: Outcome,
+        task: str,
+        record: TaskRecord | None,
+        wanted_events: Collection[str] | None,
+        reason: str = "",
     ) -> None:
-        """Note that a person's task is about to be done, failed or parked, if anybody wants to know."""
+        """Write a notice before a person's task is done, failed or parked, if the task or hive.yaml asks for it."""
         made_by_hand = record is None or (record.maker == HUMAN and record.parent is None)
-        if not made_by_hand or event not in (self._events if wanted is None else wanted):
+        if not made_by_hand or event not in (self._events if wanted_events is None else wanted_events):
             return
         make_folder(self._layout.outbox, durable=self._durable)
-        notice = Notice(os.urandom(8).hex(), event, task, datetime.now(UTC), why)
+        notice = Notice(os.urandom(8).hex(), event, task, datetime.now(UTC), reason)
         save_dataclass(self._path(notice), _KIND, _VERSION, notice, durable=self._durable)
 
     @property
     def count(self) -> int:
-        """How many are still to be told; reads no file."""
+        """The number of notices to be sent. Reads no file."""
         return len(self._names())
 
     def _names(self) -> list[str]:
         return sorted(filter(_NAME.fullmatch, names_in(self._layout.outbox)))
 
-    def waiting(self) -> list[Notice]:
-        """Return what is still to be told, oldest first. A record that cannot be read is set aside, one of another version
-        stays where it is; the others go on."""
-        found = []
+    def list_notices(self) -> list[Notice]:
+        """Return the notices to be sent, oldest first. A damaged record is set aside; one of another version is
+        skipped."""
+        notices = []
         for name in self._names():
             try:
-                found.append(load_dataclass(Notice, self._layout.outbox / name, _KIND, _VERSION))
+                notices.append(load_dataclass(Notice, self._layout.outbox / name, _KIND, _VERSION))
             except (DamagedRecord, Unreadable) as error:
                 _log.warning("%s; kept as %s", error, set_aside(self._layout.outbox / name).name)
             except UserError as error:
                 _log.warning("%s", error)
-        return sorted((one for one in found if one is not None), key=lambda one: (one.at, one.task))
+        return sorted((notice for notice in notices if notice is not None), key=lambda notice: (notice.at, notice.task))
 
     def telling(self, notice: Notice, way: str) -> Telling:
-        """Return how far a way is with a notice."""
-        with suppress(Unreadable, UserError):  # a record that is lost in such a way costs that it is told once more
+        """Return the delivery of a notice by a channel."""
+        with suppress(Unreadable, UserError):  # without the record, the notice is sent again
             telling = load_dataclass(Telling, self._path(notice, way), _TELLING, _VERSION)
             if telling is not None and telling.id == notice.id:
                 return telling
         return Telling(notice.id)
 
     def tell(self, notice: Notice, way: str, telling: Telling) -> None:
-        """Note how far a way is. The record lies below the outbox, whose own time says that a notice has come or gone."""
+        """Record the delivery of a notice by a channel. Its file is in a sub-folder, because the outbox's own time
+        shows new notices."""
         path = self._path(notice, way)
         make_folder(path.parent, durable=self._durable)
         save_dataclass(path, _TELLING, _VERSION, telling, durable=self._durable)
 
     def done(self, notice: Notice) -> None:
-        """There is nothing more to be told, unless the task has come to the same again meanwhile."""
+        """Remove a notice that was sent, unless a newer one of the same event has replaced it."""
         path = self._path(notice)
         now = load_dataclass(Notice, path, _KIND, _VERSION)
         if now is not None and now.id == notice.id:

@@ -1,14 +1,15 @@
-"""The order in which waiting tasks are claimed, worked out once and shared by every process of the hive.
+"""The order in which waiting tasks are claimed, computed once and shared by all processes of the hive.
 
-A cache (`.hive/tasks.queue`) and never the truth: a claim is a rename in the inbox and nothing else. The queue only says
-which name to try next, so that a hundred agents need neither read nor keep a hundred thousand entries each, and hardly ever
-try the same name (docs/adr/0002-claims-are-renames.md has the figures). It may be deleted, damaged or out of date at any
-time: then it is built again from the inbox.
+`.hive/tasks.queue` is only a cache: a claim is a rename in the inbox. The queue tells an agent which drop to try next.
+A hundred agents then need not read a hundred thousand drops each, and hardly ever try the same one
+(docs/adr/0002-claims-are-renames.md has the figures). The file may be deleted, damaged or out of date at any time; it
+is then rebuilt from the inbox.
 
-Layout: a line of JSON (`_Header`), 8 bytes for each lane (where its next entry begins), the entries (a line of JSON each: those
-of each lane in order, then those that wait). Written whole and renamed into place; afterwards only the 8 bytes change. Two
-who read them in the same microsecond both try the entry, and the rename decides; if they come to stand further back, the
-names in between are gone, and trying them costs a failed rename each. A queue whose file has the time 0 is out of date.
+Layout: a line of JSON (`_Header`), 8 bytes for each lane (the offset of its next drop), and the drops, one line of JSON
+each: those of each lane in order, then the waiting ones. The file is written completely and renamed into place. Later
+only the 8 bytes change. Two processes that read them at the same time both try the same drop, and the rename decides.
+If an offset moves backwards, the drops in between are gone, and each costs a failed rename. A queue whose file has the
+time 0 is out of date.
 """
 
 from __future__ import annotations
@@ -25,39 +26,39 @@ from hivemind.boundary import Unreadable, boundary
 from hivemind.frozen import frozen
 from hivemind.fs import Lock, is_timestamp_reliable, set_aside, write
 from hivemind.tasks.dependencies import Dependencies
-from hivemind.tasks.inbox import Inbox, QueuedDrop, Settings, is_task_name
+from hivemind.tasks.drop import DropReader, QueuedDrop, Settings, is_task_name
 
 _VERSION = 4
 _CURSOR = struct.Struct("<Q")
 _CHUNK = 8192
-_HEARTBEAT_S = 5.0  # a queue older than this is not trusted even if nothing seems to have changed
-_SHARE = 10  # building takes at most 1/10 of the time while there is something to claim
-_SHORT = 64  # a queue of so few is built as often as anyone asks, and the order is exact
-_GLANCE_S = 0.001  # how long a process takes it that no other has written a newer queue
-_PATIENCE_S = 2.0  # how long to wait for another process that builds the queue and gets no further: it may be stopped
-_GAZE = 0.05  # who waits for it looks whenever its wait has grown by this part
-_SIGN_OF_LIFE = 1000  # after so many drops a process that builds the queue shows that it gets on
+_HEARTBEAT_S = 5.0  # an older queue is checked even if the inbox seems unchanged
+_SHARE = 10  # building takes at most 1/10 of the time
+_SHORT = 64  # a queue of so few drops is always rebuilt: its order is exact
+_GLANCE_S = 0.001  # a process looks this often for a newer queue
+_PATIENCE_S = 2.0  # a process that builds the queue without progress for so long may be stopped
+_GAZE = 0.05  # a waiting process looks again after this fraction of its wait
+_SIGN_OF_LIFE = 1000  # the builder shows progress after so many drops
 _encode = json.JSONEncoder(separators=(",", ":")).encode
 _decode = json.JSONDecoder().raw_decode  # half the time of json.loads for a short line
 _DEFAULTS = QueuedDrop("", 0, 0, 0, False)[5:]
 
 
-def lanes_of(agent: str, role: str | None, here: Collection[str] = ()) -> tuple[str, ...]:
-    """The lanes that an agent may claim from: for anyone, for it, for its role, for it in that role; each of them also of the
+def lanes_of(agent: str, role: str | None, local_hives: Collection[str] = ()) -> tuple[str, ...]:
+    """Return the lanes from which an agent may claim: for all agents, for it, for its role, for both; the same for
     tasks whose `where` means this hive."""
     names: tuple[str, ...] = ("/", f"{agent}/")
     names = names if role is None else (*names, f"/{role}", f"{agent}/{role}")
-    return names if not here else (*names, *(f"{name}@{hive}" for hive in here for name in names))
+    return names if not local_hives else (*names, *(f"{name}@{hive}" for hive in local_hives for name in names))
 
 
 @frozen
 class _Header:
-    """When and of what a queue was made.
+    """The state of the inbox for which a queue was built.
 
-    `inbox_ns` is the inbox's modification time when it was listed, `listed_ns` the wall clock then; `started` and `built`
-    are the system's monotonic clock (seconds) before and after. `restless` counts the drops that may become claimable
-    without the inbox changing: half-written ones and those that wait. `lanes` maps `assignee/role` to where its first
-    entry begins and the last one ends, in bytes after the 8 bytes of the lanes; `size` is that of all entries.
+    `inbox_ns` is the inbox's modification time, `listed_ns` the wall clock when it was listed. `started` and `built`
+    are monotonic times in seconds. `restless` counts drops that may become claimable without a change of the inbox:
+    half-written and waiting ones. `lanes` maps a lane to the offsets of its first drop and of its end, counted from the
+    end of the 8-byte fields. `size` is the size of all drops in bytes.
     """
 
     version: int
@@ -72,26 +73,26 @@ class _Header:
 
     @property
     def pause(self) -> float:
-        """How many seconds the queue is taken as it is although the inbox changes: a short one not at all."""
+        """The seconds for which the queue is used although the inbox changes. A short queue is always rebuilt."""
         return 0.0 if self.entries <= _SHORT else _SHARE * (self.built - self.started)
 
 
 class _Queue:
-    """An open queue file; not for use by two threads at once. Raises Unreadable for a damaged one."""
+    """An open queue file, for one thread. Raises Unreadable if it is damaged."""
 
     def __init__(self, path: str) -> None:
         self._file = -1
         self._path = path
         with boundary("cache", path):
             self._file = os.open(path, os.O_RDWR | os.O_CLOEXEC)
-            found = os.fstat(self._file)
-            self.ino = found.st_ino
-            first = self._line(0, found.st_size)
+            file_stat = os.fstat(self._file)
+            self.ino = file_stat.st_ino
+            first = self._line(0, file_stat.st_size)
             self.header = _Header(**json.loads(first))
             self._cursors = {lane: len(first) + _CURSOR.size * at for at, lane in enumerate(self.header.lanes)}
             self._start = len(first) + _CURSOR.size * len(self._cursors)
             self._passed = {lane: int(start) for lane, (start, _) in self.header.lanes.items()}
-            if self.header.version != _VERSION or found.st_size != self._start + self.header.size:
+            if self.header.version != _VERSION or file_stat.st_size != self._start + self.header.size:
                 raise ValueError("version or size")
         self._chunk = (0, b"")
 
@@ -103,7 +104,7 @@ class _Queue:
     __del__ = close
 
     def _line(self, at: int, end: int) -> bytes:
-        """The line that begins at a place of the file."""
+        """Return the line that begins at an offset."""
         size = _CHUNK
         while b"\n" not in (chunk := os.pread(self._file, min(size, end - at), at)):
             if size >= end - at:
@@ -113,74 +114,80 @@ class _Queue:
         return chunk[: chunk.index(b"\n") + 1]
 
     def next(self, lanes: Container[str]) -> QueuedDrop | None:
-        """The first entry of these lanes that nobody has tried yet, which is tried now; None if there is none."""
+        """Return the first drop of these lanes that no process has tried, and mark it as tried. Return None without
+        one."""
         with boundary("cache", self._path):
-            known = lanes if isinstance(lanes, tuple) else self._cursors  # of many lanes an agent has few
-            mine = (lane for lane in known if lane in self._cursors and lane in lanes)
-            heads = [head for lane in mine if (head := self._head(lane)) is not None]
+            lane_names = lanes if isinstance(lanes, tuple) else self._cursors  # an agent has few of the lanes
+            agent_lanes = (lane for lane in lane_names if lane in self._cursors and lane in lanes)
+            heads = [head for lane in agent_lanes if (head := self._head(lane)) is not None]
             if not heads:
                 return None
-            entry, lane, following = min(heads, key=lambda head: head[0].order)
-            self._passed[lane] = following
-            os.pwrite(self._file, _CURSOR.pack(following), self._cursors[lane])
+            entry, lane, next_offset = min(heads, key=lambda head: head[0].order)
+            self._passed[lane] = next_offset
+            os.pwrite(self._file, _CURSOR.pack(next_offset), self._cursors[lane])
             return entry
 
     def _head(self, lane: str) -> tuple[QueuedDrop, str, int] | None:
-        """(the next entry of a lane, the lane, where the one after it begins)."""
-        (shared,) = _CURSOR.unpack(os.pread(self._file, _CURSOR.size, self._cursors[lane]))
-        at, end = max(shared, self._passed[lane]), self.header.lanes[lane][1]
+        """Return the next drop of a lane, the lane, and the offset of the drop after it."""
+        (cursor,) = _CURSOR.unpack(os.pread(self._file, _CURSOR.size, self._cursors[lane]))
+        at, end = max(cursor, self._passed[lane]), self.header.lanes[lane][1]
         if at >= end:
             return None
         begin, chunk = self._chunk
-        there = self._start + at - begin
-        line = chunk[there : chunk.find(b"\n", there) + 1] if 0 <= there < len(chunk) else b""
+        offset = self._start + at - begin
+        line = chunk[offset : chunk.find(b"\n", offset) + 1] if 0 <= offset < len(chunk) else b""
         line = line or self._line(self._start + at, self._start + end)
         return _entry(_decode(line.decode())[0]), lane, at + len(line)
 
     def entries(self) -> dict[str, QueuedDrop]:
-        """Every entry by name, also those that were tried and those that wait."""
+        """Return all drops by name, including tried and waiting ones."""
         with boundary("cache", self._path):
             lines = os.pread(self._file, self.header.size, self._start).splitlines()
-            return {row[0]: _entry(row)._replace(doom=None) for row in json.loads(b"[" + b",".join(lines) + b"]")}
+            return {
+                row[0]: _entry(row)._replace(dependency_problem=None)
+                for row in json.loads(b"[" + b",".join(lines) + b"]")
+            }
 
 
 def _entry(row: list[object]) -> QueuedDrop:
-    entry = QueuedDrop(*row)  # type: ignore[arg-type]
-    if not (isinstance(entry.name, str) and type(entry.priority) is type(entry.mtime_ns) is int):
+    queued = QueuedDrop(*row)  # type: ignore[arg-type]
+    if not (isinstance(queued.name, str) and type(queued.priority) is type(queued.mtime_ns) is int):
         raise TypeError("an entry")
-    return entry if entry.dependencies == () else entry._replace(dependencies=tuple(entry.dependencies))
+    return queued if queued.dependencies == () else queued._replace(dependencies=tuple(queued.dependencies))
 
 
-def _body(ready: list[QueuedDrop], waiting: list[QueuedDrop]) -> tuple[bytes, dict[str, tuple[int, int]]]:
-    """(the entries as lines, where in them each lane begins and ends)."""
+def _body(ready_drops: list[QueuedDrop], waiting_drops: list[QueuedDrop]) -> tuple[bytes, dict[str, tuple[int, int]]]:
+    """Return the lines of all drops, and the offsets of each lane."""
     lanes: dict[str, list[QueuedDrop]] = {}
-    for entry in ready:
-        lanes.setdefault(entry.lane, []).append(entry)
+    for queued in ready_drops:
+        lanes.setdefault(queued.lane, []).append(queued)
     parts, spans, at = [], {}, 0
     for lane, entries in lanes.items():
-        parts.append(_lines(sorted(entries, key=lambda one: one.order)))
+        parts.append(_lines(sorted(entries, key=lambda queued_drop: queued_drop.order)))
         spans[lane] = (at, at := at + len(parts[-1]))
-    return b"".join((*parts, _lines(waiting))), spans
+    return b"".join((*parts, _lines(waiting_drops))), spans
 
 
-def _lines(entries: list[QueuedDrop]) -> bytes:
-    """The entries, each without the fields at the end that have their default, which are most."""
-    return "".join([_encode(one[:5] if one[5:] == _DEFAULTS else one) + "\n" for one in entries]).encode()
+def _lines(queued_drops: list[QueuedDrop]) -> bytes:
+    """Return a line for each drop, without trailing fields if all of them have their defaults."""
+    return "".join(
+        [_encode(queued[:5] if queued[5:] == _DEFAULTS else queued) + "\n" for queued in queued_drops]
+    ).encode()
 
 
 class QueueCache:
-    """Which waiting task is claimed next."""
+    """Finds the waiting task that is claimed next."""
 
-    def __init__(self, settings: Settings, inbox: Inbox) -> None:
+    def __init__(self, settings: Settings, reader: DropReader) -> None:
         self._settings = settings
-        self._inbox = inbox
+        self._reader = reader
         self._inbox_path = os.fspath(settings.layout.inbox)
         self._path = os.fspath(settings.layout.task_queue)
         self._queue: _Queue | None = None
-        self._known: tuple[float, dict[str, QueuedDrop]] = (0.0, {})  # as the queue built then has it
+        self._known: tuple[float, dict[str, QueuedDrop]] = (0.0, {})  # of the queue built at that time
         self._outdated = False
         self._checked = -1.0
-        self._sound = 0.0  # when the inbox was last seen to hold nothing but what the queue says
+        self._sound = 0.0  # when the inbox last agreed with the queue
 
     def close(self) -> None:
         self._sound = 0.0
@@ -189,64 +196,65 @@ class QueueCache:
             self._queue = None
 
     @property
-    def restless(self) -> int:
-        """How many drops the newest queue, whoever built it, leaves alone: they are half-written or wait for something."""
+    def recheck_count(self) -> int:
+        """The number of half-written and waiting drops in the newest queue."""
         queue = self._current()
         return 0 if queue is None else queue.header.restless
 
     def next(self, lanes: Container[str]) -> QueuedDrop | None:
-        """The entry to try next, or None if nothing waits in these lanes (`lanes_of` an agent)."""
+        """Return the drop to try next, or None if these lanes are empty. `lanes_of` returns an agent's lanes."""
         try:
-            asked = time.monotonic()
-            queue = self._queue if asked - self._checked < _GLANCE_S else self._current()
-            if queue is None or self._is_stale(queue, asked, pause=queue.header.pause):
+            asked_at = time.monotonic()
+            queue = self._queue if asked_at - self._checked < _GLANCE_S else self._current()
+            if queue is None or self._is_stale(queue, asked_at, pause=queue.header.pause):
                 queue = self._rebuilt(queue, waits=queue is None)
-            entry = None if queue is None else queue.next(lanes)
-            # The caller may go to sleep on it that there is none: worth waiting for a queue that was begun since.
-            while entry is None and queue and queue.header.started < asked and self._is_stale(queue, asked, lanes):
+            queued = None if queue is None else queue.next(lanes)
+            # The caller may sleep if there is none, so it waits for a queue that was begun since.
+            while (
+                queued is None and queue and queue.header.started < asked_at and self._is_stale(queue, asked_at, lanes)
+            ):
                 queue = self._rebuilt(queue, waits=True)
-                entry = None if queue is None else queue.next(lanes)
-            return entry
+                queued = None if queue is None else queue.next(lanes)
+            return queued
         except Unreadable:
             self.close()
             with suppress(FileNotFoundError):
                 os.unlink(self._path)
             return self.next(lanes)
 
-    def known(self) -> Mapping[str, QueuedDrop]:
-        """What the newest queue says of each name, to be believed of a file that is as it was (`Entry.of`)."""
+    def read_drops(self) -> Mapping[str, QueuedDrop]:
+        """Return the drops of the newest queue. Each is valid while its file has not changed (`QueuedDrop.is_from`)."""
         with suppress(Unreadable):
             return self._remembered(self._current())
         return {}
 
     def forget(self, name: str) -> None:
-        """What is known of a name is not so: the next queue that is built here looks at it again."""
+        """Forget a drop, for the next queue that is built here to read it again."""
         with suppress(Unreadable):
             self._remembered(self._queue).pop(name, None)
 
     def mislead(self) -> None:
-        """The queue turned out wrong (a file was changed or is being written): the next claim builds it anew."""
+        """Mark the queue as wrong, after a drop has changed: the next claim rebuilds it."""
         with suppress(FileNotFoundError):
             os.utime(self._path, ns=(0, 0))
         self._checked = -1.0
 
     def _current(self) -> _Queue | None:
-        """The newest queue; None if there is none that this program can read."""
+        """Return the newest queue, or None if there is none that can be read."""
         self._checked = time.monotonic()
         try:
-            found = os.stat(self._path)
-            if self._queue is not None and self._queue.ino != found.st_ino:
+            file_stat = os.stat(self._path)
+            if self._queue is not None and self._queue.ino != file_stat.st_ino:
                 self.close()
             if self._queue is None:
                 self._queue = _Queue(self._path)
-            self._outdated = found.st_mtime_ns == 0
-        except (Unreadable, OSError):  # not there, or not ours to write: it is only a cache
+            self._outdated = file_stat.st_mtime_ns == 0
+        except (Unreadable, OSError):  # missing or not writable: it is only a cache
             self.close()
         return self._queue
 
     def _is_stale(self, queue: _Queue, now: float, passed: Container[str] = (), pause: float = 0.0) -> bool:
-        """Whether the inbox may hold something else than the queue says, and it is time to look; `passed` are lanes that the
-        queue has nothing left of."""
+        """Check whether the inbox may differ from the queue, and it is time to compare them. `passed` are empty lanes."""
         header = queue.header
         age = now - header.built
         if self._outdated:
@@ -259,7 +267,7 @@ class QueueCache:
             inbox_ns = os.stat(self._inbox_path).st_mtime_ns
         except FileNotFoundError:
             return True
-        # A file that came within the same tick of the file system's clock as the listing would not show.
+        # A file that was dropped in the same tick of the file system's clock as the listing would not show.
         if inbox_ns == header.inbox_ns and is_timestamp_reliable(inbox_ns, header.listed_ns):
             return False
         if not self._is_sound(queue, passed):
@@ -268,29 +276,36 @@ class QueueCache:
         return False
 
     def _is_sound(self, queue: _Queue, passed: Container[str]) -> bool:
-        """Whether all that lies in the inbox is as the queue has it: then tasks were only claimed since. What lies there of a
-        lane that is passed was not claimed: who tried it was killed, or is at it this very moment."""
-        known = self._remembered(queue)
+        """Check that each drop in the inbox is in the queue; tasks were then only claimed since it was built.
+
+        A drop of a passed lane was tried but not claimed: the process that tried it was killed or is not done yet.
+        """
+        known_drops = self._remembered(queue)
         with os.scandir(self._inbox_path) as names:
-            for one in names:
-                entry = known.get(one.name)
-                if entry is None and not is_task_name(one.name):
+            for dir_entry in names:
+                queued = known_drops.get(dir_entry.name)
+                if queued is None and not is_task_name(dir_entry.name):
                     continue
                 try:
-                    if entry is None or entry.lane in passed or not entry.of(one.stat(follow_symlinks=False)):
+                    if (
+                        queued is None
+                        or queued.lane in passed
+                        or not queued.is_from(dir_entry.stat(follow_symlinks=False))
+                    ):
                         return False
                 except FileNotFoundError:
                     continue
         return True
 
     def _rebuilt(self, older: _Queue | None, *, waits: bool) -> _Queue | None:
-        """A newer queue, made here or by another process; with `waits` False the older one if another is at it."""
+        """Return a newer queue, built here or by another process. With `waits` False, return `older` if another process
+        builds one."""
         began = seen = time.monotonic()
         lock, sign = Lock(self._settings.layout.locks / "tasks-queue.lock"), 0
-        while not (held := lock.acquire(wait=False)) and (now := time.monotonic()) - seen < _PATIENCE_S:
+        while not (has_lock := lock.acquire(wait=False)) and (now := time.monotonic()) - seen < _PATIENCE_S:
             if not waits:
                 return older
-            # Not a blocking lock: whoever builds may have been stopped. A hundred who look too often would keep it from its work.
+            # Not a blocking lock: the builder may be stopped. A hundred processes that look too often would slow it down.
             time.sleep(0.001 + _GAZE * (now - began))
             if (latest := os.stat(lock.path).st_mtime_ns) != sign:
                 seen, sign = time.monotonic(), latest
@@ -299,39 +314,39 @@ class QueueCache:
             if queue is None or queue is older:
                 queue = self._build(queue, lock)
         finally:
-            if held:
+            if has_lock:
                 lock.release()
         return queue
 
     def _build(self, older: _Queue | None, lock: Lock) -> _Queue | None:
-        started, listed_ns = time.monotonic(), time.time_ns()
-        with suppress(FileNotFoundError):  # said by the inbox
+        started_at, listed_ns = time.monotonic(), time.time_ns()
+        with suppress(FileNotFoundError):  # reported by the reader
             inbox_ns = os.stat(self._inbox_path).st_mtime_ns
-        known: dict[str, QueuedDrop] = {}
+        known_drops: dict[str, QueuedDrop] = {}
         unsettled = 0
-        for at, drop in enumerate(self._inbox.drops(self._remembered(older)), 1):
-            if drop.entry is None:
+        for at, drop in enumerate(self._reader.drops(self._remembered(older)), 1):
+            if drop.queued is None:
                 unsettled += 1
             else:
-                known[drop.name] = drop.entry
+                known_drops[drop.name] = drop.queued
             if at % _SIGN_OF_LIFE == 0:
                 os.utime(lock.path)
-        dependencies = Dependencies(self._settings, self._inbox, known.values())
+        dependencies = Dependencies(self._settings, self._reader, known_drops.values())
         ready: list[QueuedDrop] = []
-        waiting: list[QueuedDrop] = []
-        for entry in known.values():
-            verdict = dependencies.verdict(entry)
+        waiting_drops: list[QueuedDrop] = []
+        for queued in known_drops.values():
+            verdict = dependencies.verdict(queued)
             if verdict.kind == "waits":
-                waiting.append(entry)
+                waiting_drops.append(queued)
             else:
-                ready.append(entry if verdict.kind == "ready" else entry._replace(doom=verdict.why))
-        body, lanes = _body(ready, waiting)
+                ready.append(queued if verdict.kind == "ready" else queued._replace(dependency_problem=verdict.reason))
+        body, lanes = _body(ready, waiting_drops)
         built = time.monotonic()
-        restless = len(waiting) + unsettled
-        header = _Header(_VERSION, inbox_ns, listed_ns, started, built, restless, len(known), len(body), lanes)
+        restless = len(waiting_drops) + unsettled
+        header = _Header(_VERSION, inbox_ns, listed_ns, started_at, built, restless, len(known_drops), len(body), lanes)
         cursors = b"".join(_CURSOR.pack(start) for start, _ in lanes.values())
         self._write(_encode(asdict(header)).encode() + b"\n" + cursors + body)
-        self._known = (built, known)
+        self._known = (built, known_drops)
         return self._current()
 
     def _write(self, content: bytes) -> None:
@@ -342,7 +357,7 @@ class QueueCache:
             write(self._path, content, durable=False)
 
     def _remembered(self, queue: _Queue | None) -> dict[str, QueuedDrop]:
-        """The entries of the last look, whoever made it."""
+        """Return the drops of a queue, whichever process built it."""
         if queue is None:
             return {}
         if self._known[0] != queue.header.built:

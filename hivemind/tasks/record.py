@@ -1,7 +1,7 @@
-"""The one record of a task, `task.json`: what was dropped, who made it, who works on it, how it stands (README.md).
+"""`task.json`, the record of a task: its text, its maker, its claim and its state (README.md).
 
-The text is fixed when the task is claimed, and read from here alone. Every change is told to the journal by its digest
-before it is written, so that a record that something else has written is found out.
+The text is fixed when the task is claimed and is then read only from here. The digest of each change is written to the
+journal before the change, to detect changes by other programs.
 """
 
 from __future__ import annotations
@@ -35,16 +35,17 @@ RECORD = "task.json"
 ENDS = ("error.md", "result.md")
 _KIND, _VERSION = "task", 1
 _MAX_BYTES = 16 << 20
+CLAIM_ANEW = "move it to tasks/inbox/ to have it claimed again"
 _MEND = "look at what its commands did; without its task.json it is, when retried, a new task of yours"
 
 
 class RecordTampered(TaskProblem):
-    """A task's record is not what the journal says was written: a command that ran without a sandbox has changed it."""
+    """The record differs from the journal's digests: a command without a sandbox has changed it."""
 
 
 @frozen
 class Claim:
-    """Who works, or worked, on a task. `key` names this one claim, `claimed` is when it was made (ISO 8601)."""
+    """The claim of a task. `key` is unique, `claimed` is the time in ISO 8601."""
 
     key: str
     agent: str
@@ -54,7 +55,7 @@ class Claim:
 
 @frozen
 class HandOverTarget:
-    """To whom a task was handed over, by whom, and why; `claimed` is when the claim was made that ends with it."""
+    """The agent or role to which a task was handed over. `claimed` identifies the claim that ends with it."""
 
     by: str
     to: str | None
@@ -63,18 +64,18 @@ class HandOverTarget:
     claimed: str
 
     def ends(self, claim: Claim) -> bool:
-        """Whether it is this claim that ended: what is left to do is to put the task back."""
+        """Check that this claim has ended. The task must still be moved to the inbox."""
         return (self.by, self.claimed) == (claim.agent, claim.claimed)
 
 
 @frozen
 class TaskRecord:
-    """All that the program knows of a task beside its logs.
+    """All that is stored about a task besides its logs.
 
-    `text` is None until the task is claimed: it then holds what was dropped, `name` how that was called (it says whether
-    the text is YAML) and `source` the name in the inbox. `attachments` are relative to the task's folder. `inode` is the
-    folder that a program put the task into, whole; `parent` the task that this one is a part of. `kept` is the runtime's
-    own: reviews, waits, crashes, `once` steps, subtasks.
+    `text` is the dropped text; it is None until the task is claimed. `name` is the name of its file, `source` the
+    drop's name in the inbox. `attachments` are relative to the task's folder. `inode` identifies a folder that a
+    program completed before it moved it to the inbox. `parent` is the task that this one is a part of. `kept` has
+    values of the runtime: reviews, waits, crashes, `once` steps, subtasks.
     """
 
     __pydantic_config__: ClassVar[ConfigDict] = ConfigDict(extra="forbid")
@@ -99,14 +100,14 @@ class TaskRecord:
         return (self.text or "").encode()
 
     def encode(self) -> bytes:
-        given = {key: value for key, value in json_fields(self).items() if value not in (None, [], {}, "")}
-        return as_line({"kind": _KIND, "version": _VERSION, **given})
+        fields = {key: value for key, value in json_fields(self).items() if value not in (None, [], {}, "")}
+        return as_line({"kind": _KIND, "version": _VERSION, **fields})
 
 
 def load(folder: Path) -> TaskRecord | None:
-    """The record in a folder that anyone may have filled: never through a link, never from a FIFO; None if it has none.
+    """Return the record in a folder that anyone may have filled, or None. Links and FIFOs are not followed or read.
 
-    Raises UserError for one that is damaged or of another version.
+    Raises UserError for a damaged record and for one of another version.
     """
     try:
         raw = _bytes(folder)
@@ -114,168 +115,170 @@ def load(folder: Path) -> TaskRecord | None:
         return None
     except OSError as error:
         if error.errno != errno.ELOOP:
-            raise UserError(
-                f"cannot be read ({error.strerror})", location=folder / RECORD, remedy="make it readable"
-            ) from error
+            message = f"cannot be read ({error.strerror})"
+            raise UserError(message, location=folder / RECORD, remedy="make it readable") from error
         raw = None
     if raw is None:
         raise TaskProblem("is not a task's record", location=folder / RECORD, remedy="take it away")
-    return _parsed(folder, raw)
+    return _parse(folder, raw)
 
 
-def _parsed(folder: Path, raw: bytes) -> TaskRecord:
+def _parse(folder: Path, raw: bytes) -> TaskRecord:
     path, mend = folder / RECORD, "take it away: the task is then as new"
     return as_dataclass(TaskRecord, parse_record(raw, path, _KIND, _VERSION), "task's record", path, remedy=mend)
 
 
 def is_made_whole(folder: str | os.PathLike[str]) -> bool:
-    """Whether the program put this folder there, whole, rather than someone who may still be copying it."""
+    """Check that the program moved this folder to the inbox complete, and no one is still copying it."""
     try:
         record = load(Path(folder))
         return record is not None and record.inode == os.stat(folder).st_ino
     except (UserError, OSError):
-        return False  # said when the task is claimed
+        return False  # reported when the task is claimed
 
 
 def has_ended(folder: Path) -> bool:
-    """Whether an attempt at the task has ended: moved to the inbox, the folder is a retry."""
+    """Check that an attempt at the task has ended. In the inbox, the folder is then a retry."""
     return any(os.path.lexists(folder / name) for name in ENDS)
 
 
 class Records:
-    """Writes the records of one hive, and knows which of them it has written. Without a journal nothing is checked.
+    """Writes and checks the records of one hive. Without a journal, records are not checked.
 
-    An event of a record names its digest and that of the record before it: one of the two is on the disk, wherever a
-    process was killed in between.
+    An event has the record's digest and that of the record before it. Wherever a process is killed, one of the two is
+    on disk.
     """
 
     def __init__(self, journal: Journal | None, *, durable: bool) -> None:
         self._journal = journal
         self._durable = durable
-        self._mine: dict[str, str] = {}  # digests
-        self._written: tuple[TaskRecord | None, str] = None, ""  # the last that had no id, and its digest
-        self._known: dict[str, tuple[str, TaskRecord]] = {}
+        self._own_digests: dict[str, str] = {}
+        self._last_written: tuple[TaskRecord | None, str] = None, ""  # the last record without an id, and its digest
+        self._known_records: dict[str, tuple[str, TaskRecord]] = {}
 
     def write(self, folder: Path, record: TaskRecord) -> None:
-        """Write the record of a task that has no id yet; `claimed` tells the journal of it."""
+        """Write the record of a task that has no id yet. `note_claim` writes the event."""
         raw = record.encode()
         write(folder / RECORD, raw, durable=self._durable)
-        self._written = record, _digest(raw)
+        self._last_written = record, _digest(raw)
 
-    def save(self, folder: Path, record: TaskRecord, event: str = "task.recorded", **told: object) -> None:
-        """Replace the record of the task whose folder has its id; the journal has the digest first. Raises OSError."""
+    def save(self, folder: Path, record: TaskRecord, event: str = "task.recorded", **payload: object) -> None:
+        """Replace the record of a task, after writing its digest to the journal. Raises OSError."""
         raw = record.encode()
         now, before = _digest(raw), _digest(self._bytes(folder))
-        self._tell(event, task_id=folder.name, record=now, before=before, **told)
+        self._append_event(event, task_id=folder.name, record=now, before=before, **payload)
         write(folder / RECORD, raw, durable=self._durable)
-        self._mine[folder.name] = now
+        self._own_digests[folder.name] = now
 
-    def claimed(self, task_id: str, record: TaskRecord, title: str) -> None:
-        """Tell the journal that a task was claimed, and what its record is."""
+    def note_claim(self, task_id: str, record: TaskRecord, title: str) -> None:
+        """Write the event of a claim, with the digest of the record."""
         assert record.claim is not None
-        written, now = self._written
-        if written is not record:
-            now = _digest(record.encode())
-        self._mine[task_id] = now
+        last_record, digest = self._last_written
+        if last_record is not record:
+            digest = _digest(record.encode())
+        self._own_digests[task_id] = digest
         agent = record.claim.agent
-        # the folder in active/ says it as well: `mine` tells the journal what it was not told
-        self._tell("task.claimed", task_id=task_id, agent_id=agent, title=title, record=now, before=now)
+        # if this event is lost, `mine` finds the folder in active/ and writes it again
+        self._append_event("task.claimed", task_id=task_id, agent_id=agent, title=title, record=digest, before=digest)
 
-    def failed(self, task_id: str, agent: str | None, reason: str, **told: str) -> None:
-        """Tell the journal that a drop, whose name may be any bytes, could not become a task, or that one could not go on because
-        of what lies in its folder."""
+    def note_failure(self, task_id: str, agent: str | None, reason: str, **payload: str) -> None:
+        """Write the event of a drop that could not become a task, or of a task that failed because of its folder."""
         by = {} if agent is None else {"agent_id": agent}
-        told = {key: strip_controls(text) for key, text in {"reason": reason, **told}.items()}
-        self._tell("task.failed", task_id=task_id, **by, **told)
+        payload = {key: strip_controls(text) for key, text in {"reason": reason, **payload}.items()}
+        self._append_event("task.failed", task_id=task_id, **by, **payload)
 
-    def ending(self, task_id: str, end: bytes) -> None:
-        """Tell the journal what is going to be the result.md or error.md of a task. Where a power cut takes that, the end is
-        made again."""
-        self._tell("task.ending", task_id=task_id, end=_digest(end))
+    def announce_end(self, task_id: str, end: bytes) -> None:
+        """Write the digest of the coming result.md or error.md to the journal. If a power cut loses the file, the task
+        is ended again."""
+        self._append_event("task.ending", task_id=task_id, end=_digest(end))
 
-    def is_end(self, task_id: str, end: bytes) -> bool:
-        """Whether the program itself was about to write this result.md or error.md."""
-        entry = self._entry(task_id)
-        return self._journal is None or (entry is not None and entry.outcome_digest == _digest(end))
+    def is_announced(self, task_id: str, end: bytes) -> bool:
+        """Check that the program was about to write this result.md or error.md."""
+        task_entry = self._entry(task_id)
+        return self._journal is None or (task_entry is not None and task_entry.outcome_digest == _digest(end))
 
-    def is_told(self, task_id: str, agent: str) -> bool:
-        """Whether the journal says that the agent has the task in hand."""
-        entry = self._entry(task_id)
-        return entry is not None and entry.agent_id == agent and not entry.is_over
+    def is_claimed_by(self, task_id: str, agent: str) -> bool:
+        """Check that, in the journal, the agent has claimed the task and not ended it."""
+        task_entry = self._entry(task_id)
+        return task_entry is not None and task_entry.agent_id == agent and not task_entry.is_over
 
     def load(self, folder: Path, task_id: str) -> TaskRecord:
-        """The record of a task that was claimed at some time, checked; the folder may have another name just now.
+        """Return the checked record of a task that was claimed before. Its folder may have another name.
 
-        Raises Tampered; FileNotFoundError if the folder is gone; UserError if it has no record, or a damaged one.
+        Raises RecordTampered; FileNotFoundError if the folder is gone; UserError for a missing or damaged record.
         """
-        now, raw = self._checked(folder, task_id)
-        known = self._known.get(task_id)
-        if known is not None and known[0] == now:
-            return known[1]
+        now, raw = self._check(folder, task_id)
+        known_record = self._known_records.get(task_id)
+        if known_record is not None and known_record[0] == now:
+            return known_record[1]
         if not raw:
             os.stat(folder)
-            raise TaskProblem(
-                f"has no {RECORD}", location=folder, remedy="move it to tasks/inbox/ to have it claimed anew"
-            )
-        found = _parsed(folder, raw)
-        self._known[task_id] = now, found
-        return found
+            raise TaskProblem(f"has no {RECORD}", location=folder, remedy=CLAIM_ANEW)
+        record = _parse(folder, raw)
+        self._known_records[task_id] = now, record
+        return record
 
     def check(self, folder: Path, task_id: str) -> None:
-        """Raises Tampered if the record is none that was written under that id; FileNotFoundError as `load`."""
-        self._checked(folder, task_id)
+        """Raise RecordTampered if the record was not written for that id, and FileNotFoundError if the folder is gone."""
+        self._check(folder, task_id)
 
-    def _checked(self, folder: Path, task_id: str) -> tuple[str, bytes]:
-        """The digest of the record, and its bytes."""
+    def _check(self, folder: Path, task_id: str) -> tuple[str, bytes]:
+        """Return the digest of the record, and its bytes."""
         raw = self._bytes(folder)
         now = _digest(raw)
-        if now == self._mine.get(task_id):
+        if now == self._own_digests.get(task_id):
             return now, raw
-        entry = self._entry(task_id)
-        if entry is None or not entry.record_digests or now in entry.record_digests or self._may_be_newer(folder):
+        task_entry = self._entry(task_id)
+        if (
+            task_entry is None
+            or not task_entry.record_digests
+            or now in task_entry.record_digests
+            or self._may_be_newer(folder)
+        ):
             return now, raw
         os.stat(folder)
         raise RecordTampered(f"{RECORD} was changed by something other than hivemind", location=folder, remedy=_MEND)
 
     def forget(self, task_id: str) -> None:
-        """The task is not in hand any more."""
-        self._mine.pop(task_id, None)
-        self._known.pop(task_id, None)
+        """Forget the record of a task that is not worked on any more."""
+        self._own_digests.pop(task_id, None)
+        self._known_records.pop(task_id, None)
 
     @staticmethod
     def _bytes(folder: Path) -> bytes:
-        """The record as it lies there; nothing if there is none: what is wrong with it is said where it is read."""
+        """Return the bytes of the record, or none. The function that parses them reports problems."""
         try:
             return _bytes(folder) or b""
         except OSError:
             return b""
 
     def _may_be_newer(self, folder: Path) -> bool:
-        """Whether a power cut may have taken the journal's last events and left the record: in a relaxed hive only."""
+        """Check whether a power cut may have removed the journal's last events but not the record. Only in a relaxed
+        hive."""
         if self._durable:
             return False
         try:
-            written = os.stat(folder / RECORD).st_mtime
+            written_at = os.stat(folder / RECORD).st_mtime
         except FileNotFoundError:
             return False
-        return written < time.time() - time.clock_gettime(time.CLOCK_BOOTTIME)
+        return written_at < time.time() - time.clock_gettime(time.CLOCK_BOOTTIME)
 
     def _entry(self, task_id: str) -> TaskEntry | None:
         return None if self._journal is None else self._journal.view(lambda state: state.task(task_id))
 
-    def _tell(self, event: str, **told: object) -> None:
+    def _append_event(self, event: str, **payload: object) -> None:
         if self._journal is not None:
-            self._journal.append(event, **told, time=int(time.time()))
+            self._journal.append(event, **payload, time=int(time.time()))
 
 
 def _bytes(folder: Path) -> bytes | None:
-    """The record as it lies there; None for what is no regular file, or too large. Raises OSError."""
+    """Return the bytes of the record, or None if it is too large or not a regular file. Raises OSError."""
     file = os.open(f"{folder}/{RECORD}", os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
     try:
-        found = os.fstat(file)
-        if not stat.S_ISREG(found.st_mode) or found.st_size > _MAX_BYTES:
+        file_stat = os.fstat(file)
+        if not stat.S_ISREG(file_stat.st_mode) or file_stat.st_size > _MAX_BYTES:
             return None
-        return os.read(file, found.st_size + 1)
+        return os.read(file, file_stat.st_size + 1)
     finally:
         os.close(file)
 

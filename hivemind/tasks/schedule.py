@@ -1,14 +1,13 @@
-"""Work that comes again: `every:` in a task of tasks/schedule/, and the task that is dropped at each of its times
-(README.md, *Work that comes again*).
+"""Recurring tasks: `every:` in the files of tasks/schedule/, and adding a task at each time (README.md, *Work that
+comes again*).
 
-Whoever is killed in between does no harm: a time's task has an id of its own, made of the time, and is created only if
-nothing has that id; then the time is noted as done.
+A task's id contains its time, and a task is added only if its id is free. Then the time is recorded. A process that is
+killed in between does no harm.
 """
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
 from dataclasses import field, replace
 from datetime import UTC, datetime
 from itertools import islice
@@ -21,22 +20,24 @@ from hivemind.errors import UserError
 from hivemind.frozen import frozen
 from hivemind.fs import DamagedRecord, Lock, crash_point, create, load_dataclass, make_folder, save_dataclass, set_aside
 from hivemind.names import MAX_LENGTH, slug
-from hivemind.tasks.adding import compose
+from hivemind.tasks.drop import Settings, is_task_name, read_regular
 from hivemind.tasks.every import Every
 from hivemind.tasks.form import ParsedTask, read_text
-from hivemind.tasks.inbox import Settings, is_task_name, read_regular
+from hivemind.tasks.inbox import Inbox, compose
 
 __all__ = ["Schedule", "ScheduledTask"]
 
 _KIND, _VERSION = "schedule", 1
-_AT_ONCE = 100  # tasks of one schedule that are dropped in one go, where it wants all that were missed
+_AT_ONCE = 100  # tasks of a file with `missed: all` that are added at once
 _log = logging.getLogger(__name__)
 
 
 @frozen
 class ScheduledTask:
-    """One file of tasks/schedule/: `every` as it is written, the `next` time (None: there is none any more), the `last` one
-    that a task was dropped for, or the `problem` because of which none is."""
+    """A file of tasks/schedule/. `next` is None after the last time, `last` is the time of the last added task.
+
+    `problem` is the reason for which no task is added.
+    """
 
     name: str
     every: str = ""
@@ -46,8 +47,8 @@ class ScheduledTask:
 
 
 @frozen
-class _Entry:
-    """What is known of a file: `since` is when it was written, `last` the last time that was dealt with."""
+class _FileState:
+    """The state of a file: when it was written, and the last time that was processed."""
 
     every: str
     since: AwareDatetime
@@ -55,146 +56,141 @@ class _Entry:
 
 
 @frozen
-class _Known:
-    """The record: what is known of each file, by its name, and the problems that were logged."""
+class _ScheduleState:
+    """The record: the state of each file by its name, and the logged problems."""
 
-    files: dict[str, _Entry]
+    files: dict[str, _FileState]
     problems: dict[str, str] = field(default_factory=dict)
 
 
 class Schedule:
-    """tasks/schedule/ of one hive. `taken` tells whether a task has an id."""
-
-    def __init__(self, settings: Settings, zone: str, taken: Callable[[str], bool]) -> None:
-        self._layout, self._zone, self._taken = settings.layout, zone, taken
+    def __init__(self, settings: Settings, zone: str, inbox: Inbox) -> None:
+        self._layout, self._zone, self._inbox = settings.layout, zone, inbox
         self._max_bytes, self._durable = settings.reader.max_bytes, settings.durable
 
     def look(self, now: datetime) -> list[ScheduledTask]:
-        """Every file of the schedule, by name; writes nothing."""
+        """Return the files of the schedule, by name. Nothing is written."""
         try:
-            known = self._known().files
+            file_states = self._load_state().files
         except UserError as problem:
             return [ScheduledTask(self._layout.schedule_record.name, problem=str(problem))]
-        return [self._scheduled(path, known.get(path.name), now) for path in self._files()]
+        return [self._scheduled(path, file_states.get(path.name), now) for path in self._files()]
 
     def drop_due(self, now: datetime) -> tuple[list[str], datetime | None]:
-        """Drop the tasks whose time has come. Gives their ids, and when to call again; None: when a file has changed.
+        """Add the tasks whose time has come. Return their ids and when to call again (None: after a file has changed).
 
-        Of two that call at once one waits for the other. Raises OSError.
+        Concurrent calls wait for each other. Raises OSError.
         """
         if not self._files():
             return [], None
         make_folder(self._layout.locks, durable=self._durable)
         with Lock(self._layout.locks / "schedule.lock"):
             try:
-                before = self._known()
-            except (DamagedRecord, Unreadable) as error:  # what was dropped is known by its id, too
+                before = self._load_state()
+            except (DamagedRecord, Unreadable) as error:  # earlier tasks are also known by their ids
                 _log.warning("%s; kept as %s", error, set_aside(self._layout.schedule_record).name)
-                before = _Known({})
-            known = {name: one for name, one in before.files.items() if (self._layout.schedule / name).exists()}
+                before = _ScheduleState({})
+            file_states = {
+                name: state for name, state in before.files.items() if (self._layout.schedule / name).exists()
+            }
             problems: dict[str, str] = {}
-            dropped, moments = [], []
+            task_ids, moments = [], []
             for path in self._files():
                 try:
-                    written, entry, times, following = self._plan(path, known.get(path.name), now)
+                    parsed_task, planned_state, times, next_time = self._plan(path, file_states.get(path.name), now)
                 except UserError as problem:
                     problems[path.name] = str(problem)
                     if before.problems.get(path.name) != str(problem):
                         _log.warning("schedule: %s", problem)
                     continue
                 for time in times:
-                    dropped += self._drop(path, written, time)
-                    entry = replace(entry, last=time)
-                if entry != known.get(path.name):
-                    known[path.name] = entry
-                    self._save(_Known(known, before.problems))
+                    task_ids += self._drop(path, parsed_task, time)
+                    planned_state = replace(planned_state, last=time)
+                if planned_state != file_states.get(path.name):
+                    file_states[path.name] = planned_state
+                    self._save_state(_ScheduleState(file_states, before.problems))
                 crash_point("tasks.schedule.noted")
-                moments += [now if len(times) == _AT_ONCE else following] if following is not None else []
+                moments += [now if len(times) == _AT_ONCE else next_time] if next_time is not None else []
             if problems != before.problems:
-                self._save(_Known(known, problems))
-        return dropped, min(moments, default=None)
+                self._save_state(_ScheduleState(file_states, problems))
+        return task_ids, min(moments, default=None)
 
     def _plan(
-        self, path: Path, known: _Entry | None, now: datetime
-    ) -> tuple[ParsedTask, _Entry, list[datetime], datetime | None]:
-        """What a file says, what is known of it, the times that are due and the next one. Raises UserError."""
+        self, path: Path, state: _FileState | None, now: datetime
+    ) -> tuple[ParsedTask, _FileState, list[datetime], datetime | None]:
+        """Return a file's task, its state, the times that are due, and the next time. Raises UserError."""
         try:
             with boundary("schedule's file", path):
-                written, every, entry = self._read(path, known, now)
-                return (
-                    written,
-                    entry,
-                    self._due_times(written, every, entry, now, is_new=entry is not known),
-                    self._following_time(written, every, entry, now),
-                )
+                parsed_task, every, planned_state = self._read(path, state, now)
+                due = self._due_times(parsed_task, every, planned_state, now, is_new=planned_state is not state)
+                return parsed_task, planned_state, due, self._following_time(parsed_task, every, planned_state, now)
         except OSError as error:
             raise UserError(f"cannot be read ({error.strerror})", location=path) from None
 
     def _due_times(
-        self, written: ParsedTask, every: Every, entry: _Entry, now: datetime, *, is_new: bool
+        self, parsed_task: ParsedTask, every: Every, state: _FileState, now: datetime, *, is_new: bool
     ) -> list[datetime]:
-        """Return the times that tasks are to be dropped for. A file that `is_new` has missed one at most: it may have been
-        written long ago, or elsewhere."""
-        until, after = written.form.until, entry.last or entry.since
+        """Return the times for which tasks are to be added. A new file has missed at most one, whenever it was written."""
+        until, after = parsed_task.form.until, state.last or state.since
         end = now if until is None else min(now, until)
-        if is_new or written.form.missed == "once":
-            newest = every.newest_time(entry.since, after, end, self._zone)
+        if is_new or parsed_task.form.missed == "once":
+            newest = every.newest_time(state.since, after, end, self._zone)
             return [] if newest is None else [newest]
-        found = islice(every.times_after(entry.since, after, self._zone), _AT_ONCE)
-        return [time for time in found if time <= end]
+        times = islice(every.times_after(state.since, after, self._zone), _AT_ONCE)
+        return [time for time in times if time <= end]
 
-    def _following_time(self, written: ParsedTask, every: Every, entry: _Entry, now: datetime) -> datetime | None:
-        time = next(every.times_after(entry.since, max(now, entry.last or now), self._zone), None)
-        return None if time is None or (written.form.until is not None and time > written.form.until) else time
+    def _following_time(
+        self, parsed_task: ParsedTask, every: Every, state: _FileState, now: datetime
+    ) -> datetime | None:
+        time = next(every.times_after(state.since, max(now, state.last or now), self._zone), None)
+        return None if time is None or (parsed_task.form.until is not None and time > parsed_task.form.until) else time
 
-    def _drop(self, path: Path, written: ParsedTask, time: datetime) -> list[str]:
-        """Drop the task of one time, unless it was dropped already. Gives its id."""
+    def _drop(self, path: Path, parsed_task: ParsedTask, time: datetime) -> list[str]:
+        """Add the task of one time and return its id in a list, which is empty if the task was added before."""
         stamp = f"-{time:%Y%m%dt%H%M%Sz}"
-        task_id = (written.form.id or slug(path.stem))[: MAX_LENGTH - len(stamp)].rstrip("-._") + stamp
-        if self._taken(task_id):
+        task_id = (parsed_task.form.id or slug(path.stem))[: MAX_LENGTH - len(stamp)].rstrip("-._") + stamp
+        if self._inbox.has_id(task_id):
             return []
-        own = {"every", "until", "missed", "text"}
-        given = (
-            {} if written.parsed is None else {key: one for key, one in written.parsed.values.items() if key not in own}
-        )
+        schedule_keys = {"every", "until", "missed", "text"}
+        fields = {} if parsed_task.front_matter is None else parsed_task.front_matter.values
+        front_matter = {key: field for key, field in fields.items() if key not in schedule_keys}
         try:
-            content = compose({**given, "id": task_id}, written.text)
+            content = compose({**front_matter, "id": task_id}, parsed_task.text)
             create(self._layout.inbox / f"{task_id}.md", content, durable=self._durable)
         except FileExistsError:
             return []
         crash_point("tasks.schedule.dropped")
         return [task_id]
 
-    # what lies there, and what is known of it
+    # files and their states
 
     def _files(self) -> list[Path]:
         try:
-            found = sorted(self._layout.schedule.iterdir())
+            paths = sorted(self._layout.schedule.iterdir())
         except (FileNotFoundError, NotADirectoryError):
             return []
-        return [path for path in found if is_task_name(path.name)]
+        return [path for path in paths if is_task_name(path.name)]
 
-    def _read(self, path: Path, known: _Entry | None, now: datetime) -> tuple[ParsedTask, Every, _Entry]:
-        """Raises UserError for what is no task, or says no time; OSError."""
-        raw, found = read_regular(str(path), path.name, self._max_bytes)
-        changed, written = datetime.fromtimestamp(found.st_mtime, UTC), read_text(raw, path.name)
-        if written.form.every is None:
-            raise UserError(
-                "has no every:", location=path, remedy="say when the task comes again, or move it to tasks/inbox/"
-            )
-        if known is None or known.every != written.form.every:
-            known = _Entry(written.form.every, min(changed, now).replace(microsecond=0))
-        return written, Every.of(written.form.every), known
+    def _read(self, path: Path, state: _FileState | None, now: datetime) -> tuple[ParsedTask, Every, _FileState]:
+        """Parse a file. Raises UserError if it is not a task or has no `every:`; OSError."""
+        raw, file_stat = read_regular(str(path), path.name, self._max_bytes)
+        changed_at, parsed_task = datetime.fromtimestamp(file_stat.st_mtime, UTC), read_text(raw, path.name)
+        if parsed_task.form.every is None:
+            mend = "say when the task comes again, or move it to tasks/inbox/"
+            raise UserError("has no every:", location=path, remedy=mend)
+        if state is None or state.every != parsed_task.form.every:
+            state = _FileState(parsed_task.form.every, min(changed_at, now).replace(microsecond=0))
+        return parsed_task, Every.parse(parsed_task.form.every), state
 
-    def _scheduled(self, path: Path, known: _Entry | None, now: datetime) -> ScheduledTask:
+    def _scheduled(self, path: Path, state: _FileState | None, now: datetime) -> ScheduledTask:
         try:
-            _, entry, due, following = self._plan(path, known, now)
+            _, planned_state, due, next_time = self._plan(path, state, now)
         except UserError as problem:
             return ScheduledTask(path.name, problem=str(problem))
-        return ScheduledTask(path.name, entry.every, due[0] if due else following, entry.last)
+        return ScheduledTask(path.name, planned_state.every, due[0] if due else next_time, planned_state.last)
 
-    def _known(self) -> _Known:
-        return load_dataclass(_Known, self._layout.schedule_record, _KIND, _VERSION) or _Known({})
+    def _load_state(self) -> _ScheduleState:
+        return load_dataclass(_ScheduleState, self._layout.schedule_record, _KIND, _VERSION) or _ScheduleState({})
 
-    def _save(self, known: _Known) -> None:
-        save_dataclass(self._layout.schedule_record, _KIND, _VERSION, known, durable=self._durable)
+    def _save_state(self, state: _ScheduleState) -> None:
+        save_dataclass(self._layout.schedule_record, _KIND, _VERSION, state, durable=self._durable)

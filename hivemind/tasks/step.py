@@ -1,4 +1,4 @@
-"""How a person may write a step, and the fields that a task's and a step's forms are made of (README.md, *The text*)."""
+"""The steps of a task file, and the fields of the forms of tasks and steps (README.md, *The text*)."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _WAITS = {"until": "until", "mail": "for mail from", "task": "for task", "human"
 MAX_SECONDS = 366 * 86_400.0
 _UNITS = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3_600.0, "d": 86_400.0, "w": 604_800.0}
 _PART = re.compile(r"(\d+(?:\.\d+)?)\s*(ms|[smhdw])", re.IGNORECASE)
-_WHOLE = re.compile(rf"(?:{_PART.pattern}\s*)+", re.IGNORECASE)
+_DURATION = re.compile(rf"(?:{_PART.pattern}\s*)+", re.IGNORECASE)
 _NUMBER = re.compile(r"\d+(?:\.\d+)?")
 
 
@@ -31,20 +31,20 @@ _NUMBER = re.compile(r"\d+(?:\.\d+)?")
 
 
 def string(value: Any) -> Any:
-    """Numbers and dates that YAML made of `id: 42` or `title: 2026-11-21` are text again."""
+    """Turn the number or date that YAML made of `id: 42` or `title: 2026-11-21` back into text."""
     if isinstance(value, int | float | date) and not isinstance(value, bool):
         return str(value)
     return value
 
 
-def listed(value: Any) -> Any:
+def as_list(value: Any) -> Any:
     return [value] if isinstance(value, str | int | float) and not isinstance(value, bool) else value
 
 
-def named(what: str) -> Callable[[Any], str]:
+def name_check(kind: str) -> Callable[[Any], str]:
     def check(value: Any) -> str:
         try:
-            return check_name(string(value), what)
+            return check_name(string(value), kind)
         except UserError as error:
             raise ValueError(str(error)) from None
 
@@ -52,7 +52,7 @@ def named(what: str) -> Callable[[Any], str]:
 
 
 def moment(value: Any) -> datetime:
-    """A date alone means until its end; a time without a zone is UTC."""
+    """Parse a date, which means its end, or a time, by default in UTC."""
     with suppress(Unreadable), boundary("date"):
         if isinstance(value, str):
             text = value.strip()
@@ -61,31 +61,31 @@ def moment(value: Any) -> datetime:
             return value.astimezone(UTC) if value.tzinfo else value.replace(tzinfo=UTC)
         if isinstance(value, date):
             return datetime.combine(value, time(23, 59, 59), UTC)
-    shown = value.isoformat() if isinstance(value, date) else repr(value)
-    raise ValueError(f"{shown} is no date in the years 1 to 9999: write 2026-11-21 or 2026-11-21T18:00Z")
+    text_value = value.isoformat() if isinstance(value, date) else repr(value)
+    raise ValueError(f"{text_value} is not a date in the years 1 to 9999: write 2026-11-21 or 2026-11-21T18:00Z")
 
 
 Text = Annotated[str, BeforeValidator(string)]
-Texts = Annotated[tuple[Text, ...], BeforeValidator(listed)]
-Id = Annotated[str, BeforeValidator(named("id"))]
-Agent = Annotated[str, BeforeValidator(named("agent name"))]
+Texts = Annotated[tuple[Text, ...], BeforeValidator(as_list)]
+Id = Annotated[str, BeforeValidator(name_check("id"))]
+Agent = Annotated[str, BeforeValidator(name_check("agent name"))]
 Proof = Literal["off", "warn", "require"]
 
 
 class Strict(StrictModel):
-    """One in which a key with nothing after it counts as left out."""
+    """A form in which a key without a value counts as missing."""
 
     @model_validator(mode="before")
     @classmethod
     def _blank_keys(cls, value: Any) -> Any:
         if not isinstance(value, dict):
             return value
-        given = {key: item for key, item in value.items() if item is not None}
-        return {**given, "proof": "off"} if given.get("proof") is False else given  # as YAML reads `proof: off`
+        fields = {key: item for key, item in value.items() if item is not None}
+        return {**fields, "proof": "off"} if fields.get("proof") is False else fields  # as YAML reads `proof: off`
 
 
 def first_line(text: str) -> str:
-    """The first line that is not empty, without the marks of a Markdown heading."""
+    """Return the first line that is not empty, without the marks of a Markdown heading."""
     start = len(text) - len(text.lstrip())
     line = text[start : start + 4 * TITLE_LENGTH].splitlines()[0] if start < len(text) else ""
     line = line.lstrip("#").strip() or line.strip()
@@ -93,12 +93,12 @@ def first_line(text: str) -> str:
 
 
 def parse_duration(value: object) -> float:
-    """Seconds, from 0 to a year. Raises ValueError for anything else."""
+    """Return seconds, from 0 to a year. Raises ValueError."""
     seconds = None
     with suppress(Unreadable), boundary("duration"):
         seconds = _seconds(value)
     if seconds is None or not math.isfinite(seconds) or not 0 <= seconds <= MAX_SECONDS:
-        raise ValueError(f"{value!r} is no duration: write 250ms, 2s, 5m, 1h30m or 2d (a year at most)")
+        raise ValueError(f"{value!r} is not a duration: write 250ms, 2s, 5m, 1h30m or 2d (a year at most)")
     return seconds
 
 
@@ -110,7 +110,7 @@ def _seconds(value: object) -> float | None:
     text = value.strip() if isinstance(value, str) else ""
     if _NUMBER.fullmatch(text):
         return float(text)
-    if len(text) > 64 or _WHOLE.fullmatch(text) is None:
+    if len(text) > 64 or _DURATION.fullmatch(text) is None:
         return None
     return sum(float(number) * _UNITS[unit.lower()] for number, unit in _PART.findall(text))
 
@@ -118,10 +118,10 @@ def _seconds(value: object) -> float | None:
 # a step
 
 
-def _line(value: Any, what: str) -> str:
+def _line(value: Any, label: str) -> str:
     text = string(value)
     if not isinstance(text, str) or not text.strip() or "\0" in text:
-        raise ValueError(f"{what} is a text, and not empty")
+        raise ValueError(f"{label} is a text, and not empty")
     return text
 
 
@@ -137,14 +137,14 @@ def _wait(value: Any) -> dict[str, Any]:
     if isinstance(value, dict):
         if len(value) != 1:
             raise ValueError("wait is a duration, a time, or one of {mail: agent}, {task: id}, {human: question}")
-        ((kind, what),) = value.items()
+        ((kind, argument),) = value.items()
         if kind == "human":
-            return {"human": _line(what, "the question of wait")}
+            return {"human": _line(argument, "the question of wait")}
         if kind in ("mail", "task"):
-            return {kind: named("agent name" if kind == "mail" else "id")(what)}
+            return {kind: name_check("agent name" if kind == "mail" else "id")(argument)}
         if kind not in ("seconds", "until"):
             raise ValueError(f"wait knows no {kind!r}, only mail, task, human, seconds, until")
-        value = what
+        value = argument
     if isinstance(value, date) or (isinstance(value, str) and re.match(r"\d{4}-\d\d-\d\d", value.strip())):
         return {"until": moment(value).isoformat()}
     return {"seconds": parse_duration(value)}
@@ -166,13 +166,13 @@ class _Write(Strict):
 
 
 class _Mail(Strict):
-    to: Annotated[list[_Line], BeforeValidator(listed), Field(min_length=1)]
+    to: Annotated[list[_Line], BeforeValidator(as_list), Field(min_length=1)]
     subject: Text = ""
     body: Text = ""
 
 
 class StepForm(Strict):
-    """One entry of `steps:`; a plain text is a step with that title, a question if it ends with `?`."""
+    """An entry of `steps:`. A plain text is a step with that title, or a question if it ends with `?`."""
 
     title: Text | None = None
     run: Annotated[Any, BeforeValidator(_run)] = None
@@ -190,10 +190,10 @@ class StepForm(Strict):
 
     @model_validator(mode="after")
     def _one_kind(self) -> StepForm:
-        given = [kind for kind in KINDS if getattr(self, kind) is not None]
-        if len(given) > 1:
-            raise ValueError(f"a step does one thing, this one has {' and '.join(given)}: make it {len(given)} steps")
-        if not given and not (self.title or "").strip():
+        kinds = [kind for kind in KINDS if getattr(self, kind) is not None]
+        if len(kinds) > 1:
+            raise ValueError(f"a step does one thing, this one has {' and '.join(kinds)}: make it {len(kinds)} steps")
+        if not kinds and not (self.title or "").strip():
             raise ValueError(f"a step has a title or one of {', '.join(KINDS)}")
         return self
 
@@ -201,20 +201,13 @@ class StepForm(Strict):
         kind = next((kind for kind in KINDS if getattr(self, kind) is not None), None)
         argument = getattr(self, kind) if kind else None
         argument = argument.model_dump() if isinstance(argument, BaseModel) else argument
-        return TaskStep(
-            title=(self.title or "").strip() or _shown(kind, argument),
-            kind=kind,
-            argument=argument,
-            success_criteria=self.success_criteria,
-            tests=self.tests,
-            proof=self.proof,
-            once=self.once,
-            timeout=self.timeout,
-        )
+        title = (self.title or "").strip() or _default_title(kind, argument)
+        criteria, tests = self.success_criteria, self.tests
+        return TaskStep(title, kind, argument, criteria, tests, self.proof, self.once, self.timeout)
 
 
-def _shown(kind: StepKind | None, argument: Any) -> str:
-    """A title for a step that was given none."""
+def _default_title(kind: StepKind | None, argument: Any) -> str:
+    """Return a title for a step without one."""
     match kind:
         case "ask":
             text = str(argument)
@@ -225,25 +218,22 @@ def _shown(kind: StepKind | None, argument: Any) -> str:
         case "mail":
             text = f"mail {', '.join(argument['to'])}"
         case _:
-            ((what, value),) = argument.items()
-            text = f"wait {value:g} s" if what == "seconds" else f"wait {_WAITS[what]} {value}"
+            ((wait_kind, value),) = argument.items()
+            text = f"wait {value:g} s" if wait_kind == "seconds" else f"wait {_WAITS[wait_kind]} {value}"
     return first_line(text)
 
 
 def as_written(step: TaskStep | Mapping[str, Any] | str) -> Mapping[str, Any] | str:
-    """A step as a person would write it; what is no TaskStep is written already."""
+    """Return a step as a person would write it."""
     if not isinstance(step, TaskStep):
         return step
     fields: dict[str, Any] = {"title": step.title}
     if step.kind is not None:
         fields[step.kind] = step.argument
-    for name in ("success_criteria", "tests"):
-        if texts := getattr(step, name):
-            fields[name] = list(texts)
-    if step.proof is not None:
-        fields["proof"] = step.proof
-    if step.once:
-        fields["once"] = True
-    if step.timeout is not None:
-        fields["timeout"] = step.timeout
-    return fields
+    more: dict[str, Any] = {
+        "success_criteria": list(step.success_criteria),
+        "tests": list(step.tests),
+        "proof": step.proof,
+    }
+    more |= {"once": step.once or None, "timeout": step.timeout}
+    return fields | {key: field for key, field in more.items() if field not in (None, [])}

@@ -1,4 +1,4 @@
-"""The values of the room: a task, its steps, and what a listing shows of it (spec 1, *Tasks*)."""
+"""The values of tasks: a task, its steps, and its summary in a listing."""
 
 from __future__ import annotations
 
@@ -7,18 +7,19 @@ from dataclasses import field
 from datetime import datetime
 from enum import StrEnum
 from pathlib import Path
-from typing import Any, Literal, TypeAlias
+from typing import Any, Literal
 
 from hivemind.errors import UserError
 from hivemind.frozen import frozen
+from hivemind.outcome import Outcome
 
 StepKind = Literal["run", "ask", "write", "mail", "wait"]
 FILES = "files"
-"""The folder in a task's own in which its attachments lie, and in which agents and commands work."""
+"""The folder in a task's folder that has its attachments. Agents and commands work in it."""
 
 
 class TaskState(StrEnum):
-    """Where a task lies; a state is a folder and nothing else."""
+    """The state of a task is the folder that contains it."""
 
     INBOX = "inbox"
     ACTIVE = "active"
@@ -27,23 +28,20 @@ class TaskState(StrEnum):
 
 
 class TaskProblem(UserError):
-    """A task that cannot be worked on as it stands; names the file, and line and field where there are any."""
+    """A task cannot be worked on as it is. The location has the file, and line and field if there are any."""
 
 
 class TaskMoved(UserError):
     """The caller's claim is over: a person, `cancel` or `reclaim` moved the folder while the agent worked on it.
 
-    `kept` is where the late result was put (below `attempts/` of the task's folder, wherever that lies now), or None
-    if nothing was to be kept or the task is gone: whoever deletes a task withdraws it.
+    `kept` is the path of the late result, in `attempts/` of the task's current folder, or None.
     """
 
-    def __init__(self, what: str, *, where: object, kept: Path | None = None) -> None:
-        super().__init__(what, location=where, remedy=f"the late result is in {kept}" if kept else None)
-        self.kept = kept
-
-
-TaskEvent: TypeAlias = Literal["done", "failed", "parked"]
-"""What a person is told of a task, if it or hive.yaml says so (`notify:`)."""
+    def __init__(self, message: str, *, location: object, late_result: Path | None = None) -> None:
+        super().__init__(
+            message, location=location, remedy=f"the late result is in {late_result}" if late_result else None
+        )
+        self.kept = late_result
 
 
 @frozen
@@ -51,8 +49,8 @@ class TaskStep:
     """One step as the task's author wrote it.
 
     `argument` by kind: run: a text (for a shell) or a list of words (a program and its arguments) · ask: the question ·
-    write: `{"path", "text"}`, text None for the answers so far · mail: `{"to": [..], "subject", "body"}` ·
-    wait: exactly one of `{"seconds"}`, `{"until"}` (ISO 8601, UTC), `{"mail"}`, `{"task"}`, `{"human"}` · None: None.
+    write: `{"path", "text"}`, text None for the answers so far · mail: `{"to": [..], "subject", "body"}` · wait:
+    exactly one of `{"seconds"}`, `{"until"}` (ISO 8601, UTC), `{"mail"}`, `{"task"}`, `{"human"}` · None: None.
     `timeout` is in seconds. `proof` None means the task's own.
     """
 
@@ -68,8 +66,7 @@ class TaskStep:
 
 @frozen
 class TaskReview:
-    """Who judges the result before the task ends (an agent of that role), by which criteria; after so many `rounds`
-    without an approval a person is asked."""
+    """The review of a result by an agent of the role `by`. After `rounds` without an approval, a person is asked."""
 
     by: str
     criteria: tuple[str, ...]
@@ -78,7 +75,7 @@ class TaskReview:
 
 @frozen
 class ParkedTask:
-    """Why an active task does not go on by itself; `until` is when to look again, if time alone decides that."""
+    """The reason for which an active task waits. `until` is set if it waits only for a time."""
 
     reason: str
     until: datetime | None
@@ -87,8 +84,10 @@ class ParkedTask:
 
 @frozen
 class AddedText:
-    """What a person, or the agent of the task that it is a part of, added to a task; `at` is ISO 8601. `key` names it
-    where it may be said again after a crash: then it is there once."""
+    """An addition to a task by a person or by its parent's agent. `at` is in ISO 8601.
+
+    `key` identifies an addition that may be repeated after a crash.
+    """
 
     by: str
     at: str
@@ -98,7 +97,7 @@ class AddedText:
 
 @frozen
 class Ignored:
-    """A name in the inbox, or in active/, that is not taken for a task, and why."""
+    """A name in the inbox, or in active/, that is not a task, and the reason."""
 
     name: str
     why: str
@@ -106,7 +105,7 @@ class Ignored:
 
 @frozen
 class TaskBudget:
-    """What a task alone may use up, of what it shares with the tasks that it is a part of."""
+    """The share of a task in the budget that it has in common with its parents."""
 
     tokens: int | None = None
     money: float | None = None
@@ -114,11 +113,11 @@ class TaskBudget:
 
 @frozen
 class Task:
-    """A task with its text. `path` is its folder (in the inbox: the file or folder that was dropped).
+    """A task with its text. `path` is its folder; in the inbox it is the dropped file or folder.
 
-    `priority` is 0 to 99, lower is more urgent (critical 1, high 2, medium 3, low 4, as in spec 2). `maker` is `human`
-    or an agent's name. `claim` names this claim: what an agent writes under a claim that is over is turned away. `said` is
-    what was added since it was made, `kept` what the runtime keeps with it, `parent` the task that it is a part of.
+    `priority` is 0 to 99, lower is more urgent (critical 1, high 2, medium 3, low 4). `maker` is `human` or an agent.
+    `claim` is the key of the claim; writes under an older key are refused. `said` has later additions, `kept` values of
+    the runtime. `parent` is the task that this one is a part of.
     """
 
     id: str
@@ -141,7 +140,7 @@ class Task:
     review: TaskReview | None = None
     finish: Literal["explicit", "implicit"] = "explicit"
     budget: TaskBudget = TaskBudget()
-    notify: tuple[TaskEvent, ...] | None = None
+    notify: tuple[Outcome, ...] | None = None
     attachments: tuple[Path, ...] = ()
     notes: tuple[str, ...] = ()
     owner: str | None = None
@@ -152,30 +151,32 @@ class Task:
 
     @property
     def full_text(self) -> str:
-        """The text, and what people have added since it was claimed."""
-        added = [f"Added by {said.by} at {said.at}:\n{said.text.strip()}\n" for said in self.said]
+        """The text, followed by later additions."""
+        added = [f"Added by {addition.by} at {addition.at}:\n{addition.text.strip()}\n" for addition in self.said]
         return "\n".join([self.text, *added])
 
     @property
     def subtasks(self) -> tuple[str, ...]:
-        """The tasks that were made of parts of it in this attempt, oldest first."""
-        return tuple(one for made in self.kept.get("subtasks", {}).values() for one in made)
+        """The ids of the subtasks that were made in this attempt, oldest first."""
+        return tuple(task_id for ids in self.kept.get("subtasks", {}).values() for task_id in ids)
 
     @property
     def files(self) -> Path:
-        """The folder in which agents and commands work on it, beside the program's own records."""
+        """The folder in which agents and commands work, next to the program's records."""
         return self.path / FILES
 
 
 BEING_WRITTEN = "it is being written"
-"""What a file in the inbox waits for that has not settled yet (README.md, *Half-written*)."""
+"""The reason for which a half-written file in the inbox waits (README.md, *Half-written*)."""
 
 
 @frozen
 class TaskSummary:
-    """What a listing shows. `waiting` says in words why a task in the inbox is not claimed (None: it can be);
-    `problem` what is wrong with its file, `error` why it failed (by its error.md), `owner` who works or worked on it,
-    `since` when it came to where it lies, `hive` which linked hive did it."""
+    """A task in a listing. `waiting` is the reason for which a task in the inbox is not claimed, or None.
+
+    `problem` is a problem with its file, `error` the reason of a failure, `owner` the agent that has or had the claim,
+    `since` the time at which it crash_point its state, `hive` the linked hive that did it.
+    """
 
     id: str
     title: str

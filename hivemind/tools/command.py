@@ -134,7 +134,7 @@ def _run_in_task(
                 durable=durable,
             )
             if work.was_moved:
-                raise TaskMoved("the command was stopped: its task was taken away", where=work.task.id)
+                raise TaskMoved("the command was stopped: its task was taken away", location=work.task.id)
             if durable:
                 fs.fsync_folder(work.task.path)
         except OSError as error:

@@ -62,7 +62,7 @@ def verdict(session: Session, arguments: Verdict) -> dict[str, Any]:
         raise ToolProblem(
             "list the missing points" if not missing_points else "approve it, or list missing points, not both"
         )
-    hive.tasks.keep(work.task, "verdict", {"approved": arguments.approved, "missing": missing_points})
+    hive.tasks.active.keep(work.task, "verdict", {"approved": arguments.approved, "missing": missing_points})
     folder = work.finish(verdict_text(missing_points))
     return {"task": work.task.id, "state": "done", "path": hive.layout.relative(folder / "result.md")}
 
@@ -106,7 +106,11 @@ def _review_outcome(session: Session, state: CriteriaReview, task_id: str) -> di
     work, hive = session.work, session.hive
     review = work.task.review
     assert review is not None
-    verdict_fields = hive.tasks.kept(task_id).get("verdict") if hive.tasks.outcome(task_id) == "done" else None
+    verdict_fields = (
+        hive.tasks.listing.kept_values(task_id).get("verdict")
+        if hive.tasks.listing.outcome(task_id) == "done"
+        else None
+    )
     if verdict_fields is None:
         _save(session, replace(state, task=None, question=f"the review {task_id} ended without a verdict"))
         return {"state": "asks"}
@@ -197,7 +201,7 @@ def _await_review(session: Session, state: CriteriaReview, task_id: str) -> None
     work = session.work
     wait = work.wait_for([task_id], "all", None)
     news = early_news(session, wait)
-    if not news and not wait.ends(lambda awaited_id: not session.hive.tasks.is_open(awaited_id)):
+    if not news and not wait.ends(lambda awaited_id: not session.hive.tasks.listing.is_open(awaited_id)):
         raise Parking(wait.reason)
     work.end_wait()
     if news:
@@ -239,7 +243,7 @@ def _person_decision(session: Session, state: CriteriaReview, answer: str) -> di
         cut_note = "" if len(result) <= _SHOWN_CHARS else f"… (cut here; {len(result):,} characters)"
         files_note = f"The task is in {hive.layout.relative(work.task.path)}, its files in {FILES}/ there."
         ask_person(session, name, f"{question}\n\n{files_note}\n\n{result[:_SHOWN_CHARS]}{cut_note}", subject="Review")
-    ended_wait = work.waits.check(name, datetime.now(UTC), hive.tasks.outcome)
+    ended_wait = work.waits.check(name, datetime.now(UTC), hive.tasks.listing.outcome)
     assert ended_wait.answer is not None
     reply = hive.mail.read(session.agent, ended_wait.answer, mark=False).answer
     parsed_verdict = read_verdict(reply)

@@ -139,7 +139,7 @@ def send_to_task(session: Session, arguments: SendToTask) -> dict[str, Any]:
 def cancel_task(session: Session, arguments: CancelTask) -> dict[str, Any]:
     """Cancel a subtask of yours, together with its own subtasks."""
     task = _own_subtask(session, arguments.id)
-    if session.hive.tasks.is_open(task.id):
+    if session.hive.tasks.listing.is_open(task.id):
         session.hive.tasks.cancel(task.id, by=session.agent, reason=mask(arguments.reason))
         if task.owner is not None:
             ring(session.hive.layout.doorbells, task.owner)
@@ -151,7 +151,7 @@ def merge_worktree(session: Session, arguments: MergeWorktree) -> dict[str, Any]
     """Merge the work of a finished subtask of yours from its worktree into yours. If there are conflicts and `mark` is
     false, the call is refused and names the files."""
     task = _own_subtask(session, arguments.task)
-    if session.hive.tasks.is_open(task.id):
+    if session.hive.tasks.listing.is_open(task.id):
         raise ToolProblem("is not over yet", location=task.id, remedy="wait_for it first")
     with session.pulse.busy(_MERGING_S):
         return {"merged": session.work.worktrees.merge(task.id, mark=arguments.mark)}

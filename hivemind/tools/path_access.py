@@ -27,7 +27,7 @@ from hivemind.frozen import frozen
 from hivemind.fs.trees import MAX_NAME, MAX_PATH
 from hivemind.layout import Layout
 from hivemind.tasks import FILES
-from hivemind.tasks.folder import ended_place, text_file
+from hivemind.tasks.folder import ended_folder, text_file
 from hivemind.tasks.record import load
 from hivemind.tools.session import Session
 from hivemind.tools.tool import Arguments, ToolProblem, tool
@@ -99,7 +99,7 @@ def _archived_place(layout: Layout, place: ToolPath) -> ToolPath | None:
         or len(place.names) < 3
     ):
         return None
-    folder = None if os.path.lexists(place.path) else ended_place(layout, place.names[2])
+    folder = None if os.path.lexists(place.path) else ended_folder(layout, place.names[2])
     return None if folder is None else ToolPath(layout.root, (*folder.relative_to(layout.root).parts, *place.names[3:]))
 
 

@@ -218,7 +218,7 @@ def wait(session: Session, arguments: WaitArguments) -> dict[str, Any]:
     if step_wait.kind == "human" and step_wait.message_id is None:
         ask_person(session, step.id, step_wait.what, step=step)
     _check_known(session, step_wait)
-    ended_wait = work.waits.check(step.id, datetime.now(UTC), session.hive.tasks.outcome)
+    ended_wait = work.waits.check(step.id, datetime.now(UTC), session.hive.tasks.listing.outcome)
     if ended_wait.answer is None:
         return {"step": step.id, "over": True}
     answer = session.hive.mail.read(session.agent, ended_wait.answer, mark=False)
@@ -232,7 +232,7 @@ def _check_known(session: Session, wait: StepWait) -> None:
     hive, task_id, name = session.hive, session.work.task.id, wait.what
     if wait.kind == "task" and name == task_id:
         raise ToolProblem("the task waits for itself")
-    if wait.kind == "task" and not hive.tasks.is_known(name):
+    if wait.kind == "task" and not hive.tasks.listing.is_known(name):
         reason = f"it waits for the task {name!r}, which does not exist"
     elif wait.kind == "mail" and wait.answer is None and not hive.layout.mailbox(name).is_dir():
         reason = f"it waits for mail from {name!r}, which is not an agent"

@@ -18,7 +18,7 @@ from hivemind.coordination import (
 from hivemind.frozen import frozen
 from hivemind.layout import Layout
 from hivemind.reasoning import LOG_NAME, Note, ReasoningNode, TaskGraph, Trace
-from hivemind.tasks.folder import place_of
+from hivemind.tasks.folder import folder_of
 
 if TYPE_CHECKING:
     from hivemind.config import AgentConfig, HiveConfig
@@ -103,7 +103,7 @@ def scope_of(
         and (parked_event := next(hive.journal.events(entry.seq - 1), None))
     ):
         question = parked_event.payload.get("asks")
-    folders = (place_of(hive.layout, name), hive.layout.inbox / name) if name else ()
+    folders = (folder_of(hive.layout, name), hive.layout.inbox / name) if name else ()
     graph = next(
         (TaskGraph(folder) for folder in folders if folder is not None and (folder / LOG_NAME).is_file()), None
     )

@@ -28,7 +28,7 @@ from hivemind.minds import Usage
 from hivemind.presence.agent_log import AgentLog
 from hivemind.taskrun.conversation import usage_of
 from hivemind.tasks import TaskState
-from hivemind.tasks.folder import ended_place, open_log, why_failed
+from hivemind.tasks.folder import ended_folder, open_log, why_failed
 
 SLOT_S = 600  # usage is summed by ten minutes
 _ENDED_STATES = (TaskState.DONE, TaskState.FAILED)
@@ -164,7 +164,7 @@ class PageIndex:
         except FileNotFoundError:
             return
         removed_rows = [(name,) for name in known_times.keys() - current_times.keys()]
-        lost_rows = [(name,) for (name,) in removed_rows if ended_place(self._layout, name) is None]
+        lost_rows = [(name,) for (name,) in removed_rows if ended_folder(self._layout, name) is None]
         new_rows = [
             (name, state, since, name) for name, since in current_times.items() if known_times.get(name) != since
         ]

@@ -181,7 +181,7 @@ def test_a_list_is_planned_whole_and_one_that_is_too_long_is_refused_not_cut(
 ) -> None:
     crew.drop("".join(f"* What is thing number {number}?\n" for number in range(count)))
     agent = crew.start()
-    while not agent.hive.tasks.outcome("t") and len(agent.hive.steps.list("t")) < 2:
+    while not agent.hive.tasks.listing.outcome("t") and len(agent.hive.steps.list("t")) < 2:
         agent.cycle()
     assert len(agent.hive.steps.list("t")) == planned
     if not planned:

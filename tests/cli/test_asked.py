@@ -48,8 +48,8 @@ def test_the_list_says_why_each_task_failed_as_its_error_does(run: Command) -> N
     listed = {task["id"]: task["error"] for task in run("task", "list", "--state", "failed", "--json").json}
     assert listed == {
         "bad": "bad.md:2: unknown key 'priorty'; did you mean 'priority'?",
-        "blob": "blob.md: is no text (a NUL at byte 1); save it as UTF-8 text, or say what to do with it: "
-        "hivemind task add TEXT --attach FILE, or a folder with a task.md beside it",
+        "blob": "blob.md: is not text (a NUL at byte 1); save it as UTF-8 text, or say what to do with it: "
+        "hivemind task add TEXT --attach FILE, or drop it in a folder with a task.md",
         "cancelled": "Cancelled by human.",
         "runs": "the command `exit 3` ended with status 3; it had no output",
     }

@@ -85,7 +85,7 @@ def test_status_says_why_tasks_wait_and_who_they_wait_for(run: Command, hive: Pa
     tasks = Hive.open(hive).tasks
     task = tasks.claim("researcher")
     assert task is not None
-    tasks.park(task, "waits for a person: which colour?")
+    tasks.active.park(task, "waits for a person: which colour?")
     shown = run("status").out
     assert "1 waiting, 1 active (1 parked), 0 done" in shown
     assert "first: waits for a person: which colour?" in shown

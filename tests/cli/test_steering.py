@@ -69,7 +69,7 @@ def evil(hive: Path) -> Path:
         graph.add_node("task", EVIL, title=EVIL)
         graph.add_node("decision", EVIL, title=EVIL, lane="agent/researcher", tags=["evil"])
         graph.add_node("decision", f"not {EVIL}", lane="shared", tags=["evil"])
-    opened.tasks.log(task, {"role": "user", "text": EVIL, "error": EVIL})
+    opened.tasks.active.log(task, {"role": "user", "text": EVIL, "error": EVIL})
     for place, name in (("done", "result.md"), ("failed", "error.md")):
         folder = hive / "tasks" / place / place
         folder.mkdir(parents=True)

@@ -72,7 +72,7 @@ def test_the_text_may_come_from_a_file_or_from_standard_input(
     ("words", "said"),
     [
         ([], "a task needs a text"),
-        (["  "], "says nothing"),
+        (["  "], "is empty"),
         (["x", "--file", "y"], "exclude each other"),
         (["--file", "/nowhere/x.md"], "cannot be read"),
         (["x", "--assignee", "nobody"], "its agents: analyst, researcher, reviewer"),
@@ -173,7 +173,7 @@ def _shown_of_a_task(run: Command) -> set[str]:
 
 def test_a_refused_option_is_said_without_a_line_that_nobody_wrote(run: Command, hive: Path) -> None:
     assert run("task", "add", "x", "--priority", "huge").err.startswith(
-        "hivemind: the task: priority: 'huge' is no priority"
+        "hivemind: the task: priority: 'huge' is not a priority"
     )
 
 

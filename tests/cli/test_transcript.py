@@ -143,7 +143,7 @@ def test_epochs_news_and_requests_without_an_answer_are_told_with_their_cause(ru
         {"answered": "r4", "usage": {"tokens_in": 100, "tokens_out": 20}, "text": "an outline"},
         {**epoch, "epoch": 2, "cause": "full", "at": at.format(9)},
     ):  # fmt: skip
-        hive.tasks.log(task, record)
+        hive.tasks.active.log(task, record)
     out = run("task", "transcript", "t").out
     heads = [line.partition(" ")[2] for block in out.split("\n\n")[1:] for line in block.splitlines()[:1]]
     assert heads == [
@@ -185,7 +185,7 @@ def test_a_conversation_that_something_else_has_written_to_is_told_all_the_same(
     task = hive.tasks.claim("ada")
     assert task is not None
     for record in (*ODD, {"role": "user", "text": "This can be read."}):
-        hive.tasks.log(task, record)
+        hive.tasks.active.log(task, record)
     for more in ((), ("--json",)):
         assert run("task", "transcript", "t", *more).status == 0
     out = run("task", "transcript", "t").out

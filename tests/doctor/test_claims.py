@@ -18,7 +18,7 @@ def claimed_by(hive: Hive, agent: str) -> str:
 def test_the_claim_of_an_agent_that_no_longer_exists_goes_back_with_its_log(hive: Hive, visit, treatment) -> None:
     task_id = claimed_by(hive, "researcher")
     task = hive.tasks.get(task_id)
-    hive.tasks.log(task, {"kind": "note"})
+    hive.tasks.active.log(task, {"kind": "note"})
     (hive.layout.agents / "researcher.yaml").unlink()
     (found,) = visit()
     assert "which does not exist" in found.message

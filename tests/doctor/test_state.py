@@ -173,7 +173,7 @@ def test_the_torn_end_of_a_tasks_log_is_cut_off_and_kept(hive: Hive, visit, trea
     hive.tasks.add("x", id="one")
     task = hive.tasks.claim("researcher")
     assert task is not None
-    hive.tasks.log(task, {"kind": "note"})
+    hive.tasks.active.log(task, {"kind": "note"})
     log = hive.tasks.finish(task, "done") / "messages.jsonl"
     with open(log, "ab") as file:
         file.write(b'{"kind":"ha')
@@ -194,7 +194,7 @@ def test_a_tasks_log_that_is_something_else_is_set_aside(hive: Hive, visit, trea
     assert "is not a messages" in found.message
     treatment()
     assert visit() == []
-    assert list(hive.tasks.read_log("one")) == []
+    assert list(hive.tasks.listing.read_log("one")) == []
     log.write_text('{"kind":"messages","version":99}\n')
     (found,) = visit()
     assert "version 99" in found.message
@@ -206,7 +206,7 @@ def test_a_last_line_that_only_lacks_its_newline_is_whole(hive: Hive, visit) -> 
     hive.tasks.add("x", id="one")
     task = hive.tasks.claim("researcher")
     assert task is not None
-    hive.tasks.log(task, {"kind": "note"})
+    hive.tasks.active.log(task, {"kind": "note"})
     log = hive.tasks.finish(task, "done") / "messages.jsonl"
     log.write_bytes(log.read_bytes()[:-1])
     assert visit() == []

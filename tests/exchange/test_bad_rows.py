@@ -264,7 +264,7 @@ def test_a_result_whose_files_cannot_be_read_comes_home_without_them(
         f"tasks set {done} where state = 'taken' and giver = 'berlin'", {"names": names, "contents": contents}
     )
     linked.others_arrive()
-    until(lambda: linked.berlin.hive.tasks.outcome(task_id) == "done")
+    until(lambda: linked.berlin.hive.tasks.listing.outcome(task_id) == "done")
     assert "Not accepted from munich" in (linked.berlin.hive.layout.done / task_id / "result.md").read_text()
 
 

@@ -44,7 +44,7 @@ def test_a_task_for_any_hive_is_worked_on_where_an_agent_is_idle_and_its_result_
     assert "1 task of other hives here" in munich.command("status")
     (task.files / "sum.txt").write_text("3\n")
     munich.finish(task, "It is 3.")
-    until(lambda: berlin.hive.tasks.outcome("report") == "done")
+    until(lambda: berlin.hive.tasks.listing.outcome("report") == "done")
     done = berlin.hive.layout.done / "report"
     assert (done / "result.md").read_text() == "It is 3."
     assert (done / "files/sum.txt").read_text() == "3\n"
@@ -100,7 +100,7 @@ def test_a_task_has_one_result_wherever_a_process_is_killed(
     until(lambda: rows(postgres, database) == [("once", "closed", "munich")])
     assert (berlin.hive.layout.done / "once/result.md").read_text() == "First."
     until(lambda: not list((munich.hive.layout.link / "tasks").iterdir()))
-    assert (munich.hive.tasks.counts()["done"], munich.hive.tasks.counts()["failed"]) == (1, 0)
+    assert (munich.hive.tasks.listing.counts()["done"], munich.hive.tasks.listing.counts()["failed"]) == (1, 0)
 
 
 def test_what_a_hive_does_late_is_refused_and_kept_and_the_task_is_done_elsewhere(
@@ -121,9 +121,9 @@ def test_what_a_hive_does_late_is_refused_and_kept_and_the_task_is_done_elsewher
     third.start()
     for task in (third.claimed(), third.claimed()):
         third.finish(task, f"Done: {task.title}")
-    until(lambda: berlin.hive.tasks.counts()["done"] == 2)
+    until(lambda: berlin.hive.tasks.listing.counts()["done"] == 2)
     munich.start()
-    until(lambda: munich.hive.tasks.counts()["failed"] == 2)
+    until(lambda: munich.hive.tasks.listing.counts()["failed"] == 2)
     assert (berlin.hive.layout.done / "slow/result.md").read_text() == "Done: Slow"
     assert (munich.hive.layout.failed / slow.id / "attempts/1/result.md").read_text() == "Too late."
     with pytest.raises(TaskMoved) as late:
@@ -152,7 +152,7 @@ def test_a_task_whose_step_must_run_once_is_given_to_no_other_hive_and_a_person_
     assert third.hive.tasks.claim("coder") is None
     munich.start()  # it comes back, and goes on with it
     munich.finish(task, "Paid.")
-    until(lambda: berlin.hive.tasks.outcome("pay") == "done")
+    until(lambda: berlin.hive.tasks.listing.outcome("pay") == "done")
 
 
 def test_unlinked_a_hive_works_on_its_own_tasks_and_those_of_others_go_on_elsewhere(
@@ -174,7 +174,7 @@ def test_unlinked_a_hive_works_on_its_own_tasks_and_those_of_others_go_on_elsewh
     third.idle()
     third.start()
     third.finish(third.claimed(), "Done.")
-    until(lambda: berlin.hive.tasks.outcome("of-berlin") == "done")
+    until(lambda: berlin.hive.tasks.listing.outcome("of-berlin") == "done")
 
 
 def test_what_another_hive_says_is_checked(

@@ -113,7 +113,7 @@ def latecomer(agent: str) -> None:
         end = time.monotonic() + 10
         while True:
             try:
-                return hive.tasks.claim_one(agent, "late")
+                return hive.tasks.claims.claim_one(agent, "late")
             except UserError:
                 if time.monotonic() > end:
                     raise

@@ -202,9 +202,9 @@ def _round(
     killed.up()
     by_name = {one.name: one for one in machines}
     _until(
-        lambda: all(by_name[name].hive.tasks.outcome(key) is not None for key, name in given.items()),
+        lambda: all(by_name[name].hive.tasks.listing.outcome(key) is not None for key, name in given.items()),
         lambda: (
-            f"without an end: {[key for key, name in given.items() if by_name[name].hive.tasks.outcome(key) is None]}"
+            f"without an end: {[key for key, name in given.items() if by_name[name].hive.tasks.listing.outcome(key) is None]}"
         ),
     )
     _until(

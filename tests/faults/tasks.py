@@ -145,7 +145,9 @@ def again(subject: Subject) -> None:
         subject.work()
     (subject.marks / "mended.ok").touch()
     subject.run("task", "retry", "mended")
-    if "no such task" in read(subject.root / "tasks" / "failed" / "after" / "error.md"):  # `run` did not come through
+    if "which does not exist" in read(
+        subject.root / "tasks" / "failed" / "after" / "error.md"
+    ):  # `run` did not come through
         subject.run("task", "retry", "after")
 
 

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from hivemind.mail.maildir import (
     BaseNames,
-    is_editor_file,
+    is_leftover,
     is_runtime_name,
     is_unique_name,
     join_name,
@@ -90,5 +90,5 @@ def test_names_of_mail_programs_are_told_from_those_of_people(name: str, unique:
 
 @pytest.mark.parametrize("name", [".note.swp", ".hidden", "note~", "note.tmp", "4913", ".tmp-1-2-3"])
 def test_what_editors_leave_is_no_message(name: str) -> None:
-    assert is_editor_file(name)
-    assert not is_editor_file("note.txt")
+    assert is_leftover(name)
+    assert not is_leftover("note.txt")

@@ -51,7 +51,7 @@ def test_tasks_that_ended_long_ago_lie_in_the_folder_of_their_month_as_they_were
     moved = hive.layout.root / done.tasks[0]
     assert {path.name: path.read_bytes() for path in moved.glob("*.*")} == before
     assert [one.id for one in hive.tasks.list("done")] == ["young"]
-    assert [(one.id, one.state, f"{one.since:%Y-%m}") for one in hive.tasks.archived()] == [
+    assert [(one.id, one.state, f"{one.since:%Y-%m}") for one in hive.tasks.listing.list_archived()] == [
         ("old", "done", "2026-05"),
         ("leaky", "failed", "2026-08"),
     ]
@@ -64,14 +64,14 @@ def test_an_archived_task_is_still_that_task_for_all_who_name_it(tmp_path: Path)
     ended(hive, "leaky", NOW - timedelta(days=200), fails=True)
     archive(hive, ALL, NOW)
     assert hive.tasks.get("old").state == "done"
-    assert hive.tasks.outcome("leaky") == "failed"
+    assert hive.tasks.listing.outcome("leaky") == "failed"
     assert hive.tasks.add("Another", title="old") == "old-2", "its id stays its own"
     hive.tasks.add("Needs it", id="next", dependencies=["old"])
     hive.tasks.add("Waits", id="later", dependencies=["leaky"])
-    assert hive.tasks.waiting_for("next") is None
-    assert "failed and was not retried" in (hive.tasks.waiting_for("later") or "")
+    assert hive.tasks.listing.waiting_for("next") is None
+    assert "failed and was not retried" in (hive.tasks.listing.waiting_for("later") or "")
     assert hive.tasks.retry("leaky") == hive.layout.inbox / "leaky"
-    assert hive.tasks.archived("failed") == []
+    assert hive.tasks.listing.list_archived("failed") == []
 
 
 def test_a_file_that_could_not_become_a_task_is_told_of_in_the_archive_too(tmp_path: Path):
@@ -82,7 +82,7 @@ def test_a_file_that_could_not_become_a_task_is_told_of_in_the_archive_too(tmp_p
     archive(hive, ALL, NOW)
     with pytest.raises(TaskProblem):
         hive.tasks.get("slip")
-    told = hive.tasks.unread("Slip")
+    told = hive.tasks.listing.unreadable_summary("Slip")
     assert told is not None
     assert (told.state, told.path.parent.parent.name) == ("failed", "1970-01")
     assert "did you mean 'priority'?" in (told.error or "")

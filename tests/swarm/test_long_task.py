@@ -144,7 +144,7 @@ def test_a_turn_costs_the_same_at_the_end(tmp_path: Path) -> None:
         agent.mind = mind = Counted(agent.mind)
         agent.scheduler.holding.resume()
         early, late = (0, 0), (0, 0)
-        while agent.hive.tasks.counts()[TaskState.DONE] == 0:
+        while agent.hive.tasks.listing.counts()[TaskState.DONE] == 0:
             turn, before = mind.asked, bytes_read()
             calls = calls_made(agent.cycle) if turn in EARLY or turn in LATE else (agent.cycle() and 0)
             if mind.asked == turn:  # it may have nothing to do: a step waits

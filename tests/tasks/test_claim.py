@@ -90,10 +90,10 @@ def test_assignee_and_role_narrow_who_may_claim(layout: Layout, tasks: Tasks):
     assert ids(tasks, "scout") == []
     assert ids(tasks, "clerk") == ["one"]
     assert ids(tasks, "smith") == ["two"]
-    assert tasks.waiting_for("three") == "it is for the role 'maker', which scout does not have"
-    assert tasks.waiting_for("four") == "it is for the role 'nobody', which no agent has"
+    assert tasks.listing.waiting_for("three") == "it is for the role 'maker', which scout does not have"
+    assert tasks.listing.waiting_for("four") == "it is for the role 'nobody', which no agent has"
     drop(layout, "four.md", "---\nassignee: nobody\n---\nx")
-    assert "no such agent" in tasks.waiting_for("four")
+    assert "not an agent of this hive" in tasks.listing.waiting_for("four")
 
 
 @pytest.mark.parametrize(
@@ -104,7 +104,7 @@ def test_droppings_are_no_tasks(layout: Layout, tasks: Tasks, name: str):
     drop(layout, name, "x")
     assert tasks.claim("scout") is None
     assert (layout.inbox / name).exists()
-    assert tasks.counts()[TaskState.INBOX] == 0
+    assert tasks.listing.counts()[TaskState.INBOX] == 0
 
 
 def test_a_file_that_is_changed_the_moment_before_it_is_claimed_is_judged_anew(layout: Layout):
@@ -253,7 +253,7 @@ def test_an_empty_file_waits_a_while_and_then_fails(layout: Layout):
     assert patient.list("inbox")[0].waiting == "it is being written"
     os.utime(layout.inbox / "a.md", (1, 1))
     assert opened(layout, grace_s=0).claim("scout") is None
-    assert "says nothing" in failed(layout, "a")
+    assert "is empty" in failed(layout, "a")
 
 
 def test_a_fifo_a_socket_and_links_are_refused_without_being_opened(layout: Layout, tasks: Tasks):
@@ -269,7 +269,7 @@ def test_a_fifo_a_socket_and_links_are_refused_without_being_opened(layout: Layo
         assert tasks.claim("scout") is None
     assert sorted(os.listdir(layout.failed)) == ["fifo", "folder", "link", "sock"]
     assert "symbolic link" in failed(layout, "link")
-    assert "no regular file" in failed(layout, "fifo")
+    assert "not a regular file" in failed(layout, "fifo")
     assert (layout.root / "secret.md").read_text() == "secret"
 
 
@@ -314,7 +314,7 @@ def test_a_folder_without_one_text_fails_as_a_whole(layout: Layout, tasks: Tasks
     folder(layout, "none", {"a.png": "a"})
     assert tasks.claim("scout") is None
     assert "has 2 texts (a.md, b.md) and no task.md" in failed(layout, "two")
-    assert "call the file that says what is to be done 'task.md'" in failed(layout, "none")
+    assert "name the text of the task 'task.md'" in failed(layout, "none")
     assert (layout.failed / "two" / "a.md").read_text() == "a"
 
 
@@ -354,12 +354,12 @@ def test_a_folder_with_a_hostile_record_blocks_nobody(layout: Layout, tasks: Tas
 def test_a_task_waits_for_its_dependencies(layout: Layout, tasks: Tasks):
     drop(layout, "b.md", "---\ndependencies: a\n---\nb")
     drop(layout, "a.md", "a")
-    assert tasks.waiting_for("b") == "its dependency 'a' is waiting itself"
+    assert tasks.listing.waiting_for("b") == "its dependency 'a' is waiting itself"
     task = tasks.claim("scout")
     assert task.id == "a"
     assert tasks.claim("clerk") is None
-    assert tasks.waiting_for("b") == "its dependency 'a' is being worked on"
-    assert tasks.restless
+    assert tasks.listing.waiting_for("b") == "its dependency 'a' is being worked on"
+    assert tasks.claims.recheck_count
     tasks.finish(task, "done")
     assert tasks.claim("clerk").id == "b"
 
@@ -369,7 +369,7 @@ def test_a_task_whose_dependency_failed_waits_until_it_is_retried(layout: Layout
     drop(layout, "b.md", "---\ndependencies: a\n---\nb")
     tasks.fail(tasks.claim("scout"), "no")
     assert tasks.claim("scout") is None
-    assert tasks.waiting_for("b") == "its dependency 'a' failed and was not retried"
+    assert tasks.listing.waiting_for("b") == "its dependency 'a' failed and was not retried"
     tasks.retry("a")
     time.sleep(0.03)
     tasks.finish(tasks.claim("scout"), "yes")
@@ -384,7 +384,7 @@ def test_a_cycle_fails_every_task_in_it_and_is_named(layout: Layout, tasks: Task
     assert sorted(os.listdir(layout.failed)) == ["a", "b", "c", "e"]
     assert "a → b → c → a" in failed(layout, "a")
     assert "e → e" in failed(layout, "e")
-    assert tasks.waiting_for("d") == "its dependency 'a' failed and was not retried"
+    assert tasks.listing.waiting_for("d") == "its dependency 'a' failed and was not retried"
 
 
 def test_the_tasks_of_a_cycle_fail_even_if_another_process_looks_in_between(layout: Layout, tasks: Tasks):
@@ -405,16 +405,16 @@ def test_an_unknown_dependency_fails_a_task_once_it_has_had_time_to_appear(layou
     patient = opened(layout, grace_s=600)
     drop(layout, "a.md", "---\ndependencies: nowhere\n---\nx")
     assert patient.claim("scout") is None
-    assert patient.waiting_for("a") == "its dependency 'nowhere' is unknown so far"
+    assert patient.listing.waiting_for("a") == "its dependency 'nowhere' is unknown so far"
     strict = opened(layout, grace_s=0)
     assert strict.claim("scout") is None
-    assert "'nowhere', and there is no such task" in failed(layout, "a")
+    assert "'nowhere', which does not exist" in failed(layout, "a")
 
 
 def test_a_dependency_on_its_way_to_its_owner_is_not_unknown(layout: Layout):
     tasks = opened(layout, grace_s=0)
     drop(layout, "a.md", "a")
-    assert tasks.take("scout").name == "a.md"
+    assert tasks.claims.drops.take("scout").name == "a.md"
     drop(layout, "b.md", "---\ndependencies: a\n---\nb")
     assert opened(layout, grace_s=0).claim("clerk") is None
     assert (layout.inbox / "b.md").exists()

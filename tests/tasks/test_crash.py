@@ -64,10 +64,10 @@ def test_a_claim_that_was_killed_can_be_given_to_another_agent(layout: Layout, p
     drop(layout, "leak.md", MARKER)
     killed_at(point, lambda: claim(layout))
     tasks = opened(layout)
-    (orphan, *_) = tasks.orphans(alive=("clerk",))
+    (orphan, *_) = tasks.claims.orphans(alive=("clerk",))
     assert orphan.agent == "scout"
-    tasks.reclaim("scout")
-    assert tasks.orphans(alive=("clerk",)) == []
+    tasks.claims.reclaim("scout")
+    assert tasks.claims.orphans(alive=("clerk",)) == []
     time.sleep(0.03)
     assert claim(layout, "clerk").id == "leak"
     assert texts(layout, MARKER) == [layout.active / "leak" / "task.md"]
@@ -173,7 +173,7 @@ def test_a_result_that_was_written_to_the_end_counts_even_if_its_agent_never_com
     drop(layout, "leak.md", MARKER)
     claim(layout)
     killed_at(point, end(layout, lambda tasks, task: tasks.finish(task, "found")))
-    assert opened(layout).reclaim("scout") == [layout.tasks / lies_in / "leak"]
+    assert opened(layout).claims.reclaim("scout") == [layout.tasks / lies_in / "leak"]
 
 
 @pytest.mark.parametrize("point", [*END_POINTS, "tasks.close.moved"])
@@ -192,7 +192,7 @@ def finished(layout: Layout) -> Path:
     drop(layout, "leak.md", MARKER)
     tasks = opened(layout)
     task = tasks.claim("scout")
-    tasks.log(task, {"first": True})
+    tasks.active.log(task, {"first": True})
     (task.path / "artifacts").mkdir()
     (task.path / "graph.json").write_text("{}")
     return tasks.finish(task, "first result")
@@ -230,7 +230,7 @@ def test_a_release_that_was_killed_leaves_the_task_with_its_agent_or_in_the_inbo
     claim(layout)
 
     def release(tasks: Tasks, task: Task) -> None:
-        tasks.park(task, "waits for a person")
+        tasks.active.park(task, "waits for a person")
         tasks.release(task)
 
     killed_at(point, end(layout, release))

@@ -111,7 +111,7 @@ def test_a_folder_with_anything_under_any_name_is_a_task_or_fails_alone(
     assert "good" in claimed
     for task in claimed.values():
         with suppress(OSError):  # a folder with a record of its own keeps its form, whatever its log is
-            tasks.log(task, {"event": "begun"})
+            tasks.active.log(task, {"event": "begun"})
         tasks.finish(task, "found")
     ended = [*os.listdir(layout.failed), *os.listdir(layout.done)]
     assert sorted(ended) == ["any", "good"]
@@ -153,7 +153,7 @@ def test_a_damaged_queue_is_built_again(layout: Layout, damage: str) -> None:
 def test_what_editors_leave_is_no_task_and_is_listed_as_ignored(layout: Layout, tasks: Tasks, name: str) -> None:
     drop(layout, name, "x")
     assert tasks.claim("scout") is None
-    assert [ignored.name for ignored in tasks.ignored()] == [name]
+    assert [ignored.name for ignored in tasks.listing.ignored()] == [name]
 
 
 @pytest.mark.parametrize(
@@ -269,8 +269,8 @@ def test_a_folder_that_is_closed_while_its_claim_is_unfinished_stops_nobody(layo
         as_anyone()
         tasks = opened(layout)
         assert [task.id for task in tasks.mine("scout", 1)] == ["taken"]
-        assert tasks.reclaim("clerk") == [layout.inbox / "taken.md"]
-        assert {found.location for found in check_folders(layout)} == {
+        assert tasks.claims.reclaim("clerk") == [layout.inbox / "taken.md"]
+        assert {found.where for found in check_folders(layout)} == {
             layout.claimed / agent / name for agent in ("clerk", "scout") for name in ("closed", ".build")
         }
         for name in ("closed", ".build"):
@@ -310,7 +310,7 @@ def test_a_stray_file_in_active_is_named_and_no_task(layout: Layout, tasks: Task
     (layout.active / "link").symlink_to("/nowhere")
     (layout.active / "README.md").write_text("x")
     assert tasks.list("active") == []
-    assert [(one.name, one.why) for one in tasks.ignored()] == [
+    assert [(one.name, one.why) for one in tasks.listing.ignored()] == [
         ("active/link", "it is not a folder"),
         ("active/stray.txt", "it is not a folder"),
     ]

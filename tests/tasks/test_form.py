@@ -89,22 +89,22 @@ def test_a_step_as_written_reads_as_the_same_step():
 @pytest.mark.parametrize(
     ("text", "where", "what"),
     [
-        ("---\npriority: hgih\n---\nx", "t.md:2", "priority: 'hgih' is no priority"),
+        ("---\npriority: hgih\n---\nx", "t.md:2", "priority: 'hgih' is not a priority"),
         ("---\ntitle: x\npriorty: 1\n---\nx", "t.md:3", "unknown key 'priorty'"),
         ("---\nmaker: scout\n---\nx", "t.md:2", "unknown key 'maker'"),
         ("---\ntitle: [a\n---\nx", "t.md:3", "is no YAML"),
         ("---\n- a\n---\nx", "t.md:2", "is no mapping"),
         ("---\ntitle: a\ntitle: b\n---\nx", "t.md:3", "'title' occurs twice"),
         ("---\ntitle: a\nnever closed", "t.md:1", "never ends"),
-        ("---\ndeadline: soon\n---\nx", "t.md:2", "deadline: 'soon' is no date"),
+        ("---\ndeadline: soon\n---\nx", "t.md:2", "deadline: 'soon' is not a date"),
         ("---\ndependencies: [a, ../b]\n---\nx", "t.md:2", "dependencies.1: '../b' is no id"),
         ("---\nsteps:\n- run: a\n  ask: b\n---\nx", "t.md:3", "run and ask"),
         ("---\nsteps:\n- run: a\n- ask: b\n  tset: c\n---\nx", "t.md:5", "unknown key 'steps.1.tset'"),
-        ("---\nsteps:\n- wait: a while\n---\nx", "t.md:3", "steps.0.wait: 'a while' is no duration"),
+        ("---\nsteps:\n- wait: a while\n---\nx", "t.md:3", "steps.0.wait: 'a while' is not a duration"),
         ("---\nsteps:\n- once: true\n---\nx", "t.md:3", "a step has a title or one of"),
         ("---\nsteps:\n- mail: {subject: s}\n---\nx", "t.md:3", "steps.0.mail.to: Field required"),
-        ("   \n\n", "t.md", "says nothing"),
-        ("a\0b", "t.md", "is no text (a NUL at byte 1)"),
+        ("   \n\n", "t.md", "is empty"),
+        ("a\0b", "t.md", "is not text (a NUL at byte 1)"),
     ],
 )
 def test_what_is_wrong_is_said_with_line_and_field(text: str, where: str, what: str):
@@ -115,7 +115,7 @@ def test_what_is_wrong_is_said_with_line_and_field(text: str, where: str, what: 
 
 
 def test_bytes_that_are_no_utf8_are_named_with_their_line():
-    with pytest.raises(TaskProblem, match=r"t\.md:2: is no UTF-8 text \(byte 4\)"):
+    with pytest.raises(TaskProblem, match=r"t\.md:2: is not UTF-8 text \(byte 4\)"):
         read_text(b"one\n\xff\xfe", "t.md")
 
 
@@ -141,7 +141,7 @@ def test_durations_are_read(written: object, seconds: float):
 
 @pytest.mark.parametrize("written", ["", "soon", "-1s", "1y", True, None, [], "400d", float("nan"), "1" * 400])
 def test_what_is_no_duration_is_refused(written: object):
-    with pytest.raises(ValueError, match="is no duration"):
+    with pytest.raises(ValueError, match="is not a duration"):
         parse_duration(written)
 
 

@@ -31,7 +31,7 @@ def race(layout: Layout, agents: list[str]) -> None:
             try:
                 tasks = opened(layout)
                 while (task := tasks.claim(agent)) is not None:
-                    tasks.log(task, {"by": agent, "text": task.text})
+                    tasks.active.log(task, {"by": agent, "text": task.text})
                     tasks.finish(task, f"by {agent}")
                 status = 0
             finally:
@@ -47,7 +47,7 @@ def test_each_of_many_tasks_is_claimed_by_exactly_one_of_many_processes(layout: 
     done = sorted(os.listdir(layout.done))
     assert done == sorted(f"t{number}" for number in range(200))
     for task_id in done:
-        (record,) = Tasks(layout).read_log(task_id)
+        (record,) = Tasks(layout).listing.read_log(task_id)
         assert record["text"] == f"task {task_id[1:]}"
         assert (layout.done / task_id / "result.md").read_text() == f"by {record['by']}"
     assert os.listdir(layout.inbox) == []
@@ -81,7 +81,7 @@ def test_a_task_that_is_written_slowly_is_claimed_only_when_it_is_whole(layout: 
     os.utime(layout.inbox / "slow.md", (1, 1))  # at rest for years, as far as its time goes
     assert tasks.claim("scout") is None
     assert tasks.list("inbox")[0].waiting == "it is being written"
-    assert tasks.restless == 1
+    assert tasks.claims.recheck_count == 1
     os.write(allow, b"x")
     os.waitpid(writer, 0)
     assert tasks.claim("scout").text == "first half, second half"
@@ -173,7 +173,9 @@ def test_two_who_claim_in_turn_are_given_different_names_in_order(layout: Layout
     for number in range(300):
         age(drop(layout, f"t{number:03}.md", "x"), 1000 - number)
     one, two = opened(layout), opened(layout)
-    given = [tasks.take(agent).name for _ in range(150) for agent, tasks in (("scout", one), ("clerk", two))]
+    given = [
+        tasks.claims.drops.take(agent).name for _ in range(150) for agent, tasks in (("scout", one), ("clerk", two))
+    ]
     assert given == [f"t{number:03}.md" for number in range(300)]
 
 
@@ -232,7 +234,7 @@ def test_the_queue_may_be_lost_or_damaged_at_any_time(layout: Layout, tasks: Tas
         case "old":
             in_process(lambda: opened(layout).claim("smith"))
             queue.write_bytes(raw)
-    left = tasks.counts()[TaskState.INBOX]
+    left = tasks.listing.counts()[TaskState.INBOX]
     fresh = opened(layout)
     assert sum(1 for _ in iter(lambda: fresh.claim("clerk"), None)) == left
 

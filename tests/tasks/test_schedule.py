@@ -59,7 +59,7 @@ def waiting(hive: Hive) -> list[str]:
     ],
 )
 def test_the_times_of_every(every: str, since: datetime, times: list[str]):
-    found = islice(Every.of(every).times_after(since, since, "Europe/Berlin"), 3)
+    found = islice(Every.parse(every).times_after(since, since, "Europe/Berlin"), 3)
     assert [f"{time:%d %H:%M}" for time in found] == times
 
 
@@ -80,7 +80,7 @@ def test_what_is_no_time_that_comes_again_is_refused_in_words(hive: Hive, text: 
     st.integers(0, 10_000),
 )
 def test_the_newest_time_that_was_missed_is_the_last_of_all_that_were(every: str, since: datetime, minutes: int):
-    start, parsed = since.replace(tzinfo=UTC, microsecond=0), Every.of(every)
+    start, parsed = since.replace(tzinfo=UTC, microsecond=0), Every.parse(every)
     now = start + timedelta(minutes=minutes)
     all_times = []
     for time in parsed.times_after(start, start, "Europe/Berlin"):

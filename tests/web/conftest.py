@@ -116,7 +116,7 @@ def serving(root: Path, **streams: Any) -> Iterator[Site]:
 def claimed(hive: Hive, agent: str, text: str, **more: str) -> Task:
     """A task that an agent has in hand."""
     task_id = hive.tasks.add(text, **more)
-    task = hive.tasks.claim_one(agent, task_id)
+    task = hive.tasks.claims.claim_one(agent, task_id)
     assert task is not None
     return task
 
@@ -134,14 +134,14 @@ def filled(root: Path) -> Hive:
         "opening": [],
         "at": "2026-11-20T10:00:00+00:00",
     }
-    hive.tasks.log(done, begun)
+    hive.tasks.active.log(done, begun)
     for number in range(1, 4):
         at = f"2026-11-20T10:00:0{number}+00:00"
         call = {"id": f"c{number}", "tool": "read_file", "arguments": {"path": f"knowledge/{number}.md"}}
         usage = {"tokens_in": 1_000, "tokens_out": 50, "cached": 500, "money": 0.01}
-        hive.tasks.log(done, {"id": f"m{number}", "role": "assistant", "text": f"I read file {number}.", "calls": [call],
+        hive.tasks.active.log(done, {"id": f"m{number}", "role": "assistant", "text": f"I read file {number}.", "calls": [call],
                               "usage": usage, "at": at, "agent": "analyst", "step": "lease.s1"})  # fmt: skip
-        hive.tasks.log(
+        hive.tasks.active.log(
             done, {"id": f"r{number}", "role": "tool", "call_id": f"c{number}", "ok": True, "text": EVIL, "at": at}
         )
     (hive.layout.knowledge).mkdir(exist_ok=True)
@@ -153,7 +153,7 @@ def filled(root: Path) -> Hive:
     sent = hive.mail.send(
         "reviewer", "human", "Which colour?", f"Red or blue? {EVIL}", message_id="ask.paint.s1.7@hive", task="paint"
     )
-    hive.tasks.park(asked, f"asks: Red or blue? (answer with: hivemind mail reply human {sent.message_id} TEXT)")
+    hive.tasks.active.park(asked, f"asks: Red or blue? (answer with: hivemind mail reply human {sent.message_id} TEXT)")
     hive.mail.send(
         "researcher", "human", EVIL, f"[press](javascript:alert(3)) ![x](http://elsewhere.example/x.png) {EVIL}"
     )

@@ -57,7 +57,7 @@ def test_what_changes_something_is_a_form_of_ours(site: Site) -> None:
         site.send("/do/retry", numbered, **{"Sec-Fetch-Site": "same-site", "Sec-Fetch-Mode": "navigate"}).status == 403
     )
     assert site.get("/do/retry?task=lease&number=1").status == 405
-    assert site.hive.tasks.outcome("lease") == "done"
+    assert site.hive.tasks.listing.outcome("lease") == "done"
 
 
 def test_another_sites_page_gets_no_part_of_ours(site: Site) -> None:

@@ -100,7 +100,7 @@ def test_commands_write_the_drawings_of_the_page(process: Command, graph: object
     task = opened.tasks.mine("researcher")[0]
     for number in (1, 2):
         at = f"2026-11-20T10:00:0{number}+00:00"
-        opened.tasks.log(
+        opened.tasks.active.log(
             task, {"id": f"m{number}", "role": "assistant", "text": "x", "calls": [], "at": at, "agent": "researcher"}
         )
     drawn = [tmp_path / name for name in ("timeline.svg", "budget.svg")]

@@ -229,7 +229,7 @@ def test_files_that_are_dropped_on_the_page_go_with_the_task(own_site: Site) -> 
     )
     headers = {"Content-Type": "multipart/form-data; boundary=b"}
     own_site.followed(own_site.ask("POST", f"{own_site.root}/do/add", fields.encode(), headers))
-    task = own_site.hive.tasks.claim_one("analyst", "count-the-boats")
+    task = own_site.hive.tasks.claims.claim_one("analyst", "count-the-boats")
     assert task is not None
     assert [path.name for path in task.attachments] == ["boats.csv"]
     assert task.attachments[0].read_text() == "red,3"

@@ -65,7 +65,7 @@ def _read_task(hive: Hive, task_id: str) -> Task | TaskSummary:
     try:
         return hive.tasks.get(task_id)
     except TaskProblem:
-        summary = hive.tasks.unread(task_id)
+        summary = hive.tasks.listing.unreadable_summary(task_id)
         if summary is None:
             raise
         return summary
@@ -90,7 +90,7 @@ def _task_context(site: Site, task: Task, query: PageQuery) -> dict[str, Any]:
     return {
         "outcome": read_outcome(task.path) or "",
         "steps": hive.journal.view(lambda state: _steps(state, task.id)),
-        "subtasks": [(subtask_id, hive.tasks.outcome(subtask_id) or "open") for subtask_id in task.subtasks],
+        "subtasks": [(subtask_id, hive.tasks.listing.outcome(subtask_id) or "open") for subtask_id in task.subtasks],
         "files": _files(hive, task),
         "timeline": draw_timeline(spans) if spans else None,
         "graph": drawing,
@@ -189,7 +189,7 @@ def _waiting_reason(hive: Hive, task: Task) -> str | None:
     if task.state is not TaskState.INBOX:
         return None
     with suppress(UserError):
-        return hive.tasks.waiting_for(task.id)
+        return hive.tasks.listing.waiting_for(task.id)
     return None
 
 

@@ -78,8 +78,8 @@ class Doors:
         one, two = hive.tasks.claim("ann"), hive.tasks.claim("ann")
         assert one is not None
         assert two is not None
-        hive.tasks.log(one, {"role": "assistant", "id": "m1", "text": "So.", "usage": {"tokens_in": 3}})
-        hive.tasks.park(one, "waits for the wind")
+        hive.tasks.active.log(one, {"role": "assistant", "id": "m1", "text": "So.", "usage": {"tokens_in": 3}})
+        hive.tasks.active.park(one, "waits for the wind")
         hive.tasks.finish(two, "Done.\n")
         for step in hive.steps.plan(one.id, [{"title": "First"}, {"title": "Second"}]):
             hive.leases.claim(step.id, "ann")
@@ -302,7 +302,7 @@ class Doors:
         hive, name = self._anew(), "hive"
         own = hive.tasks.claim(EXCHANGE)
         assert own is not None
-        hive.tasks.park(own, "offered")
+        hive.tasks.active.park(own, "offered")
         with connect_exchange(self._exchange()) as connection:
             connection.execute("truncate hives, letters, tasks, events restart identity cascade")
             for linked in (name, "munich"):
@@ -330,7 +330,7 @@ class Doors:
             yield "the good letter beside it was not delivered"
         if "good" not in [task.title for task in hive.tasks.list("inbox")]:
             yield f"the good task beside it was not dropped, but {[task.title for task in hive.tasks.list()]}"
-        if hive.tasks.outcome(own.id) is None:
+        if hive.tasks.listing.outcome(own.id) is None:
             yield "the result did not come home"
         if len(events) > 2 or "good" not in [event.get("kind") for event in events]:
             yield f"the journals were told as {events}"[:300]
@@ -472,7 +472,7 @@ def _in_words(act: Callable[[], object]) -> None:
 def _use_tasks(hive: Hive) -> None:
     hive.tasks.list()
     for task in hive.tasks.mine("ann", 7):
-        list(hive.tasks.read_log(task.id))
+        list(hive.tasks.listing.read_log(task.id))
     task = hive.tasks.claim("ann")
     if task is not None:
         hive.tasks.finish(task, "Done.\n")

@@ -157,7 +157,7 @@ def _tasks(hive: Any, facts: Facts, durable: bool) -> Iterator[str]:
         text = (hive.layout.done / "one" / "result.md").read_text()
         if text.strip() != "The result of one.":
             yield f"task one: its result is {text!r:.80}"
-        if [record.get("text") for record in hive.tasks.read_log("one")][:1] != ["x" * 3000]:
+        if [record.get("text") for record in hive.tasks.listing.read_log("one")][:1] != ["x" * 3000]:
             yield "task one: its log is not whole"
 
 

@@ -99,7 +99,7 @@ def stores(work: Workload) -> None:
         for name in ("one", "two", "three"):
             if name not in claimed:
                 work.did("task", name, "inbox")
-    tasks.log(claimed["one"], {"kind": "note", "text": "x" * 3000}, durable=True)
+    tasks.active.log(claimed["one"], {"kind": "note", "text": "x" * 3000}, durable=True)
     work.fact("task", "one", "done", lambda: tasks.finish(claimed["one"], "The result of one.\n"))
     work.fact("task", "two", "failed", lambda: tasks.fail(claimed["two"], "There was no wind."))
     work.fact("task", "three", "inbox", lambda: tasks.release(claimed["three"]))

@@ -1,0 +1,17 @@
+"""Leftovers of other programs: names of backup, swap and unfinished files, which are neither tasks, mail nor knowledge."""
+
+from __future__ import annotations
+
+import re
+
+_LEFTOVER = re.compile(
+    r"\..*|.*~|#.*#|.*\.(?:sw[a-z]|tmp|bak|orig|rej|part|filepart|crdownload|download)|4913", re.IGNORECASE | re.DOTALL
+)
+
+
+def is_leftover(name: str) -> bool:
+    """Check for a hidden file, or one that an editor, a merge or a download leaves: backup, swap or half-saved.
+
+    Vim writes `4913` to see whether it may create files in the folder.
+    """
+    return _LEFTOVER.fullmatch(name) is not None

@@ -1,0 +1,446 @@
+"""Drops: which names in the inbox are tasks, which drops are complete, and their order (README.md, *What a task is*).
+
+Anyone may have put a drop into the inbox. No link is followed, no device is opened, and no FIFO is waited for.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import re
+import stat
+import time
+from collections.abc import Callable, Collection, Iterator, Mapping
+from contextlib import suppress
+from datetime import datetime
+from pathlib import Path
+from typing import NamedTuple
+
+from hivemind.boundary import boundary
+from hivemind.errors import UserError
+from hivemind.frozen import frozen
+from hivemind.fs import is_timestamp_reliable
+from hivemind.fs.leftovers import is_leftover
+from hivemind.fs.paths import OutsideError, resolve_inside
+from hivemind.fs.trees import is_too_deep
+from hivemind.layout import Layout
+from hivemind.names import slug
+from hivemind.tasks.form import DEFAULT_PRIORITY, TextReader, has_front_matter
+from hivemind.tasks.outbox import Outbox
+from hivemind.tasks.record import RECORD, Records, TaskRecord, has_ended, is_made_whole, load
+from hivemind.tasks.task import BEING_WRITTEN, TaskProblem
+
+Settled = Callable[[str | int, float, datetime], bool]
+
+UNTRUSTED_FLAGS = os.O_RDONLY | os.O_NONBLOCK | os.O_NOFOLLOW | os.O_CLOEXEC
+"""Flags to open a file that anyone may have created: no link is followed, and a FIFO does not block."""
+
+ENDINGS = ("", ".md", ".txt", ".yaml", ".yml", ".markdown")
+"""The usual endings of names in the inbox. The rest of the name is the task's id."""
+
+NOT_MOVABLE = "it may not be read and moved by the user of the hive"
+"""The reason for which a dropped folder waits if its owner, or the owner of something in it, has closed it."""
+
+_NOT_MOVED = "only its owner may move it out of a sticky folder: chmod -t tasks/inbox"
+_HEAD = 4096
+_NO_TEXTS = frozenset({"attempts", "error.md", "result.md", RECORD})
+"""The files that the program may have written into a folder in the inbox."""
+_TEXT = re.compile(r".*\.(?:md|markdown|txt|text|rst|org|ya?ml)|[^.]+", re.IGNORECASE)
+_KNOWN_TEXTS = ("task.md", "task.yaml", "task.yml", "readme.md")
+
+
+@frozen
+class Settings:
+    """What the parts of a hive's tasks have in common. `Tasks` describes the fields."""
+
+    layout: Layout
+    reader: TextReader
+    records: Records
+    agents: Callable[[], Mapping[str, str | None]]
+    durable: bool
+    settle_ms: float
+    grace_s: float
+    clock: Callable[[], datetime]
+    roots: Collection[Path]
+    settled: Settled
+    rename: Callable[[str, str], None]
+    ask_about_files: bool
+    outbox: Outbox
+    local_hives: Callable[[], tuple[str, ...]]
+
+
+# names
+
+
+def is_task_name(name: str) -> bool:
+    """Check that a name in the inbox may be a task: it is neither README.md nor left by an editor."""
+    return not is_leftover(name) and name.lower() != "readme.md"
+
+
+def ignored_why(name: str) -> str | None:
+    """Return the reason for which a name in the inbox is not a task, or None if it is one."""
+    if is_task_name(name):
+        return None
+    if name.lower() == "readme.md":
+        return "the folder's own README.md"
+    return "a hidden file" if name.startswith(".") else "what editors and downloads leave about"
+
+
+def id_of(name: str, folder: bool) -> str:
+    """Return the id of a drop whose text names none."""
+    return slug(name if folder else os.path.splitext(name)[0])
+
+
+# reading
+
+
+def is_movable(folder: str | os.PathLike[str]) -> bool:
+    """Check that a dropped folder can be read and moved. Moving it needs the right to write to it."""
+    return os.access(folder, os.R_OK | os.W_OK | os.X_OK)
+
+
+def _may_be_moved(path: str, file_stat: os.stat_result) -> bool:
+    """Check that this process may move a drop. In a sticky folder of another user, only the drop's owner may."""
+    folder = os.stat(os.path.dirname(path))
+    if not folder.st_mode & stat.S_ISVTX or os.geteuid() in (file_stat.st_uid, folder.st_uid):
+        return True
+    try:
+        os.close(os.open(path, os.O_NOATIME | UNTRUSTED_FLAGS))  # refused to all but the owner and root
+    except OSError:
+        return False
+    return True
+
+
+def read_regular(path: str, label: str, max_bytes: int) -> tuple[bytes, os.stat_result]:
+    """Return a regular file's bytes and its stat. Errors call the file `display_name`.
+
+    Raises TaskProblem for anything but a regular file and for a file of more than `max_bytes`; Unreadable;
+    FileNotFoundError.
+    """
+    with boundary("task's text", label, remedy=f"chmod a+r {os.path.basename(path)}"):
+        _check_regular(os.lstat(path), label)
+        file = os.open(path, UNTRUSTED_FLAGS)
+        try:
+            file_stat = os.fstat(file)
+            _check_regular(file_stat, label)  # it may have become a FIFO meanwhile
+            return read_open(file, file_stat, label, max_bytes), file_stat
+        finally:
+            os.close(file)
+
+
+def read_open(file: int, file_stat: os.stat_result, label: str, max_bytes: int) -> bytes:
+    """Return all bytes of an open regular file. Raises TaskProblem if there are more than `max_bytes`."""
+    raw = os.read(file, file_stat.st_size + 1) if file_stat.st_size <= max_bytes else None
+    if raw is None or len(raw) > max_bytes:
+        mend = "drop a folder with a short task.md and the long file, or raise max_task_bytes in hive.yaml"
+        raise TaskProblem(
+            f"has {file_stat.st_size:,} bytes, a task's text at most {max_bytes:,}", location=label, remedy=mend
+        )
+    return raw
+
+
+def _check_regular(file_stat: os.stat_result, label: str) -> None:
+    if stat.S_ISLNK(file_stat.st_mode):
+        message = "is a symbolic link, and none is followed here"
+        raise TaskProblem(message, location=label, remedy="copy the file itself")
+    if not stat.S_ISREG(file_stat.st_mode):
+        mend = "a task is a text file, or a folder with one in it"
+        raise TaskProblem("is not a regular file", location=label, remedy=mend)
+
+
+def dropped_text(folder: Path, record: TaskRecord | None, max_bytes: int) -> tuple[bytes, str, os.stat_result]:
+    """Return the text of a task in the inbox, its file's name and its stat.
+
+    A task that was claimed keeps its text until an attempt has ended. Otherwise the text is read from its file. Raises
+    TaskProblem, FileNotFoundError.
+    """
+    if record is not None and record.text is not None and not has_ended(folder):
+        return record.raw, record.name, os.lstat(folder / RECORD)
+    name = _text_name(folder)
+    raw, file_stat = read_regular(os.path.join(folder, name), name, max_bytes)
+    return raw, name, file_stat
+
+
+def _text_name(folder: Path) -> str:
+    """Return the name of a dropped folder's text: task.md (.yaml), README.md, or the only text file."""
+    names = sorted(name for name in os.listdir(folder) if name not in _NO_TEXTS and not is_leftover(name))
+    for text_name in _KNOWN_TEXTS:
+        for name in names:
+            if name.lower() == text_name:
+                return name
+    texts = [name for name in names if _TEXT.fullmatch(name) and not os.path.isdir(folder / name)]
+    if len(texts) == 1:
+        return texts[0]
+    message = "has no task.md" if not texts else f"has {len(texts)} texts ({', '.join(texts[:4])}) and no task.md"
+    raise TaskProblem(message, location=folder.name, remedy="name the text of the task 'task.md'")
+
+
+def attachments(
+    folder: Path, text: str, root: Path, roots: Collection[Path] = ()
+) -> tuple[tuple[Path, ...], tuple[str, ...]]:
+    """Return the files next to the text, sorted, and a note for each file that was skipped.
+
+    A link is an attachment only if it leads to a file in `root` or `roots`. Links to folders, FIFOs, devices and
+    sockets are skipped and never opened.
+    """
+    paths: list[Path] = []
+    notes: list[str] = []
+    for dir_entry in _walk(folder, skip=_NO_TEXTS | {text}) if folder.is_dir() else ():
+        problem = None
+        if dir_entry.is_symlink():
+            try:
+                problem = (
+                    None
+                    if resolve_inside(dir_entry.path, root, tuple(roots)).is_file()
+                    else "is a symbolic link to no file"
+                )
+            except OutsideError:
+                problem = "is a symbolic link that leads out of the hive"
+        elif dir_entry.is_dir():
+            continue
+        elif not dir_entry.is_file(follow_symlinks=False):
+            problem = "is not a regular file"
+        if problem is None:
+            paths.append(Path(dir_entry.path))
+        else:
+            notes.append(f"{os.path.relpath(dir_entry.path, folder)} {problem} and was passed over")
+    return tuple(sorted(paths)), tuple(sorted(notes))
+
+
+def _walk(folder: Path, skip: Collection[str] = ()) -> Iterator[os.DirEntry[str]]:
+    """Yield all entries of a folder, at any depth, without the files that editors leave. `skip` has names to leave out
+    at the top."""
+    todo = [os.fspath(folder)]
+    while todo:
+        current_folder = todo.pop()
+        with os.scandir(current_folder) as dir_entries:
+            for dir_entry in dir_entries:
+                if is_leftover(dir_entry.name) or (dir_entry.name in skip and current_folder == os.fspath(folder)):
+                    continue
+                if dir_entry.is_dir(follow_symlinks=False) and not is_too_deep(dir_entry.path, folder):
+                    todo.append(dir_entry.path)
+                yield dir_entry
+
+
+# queued drops
+
+
+class QueuedDrop(NamedTuple):
+    """The fields of a waiting task that put it in order. `ino`, `mtime_ns` and `size` identify the file or folder.
+
+    The size is _UNKNOWN if a later change might not show in the file's time; the file is then read again. `explicit_id`
+    is the id that the author wrote. `problem` is a problem with the file, `dependency_problem` a current problem with
+    the dependencies. A task with either of them fails when it is claimed.
+    """
+
+    name: str
+    ino: int
+    mtime_ns: int
+    size: int
+    folder: bool
+    explicit_id: str | None = None
+    priority: int = DEFAULT_PRIORITY
+    assignee: str | None = None
+    role: str | None = None
+    dependencies: tuple[str, ...] = ()
+    problem: str | None = None
+    dependency_problem: str | None = None
+    target_hive: str | None = None
+
+    def is_from(self, file_stat: os.stat_result) -> bool:
+        """Check that the file has not changed since it was read."""
+        return (self.ino, self.mtime_ns, self.size) == (file_stat.st_ino, file_stat.st_mtime_ns, file_stat.st_size)
+
+    @property
+    def id(self) -> str:
+        """The id that the task will have if it is free."""
+        return self.explicit_id or id_of(self.name, self.folder)
+
+    @property
+    def lane(self) -> str:
+        """The agents that may claim it: `assignee/role`, with `@HIVE` for another hive. Any agent may claim a task that
+        will fail."""
+        if self.problem or self.dependency_problem:
+            return "/"
+        return f"{self.assignee or ''}/{self.role or ''}" + (f"@{self.target_hive}" if self.target_hive else "")
+
+    @property
+    def order(self) -> tuple[int, int, str]:
+        """The sort key: highest priority first, then oldest, then by name."""
+        return (self.priority, self.mtime_ns, self.name)
+
+
+_UNKNOWN = -1
+
+
+class Drop(NamedTuple):
+    """An entry of the inbox. `queued_drop` is None while the drop waits for its writer or for a permission (`waits`).
+
+    `head` is the beginning of a file, or all of it if there is front matter.
+    """
+
+    name: str
+    file_stat: os.stat_result
+    queued: QueuedDrop | None
+    head: bytes = b""
+    waits: str = BEING_WRITTEN
+
+    @property
+    def id(self) -> str:
+        """The id that the task will have if it is free."""
+        return self.queued.id if self.queued is not None else id_of(self.name, stat.S_ISDIR(self.file_stat.st_mode))
+
+
+class DropReader:
+    def __init__(self, settings: Settings) -> None:
+        self._settings = settings
+        self._path = os.fspath(settings.layout.inbox)
+
+    def drops(self, previous_drops: Mapping[str, QueuedDrop] | None = None) -> Iterator[Drop]:
+        """Yield all drops. A file that has not changed since `previous_drops` is not read again. Raises UserError
+        without an inbox."""
+        previous_drops = previous_drops or {}
+        try:
+            listing = os.scandir(self._path)
+        except FileNotFoundError:
+            raise UserError("is gone", location=self._path, remedy="hivemind doctor --fix creates it") from None
+        with listing:
+            for dir_entry in listing:
+                queued = previous_drops.get(dir_entry.name)
+                if queued is None and not is_task_name(dir_entry.name):
+                    continue
+                try:
+                    if queued is not None and queued.is_from(file_stat := dir_entry.stat(follow_symlinks=False)):
+                        yield Drop(dir_entry.name, file_stat, queued)
+                    else:
+                        yield self._drop(dir_entry.path, dir_entry.name, dir_entry.is_file(follow_symlinks=False))
+                except FileNotFoundError:
+                    continue
+
+    def drop(self, path: str, *, is_whole: bool = False) -> Drop | None:
+        """Read a drop, in the inbox or claimed. Return None if it is gone. `is_whole` promises that a folder is
+        complete."""
+        try:
+            return self._drop(path, os.path.basename(path), stat.S_ISREG(os.lstat(path).st_mode), is_whole)
+        except FileNotFoundError:
+            return None
+
+    def _drop(self, path: str, name: str, is_file: bool, is_whole: bool = False) -> Drop:
+        """Read a drop. Raises FileNotFoundError if it is gone."""
+        drop = self._look(path, name, is_file, is_whole)
+        if drop.file_stat.st_uid == os.geteuid() or _may_be_moved(path, drop.file_stat):
+            return drop
+        return drop._replace(queued=None, waits=_NOT_MOVED)
+
+    def _look(self, path: str, name: str, is_file: bool, is_whole: bool) -> Drop:
+        if is_file:
+            try:
+                file = os.open(path, UNTRUSTED_FLAGS)
+            except PermissionError:
+                return _failing(name, os.lstat(path), "cannot be read; chmod a+r it")
+            except OSError as error:
+                if error.errno not in (errno.ELOOP, errno.ENXIO):  # a link or a socket by now
+                    raise
+            else:
+                try:
+                    return self._file(file, name)
+                finally:
+                    os.close(file)
+        file_stat = os.lstat(path)
+        if not stat.S_ISDIR(file_stat.st_mode):
+            return _failing(name, file_stat)
+        with suppress(PermissionError):  # for something in it
+            if is_movable(path):
+                return Drop(
+                    name, file_stat, self.queued_folder(path, file_stat) if is_whole or self._is_whole(path) else None
+                )
+        return Drop(name, file_stat, None, waits=f"{NOT_MOVABLE}: chmod -R a+rwX {name}")
+
+    def _file(self, file: int, name: str) -> Drop:
+        file_stat = self.at_rest(file)
+        if file_stat is None:
+            return Drop(name, os.fstat(file), None)
+        if not stat.S_ISREG(file_stat.st_mode):
+            return _failing(name, file_stat)
+        try:
+            head = os.read(file, _HEAD)
+            if len(head) < file_stat.st_size and has_front_matter(head, name):
+                os.lseek(file, 0, os.SEEK_SET)
+                head = read_open(file, file_stat, name, self._settings.reader.max_bytes)
+            return Drop(name, file_stat, self.parse(name, file_stat, head, name), head)
+        except TaskProblem as problem:
+            return _failing(name, file_stat, str(problem))
+
+    def queued_folder(self, path: str, file_stat: os.stat_result) -> QueuedDrop:
+        """Return the queued drop of a folder, dropped or claimed before. Raises FileNotFoundError if it is gone."""
+        name, folder = os.path.basename(path), Path(path)
+        try:
+            record = load(folder)
+            raw, text, _ = dropped_text(folder, record, self._settings.reader.max_bytes)
+            queued = self.parse(name, file_stat, raw, text)
+        except UserError as problem:
+            return QueuedDrop(*_identity(name, file_stat), problem=str(problem))
+        handed = None if record is None else record.handed
+        if record is not None and record.kept.get("here"):
+            queued = queued._replace(target_hive=None)
+        return queued if handed is None else queued._replace(assignee=handed.to, role=handed.role)
+
+    def parse(self, name: str, file_stat: os.stat_result, raw: bytes, text: str) -> QueuedDrop:
+        """Return the queued drop of a text, or of its beginning. `text` is the name of the text's file.
+
+        Raises TaskProblem for invalid front matter.
+        """
+        if not has_front_matter(raw, text):
+            return QueuedDrop(*_identity(name, file_stat))  # the rest is read when it is claimed
+        form = self._settings.reader.read(raw, text, file_stat).form
+        fields = form.id, form.priority, form.assignee, form.role, form.dependencies
+        return QueuedDrop(*_identity(name, file_stat), *fields, target_hive=form.where)
+
+    def at_rest(self, file: int) -> os.stat_result | None:
+        """Return an open file's stat, or None if it may still be written."""
+        now = self._settings.clock()
+        if not self._settings.settled(file, self._settings.settle_ms, now):
+            return None
+        file_stat = os.fstat(file)
+        if file_stat.st_size == 0 and 0 <= now.timestamp() - file_stat.st_ctime < self._settings.grace_s:
+            return None  # an empty file gets more time: `touch`, then the editor
+        return file_stat
+
+    def _is_whole(self, folder: str) -> bool:
+        """Check that a dropped folder is complete: no file in it was changed lately or is open for writing."""
+        if is_made_whole(folder):
+            return True
+        now, settle_ms = self._settings.clock(), self._settings.settle_ms
+        newest, files = _newest_change(folder)
+        if now.timestamp() < newest:  # a clock set back: wait and compare
+            time.sleep(settle_ms / 1000)
+            if _newest_change(folder)[0] != newest:
+                return False
+        elif now.timestamp() - newest < settle_ms / 1000:
+            return False
+        return all(self._settings.settled(file, settle_ms, now) for file in files)
+
+
+def _newest_change(folder: str) -> tuple[float, list[str]]:
+    """Return the time of the newest change in a folder, in seconds since the epoch, and the folder's regular files.
+
+    The folder's own change time is left out, because moving the folder changes it.
+    """
+    newest = os.stat(folder, follow_symlinks=False).st_mtime
+    files: list[str] = []
+    for dir_entry in _walk(Path(folder)):
+        newest = max(newest, dir_entry.stat(follow_symlinks=False).st_ctime)
+        if dir_entry.is_file(follow_symlinks=False):
+            files.append(dir_entry.path)
+    return newest, files
+
+
+def _identity(name: str, file_stat: os.stat_result) -> tuple[str, int, int, int, bool]:
+    time_ns = file_stat.st_mtime_ns
+    size = file_stat.st_size if is_timestamp_reliable(time_ns) else _UNKNOWN
+    return name, file_stat.st_ino, time_ns, size, stat.S_ISDIR(file_stat.st_mode)
+
+
+def _failing(name: str, file_stat: os.stat_result, problem: str = "is not a regular file") -> Drop:
+    """Return a drop that cannot become a task."""
+    return Drop(name, file_stat, QueuedDrop(*_identity(name, file_stat), problem=problem))

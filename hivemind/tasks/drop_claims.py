@@ -1,0 +1,179 @@
+"""The first stage of a claim: one rename decides which agent gets a drop (README.md, *A claim*).
+
+`inbox/NAME` becomes `active/.claimed/AGENT/NAME`. A name can be renamed away only once. So exactly one agent gets the
+drop, on any file system, without a lock and without waiting.
+"""
+
+from __future__ import annotations
+
+import os
+import stat
+from collections.abc import Container
+from pathlib import Path
+from typing import NamedTuple
+
+from hivemind.fs import crash_point, fsync_folder, make_folder, move
+from hivemind.tasks.drop import UNTRUSTED_FLAGS, DropReader, QueuedDrop, Settings, read_open
+from hivemind.tasks.folder import free_name
+from hivemind.tasks.queue_cache import QueueCache, lanes_of
+from hivemind.tasks.task import TaskProblem
+
+
+class ClaimedDrop(NamedTuple):
+    """A drop after the first stage of its claim. `raw` has the bytes of a file; it is None for a folder and for a file
+    that is not text."""
+
+    agent: str
+    name: str
+    path: str
+    raw: bytes | None
+    dependency_problem: str | None = None
+
+    def is_folder(self) -> bool:
+        return os.path.isdir(self.path) and not os.path.islink(self.path)
+
+
+def rename(source: str, target: str) -> None:
+    """Rename to a free name. Raises FileNotFoundError if the source is gone, FileExistsError."""
+    move(source, target, durable=False)
+
+
+class DropClaims:
+    """The drops that agents have taken out of the inbox and that are not tasks yet."""
+
+    def __init__(self, settings: Settings, reader: DropReader, queue: QueueCache) -> None:
+        self._settings = settings
+        self._layout = settings.layout
+        self._inbox_path = os.fspath(settings.layout.inbox)
+        self._reader = reader
+        self._queue = queue
+        self._durable = settings.durable
+        self._agent_folders: dict[str, str] = {}
+        self._claimed_paths: set[str] = set()  # claimed by this process: not to be claimed twice
+
+    def take(self, agent: str, role: str | None = None, lanes: Container[str] | None = None) -> ClaimedDrop | None:
+        """Claim the next drop for an agent and read it. Exactly one caller gets each drop. Return None if there is
+        none.
+
+        The claim becomes durable in the second stage, or by `sync`. Before that, a power cut may undo it.
+        """
+        lanes = lanes_of(agent, role, self._settings.local_hives()) if lanes is None else lanes
+        returned: set[str] = set()
+        while (queued := self._queue.next(lanes)) is not None:
+            drop = self.take_drop(agent, queued, lanes)
+            if drop is not None:
+                return drop
+            if queued.name in returned and os.path.lexists(f"{self._inbox_path}/{queued.name}"):
+                return None  # put back twice: it is being changed
+            returned.add(queued.name)
+        return None
+
+    def take_drop(self, agent: str, queued: QueuedDrop, lanes: Container[str] | None = None) -> ClaimedDrop | None:
+        """Claim a certain drop. Return None if it is gone, half-written, or changed and no longer in `lanes`."""
+        target = f"{self.folder(agent)}/{queued.name}"
+        if not self._rename_drop(f"{self._inbox_path}/{queued.name}", target, queued):
+            return None
+        crash_point("tasks.claim.taken")
+        drop = ClaimedDrop(agent, queued.name, target, None, queued.dependency_problem)
+        if queued.folder:
+            return drop
+        if queued.problem:
+            current_drop = self._reader.drop(target)
+            now = None if current_drop is None else current_drop.queued
+            return self._confirm(drop, now is not None and (now.problem is not None or _fits(now, queued, lanes)))
+        try:
+            file = os.open(target, UNTRUSTED_FLAGS)
+        except OSError:
+            return drop  # a link by now: the second stage reports it
+        try:
+            return self._read(file, drop, queued, lanes)
+        except TaskProblem:
+            return drop
+        finally:
+            os.close(file)
+
+    def _read(
+        self, file: int, drop: ClaimedDrop, queued: QueuedDrop, lanes: Container[str] | None
+    ) -> ClaimedDrop | None:
+        """Read a claimed drop. It is put back if it is being written, or if a change of it moved it to another lane."""
+        file_stat: os.stat_result | None = os.fstat(file)
+        same = file_stat is not None and queued.is_from(file_stat)  # unchanged since it was at rest
+        if not same:
+            file_stat = self._reader.at_rest(file)
+        if file_stat is None:
+            return self._confirm(drop, False)
+        if not stat.S_ISREG(file_stat.st_mode):
+            return drop
+        raw = read_open(file, file_stat, queued.name, self._settings.reader.max_bytes)
+        read = drop._replace(raw=raw)
+        if same:
+            return read
+        return self._confirm(read, _fits(self._reader.parse(queued.name, file_stat, raw, queued.name), queued, lanes))
+
+    def _confirm(self, drop: ClaimedDrop, is_fit: bool) -> ClaimedDrop | None:
+        if not is_fit:
+            self.put_back(drop.path)
+        return drop if is_fit else None
+
+    def _rename_drop(self, source: str, target: str, queued: QueuedDrop) -> bool:
+        """Rename a drop. Return False if another process has done so."""
+        try:
+            self._settings.rename(source, target)
+        except PermissionError:
+            self._queue.forget(queued.name)  # this user must not move it; reading it again reports that
+            return False
+        except FileNotFoundError:
+            # Another process was faster, or the drop was deleted; or a file server's answer to a successful rename was lost.
+            if os.path.lexists(target):
+                return target not in self._claimed_paths and os.lstat(target).st_ino == queued.ino
+            if not os.path.lexists(source):
+                return False
+            make_folder(os.path.dirname(target), durable=self._durable)  # someone removed the folder
+            return self._rename_drop(source, target, queued)
+        self._claimed_paths.add(target)
+        return True
+
+    def sync(self, agent: str) -> None:
+        """Make the agent's claims and their folder durable before tasks are made of them.
+
+        Otherwise a power cut could return a drop to the inbox while its task exists, or lose it together with the
+        folder.
+        """
+        if self._durable:
+            fsync_folder(self.folder(agent))
+            fsync_folder(self._inbox_path)
+
+    def put_back(self, path: str | Path) -> Path:
+        """Return a drop to the inbox and return its path. It gets another name if its own has been used meanwhile."""
+        inbox, name = self._layout.inbox, os.path.basename(path)
+        stem, ending = (name, "") if os.path.isdir(path) else os.path.splitext(name)
+        while True:
+            target = inbox / (free_name(stem, lambda candidate: os.path.lexists(inbox / (candidate + ending))) + ending)
+            try:
+                move(path, target, durable=self._durable)
+            except FileExistsError:
+                continue  # the name was taken meanwhile
+            self.let_go(path)
+            self._queue.mislead()
+            return target
+
+    def let_go(self, path: str | Path) -> None:
+        """Forget a drop that has left its agent's folder."""
+        self._claimed_paths.discard(os.fspath(path))
+
+    def folder(self, agent: str) -> str:
+        """Return the folder of the agent's half-made claims. It is created if it does not exist."""
+        folder = self._agent_folders.get(agent)
+        if folder is None:
+            folder = self._agent_folders[agent] = os.path.join(self._layout.claimed, agent)
+            make_folder(folder, durable=self._durable)
+        return folder
+
+
+def _fits(now: QueuedDrop, queued: QueuedDrop, lanes: Container[str] | None) -> bool:
+    """Check that a drop, which may have changed since the queue was built, is still for the agent that takes it.
+
+    The queue checked its dependencies and, unless it was going to fail, its lane.
+    """
+    same = now.dependencies == queued.dependencies
+    return lanes is None or (same and (queued.dependency_problem is not None or now.lane in lanes))

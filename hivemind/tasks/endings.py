@@ -1,0 +1,105 @@
+"""How tasks end: finished or failed by their agents, cancelled, retried or disowned by people and programs."""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from pathlib import Path
+
+from hivemind.errors import UserError
+from hivemind.fs import crash_point, move, write
+from hivemind.layout import HUMAN
+from hivemind.masking import mask, strip_controls
+from hivemind.names import check_name
+from hivemind.tasks.claimed_tasks import ClaimedTasks
+from hivemind.tasks.claims import Claims
+from hivemind.tasks.drop import Settings
+from hivemind.tasks.folder import ended_folder, hold, is_open, move_task, set_aside
+from hivemind.tasks.record import load
+from hivemind.tasks.task import Task, TaskState
+
+
+class Endings:
+    """Ends the tasks of one hive, together with their open subtasks."""
+
+    def __init__(self, settings: Settings, claims: Claims, active: ClaimedTasks) -> None:
+        self._layout = settings.layout
+        self._durable = settings.durable
+        self._claims = claims
+        self._active = active
+
+    def finish(self, task: Task, result: str) -> Path:
+        """Write result.md, move the task to done/ and cancel its open subtasks. Return its new folder.
+
+        Raises TaskMoved if the claim is over; the late result is then kept in `attempts/`.
+        """
+        folder = self._active.close(task, "done", result)
+        self._cancel_subtasks(folder, f"{task.id} is done without it")
+        return folder
+
+    def fail(self, task: Task, reason: str) -> Path:
+        """Write error.md with the reason and move the task to failed/. Otherwise the same as `finish`."""
+        text = reason if reason.startswith("#") else f"# {task.title}\n\n{reason.rstrip()}\n"
+        folder = self._active.close(task, "failed", text)
+        self._cancel_subtasks(folder, f"{task.id} has failed")
+        return folder
+
+    def retry(self, task_id: str) -> Path:
+        """Move a failed or done task back to the inbox, as a person may do by hand. Raises UserError."""
+        place = ended_folder(self._layout, check_name(task_id, "task id"))
+        if place is None:
+            message = "no failed or finished task has that id"
+            raise UserError(message, location=task_id, remedy="see: hivemind task list")
+        try:
+            move(place, self._layout.inbox / task_id, durable=self._durable)
+        except FileExistsError:
+            taken_path = self._layout.relative(self._layout.inbox / task_id)
+            raise UserError(
+                "something of that name waits already", location=taken_path, remedy="move it away"
+            ) from None
+        crash_point("tasks.retry.back")
+        return self._layout.inbox / task_id
+
+    def disown(self, task_id: str, reason: str) -> Path:
+        """Reject the outcome of a task that is over: its files go to `attempts/`, and the task has failed with this
+        reason.
+
+        Raises UserError if it is not over.
+        """
+        place = ended_folder(self._layout, check_name(task_id, "task id"))
+        if place is None:
+            raise UserError("is not over", location=task_id)
+        with hold(place, wait=True):
+            set_aside(place, durable=self._durable)
+            write(place / "error.md", strip_controls(mask(f"# {task_id}\n\n{reason}\n")), durable=self._durable)
+            if place.parent.name == TaskState.FAILED:
+                return place
+            return move_task(self._layout, place, self._layout.failed, durable=self._durable)
+
+    def cancel(self, task_id: str, *, by: str = HUMAN, reason: str = "") -> Path:
+        """Move a waiting or active task and its subtasks to failed/, with an error.md that names `by`. Raises
+        UserError."""
+        task_id = check_name(task_id, "task id")
+        explanation = f"Cancelled by {by}." + (f"\n\n{reason}" if reason else "")
+        target = self._cancel(task_id, f"# {task_id} was cancelled\n\n{explanation}\n")
+        self._cancel_subtasks(target, f"{task_id} was cancelled")
+        return target
+
+    def _cancel(self, task_id: str, error: str) -> Path:
+        if (self._layout.active / task_id).is_dir():
+            return self._active.fail_active(self._layout.active / task_id, error)
+        if ended_folder(self._layout, task_id) is not None:
+            raise UserError("is over already", location=task_id, remedy="see: hivemind task show")
+        return self._claims.reject_waiting(task_id, error)
+
+    def _cancel_subtasks(self, folder: Path, reason: str) -> None:
+        """Cancel the open subtasks. One that cannot be cancelled ends when it is claimed, or when its agent checks its
+        parent."""
+        record = None
+        with suppress(UserError):
+            record = load(folder)
+        if record is None or record.claim is None:
+            return
+        for task_id in (subtask_id for ids in record.kept.get("subtasks", {}).values() for subtask_id in ids):
+            if is_open(self._layout, task_id):
+                with suppress(UserError, OSError):
+                    self.cancel(task_id, by=record.claim.agent, reason=reason)

@@ -1,0 +1,73 @@
+"""The logs of claimed tasks: appending to them, and detecting changes by other programs."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+from hivemind.errors import UserError
+from hivemind.fs import Log, fsync_file
+from hivemind.tasks.folder import LOG, open_log
+from hivemind.tasks.task import Task
+
+_GRAPH = "graph.json"
+
+
+class TaskLogs:
+    """The logs of the tasks that this process has claimed."""
+
+    def __init__(self, *, durable: bool) -> None:
+        self._durable = durable
+        self._logs: dict[str, Log] = {}
+        self._file_stats: dict[str, tuple[int, ...] | None] = {}  # after this process's last write
+
+    def follow(self, task: Task) -> Task:
+        """Note the stat of a task's log, to detect later changes by other programs."""
+        if task.id not in self._logs:
+            self._logs[task.id] = open_log(task.path, durable=self._durable)
+        self._file_stats[task.id] = _stamp(task.path / LOG)
+        return task
+
+    def is_changed(self, task: Task) -> bool:
+        """Check for a change by another program since this process last wrote to the log."""
+        return task.id in self._file_stats and self._file_stats[task.id] != _stamp(task.path / LOG)
+
+    def append(self, task: Task, *records: Mapping[str, Any], durable: bool) -> None:
+        """Append records in one write. Raises UserError if they could not be written completely."""
+        if task.id not in self._logs:
+            self.follow(task)
+        try:
+            self._logs[task.id].append(*records, sync_now=durable, separate_lines=True)
+        finally:  # also after an incomplete write, which is undone
+            self.follow(task)
+
+    def seal(self, task: Task) -> None:
+        """Make the conversation and the graph complete and durable before the task ends. They are not written to any
+        more.
+
+        A torn line after a power cut is set aside. The files' names become durable together with the result's.
+        """
+        log = self._logs.get(task.id) or open_log(task.path, durable=self._durable)
+        with suppress(OSError, UserError):  # not a log: the task can end without it
+            if log.torn_bytes():
+                with log.locked():
+                    pass
+            log.sync(sync_name=False)
+        if self._durable and (task.path / _GRAPH).is_file():
+            fsync_file(task.path / _GRAPH)
+
+    def forget(self, task_id: str) -> None:
+        self._logs.pop(task_id, None)
+        self._file_stats.pop(task_id, None)
+
+
+def _stamp(path: Path) -> tuple[int, ...] | None:
+    """Return what identifies a file's state, or None if there is no file."""
+    try:
+        file_stat = os.lstat(path)
+    except OSError:
+        return None
+    return file_stat.st_dev, file_stat.st_ino, file_stat.st_size, file_stat.st_mtime_ns

@@ -1,0 +1,379 @@
+"""The second stage of a claim: making the task's folder in active/, or in failed/ for a drop that cannot become a task.
+
+The folder is completed next to the drop and then renamed to `active/ID`; in active/ it always has its record. After a
+crash, `unbuild` undoes an unfinished folder, and the drop is claimed again. README.md, *A claim*.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from contextlib import suppress
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+
+from hivemind.boundary import boundary
+from hivemind.errors import UserError
+from hivemind.fs import crash_point, fsync_file, fsync_folder, make_folder, move, write
+from hivemind.layout import HUMAN
+from hivemind.masking import strip_controls
+from hivemind.tasks.drop import Settings, attachments, dropped_text, id_of, read_regular
+from hivemind.tasks.drop_claims import ClaimedDrop, DropClaims
+from hivemind.tasks.folder import (
+    ATTEMPTS,
+    changes,
+    ended_folder,
+    folder_of,
+    free_name,
+    hold,
+    is_open,
+    remove,
+    set_aside,
+    task_of,
+    text_file,
+    wake_parent,
+)
+from hivemind.tasks.form import NoText, ParsedTask
+from hivemind.tasks.record import ENDS, RECORD, Claim, TaskRecord, has_ended, load
+from hivemind.tasks.task import FILES, Task, TaskProblem, TaskState
+
+BUILD = ".build"
+"""The folder in `.claimed/AGENT/` in which a task is built, or `.build-2` … if `.build` cannot be read any more."""
+
+
+class TaskBuilder:
+    """Makes tasks of claimed drops."""
+
+    def __init__(self, settings: Settings, drops: DropClaims) -> None:
+        self._settings = settings
+        self._layout = settings.layout
+        self._drops = drops
+        self._records = settings.records
+        self._reader = settings.reader
+        self._durable = settings.durable
+
+    def make_task(self, drop: ClaimedDrop, incarnation: int) -> Task | None:
+        """Make the task's folder in active/. If the drop cannot become a task, make its folder in failed/ and return
+        None."""
+        try:
+            if drop.raw is not None or not drop.is_folder():
+                return self._build_from_file(drop, incarnation)
+            with hold(Path(drop.path), wait=False) as is_held:
+                if is_held:
+                    return self._build_from_folder(drop, incarnation)
+            self._drops.put_back(drop.path)  # another process is just closing it
+            return None
+        finally:
+            self._drops.let_go(drop.path)  # it has left the agent's folder
+
+    def _build_from_file(self, drop: ClaimedDrop, incarnation: int) -> Task | None:
+        try:
+            file_stat = os.lstat(drop.path)
+            raw = drop.raw
+            if raw is None:
+                raw, file_stat = read_regular(drop.path, drop.name, self._reader.max_bytes)
+            parsed_task = self._reader.read(raw, drop.name, file_stat)
+            _check_dependencies(drop, parsed_task)
+            if parsed_task.form.every is not None:
+                self._put_into_schedule(drop)
+                return None
+            task_id = self._id(drop.name, False, parsed_task)
+        except UserError as problem:
+            if isinstance(problem, NoText) and self._settings.ask_about_files:
+                return self._build_from_folder(self._with_a_question(drop), incarnation)
+            self._reject(drop, problem)
+            return None
+        record = self._record(drop, incarnation, TaskRecord(), raw, drop.name)
+        build = self._start_build(drop, record)
+        move(drop.path, build / text_file(record), durable=False)
+        crash_point("tasks.claim.moved")
+        return self._activate(build, task_id, record, parsed_task, drop.name)
+
+    def _put_into_schedule(self, drop: ClaimedDrop) -> None:
+        """Move a file with `every:` to the schedule. Raises TaskProblem if its name is taken there."""
+        make_folder(self._layout.schedule, durable=self._durable)
+        try:
+            move(drop.path, self._layout.schedule / drop.name, durable=self._durable)
+        except FileExistsError:
+            taken_path = self._layout.relative(self._layout.schedule / drop.name)
+            raise TaskProblem(
+                f"{taken_path} is there already", location=drop.name, remedy="give it another name"
+            ) from None
+        crash_point("tasks.schedule.moved")
+
+    def _with_a_question(self, drop: ClaimedDrop) -> ClaimedDrop:
+        """Put a file that is not text into a folder with a question to a person, as a person could have dropped it."""
+        agent_folder = os.path.dirname(drop.path)
+        name = free_name(
+            id_of(drop.name, False), lambda candidate: os.path.lexists(os.path.join(agent_folder, candidate))
+        )
+        folder = Path(agent_folder, name)
+        folder.mkdir()
+        self._drops.sync(drop.agent)
+        move(drop.path, folder / drop.name, durable=False)
+        shown_name = drop.name.encode(errors="backslashreplace").decode()
+        question_step = {"wait": {"human": f"What is to be done with the file {shown_name}?"}}
+        task_step = {"title": f"Do with {FILES}/{shown_name} what the answer says"}
+        head = json.dumps(
+            {"title": f"What to do with {shown_name}", "steps": [question_step, task_step]}
+        )  # JSON is YAML
+        write(folder / "task.md", f"---\n{head}\n---\n", durable=False)
+        return drop._replace(name=name, path=os.fspath(folder), raw=None)
+
+    def _build_from_folder(self, drop: ClaimedDrop, incarnation: int) -> Task | None:
+        folder = Path(drop.path)
+        self._drops.sync(drop.agent)
+        try:
+            with boundary("task's folder", drop.name):
+                task_id, record, parsed_task, was_claimed = self._read_folder(folder, drop, incarnation)
+        except UserError as problem:
+            self._reject(drop, problem)
+            return None
+        if was_claimed:
+            self._save(folder, record)
+            return self._activate(folder, task_id, record, parsed_task, drop.name)
+        build = self._start_build(drop, record)
+        move(folder, build / FILES, durable=False)
+        crash_point("tasks.claim.moved")
+        self._take_out_text(build, record)
+        return self._activate(build, task_id, record, parsed_task, drop.name)
+
+    def _read_folder(
+        self, folder: Path, drop: ClaimedDrop, incarnation: int
+    ) -> tuple[str, TaskRecord, ParsedTask, bool]:
+        """Return the task's id, its record, its text, and whether it was claimed before.
+
+        The files of an ended attempt are set aside. Raises UserError if the folder cannot become a task.
+        """
+        old_record = load(folder)
+        was_claimed = old_record is not None and old_record.text is not None
+        if was_claimed:
+            self._records.check(folder, drop.name)
+        raw, text, file_stat = dropped_text(folder, old_record, self._reader.max_bytes)
+        parsed_task = self._reader.read(raw, text, file_stat)
+        _check_dependencies(drop, parsed_task)
+        if parsed_task.form.every is not None:
+            message = "every: goes with a file, and this is a folder"
+            raise TaskProblem(message, location=parsed_task.location("every"), remedy="drop its text alone")
+        task_id = self._id(drop.name, True, parsed_task)
+        record = self._record(drop, incarnation, old_record or TaskRecord(), raw, text)
+        apart = record.parent is not None and not is_open(self._layout, record.parent)
+        if apart and not has_ended(folder):
+            raise TaskProblem(f"the task {record.parent} that it is a part of is over", location=drop.name)
+        if old_record is not None and has_ended(folder):
+            record = replace(record, notes=changes(old_record, raw), said=(), kept={})
+            record = replace(record, parent=None) if apart else record  # a person retries it without its parent
+            set_aside(
+                folder, durable=self._durable, before=partial(self._save, folder, record) if was_claimed else None
+            )
+        files = folder / FILES if was_claimed else folder
+        paths, passed_over = attachments(files, text, self._layout.root, self._settings.roots)
+        names = tuple(f"{FILES}/{os.path.relpath(path, files)}" for path in paths)
+        return (
+            task_id,
+            replace(record, attachments=names, notes=(*record.notes, *passed_over)),
+            parsed_task,
+            was_claimed,
+        )
+
+    def _take_out_text(self, build: Path, record: TaskRecord) -> None:
+        """Move the text and the earlier attempts out of a dropped folder, which is now the task's `files/`."""
+        for name, target in ((record.name, text_file(record)), (ATTEMPTS, ATTEMPTS)):
+            if os.path.lexists(build / FILES / name) and not os.path.lexists(build / target):
+                move(build / FILES / name, build / target, durable=False)
+        remove(build / FILES / RECORD)  # the new record has its content
+        if self._durable:
+            fsync_folder(build / FILES)
+
+    def _record(self, drop: ClaimedDrop, incarnation: int, old_record: TaskRecord, raw: bytes, name: str) -> TaskRecord:
+        claimed = self._settings.clock().isoformat(timespec="milliseconds")
+        claim = Claim(os.urandom(8).hex(), drop.agent, incarnation, claimed)
+        old_record = replace(old_record, source=drop.name, handed=None, parked=None, inode=None)
+        return replace(old_record, name=os.path.basename(name), text=raw.decode(), claim=claim)
+
+    def _start_build(self, drop: ClaimedDrop, record: TaskRecord) -> Path:
+        """Create the folder in which the task is built, with its record, and make it durable before anything is moved
+        into it.
+
+        Only a rename is atomic. After a power cut, any write that was not synced may be missing. Without its record,
+        the drop would lose its name, and the folder of an agent's task its maker (`_take_out_text` removes the old
+        record). With the record, `unbuild` can move everything back, and the drop is claimed again. Each step therefore
+        relies on durable ones: the record, then the moves (`_activate` syncs the folder), then the rename to active/
+        (`_publish` syncs active/), then the event in the journal.
+        """
+        agent_folder = Path(drop.path).parent
+        build = agent_folder / free_name(BUILD, lambda candidate: os.path.lexists(agent_folder / candidate))
+        build.mkdir()
+        crash_point("tasks.claim.made")
+        self._write(build, record)
+        self._drops.sync(drop.agent)
+        return build
+
+    def _write(self, folder: Path, record: TaskRecord) -> None:
+        self._records.write(folder, record)
+        crash_point("tasks.claim.recorded")
+
+    def _save(self, folder: Path, record: TaskRecord) -> None:
+        """Replace the record of a task that was claimed before."""
+        self._records.save(folder, record)
+        crash_point("tasks.claim.recorded")
+
+    def _activate(
+        self, build: Path, task_id: str, record: TaskRecord, parsed_task: ParsedTask, drop_name: str
+    ) -> Task | None:
+        """Rename a finished folder to active/ID and write the event to the journal.
+
+        If the id has just been taken, the task gets the next free one; a task with an id by its author goes to failed/.
+        Between the check and the rename, another task may have had the id and ended. So done/ and failed/ are checked
+        again after the rename, when no other task can get the id.
+        """
+        self._sync_files(build, text_file(record))
+        while True:
+            try:
+                build = self._publish(build, self._layout.active / task_id)
+            except FileExistsError:
+                pass
+            else:
+                if ended_folder(self._layout, task_id) is None:
+                    self._records.note_claim(task_id, record, parsed_task.title)
+                    return task_of(parsed_task, build, TaskState.ACTIVE, record)
+            try:
+                task_id = self._id(task_id, True, parsed_task)
+            except TaskProblem as problem:
+                write(build / "error.md", error_report(drop_name, problem), durable=False)
+                assert record.claim is not None
+                folder = self._move_to_failed(build, task_id)
+                self._records.note_failure(folder.name, record.claim.agent, str(problem), title=drop_name)
+                return None
+
+    def _id(self, name: str, folder: bool, parsed_task: ParsedTask) -> str:
+        """Return the id for the task. Raises TaskProblem if its author chose one that is taken."""
+        explicit_id = parsed_task.form.id
+        if explicit_id is None:
+            return self._free(id_of(name, folder))
+        place = folder_of(self._layout, explicit_id)
+        if place is not None:
+            message, mend = (
+                f"id: {explicit_id!r} is taken by {self._layout.relative(place)}",
+                "give this task another id, or none",
+            )
+            raise TaskProblem(message, location=parsed_task.location("id"), remedy=mend)
+        return explicit_id
+
+    def _free(self, name: str) -> str:
+        return free_name(name, lambda candidate: folder_of(self._layout, candidate) is not None)
+
+    def _sync_files(self, folder: Path, *names: str) -> None:
+        if self._durable:
+            for name in names:
+                with suppress(FileNotFoundError):  # a copy for people, who may remove it
+                    fsync_file(folder / name)
+            fsync_folder(folder)
+
+    def _publish(self, build: Path, target: Path) -> Path:
+        move(build, target, durable=False)
+        crash_point("tasks.claim.published")
+        if self._durable:
+            fsync_folder(target.parent)
+        return target
+
+    # drops that cannot become tasks
+
+    def _reject(self, drop: ClaimedDrop, problem: UserError) -> None:
+        folder = self.reject(drop, error_report(drop.name, problem))
+        self._records.note_failure(folder.name, drop.agent, str(problem), title=drop.name)
+
+    def reject(self, drop: ClaimedDrop, error: bytes | str, task_id: str | None = None) -> Path:
+        """Move a drop to failed/, unchanged and under its own name, and write its error.md. Return its folder.
+
+        `task_id` names the folder if a person cancels the task.
+        """
+        folder = Path(drop.path)
+        is_folder = drop.is_folder()
+        if is_folder:
+            self._drops.sync(drop.agent)
+            self._set_aside_if_it_can_be(folder)
+        else:
+            folder = self._start_build(drop, TaskRecord(source=drop.name))
+            safe_name = f"original-{drop.name}" if drop.name in (RECORD, ATTEMPTS, *ENDS) else drop.name
+            move(drop.path, folder / safe_name, durable=False)
+            crash_point("tasks.claim.moved")
+        write(folder / "error.md", error, durable=False)
+        crash_point("tasks.reject.explained")
+        return self._move_to_failed(
+            folder, task_id or id_of(drop.name, is_folder), is_reported=task_id is None
+        )  # a person who cancels it knows
+
+    def _set_aside_if_it_can_be(self, folder: Path) -> None:
+        # Its record or its attempts/ may be the problem, or one more: an old error.md is then written over.
+        with suppress(UserError), boundary("task's folder", folder):
+            record = load(folder)
+            if record is None:
+                self._write(folder, TaskRecord(source=folder.name))
+            elif has_ended(folder):
+                set_aside(folder, durable=False)
+        remove(folder / "error.md")
+
+    def _move_to_failed(self, folder: Path, task_id: str, *, is_reported: bool = True) -> Path:
+        self._sync_files(folder, "error.md")
+        record = None
+        with suppress(UserError):  # its record may be the problem
+            record = load(folder)
+        while True:
+            free = self._free(task_id)
+            if is_reported:
+                self._settings.outbox.put("failed", free, record, None)
+            try:
+                target = self._publish(folder, self._layout.failed / free)
+            except FileExistsError:
+                continue  # taken meanwhile
+            wake_parent(self._layout, target)
+            return target
+
+    # after a crash
+
+    def unbuild(self, build: Path) -> None:
+        """Undo an unfinished folder: move the drop back, under its own name."""
+        folder, record = build.parent, None
+        with suppress(UserError):  # torn by a power cut: the drop keeps its current name
+            record = load(build)
+        source = record.source if record is not None else ""
+        # a power cut may have undone one move of two
+        dropped_folder = build / FILES if (build / FILES).is_dir() else folder / source
+        if dropped_folder != folder and dropped_folder.is_dir():
+            self._put_back_text(build, dropped_folder, record)
+        for name in os.listdir(build):
+            if name in (RECORD, "error.md") or name.startswith("."):
+                continue
+            back = free_name(source or name, lambda candidate: os.path.lexists(folder / candidate))
+            move(build / name, folder / back, durable=self._durable)
+        for name in os.listdir(build):
+            os.unlink(build / name)
+        os.rmdir(build)
+
+    def _put_back_text(self, build: Path, dropped_folder: Path, record: TaskRecord | None) -> None:
+        """Move back into a dropped folder what `_take_out_text` took out of it, beginning with the name of its maker."""
+        if record is not None:
+            if not os.path.lexists(dropped_folder / RECORD) and record.maker != HUMAN:
+                self._records.write(dropped_folder, TaskRecord(maker=record.maker, source=record.source))
+            if os.path.lexists(build / text_file(record)):
+                move(build / text_file(record), dropped_folder / record.name, durable=self._durable)
+        if os.path.lexists(build / ATTEMPTS):
+            move(build / ATTEMPTS, dropped_folder / ATTEMPTS, durable=self._durable)
+
+
+def _check_dependencies(drop: ClaimedDrop, parsed_task: ParsedTask) -> None:
+    if drop.dependency_problem is not None:
+        raise TaskProblem(
+            drop.dependency_problem, location=parsed_task.location("dependencies"), remedy="change the dependencies"
+        )
+
+
+def error_report(name: str, problem: UserError, failure: str = "could not become a task") -> bytes:
+    """Return the error.md of a drop that cannot become a task: path, problem and remedy."""
+    lines = [f"# {name} {failure}", "", f"* where: `{problem.location or name}`", f"* what: {problem.message}"]
+    if problem.remedy:
+        lines.append(f"* how to mend it: {problem.remedy}")
+    lines += ["", "The file is here unchanged. Mend it and move this folder back to tasks/inbox/ to retry it."]
+    return strip_controls("\n".join(lines) + "\n").encode()  # a name may be any bytes
