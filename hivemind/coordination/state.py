@@ -86,11 +86,6 @@ def _line(rows: TaskRows, task: str) -> bytes:
     return _canonical(rows.as_row(task)) + b"\n"
 
 
-def _line_prefix(task: str) -> bytes:
-    """Return the first bytes of a finished task's line. They are unique to the task."""
-    return b"[" + _canonical(task) + b","
-
-
 class EndedTasks:
     """The tasks that were finished when a snapshot was written: the sorted lines of its file from `start` to `end`.
 
@@ -181,7 +176,7 @@ class JournalState:
         if rows is None and (self._packed or self._ended_tasks is not None):
             line = self._packed.pop(task, None)
             if line is None and self._ended_tasks is not None:
-                line = self._ended_tasks.find_line(_line_prefix(task))
+                line = self._ended_tasks.find_line(b"[" + _canonical(task) + b",")  # no other line begins so
                 if line is not None:
                     self._outdated_lines.add(line)
             if line is not None:

@@ -347,17 +347,11 @@ def read_parts(sql: sqlite3.Connection, leads: Iterable[int]) -> dict[int, Passa
     return parts
 
 
-def lead_of(sql: sqlite3.Connection, node_id: str) -> int | None:
-    """Return the seq of the first node of a node's passage; None for a node without a file."""
-    row = sql.execute(
+def passage_text(sql: sqlite3.Connection, node_id: str) -> str:
+    """Return the text of a node's passage; for a node without a file its own text."""
+    lead = sql.execute(
         "SELECT h.seq FROM places p JOIN places q ON q.file_id = p.file_id AND q.passage = p.passage AND q.leads"
         " JOIN nodes h ON h.id = q.node_id WHERE p.node_id = ?",
         (node_id,),
     ).fetchone()
-    return None if row is None else int(row[0])
-
-
-def passage_text(sql: sqlite3.Connection, node_id: str) -> str:
-    """Return the text of a node's passage; for a node without a file its own text."""
-    lead = lead_of(sql, node_id)
-    return tree.get(sql, node_id).text if lead is None else read_parts(sql, [lead])[lead].text
+    return tree.get(sql, node_id).text if lead is None else read_parts(sql, lead)[lead[0]].text

@@ -167,10 +167,7 @@ class StatusMemoryBlock(MemoryBlock):
     def inline_content(self) -> str:
         if isinstance(self.value, str):
             return self.value
-        try:
-            return json.dumps(self.value, ensure_ascii=False, default=str, skipkeys=True)
-        except (ValueError, RecursionError):  # the value contains itself
-            return repr(self.value)
+        return json.dumps(self.value, ensure_ascii=False, default=str, skipkeys=True)
 
 
 @dataclass(slots=True, kw_only=True)

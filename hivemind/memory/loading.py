@@ -142,7 +142,6 @@ class ContentLoader:
         max_file_bytes: int = 16 * 1024 * 1024,
         ttl: float | None = None,
     ) -> None:
-        self.filesystem_root = os.fspath(filesystem_root)
         self.root = Path(os.path.realpath(filesystem_root))
         self.roots = tuple(Path(os.path.realpath(root)) for root in roots)
         self.sources = dict(sources or {})
@@ -301,7 +300,7 @@ def _describe_error(error: Exception) -> str:
             return "cannot be read (permission denied)"
         case OSError(errno=int(code)):
             return f"cannot be read ({os.strerror(code)})"
-    return " ".join(str(getattr(error, "what", error)).split())
+    return " ".join(str(getattr(error, "message", error)).split())
 
 
 def _decode(raw: bytes) -> tuple[str, str | None]:

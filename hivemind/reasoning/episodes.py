@@ -12,6 +12,7 @@ from hivemind.boundary import Unreadable, boundary
 from hivemind.frozen import frozen
 from hivemind.reasoning.graph import ReasoningGraph
 from hivemind.reasoning.node import FLUSHED, GraphError, NodeKind, Notes, ReasoningNode
+from hivemind.words import truncate
 
 Message = dict[str, Any]
 LAST_TURNS = 4
@@ -127,9 +128,7 @@ def as_notes(episode: Sequence[Message], max_length: int | None = None) -> list[
     notes = []
     for message in episode:
         text = _message_text(message)
-        if max_length is not None and len(text) > max_length:
-            text = f"{text[: max_length - 1]}…"
-        notes.append(Notes(message["role"], text))
+        notes.append(Notes(message["role"], text if max_length is None else truncate(text, max_length)))
     return notes
 
 

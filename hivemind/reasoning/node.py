@@ -17,6 +17,7 @@ from hivemind.boundary import Unreadable, checked
 from hivemind.errors import UserError
 from hivemind.frozen import frozen
 from hivemind.names import check_name
+from hivemind.words import truncate
 
 _M = TypeVar("_M", bound=BaseModel)
 
@@ -128,10 +129,7 @@ class ReasoningNode:
 
     def line(self, width: int) -> str:
         """Return one line: `7 [evidence] closed, pinned, agent/a: Title: thought …`."""
-        thought = self.thought
-        text = thought if isinstance(thought, str) else " ".join([note.content for note in thought])
-        if len(text) > width:
-            text = f"{text[: width - 1]}…"
+        text = truncate(self.text, width)
         if not text.isprintable():
             text = "".join([char if char.isprintable() else " " for char in " ".join(text.split())])
         if self.title:

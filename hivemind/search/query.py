@@ -208,7 +208,7 @@ def add_terms(query: Query, stemmer: Stemmer, total: int, count_items: Callable[
     question_terms = sorted((term for term in terms.values() if not term.is_context), key=lambda term: -term.weight)
     for term in question_terms[MAX_TERMS:]:
         del terms[term.stem]
-    return replace(query, terms=tuple(terms.values()), expected=expected_kind(query.text))
+    return replace(query, terms=tuple(terms.values()), answer_kind=expected_kind(query.text))
 
 
 def rarest_words(terms: Sequence[Term], limit: int, total: int) -> list[str]:
