@@ -331,19 +331,13 @@ class Docmem(DatabaseOwner):
             priority = self._priority(sql, by, relevance_query, node_id)
             return expand(sql, node_id, max_tokens, interior=interior, resolution=resolution, priority=priority)
 
-    def shown(
-        self, node_id: str, max_tokens: int | None = None, *, by: By = "order", query: str | None = None
-    ) -> NodeListing:
-        """Return the text of the node and its descendants within `max_tokens` (None: no limit), using summaries to fit.
+    def shown(self, node_id: str, max_tokens: int, *, by: By = "order", query: str | None = None) -> NodeListing:
+        """Return the text of the node and its descendants within `max_tokens`, using summaries to fit.
 
         The text exceeds `max_tokens` only if the node's own text does. `form` tells how complete the text is.
         """
-        if max_tokens is not None:
-            check_integer(max_tokens, "max_tokens")
         relevance_query = None if query is None else self.asked(query, below=node_id)
         with self.database.read() as sql:
-            if max_tokens is None:
-                return show(sql, tree.subtree(sql, node_id))
             priority, token_budget = self._priority(sql, by, relevance_query, node_id), max_tokens
             while True:
                 nodes = expand(sql, node_id, token_budget, resolution="mixed", priority=priority)

@@ -48,7 +48,7 @@ Position = Literal["child", "before", "after"]
 
 
 def free_order(
-    sql: sqlite3.Connection, position: Position, target: Node, now: str, mover_id: str | None = None
+    sql: sqlite3.Connection, position: Position, target: Node, now: str, mover_id: str | None
 ) -> float:
     """Return a free order for a new last child of the target, or for a sibling directly before or after it.
 

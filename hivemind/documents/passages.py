@@ -144,7 +144,7 @@ def _line_range(begin: int, end: int, starts: Sequence[int], places: Sequence[Li
     return min(place[0] for place in covered), max(place[1] for place in covered)
 
 
-def read_file(path: str, layout: Layout, roots: Iterable[Path] = ()) -> tuple[bytes, os.stat_result]:
+def read_file(path: str, layout: Layout, roots: Iterable[Path]) -> tuple[bytes, os.stat_result]:
     """Read a file in the hive or in `roots`; return its content and its stat.
 
     Raises OutsideError for a file elsewhere, UserError if it is not a regular file or too large, OSError.
@@ -153,7 +153,7 @@ def read_file(path: str, layout: Layout, roots: Iterable[Path] = ()) -> tuple[by
 
 
 def group_passages(
-    text: str, pieces: Sequence[Piece], tokens: Sequence[int], breaks: Collection[int] = ()
+    text: str, pieces: Sequence[Piece], tokens: Sequence[int], breaks: Collection[int]
 ) -> list[int]:
     """Group consecutive pieces into passages of about 200 tokens; return the passage number of each piece.
 
@@ -220,7 +220,7 @@ class PassagePart:
     members: Sequence[_Member]
     titles: tuple[str, ...]
     opens_section: bool
-    neighbours: tuple[int | None, int | None] = (None, None)
+    neighbours: tuple[int | None, int | None]
 
     @property
     def text(self) -> str:

@@ -167,7 +167,10 @@ class StatusMemoryBlock(MemoryBlock):
     def inline_content(self) -> str:
         if isinstance(self.value, str):
             return self.value
-        return json.dumps(self.value, ensure_ascii=False, default=str, skipkeys=True)
+        try:
+            return json.dumps(self.value, ensure_ascii=False, default=str, skipkeys=True)
+        except (ValueError, RecursionError):  # the value contains itself
+            return repr(self.value)
 
 
 @dataclass(slots=True, kw_only=True)

@@ -78,7 +78,7 @@ class SearchHit:
     similarity: float
     confidence: Confidence
     why: str
-    part_similarity: PartSimilarity | None = None
+    part_similarity: PartSimilarity | None
 
     @property
     def id(self) -> int:
