@@ -189,10 +189,10 @@ class JournalState:
         """Return the task's rows. Create them if there are none."""
         return self.rows(task) or self._loaded.setdefault(task, TaskRows())
 
-    def set_task(self, task: str, entry: TaskEntry) -> None:
+    def set_task(self, entry: TaskEntry) -> None:
         """Set the task's newest entry."""
-        self.rows_or_new(task).entry = entry
-        (self._loaded_over.add if entry.is_over else self._loaded_over.discard)(task)
+        self.rows_or_new(entry.task).entry = entry
+        (self._loaded_over.add if entry.is_over else self._loaded_over.discard)(entry.task)
 
     def pack(self) -> None:
         """Pack the rows of finished tasks if many are in memory."""

@@ -256,14 +256,13 @@ def as_messages(node: ReasoningNode) -> list[Message]:
     Notes of other roles than assistant and user become messages of the user that begin with the role, so no note can
     pose as a system message.
     """
-    thought = node.thought if not isinstance(node.thought, str) else _from_text(node.thought)
-    return [_as_message(note) for note in thought]
-
-
-def _as_message(note: Notes) -> Message:
-    if note.role in ("assistant", "user"):
-        return note.as_dict()
-    return {"role": "user", "content": f"{note.role}: {note.content}"}
+    notes = node.thought if not isinstance(node.thought, str) else _from_text(node.thought)
+    return [
+        note.as_dict()
+        if note.role in ("assistant", "user")
+        else {"role": "user", "content": f"{note.role}: {note.content}"}
+        for note in notes
+    ]
 
 
 def _from_text(text: str) -> list[Notes]:
