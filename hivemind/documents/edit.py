@@ -47,9 +47,7 @@ MAX_ORDER = 2.0**52
 Position = Literal["child", "before", "after"]
 
 
-def free_order(
-    sql: sqlite3.Connection, position: Position, target: Node, now: str, mover_id: str | None
-) -> float:
+def free_order(sql: sqlite3.Connection, position: Position, target: Node, now: str, mover_id: str | None) -> float:
     """Return a free order for a new last child of the target, or for a sibling directly before or after it.
 
     `mover_id` is the node that will move there; its present order counts as free.

@@ -152,9 +152,7 @@ def read_file(path: str, layout: Layout, roots: Iterable[Path]) -> tuple[bytes, 
     return read_bytes(path, open_inside(path, layout.root, roots))
 
 
-def group_passages(
-    text: str, pieces: Sequence[Piece], tokens: Sequence[int], breaks: Collection[int]
-) -> list[int]:
+def group_passages(text: str, pieces: Sequence[Piece], tokens: Sequence[int], breaks: Collection[int]) -> list[int]:
     """Group consecutive pieces into passages of about 200 tokens; return the passage number of each piece.
 
     Headings and front matter are passages on their own. A piece after a colon joins the piece before it if it fits.

@@ -135,12 +135,11 @@ class ReasoningNode:
         if self.title:
             title = " ".join(self.title.split())
             text = f"{title}: {text}" if text and text != title else title
-        if self.status == "open" and self.lane == SHARED and not self.pinned:
-            return f"{self.node_id} [{self.kind.value}] {text}"
         marks = [self.status] if self.status != "open" else []
         marks += ["pinned"] if self.pinned else []
         marks += [self.lane] if self.lane != SHARED else []
-        return f"{self.node_id} [{self.kind.value}] {', '.join(marks)}: {text}"
+        prefix = f"{', '.join(marks)}: " if marks else ""
+        return f"{self.node_id} [{self.kind.value}] {prefix}{text}"
 
     def as_dict(self) -> dict[str, Any]:
         """Return the node's record in a snapshot: five fields always, the others under `meta` if they are set."""

@@ -5,12 +5,10 @@ from __future__ import annotations
 import json
 import sqlite3
 from contextlib import closing
-from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
 
-from hivemind import Hive
 from hivemind.longterm import open_store
 from tests.cli.conftest import Command, make_hive
 from tests.postgres import Server
