@@ -336,6 +336,7 @@ class Docmem(DatabaseOwner):
 
         The text exceeds `max_tokens` only if the node's own text does. `form` tells how complete the text is.
         """
+        check_integer(max_tokens, "max_tokens")
         relevance_query = None if query is None else self.asked(query, below=node_id)
         with self.database.read() as sql:
             priority, token_budget = self._priority(sql, by, relevance_query, node_id), max_tokens
