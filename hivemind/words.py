@@ -22,6 +22,11 @@ def short_repr(value: object) -> str:
     return text if len(text) <= _MAX_CHARS else text[:_MAX_CHARS] + "…"
 
 
+def truncate(text: str, max_chars: int) -> str:
+    """Return the text, cut to at most `max_chars` characters; an ellipsis marks the cut."""
+    return text if len(text) <= max_chars else f"{text[: max_chars - 1]}…"
+
+
 STOP_WORDS = frozenset(
     """
     a aber about above after again against all als also am an and any are aren as at auch auf aus be

@@ -9,10 +9,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING
 
-from hivemind.cli.command import Arg, CommandOutput, command
-from hivemind.cli.graph import graph_at, graph_of
+from hivemind.cli.command import CommandOutput, command
+from hivemind.cli.graph import graph_of
 from hivemind.cli.opening import open_hive, open_read_only
 from hivemind.cli.output import table_lines
 from hivemind.cli.text import one_line
@@ -99,27 +99,27 @@ def merge(
     *,
     into: str = "main",
     dry_run: bool = False,
-    use_from: Annotated[list[str] | None, Arg(flag_value=_ALL)] = None,
-    use_into: Annotated[list[str] | None, Arg(flag_value=_ALL)] = None,
+    use_from: list[str] | None = None,
+    use_into: list[str] | None = None,
     agent: str = HUMAN,
 ) -> CommandOutput:
     """Merge the changes of one branch into another.
 
     A part that both branches have changed is a conflict. Nothing is written while a conflict is unresolved (exit status
-    1). --use-from and --use-into resolve the named conflict, or, without a name, all others.
+    1). --use-from and --use-into resolve the named conflict; `all` stands for those that are not named.
 
     arguments:
       TASK  the task's id
       FROM  the branch with the changes
       --into BRANCH  the branch to change (default: main)
       --dry-run  only show what would be done
-      --use-from CONFLICT  take the version of FROM: for this conflict (node 4, edge 3 -> 7), or for all
-      --use-into CONFLICT  keep the version of the other branch: for this conflict (node 4, edge 3 -> 7), or for all
+      --use-from CONFLICT  take the version of FROM: for this conflict, as the merge names it, or for all
+      --use-into CONFLICT  keep the version of the other branch: for this conflict, or for all
       --agent WHO  who merges (default: human)
 
     examples:
       hivemind graph branch merge what-is-a-lease second-thoughts --dry-run
-      hivemind graph branch merge what-is-a-lease second-thoughts --use-from 'node 4' --use-into
+      hivemind graph branch merge what-is-a-lease second-thoughts --use-from 'node 4' --use-into all
     """
     task_graph, journal_change = _open_graph(hive, task, agent)
     resolution: dict[str, str] = {}
@@ -140,35 +140,18 @@ def merge(
         hive.graph_index.refresh(
             task_graph.folder.name
         )  # searches do not check the graphs of finished tasks for changes
-    lines = _merge_lines(report, graph_at(task_graph, source), source, into)
+    lines = _merge_lines(report, task_graph.at(task_graph.seq, source), source, into)
     return CommandOutput(asdict(report), [*lines], 1 if report.conflicts else 0)
 
 
 def _resolution(use_from: Sequence[str], use_into: Sequence[str], conflicts: Sequence[str]) -> dict[str, str]:
     """Return the side to use for each conflict. A named conflict takes precedence over "all". Raises UserError."""
-    choices: dict[str, str] = {}
-    sides_for_all = [
-        side for side, conflict_names in (("use_from", use_from), ("use_into", use_into)) if _ALL in conflict_names
-    ]
-    if len(sides_for_all) > 1:
-        raise UserError(
-            "--use-from and --use-into cannot both apply to all", remedy="name the conflicts of one of them"
-        )
-    for side_name, names in (("use_from", use_from), ("use_into", use_into)):
-        for name in map(_conflict_name, names):
-            if name == _ALL:
-                continue
-            if name not in conflicts:
-                raise UserError(f"there is no conflict {name!r}", remedy=f"there are: {', '.join(conflicts) or 'none'}")
-            if choices.setdefault(name, side_name) != side_name:
-                raise UserError(f"conflict {name!r} has two choices", remedy="leave one of them out")
-    return {**(dict.fromkeys(conflicts, sides_for_all[0]) if sides_for_all else {}), **choices}
-
-
-def _conflict_name(text: str) -> str:
-    """Return the full name of a conflict from its short forms: `4`, `edge 3->7`."""
-    name = " ".join(text.replace("->", " → ").split())
-    return f"node {name}" if name.isdecimal() else name
+    choices = {**dict.fromkeys(use_from, "use_from"), **dict.fromkeys(use_into, "use_into")}
+    if twice := sorted({*use_from} & {*use_into}):
+        raise UserError(f"conflict {twice[0]!r} has two choices", remedy="leave one of them out")
+    if unknown := sorted(choices.keys() - {*conflicts, _ALL}):
+        raise UserError(f"there is no conflict {unknown[0]!r}", remedy=f"there are: {', '.join(conflicts) or 'none'}")
+    return {**(dict.fromkeys(conflicts, choices[_ALL]) if _ALL in choices else {}), **choices}
 
 
 def _merge_lines(report: MergeReport, graph: ReasoningGraph, source: str, into: str) -> Iterator[str]:
@@ -195,18 +178,9 @@ def _merge_lines(report: MergeReport, graph: ReasoningGraph, source: str, into: 
 
 
 def _conflict_lines(conflict: MergeConflict, source: str, into: str) -> Iterator[str]:
-    source_fields, into_fields = _flatten(conflict.use_from), _flatten(conflict.use_into)
-    for key in sorted({*source_fields, *into_fields}):
-        if source_fields.get(key) != into_fields.get(key):
-            yield f"  {key}: {_field_text(source_fields, key)} ({source}), {_field_text(into_fields, key)} ({into})"
-
-
-def _field_text(part: dict[str, Any], key: str) -> str:
-    return one_line(str(part.get(key, "-")))
-
-
-def _flatten(part: dict[str, Any] | None) -> dict[str, Any]:
-    """Return the fields of a part of a graph merged with those of its `meta`."""
-    fields = dict(part or {})
-    meta: dict[str, Any] = fields.pop("meta", {})
-    return fields | meta
+    """Yield a line for each field of the conflict's part, or of its `meta`, that differs."""
+    sides = [{**(part or {}), **(part or {}).get("meta", {})} for part in (conflict.use_from, conflict.use_into)]
+    for key in sorted(set().union(*sides) - {"meta"}):
+        source_text, into_text = (one_line(str(side.get(key, "-"))) for side in sides)
+        if source_text != into_text:
+            yield f"  {key}: {source_text} ({source}), {into_text} ({into})"

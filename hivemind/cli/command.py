@@ -65,7 +65,6 @@ class Arg:
     parse: Callable[[str], Any] | None = None  # converts the text; raises argparse.ArgumentTypeError
     reads_stdin: bool = False  # `-` reads the value from standard input
     default: Any = None  # makes an argument optional although required ones follow it
-    flag_value: str | None = None  # the value if the option is written without one
     exclusive_group: str | None = None  # options of the same group exclude each other
     is_file: bool = False  # a path outside the hive is allowed, so agents may not use this option
 
@@ -321,13 +320,10 @@ def _add_parameter(parser: Any, parameter: Parameter) -> None:
         settings["type"] = parameter.rule.parse or (
             _number_parser(parameter.kind, parameter.rule) if parameter.kind in (int, float) else None
         )
-    if parameter.rule.flag_value is not None:
-        settings |= {"nargs": "?", "const": parameter.rule.flag_value}
     if parameter.is_option:
-        append_action = {"action": "append"} if parameter.is_list else {}
-        parser.add_argument(
-            parameter.option, dest=parameter.name, required=parameter.is_required, **settings, **append_action
-        )
+        if parameter.is_list:
+            settings["action"] = "append"
+        parser.add_argument(parameter.option, dest=parameter.name, required=parameter.is_required, **settings)
         return
     if parameter.is_list or not parameter.is_required:
         settings["nargs"] = ("+" if parameter.is_required else "*") if parameter.is_list else "?"

@@ -11,7 +11,7 @@ from hivemind.cli.command import Command, Parameter, command
 from hivemind.cli.opening import find_layout, without_hive
 from hivemind.cli.output import print_line
 from hivemind.errors import UserError
-from hivemind.layout import HUMAN, Layout
+from hivemind.layout import HUMAN
 
 _SCRIPTS = {
     "bash": """_hivemind() {
@@ -117,12 +117,7 @@ def _parameter_values(parameter: Parameter, hive_path: str | None) -> Iterator[s
             yield from (path.stem for path in layout.agents.glob("*.yaml"))
         if metavar in ("WHO", "BOX"):
             yield HUMAN
-        if metavar == "TASK":
-            yield from _task_ids(layout)
-
-
-def _task_ids(layout: Layout) -> Iterator[str]:
-    for folder in (layout.inbox, layout.active, layout.done, layout.failed):
-        for path in folder.glob("[!.]*"):
-            if path.name != "README.md":
-                yield path.stem if folder == layout.inbox else path.name
+        for folder in (layout.inbox, layout.active, layout.done, layout.failed) if metavar == "TASK" else ():
+            for path in folder.glob("[!.]*"):
+                if path.name != "README.md":
+                    yield path.stem if folder == layout.inbox else path.name

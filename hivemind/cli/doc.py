@@ -16,11 +16,11 @@ import os
 import time
 from collections.abc import Iterable, Iterator
 from dataclasses import asdict
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any
 
 from hivemind.cli.command import Arg, CommandOutput, Positive, Text, command
 from hivemind.cli.opening import acting_name, open_hive
-from hivemind.cli.output import as_document, cut_lines, headed_text, progress, table_lines, warn, write_output
+from hivemind.cli.output import cut_lines, headed_text, progress, table_lines, warn, write_output
 from hivemind.cli.streams import standard_input
 from hivemind.cli.text import one_line
 from hivemind.errors import UserError
@@ -106,32 +106,19 @@ def _import_file(hive: Hive, path: str) -> dict[str, Any]:
 
 
 @command("doc export", open_hive, fixed_format=True)
-def export(
-    hive: Hive, node: str, *, format_: Literal["toml", "text", "json"] = "toml", output: str | None = None
-) -> None:
-    """Export a document, or a part of one.
+def export(hive: Hive, node: str, *, output: str | None = None) -> None:
+    """Export a document, or a part of one, as TOML, which `doc import` reads back as the same tree.
 
-    `doc import` reads toml back as the same tree. Without --output the text goes to standard output.
+    Without --output the text goes to standard output.
 
     arguments:
       NODE  a node's id, or PATH or PATH:LINE of a file
-      --format  toml (default), text or json
       --output FILE  write to this file, replacing it
 
     examples:
       hivemind doc export k3m9x2pa --output tree.toml
-      hivemind doc export knowledge/manual/03-steps.md --format text
     """
-    documents, top_node = hive.documents, resolve_node(hive, node)
-    if format_ == "toml":
-        exported_text = documents.export_toml(top_node.id)
-    elif format_ == "text":
-        exported_text = documents.shown(top_node.id).text
-    else:
-        exported_text = as_document(
-            [node_record(documents, descendant, brief=True) for descendant in documents.serialize(top_node.id)]
-        )
-    write_output(exported_text, output)
+    write_output(hive.documents.export_toml(resolve_node(hive, node).id), output)
 
 
 @command("doc note", open_hive, for_agents=True)
@@ -159,11 +146,10 @@ def _node_output(hive: Hive, node: Node, *leading_lines: str) -> CommandOutput:
 @command("doc summarize", open_hive)
 def summarize(
     hive: Hive,
-    node: str | None = None,
+    node: str,
     *,
     text: Annotated[str | None, Arg(reads_stdin=True, exclusive_group="given")] = None,
     remove: Annotated[bool, Arg(exclusive_group="given")] = False,
-    stale: Annotated[bool, Arg(exclusive_group="given")] = False,
     max_tokens: Positive = 120,
 ) -> CommandOutput:
     """Summarise the first leaves below a node, or rewrite a summary.
@@ -174,34 +160,17 @@ def summarize(
       NODE  a node's id, or PATH or PATH:LINE of a file
       --text TEXT  the summary; - reads standard input
       --remove  remove the summary; its nodes take its place
-      --stale  rewrite every summary of nodes that have changed since
       --max-tokens N  maximal length (default: 120 tokens)
 
     examples:
       hivemind doc summarize k3m9x2pa
       hivemind doc summarize k3m9x2pa --text -
-      hivemind doc summarize --stale
     """
-    documents = hive.documents
-    if stale:
-        if node is not None:
-            raise UserError("--stale rewrites all summaries", remedy="leave out NODE or --stale")
-        summaries = [
-            documents.summarize(stale_summary.id, None, max_tokens) for stale_summary in documents.stale_summaries()
-        ]
-        line = (
-            f"{_quantity(len(summaries), 'summary', 'summaries')} rewritten."
-            if summaries
-            else "No summary is out of date."
-        )
-        return CommandOutput([node_record(documents, new_summary, brief=True) for new_summary in summaries], [line])
-    if node is None:
-        raise UserError("no node is named", remedy="give NODE, or --stale for all outdated summaries")
-    target_node = resolve_node(hive, node)
+    documents, target_node = hive.documents, resolve_node(hive, node)
     if remove:
         children = documents.remove_summary(target_node.id)
         record = [node_record(documents, child, brief=True) for child in children]
-        return CommandOutput(record, [f"{_quantity(len(children), 'node', 'nodes')} took its place."])
+        return CommandOutput(record, [f"{_node_count(len(children))} took its place."])
     summary = documents.summarize(target_node.id, None if text is None else lambda *_: text, max_tokens)
     return _node_output(hive, summary, summary.text)
 
@@ -245,7 +214,7 @@ def delete(hive: Hive, node: str) -> CommandOutput:
     hive.documents.delete(target_node.id)
     return CommandOutput(
         {"node": target_node.id, "deleted": descendant_count + 1},
-        [f"{_quantity(descendant_count + 1, 'node', 'nodes')} deleted."],
+        [f"{_node_count(descendant_count + 1)} deleted."],
     )
 
 
@@ -294,8 +263,8 @@ def node_record(documents: Docmem, node: Node, *, brief: bool = False) -> dict[s
     return record
 
 
-def _quantity(count: int, singular: str, plural: str) -> str:
-    return f"{count} {singular if count == 1 else plural}"
+def _node_count(count: int) -> str:
+    return f"{count} {'node' if count == 1 else 'nodes'}"
 
 
 def title_line(node: Node) -> str:
@@ -321,33 +290,29 @@ def tree(hive: Hive, node: str | None = None, *, depth: int | None = None) -> Co
     """
     if node is None:
         sync_documents(hive)
-        rows = [_root_row(hive.documents, root) for root in hive.documents.roots()]
+        rows = []
+        for root in hive.documents.roots():
+            source = hive.documents.source(root.id)
+            rows.append(
+                {
+                    "id": root.id,
+                    "class": root.context_name if source is None else source.document_class,
+                    "tokens": hive.documents.size(root.id)[1],
+                    "title": title_line(root),
+                    "path": None if source is None else source.path,
+                }
+            )
         empty = "No documents yet; `hivemind doc import PATH` imports a file."
         return CommandOutput(rows, table_lines(rows, _ROOT_COLUMNS, empty=empty))
     top = resolve_node(hive, node)
-    visible_nodes = list(_nodes_to_depth(hive.documents.serialize(top.id), depth))
-    lines = (
-        f"{'  ' * min(level, _MAX_INDENT)}{visible_node.id} [{_marks(visible_node)}] {title_line(visible_node)}"
-        for visible_node, level in visible_nodes
-    )
-    return CommandOutput([visible_node.outline() for visible_node, _ in visible_nodes], cut_lines(lines))
-
-
-def _root_row(documents: Docmem, root: Node) -> dict[str, Any]:
-    source = documents.source(root.id)
-    return {
-        "id": root.id, "class": root.context_name if source is None else source.document_class,
-        "tokens": documents.size(root.id)[1], "title": title_line(root), "path": None if source is None else source.path,
-    }  # fmt: skip
-
-
-def _nodes_to_depth(nodes: list[Node], max_depth: int | None) -> Iterator[tuple[Node, int]]:
-    """Yield each node down to `max_depth` with its depth below the first. The nodes are in reading order."""
-    depths = {nodes[0].parent_id: -1}
-    for position, node in enumerate(nodes):
-        depths[node.id] = depth = depths[node.parent_id] + 1 if position else 0
-        if max_depth is None or depth <= max_depth:
-            yield node, depth
+    levels, records, lines = {top.parent_id: -1}, [], []
+    for descendant in hive.documents.serialize(top.id):  # in reading order: parents come first
+        levels[descendant.id] = level = levels[descendant.parent_id] + 1
+        if depth is None or level <= depth:
+            records.append(descendant.outline())
+            indent = "  " * min(level, _MAX_INDENT)
+            lines.append(f"{indent}{descendant.id} [{_marks(descendant)}] {title_line(descendant)}")
+    return CommandOutput(records, cut_lines(lines))
 
 
 def _marks(node: Node) -> str:
@@ -484,14 +449,12 @@ def find(hive: Hive, query: str, *, limit: Positive = 10, below: str | None = No
     sync_documents(hive)
     hits = hive.documents.query(query, limit, node_id=None if below is None else resolve_node(hive, below).id)
     lines = (line for hit in hits for line in _hit_lines(hive.documents, hit))
-    return CommandOutput([_hit_record(hive.documents, hit) for hit in hits], lines if hits else ["Nothing was found."])
-
-
-def _hit_record(documents: Docmem, hit: DocumentHit) -> dict[str, Any]:
-    return {
-        **node_record(documents, hit.node, brief=True), "score": hit.score, "titles": list(hit.titles),
-        "document": hit.document, "covers": list(hit.covers), "linked": list(hit.linked), "why": hit.why,
-    }  # fmt: skip
+    names = ("score", "titles", "document", "covers", "linked", "why")
+    records = [
+        {**node_record(hive.documents, hit.node, brief=True), **{name: getattr(hit, name) for name in names}}
+        for hit in hits
+    ]
+    return CommandOutput(records, lines if hits else ["Nothing was found."])
 
 
 def _hit_lines(documents: Docmem, hit: DocumentHit) -> Iterator[str]:

@@ -18,7 +18,6 @@ from hivemind.cli.opening import open_hive, open_read_only
 from hivemind.cli.output import cut_lines, progress, warn
 from hivemind.cli.text import card_line, one_line
 from hivemind.errors import UserError
-from hivemind.frozen import frozen
 
 if TYPE_CHECKING:
     from hivemind.hive import Hive
@@ -28,11 +27,11 @@ if TYPE_CHECKING:
 def tree_lines(graph: ReasoningGraph, *, every: bool) -> Iterator[str]:
     """Yield one line per node, below its oldest parent. `every` adds folded nodes, below their summary, and flushed."""
     for depth, node in graph.outline(include_hidden=every):
-        yield "Without a parent:" if node is None else "  " * depth + _node_line(graph, node)
-
-
-def _node_line(graph: ReasoningGraph, node: ReasoningNode) -> str:
-    return card_line(node.node_id, node.kind.value, _marks(graph, node), node.title, node.text)
+        if node is None:
+            yield "Without a parent:"
+        else:
+            line = card_line(node.node_id, node.kind.value, _marks(graph, node), node.title, node.text)
+            yield "  " * depth + line
 
 
 def _marks(graph: ReasoningGraph, node: ReasoningNode) -> Iterator[str]:
@@ -66,21 +65,6 @@ def ranges(numbers: Iterable[int]) -> str:
     return " ".join(f"{run[0]}–{run[-1]}" if len(run) > 2 else " ".join(map(str, run)) for run in runs)
 
 
-@frozen(kw_only=True)
-class GraphSelection:
-    """Options that select a state of a graph.
-
-    arguments:
-      --at SEQ  its state after this line of its log (default: now)
-      --branch NAME  the branch (default: main)
-      --all  include folded and flushed nodes
-    """
-
-    at: int | None = None
-    branch: str | None = None
-    all_: bool = False
-
-
 def graph_of(hive: Hive, task_id: str, agent: str | None = None) -> TaskGraph:
     """Open the graph of a task in any state for changes by `agent`. Raises UserError if the task has no graph.
 
@@ -108,27 +92,24 @@ def graph_of(hive: Hive, task_id: str, agent: str | None = None) -> TaskGraph:
     )
 
 
-def graph_at(store: TaskGraph, branch: str | None, seq: int | None = None) -> ReasoningGraph:
-    """Return the graph of a branch as it is, or as it was after line `seq` of its log. Raises GraphError."""
-    return store.at(store.seq if seq is None else seq, branch)
-
-
 @command("graph show", open_read_only)
-def show(hive: Hive, task: str, *, selection: GraphSelection) -> CommandOutput:
+def show(hive: Hive, task: str, *, at: int | None = None, branch: str = "main", all_: bool = False) -> CommandOutput:
     """Show the graph as a tree.
 
     Unless its brackets say otherwise, a node is open, active and in the shared lane.
 
     arguments:
       TASK  the task's id
+      --at SEQ  its state after this line of its log (default: now)
+      --branch NAME  the branch (default: main)
+      --all  include folded and flushed nodes
 
     examples:
       hivemind graph show what-is-a-lease --all
       hivemind graph show what-is-a-lease --at 12
     """
     task_graph = graph_of(hive, task)
-    graph = graph_at(task_graph, selection.branch, selection.at)
-    current_task, branch = hive.tasks.get(task), selection.branch or "main"
+    graph, current_task = task_graph.at(task_graph.seq if at is None else at, branch), hive.tasks.get(task)
     hidden = Counter(
         "folded" if node.active is False else "flushed" for node in graph.nodes.values() if node.active is not True
     )
@@ -136,10 +117,10 @@ def show(hive: Hive, task: str, *, selection: GraphSelection) -> CommandOutput:
 
     def lines() -> Iterator[str]:
         yield f"{current_task.id} ({current_task.state.value}), branch {branch}, line {graph.seq} of {task_graph.seq}: {counts}"
-        yield from tree_lines(graph, every=selection.all_)
+        yield from tree_lines(graph, every=all_)
         for conflict in graph.conflicts():
             yield f"Conflict: {conflict.kind.value} {ranges(conflict.node_ids)} of tag {one_line(conflict.tag)} disagree."
-        if hidden and not selection.all_:
+        if hidden and not all_:
             yield "--all shows folded and flushed nodes, too."
 
     record = {

@@ -61,29 +61,26 @@ def leases(hive: Hive, *, agent: str | None = None) -> CommandOutput:
 
 
 @command("lease claim", open_hive)
-def claim(
-    hive: Hive, step: str, *, agent: str, ttl: int | None = None, force: bool = False, renew: bool = False
-) -> CommandOutput:
+def claim(hive: Hive, step: str, *, agent: str, ttl: int | None = None, force: bool = False) -> CommandOutput:
     """Claim a step, which prevents others from changing it.
 
-    A lease that the agent already holds does not change without --renew. A finished step, or a step of a finished
-    task, cannot be claimed.
+    A lease that the agent already holds does not change; `lease renew` extends it. A finished step, or a step of a
+    finished task, cannot be claimed.
 
     arguments:
       STEP  the step's id, as `lease list` and `view resume` show it
       --agent WHO  the holder: an agent, or human
       --ttl N  how many events it lasts, 1 to 10,000 (default: 200)
       --force  take it over from its present holder
-      --renew  extend it if the agent already holds it: N events from now, or the remaining ones if they are more
 
     examples:
       hivemind lease claim what-is-a-lease.s1 --agent human --ttl 500
       hivemind lease claim what-is-a-lease.s1 --agent human --force
     """
-    events = _extended_ttl(hive, step, ttl) if renew else _requested_ttl(ttl)
-    return _lease_output(
-        hive, hive.leases.claim(step, agent, events, force=force, renew=renew, require_unfinished=True)
-    )
+    from hivemind.coordination.entries import DEFAULT_TTL_SEQ
+
+    events = DEFAULT_TTL_SEQ if ttl is None else ttl
+    return _lease_output(hive, hive.leases.claim(step, agent, events, force=force, require_unfinished=True))
 
 
 @command("lease renew", open_hive)
@@ -99,8 +96,14 @@ def renew(hive: Hive, step: str, *, agent: str, generation: int | None = None, t
     examples:
       hivemind lease renew what-is-a-lease.s1 --agent human --generation 3
     """
-    events = _extended_ttl(hive, step, None) if ttl is None else ttl
-    return _lease_output(hive, hive.leases.renew(step, agent, generation, events))
+    from hivemind.coordination.entries import DEFAULT_TTL_SEQ, MAX_TTL_SEQ
+    from hivemind.swarm.overview import lease_now
+
+    if ttl is None:  # never shorter than what is left
+        lease = hive.leases.get(step)
+        left = 0 if lease is None else lease_now(hive, lease).left
+        ttl = max(DEFAULT_TTL_SEQ, min(left, MAX_TTL_SEQ))
+    return _lease_output(hive, hive.leases.renew(step, agent, generation, ttl))
 
 
 @command("lease release", open_hive)
@@ -117,23 +120,6 @@ def release(hive: Hive, step: str, *, agent: str, generation: int | None = None)
     """
     hive.leases.release(step, agent, generation)
     return CommandOutput({"step_id": step, "released": True}, [f"{one_line(step)} is free."])
-
-
-def _requested_ttl(ttl: int | None) -> int:
-    """Return the requested duration of a lease in events, or the default."""
-    from hivemind.coordination.entries import DEFAULT_TTL_SEQ
-
-    return DEFAULT_TTL_SEQ if ttl is None else ttl
-
-
-def _extended_ttl(hive: Hive, step: str, ttl: int | None) -> int:
-    """Return the requested duration, or the remaining one if that is longer: a renewal never shortens a lease."""
-    from hivemind.coordination.entries import MAX_TTL_SEQ
-    from hivemind.swarm.overview import lease_now
-
-    lease = hive.leases.get(step)
-    remaining = 0 if lease is None else lease_now(hive, lease).left
-    return max(_requested_ttl(ttl), min(remaining, MAX_TTL_SEQ))
 
 
 def _lease_output(hive: Hive, lease: StepLease) -> CommandOutput:

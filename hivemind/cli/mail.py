@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from hivemind.cli.command import AttachedFiles, Box, CommandOutput, Positive, Text, command
 from hivemind.cli.opening import acting_name, known_agent, open_hive, open_read_only, resolve_name, resolve_names
-from hivemind.cli.output import headed_text, table_lines, warn
+from hivemind.cli.output import headed_text, separated, table_lines, warn
 from hivemind.cli.text import clock_time, one_line
 from hivemind.errors import UserError
 from hivemind.layout import HUMAN
@@ -252,12 +252,7 @@ def thread(hive: Hive, box: Box, id_: str) -> CommandOutput:
       hivemind mail thread human ID
     """
     letters = hive.mail.thread(resolve_name(hive, box), id_)
-    separator = "\n" + "-" * 72
-    lines = (
-        line
-        for position, letter in enumerate(letters)
-        for line in [*([separator] if position else ()), *_message_lines(letter)]
-    )
+    lines = separated(map(_message_lines, letters), "-")
     return CommandOutput([_message_record(message) for message in letters], lines)
 
 

@@ -282,23 +282,15 @@ def show(hive: Hive, key: str, *, location: NamespaceOptions) -> CommandOutput:
 
 
 @command("memory forget", open_hive)
-def forget(hive: Hive, key: str | None = None, *, location: NamespaceOptions, expired: bool = False) -> CommandOutput:
-    """Delete an entry permanently, with its history.
+def forget(hive: Hive, key: str, *, location: NamespaceOptions) -> CommandOutput:
+    """Delete an entry permanently, with its history. Expired entries are deleted without a command.
 
     arguments:
       KEY  the entry's key
-      --expired  delete every expired entry instead, in all namespaces
 
     examples:
       hivemind memory forget invoices
-      hivemind memory forget --expired
     """
-    if expired == (key is not None):
-        raise UserError("no entry is named: give a KEY, or --expired for all expired entries")
-    if key is None:
-        count = hive.memory.purge() if hive.memory.database.was_made else 0
-        summary = "1 expired entry is forgotten" if count == 1 else f"{count:,} expired entries are forgotten"
-        return CommandOutput({"forgotten": count}, [summary])
     namespace = location.namespace_or_shared(hive)
     if not hive.memory.delete(namespace, key):
         raise _unknown_key(key, namespace)

@@ -119,6 +119,13 @@ def headed_text(headers: Iterable[tuple[str, object]], text: str | None) -> Iter
         yield from ("", text.rstrip("\n"))
 
 
+def separated(blocks: Iterable[Iterable[str]], mark: str) -> Iterator[str]:
+    """Yield the lines of the blocks, with a line of marks between two of them."""
+    for position, block in enumerate(blocks):
+        yield from ["\n" + mark * 72] if position else []
+        yield from block
+
+
 def table(rows: Sequence[Sequence[str]], max_width: int | None) -> list[str]:
     """Return rows of cells as aligned lines of at most `max_width` columns (None: unlimited)."""
     widths = [max(width(row[column]) for row in rows) for column in range(len(rows[0]))]

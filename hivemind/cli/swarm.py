@@ -151,7 +151,13 @@ def up(
             **callbacks,
         )
         status = INTERRUPTED if result.interrupted else result.exit_status if until_idle else 0
-        return CommandOutput(_result_record(result), _result_lines(result, until_idle), status)
+        record = {
+            "done": list(result.done),
+            "failed": _reason_records(result.failed),
+            "parked": _reason_records(result.parked),
+            "interrupted": result.interrupted,
+        }
+        return CommandOutput(record, _result_lines(result, until_idle), status)
 
     if detach:
         return _start_detached(layout, lambda ready: run(on_ready=ready).show(json))
@@ -246,19 +252,8 @@ def _start_detached(layout: Layout, work: Callable[[Callable[[], None]], int]) -
     return CommandOutput({"pid": detached_process.pid, "log": log}, lines)
 
 
-def _result_record(result: SwarmResult) -> dict[str, Any]:
-    return {
-        "done": list(result.done),
-        "failed": _reason_records(result.failed),
-        "parked": _reason_records(result.parked),
-        "interrupted": result.interrupted,
-    }
-
-
-def _reason_records(
-    pairs: Sequence[tuple[str, str]], subject_key: str = "task", reason_key: str = "why"
-) -> list[dict[str, str]]:
-    return [{subject_key: subject, reason_key: reason} for subject, reason in pairs]
+def _reason_records(pairs: Sequence[tuple[str, str]], subject_key: str = "task") -> list[dict[str, str]]:
+    return [{subject_key: subject, "why": reason} for subject, reason in pairs]
 
 
 def _result_lines(result: SwarmResult, until_idle: bool) -> Iterator[str]:

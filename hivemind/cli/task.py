@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 from hivemind.boundary import boundary
 from hivemind.cli.command import Arg, AttachedFiles, CommandOutput, Positive, Text, command
 from hivemind.cli.opening import caller, known_agent, open_hive, open_read_only, split_lists
-from hivemind.cli.output import headed_text, print_line, table_lines
+from hivemind.cli.output import headed_text, print_line, separated, table_lines
 from hivemind.cli.text import age, fit, is_terminal, one_line
 from hivemind.errors import HivemindError, UserError
 from hivemind.layout import EXCHANGE
@@ -231,12 +231,7 @@ def show(hive: Hive, ids: list[str]) -> CommandOutput:
       hivemind task show what-is-a-lease
     """
     records = [_task_record(hive, task_id) for task_id in ids]
-    separator = "\n" + "=" * 72
-    lines = (
-        line
-        for position, record in enumerate(records)
-        for line in [*([separator] if position else ()), *_task_lines(record)]
-    )
+    lines = separated(map(_task_lines, records), "=")
     return CommandOutput(records if len(records) > 1 else records[0], lines)
 
 

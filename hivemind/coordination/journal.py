@@ -55,7 +55,11 @@ def encode_line(seq: int, drafts: Sequence[EventDraft]) -> tuple[bytes, list[Rec
     not Unicode, and for a line longer than 1 MiB.
     """
     for kind, payload in drafts:
-        _check_draft(kind, payload)
+        if not isinstance(kind, str) or not kind.isprintable() or not kind.strip() or len(kind) > 128:
+            raise UserError(f"{kind!r} is not an event kind", remedy="use a name like agent.started")
+        if "seq" in payload or "kind" in payload:
+            message = f"the payload of a {kind} event must not contain `seq` or `kind`"
+            raise UserError(message, remedy="rename the field")
     try:
         masked_drafts = [
             (kind, payload if kind.startswith(_UNMASKED_KINDS) else mask_values(payload)) for kind, payload in drafts
@@ -78,13 +82,6 @@ def encode_line(seq: int, drafts: Sequence[EventDraft]) -> tuple[bytes, list[Rec
             remedy="put a long text into a file and name the file; divide a plan of many steps among several tasks",
         )
     return line, records
-
-
-def _check_draft(kind: object, payload: Mapping[str, Any]) -> None:
-    if not isinstance(kind, str) or not kind.isprintable() or not kind.strip() or len(kind) > 128:
-        raise UserError(f"{kind!r} is not an event kind", remedy="use a name like agent.started")
-    if "seq" in payload or "kind" in payload:
-        raise UserError(f"the payload of a {kind} event must not contain `seq` or `kind`", remedy="rename the field")
 
 
 def _encode_flat(seq: int, kind: str, payload: Mapping[str, Any]) -> str | None:

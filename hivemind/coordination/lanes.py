@@ -9,20 +9,12 @@ from hivemind.errors import UserError
 from hivemind.names import check_name
 
 
+@lru_cache(maxsize=4096)  # applying an event calls it
 def check_agent(agent_id: object) -> str:
     """Return the agent_id, trimmed and in lower case: 1 to 64 letters, digits, `.`, `_`, `-`; first a letter or digit.
 
     Raises CoordinationError (`INVALID_AGENT_ID`).
     """
-    if not isinstance(agent_id, str):
-        raise CoordinationError(
-            f"{agent_id!r} is not an agent_id", code="INVALID_AGENT_ID", remedy="pass an agent's name"
-        )
-    return _normalize_agent(agent_id)
-
-
-@lru_cache(maxsize=4096)
-def _normalize_agent(agent_id: str) -> str:
     try:
         return check_name(agent_id, "agent_id")
     except UserError as error:

@@ -125,13 +125,12 @@ class StepLeases:
         return released_leases
 
 
-def _check_own_lease(state: JournalState, step_id: str, agent_id: str, generation: int | None) -> StepLease:
+def _check_own_lease(state: JournalState, step_id: str, agent_id: str, generation: int | None) -> None:
     lease = state.lease(step_id)
     if lease is None or lease.holder_agent_id != agent_id:
         raise StepLeaseNotHeld(step_id, agent_id, lease)
     if generation is not None and generation != lease.generation:
         raise StaleGeneration(step_id, agent_id, generation, lease)
-    return lease
 
 
 def _check_unfinished(state: JournalState, step_id: str) -> None:

@@ -327,7 +327,7 @@ def _task_changed(state: JournalState, seq: int, payload: _Payload) -> None:
     )
     if word not in _DETAIL_EVENTS:
         entry = replace(entry, state=word, agent_id=_maybe_agent(payload))
-    state.set_task(task, entry)
+    state.set_task(entry)
 
 
 @_handles("branch")

@@ -143,7 +143,10 @@ class Reservations:
         reservations. If the agent already has the same reservation, that one is returned and no event is written.
         Raises ReservationHeld, CoordinationError (`INVALID_PATTERN`).
         """
-        agent, checked_patterns = check_agent(agent_id), _check_patterns(patterns)
+        agent, pattern_list = check_agent(agent_id), [patterns] if isinstance(patterns, str) else list(patterns)
+        if not pattern_list:
+            raise invalid_argument("no path to reserve")
+        checked_patterns = tuple(sorted({check_pattern(pattern) for pattern in pattern_list}))
 
         def find_own(state: JournalState) -> Reservation | None:
             return next(
@@ -203,10 +206,3 @@ class Reservations:
 
 def _sorted_reservations(state: JournalState) -> _ReservationList:
     return sorted(state.reservations.values(), key=lambda reservation: reservation.id)
-
-
-def _check_patterns(patterns: str | Iterable[str]) -> tuple[str, ...]:
-    pattern_list = [patterns] if isinstance(patterns, str) else list(patterns)
-    if not pattern_list:
-        raise invalid_argument("no path to reserve")
-    return tuple(sorted({check_pattern(pattern) for pattern in pattern_list}))

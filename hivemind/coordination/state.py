@@ -86,11 +86,6 @@ def _line(rows: TaskRows, task: str) -> bytes:
     return _canonical(rows.as_row(task)) + b"\n"
 
 
-def _line_prefix(task: str) -> bytes:
-    """Return the first bytes of a finished task's line. They are unique to the task."""
-    return b"[" + _canonical(task) + b","
-
-
 class EndedTasks:
     """The tasks that were finished when a snapshot was written: the sorted lines of its file from `start` to `end`.
 
@@ -181,7 +176,7 @@ class JournalState:
         if rows is None and (self._packed or self._ended_tasks is not None):
             line = self._packed.pop(task, None)
             if line is None and self._ended_tasks is not None:
-                line = self._ended_tasks.find_line(_line_prefix(task))
+                line = self._ended_tasks.find_line(b"[" + _canonical(task) + b",")  # no other line begins so
                 if line is not None:
                     self._outdated_lines.add(line)
             if line is not None:
@@ -194,10 +189,10 @@ class JournalState:
         """Return the task's rows. Create them if there are none."""
         return self.rows(task) or self._loaded.setdefault(task, TaskRows())
 
-    def set_task(self, task: str, entry: TaskEntry) -> None:
+    def set_task(self, entry: TaskEntry) -> None:
         """Set the task's newest entry."""
-        self.rows_or_new(task).entry = entry
-        (self._loaded_over.add if entry.is_over else self._loaded_over.discard)(task)
+        self.rows_or_new(entry.task).entry = entry
+        (self._loaded_over.add if entry.is_over else self._loaded_over.discard)(entry.task)
 
     def pack(self) -> None:
         """Pack the rows of finished tasks if many are in memory."""

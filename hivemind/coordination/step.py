@@ -37,7 +37,10 @@ class Receipt:
             return False
         if self.kind == "CMD":
             return self.exit_status in (None, 0)
-        return _is_link(self.text.strip())
+        text = self.text.strip()
+        if "://" in text:
+            return _URL.fullmatch(text) is not None
+        return text.isprintable() and not text.startswith("/") and ".." not in text.split("/")
 
     @property
     def is_counterevidence(self) -> bool:
@@ -56,12 +59,6 @@ class Receipt:
 
 
 Evidence = Receipt | Mapping[str, Any]
-
-
-def _is_link(text: str) -> bool:
-    if "://" in text:
-        return _URL.fullmatch(text) is not None
-    return text.isprintable() and not text.startswith("/") and ".." not in text.split("/")
 
 
 _RECEIPT_TYPES: dict[str, tuple[type, ...]] = {
@@ -148,10 +145,6 @@ class Step:
         return str(self.position)
 
     @property
-    def task_id(self) -> str:
-        return self.task
-
-    @property
     def command_receipts(self) -> tuple[Receipt, ...]:
         """The receipts of the commands that were run for the step, in order."""
         return tuple(receipt for receipt in self.evidence if receipt.kind == "CMD")
@@ -161,19 +154,14 @@ class Step:
         """All checkpoints; True for the confirmed ones."""
         return {name: name in self.confirmed for name in CHECKPOINTS}
 
-    def required_checkpoints(self, requested: tuple[str, ...] = ()) -> tuple[str, ...]:
-        """Return the checkpoints that closing the step requires.
+    def missing_checkpoints(self, requested: tuple[str, ...] = ()) -> tuple[str, ...]:
+        """Return the checkpoints that closing the step requires and that are not confirmed yet.
 
         Criteria and tests are always required; the others if a note, a receipt or the caller (`requested`) names them,
         or if the proof mode is `require`.
         """
-        if self.proof == "require":
-            return CHECKPOINTS
-        return tuple(name for name in CHECKPOINTS if name in (*ALWAYS_NEEDED, *self.linked, *requested))
-
-    def missing_checkpoints(self, requested: tuple[str, ...] = ()) -> tuple[str, ...]:
-        """Return the required checkpoints that are not confirmed yet."""
-        return tuple(name for name in self.required_checkpoints(requested) if name not in self.confirmed)
+        required = CHECKPOINTS if self.proof == "require" else (*ALWAYS_NEEDED, *self.linked, *requested)
+        return tuple(name for name in CHECKPOINTS if name in required and name not in self.confirmed)
 
 
 _FIELDS = ("title", "success_criteria", "tests", "proof", "meta")
@@ -200,12 +188,6 @@ def check_checkpoints(names: str | Iterable[str]) -> tuple[str, ...]:
     return tuple(name for name in CHECKPOINTS if name in name_set)
 
 
-def _check_title(title: object) -> str:
-    if not isinstance(title, str) or not title.strip():
-        raise invalid_argument("a step must have a title")
-    return title.strip()
-
-
 def _check_lines(field_name: str, texts: object) -> list[str]:
     lines: list[Any] = [texts] if isinstance(texts, str) else list(texts) if isinstance(texts, Iterable) else [texts]
     if not all(isinstance(line, str) for line in lines):
@@ -230,7 +212,10 @@ def check_definition(fields: Mapping[str, Any]) -> dict[str, Any]:
         raise invalid_argument(f"a step has no field {unknown[0]!r}", f"it has: {', '.join(_FIELDS)}")
     checked_fields: dict[str, Any] = {}
     if "title" in fields:
-        checked_fields["title"] = _check_title(fields["title"])
+        title = fields["title"]
+        if not isinstance(title, str) or not title.strip():
+            raise invalid_argument("a step must have a title")
+        checked_fields["title"] = title.strip()
     for name in ("success_criteria", "tests"):
         if name in fields:
             checked_fields[name] = _check_lines(name, fields[name])

@@ -8,7 +8,7 @@ import os
 from pathlib import Path
 from typing import Any
 
-from hivemind.coordination.errors import CoordinationError, ProjectGuardMismatch, WorkspaceLocked
+from hivemind.coordination.errors import ProjectGuardMismatch, WorkspaceLocked
 from hivemind.errors import UnknownVersion
 from hivemind.fs import DamagedRecord, create, load_record
 
@@ -37,15 +37,8 @@ def check_workspace(
     `.hive/` and `tasks/`: a hive of another version is refused with UnknownVersion before anything in it is read or
     changed. `guard` comes from hive.yaml; without it, the root's fingerprint is used.
 
-    Raises WorkspaceLocked for another workspace, ProjectGuardMismatch for another project, and CoordinationError
-    (`INVALID_WORKSPACE`) for a workspace id that is not 1 to 128 characters long.
+    Raises WorkspaceLocked for another workspace, ProjectGuardMismatch for another project.
     """
-    if not isinstance(workspace, str) or not 1 <= len(workspace) <= 128:
-        raise CoordinationError(
-            f"{workspace!r} is not a workspace id",
-            code="INVALID_WORKSPACE",
-            remedy="use 1 to 128 characters in hive.yaml",
-        )
     expected_guard = fingerprint(root) if guard is None else guard
     record = load_workspace(path)
     if record is None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from collections import Counter
 from collections.abc import Sequence
 
 from hivemind.documents.formats import Outline
@@ -22,10 +21,7 @@ _NAMES = (
     ("policy", r"policy|policies|guidelines?|code-of-conduct|style|contributing|security"),
 )
 _FORMATS = {"python": "code", "code": "code"}
-_DATE = re.compile(r"\b\d{4}-\d{2}-\d{2}\b")
-_VERSION = re.compile(r"^\[?v?\d+\.\d+")
 _CLASS = re.compile(r"[\w-]{1,64}")
-_MIN_PARTS = 3
 _STATUSES = "draft|rejected|superseded|withdrawn|deprecated|obsolete|abandoned|proposed|replaced"
 _STATUS = re.compile(rf"\b({_STATUSES})\b", re.IGNORECASE)
 _STATUS_LINE = re.compile(rf"^[\W_]*status[\W_]*?[:\n][\W_]*({_STATUSES})\b", re.IGNORECASE | re.MULTILINE)
@@ -42,7 +38,7 @@ class Classification:
 
 
 def classify(path: str, outline: Outline) -> Classification:
-    """Apply the first matching rule: front matter, format, words in the path, headings, kinds of pieces."""
+    """Apply the first matching rule: front matter, format, words in the path, headings."""
     tags = tuple(dict.fromkeys(tag for label in outline.labels if (tag := _tag(label))))
     declared_class = outline.values.get("class") or outline.values.get("type")
     if isinstance(declared_class, str) and _CLASS.fullmatch(declared_class.strip()):
@@ -54,25 +50,8 @@ def classify(path: str, outline: Outline) -> Classification:
         for name, pattern in _NAMES:
             if re.search(rf"(?<![^\W\d_])(?:{pattern})(?![^\W\d_])", part):
                 return Classification(name, f"its path has {part!r}", tags)
-    return _classify_by_content(outline, tags)
-
-
-def _classify_by_content(outline: Outline, tags: tuple[str, ...]) -> Classification:
-    titles = [piece.title for piece in outline.pieces if piece.kind == "heading"]
-    for name, heading_form, matches in (
-        ("faq", "headings are questions", [title for title in titles if title.endswith("?")]),
-        ("changelog", "headings are versions", [title for title in titles if _VERSION.match(title)]),
-        ("log", "headings are dates", [title for title in titles if _DATE.search(title)]),
-    ):
-        if len(matches) >= _MIN_PARTS and 2 * len(matches) >= len(titles):
-            return Classification(name, f"{len(matches)} of its {len(titles)} {heading_form}", tags)
-    leaves = Counter(piece.kind for piece in outline.pieces if piece.kind != "heading")
-    total = sum(leaves.values())
-    for kind, name in (("table", "table"), ("item", "list"), ("code", "code")):
-        if total >= _MIN_PARTS and leaves[kind] * 10 >= total * 7:
-            return Classification(name, f"{leaves[kind]} of its {total} parts are of kind {kind}", tags)
-    if titles:
-        return Classification("document", f"it contains {len(titles)} headings, and no narrower rule matches", tags)
+    if any(piece.kind == "heading" for piece in outline.pieces):
+        return Classification("document", "it has headings, and no narrower rule matches", tags)
     return Classification("text", "it has no headings", tags)
 
 

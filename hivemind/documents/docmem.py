@@ -70,8 +70,6 @@ class Docmem(DatabaseOwner):
         durable: bool = True,
         clock: Callable[[], datetime] = lambda: datetime.now(UTC),
     ) -> None:
-        if "://" in os.fspath(path):
-            raise DocmemError("only SQLite files are supported so far", location=path, remedy="give the path of a file")
         self.database = Database(path, SCHEMA, durable=durable)
         self.count = token_counter
         self.meanings = StoreEmbedder(embedder)
@@ -333,19 +331,14 @@ class Docmem(DatabaseOwner):
             priority = self._priority(sql, by, relevance_query, node_id)
             return expand(sql, node_id, max_tokens, interior=interior, resolution=resolution, priority=priority)
 
-    def shown(
-        self, node_id: str, max_tokens: int | None = None, *, by: By = "order", query: str | None = None
-    ) -> NodeListing:
-        """Return the text of the node and its descendants within `max_tokens` (None: no limit), using summaries to fit.
+    def shown(self, node_id: str, max_tokens: int, *, by: By = "order", query: str | None = None) -> NodeListing:
+        """Return the text of the node and its descendants within `max_tokens`, using summaries to fit.
 
         The text exceeds `max_tokens` only if the node's own text does. `form` tells how complete the text is.
         """
-        if max_tokens is not None:
-            check_integer(max_tokens, "max_tokens")
+        check_integer(max_tokens, "max_tokens")
         relevance_query = None if query is None else self.asked(query, below=node_id)
         with self.database.read() as sql:
-            if max_tokens is None:
-                return show(sql, tree.subtree(sql, node_id))
             priority, token_budget = self._priority(sql, by, relevance_query, node_id), max_tokens
             while True:
                 nodes = expand(sql, node_id, token_budget, resolution="mixed", priority=priority)
@@ -428,25 +421,17 @@ class Docmem(DatabaseOwner):
 
     def _embed(self, limit: int, **options: Any) -> int:
         """Embed at most `limit` waiting texts (see `StoreEmbedder.embed_backlog`); none in a read-only database."""
-        return (
-            0 if self.database.is_read_only else self.meanings.embed_backlog(self.database, BACKLOG, limit, **options)
-        )
+        if self.database.is_read_only:
+            return 0
+        return self.meanings.embed_backlog(self.database, BACKLOG, limit, **options)
 
     def meaning(self) -> tuple[int, int]:
         """Return how many passages (and nodes without a file) are embedded, and how many there are."""
         with self.database.read() as sql:
             return count_embedded(sql, self.meanings.embedder)
 
-    def tagged(self, tag: str) -> list[Node]:
-        """Return the nodes with `@tag` in their text and the documents with this label, oldest first."""
-        check_text(tag, "a tag")
-        with self.database.read() as sql:
-            rows = sql.execute("SELECT node_id FROM tags WHERE tag = ?", (tag.removeprefix("@").casefold(),))
-            nodes = tree.get_many(sql, [row[0] for row in rows])
-        return sorted(nodes, key=lambda node: (node.created_at, node.id))
-
     def tags_of(self, node_id: str) -> list[str]:
-        """Return the node's tags without `@`, sorted."""
+        """Return the tags of a node's text and, for a document, its labels, sorted and without `@`."""
         with self.database.read() as sql:
             tree.get(sql, node_id)
             return [row[0] for row in sql.execute("SELECT tag FROM tags WHERE node_id = ? ORDER BY tag", (node_id,))]

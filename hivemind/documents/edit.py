@@ -6,7 +6,8 @@ from __future__ import annotations
 import json
 import os
 import sqlite3
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 from operator import attrgetter
 from typing import Any, Literal
@@ -46,9 +47,7 @@ MAX_ORDER = 2.0**52
 Position = Literal["child", "before", "after"]
 
 
-def free_order(
-    sql: sqlite3.Connection, position: Position, target: Node, now: str, mover_id: str | None = None
-) -> float:
+def free_order(sql: sqlite3.Connection, position: Position, target: Node, now: str, mover_id: str | None) -> float:
     """Return a free order for a new last child of the target, or for a sibling directly before or after it.
 
     `mover_id` is the node that will move there; its present order counts as free.
@@ -313,27 +312,27 @@ def copy(edit: Edit, node_id: str, target_id: str, position: Position) -> Node:
     before = tree.subtree(edit.sql, node_id)
     parent_id, order = edit.free_slot(position, target_id)
     new_ids = dict(zip((node.id for node in before), edit.free_ids(len(before)), strict=True))
-    edit.insert_all(_copies(edit, before, new_ids, parent_id, order))
+    counts: Counter[str] = Counter()
+
+    def copies() -> Iterator[Node]:
+        parent, number = parent_id, order
+        for node in before:
+            if node.id != node_id:
+                assert node.parent_id is not None
+                parent = new_ids[node.parent_id]
+                counts[parent] += 1
+                number = float(counts[parent])
+            new_hash = node_hash(parent, node.context, node.text, number)
+            new = replace(node, id=new_ids[node.id], parent_id=parent, order_value=number, hash=new_hash)
+            yield replace(new, created_at=edit.now, updated_at=edit.now)
+            crash_point("documents.copy.one")
+
+    edit.insert_all(copies())
     edit.sql.executemany(
         "INSERT INTO summaries SELECT ?, stale FROM summaries WHERE node_id = ?",
         [(new_ids[node.id], node.id) for node in before],
     )
     return tree.get(edit.sql, new_ids[node_id])
-
-
-def _copies(
-    edit: Edit, before: Sequence[Node], new_ids: Mapping[str, str], parent_id: str, order: float
-) -> Iterator[Node]:
-    counts: dict[str, int] = {}
-    for at, node in enumerate(before):
-        if at:
-            assert node.parent_id is not None
-            counts[node.parent_id] = child_number = counts.get(node.parent_id, 0) + 1
-            parent_id, order = new_ids[node.parent_id], float(child_number)
-        new_hash = node_hash(parent_id, node.context, node.text, order)
-        new = replace(node, id=new_ids[node.id], parent_id=parent_id, order_value=order, hash=new_hash)
-        yield replace(new, created_at=edit.now, updated_at=edit.now)
-        crash_point("documents.copy.one")
 
 
 @frozen

@@ -156,11 +156,6 @@ def _save(sql: sqlite3.Connection, path: str, is_synced: bool, stamp: Stamp, col
     return int(number)
 
 
-def rename_file(edit: Edit, known_file: KnownFile, path: str) -> None:
-    """Change a file's path; its document stays the same."""
-    edit.sql.execute("UPDATE files SET path = ? WHERE id = ?", (path, known_file.number))
-
-
 def forget_file(edit: Edit, known_file: KnownFile) -> None:
     """Delete the document of a deleted file. If it contains notes, keep them and the root, marked as gone."""
     if known_file.root_id is None or tree.find(edit.sql, known_file.root_id) is None:

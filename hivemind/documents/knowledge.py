@@ -23,7 +23,6 @@ from hivemind.documents.files import (
     forget_file,
     known_files,
     record_skipped,
-    rename_file,
     store_document,
 )
 from hivemind.documents.formats import Outline, read_outline
@@ -230,7 +229,7 @@ class KnowledgeSync:
         if find_file(edit.sql, key) is None:
             for known_file in files_with_digest(edit.sql, digest):
                 if not os.path.lexists(os.path.join(self._layout.root, known_file.path)):
-                    rename_file(edit, known_file, key)
+                    edit.sql.execute("UPDATE files SET path = ? WHERE id = ?", (key, known_file.number))
                     return
 
     def _forget(self, key: str) -> None:

@@ -8,6 +8,7 @@ import math
 import os
 import re
 from dataclasses import fields
+from decimal import Decimal
 from typing import Any, NamedTuple
 
 from hivemind.errors import UserError
@@ -240,15 +241,9 @@ def js_number(number: float) -> str:
     if abs(number) < 2**53 and number == int(number):
         return str(int(number))
     sign = "-" if number < 0 else ""
-    mantissa, _, exponent = repr(abs(number)).partition("e")
-    integer_digits, _, fraction = mantissa.partition(".")
-    fraction = "" if fraction == "0" else fraction
-    digits = (integer_digits + fraction).lstrip("0")
-    # the position of the decimal point, counted from the first digit that is not 0
-    decimal_position = int(exponent or 0) + (
-        len(integer_digits) if integer_digits != "0" else len(fraction.lstrip("0")) - len(fraction)
-    )
-    digits = digits.rstrip("0") or "0"
+    _, digit_values, exponent = Decimal(repr(number)).normalize().as_tuple()  # repr has the shortest exact digits
+    digits = "".join(map(str, digit_values))
+    decimal_position = len(digits) + int(exponent)  # of the decimal point, counted from the first digit
     if -6 < decimal_position <= 0:
         return f"{sign}0.{'0' * -decimal_position}{digits}"
     if 0 < decimal_position <= 21:

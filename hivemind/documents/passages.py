@@ -144,7 +144,7 @@ def _line_range(begin: int, end: int, starts: Sequence[int], places: Sequence[Li
     return min(place[0] for place in covered), max(place[1] for place in covered)
 
 
-def read_file(path: str, layout: Layout, roots: Iterable[Path] = ()) -> tuple[bytes, os.stat_result]:
+def read_file(path: str, layout: Layout, roots: Iterable[Path]) -> tuple[bytes, os.stat_result]:
     """Read a file in the hive or in `roots`; return its content and its stat.
 
     Raises OutsideError for a file elsewhere, UserError if it is not a regular file or too large, OSError.
@@ -152,9 +152,7 @@ def read_file(path: str, layout: Layout, roots: Iterable[Path] = ()) -> tuple[by
     return read_bytes(path, open_inside(path, layout.root, roots))
 
 
-def group_passages(
-    text: str, pieces: Sequence[Piece], tokens: Sequence[int], breaks: Collection[int] = ()
-) -> list[int]:
+def group_passages(text: str, pieces: Sequence[Piece], tokens: Sequence[int], breaks: Collection[int]) -> list[int]:
     """Group consecutive pieces into passages of about 200 tokens; return the passage number of each piece.
 
     Headings and front matter are passages on their own. A piece after a colon joins the piece before it if it fits.
@@ -220,7 +218,7 @@ class PassagePart:
     members: Sequence[_Member]
     titles: tuple[str, ...]
     opens_section: bool
-    neighbours: tuple[int | None, int | None] = (None, None)
+    neighbours: tuple[int | None, int | None]
 
     @property
     def text(self) -> str:
@@ -347,17 +345,11 @@ def read_parts(sql: sqlite3.Connection, leads: Iterable[int]) -> dict[int, Passa
     return parts
 
 
-def lead_of(sql: sqlite3.Connection, node_id: str) -> int | None:
-    """Return the seq of the first node of a node's passage; None for a node without a file."""
-    row = sql.execute(
+def passage_text(sql: sqlite3.Connection, node_id: str) -> str:
+    """Return the text of a node's passage; for a node without a file its own text."""
+    lead = sql.execute(
         "SELECT h.seq FROM places p JOIN places q ON q.file_id = p.file_id AND q.passage = p.passage AND q.leads"
         " JOIN nodes h ON h.id = q.node_id WHERE p.node_id = ?",
         (node_id,),
     ).fetchone()
-    return None if row is None else int(row[0])
-
-
-def passage_text(sql: sqlite3.Connection, node_id: str) -> str:
-    """Return the text of a node's passage; for a node without a file its own text."""
-    lead = lead_of(sql, node_id)
-    return tree.get(sql, node_id).text if lead is None else read_parts(sql, [lead])[lead].text
+    return tree.get(sql, node_id).text if lead is None else read_parts(sql, lead)[lead[0]].text

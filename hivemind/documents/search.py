@@ -21,6 +21,7 @@ from hivemind.search.item import context_fields
 from hivemind.search.query import identifiers
 from hivemind.search.ranking import Candidate
 from hivemind.search.words import Stemmer, count_rows, or_query, significant_words, words_of
+from hivemind.words import truncate
 
 WEIGHTS = Weights(
     meaning=4.0, sentence=0.6, late=3.0, covered=0.6, together=0.35, lead=0.6, neighbour=0.1, session=0.6,
@@ -199,7 +200,7 @@ def title_of(node: Node) -> str:
     if node.context_type == "heading":
         return node.context_value
     line = next((line.strip() for line in node.text.splitlines() if line.strip()), "") or node.context_value
-    return line if len(line) <= _MAX_TITLE_CHARS else line[: _MAX_TITLE_CHARS - 1] + "…"
+    return truncate(line, _MAX_TITLE_CHARS)
 
 
 @dataclass(slots=True)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 import sqlite3
 from collections import Counter
-from collections.abc import Callable, Container, Sequence
+from collections.abc import Callable, Sequence
 from itertools import dropwhile, takewhile
 
 from hivemind.documents import tree
@@ -163,30 +163,15 @@ def read_material(sql: sqlite3.Connection, node_id: str) -> SummaryMaterial:
     members = tree.children(sql, node_id)
     is_existing_summary = bool(summary_ids(sql, [node]))
     if not is_existing_summary:
-        members = _first_leaves(members, tree.interior_ids(sql, node_id))
+        interior = tree.interior_ids(sql, node_id)
+        is_before = lambda child: child.id in interior or child.context_type in _NEVER_FIRST  # noqa: E731
+        members = list(takewhile(lambda child: child.id not in interior, dropwhile(is_before, members)))
     if not members:
         raise DocmemError(
-            f"node {node_id!r} has no leaves to summarise right below it", remedy=_suggest_node(sql, node)
+            f"node {node_id!r} has no leaves to summarise right below it",
+            remedy="choose a heading with text right below it: hivemind doc tree shows them",
         )
     return SummaryMaterial(node if is_existing_summary else None, tuple(members))
-
-
-def _first_leaves(children: Sequence[Node], interior: Container[str]) -> list[Node]:
-    from_first_leaf = dropwhile(lambda child: child.id in interior or child.context_type in _NEVER_FIRST, children)
-    return list(takewhile(lambda child: child.id not in interior, from_first_leaf))
-
-
-def _suggest_node(sql: sqlite3.Connection, node: Node) -> str:
-    """Suggest a node that can be summarised. Users often name a root, but the leaves are below headings."""
-    below: Node | None = node
-    while below is not None:
-        children, interior = tree.children(sql, below.id), tree.interior_ids(sql, below.id)
-        if _first_leaves(children, interior):
-            return f"choose node {below.id!r} below it, or another that has text right below it"
-        if below is node and not children and node.parent_id is not None:
-            return f"it is a leaf: choose its parent {node.parent_id!r}"
-        below = next((child for child in children if child.id in interior), None)
-    return "choose a node with text below it"
 
 
 def write_summary(edit: Edit, source_material: SummaryMaterial, text: str) -> Node | None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import json
 from array import array
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import replace
 from typing import Any, Protocol
@@ -17,7 +17,7 @@ from hivemind.longterm.entry import Action, Embedding, MemoryEntry, UpsertMemory
 from hivemind.longterm.errors import EntryInvalid, VersionConflict, row_boundary
 from hivemind.longterm.filters import Condition
 from hivemind.longterm.namespace import Namespace, decode_namespace, encode_namespace
-from hivemind.longterm.validation import EntryDraft, check_key, check_name
+from hivemind.longterm.validation import EntryDraft
 from hivemind.search import VectorStore, store_parts
 
 ENTRIES = (
@@ -246,9 +246,10 @@ def _join_session(sql: Sql, space: int, seq: int, key: str, draft: EntryDraft, n
         f" AND json_extract(e.metadata, '$.session') IS NOT NULL AND e.seq < ? AND {NOT_EXPIRED} ORDER BY e.seq DESC LIMIT 1",
         (space, str(session), seq, now),
     ).fetchone()
-    if row is not None and "next" not in parse_object(row[2]):
-        set_link(sql, seq, links, "previous", row[1])
-        set_link(sql, row[0], parse_object(row[2]), "next", key)
+    if row is not None and "next" not in (previous_links := parse_object(row[2])):
+        for linking_seq, new_links in ((seq, {**links, "previous": row[1]}), (row[0], {**previous_links, "next": key})):
+            links_json = json.dumps(new_links, ensure_ascii=False)
+            sql.execute("UPDATE entries SET links = ? WHERE seq = ?", (links_json, linking_seq))
 
 
 def _check_parent(sql: Sql, space: int, parent_id: str | None, now: int) -> None:
@@ -469,14 +470,3 @@ def history_of(sql: Sql, seq: int, entry: MemoryEntry) -> list[MemoryEntry]:
         (seq,),
     )
     return [*(replace(entry_of(row), pending=entry.pending) for row in rows), entry]
-
-
-def set_link(sql: Sql, seq: int, links: Mapping[str, str], relation: str, key: str | None) -> None:
-    """Set a link of an entry, or remove it if `key` is None. The entry's version stays the same."""
-    if not isinstance(relation, str) or not relation.strip():
-        raise EntryInvalid(f"{relation!r} is not a relation", remedy='use a word, such as "previous"')
-    check_name(relation, "the relation")
-    new_links = {name: target for name, target in links.items() if name != relation}
-    if key is not None:
-        new_links[relation] = check_key(key)
-    sql.execute("UPDATE entries SET links = ? WHERE seq = ?", (json.dumps(new_links, ensure_ascii=False), seq))

@@ -42,7 +42,6 @@ from hivemind.longterm.rows import (
     fetch_entry,
     find_space,
     history_of,
-    set_link,
     spaces_below,
     upsert,
     write_entry,
@@ -73,17 +72,6 @@ _PURGE_BATCH_SIZE = 500  # in one transaction; other writers can proceed in betw
 
 Value = MemoryEntry | Mapping[str, Any] | str
 """A value to store: an entry, a mapping with some of its fields including `content`, or just the content."""
-
-
-def _pairs(values: Mapping[str, Value] | Iterable[tuple[str, Value]]) -> list[tuple[str, Value]]:
-    """Return keys and values as pairs. Raises EntryInvalid for anything but a mapping or pairs."""
-    pairs = values.items() if isinstance(values, Mapping) else values
-    key_values = list(pairs) if isinstance(pairs, Iterable) and not isinstance(pairs, str | bytes) else [()]
-    if not all(isinstance(pair, tuple | list) and len(pair) == 2 for pair in key_values):
-        raise EntryInvalid(
-            "put_many requires keys with values", remedy='pass {"diet": "vegetarian"} or (key, value) pairs'
-        )
-    return [(key, value) for key, value in key_values]
 
 
 def _database(path_or_url: str | os.PathLike[str], durable: bool) -> MemoryDatabase:
@@ -154,7 +142,7 @@ class MemoryStore(DatabaseOwner):
         self, namespace: Sequence[str], values: Mapping[str, Value] | Iterable[tuple[str, Value]], *, embed: bool = True
     ) -> list[MemoryEntry]:
         """Store many values at once, all or none, and return their entries in order."""
-        return self._put(namespace, _pairs(values), None, embed)
+        return self._put(namespace, list(values.items() if isinstance(values, Mapping) else values), None, embed)
 
     def _put(
         self, namespace: Sequence[str], pairs: Sequence[tuple[str, Value]], expected_version: int | None, embed: bool
@@ -263,7 +251,7 @@ class MemoryStore(DatabaseOwner):
         with self._writing() as (sql, _):
             row = self._find(sql, namespace, key)
             if row is not None:
-                sql.execute("UPDATE entries SET expires_at = ? WHERE seq = ?", (micros, row[1]))
+                sql.execute("UPDATE entries SET expires_at = ? WHERE seq = ?", (micros, row[0]))
             return row is not None
 
     def purge(self, limit: int | None = None) -> int:
@@ -323,42 +311,12 @@ class MemoryStore(DatabaseOwner):
         """Return the versions of an entry, oldest first, the last being the current one. Empty if there is none."""
         with self.database.read() as sql:
             row = self._find(sql, namespace, key)
-            return [] if row is None else history_of(sql, *row[1:])
+            return [] if row is None else history_of(sql, *row)
 
-    def linked(self, namespace: Sequence[str], key: str) -> dict[str, MemoryEntry]:
-        """Return the entries to which this one links, by relation. Links to missing or expired entries are left out."""
-        with self.database.read() as sql:
-            row = self._find(sql, namespace, key)
-            links = {} if row is None else row[2].links
-            entries = {relation: self._find(sql, namespace, target_key) for relation, target_key in links.items()}
-        return {relation: row[2] for relation, row in entries.items() if row is not None}
-
-    def children(self, namespace: Sequence[str], key: str) -> list[MemoryEntry]:
-        """Return the entries with this one as their parent, oldest first."""
-        with self.database.read() as sql:
-            row, now = self._find(sql, namespace, key), self._now()
-            if row is None:
-                return []
-            statement = "SELECT seq FROM entries WHERE parent_id = ? AND space = ?"
-            entries = dict(fetch_entries(sql, [seq for (seq,) in sql.execute(statement, (row[2].id, row[0]))], now))
-        return [entries[seq] for seq in sorted(entries)]
-
-    def link(self, namespace: Sequence[str], key: str, relation: str, target_key: str | None) -> None:
-        """Link an entry to another key of its namespace by a relation (`previous`, `next`, …). None removes the link.
-
-        Raises EntryInvalid if `key` has no entry.
-        """
-        with self._writing() as (sql, _):
-            row = self._find(sql, namespace, key)
-            if row is None:
-                raise EntryInvalid(f"no entry has the key {key!r}")
-            set_link(sql, row[1], row[2].links, relation, target_key)
-
-    def _find(self, sql: Sql, namespace: Sequence[str], key: str) -> tuple[int, int, MemoryEntry] | None:
-        """Return (namespace's id, seq, entry) for a key, or None."""
+    def _find(self, sql: Sql, namespace: Sequence[str], key: str) -> tuple[int, MemoryEntry] | None:
+        """Return (seq, entry) for a key, or None."""
         space = find_space(sql, check_namespace(namespace))
-        pair = None if space is None else fetch_entry(sql, space, check_key(key), self._now())
-        return None if space is None or pair is None else (space, *pair)
+        return None if space is None else fetch_entry(sql, space, check_key(key), self._now())
 
     # users
 

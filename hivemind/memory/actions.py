@@ -18,9 +18,11 @@ from hivemind.memory.blocks import (
     StatusMemoryBlock,
     TaskMemoryBlock,
 )
+from hivemind.words import truncate
 
 PREVIEW_LENGTH = 100  # characters of a message in a message block
 RESULT_LENGTH = 2_000  # characters of a result in a history block
+_LINE_LENGTH = 200  # characters of a hit, or of the detail of an action
 
 
 def create_memory_from_action(action: str, result: Any) -> MemoryBlock | list[MemoryBlock]:
@@ -87,7 +89,8 @@ def _search_block(result: Mapping[str, Any]) -> MemoryBlock | None:
     for hit in hits:
         fields = hit if isinstance(hit, Mapping) else {"content": hit}
         name = _first_value(fields, "key", "location", "path", "node_id", "id")
-        lines.append(_shorten(": ".join(str(part) for part in (name, _first_value(fields, "content", "text")) if part)))
+        text = ": ".join(str(part) for part in (name, _first_value(fields, "content", "text")) if part)
+        lines.append(truncate(text, _LINE_LENGTH))
         related += [f"knowledge:{name}"] if name else []
     return ContextMemoryBlock(context_type="search", summary="\n".join(lines)[:RESULT_LENGTH], related_ids=related)
 
@@ -132,10 +135,6 @@ def _history_block(action: str, fields: Mapping[str, Any], result: Any) -> Histo
         )
     else:
         text = "" if result is None else str(result)
-    detail = "" if detail_field is None else _shorten(fields[detail_field])
-    result_text = None if text in ("", "{}") else _shorten(text, RESULT_LENGTH)
+    detail = "" if detail_field is None else truncate(fields[detail_field], _LINE_LENGTH)
+    result_text = None if text in ("", "{}") else truncate(text, RESULT_LENGTH)
     return HistoryMemoryBlock(action_type=action, action_detail=detail, result=result_text)
-
-
-def _shorten(text: str, max_length: int = 200) -> str:
-    return text if len(text) <= max_length else text[: max_length - 1] + "…"

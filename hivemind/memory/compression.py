@@ -62,12 +62,10 @@ class MemoryCompressor:
         *,
         summarizer: Summarizer | None = None,
         folder: str | os.PathLike[str] | None = None,
-        durable: bool = True,
     ) -> None:
         self.token_counter = token_counter
         self.summarizer = summarizer
         self.folder = folder
-        self.durable = durable
 
     def compress_if_needed(self, content: str, block: MemoryBlock, max_tokens: int) -> str:
         """Return the content, compressed if it has more than `max_tokens`. ROM is never compressed."""
@@ -119,7 +117,7 @@ class MemoryCompressor:
             return None
         if path is not None:
             os.makedirs(os.path.dirname(path), exist_ok=True)
-            save_record(path, "summary", 1, {"max_tokens": max_tokens, "summary": summary}, durable=self.durable)
+            save_record(path, "summary", 1, {"max_tokens": max_tokens, "summary": summary})
         return summary
 
 

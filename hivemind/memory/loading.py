@@ -142,7 +142,6 @@ class ContentLoader:
         max_file_bytes: int = 16 * 1024 * 1024,
         ttl: float | None = None,
     ) -> None:
-        self.filesystem_root = os.fspath(filesystem_root)
         self.root = Path(os.path.realpath(filesystem_root))
         self.roots = tuple(Path(os.path.realpath(root)) for root in roots)
         self.sources = dict(sources or {})

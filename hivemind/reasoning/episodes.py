@@ -12,6 +12,7 @@ from hivemind.boundary import Unreadable, boundary
 from hivemind.frozen import frozen
 from hivemind.reasoning.graph import ReasoningGraph
 from hivemind.reasoning.node import FLUSHED, GraphError, NodeKind, Notes, ReasoningNode
+from hivemind.words import truncate
 
 Message = dict[str, Any]
 LAST_TURNS = 4
@@ -127,9 +128,7 @@ def as_notes(episode: Sequence[Message], max_length: int | None = None) -> list[
     notes = []
     for message in episode:
         text = _message_text(message)
-        if max_length is not None and len(text) > max_length:
-            text = f"{text[: max_length - 1]}…"
-        notes.append(Notes(message["role"], text))
+        notes.append(Notes(message["role"], text if max_length is None else truncate(text, max_length)))
     return notes
 
 
@@ -257,14 +256,13 @@ def as_messages(node: ReasoningNode) -> list[Message]:
     Notes of other roles than assistant and user become messages of the user that begin with the role, so no note can
     pose as a system message.
     """
-    thought = node.thought if not isinstance(node.thought, str) else _from_text(node.thought)
-    return [_as_message(note) for note in thought]
-
-
-def _as_message(note: Notes) -> Message:
-    if note.role in ("assistant", "user"):
-        return note.as_dict()
-    return {"role": "user", "content": f"{note.role}: {note.content}"}
+    notes = node.thought if not isinstance(node.thought, str) else _from_text(node.thought)
+    return [
+        note.as_dict()
+        if note.role in ("assistant", "user")
+        else {"role": "user", "content": f"{note.role}: {note.content}"}
+        for note in notes
+    ]
 
 
 def _from_text(text: str) -> list[Notes]:

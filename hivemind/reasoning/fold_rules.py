@@ -10,6 +10,7 @@ from itertools import accumulate, pairwise
 
 from hivemind.reasoning.graph import ReasoningGraph
 from hivemind.reasoning.node import FLUSHED, NodeKind, Notes, ReasoningNode
+from hivemind.words import truncate
 
 FRUITLESS = "fruitless"
 """The status of an episode without a result: a failed attempt, or a wait."""
@@ -148,7 +149,7 @@ def rule_notes(units: Sequence[Sequence[ReasoningNode]], max_length: int) -> lis
     picked_lines = _pick_lines(lines, max(1, max_length // _LINE_LENGTH))
     line_length = max(_LINE_LENGTH // 2, max_length // len(picked_lines))
     summary_lines = [
-        f"{_shorten(text, line_length)}\n… {count - 1} more" if count > 1 else _shorten(text, line_length)
+        truncate(" ".join(text.split()), line_length) + (f"\n… {count - 1} more" if count > 1 else "")
         for text, count in picked_lines
     ]
     return [Notes("assistant", "\n".join(summary_lines))]
@@ -187,8 +188,3 @@ def _pick_lines(lines: Sequence[_SummaryLine], max_lines: int) -> list[_SummaryL
         (lines[index][0], next_start - start)
         for index, (start, next_start) in zip(indexes, pairwise(starts), strict=True)
     ]
-
-
-def _shorten(text: str, max_length: int) -> str:
-    line = " ".join(text.split())
-    return line if len(line) <= max_length else f"{line[: max_length - 1]}…"

@@ -17,6 +17,7 @@ from hivemind.boundary import Unreadable, as_dataclass
 from hivemind.errors import UserError
 from hivemind.frozen import frozen
 from hivemind.names import check_name
+from hivemind.words import truncate
 
 _M = TypeVar("_M", bound=BaseModel)
 
@@ -128,21 +129,17 @@ class ReasoningNode:
 
     def line(self, width: int) -> str:
         """Return one line: `7 [evidence] closed, pinned, agent/a: Title: thought …`."""
-        thought = self.thought
-        text = thought if isinstance(thought, str) else " ".join([note.content for note in thought])
-        if len(text) > width:
-            text = f"{text[: width - 1]}…"
+        text = truncate(self.text, width)
         if not text.isprintable():
             text = "".join([char if char.isprintable() else " " for char in " ".join(text.split())])
         if self.title:
             title = " ".join(self.title.split())
             text = f"{title}: {text}" if text and text != title else title
-        if self.status == "open" and self.lane == SHARED and not self.pinned:
-            return f"{self.node_id} [{self.kind.value}] {text}"
         marks = [self.status] if self.status != "open" else []
         marks += ["pinned"] if self.pinned else []
         marks += [self.lane] if self.lane != SHARED else []
-        return f"{self.node_id} [{self.kind.value}] {', '.join(marks)}: {text}"
+        prefix = f"{', '.join(marks)}: " if marks else ""
+        return f"{self.node_id} [{self.kind.value}] {prefix}{text}"
 
     def as_dict(self) -> dict[str, Any]:
         """Return the node's record in a snapshot: five fields always, the others under `meta` if they are set."""

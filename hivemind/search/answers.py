@@ -5,6 +5,7 @@ This module never reads a store.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import Literal, TypeVar
 
@@ -152,16 +153,14 @@ def merge_hits(
     distinct: list[tuple[T, frozenset[str]]] = []
     for candidate in merged:
         words = frozenset(words_of(text(candidate)))
-        if not any(_are_duplicates(words, other_words) for _, other_words in distinct):
+        if not any(
+            len(words & other_words) >= max(1, _DUPLICATE_SHARE * max(len(words), len(other_words)))
+            for _, other_words in distinct
+        ):
             distinct.append((candidate, words))
-    origin_counts = dict[object, int]()
+    origin_counts = Counter[object]()
     hits_by_round = []
     for candidate, _ in distinct:
-        origin_counts[origin(candidate)] = origin_counts.get(origin(candidate), 0) + 1
-        hits_by_round.append(((origin_counts[origin(candidate)] - 1) // _HITS_PER_ORIGIN, candidate))
+        hits_by_round.append((origin_counts[origin(candidate)] // _HITS_PER_ORIGIN, candidate))
+        origin_counts[origin(candidate)] += 1
     return [hit for _, hit in sorted(hits_by_round, key=lambda pair: pair[0])][:limit]
-
-
-def _are_duplicates(words: Collection[str], other_words: Collection[str]) -> bool:
-    common_words = set(words) & set(other_words)
-    return bool(common_words) and len(common_words) >= _DUPLICATE_SHARE * max(len(words), len(other_words))

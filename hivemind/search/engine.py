@@ -16,8 +16,6 @@ from hivemind.search.query import Query, add_terms, rarest_words
 from hivemind.search.ranking import Candidate, Weights, match_items, rank
 from hivemind.search.words import Stemmer, significant_words, words_of
 
-__all__ = ["CandidateSource", "Engine", "SearchHit", "VectorStore"]
-
 _CANDIDATES = 200  # from the full-text index, and as many from the vectors
 _CANDIDATES_READ = 200  # the best of them, whose texts are read
 _RANK_CONSTANT = 60  # the usual constant of reciprocal rank fusion
@@ -80,7 +78,7 @@ class SearchHit:
     similarity: float
     confidence: Confidence
     why: str
-    part_similarity: PartSimilarity | None = None
+    part_similarity: PartSimilarity | None
 
     @property
     def id(self) -> int:
@@ -201,10 +199,9 @@ def _with_neighbours(source: CandidateSource, candidate_items: Iterable[Item]) -
     items = {item.id: item for item in candidate_items}
     present_addresses = {item.address for item in items.values()}
     missing_names: dict[int, set[Hashable]] = defaultdict(set)
-    for address in {
-        neighbour for item in items.values() for neighbour in item.neighbours if neighbour is not None
-    } - present_addresses:
-        missing_names[address[0]].add(address[1])
+    for neighbour in {neighbour for item in items.values() for neighbour in item.neighbours} - present_addresses:
+        if neighbour is not None:
+            missing_names[neighbour[0]].add(neighbour[1])
     neighbour_ids = [item_id for scope, names in missing_names.items() for item_id in source.find_by_name(scope, names)]
     items |= {item.id: item for item in source.items(neighbour_ids)}
     return [items[item_id] for item_id in sorted(items)]
@@ -212,8 +209,8 @@ def _with_neighbours(source: CandidateSource, candidate_items: Iterable[Item]) -
 
 def _fuse_rankings(rankings: Sequence[Sequence[int]], limit: int) -> list[int]:
     """Fuse several rankings by reciprocal rank and return the best ids."""
-    scores = dict[int, float]()
+    scores = defaultdict[int, float](float)
     for ranking in rankings:
         for position, item_id in enumerate(ranking):
-            scores[item_id] = scores.get(item_id, 0.0) + 1 / (_RANK_CONSTANT + position)
+            scores[item_id] += 1 / (_RANK_CONSTANT + position)
     return sorted(scores, key=lambda item_id: (-scores[item_id], item_id))[:limit]

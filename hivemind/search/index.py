@@ -27,8 +27,6 @@ from hivemind.search.query import Query
 from hivemind.search.ranking import Candidate, Weights
 from hivemind.search.words import TOKENIZER, count_rows, or_query, significant_words
 
-__all__ = ["INDEX", "Hit", "Index"]
-
 _KEYS_PER_SCOPE = 1 << 32
 _TEXT_FIELDS = ("text", "heading", "labels")
 _ALL_KEYS = (0, (1 << 63) - 1)

@@ -79,7 +79,8 @@ class StoreEmbedder:
     def __init__(self, embedder: Embedder | None, *, fine: bool = True, cache_size: int = 0) -> None:
         self.embedder, self.fine = embedder, fine
         self._refused_digests: set[bytes] = set()  # digests of texts that the embedder refuses while it accepts others
-        self._cached_vectors = lru_cache(cache_size)(self._embed_query)
+        self.query_vectors = lru_cache(cache_size)(self._embed_query)
+        """Embeds a query, using the cache. Raises EmbedderUnavailable."""
 
     def build_query(self, text: str, participants: frozenset[str] = frozenset()) -> Query:
         """Return a query with its vectors, or the reason for having none. `participants` are words of speakers' names."""
@@ -90,10 +91,6 @@ class StoreEmbedder:
             return Query(text, participants, self.query_vectors(topic), self.embedder.name)
         except EmbedderUnavailable as error:
             return Query(text, participants, words_only_reason=error.message)
-
-    def query_vectors(self, text: str) -> TextVectors:
-        """Embed a query, using the cache. Raises EmbedderUnavailable."""
-        return self._cached_vectors(text)
 
     def _embed_query(self, text: str) -> TextVectors:
         return embed_question(self.require_embedder(), text, fine=self.fine)

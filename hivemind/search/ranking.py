@@ -5,7 +5,7 @@ Each feature has a name and a weight and is measured alone (docs/retrieval.md). 
 
 from __future__ import annotations
 
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
@@ -397,10 +397,9 @@ def _session_scores(
 
 def _tally(readings: Sequence[Reading]) -> Mapping[str, int]:
     """Count each stem in several texts together."""
-    counts = dict[str, int]()
+    counts = Counter[str]()
     for reading in readings:
-        for stem, places in reading.positions.items():
-            counts[stem] = counts.get(stem, 0) + len(places.get("text", ()))
+        counts.update({stem: len(places.get("text", ())) for stem, places in reading.positions.items()})
     return counts
 
 

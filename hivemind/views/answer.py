@@ -13,6 +13,7 @@ from typing import Any, Literal, NotRequired, TypedDict, cast
 
 from hivemind.coordination import Call, CoordinationError
 from hivemind.masking import escape_controls
+from hivemind.words import truncate
 
 _MIN_BUDGET = 2
 _MIN_CAPSULE_BUDGET = 200
@@ -133,7 +134,7 @@ def _cut_texts(value: Any, _excess: int, *, longest: int) -> bool:
     for container in containers:
         for name, item in list(container.items() if isinstance(container, dict) else enumerate(container)):
             if isinstance(item, str) and len(item) > longest and (isinstance(name, int) or name in _TEXTS):
-                container[name] = item[: longest - 1] + "…"
+                container[name] = truncate(item, longest)
                 is_changed = True
             elif isinstance(item, dict | list) and name != "capsule" and "call" not in item:
                 containers.append(item)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from typing import TYPE_CHECKING, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 from hivemind.coordination import (
     CoordinateResolver,
@@ -126,7 +126,9 @@ def scope_of(
         steps=steps,
         leases=leases,
         events=tuple(
-            event for event in hive.journal.read(start) if event.seq <= seq and _concerns(event, coordinates.task)
+            event
+            for event in hive.journal.read(start)
+            if event.seq <= seq and coordinates.task in (None, _task_of(event.payload))
         ),
         graph=graph,
         notes=() if graph is None else visible(graph.notes()),
@@ -135,6 +137,5 @@ def scope_of(
     )
 
 
-def _concerns(event: Event, task: str | None) -> bool:
-    step = str(event.payload.get("step_id", ""))
-    return task is None or event.payload.get("task_id", step.rpartition(".s")[0]) == task
+def _task_of(payload: Mapping[str, Any]) -> object:
+    return payload.get("task_id", str(payload.get("step_id", "")).rpartition(".s")[0])

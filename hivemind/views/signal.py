@@ -18,6 +18,7 @@ from hivemind.frozen import frozen
 from hivemind.reasoning import FLUSHED, SHARED, NodeKind, ReasoningGraph, ReasoningNode, Trace
 from hivemind.views.answer import SignalFound
 from hivemind.views.scope import Scope
+from hivemind.words import truncate
 
 _REFUSED_STATUSES = ("rejected", "withdrawn")
 _DEPTH = 3
@@ -279,8 +280,7 @@ def best_action(signals: Iterable[Signal]) -> ProposedCall | None:
 
 
 def _name(card: ReasoningNode) -> str:
-    heading = card.heading
-    return f"{card.kind.value} {card.node_id} ({heading if len(heading) <= 80 else heading[:79] + '…'})"
+    return f"{card.kind.value} {card.node_id} ({truncate(card.heading, 80)})"
 
 
 def _about(

@@ -16,6 +16,7 @@ from hivemind.reasoning import NodeKind, ReasoningNode
 from hivemind.views.answer import Capsule, CapsuleLocation, SignalFound, ViewAnswer, check_budget, fit
 from hivemind.views.scope import Readable, Scope, scope_of
 from hivemind.views.signal import STALE_AFTER, Signal, analyse_scope, best_action, is_open, is_pinned
+from hivemind.words import truncate
 
 _MOST_REASONS = 3
 _LONGEST = 120
@@ -26,6 +27,8 @@ _CARD_LIMITS = {"smart": (18, 26, 40, 60), "explore": (26, 40, 70, 100)}
 _SIGNALS = (3, 6, 10, 20)
 _FOCUS_OPEN = 12
 _CardTest = Callable[[ReasoningNode], bool]
+_Shares = list[tuple[_CardTest, int | None]]
+"""The shares of a view, in order: which cards, and at most how many."""
 _Record = dict[str, Any]
 _NOTES, _TRACE, _EVENTS, _STEPS = 10, 20, 20, 30
 _ANCHORS = 8
@@ -112,15 +115,9 @@ def watch(
     return fit(answer, context_budget)
 
 
-def capsule(
-    hive: Readable,
-    agent_id: str | None = None,
-    task: str | None = None,
-    step: str | None = None,
-    all_lanes: bool = False,
-) -> Capsule:
+def capsule(hive: Readable, agent_id: str | None, task: str | None, step: str | None = None) -> Capsule:
     """Return the capsule alone, for a context or a status: `where`, `why`, `next {primary, backup}`."""
-    scope = scope_of(hive, agent_id, task, step, all_lanes=all_lanes)
+    scope = scope_of(hive, agent_id, task, step, all_lanes=False)
     return _capsule(scope, analyse_scope(scope))
 
 
@@ -203,12 +200,10 @@ def _step(scope: Scope, step: Step) -> _Record:
 def _cards(scope: Scope, view: str, budget: int | None, limit: int | None, referred: Collection[int]) -> list[_Record]:
     focus = scope.coordinates.step
     cards = [card for card in scope.cards() if not scope.explicit_step or card.step == focus]
-    view_limits = (
-        []
-        if view in ("full", "focus_only")
-        else [_CARD_LIMITS["explore" if view == "explore" else "smart"][_size_of(budget)]]
-    )
-    max_cards = min([*view_limits, *([] if limit is None else [limit])], default=None)
+    limits = [] if limit is None else [limit]
+    if view not in ("full", "focus_only"):
+        limits.append(_CARD_LIMITS.get(view, _CARD_LIMITS["smart"])[_size_of(budget)])
+    max_cards = min(limits, default=None)
     return [_card(card) for card in select(cards, view, focus, max_cards, referred)]
 
 
@@ -267,10 +262,6 @@ def select(
     return list(picked.values())[:max_cards]
 
 
-def _any(_: ReasoningNode) -> bool:
-    return True
-
-
 def _of_step(focus: str | None) -> _CardTest:
     return lambda card: focus is not None and card.step == focus
 
@@ -279,11 +270,7 @@ def _open(kind: NodeKind) -> _CardTest:
     return lambda card: card.kind is kind and is_open(card)
 
 
-def _subgoal(card: ReasoningNode) -> bool:
-    return is_open(card) and ("subgoal" in card.tags or (card.kind is NodeKind.SUBTASK and card.step is None))
-
-
-def _focus_only(focus: str | None, referred: Collection[int]) -> list[tuple[_CardTest, int | None]]:
+def _focus_only(focus: str | None, referred: Collection[int]) -> _Shares:
     open_kinds = (NodeKind.HYPOTHESIS, NodeKind.QUESTION, NodeKind.TEST)
     return [
         (is_pinned, None),
@@ -293,24 +280,28 @@ def _focus_only(focus: str | None, referred: Collection[int]) -> list[tuple[_Car
     ]
 
 
-def _smart(focus: str | None, _: Collection[int], fill: _CardTest = is_open) -> list[tuple[_CardTest, int | None]]:
+def _smart(focus: str | None, _: Collection[int], fill: _CardTest = is_open) -> _Shares:
     of_step = _of_step(focus)
+
+    def is_subgoal(card: ReasoningNode) -> bool:
+        return is_open(card) and ("subgoal" in card.tags or (card.kind is NodeKind.SUBTASK and card.step is None))
+
     return [
         (is_pinned, 8),
         (lambda card: of_step(card) and is_open(card), 6),
         (of_step, 4),
         (_open(NodeKind.HYPOTHESIS), 6),
         (_open(NodeKind.QUESTION), 6),
-        (_subgoal, 4),
+        (is_subgoal, 4),
         (_open(NodeKind.TEST), 6),
         (fill, None),
     ]
 
 
-_SHARES: dict[str, Callable[[str | None, Collection[int]], list[tuple[_CardTest, int | None]]]] = {
-    "full": lambda *_: [(_any, None)],
+_SHARES: dict[str, Callable[[str | None, Collection[int]], _Shares]] = {
+    "full": lambda *_: [(lambda _: True, None)],
     "focus_only": _focus_only,
-    "explore": partial(_smart, fill=_any),
+    "explore": partial(_smart, fill=lambda _: True),
 }
 
 
@@ -340,8 +331,7 @@ def _lease(lease: StepLease) -> dict[str, Any]:
     }
 
 
-def _short(text: str) -> str:
-    return text if len(text) <= _LONGEST else text[: _LONGEST - 1] + "…"
+_short = partial(truncate, max_chars=_LONGEST)
 
 
 def _location(scope: Scope, signals: list[Signal]) -> CapsuleLocation:
@@ -376,13 +366,9 @@ def _next(scope: Scope) -> tuple[Call | None, Call | None]:
     if scope.is_over:
         return None, None
     if scope.question is not None and scope.agent_id in (None, HUMAN):
-        reply_arguments, reply_values = (
-            {"id": scope.question, "body": "your answer"},
-            (HUMAN, scope.question, "your answer"),
-        )
-        return call("reply_mail", reply_arguments, "mail.reply", *reply_values), call(
-            "check_mailbox", {}, "mail.read", *reply_values[:2]
-        )
+        reply = {"id": scope.question, "body": "your answer"}
+        read_question = call("check_mailbox", {}, "mail.read", HUMAN, scope.question)
+        return call("reply_mail", reply, "mail.reply", HUMAN, *reply.values()), read_question
     if not scope.steps:
         steps = [{"title": scope.title or task}]
         plan = call("plan_steps", {"steps": steps}, "steps.plan", task, steps, **_by(scope))

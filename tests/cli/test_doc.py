@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import re
 from pathlib import Path
 
@@ -108,8 +107,6 @@ def test_a_tree_goes_out_as_toml_and_comes_in_again(run: Command, notes: str, tm
     assert run("doc", "export", notes, "--output", str(path)).status == 0
     [made] = run("doc", "import", str(path), "--json").json["imported"]
     assert run("doc", "export", made["node"]).out == path.read_text()
-    assert run("doc", "export", notes, "--format", "text").out == NOTES
-    assert json.loads(run("doc", "export", notes, "--format", "json").out)[0]["text"] == "Boats"
     path.write_text("[[node]]\ncontext_type = 'x'\n")
     ended = run("doc", "import", str(path))
     assert ended.status == 1
@@ -123,9 +120,8 @@ def test_notes_summaries_and_history(run: Command, hive: Path, notes: str) -> No
     assert (shown["context_type"], shown["context_value"], shown["tags"]) == ("note", "analyst", ["boat"])
     summary = run("doc", "summarize", f"{notes}:5", "--text", "About oars.").out.splitlines()
     assert summary[0] == "About oars."
-    assert run("doc", "summarize", "--stale").out == "No summary is out of date.\n"
     Hive.open(hive).documents.append_child(summary[1], "memory", "by", "hand", "Oars break.")
-    assert run("doc", "summarize", "--stale").out == "1 summary rewritten.\n"
+    assert run("doc", "summarize", summary[1]).status == 0
     assert len(run("doc", "show", summary[1], "--json").json["versions"]) == 2
     assert run("doc", "restore", summary[1], "1").status == 0
     assert run("doc", "show", summary[1], "--json").json["text"] == "About oars."

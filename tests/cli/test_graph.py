@@ -214,7 +214,7 @@ def test_killed_while_changing_branches_the_journal_decides(
 ) -> None:
     command = {"created": ("create", "t", "new"), "merged": ("merge", "t", "alt")}[word]
     alternative(run, graph)
-    resolved = ("--use-from",) if word == "merged" else ()
+    resolved = ("--use-from", "all") if word == "merged" else ()
     assert process(*BRANCH, *command, *resolved, HIVEMIND_CRASH_AT=point).status == -signal.SIGKILL
     told = [event["kind"] for event in run("log", "--kind", "branch", "--json").json]
     assert told == ["branch.created", *([f"branch.{word}"] if counts else [])]
@@ -263,10 +263,10 @@ def test_a_dry_run_names_what_would_be_done_and_writes_nothing(run: Command, gra
 @pytest.mark.parametrize(
     ("choice", "status"),
     [
-        (["--use-from"], "rejected"),
-        (["--use-from", "6"], "rejected"),
-        (["--use-into"], "accepted"),
-        (["--use-from", "--use-into", "node 6"], "accepted"),
+        (["--use-from", "all"], "rejected"),
+        (["--use-from", "node 6"], "rejected"),
+        (["--use-into", "all"], "accepted"),
+        (["--use-from", "all", "--use-into", "node 6"], "accepted"),
     ],
     ids=" ".join,
 )
@@ -290,10 +290,9 @@ def test_conflicts_are_resolved_and_never_come_up_again(
 @pytest.mark.parametrize(
     ("choice", "said"),
     [
-        (["--use-from", "--use-into"], "cannot both apply to all"),
+        (["--use-from", "all", "--use-into", "all"], "conflict 'all' has two choices"),
         (["--use-from", "node 8"], "there is no conflict 'node 8'; there are: node 6"),
-        (["--use-from", "edge 3->8"], "there is no conflict 'edge 3 → 8'"),
-        (["--use-from", "6", "--use-into", "node  6"], "conflict 'node 6' has two choices"),
+        (["--use-from", "node 6", "--use-into", "node 6"], "conflict 'node 6' has two choices"),
     ],
     ids=lambda value: " ".join(value) if isinstance(value, list) else "",
 )
@@ -307,11 +306,11 @@ def test_choices_that_cannot_be_are_refused(run: Command, graph: TaskGraph, choi
 def test_a_merge_that_takes_cards_of_a_leased_step_needs_its_holder(run: Command, hive: Path, graph: TaskGraph) -> None:
     alternative(run, graph)
     Hive.open(hive).leases.claim("t.s2", "analyst")
-    refused = run(*BRANCH, "merge", "t", "alt", "--use-from")
+    refused = run(*BRANCH, "merge", "t", "alt", "--use-from", "all")
     assert refused.status == 1
     assert refused.err.startswith("hivemind: STEP_LEASE_HELD: step t.s2 is leased by analyst")
     assert graph.graph.node(6).status == "accepted"
-    assert run(*BRANCH, "merge", "t", "alt", "--use-from", "--agent", "analyst").status == 0
+    assert run(*BRANCH, "merge", "t", "alt", "--use-from", "all", "--agent", "analyst").status == 0
 
 
 @pytest.fixture

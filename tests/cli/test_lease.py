@@ -82,14 +82,14 @@ def test_leases_are_listed_as_people_count_and_by_agent(run: Command, hive: Path
     assert run("lease", "list", "--agent", "reviewer").out == "No step is leased by reviewer.\n"
 
 
-def test_claiming_what_one_holds_leaves_it_unless_it_is_renewed(run: Command, hive: Path) -> None:
+def test_claiming_a_step_again_leaves_the_lease_unchanged(run: Command, hive: Path) -> None:
     opened = planned(hive)
     run("lease", "claim", "t.s1", "--agent", "human", "--ttl", "9")
     opened.journal.append("task.noted")
     before = opened.journal.seq
     assert run("lease", "claim", "t.s1", "--agent", "human", "--json").json["left"] == 8
     assert opened.journal.seq == before
-    assert run("lease", "claim", "t.s1", "--agent", "human", "--renew", "--json").json["left"] == 200
+    assert run("lease", "renew", "t.s1", "--agent", "human", "--json").json["left"] == 200
 
 
 def test_a_step_that_another_holds_is_refused_with_what_helps(process: Command, hive: Path) -> None:
@@ -190,8 +190,7 @@ def test_a_step_that_is_done_and_one_of_a_task_that_is_over_cannot_be_claimed(ru
 def test_a_renewal_that_names_no_length_never_shortens_a_lease(run: Command, hive: Path) -> None:
     planned(hive)
     run("lease", "claim", "t.s1", "--agent", "human", "--ttl", "5000")
-    for words in (("claim", "t.s1", "--renew"), ("claim", "t.s1", "--renew", "--ttl", "3"), ("renew", "t.s1")):
-        assert run("lease", *words, "--agent", "human", "--json").json["left"] >= 4999
+    assert run("lease", "renew", "t.s1", "--agent", "human", "--json").json["left"] >= 4999
 
 
 def test_what_a_stale_holder_is_told_to_type_works(run: Command, hive: Path) -> None:

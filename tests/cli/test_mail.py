@@ -54,7 +54,7 @@ def test_a_kept_conversation_is_found_with_who_wrote_a_letter_and_when_and_grows
     answer = run("mail", "reply", "researcher", first, "It is 9090.").out.strip()
     again = run("mail", "keep", "human", answer, "--json").json
     assert (again["node"], again["letters"]) == (kept["node"], 2)
-    shown = run("doc", "export", kept["node"], "--format", "text").out
+    shown = run("doc", "expand", kept["node"]).out
     assert shown.count("Which port does the meter use?") == 1
     assert "It is 9090." in shown
     found = run("doc", "find", "What did the researcher say is 9090?", "--json").json

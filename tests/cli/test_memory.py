@@ -5,12 +5,10 @@ from __future__ import annotations
 import json
 import sqlite3
 from contextlib import closing
-from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
 
-from hivemind import Hive
 from hivemind.longterm import open_store
 from tests.cli.conftest import Command, make_hive
 from tests.postgres import Server
@@ -69,19 +67,10 @@ def test_what_is_there_already_is_not_stored_again_and_said_so(run: Command, hiv
     assert run("memory", "remember", "Invoices go out as PDF", "--allow-duplicate").status == 0
 
 
-def test_expired_entries_are_forgotten_together(run: Command, hive: Path) -> None:
-    run("memory", "remember", "the door code", "--expires-in", "1h")
-    past = datetime.now(UTC) - timedelta(days=1)
-    codes = {f"gate {number}": {"content": f"code {number}", "expires_at": past} for number in range(33)}
-    Hive.open(hive).memory.put_many(("shared", "hive"), codes)  # a write forgets 32 in passing
-    assert len(run("memory", "list", "--json").json) == 1
-    assert run("memory", "forget", "--expired", "--json").json == {"forgotten": 1}
-
-
 @pytest.mark.parametrize(
     "words",
     [
-        ["show", "nosuch"], ["forget", "nosuch"], ["forget"], ["forget", "k", "--expired"],
+        ["show", "nosuch"], ["forget", "nosuch"], ["forget"],
         ["search", "x", "--namespace", "one"], ["remember", " "], ["remember", "x", "--key", "k" * 257], ["reindex"],
     ],
 )  # fmt: skip
@@ -126,15 +115,13 @@ def test_status_says_when_only_words_are_searched_also_where_nothing_is_remember
         assert "full-text search only: pip install 'hivemind-swarm[embed]', and set embedder: auto in hive.yaml" in said
 
 
-def test_what_has_expired_is_shown_nowhere_and_forgotten(run: Command, hive: Path) -> None:
-    assert "0 expired entries are forgotten" in run("memory", "forget", "--expired").out
-    assert not (hive / ".hive" / "memory.db").exists()
+def test_expired_entries_are_hidden_and_deleted_by_the_next_write(run: Command, hive: Path) -> None:
     run("memory", "remember", "The gate code is 4711", "--key", "gate", "--expires-in", "1ms")
     assert "No memories yet" in run("memory", "list").out
     assert "none yet" in run("memory", "status").out
-    assert "forgotten" in run("memory", "forget", "--expired").out
+    run("memory", "remember", "The gate is green", "--key", "colour")
     with closing(sqlite3.connect(hive / ".hive" / "memory.db")) as sql:
-        assert sql.execute("SELECT count(*) FROM entries").fetchone() == (0,)
+        assert sql.execute("SELECT key FROM entries").fetchall() == [("colour",)]
 
 
 def test_a_namespace_of_one_part_is_refused_in_words(run: Command, hive: Path) -> None:

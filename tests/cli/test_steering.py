@@ -42,7 +42,7 @@ LOOKING = {
         task timeline : t | *graph find : evil
         graph branch list : t
         *doc tree | *doc tree of : FILE | *doc show : FILE | *doc show of : NODE | *doc expand : FILE | *doc find : evil
-        *doc export : FILE | doc export --format text : FILE | doc export --format json : FILE | *memory search : evil
+        *doc export : FILE | *memory search : evil
         *memory list : --namespace shared/hive | *memory show --namespace shared/hive : KEY
         memory status | doctor | tool list | tool show : doc_find
         tool call : doc_find query=evil

@@ -48,7 +48,6 @@ CALLS: dict[str, dict[str, Any]] = {
     },
     "shown": {"node_id": "r", "max_tokens": 10, "by": "order", "query": None},
     "query": {"text": "alpha", "limit": 10, "node_id": None},
-    "tagged": {"tag": "x"},
     "embed_pending": {"limit": 3},
     "import_file": {"path": "/nowhere"},
     "import_toml": {"text": "x"},

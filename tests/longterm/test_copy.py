@@ -50,8 +50,6 @@ def content(store):
             space: store.get_many(space, [key for key in store.list(space) if key != "orphan"]) for space in spaces
         },
         "history": [store.history(ANN, key) for key in store.list(ANN) if key != "orphan"],
-        "linked": store.linked(ANN, "boat"),
-        "children": store.children(ANN, "boats"),
         "users": store.users(),
         "found": [[(hit.key, hit.similarity) for hit in store.search(ALL, "number 440", mode="vector", limit=3)]],
         "words": [hit.key for hit in store.search(ALL, "440", mode="text")],

@@ -36,15 +36,13 @@ def test_a_change_of_what_is_said_about_it_is_read_anew(place) -> None:
             assert ("its speaker" in hit.why) == (speaker == "Bob")
 
 
-def test_a_link_and_an_expiry_that_were_set_meanwhile_are_shown(place) -> None:
+def test_an_expiry_that_was_set_meanwhile_is_shown(place) -> None:
     with open_store(place, HashingEmbedder(), durable=False) as store:
         for key in ("a", "b"):
             store.put(TALK, key, f"the cello is {key}")
         assert [hit.links for hit in store.search(TALK, "cello")] == [{}, {}]
-        store.link(TALK, "a", "next", "b")
         store.expire(TALK, "a", datetime(2100, 1, 1, tzinfo=UTC))
         hits = {hit.key: hit for hit in store.search(TALK, "cello")}
-        assert hits["a"].links == {"next": "b"}
         assert hits["a"].expires_at == datetime(2100, 1, 1, tzinfo=UTC)
 
 

@@ -314,8 +314,7 @@ def test_every_write_forgets_some_of_what_has_expired_with_all_that_it_said(stor
     clock.forward(hours=2)
     writes = (
         lambda: store.upsert_memory(ME, "something else", key="new"), lambda: store.put(ME, "newer", "and more"),
-        lambda: store.delete(ME, "new"), lambda: store.link(ME, "newer", "next", "new"),
-        lambda: store.expire(ME, "newer", None),
+        lambda: store.delete(ME, "new"), lambda: store.expire(ME, "newer", None),
     )  # fmt: skip
     for number, write in enumerate(writes):
         write()
@@ -378,16 +377,10 @@ def test_filters_narrow_by_metadata_category_importance_and_time(store, clock):
         keys(metadata={"n": {"$where": "1"}})
 
 
-def test_links_and_children_are_followed_within_the_namespace(store):
+def test_links_and_parents_stay_within_the_namespace(store):
     parent = store.put(ME, "trip", {"content": "the trip to Rome"})
     store.put(ME, "day-1", {"content": "the Forum", "parent_id": parent.id, "links": {"next": "day-2"}})
-    store.put(ME, "day-2", {"content": "the Vatican", "parent_id": parent.id})
-    store.link(ME, "day-2", "previous", "day-1")
-    assert [child.key for child in store.children(ME, "trip")] == ["day-1", "day-2"]
-    assert store.linked(ME, "day-2")["previous"].content == "the Forum"
-    assert store.get(ME, "day-2").version == 1
-    store.link(ME, "day-2", "previous", None)
-    assert store.linked(ME, "day-2") == {}
+    assert store.get(ME, "day-1").links == {"next": "day-2"}
     with pytest.raises(EntryInvalid):
         store.put(OTHER, "x", {"content": "y", "parent_id": parent.id})
     store.delete(ME, "trip")
@@ -451,7 +444,7 @@ def test_what_some_database_cannot_keep_is_refused_by_all_in_contents_names_rela
             lambda wrong: store.put(("memories", wrong), "k", "tea"),
             lambda wrong: store.put(ME, "other", {"content": "tea", "metadata": {"a": [{"b": wrong}]}}),
             lambda wrong: store.create_user(wrong),
-            lambda wrong: store.link(ME, "k", wrong, "k"),
+            lambda wrong: store.put(ME, "k", {"content": "tea", "links": {wrong: "k"}}),
             lambda wrong: store.search(ME, "tea", category=wrong),
             lambda wrong: store.search(ME, "tea", metadata={"a": wrong}),
             lambda wrong: store.search(ME, "", metadata={wrong: 1}),
