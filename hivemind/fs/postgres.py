@@ -42,9 +42,7 @@ _READ_ONLY_POLICY = (
     b"ALTER TABLE version ENABLE ROW LEVEL SECURITY; DROP POLICY IF EXISTS seen ON version;"
     b" CREATE POLICY seen ON version FOR SELECT USING (true)"
 )
-_LOGIN_REMEDY = (
-    "keep the password in PGPASSFILE (~/.pgpass), PGPASSWORD or a service file (postgresql://?service=NAME)"
-)
+_LOGIN_REMEDY = "keep the password in PGPASSFILE (~/.pgpass), PGPASSWORD or a service file (postgresql://?service=NAME)"
 
 
 def is_postgres(url: object) -> bool:

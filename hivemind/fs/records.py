@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
 
-from hivemind.boundary import Unreadable, boundary, as_dataclass, json_fields, read_input
+from hivemind.boundary import Unreadable, as_dataclass, boundary, json_fields, read_input
 from hivemind.errors import UnknownVersion, UserError
 from hivemind.fs.atomic import move, write
 

@@ -6,7 +6,7 @@ import json
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
-from hivemind.boundary import Unreadable, boundary, as_dataclass
+from hivemind.boundary import Unreadable, as_dataclass, boundary
 from hivemind.documents import Citation, Verdict
 from hivemind.documents.formats import EXTRACTED_FORMATS, format_of
 from hivemind.fs.check import CheckFinding

@@ -13,7 +13,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict
 from typing import Any, Literal
 
-from hivemind.boundary import boundary, as_dataclass
+from hivemind.boundary import as_dataclass, boundary
 from hivemind.documents import Citation, Verdict
 from hivemind.frozen import frozen
 from hivemind.mail import Message

@@ -11,7 +11,7 @@ from contextlib import AbstractContextManager
 from dataclasses import asdict
 from typing import Any
 
-from hivemind.boundary import boundary, as_dataclass
+from hivemind.boundary import as_dataclass, boundary
 from hivemind.coordination import Commits
 from hivemind.documents import Citation
 from hivemind.frozen import frozen

@@ -10,7 +10,7 @@ from dataclasses import asdict, replace
 from datetime import UTC, datetime, timedelta
 from typing import Any, Literal
 
-from hivemind.boundary import boundary, as_dataclass
+from hivemind.boundary import as_dataclass, boundary
 from hivemind.errors import HivemindError
 from hivemind.frozen import frozen
 from hivemind.layout import HUMAN

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hivemind.errors import UserError
-from hivemind.fs import resolve_inside, open_inside
+from hivemind.fs import open_inside, resolve_inside
 from hivemind.fs.paths import OutsideError
 
 _PARTS = st.sampled_from(["..", ".", "a", "b", "", "a b", "..a"]) | st.text(string.ascii_letters + ".", max_size=4)
