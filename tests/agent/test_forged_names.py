@@ -329,7 +329,7 @@ def outcome(crew: Crew) -> Callable[[list[tuple[str, str]]], str]:
         assert len(receipts) == 3
         result = (done / "result.md").read_text().replace(receipts[1], "")
         assert "forged" not in result
-        assert "as printed" in result or "something has changed it" in result
+        assert "as printed" in result or "the output file was changed" in result
         assert len(turns_of(done)) == 4
         return "done"
 

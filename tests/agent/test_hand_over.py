@@ -65,8 +65,8 @@ def test_a_role_gets_it_and_it_can_come_back(two):
         ({"to": "ada"}, "no other agent 'ada'"),
         ({"to": "carol"}, "no other agent 'carol'"),
         ({"role": "analyst"}, "no other agent has the role 'analyst'"),
-        ({}, "say to whom"),
-        ({"to": "bob", "role": "builder"}, "say to whom"),
+        ({}, "name an agent (to)"),
+        ({"to": "bob", "role": "builder"}, "name an agent (to)"),
     ],
 )
 def test_whom_there_is_not_is_refused_in_words(two, asked, said):

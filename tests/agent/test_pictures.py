@@ -84,7 +84,7 @@ def test_a_picture_that_is_read_is_shown_after_the_last_result_as_it_was_then(cr
     wishes = [("read_file", {"path": "knowledge/boat.png"}), ("list_files", {"path": "knowledge"})]
     *_, first, second, last = seen_after(crew, *wishes, takes_pictures=takes_pictures)
     if not takes_pictures:
-        assert "which you cannot be shown" in second.text
+        assert "which you cannot see" in second.text
         assert not any(message.parts for message in (first, second, last))
         return
     assert "a picture (image/png, 11 bytes), shown below" in first.text

@@ -212,7 +212,7 @@ def test_a_tool_that_refuses_by_now_is_shown_with_what_follows(simple, monkeypat
 def test_an_agent_that_is_gone_is_named(simple):
     path = simple.root / "tasks/done/t/messages.jsonl"
     path.write_text(path.read_text().replace('"agent":"ada"', '"agent":"carol"'))
-    with pytest.raises(Exception, match="no agent 'carol' any more"):
+    with pytest.raises(Exception, match="the agent 'carol', which did task t, no longer exists"):
         again(simple)
 
 

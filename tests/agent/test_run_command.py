@@ -224,7 +224,7 @@ def test_a_receipt_exists_because_the_runtime_ran_the_command_and_is_named_by_it
     assert "evidence" in use("finish_step", evidence=[made])["error"]
     assert "needs a proof" in use("finish_step")["error"]
     assert "is only a file" in use("finish_step", evidence=["rom/hive.md"])["error"]
-    assert "is no receipt" in use("finish_step", evidence=["t.s1#1"])["error"]
+    assert "is not a receipt" in use("finish_step", evidence=["t.s1#1"])["error"]
     assert use("run_command", command="exit 1")["result"]["receipt"] == "t.s1#1"
     assert "its command failed" in use("finish_step", evidence=["t.s1#1"])["error"]
     assert use("run_command", command="true")["result"]["receipt"] == "t.s1#2"

@@ -184,7 +184,7 @@ def test_the_tasks_own_folder_and_the_hives_are_named_by_their_names(crew):
     assert (crew.root / "tasks/active/t/files/note").read_text() == "mine\n"
     assert use("read_file", path="note")["result"]["text"] == "mine\n", "where the repository has no such file"
     for path in ("worktrees/u/app/x", str(crew.root.parent / "app/boat")):
-        assert "not where you may write" in use("write_file", path=path, text="x")["error"]
+        assert "outside the folders that you may write" in use("write_file", path=path, text="x")["error"]
     assert ".git" in use("write_file", path=".git", text="gitdir: /tmp/x")["error"]
 
 
@@ -392,7 +392,7 @@ def test_a_reviewer_sees_the_diff_and_has_the_work_to_read_only(pair, repo, sand
     assert "    -a boat\n    +a red boat" in text
     ran, wrote = calls_of(pair.root / "tasks/active" / review)
     assert "a red boat" in ran["text"]
-    assert "is the work that you review" in wrote["error"]
+    assert "is part of the work that you review" in wrote["error"]
     assert (next((pair.root / "worktrees").glob("*/app/litter"), None) is None) is (sandbox == "bwrap")
     does(eve, ("verdict", {"approved": True}))
     does(ada, *FINISH)
@@ -597,7 +597,9 @@ def test_a_root_that_may_be_written_is_edited_in_place_unless_it_has_worktrees(c
     assert (repo.path / "boat").read_text() == "in place\n"
     crew.configure("roots: [{path: ../app, write: true, worktree: true}]\n")
     use = using_tools(crew.start())
-    assert "not where you may write" in use("write_file", path=str(repo.path / "boat"), text="x")["error"]
+    assert (
+        "outside the folders that you may write" in use("write_file", path=str(repo.path / "boat"), text="x")["error"]
+    )
 
 
 # the sandbox

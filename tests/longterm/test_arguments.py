@@ -28,7 +28,7 @@ CALLS: dict[str, dict[str, Any]] = {
     "get_many": {"namespace": ME, "keys": ["k"]}, "delete": {"namespace": ME, "key": "t"}, "list": {"namespace": ME},
     "history": {"namespace": ME, "key": "k"}, "linked": {"namespace": ME, "key": "k"},
     "children": {"namespace": ME, "key": "k"}, "expire": {"namespace": ME, "key": "k", "expires_at": None},
-    "link": {"namespace": ME, "key": "k", "relation": "next", "other": "t"}, "namespaces": {"prefix": ()},
+    "link": {"namespace": ME, "key": "k", "relation": "next", "target_key": "t"}, "namespaces": {"prefix": ()},
     "create_user": {"name": "ann"}, "embed_pending": {"limit": 1}, "purge": {"limit": 1}, "fitting": {"text": "tea"},
     "coverage": {"query": "tea", "text": "tea"},
 }  # fmt: skip

@@ -169,7 +169,7 @@ def test_told_to_end_while_another_holds_the_journal_it_ends_all_the_same(hive):
     finally:
         served.kill()
         _, said = served.communicate(timeout=LIMIT_S)
-    assert "ended at once" in said
+    assert "exited at once" in said
     member(hive).close()
     assert hive.lives("claude") == ["started", "exited"] * 2
 

@@ -53,7 +53,7 @@ def test_the_swarm_does_not_start_members_from_outside(hive, served):
     hive.run("up", "--until-idle")
     assert hive.lives("claude") == ["started"]
     assert hive.lives("codex") == []
-    assert "comes from outside" in hive.run("agent", "run", "codex", status=2)
+    assert "is a member" in hive.run("agent", "run", "codex", status=2)
 
 
 def test_an_agent_that_the_swarm_runs_is_refused_to_a_client(hive):

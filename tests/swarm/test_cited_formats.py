@@ -23,7 +23,7 @@ def check(hive, task: str, files: Sequence[str]) -> None:
         assert has(opened(hive.root / path, first, last), quote), (path, first, last, quote)
     assert cited
     assert not set(files) - {path for _, path, _, _ in cited}
-    assert "every quote stands" in result
+    assert "every quote is at its cited place" in result
     assert "Not confirmed" not in result
 
 

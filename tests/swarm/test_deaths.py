@@ -57,7 +57,7 @@ def test_an_agent_that_dies_anywhere_on_the_way_loses_nothing_and_repeats_nothin
     result = hive.result("boats")
     assert result.count("> A sailing boat needs wind") == 1
     assert result.count("> A rowing boat is moved with oars") == 1
-    assert "every quote stands" in result
+    assert "every quote is at its cited place" in result
     owners = {event["agent_id"] for event in hive.events() if event["kind"] == "task.done"}
     assert len(owners) == 1
     requests = [
@@ -290,7 +290,7 @@ def test_a_source_that_changes_before_it_is_checked_is_rejected_and_asked_for_ag
     hive.wait(lambda: hive.task("boats") == "done", "the task's end")
     assert "> A rowing boat is moved by rowers who sit backwards." in hive.result("boats")
     assert "oars" not in hive.result("boats")
-    assert "every quote stands" in hive.result("boats")
+    assert "every quote is at its cited place" in hive.result("boats")
 
 
 def test_agents_work_without_a_supervisor_and_are_woken_by_what_people_drop(hive):

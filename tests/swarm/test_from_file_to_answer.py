@@ -19,7 +19,7 @@ def test_a_dropped_question_becomes_a_cited_answer_that_another_agent_checked(hi
     assert "> A sailing boat needs wind and has a keel that keeps it upright." in result
     digest = hashlib.sha256((hive.root / "knowledge/boats.md").read_bytes()).hexdigest()
     assert f"`knowledge/boats.md:10` sha256 {digest}" in result
-    assert re.search(r"Checked by (\w+): every quote stands", result)
+    assert re.search(r"Checked by (\w+): every quote is at its cited place", result)
     folder = hive.root / "tasks/done/boats"
     graph = json.loads((folder / "graph.json").read_text())
     kinds = [node["kind"] for node in graph["nodes"].values()]
@@ -34,7 +34,7 @@ def test_what_is_not_known_is_said_to_be_unknown(hive):
     hive.drop("queen.md", "Who is the queen of Sheba?\n")
     hive.run("up", "--until-idle")
     assert "Nothing relevant was found" in hive.result("queen")
-    assert "It quotes nothing" in hive.result("queen")
+    assert "There are no quotes" in hive.result("queen")
 
 
 def test_the_exit_status_tells_done_failed_and_parked(hive):
