@@ -29,9 +29,7 @@ def check_folders(layout: Layout) -> Iterator[CheckFinding]:
                 continue
             if not path.is_dir():
                 mend = f"move it to {layout.relative(layout.inbox)}/ if it is to be done"
-                yield CheckFinding(
-                    path, "is not a folder, and so not a task: nobody looks at it there", mend, note=True
-                )
+                yield CheckFinding(path, "is not a folder, and so not a task: it is ignored there", mend, note=True)
             elif place == layout.failed and not (path / _ERROR).exists():
                 mend = f"its {_LOG} may tell; hivemind task retry {name} tries it again"
                 yield CheckFinding(path, f"has no {_ERROR} with the reason", mend, note=True)

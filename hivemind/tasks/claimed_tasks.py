@@ -61,9 +61,8 @@ class ClaimedTasks:
                 self._forget(task.id)
                 return target
         except TaskMoved as moved:
-            raise TaskMoved(
-                moved.message, location=task.id, late_result=self._keep_late_result(task, name, end)
-            ) from None
+            late_result = self._keep_late_result(task, name, end)
+            raise TaskMoved(moved.message, location=task.id, late_result=late_result) from None
 
     def release(self, task: Task) -> Path:
         """Return the task to the inbox, with its log, for the next agent to continue. Return its new folder."""
@@ -199,7 +198,7 @@ class ClaimedTasks:
         except RecordTampered as error:
             problem = error
         self._forget(task.id)
-        self._claims.recovery.give_up(task.path, task.owner, problem)
+        self._claims.give_up(task.path, task.owner, problem)
         raise TaskMoved(f"it has failed: {problem.message}", location=task.id)
 
     def _forget(self, task_id: str) -> None:

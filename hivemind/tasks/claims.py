@@ -2,22 +2,38 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Container
+import logging
+import os
+from collections.abc import Collection, Container, Iterator
+from dataclasses import replace
 from pathlib import Path
 
 from hivemind.errors import UserError
-from hivemind.fs import Lock
+from hivemind.frozen import frozen
+from hivemind.fs import Lock, crash_point, write
 from hivemind.fs.paths import names_in
 from hivemind.layout import HUMAN
 from hivemind.names import check_name
-from hivemind.tasks.drop import DropReader, Settings
+from hivemind.tasks.drop import NOT_MOVABLE, DropReader, Settings, is_movable
 from hivemind.tasks.drop_claims import ClaimedDrop, DropClaims
+from hivemind.tasks.folder import hold, move_task, read_task, remove_ends
 from hivemind.tasks.listing import Listing
 from hivemind.tasks.logs import TaskLogs
 from hivemind.tasks.queue_cache import QueueCache, lanes_of
-from hivemind.tasks.recovery import ClaimRecovery, Orphan
-from hivemind.tasks.task import Task
-from hivemind.tasks.task_builder import TaskBuilder
+from hivemind.tasks.record import CLAIM_ANEW, ENDS, RECORD, TaskRecord, load
+from hivemind.tasks.task import Task, TaskProblem, TaskState
+from hivemind.tasks.task_builder import BUILD, TaskBuilder, error_report
+
+_log = logging.getLogger(__name__)
+
+
+@frozen
+class Orphan:
+    """A claim of an agent that is gone. `id` is the task's, or the drop's name if the claim is half-made."""
+
+    agent: str | None
+    id: str
+    path: Path
 
 
 class Claims:
@@ -33,7 +49,9 @@ class Claims:
         self._logs = logs
         self.drops = DropClaims(settings, reader, queue)
         self._builder = TaskBuilder(settings, self.drops)
-        self.recovery = ClaimRecovery(settings, reader, self.drops, self._builder)
+        self._reader = reader
+        self._records = settings.records
+        self._durable = settings.durable
         self._recovered: set[str] = set()
 
     def claim(
@@ -48,7 +66,7 @@ class Claims:
         agent = check_name(agent, "agent name")
         role = self._settings.agents().get(agent) if role is None else role
         if agent not in self._recovered:
-            for half_made in self.recovery.finish_half_made(agent, incarnation):
+            for half_made in self._finish_half_made(agent, incarnation):
                 return self._logs.follow(half_made)
         while (drop := self.drops.take(agent, role, lanes)) is not None:
             if (task := self._make_task(drop, incarnation)) is not None:
@@ -90,7 +108,7 @@ class Claims:
         """
         agent = check_name(agent, "agent name")
         self._return_human_drops()
-        tasks = [self._logs.follow(task) for task in self.recovery.resume_tasks(agent, incarnation)]
+        tasks = [self._logs.follow(task) for task in self._resume_tasks(agent, incarnation)]
         self._recovered.add(agent)
         return tasks
 
@@ -101,7 +119,7 @@ class Claims:
         lock = self._human_lock()
         if names_in(folder) and lock.acquire(wait=False):
             try:
-                self.recovery.reclaim(HUMAN)
+                self.reclaim(HUMAN)
             finally:
                 lock.release()
 
@@ -110,18 +128,10 @@ class Claims:
         same way."""
         return Lock(self._layout.locks / f"agent-{HUMAN}.lock")
 
-    def orphans(self, alive: Collection[str]) -> list[Orphan]:
-        """Return the claims of agents that are not in `alive`, and the folders in active/ without a claim (agent None)."""
-        return self.recovery.orphans(alive)
-
-    def reclaim(self, agent: str) -> list[Path]:
-        """Return to the inbox all that an agent has claimed whose process will not come back. Return the new paths."""
-        return self.recovery.reclaim(check_name(agent, "agent name"))
-
     def reject_waiting(self, task_id: str, error: str) -> Path:
         """Move a waiting task to failed/ with the text `error` as its error.md. Return its folder. Raises UserError."""
         with self._human_lock():
-            self.recovery.reclaim(HUMAN)
+            self.reclaim(HUMAN)
             queued, _ = self._listing.find_waiting(task_id)
             drop = self.drops.take_drop(HUMAN, queued)
             if drop is None:
@@ -129,10 +139,145 @@ class Claims:
             try:
                 return self._builder.reject(drop, error, task_id=queued.id)
             except BaseException:
-                self.recovery.reclaim(HUMAN)
+                self.reclaim(HUMAN)
                 raise
 
     @property
     def recheck_count(self) -> int:
         """The number of drops that are half-written or wait. They may become claimable without a change of the inbox."""
         return self._queue.recheck_count
+
+    # recovery: only the process that holds an agent's name recovers for that agent
+
+    def _finish_half_made(self, agent: str, incarnation: int) -> Iterator[Task]:
+        """Finish the claims that a crash interrupted, and yield their tasks."""
+        for path in self._half_made_drops(agent):
+            task = self._resume(ClaimedDrop(agent, path.name, os.fspath(path), None), incarnation)
+            if task is not None:
+                yield task
+
+    def _half_made_drops(self, agent: str) -> list[Path]:
+        """Return the drops that an agent took and made no tasks of, by name. Folders that cannot be read any more are
+        left."""
+        folder = Path(self.drops.folder(agent))
+        for build in sorted(folder.glob(f"{BUILD}*/")):
+            try:
+                self._builder.unbuild(build)
+            except PermissionError as error:
+                _log.warning("%s: %s; it continues at the agent's next start", error.filename, NOT_MOVABLE)
+        paths = [folder / name for name in sorted(os.listdir(folder)) if not name.startswith(".")]
+        closed_folders = [path for path in paths if path.is_dir() and not is_movable(path)]
+        for path in closed_folders:
+            _log.warning("%s: %s; it continues at the agent's next start", path, NOT_MOVABLE)
+        return [path for path in paths if path not in closed_folders]
+
+    def _resume(self, drop: ClaimedDrop, incarnation: int) -> Task | None:
+        """Make the task of a drop. A drop that is half-written or has dependencies goes back to the inbox, to be
+        checked again."""
+        # a folder was complete when it was claimed
+        reread_drop = self._reader.drop(drop.path, is_whole=drop.is_folder())
+        if reread_drop is None or reread_drop.queued is None or reread_drop.queued.dependencies:
+            self.drops.put_back(drop.path)
+            return None
+        return self._builder.make_task(drop, incarnation)
+
+    def _resume_tasks(self, agent: str, incarnation: int | None) -> list[Task]:
+        """Return the agent's tasks in active/, oldest claim first. With `incarnation`, their claims are renewed."""
+        half_made = {task.id for task in self._finish_half_made(agent, incarnation or 0)}
+        dated_tasks: list[tuple[str, Task]] = []
+        for path, record in self._active_folders():
+            claim = record.claim if isinstance(record, TaskRecord) else None
+            if claim is None and not self._records.is_claimed_by(path.name, agent):
+                continue  # without a claim
+            if claim is not None and claim.agent != agent:
+                continue
+            try:
+                task = self._resume_task(path, agent, incarnation if path.name not in half_made else None)
+                if task is not None:
+                    dated_tasks.append((claim.claimed if claim is not None else "", task))
+            except FileNotFoundError:
+                continue  # moved by hand meanwhile
+            except UserError as problem:
+                self.give_up(path, agent, problem)
+        return [task for _, task in sorted(dated_tasks, key=lambda dated_task: (dated_task[0], dated_task[1].id))]
+
+    def _resume_task(self, path: Path, agent: str, incarnation: int | None) -> Task | None:
+        """Return a task in active/ for its agent, or None after returning a task that was handed over to the inbox."""
+        is_in_journal = self._records.is_claimed_by(path.name, agent)
+        record = self._records.load(path, path.name) if is_in_journal else load(path)
+        if record is None or record.claim is None:
+            raise TaskProblem(f"has no {RECORD} of a claim", location=path, remedy=CLAIM_ANEW)
+        if record.handed is not None and record.handed.ends(record.claim):
+            with hold(path, wait=True):
+                self._records.save(path, replace(record, parked=None), agent_id=agent)
+                self.drops.put_back(path)
+            return None
+        if incarnation is not None:
+            with hold(path, wait=True):
+                claim = replace(record.claim, key=os.urandom(8).hex(), incarnation=incarnation)
+                record = replace(record, claim=claim)
+                if is_in_journal:  # an earlier process of the agent still has the old key
+                    self._records.save(path, record, agent_id=agent)
+                else:
+                    self._records.write(path, record)
+                    crash_point("tasks.claim.recorded")
+        task = read_task(path, TaskState.ACTIVE, self._settings.reader, self._layout.root, self._settings.roots)
+        if not is_in_journal:
+            self._records.note_claim(path.name, record, task.title)
+        return task
+
+    def give_up(self, path: Path, agent: str | None, problem: UserError) -> Path:
+        """Fail a task in active/ because of a problem with its folder. Return its folder in failed/."""
+        remove_ends(path)
+        self._settings.outbox.put("failed", path.name, None, None)
+        write(path / "error.md", error_report(path.name, problem, "could not go on"), durable=self._durable)
+        target = move_task(self._layout, path, self._layout.failed, durable=self._durable)
+        self._records.note_failure(path.name, agent, str(problem))
+        return target
+
+    def _active_folders(self) -> Iterator[tuple[Path, TaskRecord | None]]:
+        """Yield each folder in active/ with its record, or None if it has none or a damaged one."""
+        for name in sorted(os.listdir(self._layout.active)):
+            path = self._layout.active / name
+            if name.startswith(".") or not path.is_dir():
+                continue
+            try:
+                yield path, load(path)
+            except UserError:
+                yield path, None  # `list` reports the problem
+
+    def orphans(self, alive: Collection[str]) -> list[Orphan]:
+        """Return the claims, also half-made ones, of agents that are not in `alive`. The agent is None for a folder
+        without a claim."""
+        orphans = []
+        for path, record in self._active_folders():
+            agent = record.claim.agent if record is not None and record.claim is not None else None
+            if agent is None or agent not in alive:
+                orphans.append(Orphan(agent, path.name, path))
+        for agent in sorted(names_in(self._layout.claimed)):
+            if agent not in alive:
+                folder = self._layout.claimed / agent
+                orphans += [Orphan(agent, name, folder / name) for name in sorted(names_in(folder))]
+        return orphans
+
+    def reclaim(self, agent: str) -> list[Path]:
+        """Give back all that an agent has claimed whose process will not come back. Return the new paths.
+
+        Its tasks go to the inbox with their logs, and the next agent continues them. A task with a complete result.md
+        or error.md goes to done/ or failed/.
+        """
+        agent = check_name(agent, "agent name")
+        back = [self.drops.put_back(path) for path in self._half_made_drops(agent)]
+        for path, record in list(self._active_folders()):
+            if record and record.claim and record.claim.agent == agent:
+                back.append(self._give_back(path))
+        return back
+
+    def _give_back(self, path: Path) -> Path:
+        with hold(path, wait=True):
+            for name, place in zip(ENDS, (self._layout.failed, self._layout.done), strict=True):
+                end = path / name
+                if end.is_file() and not end.is_symlink() and self._records.is_announced(path.name, end.read_bytes()):
+                    return move_task(self._layout, path, place, durable=self._durable)
+            remove_ends(path)
+            return self.drops.put_back(path)

@@ -21,7 +21,7 @@ from hivemind.errors import UserError
 from hivemind.frozen import frozen
 from hivemind.fs import is_timestamp_reliable
 from hivemind.fs.leftovers import is_leftover
-from hivemind.fs.paths import OutsideError, resolve_inside
+from hivemind.fs.paths import OutsideError
 from hivemind.fs.trees import is_too_deep
 from hivemind.layout import Layout
 from hivemind.names import slug
@@ -133,9 +133,8 @@ def read_open(file: int, file_stat: os.stat_result, label: str, max_bytes: int) 
     raw = os.read(file, file_stat.st_size + 1) if file_stat.st_size <= max_bytes else None
     if raw is None or len(raw) > max_bytes:
         mend = "drop a folder with a short task.md and the long file, or raise max_task_bytes in hive.yaml"
-        raise TaskProblem(
-            f"has {file_stat.st_size:,} bytes, a task's text at most {max_bytes:,}", location=label, remedy=mend
-        )
+        message = f"has {file_stat.st_size:,} bytes, a task's text at most {max_bytes:,}"
+        raise TaskProblem(message, location=label, remedy=mend)
     return raw
 
 
@@ -189,11 +188,8 @@ def attachments(
         problem = None
         if dir_entry.is_symlink():
             try:
-                problem = (
-                    None
-                    if resolve_inside(dir_entry.path, root, tuple(roots)).is_file()
-                    else "is a symbolic link to no file"
-                )
+                target = inside(dir_entry.path, root, tuple(roots))
+                problem = None if target.is_file() else "is a symbolic link to no file"
             except OutsideError:
                 problem = "is a symbolic link that leads out of the hive"
         elif dir_entry.is_dir():
@@ -351,9 +347,8 @@ class DropReader:
             return _failing(name, file_stat)
         with suppress(PermissionError):  # for something in it
             if is_movable(path):
-                return Drop(
-                    name, file_stat, self.queued_folder(path, file_stat) if is_whole or self._is_whole(path) else None
-                )
+                is_whole = is_whole or self._is_whole(path)
+                return Drop(name, file_stat, self.queued_folder(path, file_stat) if is_whole else None)
         return Drop(name, file_stat, None, waits=f"{NOT_MOVABLE}: chmod -R a+rwX {name}")
 
     def _file(self, file: int, name: str) -> Drop:

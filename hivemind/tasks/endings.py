@@ -53,9 +53,8 @@ class Endings:
             move(place, self._layout.inbox / task_id, durable=self._durable)
         except FileExistsError:
             taken_path = self._layout.relative(self._layout.inbox / task_id)
-            raise UserError(
-                "something of that name waits already", location=taken_path, remedy="move it away"
-            ) from None
+            message = "something of that name waits already"
+            raise UserError(message, location=taken_path, remedy="move it away") from None
         crash_point("tasks.retry.back")
         return self._layout.inbox / task_id
 

@@ -155,9 +155,7 @@ class Inbox:
         attached = _as_list(attachments, str, os.PathLike)
         comes_again = draft.fields.get("every") is not None
         if comes_again and (by != HUMAN or parent is not None or attached):
-            message = (
-                "every: goes without attachments" if attached else "only people make tasks that come again (every:)"
-            )
+            message = "every: goes without attachments" if attached else "only people make recurring tasks (every:)"
             raise TaskProblem(message, location="the task")
         # Only concurrent calls could choose the same id; people's drops and claims need no lock.
         with Lock(self._layout.locks / "tasks-add.lock"):
@@ -197,14 +195,9 @@ class Inbox:
         return is_being_claimed(self._layout, task_id) or folder_of(self._layout, task_id) is not None
 
     def _put(
-        self,
-        task_id: str,
-        content: bytes,
-        record: TaskRecord,
-        attachments: list[Attachment],
-        files: Mapping[str, bytes],
+        self, task_id: str, content: bytes, record: TaskRecord, attached: list[Attachment], files: Mapping[str, bytes]
     ) -> None:
-        if record == TaskRecord() and not attachments and not files:
+        if record == TaskRecord() and not attached and not files:
             create(self._layout.inbox / f"{task_id}.md", content, durable=self._durable)
             crash_point("tasks.add.dropped")
             return
@@ -216,7 +209,7 @@ class Inbox:
                 make_folder((folder / name).parent, durable=self._durable)
                 create(folder / name, inside, durable=self._durable)
             write(folder / "task.md", content, durable=self._durable)
-            _attach(folder / "attachments", attachments, durable=self._durable)
+            _attach(folder / "attachments", attached, durable=self._durable)
             record = replace(record, inode=folder.stat().st_ino)
             write(folder / RECORD, record.encode(), durable=self._durable)
             crash_point("tasks.add.written")

@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import replace
 from datetime import UTC, datetime
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -86,9 +87,9 @@ class Listing:
     def is_known(self, task_id: str) -> bool:
         """Check for a task with that id, in any state, for which a dependency or a step may wait."""
         name = task_id.strip().lower()
-        return is_name(name) and (
-            is_open(self.layout, name) or self._dependencies(self._drops()).state_of(name) is not None
-        )
+        if not is_name(name):
+            return False
+        return is_open(self.layout, name) or self._dependencies(self._drops()).state_of(name) is not None
 
     def is_open(self, task_id: str) -> bool:
         """Check that a task which was claimed before is neither over nor deleted. Costs a few stats. Raises UserError."""
@@ -137,10 +138,8 @@ class Listing:
         for drop in drops:
             if drop.queued is not None and drop.queued.id == task_id:
                 return drop, drop.queued, self._dependencies(drops).verdict(drop.queued)
-        if (
-            waits := next((drop.waits for drop in drops if drop.queued is None and drop.id == task_id), None)
-        ) is not None:
-            raise UserError(waits, location=task_id, remedy="look again in a moment")
+        if drop := next((drop for drop in drops if drop.queued is None and drop.id == task_id), None):
+            raise UserError(drop.waits, location=task_id, remedy="look again in a moment")
         if is_being_claimed(self.layout, task_id):
             mend = "look again in a moment; if its agent has ended, hivemind doctor says what to do"
             raise UserError("is just being claimed", location=task_id, remedy=mend)
@@ -199,9 +198,7 @@ class Listing:
         """Return the archived tasks, in the order in which they ended. `state` is done or failed. Reads the whole
         archive."""
         places = [place for place in archived_folders(self.layout) if state in (None, place.name)]
-        summaries = [
-            summary for place in reversed(places) for summary in self._list_folder(place, TaskState(place.name))
-        ]
+        summaries = chain.from_iterable(self._list_folder(place, TaskState(place.name)) for place in reversed(places))
         end_times = [(datetime.fromtimestamp(ended_at(summary.path), UTC), summary) for summary in summaries]
         return [replace(one, since=since) for since, one in sorted(end_times, key=lambda one: (one[0], one[1].id))]
 
@@ -226,9 +223,8 @@ class Listing:
         dependencies = self._dependencies(drops)
         drops.sort(key=lambda drop: (drop.queued is None, drop.queued.order if drop.queued else (), drop.name))
         for drop in drops[:limit]:
-            obstacle = (
-                drop.waits if drop.queued is None else self._obstacle(drop.queued, dependencies.verdict(drop.queued))
-            )
+            queued = drop.queued
+            obstacle = drop.waits if queued is None else self._obstacle(queued, dependencies.verdict(queued))
             path = Path(f"{self._inbox_path}/{drop.name}")
             summary = self._summary(drop.id, path, TaskState.INBOX, drop.file_stat, drop, obstacle, texts=texts)
             if summary is not None:

@@ -64,16 +64,11 @@ class Outbox:
         self._layout, self._events, self._durable = layout, events, durable
 
     def put(
-        self,
-        event: Outcome,
-        task: str,
-        record: TaskRecord | None,
-        wanted_events: Collection[str] | None,
-        reason: str = "",
+        self, event: Outcome, task: str, record: TaskRecord | None, events: Collection[str] | None, reason: str = ""
     ) -> None:
         """Write a notice before a person's task is done, failed or parked, if the task or hive.yaml asks for it."""
         made_by_hand = record is None or (record.maker == HUMAN and record.parent is None)
-        if not made_by_hand or event not in (self._events if wanted_events is None else wanted_events):
+        if not made_by_hand or event not in (self._events if events is None else events):
             return
         make_folder(self._layout.outbox, durable=self._durable)
         notice = Notice(os.urandom(8).hex(), event, task, datetime.now(UTC), reason)

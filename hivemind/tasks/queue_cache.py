@@ -143,10 +143,8 @@ class _Queue:
         """Return all drops by name, including tried and waiting ones."""
         with boundary("cache", self._path):
             lines = os.pread(self._file, self.header.size, self._start).splitlines()
-            return {
-                row[0]: _entry(row)._replace(dependency_problem=None)
-                for row in json.loads(b"[" + b",".join(lines) + b"]")
-            }
+            rows = json.loads(b"[" + b",".join(lines) + b"]")
+            return {row[0]: _entry(row)._replace(dependency_problem=None) for row in rows}
 
 
 def _entry(row: list[object]) -> QueuedDrop:
@@ -170,9 +168,8 @@ def _body(ready_drops: list[QueuedDrop], waiting_drops: list[QueuedDrop]) -> tup
 
 def _lines(queued_drops: list[QueuedDrop]) -> bytes:
     """Return a line for each drop, without trailing fields if all of them have their defaults."""
-    return "".join(
-        [_encode(queued[:5] if queued[5:] == _DEFAULTS else queued) + "\n" for queued in queued_drops]
-    ).encode()
+    rows = (queued[:5] if queued[5:] == _DEFAULTS else queued for queued in queued_drops)
+    return "".join([_encode(row) + "\n" for row in rows]).encode()
 
 
 class QueueCache:
@@ -210,9 +207,7 @@ class QueueCache:
                 queue = self._rebuilt(queue, waits=queue is None)
             queued = None if queue is None else queue.next(lanes)
             # The caller may sleep if there is none, so it waits for a queue that was begun since.
-            while (
-                queued is None and queue and queue.header.started < asked_at and self._is_stale(queue, asked_at, lanes)
-            ):
+            while not queued and queue and queue.header.started < asked_at and self._is_stale(queue, asked_at, lanes):
                 queue = self._rebuilt(queue, waits=True)
                 queued = None if queue is None else queue.next(lanes)
             return queued
@@ -287,11 +282,9 @@ class QueueCache:
                 if queued is None and not is_task_name(dir_entry.name):
                     continue
                 try:
-                    if (
-                        queued is None
-                        or queued.lane in passed
-                        or not queued.is_from(dir_entry.stat(follow_symlinks=False))
-                    ):
+                    if queued is None or queued.lane in passed:
+                        return False
+                    if not queued.is_from(dir_entry.stat(follow_symlinks=False)):
                         return False
                 except FileNotFoundError:
                     continue

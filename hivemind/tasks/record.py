@@ -229,12 +229,8 @@ class Records:
         if now == self._own_digests.get(task_id):
             return now, raw
         task_entry = self._entry(task_id)
-        if (
-            task_entry is None
-            or not task_entry.record_digests
-            or now in task_entry.record_digests
-            or self._may_be_newer(folder)
-        ):
+        digests = () if task_entry is None else task_entry.record_digests
+        if not digests or now in digests or self._may_be_newer(folder):
             return now, raw
         os.stat(folder)
         raise RecordTampered(f"{RECORD} was changed by something other than hivemind", location=folder, remedy=_MEND)

@@ -90,9 +90,8 @@ class Schedule:
             except (DamagedRecord, Unreadable) as error:  # earlier tasks are also known by their ids
                 _log.warning("%s; kept as %s", error, set_aside(self._layout.schedule_record).name)
                 before = _ScheduleState({})
-            file_states = {
-                name: state for name, state in before.files.items() if (self._layout.schedule / name).exists()
-            }
+            folder = self._layout.schedule
+            file_states = {name: state for name, state in before.files.items() if (folder / name).exists()}
             problems: dict[str, str] = {}
             task_ids, moments = [], []
             for path in self._files():

@@ -230,10 +230,6 @@ def as_written(step: TaskStep | Mapping[str, Any] | str) -> Mapping[str, Any] | 
     fields: dict[str, Any] = {"title": step.title}
     if step.kind is not None:
         fields[step.kind] = step.argument
-    more: dict[str, Any] = {
-        "success_criteria": list(step.success_criteria),
-        "tests": list(step.tests),
-        "proof": step.proof,
-    }
-    more |= {"once": step.once or None, "timeout": step.timeout}
+    more: dict[str, Any] = {"success_criteria": list(step.success_criteria), "tests": list(step.tests)}
+    more |= {"proof": step.proof, "once": step.once or None, "timeout": step.timeout}
     return fields | {key: field for key, field in more.items() if field not in (None, [])}

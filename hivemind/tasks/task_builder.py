@@ -97,17 +97,14 @@ class TaskBuilder:
             move(drop.path, self._layout.schedule / drop.name, durable=self._durable)
         except FileExistsError:
             taken_path = self._layout.relative(self._layout.schedule / drop.name)
-            raise TaskProblem(
-                f"{taken_path} is there already", location=drop.name, remedy="give it another name"
-            ) from None
+            message = f"{taken_path} is there already"
+            raise TaskProblem(message, location=drop.name, remedy="give it another name") from None
         crash_point("tasks.schedule.moved")
 
     def _with_a_question(self, drop: ClaimedDrop) -> ClaimedDrop:
         """Put a file that is not text into a folder with a question to a person, as a person could have dropped it."""
         agent_folder = os.path.dirname(drop.path)
-        name = free_name(
-            id_of(drop.name, False), lambda candidate: os.path.lexists(os.path.join(agent_folder, candidate))
-        )
+        name = free_name(id_of(drop.name, False), set(os.listdir(agent_folder)).__contains__)
         folder = Path(agent_folder, name)
         folder.mkdir()
         self._drops.sync(drop.agent)
@@ -115,9 +112,8 @@ class TaskBuilder:
         shown_name = drop.name.encode(errors="backslashreplace").decode()
         question_step = {"wait": {"human": f"What is to be done with the file {shown_name}?"}}
         task_step = {"title": f"Do with {FILES}/{shown_name} what the answer says"}
-        head = json.dumps(
-            {"title": f"What to do with {shown_name}", "steps": [question_step, task_step]}
-        )  # JSON is YAML
+        fields = {"title": f"What to do with {shown_name}", "steps": [question_step, task_step]}
+        head = json.dumps(fields)  # JSON is YAML
         write(folder / "task.md", f"---\n{head}\n---\n", durable=False)
         return drop._replace(name=name, path=os.fspath(folder), raw=None)
 
@@ -164,18 +160,13 @@ class TaskBuilder:
         if old_record is not None and has_ended(folder):
             record = replace(record, notes=changes(old_record, raw), said=(), kept={})
             record = replace(record, parent=None) if apart else record  # a person retries it without its parent
-            set_aside(
-                folder, durable=self._durable, before=partial(self._save, folder, record) if was_claimed else None
-            )
+            before = partial(self._save, folder, record) if was_claimed else None
+            set_aside(folder, durable=self._durable, before=before)
         files = folder / FILES if was_claimed else folder
         paths, passed_over = attachments(files, text, self._layout.root, self._settings.roots)
         names = tuple(f"{FILES}/{os.path.relpath(path, files)}" for path in paths)
-        return (
-            task_id,
-            replace(record, attachments=names, notes=(*record.notes, *passed_over)),
-            parsed_task,
-            was_claimed,
-        )
+        record = replace(record, attachments=names, notes=(*record.notes, *passed_over))
+        return task_id, record, parsed_task, was_claimed
 
     def _take_out_text(self, build: Path, record: TaskRecord) -> None:
         """Move the text and the earlier attempts out of a dropped folder, which is now the task's `files/`."""
@@ -254,10 +245,8 @@ class TaskBuilder:
             return self._free(id_of(name, folder))
         place = folder_of(self._layout, explicit_id)
         if place is not None:
-            message, mend = (
-                f"id: {explicit_id!r} is taken by {self._layout.relative(place)}",
-                "give this task another id, or none",
-            )
+            message = f"id: {explicit_id!r} is taken by {self._layout.relative(place)}"
+            mend = "give this task another id, or none"
             raise TaskProblem(message, location=parsed_task.location("id"), remedy=mend)
         return explicit_id
 
@@ -301,9 +290,8 @@ class TaskBuilder:
             crash_point("tasks.claim.moved")
         write(folder / "error.md", error, durable=False)
         crash_point("tasks.reject.explained")
-        return self._move_to_failed(
-            folder, task_id or id_of(drop.name, is_folder), is_reported=task_id is None
-        )  # a person who cancels it knows
+        folder_name = task_id or id_of(drop.name, is_folder)
+        return self._move_to_failed(folder, folder_name, is_reported=task_id is None)  # a person who cancels it knows
 
     def _set_aside_if_it_can_be(self, folder: Path) -> None:
         # Its record or its attempts/ may be the problem, or one more: an old error.md is then written over.
@@ -365,9 +353,8 @@ class TaskBuilder:
 
 def _check_dependencies(drop: ClaimedDrop, parsed_task: ParsedTask) -> None:
     if drop.dependency_problem is not None:
-        raise TaskProblem(
-            drop.dependency_problem, location=parsed_task.location("dependencies"), remedy="change the dependencies"
-        )
+        location = parsed_task.location("dependencies")
+        raise TaskProblem(drop.dependency_problem, location=location, remedy="change the dependencies")
 
 
 def error_report(name: str, problem: UserError, failure: str = "could not become a task") -> bytes:
