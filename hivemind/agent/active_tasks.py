@@ -27,9 +27,8 @@ class ActiveTasks:
         self._works: dict[str, TaskRun] = {}
         self._parked: dict[str, ParkedRest] = {}
         self._trouble: dict[str, int] = {}
-        self._closed: dict[
-            str, tuple[Task, ParkedRest]
-        ] = {}  # could not be opened, and not be failed either: tried again
+        self._closed: dict[str, tuple[Task, ParkedRest]] = {}
+        """Tasks that could not be opened, and not be failed either: tried again."""
 
     @property
     def works(self) -> Collection[TaskRun]:
@@ -50,9 +49,8 @@ class ActiveTasks:
         for task in mine:
             self._open(task, lost=task.id == lost)
         put_away_ended(self._hive)
-        for task_id in sorted(
-            self._hive.journal.view(look) - {task.id for task in mine}
-        ):  # closed, and its process died before it could tell
+        # A task that is closed, and whose process died before it could tell:
+        for task_id in sorted(self._hive.journal.view(look) - {task.id for task in mine}):
             for outcome, folder in (("done", self._hive.layout.done), ("failed", self._hive.layout.failed)):
                 if (folder / task_id).is_dir():
                     self._hive.steps.end_task(task_id, outcome, agent_id=self._name, has_left_active=True)
@@ -87,13 +85,10 @@ class ActiveTasks:
             if not isinstance(error, StepLeaseHeld | OSError) and not is_disk_full(error):
                 self._give_up(task, str(error))
                 return None
-            why = (
-                until_there_is_room()
-                if is_disk_full(error)
-                else Parking(f"cannot be opened: {error}", again_s=_AGAIN_S)
-            )
+            is_full = is_disk_full(error)
+            why = until_there_is_room() if is_full else Parking(f"cannot be opened: {error}", again_s=_AGAIN_S)
             rest = ParkedRest.of(why, before[1] if before else None)
-            if not is_disk_full(error) and isinstance(error, OSError) and rest.looks >= MAX_TROUBLE:
+            if not is_full and isinstance(error, OSError) and rest.looks >= MAX_TROUBLE:
                 self._give_up(task, rest.reason)
             else:
                 self._wait(task, rest)
@@ -189,9 +184,7 @@ class ActiveTasks:
         """The task rests, and the journal is told why, once for each reason."""
         key, told = work.task.id, self.rests_for(work, parking)
         rest = self._parked[key] = ParkedRest.of(parking, self._parked.get(key))
-        if (
-            parking.reason == DISK_FULL
-        ):  # nothing of it can be written, and the leases are kept: others have no room either
+        if parking.reason == DISK_FULL:  # nothing can be written; leases are kept, since others have no room either
             return
         self._hive.tasks.park(work.task, rest.reason, rest.until)
         if not told:

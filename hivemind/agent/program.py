@@ -7,24 +7,24 @@ prints is kept in the task's conversation; what comes meanwhile rides in the res
 from __future__ import annotations
 
 import json
-import logging
 import os
 import secrets
 import socket
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextlib import ExitStack, suppress
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from tempfile import TemporaryFile
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from hivemind.agent.act import make_calls
-from hivemind.agent.budget import RunAccount
-from hivemind.agent.build import build
-from hivemind.agent.news import tell_news
-from hivemind.agent.scope import focus_on
-from hivemind.agent.select import select as select_blocks
+from hivemind.agent.act import ask_operator, make_calls
+from hivemind.agent.lease import FocusLease
+from hivemind.agent.metering import RunAccount, Usages
+from hivemind.agent.news import News
+from hivemind.agent.reporter import StatusReporter
+from hivemind.agent.stop_signal import StopSignal
+from hivemind.agent.window import ContextWindow
 from hivemind.boundary import Unreadable, boundary
 from hivemind.errors import HivemindError
 from hivemind.fs import make_folder
@@ -33,15 +33,15 @@ from hivemind.guarded import GuardedCommand
 from hivemind.minds import ChatMessage, MindError, MindUnavailable, Thought, ToolCall, ToolResult, Turn, Usage
 from hivemind.minds.agents import AgentMind, Line, last_line
 from hivemind.taskrun.conversation import Conversation
+from hivemind.taskrun.focus import focus_on
+from hivemind.taskrun.task_run import TaskRun
 from hivemind.taskrun.waits import Parking, ProgramAtWork
 from hivemind.tasks import TaskMoved
+from hivemind.tools import Session
 from hivemind.tools.excerpt import LONGEST, shortened
 from hivemind.tools.tool import for_mind
 
-if TYPE_CHECKING:
-    from hivemind.agent.agent import Agent
-
-__all__ = ["run_program"]
+__all__ = ["ProgramRunner", "SessionLost"]
 
 _GRACE_S = 30.0  # for a program to end by itself once nothing is left for it to do
 _LOOK_S = 1.0  # bounds how late is noticed that its task was cancelled
@@ -54,41 +54,57 @@ reason; if something is missing, say what, with ask_human."""
 _GO_ON = "You were interrupted. Go on."
 _OVER = "The task is over; result.md (or error.md) is written when you have ended your turn. End it now."
 _RESTS = "The task rests: {reason}. End your turn now; you will be called again when there is news."
-_log = logging.getLogger(__name__)
 
 
-def run_program(agent: Agent, turn: Turn, mind: AgentMind) -> None:
-    """Run the program until it ends its turn. Sets what the turn came to: its results, why the task rests, or what was wrong.
+class SessionLost(MindUnavailable):
+    """The program does not know its session any more: the conversation has to begin again."""
 
-    A session that the program does not know any more is begun anew, with what was said folded. Raises Parking, MindUnavailable
-    if the program ends with an error, MindError if it has to be ended.
+
+@dataclass(slots=True)
+class ProgramRunner:
+    """Runs the coding agent that is an agent's mind. `hear` takes in the news of a task.
+
+    `failed_starts` counts the runs in a row that ended with an error before the program did anything.
     """
-    talk = agent.conversation(turn)
-    turn.results = []
-    agent.take_lease(turn.focus)
-    run = _ProgramRun(agent, turn, talk, mind)
-    try:
-        run.run()
-    except MindUnavailable:
-        if run.heard or run.session is None or agent.leaving():
-            raise
-        _log.warning("%s: %s does not know the session %s; begun anew", agent.name, mind.name, run.session)
-        agent.begins = "session lost"
-        select_blocks(agent, turn)
-        build(agent, turn)
-        _ProgramRun(agent, turn, talk, mind).run()
+
+    mind: Usages
+    lease: FocusLease
+    stop_signal: StopSignal
+    reporter: StatusReporter
+    news: News
+    hear: Callable[[TaskRun], object]
+    failed_starts: int = 0
+
+    def run(self, turn: Turn, session: Session, window: ContextWindow) -> Thought | None:
+        """Run the program until it ends its turn. Fills in the turn's results, and why the task rests.
+
+        Return the call that ends the task, if the program made it. Raises Parking, SessionLost, MindUnavailable if the
+        program ends with an error, MindError if it has to be ended.
+        """
+        turn.results = []
+        self.lease.take(session.focus)
+        run = _ProgramRun(self, turn, session, window)
+        try:
+            run.run()
+        except MindUnavailable as error:
+            if run.heard or run.session is None or self.stop_signal.is_set():
+                raise
+            raise SessionLost(f"the session {run.session} is not known: {error}") from error
+        return turn.thought
 
 
 class _ProgramRun:
     """One run of the program. `session` is the one that it goes on with; `heard` says that it has said or done something."""
 
-    def __init__(self, agent: Agent, turn: Turn, talk: Conversation, mind: AgentMind) -> None:
-        self._agent, self._turn, self._talk, self._mind = agent, turn, talk, mind
-        self._work, self._step = turn.focus.work, turn.focus.step
+    def __init__(self, runner: ProgramRunner, turn: Turn, session: Session, window: ContextWindow) -> None:
+        assert runner.mind.program is not None
+        self._runner, self._mind = runner, runner.mind.program
+        self._turn, self._tool_session, self._window, self._talk = turn, session, window, window.talk
+        self._work, self._step = session.focus.work, session.focus.step
         self._results: list[ToolResult] = turn.results  # type: ignore[assignment]
-        self._folder = agent.hive.layout.agent_state(agent.name) / "program"
+        self._folder = session.hive.layout.agent_state(session.agent) / "program"
         self._token = secrets.token_hex(16)
-        self.session = _session_of(talk, mind)
+        self.session = _session_of(self._talk, self._mind)
         self.heard = False
         self._begun: dict[str, Line] = {}
         self._pieces: list[str] = []
@@ -99,17 +115,17 @@ class _ProgramRun:
         self._why: str | None = None
 
     def run(self) -> None:
-        """See `run_program`."""
-        agent, config = self._agent, self._mind.config
+        """See `ProgramRunner.run`."""
+        config = self._mind.config
         told = _unheard(self._talk)
         prompt = "\n\n".join(map(self._told, told)) or _GO_ON
         asked = any((one.news or {}).get("cause") == "unfinished" for one in told)
         make_folder(self._folder, durable=False)
-        self._account = RunAccount(agent.usages, self._mind, self._work, self._talk, prompt, self.session)
+        self._account = RunAccount(self._runner.mind, self._mind, self._work, self._talk, prompt, self.session)
         with ExitStack() as stack:
             stack.callback(lambda: self._account.close(was_heard=self.heard))
             self._account.begin()
-            stack.enter_context(agent.pulse.busy(config.timeout_s + 2 * _GRACE_S))
+            stack.enter_context(self._tool_session.pulse.busy(config.timeout_s + 2 * _GRACE_S))
             if self._work is not None:
                 self._work.program_at_work = True
                 stack.callback(setattr, self._work, "program_at_work", False)
@@ -137,15 +153,15 @@ class _ProgramRun:
 
     def _watch(self, program: GuardedCommand, listener: socket.socket) -> int:
         """Hear what it prints and make its calls until it has ended; how it ended."""
-        agent, config = self._agent, self._mind.config
+        stop_signal, config = self._runner.stop_signal, self._mind.config
         output, rest, size = program.output.fileno(), b"", 0
         until, quiet = time.monotonic() + config.timeout_s, time.monotonic() + config.quiet_s
-        watched = [output, listener, *agent.wakes]
+        watched = [output, listener, *stop_signal.descriptors]
         while True:
             now = time.monotonic()
             left = min(until, quiet, now + _LOOK_S, self._ends_at or until) - now
             ready = readable(watched, max(0.0, left))
-            if agent.leaving():
+            if stop_signal.is_set():
                 raise MindUnavailable("the agent was told to end")
             if self._work is not None and self._work.taken_away:
                 raise TaskMoved("its task was taken away", where=self._work.task.id)
@@ -185,7 +201,7 @@ class _ProgramRun:
 
     def _conclude(self, status: int, error: str, *, asked: bool) -> None:
         """What the run came to."""
-        agent, name, work = self._agent, self._mind.name, self._work
+        runner, name, work = self._runner, self._mind.name, self._work
         if isinstance(self._parking, ProgramAtWork):  # now that all is counted which the program has used
             self._turn.thought, self._turn.taken_up = Thought(actions=tuple(self._talk.pending)), True
         elif self._parking is not None:
@@ -196,10 +212,10 @@ class _ProgramRun:
             return
         elif status != 0:
             reason = f"{name} ended with status {status}: {self._problem or error}"
-            agent.failed_starts = 0 if self.heard else agent.failed_starts + 1
-            if agent.failed_starts < _MOST_STARTS or work is None:
+            runner.failed_starts = 0 if self.heard else runner.failed_starts + 1
+            if runner.failed_starts < _MOST_STARTS or work is None:
                 raise MindUnavailable(reason)
-            agent.ask_person(self._turn, f"{reason}. It has ended {agent.failed_starts} times before it did anything.")
+            self._ask_operator(f"{reason}. It has ended {runner.failed_starts} times before it did anything.")
         elif work is not None and not asked:
             self._talk.tell(_UNFINISHED, cause="unfinished")
         elif work is not None:
@@ -209,9 +225,10 @@ class _ProgramRun:
                 self._make(ToolCall("finish_task", {"result": last}))
                 self._turn.parking = self._parking
             else:
-                agent.ask_person(
-                    self._turn, f"unfinished: look at it. {name} ended without finish_task, and said last: {last}"
-                )
+                self._ask_operator(f"unfinished: look at it. {name} ended without finish_task, and said last: {last}")
+
+    def _ask_operator(self, reason: str) -> None:
+        ask_operator(self._turn, self._tool_session, self._talk, reason)
 
     def _told(self, message: ChatMessage) -> str:
         """A message as the program reads it: the result of a call with its tool, as its session may have ended before it came."""
@@ -228,7 +245,7 @@ class _ProgramRun:
 
     def _take(self, line: Line) -> None:
         if line.session is not None:
-            self.session, self._agent.failed_starts = line.session, 0
+            self.session, self._runner.failed_starts = line.session, 0
         if line.piece is not None:
             self.heard = True
             self._pieces.append(line.piece)
@@ -273,7 +290,7 @@ class _ProgramRun:
         result = ToolResult(said.calls[0], text, problem=text[:200] or "it failed" if ended.failed else None)
         self._talk.result(result, durable=False)
         self._results.append(result)
-        self._agent.status.update(last_action=call.tool)
+        self._runner.reporter.called(call.tool)
         self._count_turn()
 
     def _thought(self, text: str, *calls: ToolCall) -> Thought:
@@ -293,7 +310,7 @@ class _ProgramRun:
         return None if self._step is None else self._step.id
 
     def _count_turn(self) -> None:
-        if self._talk.turns >= self._agent.max_turns:
+        if self._talk.turns >= self._runner.mind.max_turns(self._tool_session.config):
             self._end(None, 0.0)  # a person is asked, as of any mind that takes too long (tidy)
 
     def _report(self, usage: Usage, part: str | None) -> None:
@@ -303,14 +320,14 @@ class _ProgramRun:
             if self._parking is None:
                 self._parking = parking
             self._end(None)
-        self._agent.tell_status(self._turn)
+        self._runner.reporter.progress(self._turn)
 
     # its calls of the hive's tools
 
     def _listen(self, stack: ExitStack) -> tuple[socket.socket, dict[str, Any]]:
         """The socket that its MCP server hands calls to, and what that server is told."""
-        agent = self._agent
-        folder = os.fspath(agent.hive.layout.agent_state(agent.name))
+        name = self._tool_session.agent
+        folder = os.fspath(self._folder.parent)
         path = socket_places(folder, "program")[0]
         make_socket_folder(os.path.dirname(path), private=os.path.dirname(path) != folder)
         Path(path).unlink(missing_ok=True)
@@ -318,8 +335,8 @@ class _ProgramRun:
         listener.bind(path)
         stack.callback(Path(path).unlink, missing_ok=True)
         listener.listen()
-        tools = [tool.listed() for tool in agent.tools.values()]
-        instructions = f"The tools of the hive in which you are the agent {agent.name}."
+        tools = [tool.listed() for tool in self._tool_session.tools.values()]
+        instructions = f"The tools of the hive in which you are the agent {name}."
         return listener, {"socket": path, "token": self._token, "tools": tools, "instructions": instructions}
 
     def _serve(self, listener: socket.socket) -> None:
@@ -360,9 +377,9 @@ class _ProgramRun:
 
     def _make(self, call: ToolCall) -> ToolResult | None:
         """Make one call under the lease of the step in focus; None if the task rests because of it."""
-        agent, turn, made = self._agent, self._turn, list[ToolResult]()
+        made = list[ToolResult]()
         self.heard = True
-        focus = turn.focus if self._work is None else focus_on(self._work, reads=True)
+        focus = self._turn.focus if self._work is None else focus_on(self._work, reads=True)
         self._step = focus.step
         said = self._talk.answer(self._thought("", call), step=self._step_id)
 
@@ -372,15 +389,15 @@ class _ProgramRun:
             self._at = time.monotonic()
 
         try:
-            agent.take_lease(focus)
-            session = replace(agent.session(turn), focus=focus)
-            self._parking = make_calls(session, agent.tools, Thought(actions=said.calls), LONGEST, tell)
+            self._runner.lease.take(focus)
+            session = replace(self._tool_session, focus=focus)
+            self._parking = make_calls(session, Thought(actions=said.calls), LONGEST, tell)
         except HivemindError as error:
             if isinstance(error, Parking):
                 self._parking = error
-            tell(ToolResult.failed(said.calls[0], str(for_mind(error, agent.tools))))
+            tell(ToolResult.failed(said.calls[0], str(for_mind(error, self._tool_session.tools))))
         self._results += made
-        agent.status.update(last_action=call.tool)
+        self._runner.reporter.called(call.tool)
         return made[0] if made else None
 
     def _news(self) -> list[str]:
@@ -389,8 +406,8 @@ class _ProgramRun:
             return []
         before = len(self._talk.messages)
         self._work.hear()
-        self._agent.scheduler.hear_news(self._work, self._agent.memory.keep_message)
-        tell_news(self._agent, self._turn, self._talk)
+        self._runner.hear(self._work)
+        self._runner.news.tell(self._tool_session, self._window)
         return [one.text for one in self._talk.messages[before:] if one.role == "user"]
 
 

@@ -7,24 +7,20 @@ from dataclasses import replace
 
 from hivemind.agent.active_tasks import ActiveTasks
 from hivemind.agent.opening import letter
-from hivemind.agent.scope import focus_on
 from hivemind.agent.unread_mail import UnreadMail
-from hivemind.coordination import StepLease, StepLeaseHeld
-from hivemind.coordination.entries import MAX_TTL_SEQ
 from hivemind.errors import is_disk_full
 from hivemind.layout import HUMAN
 from hivemind.mail import Message
 from hivemind.minds import Turn
-from hivemind.presence.identity import lease_step
 from hivemind.presence.parts import Parts
-from hivemind.taskrun.focus import Focus
+from hivemind.taskrun.focus import Focus, focus_on
 from hivemind.taskrun.review import read_verdict
 from hivemind.taskrun.task_run import TaskRun
-from hivemind.taskrun.waits import Parking, blocked, is_question, until_there_is_room
+from hivemind.taskrun.waits import is_question, until_there_is_room
 from hivemind.tasks import TaskMoved
 
 _TASK_LOOK_S = 1.0  # how often a step that waits for another task looks whether that is done
-_LEASE_PAUSE_S = 5.0
+ShowPictures = Callable[[Message], Sequence[Mapping[str, str]]]
 
 
 class Scheduler:
@@ -96,11 +92,7 @@ class Scheduler:
     # scope
 
     def scope(
-        self,
-        *,
-        reads: bool,
-        keep: Callable[[Message], object] = lambda _: None,
-        pictures: Callable[[Message], Sequence[Mapping[str, str]]] = lambda _: (),
+        self, *, reads: bool, keep: Callable[[Message], object] = lambda _: None, pictures: ShowPictures = lambda _: ()
     ) -> Focus | None:
         """What this turn is about: by turns the oldest message that needs one, and a task in hand that can go on or else a new
         one; None if there is neither. Mail that asks nothing takes no turn: `keep` is given it. `reads` says that the mind
@@ -108,9 +100,9 @@ class Scheduler:
         self.focus = None
         while (message := self.letters.first(needs_turn=False)) is not None:
             focus = self._about(message)
-            if focus.asks_review or (
-                self._wakes(focus, message, pictures) if reads else self._is_asked(focus, message)
-            ):
+            # By rule only a person's letter, or a stranger's, is answered, and only if no task waited for it.
+            is_asked = not focus.heard and (message.origin == "human" or focus.stranger)
+            if focus.asks_review or (self._wakes(focus, message, pictures) if reads else is_asked):
                 self.letters.takes_turn(message)
             else:
                 keep(message)
@@ -141,13 +133,7 @@ class Scheduler:
             work.begin_without_steps()
         return focus_on(work, reads=reads)
 
-    def _is_asked(self, focus: Focus, message: Message) -> bool:
-        """Whether a mind that works by rule answers a message: one from a person or a stranger, unless a task waited for it."""
-        return not focus.heard and (message.origin == "human" or focus.stranger)
-
-    def _wakes(
-        self, focus: Focus, message: Message, pictures: Callable[[Message], Sequence[Mapping[str, str]]]
-    ) -> bool:
+    def _wakes(self, focus: Focus, message: Message, pictures: ShowPictures) -> bool:
         """Whether a mind that reads is woken by a message: one from a person, from a stranger who may be answered, or one that
         expects a reply. What belongs to a task in hand is news in its conversation."""
         about = self.letters.task_of(message)
@@ -163,31 +149,6 @@ class Scheduler:
             return False
         person = message.origin == "human" or (message.trusted and message.sender.startswith(f"{HUMAN}@"))
         return not focus.heard and (person or focus.stranger or message.expects_reply)
-
-    # the lease
-
-    def lease(self, focus: Focus) -> StepLease | None:
-        """The lease of the step in focus, taken or kept. Raises Parking if another agent or a person holds it."""
-        if focus.blocked is not None:
-            asked = None if focus.work is None else focus.work.waits.get(focus.blocked.id)
-            raise blocked(focus.blocked.step.path, focus.blocked.step.blocked_reason, asked)
-        if focus.step is None:
-            return None
-        try:
-            return lease_step(self._hive, focus.step.id, self._name)
-        except StepLeaseHeld as held:
-            raise Parking(f"step {focus.step.step.path} is leased by {held.holder}", again_s=_LEASE_PAUSE_S) from None
-
-    def leased(self, focus: Focus) -> tuple[str, int] | None:
-        """The step in focus with the generation of its lease, if this agent holds it already: what is kept while it thinks."""
-        lease = None if focus.step is None else self._hive.leases.get(focus.step.id)
-        return (lease.step_id, lease.generation) if lease is not None and lease.holder_agent_id == self._name else None
-
-    def keep_lease(self, step_id: str, generation: int) -> None:
-        """Renew a lease at half its time. Raises CoordinationError if it is lost."""
-        lease = self._hive.leases.get(step_id)
-        if lease is None or lease.expires_seq - self._hive.journal.seq <= (lease.expires_seq - lease.acquired_seq) // 2:
-            self._hive.leases.renew(step_id, self._name, generation, MAX_TTL_SEQ)
 
     # after a turn
 

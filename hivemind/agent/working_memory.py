@@ -12,8 +12,8 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
+from hivemind.agent.candidates import ABOUT, SOURCE, document_sources, memory_source, noted, recalled, remembered
 from hivemind.agent.opening import materials
-from hivemind.agent.recall import ABOUT, SOURCE, document_sources, memory_source, noted, recalled, remembered
 from hivemind.boundary import Unreadable
 from hivemind.frozen import frozen
 from hivemind.fs import DamagedRecord, set_aside

@@ -10,9 +10,9 @@ from dataclasses import replace
 from typing import Any
 
 from hivemind.agent.act import short
+from hivemind.agent.lease import renew_lease
 from hivemind.agent.recall import answer
 from hivemind.agent.scheduler import Scheduler
-from hivemind.agent.scope import focus_on
 from hivemind.agent.working_memory import WorkingMemory
 from hivemind.errors import HivemindError, UserError
 from hivemind.fs import make_folder, time_tells
@@ -27,7 +27,7 @@ from hivemind.presence.status import StatusFile
 from hivemind.presence.watching import ring_all
 from hivemind.swarm.absence import return_tasks
 from hivemind.taskrun.conversation import INTERRUPTED
-from hivemind.taskrun.focus import Focus
+from hivemind.taskrun.focus import Focus, focus_on
 from hivemind.taskrun.task_run import TaskRun
 from hivemind.taskrun.waits import Parking
 from hivemind.tools import Session, Tool, ToolProblem, allowed_tools
@@ -254,7 +254,7 @@ class Member:
         held = self.hive.leases.list(self.name)
         for lease in held:
             try:
-                self._scheduler.keep_lease(lease.step_id, lease.generation)
+                renew_lease(self.hive, self.name, lease.step_id, lease.generation)
             except (
                 HivemindError
             ) as error:  # taken over this very moment: the write that follows is refused, and says so

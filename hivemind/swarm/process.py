@@ -8,10 +8,10 @@ import os
 import signal
 import sys
 import time
-import weakref
 from pathlib import Path
 
 from hivemind.agent.agent import Agent
+from hivemind.agent.stop_signal import StopSignal
 from hivemind.errors import WRONG_USE, HivemindError, is_disk_full
 from hivemind.fs import HeldLock, Lock, open_own, set_aside
 from hivemind.fs.doorbell import ring
@@ -36,36 +36,31 @@ class Life:
     """One process's life as the agent `name`, whose `lock` it holds. `run` lasts until `stop`, or until `lifeline` closes."""
 
     def __init__(self, hive: Parts, name: str, lock: Lock, *, lifeline: int | None = None) -> None:
-        self._hive, self._name, self._lock, self._lifeline = hive, name, lock, lifeline
+        self._hive, self._name, self._lock = hive, name, lock
+        self._stop_signal = StopSignal(lifeline)
         self._folder = hive.layout.agent_state(name)
         self._incarnation = 0
         self._agent: Agent | None = None
-        self._stopping, self._finishing = False, False
         self._tries = 0
         self._lost: str | None = None
         self._watchman = Watchman(hive) if lifeline is None else None
-        self._wake, self._wake_end = os.pipe()
-        for end in (self._wake, self._wake_end):
-            weakref.finalize(self, os.close, end)
 
     def stop(self) -> None:
         """End after the current action. May be called from a signal's callback."""
-        self._stopping = True
-        os.write(self._wake_end, b"\0")
+        self._stop_signal.stop()
         if self._agent is not None:
             self._agent.stop()
 
     def finish(self) -> None:
         """End after the current turn. May be called from a signal's callback."""
-        self._finishing = True
-        os.write(self._wake_end, b"\0")
+        self._stop_signal.finish()
         if self._agent is not None:
             self._agent.finish()
 
     def run(self) -> None:
         """Be the agent; be it anew after what a person can mend. Raises HiveGone."""
         try:
-            while not self._ending():
+            while not self._stop_signal.is_set():
                 began = time.monotonic()
                 self._check_here()
                 try:
@@ -91,13 +86,13 @@ class Life:
             self._hive,
             self._name,
             self._incarnation,
-            lifeline=self._lifeline,
+            lifeline=self._stop_signal.lifeline,
             resting=self._rest,
             check=self._check_here,
         )
         try:
             self._agent = agent
-            if not self._ending():
+            if not self._stop_signal.is_set():
                 agent.scheduler.holding.resume(self._lost)
                 self._lost = None
                 agent.run()
@@ -122,22 +117,17 @@ class Life:
             _log.warning("%s is no folder: kept as %s", self._folder, set_aside(self._folder).name)
         self._folder.mkdir(parents=True, exist_ok=True)
 
-    def _ending(self) -> bool:
-        if not self._stopping and self._lifeline is not None:
-            self._stopping = bool(readable([self._lifeline], 0))
-        return self._stopping or self._finishing
-
     def _stuck(self, error: Exception) -> None:
         """Say what is in the way, and rest for a while, alive."""
         full = is_disk_full(error)
         pause = min(_LONGEST_PAUSE_S, _FIRST_PAUSE_S * 2 ** min(self._tries - 1, 10))
         _log.warning("%s cannot go on (again in %g s): %s", self._name, pause, error)
         told = DISK_FULL if full else " ".join(str(error).split()) if self._tries >= _STUCK_AFTER else None
-        if self._tries == _STUCK_AFTER and self._lifeline is None:
+        if self._tries == _STUCK_AFTER and self._stop_signal.lifeline is None:
             sys.stderr.write(f"hivemind: {self._name} cannot go on until this is mended: {told}\n")
         status = StatusFile(self._folder, self._name)
         until = time.monotonic() + pause
-        while not self._ending() and (left := until - time.monotonic()) > 0:
+        while not self._stop_signal.is_set() and (left := until - time.monotonic()) > 0:
             self._check_here()
             with contextlib.suppress(OSError):  # the want of room may be what it is stuck in
                 state = "waiting" if full else "stuck" if told else "starting"
@@ -145,8 +135,7 @@ class Life:
                 status.beat()
                 if changed:
                     ring(self._hive.layout.doorbells, SUPERVISOR)
-            watched = [self._wake] if self._lifeline is None else [self._wake, self._lifeline]
-            readable(watched, min(left, self._hive.config.hang_after / 3))
+            readable(self._stop_signal.descriptors, min(left, self._hive.config.hang_after / 3))
 
 
 def _died_over(folder: Path, name: str) -> str | None:

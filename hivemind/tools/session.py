@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Collection, Container, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import replace
 from typing import Any, Protocol
 
@@ -38,6 +38,16 @@ class InHand(Protocol):
         ...
 
 
+class SessionTool(Protocol):
+    """A tool as its callers use it: `hivemind.tools.Tool`."""
+
+    @property
+    def reads(self) -> bool: ...
+    def call(self, session: Session, arguments: Mapping[str, Any]) -> dict[str, Any]: ...
+    def shown(self, result: Mapping[str, Any], limit_chars: int) -> str: ...
+    def listed(self) -> dict[str, Any]: ...
+
+
 @frozen
 class Session:
     """One agent using tools on one focus. No argument of a tool can change who it is. `stopping` says whether its process was
@@ -50,7 +60,7 @@ class Session:
     focus: Focus
     pulse: Heartbeat
     stopping: Callable[[], bool]
-    tools: Container[str]
+    tools: Mapping[str, SessionTool]
     in_hand: InHand | None = None
     call_id: str | None = None
     shows_pictures: bool = False

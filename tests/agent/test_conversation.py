@@ -131,7 +131,7 @@ LIVES = """
 import json, os, sys
 from hivemind import Hive
 from hivemind.agent.agent import Agent
-from hivemind.minds import Action, Thought
+from hivemind.minds import ToolCall, Thought
 from hivemind.presence.identity import announce, take_name
 from tests.agent.conftest import Mind, until_idle
 
@@ -139,9 +139,9 @@ def think(turn):
     with open(sys.argv[2], "a") as file:
         file.write(json.dumps([one.as_record() for one in turn.messages]) + "\\n")
     at = sum(one.role == "assistant" for one in turn.messages)
-    read = Action("read_file", {"path": "knowledge/boats.md"})
-    write = Action("write_file", {"path": f"{at}.txt", "text": "oak"})
-    return Thought(f"Turn {at}", (read, write, Action("finish_step", {})) if at < 2 else (Action("finish_task", {}),))
+    read = ToolCall("read_file", {"path": "knowledge/boats.md"})
+    write = ToolCall("write_file", {"path": f"{at}.txt", "text": "oak"})
+    return Thought(f"Turn {at}", (read, write, ToolCall("finish_step", {})) if at < 2 else (ToolCall("finish_task", {}),))
 
 hive = Hive.open(sys.argv[1])
 lock = take_name(hive.layout, "ada")

@@ -204,7 +204,7 @@ def test_an_agent_that_is_stuck_says_so_and_goes_on_once_it_is_mended(crew: Crew
 def test_a_task_whose_step_another_holds_is_not_moved_before_that_is_over(crew: Crew):
     crew.drop("---\nsteps: [{title: one}]\n---\nx")
     agent = crew.start(lambda context: Thought("", (ToolCall("fail_task", {"reason": "no"}),)))
-    agent.scheduler.scope(reads=agent.reads)
+    agent.scheduler.scope(reads=agent.usages.reads)
     [work] = agent.scheduler.holding.works
     agent.hive.leases.claim(work.steps()[0].id, "human", force=True)
     agent.cycle()
@@ -224,7 +224,7 @@ def test_a_task_over_which_five_processes_died_fails_and_says_so(crew: Crew):
     crew.drop("Do it.")
     for life in range(1, MAX_CRASHES + 1):
         agent = crew.start()
-        agent.scheduler.scope(reads=agent.reads)
+        agent.scheduler.scope(reads=agent.usages.reads)
         assert agent.scheduler.focus is not None, f"life {life}"
         crew._agents.clear()  # it died without a word
         lost = "t"

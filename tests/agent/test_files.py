@@ -157,7 +157,7 @@ def test_a_path_says_where_it_goes_or_is_refused_with_what_to_say_instead(crew: 
         "knowledge/link.md": "symbolic link in it (knowledge/link.md); name the place that it leads to: knowledge/boats/oak.md",
         "knowledge/folder/oak.md": "symbolic link in it (knowledge/folder); name the place that it leads to: knowledge/boats",
         "knowledge/lost": "has a symbolic link in it (knowledge/lost)",
-        "knowledge/fifo": "is no regular file",
+        "knowledge/fifo": "regular file",
         "/dev/null": "is an absolute path",
     }.items():
         for tool, more in (

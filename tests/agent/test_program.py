@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from hivemind.agent.agent import Agent
-from hivemind.agent.budget import RunAccount
+from hivemind.agent.metering import RunAccount
 from hivemind.cli.main import main
 from hivemind.errors import UserError
 from hivemind.masking import keep_secrets
@@ -206,8 +206,8 @@ def test_what_is_reported_once_the_task_was_cancelled_is_booked_with_it(coder: C
     agent = coder.start()
     work = agent.scheduler.holding.claim()
     assert work is not None
-    assert agent.program is not None
-    account = RunAccount(agent.usages, agent.program, work, work.conversation, "a prompt", None)
+    assert agent.usages.program is not None
+    account = RunAccount(agent.usages, agent.usages.program, work, work.conversation, "a prompt", None)
     account.begin()
     agent.hive.tasks.cancel("t")
     account.report(Usage(60, 6), None, None)

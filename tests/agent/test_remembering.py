@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from hivemind import Hive
-from hivemind.agent.recall import remembered
+from hivemind.agent.candidates import remembered
 from hivemind.agent.upkeep import Upkeep
 from hivemind.fs.backup import back_up
 from hivemind.longterm import MemoryStore, NamespaceForbidden

@@ -61,7 +61,7 @@ def test_the_extractive_mind_names_no_tool_that_there_is_not() -> None:
     named = set()
     for path in Path(extractive.__file__).parent.glob("*.py"):
         for call in ast.walk(ast.parse(path.read_text())):
-            if isinstance(call, ast.Call) and isinstance(call.func, ast.Name) and call.func.id == "Action":
+            if isinstance(call, ast.Call) and isinstance(call.func, ast.Name) and call.func.id == "ToolCall":
                 assert isinstance(call.args[0], ast.Constant)
                 named.add(call.args[0].value)
     assert named

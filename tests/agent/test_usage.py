@@ -158,7 +158,7 @@ def test_a_server_that_answers_more_than_it_was_asked_for_does_so_once(tmp_path)
     """Each answer costs three times what was held for the first; from the second on that is held."""
     pytest.importorskip("openai")
     pytest.importorskip("pydantic_ai")
-    from hivemind.agent.budget import Usages
+    from hivemind.agent.metering import Usages
     from hivemind.minds import Prices, open_mind
     from tests.minds.server import model_server
 

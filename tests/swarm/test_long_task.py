@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import sys
@@ -184,8 +185,9 @@ def test_a_conversation_of_many_epochs_keeps_to_its_tokens_and_loses_neither_tas
         assert [step for turn in turns_of(folder) for step in closed_by(turn)] == [
             f"long.s{n + 1}" for n in range(steps)
         ]
+        schema_tokens = agent.hive.count_tokens(json.dumps([tool.schema() for tool in agent.tools.values()]))
         for at, messages in enumerate(sent):
-            assert agent.fixed_tokens + sum(agent.hive.count_tokens(one.text) for one in messages[1:]) <= BUDGET
+            assert schema_tokens + sum(agent.hive.count_tokens(one.text) for one in messages) <= BUDGET
             assert QUESTION in messages[1].text
             told = "\n".join(one.text for one in messages)
             assert all(f"Weighing for long.s{number + 1}." in told for number in range(max(0, at - LAST_TURNS), at))
