@@ -21,8 +21,8 @@ from hivemind.tools import TOOLS, Session
 from hivemind.tools.excerpt import result_limit
 from hivemind.tools.tool import for_mind
 
-_AT_ONCE = 8
-_NOT_TWICE = frozenset(
+_MAX_THREADS = 8
+_NOT_REPEATABLE = frozenset(
     {"add_task", "apply_patch", "doc_append", "doc_note", "doc_update", "edit_file", "note_step", "run_command"}
 )
 """What reads, or is known by its id or its content, may be made again."""
@@ -52,12 +52,12 @@ def act(
     if window is None:
         limit = result_limit(session.config.max_tokens)
         turn.parking = make_calls(session, thought, limit, results.append)
-        to_blame = (one.problem for one in results if not one.ok and not one.value.get("interrupted"))
-        turn.problem = next(to_blame, None) or _exit(results)
+        problems = (result.problem for result in results if not result.ok and not result.value.get("interrupted"))
+        turn.problem = next(problems, None) or _command_problem(results)
         return
     talk = window.talk
 
-    def tell(result: ToolResult) -> None:
+    def record(result: ToolResult) -> None:
         results.append(result)
         talk.result(result)
         if result.value.get("shown"):
@@ -65,16 +65,22 @@ def act(
         open_calls.discard(result.call.id)
 
     first = thought.actions[0] if thought.actions else None
-    if first is not None and first.id not in open_calls and first.tool in _NOT_TWICE:
+    if first is not None and first.id not in open_calls and first.tool in _NOT_REPEATABLE:
         # An earlier process made the calls in order: only the first may have taken effect.
-        tell(ToolResult.failed(first, INTERRUPTED))
+        record(ToolResult.failed(first, INTERRUPTED))
         thought = replace(thought, actions=thought.actions[1:])
-    by_others = read_files.changed(talk, session)
-    turn.parking = make_calls(session, thought, result_limit(window.max_tokens), tell)
-    talk.saw({name: now for name, now in read_files.changed(talk, session).items() if name not in by_others})
+    changed_by_others = read_files.changed_files(talk, session)
+    turn.parking = make_calls(session, thought, result_limit(window.max_tokens), record)
+    talk.saw(
+        {
+            name: digest
+            for name, digest in read_files.changed_files(talk, session).items()
+            if name not in changed_by_others
+        }
+    )
 
 
-def _exit(results: Sequence[ToolResult]) -> str | None:
+def _command_problem(results: Sequence[ToolResult]) -> str | None:
     """Why the last command of a turn by rule is no success."""
     status = results[-1].value.get("exit_status") if results else None
     return None if status in (None, 0) else f"the command ended with status {status}"
@@ -94,7 +100,7 @@ def ask_operator(turn: Turn, session: Session, talk: Conversation, reason: str) 
 
 
 def make_calls(
-    session: Session, thought: Thought, limit_chars: int, tell: Callable[[ToolResult], object]
+    session: Session, thought: Thought, limit_chars: int, report: Callable[[ToolResult], object]
 ) -> Parking | None:
     """Make the calls of a thought; `tell` gets each result as soon as it is there. Adjacent reads run side by side.
 
@@ -102,11 +108,11 @@ def make_calls(
     the rest are skipped, and say so. Returns why the task rests, if a call says so: that one and the rest have no result yet.
     """
     tools = session.tools
-    for reads, some in groupby(thought.actions, lambda call: call.tool in tools and tools[call.tool].reads):
-        calls = list(some)
+    for reads, call_group in groupby(thought.actions, lambda call: call.tool in tools and tools[call.tool].reads):
+        calls = list(call_group)
         try:
-            for result in _made(session, calls, limit_chars, reads=reads and not thought.chained):
-                tell(result)
+            for result in _results_of(session, calls, limit_chars, reads=reads and not thought.chained):
+                report(result)
                 if thought.chained and (not result.ok or result.value.get("exit_status") not in (None, 0)):
                     return None
         except Parking as parking:
@@ -114,25 +120,25 @@ def make_calls(
     return None
 
 
-def _made(session: Session, calls: Sequence[ToolCall], limit: int, *, reads: bool) -> Iterator[ToolResult]:
-    if reads and len(calls) > 1 and session.focus.work is not None and all(call.tool in _FILES for call in calls):
-        with ThreadPoolExecutor(min(len(calls), _AT_ONCE)) as pool:
-            yield from pool.map(lambda call: _timed(session, call, limit), calls)
+def _results_of(session: Session, calls: Sequence[ToolCall], limit: int, *, reads: bool) -> Iterator[ToolResult]:
+    if reads and len(calls) > 1 and session.focus.work is not None and all(call.tool in _FILE_READS for call in calls):
+        with ThreadPoolExecutor(min(len(calls), _MAX_THREADS)) as pool:
+            yield from pool.map(lambda call: _make_timed(session, call, limit), calls)
         return
     for call in calls:
-        yield _timed(session, call, limit)
+        yield _make_timed(session, call, limit)
 
 
-_FILES = frozenset({"read_file", "list_files", "search_files"})
+_FILE_READS = frozenset({"read_file", "list_files", "search_files"})
 """Reads that touch nothing but files, which threads may do at the same time."""
 
 
-def _timed(session: Session, call: ToolCall, limit: int) -> ToolResult:
-    began = time.monotonic()
-    return replace(_make(session, call, limit), seconds=time.monotonic() - began)
+def _make_timed(session: Session, call: ToolCall, limit: int) -> ToolResult:
+    started_at = time.monotonic()
+    return replace(_make_call(session, call, limit), seconds=time.monotonic() - started_at)
 
 
-def _make(session: Session, call: ToolCall, limit_chars: int) -> ToolResult:
+def _make_call(session: Session, call: ToolCall, limit_chars: int) -> ToolResult:
     """Make one call. Raises Parking."""
     work, tools = session.focus.work, session.tools
     if work is not None and (work.ended or work.handed):
@@ -144,8 +150,8 @@ def _make(session: Session, call: ToolCall, limit_chars: int) -> ToolResult:
     if call.tool not in tools:
         return ToolResult.failed(call, f"there is no tool {call.tool!r}; tools: {', '.join(sorted(tools))}")
     tool = tools[call.tool]
-    if work is not None and not tool.reads and (lost := work.lost_lease()) is not None:
-        return ToolResult.failed(call, f"refused: {lost}")
+    if work is not None and not tool.reads and (lease_problem := work.lost_lease()) is not None:
+        return ToolResult.failed(call, f"refused: {lease_problem}")
     try:
         value = tool.call(session.for_call(call.id), call.arguments)
     except Parking:
@@ -154,18 +160,18 @@ def _make(session: Session, call: ToolCall, limit_chars: int) -> ToolResult:
         if is_disk_full(error):
             raise until_there_is_room() from None
         if isinstance(error, HivemindError):
-            return ToolResult.failed(call, str(for_mind(error, tools)), short(getattr(error, "result", {})))
+            return ToolResult.failed(call, str(for_mind(error, tools)), small_values_of(getattr(error, "result", {})))
         _log.exception("%s: the tool %s broke on %s", session.agent, call.tool, session.focus.id)
         return ToolResult.failed(call, f"the tool broke: {type(error).__name__}: {error}")
-    return ToolResult(call, tool.shown(value, limit_chars), short(value))
+    return ToolResult(call, tool.shown(value, limit_chars), small_values_of(value))
 
 
-def short(result: Mapping[str, Any]) -> dict[str, Any]:
+def small_values_of(result: Mapping[str, Any]) -> dict[str, Any]:
     """The small values of a result, for programs: what a mind needs stands in its text."""
-    kept: dict[str, Any] = {}
+    small_values: dict[str, Any] = {}
     for key, value in result.items():
         if isinstance(value, list):
-            kept[key] = [item for item in value[:_SHOWN_ITEMS] if len(str(item)) <= _SHOWN_CHARS]
+            small_values[key] = [item for item in value[:_SHOWN_ITEMS] if len(str(item)) <= _SHOWN_CHARS]
         elif value is None or len(str(value)) <= _SHOWN_CHARS:
-            kept[key] = value
-    return kept
+            small_values[key] = value
+    return small_values

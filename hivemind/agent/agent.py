@@ -15,7 +15,7 @@ from hivemind.agent.budget import Budget
 from hivemind.agent.build import build
 from hivemind.agent.conversations import Conversations
 from hivemind.agent.lease import FocusLease
-from hivemind.agent.metering import Usages, open_agents_mind
+from hivemind.agent.metering import MeteredMind, open_agents_mind
 from hivemind.agent.news import News
 from hivemind.agent.pictures import Pictures
 from hivemind.agent.program import ProgramRunner, SessionLost
@@ -66,7 +66,7 @@ class Agent:
         incarnation: int,
         *,
         lifeline: int | None = None,
-        resting: Callable[[], object] = lambda: None,
+        on_idle: Callable[[], object] = lambda: None,
         check: Callable[[], object] = lambda: None,
         mind: Mind | None = None,
     ) -> None:
@@ -80,33 +80,33 @@ class Agent:
         self.status.update(incarnation=incarnation, mind=str(self.config.mind), budget=self.config.budget.day.tokens)
         self.tools = allowed_tools(self.config)
         self.stop_signal = StopSignal(lifeline)
-        self.usages = self._metered(mind)
+        self.metered_mind = self._metered(mind)
         self.log = AgentLog(folder)
         if (folder / "working-memory.json").exists():
             self.memory.save()  # opened now: what cannot be read is said at the start
         self.scheduler = Scheduler(hive, name, incarnation)
-        self.reporter = StatusReporter(self.status, self.scheduler, self.usages)
+        self.reporter = StatusReporter(self.status, self.scheduler, self.metered_mind)
         self.lease = FocusLease(hive, name)
         self.pulse = Heartbeat(self._beat, min(1.0, hive.config.hang_after / 4))
         self.conversations = Conversations(hive, name)
-        self.pictures = Pictures(hive.layout, name, self.usages)
+        self.pictures = Pictures(hive.layout, name, self.metered_mind)
         self._bell = Doorbell(hive.layout.doorbells, name)
-        self._resting, self._check = resting, check
-        self._told_idle = False
-        self._looks = 0
+        self._on_idle, self._check = on_idle, check
+        self._has_reported_idle = False
+        self._idle_looks = 0
         self._model_limit: tuple[str, int | None] = ("", None)
         """The task or letter whose request was too long for the model, and the tokens that it may have."""
         self._open_calls: set[str] = set()
 
-    def _metered(self, mind: Mind | None) -> Usages:
-        hive, limits, shared = self.hive, self.config.budget, self.hive.config.budget.day
+    def _metered(self, mind: Mind | None) -> MeteredMind:
+        hive, limits, hive_limit = self.hive, self.config.budget, self.hive.config.budget.day
         if mind is None:
-            patience = Patience(sleep=self._sleep, waiting=self._check_asked)
+            patience = Patience(sleep=self._sleep, waiting=self._check_thinking)
             mind = open_agents_mind(self.config, hive.config, hive.layout, patience)
         else:
-            limits, shared = BudgetConfig(task=TaskTokenBudget(tokens=None)), DayTokenBudget(tokens=None)
-        budget = Budget(limits, hive.layout, self.name, shared, durable=hive.config.durable)
-        return Usages(mind, budget, hive.count_tokens)
+            limits, hive_limit = BudgetConfig(task=TaskTokenBudget(tokens=None)), DayTokenBudget(tokens=None)
+        budget = Budget(limits, hive.layout, self.name, hive_limit, durable=hive.config.durable)
+        return MeteredMind(mind, budget, hive.count_tokens)
 
     # the cycle
 
@@ -116,39 +116,43 @@ class Agent:
         A mind that works by rule is given what `recall` returns. One that reads is given the conversation in its `window`:
         `select` chooses what an opening shows, `build` begins the conversation with it or appends the news.
         """
-        long = not self._looks or self.hive.tasks.restless  # a first look, or one at drops that wait, may take long
-        with self.pulse.busy(TURN_S) if long else contextlib.nullcontext():
+        may_take_long = (
+            not self._idle_looks or self.hive.tasks.restless
+        )  # a first look, or one at drops that wait, may take long
+        with self.pulse.busy(TURN_S) if may_take_long else contextlib.nullcontext():
             sense(self.scheduler)
-            focus = scope(self.scheduler, self.usages, lambda letter: self.memory.keep_message(letter), self.pictures)
+            focus = scope(
+                self.scheduler, self.metered_mind, lambda letter: self.memory.keep_message(letter), self.pictures
+            )
         if focus is None:
             return False
         turn = Turn(self.name, focus)
         with self._letting_go_of_moved(turn):
-            window = None if self.usages.works_by_rule(focus) else self.window(focus)
+            window = None if self.metered_mind.works_by_rule(focus) else self.window(focus)
             session = self.session(focus, window)
             with self._vouching(turn):
                 if window is None:
                     turn.found, turn.before = recall(focus, self.memory)
-                    turn.thought = think(turn, session, window, self.usages, self.lease, self._runner)
+                    turn.thought = think(turn, session, window, self.metered_mind, self.lease, self._runner)
                 else:
                     turn.thought = self._converse(turn, session, window)
                 act(turn, session, window, self.lease, self.news.read_files, self._open_calls)
             if not self._gives_up(turn):
                 talk = None if window is None else window.talk
-                tidy(turn, session, talk, self.usages, self.scheduler, self.memory, self.log)
+                tidy(turn, session, talk, self.metered_mind, self.scheduler, self.memory, self.log)
                 self._close_turn(turn)
         return True
 
     def _converse(self, turn: Turn, session: Session, window: ContextWindow) -> Thought | None:
         """Select, build, think. What is too long for the model, or not known to the coding agent, begins again."""
-        cause, is_program = None, self.usages.program is not None
+        cause, is_program = None, self.metered_mind.program is not None
         tries = _SMALLER
         while True:
             epoch = select(session.focus, window, self.memory, cause=cause, keeps_sessions=is_program)
-            turn.messages = build(session, window, epoch, self.news, self.usages)
+            turn.messages = build(session, window, epoch, self.news, self.metered_mind)
             turn.epoch = None if epoch is None else epoch.cause
             try:
-                return think(turn, session, window, self.usages, self.lease, self._runner)
+                return think(turn, session, window, self.metered_mind, self.lease, self._runner)
             except ContextTooLong as error:
                 if tries == 0:
                     raise
@@ -167,12 +171,12 @@ class Agent:
             yield
         except TaskMoved as moved:
             _log.info("%s: %s: %s", self.name, turn.focus.id, moved)
-            self.scheduler.broke(moved)
+            self.scheduler.handle_error(moved)
 
     @contextlib.contextmanager
     def _vouching(self, turn: Turn) -> Iterator[None]:
         """Vouch for the turn while it lasts, and note on it why it ended early."""
-        self._told_idle, self._looks = False, 0
+        self._has_reported_idle, self._idle_looks = False, 0
         self.reporter.working(turn.focus)
         self.lease.keep(turn.focus)
         with self.pulse.busy(TURN_S):  # a question, a tool, a first reading of the knowledge may take long
@@ -204,18 +208,18 @@ class Agent:
     @property
     def mind(self) -> Mind:
         """What thinks for it; to be replaced only before its first turn."""
-        return self.usages.base
+        return self.metered_mind.mind
 
     @mind.setter
     def mind(self, mind: Mind) -> None:
-        self.usages.base = mind
+        self.metered_mind.mind = mind
 
     def window(self, focus: Focus) -> ContextWindow:
         """Return the window of the conversation about the focus."""
         task = None if focus.work is None else focus.work.task
         of, limit = self._model_limit
         return ContextWindow(
-            self.hive, self.name, self.tools, self.memory, self.usages.count, self.conversations.about(focus), task,
+            self.hive, self.name, self.tools, self.memory, self.metered_mind.count, self.conversations.about(focus), task,
             model_limit=limit if of == focus.id else None,
         )  # fmt: skip
 
@@ -228,7 +232,7 @@ class Agent:
 
         return Session(
             hive=self.hive, agent=self.name, config=self.config, focus=focus, pulse=self.pulse, tools=self.tools,
-            stopping=self.stop_signal.is_stopped, shows_pictures=self.usages.takes_pictures, recall=recall_more,
+            stopping=self.stop_signal.is_stopped, shows_pictures=self.metered_mind.takes_pictures, recall=recall_more,
         )  # fmt: skip
 
     @cached_property
@@ -242,14 +246,18 @@ class Agent:
 
     @cached_property
     def _runner(self) -> ProgramRunner:
-        hear = partial(self.scheduler.hear_news, keep=self.memory.keep_message)
-        return ProgramRunner(self.usages, self.lease, self.stop_signal, self.reporter, self.news, hear)
+        hear = partial(self.scheduler.deliver_news, keep=self.memory.keep_message)
+        return ProgramRunner(self.metered_mind, self.lease, self.stop_signal, self.reporter, self.news, hear)
 
     @cached_property
     def upkeep(self) -> Upkeep:
         return Upkeep(
             self.hive,
-            lambda: self.usages.rule if self.usages.program is not None else self.usages.mind_for(None, None),
+            lambda: (
+                self.metered_mind.rule
+                if self.metered_mind.program is not None
+                else self.metered_mind.mind_for(None, None)
+            ),
             partial(self.pulse.busy, TURN_S),
         )
 
@@ -264,16 +272,16 @@ class Agent:
             self._check()
             self.status.beat()
             try:
-                moved = self.cycle()
+                has_moved = self.cycle()
             except HiveGone:
                 raise
             except Exception as error:  # the boundary of the process: what fails again and again is put aside
-                if self.scheduler.focus is None or not self.scheduler.broke(error):
+                if self.scheduler.focus is None or not self.scheduler.handle_error(error):
                     raise
                 _log.exception("%s: a turn broke", self.name)
-                moved = True
-            if not moved:
-                self._rest()
+                has_moved = True
+            if not has_moved:
+                self._wait_for_work()
 
     def stop(self) -> None:
         """End after the current action. May be called from a signal's callback."""
@@ -286,11 +294,11 @@ class Agent:
 
     def _sleep(self, seconds: float) -> None:
         """A pause before a provider is asked again. Raises MindUnavailable if the agent is told to end meanwhile."""
-        self._check_asked()
+        self._check_thinking()
         if readable(self.stop_signal.descriptors, seconds):
             raise MindUnavailable(_TOLD_TO_END)
 
-    def _check_asked(self) -> None:
+    def _check_thinking(self) -> None:
         """Called while its mind thinks. Raises TaskMoved if the task that it thinks about was taken away, MindUnavailable if it
         was told to end before the turn is over."""
         focus = self.scheduler.focus
@@ -306,7 +314,7 @@ class Agent:
             closing.callback(self.status.update, state="exited", task=None, step=None)
             closing.callback(self._bell.close)
             closing.callback(self._save)
-            closing.callback(self.usages.close)
+            closing.callback(self.metered_mind.close)
             closing.callback(self.scheduler.close)
             closing.callback(self.hive.tasks.close)
             closing.callback(self.pulse.close)
@@ -326,7 +334,7 @@ class Agent:
         if "memory" in vars(self):
             self.memory.save()
 
-    def _keeps_up(self) -> bool:
+    def _do_upkeep(self) -> bool:
         """One piece of the upkeep that somebody has to do; False if there is none, or if it fails."""
         try:
             return self.upkeep.step()
@@ -334,20 +342,20 @@ class Agent:
             _log.warning("%s: upkeep of the documents: %s", self.name, error)
             return False
 
-    def _rest(self) -> None:
+    def _wait_for_work(self) -> None:
         """Say that there is nothing to do, and wait for a ring, a signal, the parent's end, or a time."""
         self.reporter.idle()
-        if not self._told_idle:
+        if not self._has_reported_idle:
             ring(self.hive.layout.doorbells, SUPERVISOR)
             ring(self.hive.layout.doorbells, EXCHANGE)
-            self._told_idle = True
+            self._has_reported_idle = True
         self._save()
-        self._resting()
+        self._on_idle()
         limit = min(self.hive.config.heartbeat_s, self.hive.config.hang_after / 3)
-        until = time.monotonic() + self.scheduler.next_moment(limit, self._looks)
+        until = time.monotonic() + self.scheduler.next_look_s(limit, self._idle_looks)
         descriptors: list[Any] = [self._bell, *self.stop_signal.descriptors]
-        while not readable(descriptors, 0) and self._keeps_up():
+        while not readable(descriptors, 0) and self._do_upkeep():
             self.status.beat()
         ready = readable(descriptors, max(0.0, until - time.monotonic()))
-        self._looks = 0 if self._bell in ready else self._looks + 1
+        self._idle_looks = 0 if self._bell in ready else self._idle_looks + 1
         self._bell.wait(0)

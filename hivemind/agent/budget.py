@@ -26,8 +26,8 @@ from hivemind.tasks import TaskMoved
 __all__ = ["Budget", "Settle", "SharedAccount"]
 
 VERSION = 1
-_AGAIN_S = 30.0
-Held = tuple[str, int, float]
+_RETRY_S = 30.0
+Reservation = tuple[str, int, float]
 """What was reserved: the day (UTC), tokens, money."""
 Settle = Callable[[int, float, datetime], object]
 """Books what a request has used, tokens and money, in the place of what was held for it."""
@@ -42,7 +42,7 @@ class _TokenUse:
     tokens: Annotated[int, Field(ge=0)]
     money: Annotated[float, Field(ge=0, allow_inf_nan=False)]
 
-    def turn_over(self, now: datetime) -> None:
+    def start_day(self, now: datetime) -> None:
         """Begin a new day's account, if it is one. A clock that is set back by hours gives no second budget."""
         today = now.date()
         if not today.isoformat() <= self.day <= (today + timedelta(days=1)).isoformat():
@@ -63,13 +63,13 @@ class SharedAccount:
         self,
         path: Path,
         limit: TokenBudget,
-        whose: str,
+        owner: str,
         lock: Path | None = None,
         *,
         durable: bool = False,
         daily: bool = True,
     ) -> None:
-        self._path, self._limit, self._whose, self._durable, self._daily = path, limit, whose, durable, daily
+        self._path, self._limit, self._whose, self._durable, self._daily = path, limit, owner, durable, daily
         self._lock = nullcontext() if lock is None else Lock(lock)
 
     def hold(self, tokens: int, money: float, now: datetime) -> Settle:
@@ -77,20 +77,20 @@ class SharedAccount:
         not known; OSError if it can't be written. Booking raises nothing: where it can't be written, what was held counts."""
         if self._limit.tokens is None and self._limit.money is None:
             return lambda *_: None
-        with self._known(now) as account:
-            self._has_room(account, tokens, money, now)
+        with self._open_account(now) as account:
+            self._check_room(account, tokens, money, now)
             self._add(account, tokens, money)
             return partial(self.settle, (account.day, tokens, money))
 
-    def settle(self, held: Held, tokens: int, money: float, now: datetime) -> None:
+    def settle(self, reservation: Reservation, tokens: int, money: float, now: datetime) -> None:
         """Book what was used in the place of what was held."""
         if self._limit.tokens is None and self._limit.money is None:
             return
         try:
-            with self._known(now) as account:
-                if account.day == held[0] or not self._daily:  # else it was the old day's, and went with it
-                    account.tokens = max(0, account.tokens - held[1])
-                    account.money = max(0.0, account.money - held[2])
+            with self._open_account(now) as account:
+                if account.day == reservation[0] or not self._daily:  # else it was the old day's, and went with it
+                    account.tokens = max(0, account.tokens - reservation[1])
+                    account.money = max(0.0, account.money - reservation[2])
                 self._add(account, tokens, money)
         except FileNotFoundError:  # the task is over: what is used up after its end is the day's
             return
@@ -98,32 +98,32 @@ class SharedAccount:
             _log.warning("%s: %d tokens are not booked: %s", self._path, tokens, error)
 
     @contextmanager
-    def _known(self, now: datetime) -> Iterator[_TokenUse]:
+    def _open_account(self, now: datetime) -> Iterator[_TokenUse]:
         """The account as it is today, under the lock. Raises Parking if it can't be read."""
         with self._lock:
             try:
                 record = load_record(self._path, "budget", VERSION)
-                account = _TokenUse("", 0, 0.0) if record is None else _checked(record, self._path)
+                account = _TokenUse("", 0, 0.0) if record is None else _read_account(record, self._path)
             except DamagedRecord as error:
-                kept = set_aside(self._path).name
-                _log.warning("%s; a new account is begun, this one is kept as %s", error, kept)
+                damaged_name = set_aside(self._path).name
+                _log.warning("%s; a new account is begun, this one is kept as %s", error, damaged_name)
                 account = _TokenUse("", 0, 0.0)
             except UserError as error:
-                raise Parking(f"its budget is not known: {error}", again_s=_AGAIN_S) from None
+                raise Parking(f"its budget is not known: {error}", again_s=_RETRY_S) from None
             if self._daily:
-                account.turn_over(now)
+                account.start_day(now)
             yield account
 
-    def _has_room(self, account: _TokenUse, tokens: int, money: float, now: datetime) -> None:
-        most, dearest = self._limit.tokens, self._limit.money
+    def _check_room(self, account: _TokenUse, tokens: int, money: float, now: datetime) -> None:
+        max_tokens, max_money = self._limit.tokens, self._limit.money
         tomorrow = datetime.combine(now.date() + timedelta(days=1), datetime.min.time(), UTC)
         until = tomorrow if self._daily else None
-        if most is not None and account.tokens + tokens > most:
-            raise Parking(f"{self._whose} budget of {most} tokens is used up", until)
-        if dearest is not None and account.money >= dearest:
-            raise Parking(f"{self._whose} budget of {dearest:g} is used up", until)
-        if dearest is not None and account.money + money > dearest:
-            raise Parking(f"{self._whose} budget of {dearest:g} has no room for another question", until)
+        if max_tokens is not None and account.tokens + tokens > max_tokens:
+            raise Parking(f"{self._whose} budget of {max_tokens} tokens is used up", until)
+        if max_money is not None and account.money >= max_money:
+            raise Parking(f"{self._whose} budget of {max_money:g} is used up", until)
+        if max_money is not None and account.money + money > max_money:
+            raise Parking(f"{self._whose} budget of {max_money:g} has no room for another question", until)
 
     def _add(self, account: _TokenUse, tokens: int, money: float) -> None:
         # A report may take back some of the last one.
@@ -132,7 +132,7 @@ class SharedAccount:
         save_record(self._path, "budget", VERSION, fields, durable=self._durable)
 
 
-def _checked(record: dict[str, Any], path: Path) -> _TokenUse:
+def _read_account(record: dict[str, Any], path: Path) -> _TokenUse:
     """The account of a record. Raises DamagedRecord if it is none: edited by hand, or half of one."""
     with suppress(Unreadable):
         return checked(
@@ -149,14 +149,14 @@ class Budget:
     is held is on the disk before it is used up."""
 
     def __init__(
-        self, limits: BudgetConfig, layout: Layout, name: str, shared: TokenBudget, *, durable: bool = False
+        self, limits: BudgetConfig, layout: Layout, name: str, hive_limit: TokenBudget, *, durable: bool = False
     ) -> None:
         self._task, self._durable = limits.task, durable
         self._lock = layout.locks / "budget.lock"
         record = layout.agent_state(name) / "budget.json"
         self._accounts = [
             SharedAccount(record, limits.day, "the day's", durable=durable),
-            SharedAccount(layout.budget_record, shared, "the hive's daily", self._lock, durable=durable),
+            SharedAccount(layout.budget_record, hive_limit, "the hive's daily", self._lock, durable=durable),
         ]
 
     def hold(self, tokens: int, money: float, work: TaskRun | None, now: datetime) -> Settle:
@@ -166,16 +166,16 @@ class Budget:
         be passed, TaskMoved if the task, or the one that it is a part of, is gone, OSError if an account can't be written.
         """
         if work is not None:
-            _check_own(work, tokens, money)
-        held: list[Settle] = []
+            _check_task_budget(work, tokens, money)
+        settlements: list[Settle] = []
 
         def settle(tokens: int, money: float, now: datetime) -> None:
-            while held:
-                held.pop()(tokens, money, now)
+            while settlements:
+                settlements.pop()(tokens, money, now)
 
         try:
             for account in self._accounts_of(work):
-                held.append(account.hold(tokens, money, now))  # noqa: PERF401 - what the first gave is needed if the second raises
+                settlements.append(account.hold(tokens, money, now))  # noqa: PERF401 - what the first gave is needed if the second raises
         except (Parking, OSError) as error:
             settle(0, 0.0, now)
             if work is not None and isinstance(error, FileNotFoundError):
@@ -183,10 +183,12 @@ class Budget:
             raise
         return settle
 
-    def book(self, tokens: int, money: float, work: TaskRun | None, now: datetime, held: Held = ("", 0, 0.0)) -> None:
+    def book(
+        self, tokens: int, money: float, work: TaskRun | None, now: datetime, reservation: Reservation = ("", 0, 0.0)
+    ) -> None:
         """Book what was used, whatever the bounds are, in the place of what was `held`; below zero it is taken back."""
         for account in self._accounts_of(work):
-            account.settle(held, tokens, money, now)
+            account.settle(reservation, tokens, money, now)
 
     def _accounts_of(self, work: TaskRun | None) -> list[SharedAccount]:
         if work is None:
@@ -196,13 +198,13 @@ class Budget:
         return [*self._accounts, task]
 
 
-def _check_own(work: TaskRun, tokens: int, money: float) -> None:
+def _check_task_budget(work: TaskRun, tokens: int, money: float) -> None:
     """Raises Parking if the task would use up more than its own `budget:` says."""
-    most, dearest = work.task.budget.tokens, work.task.budget.money
-    if most is None and dearest is None:
+    max_tokens, max_money = work.task.budget.tokens, work.task.budget.money
+    if max_tokens is None and max_money is None:
         return
-    spent = work.spent()
-    if most is not None and spent.tokens + tokens > most:
-        raise Parking(f"the task's own budget of {most} tokens is used up")
-    if dearest is not None and spent.money + money > dearest:
-        raise Parking(f"the task's own budget of {dearest:g} is used up")
+    usage = work.spent()
+    if max_tokens is not None and usage.tokens + tokens > max_tokens:
+        raise Parking(f"the task's own budget of {max_tokens} tokens is used up")
+    if max_money is not None and usage.money + money > max_money:
+        raise Parking(f"the task's own budget of {max_money:g} is used up")

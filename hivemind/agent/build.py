@@ -7,9 +7,9 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
-from hivemind.agent.metering import Usages
+from hivemind.agent.metering import MeteredMind
 from hivemind.agent.news import News
-from hivemind.agent.opening import letter, message_opening, task_opening, within
+from hivemind.agent.opening import letter, message_opening, shorten_to, task_opening
 from hivemind.agent.select import NewEpoch
 from hivemind.agent.window import ContextWindow
 from hivemind.mail import Message
@@ -25,7 +25,7 @@ _LETTERS = 4  # for which there is room there, however long they are
 
 
 def build(
-    session: Session, window: ContextWindow, epoch: NewEpoch | None, news: News, mind: Usages
+    session: Session, window: ContextWindow, epoch: NewEpoch | None, news: News, mind: MeteredMind
 ) -> Sequence[ChatMessage]:
     """Begin the epoch with its opening, or append the news. Return the conversation.
 
@@ -38,7 +38,7 @@ def build(
     return window.talk.messages
 
 
-def _begin(session: Session, window: ContextWindow, epoch: NewEpoch, news: News, mind: Usages) -> None:
+def _begin(session: Session, window: ContextWindow, epoch: NewEpoch, news: News, mind: MeteredMind) -> None:
     focus, entries = session.focus, epoch.selected.entries
     system = ChatMessage("system", window.system)
     if focus.work is not None:
@@ -66,15 +66,15 @@ def _begin(session: Session, window: ContextWindow, epoch: NewEpoch, news: News,
 
 def _earlier(hive: Parts, name: str, message: Message, tokens: int) -> list[str]:
     """The letters before it in its thread, sent and received: the newest that fit into so many tokens, oldest first."""
-    found: list[str] = []
+    letters: list[str] = []
     count, mail = hive.count_tokens, hive.mail
-    before = itertools.takewhile(lambda one: one.id != message.id, mail.thread(name, message.id))
-    each = tokens // _LETTERS
-    for one in reversed([*before]):
-        body = within(one.body, each, count, f"read_file(path={one.path!r})")
-        told = letter(replace(one, body=body), stranger=not mail.knows(one.sender))
-        tokens -= count(told)
+    earlier_messages = itertools.takewhile(lambda candidate: candidate.id != message.id, mail.thread(name, message.id))
+    max_letter_tokens = tokens // _LETTERS
+    for earlier_message in reversed([*earlier_messages]):
+        body = shorten_to(earlier_message.body, max_letter_tokens, count, f"read_file(path={earlier_message.path!r})")
+        text = letter(replace(earlier_message, body=body), stranger=not mail.knows(earlier_message.sender))
+        tokens -= count(text)
         if tokens < 0:
             break
-        found.insert(0, told)
-    return found
+        letters.insert(0, text)
+    return letters

@@ -35,12 +35,12 @@ _PART_TOKENS = 800  # and the most that one of them is shown of
 SOURCE = "memory"
 """What the location of a retrieved block begins with: `memory:memories/researcher-1/pref_food`."""
 _MAX_TOKENS = 1_000
-_MOST = 20  # hits (seed 001, *Query Optimization*)
-_LONGEST = 2_000  # characters of what is asked: a mail may be a book
+_MAX_HITS = 20  # hits (seed 001, *Query Optimization*)
+_MAX_QUERY_CHARS = 2_000  # characters of what is asked: a mail may be a book
 _log = logging.getLogger(__name__)
 
 
-def remembered(hive: Parts, agent: str, questions: Sequence[str]) -> list[KnowledgeMemoryBlock]:
+def memory_blocks(hive: Parts, agent: str, questions: Sequence[str]) -> list[KnowledgeMemoryBlock]:
     """What the agent and its workspace remember about the questions, the best of each first, within 1,000 tokens. A hit
     that does not fit is passed over. Nothing is written, not even a database."""
     if not "".join(questions).strip() or not hive.memory.database.was_made:
@@ -48,39 +48,42 @@ def remembered(hive: Parts, agent: str, questions: Sequence[str]) -> list[Knowle
 
     def search() -> list[tuple[int, str, MemorySearchResult]]:
         names = namespaces_of(hive, agent)
-        found = ((one, hive.memory.search_in(names, one[:_LONGEST], limit=_MOST)) for one in questions)
-        return [(rank, one, hit) for one, hits in found for rank, hit in enumerate(hits)]
+        searches = (
+            (question, hive.memory.search_in(names, question[:_MAX_QUERY_CHARS], limit=_MAX_HITS))
+            for question in questions
+        )
+        return [(rank, question, hit) for question, hits in searches for rank, hit in enumerate(hits)]
 
     try:
-        found = sorted(soundly(hive, search), key=lambda one: one[0])
+        ranked_hits = sorted(soundly(hive, search), key=lambda ranked_hit: ranked_hit[0])
     except (UserError, OSError) as error:  # of another version, no room to restore it: work goes on without it
         _log.warning("%s: nothing is remembered now: %s", agent, error)
         return []
-    now, left = datetime.now(UTC), _MAX_TOKENS
+    now, remaining_tokens = datetime.now(UTC), _MAX_TOKENS
     blocks: dict[str, KnowledgeMemoryBlock] = {}
-    for _, question, hit in found:
-        where = f"{SOURCE}:{format_namespace((*hit.namespace, hit.key))}"
-        if where not in blocks:
+    for _, question, hit in ranked_hits:
+        location = f"{SOURCE}:{format_namespace((*hit.namespace, hit.key))}"
+        if location not in blocks:
             remembered_at = hit.updated_at.isoformat(timespec="seconds")
-            told: dict[str, Any] = {"remembered": remembered_at, "answers": {}, "why": hit.why}
-            blocks[where] = KnowledgeMemoryBlock(
+            metadata: dict[str, Any] = {"remembered": remembered_at, "answers": {}, "why": hit.why}
+            blocks[location] = KnowledgeMemoryBlock(
                 timestamp=now - timedelta(microseconds=len(blocks)),
-                id=where,
+                id=location,
                 topic=hit.key,
-                location=where,
+                location=location,
                 relevance_score=hit.similarity or min(1.0, hit.score),
-                metadata={"origin": "agent", **told, "tokens": hive.count_tokens(hit.content)},
+                metadata={"origin": "agent", **metadata, "tokens": hive.count_tokens(hit.content)},
             )
         if hit.confidence is not None:
-            told = blocks[where].metadata
-            told["why"] = told["why"] if told["answers"] else hit.confidence.reason
-            told["answers"][question] = round(hit.confidence.value, 2)
-    kept = []
+            metadata = blocks[location].metadata
+            metadata["why"] = metadata["why"] if metadata["answers"] else hit.confidence.reason
+            metadata["answers"][question] = round(hit.confidence.value, 2)
+    fitting_blocks = []
     for block in blocks.values():
-        if block.metadata["tokens"] <= left:
-            left -= block.metadata["tokens"]
-            kept.append(block)
-    return kept
+        if block.metadata["tokens"] <= remaining_tokens:
+            remaining_tokens -= block.metadata["tokens"]
+            fitting_blocks.append(block)
+    return fitting_blocks
 
 
 def memory_source(memory: Callable[[], MemoryStore], count: Callable[[str], int]) -> Callable[[str, int | None], str]:
@@ -101,8 +104,8 @@ def document_sources(hive: Parts) -> dict[str, Source]:
 
     def part(node_id: str, max_tokens: int | None) -> SourceContent:
         room = _PART_TOKENS if max_tokens is None else min(max_tokens, _PART_TOKENS)
-        shown = hive.documents.shown(node_id, room)
-        return SourceContent(shown.text, shown.form)
+        excerpt = hive.documents.shown(node_id, room)
+        return SourceContent(excerpt.text, excerpt.form)
 
     def passage(reference: str, max_tokens: int | None) -> SourceContent:
         node_id, _, span = reference.rpartition(":")
@@ -114,7 +117,9 @@ def document_sources(hive: Parts) -> dict[str, Source]:
     return {DOCUMENTS: part, PASSAGE: passage}
 
 
-def recalled(hive: Parts, focus: Focus, questions: Sequence[str], *, weak: bool = True) -> list[KnowledgeMemoryBlock]:
+def document_blocks(
+    hive: Parts, focus: Focus, questions: Sequence[str], *, include_weak: bool = True
+) -> list[KnowledgeMemoryBlock]:
     """Passages of knowledge/ and the task's attachments for each question, as blocks of what is quoted of them; with `weak`
     those too that are only the nearest to it.
 
@@ -130,21 +135,25 @@ def recalled(hive: Parts, focus: Focus, questions: Sequence[str], *, weak: bool 
     for question in questions:
         context = contexts.get(question, "")
         passages = hive.knowledge.search(question, limit=PER_QUESTION, scope=scope, context=context)
-        if not weak:
-            about = hive.memory.coverage
-            passages = [one for one in passages if one.confidence.level != "weak" or about(question, one.text) >= ABOUT]
-        best = max((passage.score for passage in passages), default=0.0)
+        if not include_weak:
+            coverage = hive.memory.coverage
+            passages = [
+                passage
+                for passage in passages
+                if passage.confidence.level != "weak" or coverage(question, passage.text) >= ABOUT
+            ]
+        best_score = max((passage.score for passage in passages), default=0.0)
         for rank, passage in enumerate(passages):
-            block = _passage_block(passage, question, best, now - timedelta(microseconds=rank), hive.count_tokens)
-            known = blocks.setdefault(block.id, block)
-            known.metadata["answers"] |= block.metadata["answers"]
-        for block in [*_notes(hive, question, scope, now), *_parts(hive, passages, now)]:
-            known = blocks.setdefault(block.id, block)
-            known.metadata.get("answers", {}).update(block.metadata.get("answers", {}))
+            block = _passage_block(passage, question, best_score, now - timedelta(microseconds=rank), hive.count_tokens)
+            merged_block = blocks.setdefault(block.id, block)
+            merged_block.metadata["answers"] |= block.metadata["answers"]
+        for block in [*_note_blocks(hive, question, scope, now), *_part_blocks(hive, passages, now)]:
+            merged_block = blocks.setdefault(block.id, block)
+            merged_block.metadata.get("answers", {}).update(block.metadata.get("answers", {}))
     return list(blocks.values())
 
 
-def _notes(hive: Parts, question: str, scope: Sequence[Path], now: datetime) -> list[KnowledgeMemoryBlock]:
+def _note_blocks(hive: Parts, question: str, scope: Sequence[Path], now: datetime) -> list[KnowledgeMemoryBlock]:
     """Notes on documents in the scope that answer a question. They are quoted as memories are: they stand in no file."""
     blocks = []
     for node, confidence in hive.documents.notes(question, PER_QUESTION):
@@ -158,20 +167,24 @@ def _notes(hive: Parts, question: str, scope: Sequence[Path], now: datetime) -> 
     return blocks
 
 
-def _parts(hive: Parts, passages: Sequence[Passage], now: datetime) -> list[KnowledgeMemoryBlock]:
+def _part_blocks(hive: Parts, passages: Sequence[Passage], now: datetime) -> list[KnowledgeMemoryBlock]:
     """The parts of documents of which several passages were found: all of such a part matters (seed 003, *Summary
     Attraction*), and goes in as far as there is room."""
-    parents = Counter(node.parent_id for one in passages if (node := hive.documents.find(one.node_id)) is not None)
+    parents = Counter(
+        node.parent_id for passage in passages if (node := hive.documents.find(passage.node_id)) is not None
+    )
     blocks = []
     for parent_id, count in parents.most_common(_PARTS):
         node = None if parent_id is None or count < 2 else hive.documents.find(parent_id)
         if node is not None:
-            source, why = hive.documents.source(node.id), f"{count} of the passages found stand in it"
-            blocks.append(_node_block(node, now, why, hive.documents.size(node.id)[1], source.path if source else None))
+            source, reason = hive.documents.source(node.id), f"{count} of the passages found stand in it"
+            blocks.append(
+                _node_block(node, now, reason, hive.documents.size(node.id)[1], source.path if source else None)
+            )
     return blocks
 
 
-def _node_block(node: Node, now: datetime, why: str, tokens: int, path: str | None) -> KnowledgeMemoryBlock:
+def _node_block(node: Node, now: datetime, reason: str, tokens: int, path: str | None) -> KnowledgeMemoryBlock:
     """A block of a node with what is below it, as much as there is room for."""
     return KnowledgeMemoryBlock(
         timestamp=now,
@@ -180,19 +193,19 @@ def _node_block(node: Node, now: datetime, why: str, tokens: int, path: str | No
         location=f"{DOCUMENTS}:{node.id}",
         relevance_score=0.0,
         priority=Priority.LOW,
-        metadata={"path": path, "tokens": min(_PART_TOKENS, tokens), "why": why},
+        metadata={"path": path, "tokens": min(_PART_TOKENS, tokens), "why": reason},
     )
 
 
-def noted(hive: Parts, agent: str, question: str, *, over: bool = False) -> list[ContextMemoryBlock]:
+def graph_blocks(hive: Parts, agent: str, question: str, *, allow_stale: bool = False) -> list[ContextMemoryBlock]:
     """Nodes of the tasks' graphs that answer a question, folded ones too: published ones, and those of the agent's own lane;
     with `over` as they were when their tasks were last looked at, or are over.
 
     Decisions and notes can be quoted as answers; evidence is quoted from its file, and a note that has a question for its title
     is what was found for it before."""
     lanes = (SHARED, hive.agents[agent].lane or f"agent/{agent}")
-    found = hive.graph_index.find(question, limit=_NODES, over=over)
-    hits = {hit.text: hit for hit in found.hits if hit.lane in lanes}
+    search_result = hive.graph_index.find(question, limit=_NODES, over=allow_stale)
+    hits = {hit.text: hit for hit in search_result.hits if hit.lane in lanes}
     return [
         ContextMemoryBlock(
             id=f"graph:{hit.task}:{hit.node_id}",
@@ -214,7 +227,7 @@ def noted(hive: Parts, agent: str, question: str, *, over: bool = False) -> list
 
 
 def _passage_block(
-    passage: Passage, question: str, best: float, timestamp: datetime, count: Callable[[str], int]
+    passage: Passage, question: str, best_score: float, timestamp: datetime, count: Callable[[str], int]
 ) -> KnowledgeMemoryBlock:
     citation, span = passage.quoted(), "-".join(map(str, passage.quote))
     lines = f"{citation.start_line}-{citation.end_line}"
@@ -224,7 +237,7 @@ def _passage_block(
         topic=passage.titles[-1] if passage.titles else passage.path,
         subtopic=passage.titles[-2] if len(passage.titles) > 1 else None,
         location=f"{PASSAGE}:{passage.node_id}:{span}",
-        relevance_score=min(1.0, passage.score / best) if best > 0 else 0.5,
+        relevance_score=min(1.0, passage.score / best_score) if best_score > 0 else 0.5,
         metadata={
             "path": passage.path,
             "lines": lines,

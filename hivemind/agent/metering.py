@@ -49,7 +49,7 @@ from hivemind.taskrun.waits import Parking
 from hivemind.tasks import TaskMoved
 from hivemind.tokens import TokenCounter
 
-__all__ = ["RunAccount", "Usages", "open_agents_mind"]
+__all__ = ["MeteredMind", "RunAccount", "open_agents_mind"]
 
 _log = logging.getLogger(__name__)
 _MARGIN = 1.35  # a provider's tokens for one of ours, until it is known better
@@ -67,15 +67,19 @@ def open_agents_mind(config: AgentConfig, hive: HiveConfig, layout: Layout, pati
     mind = open_mind(config.mind, root=layout.root, patience=patience)
     if not isinstance(mind, AgentMind | LanguageMind):
         return mind
-    short = mind.config.agent if isinstance(mind, AgentMind) else mind.config.model
-    listed = config.prices or hive.prices.get(mind.name) or hive.prices.get(short)
-    prices = None if listed is None else Prices(listed.tokens_in, listed.tokens_out, listed.cached, listed.written)
+    short_name = mind.config.agent if isinstance(mind, AgentMind) else mind.config.model
+    price_list = config.prices or hive.prices.get(mind.name) or hive.prices.get(short_name)
+    prices = (
+        None
+        if price_list is None
+        else Prices(price_list.tokens_in, price_list.tokens_out, price_list.cached, price_list.written)
+    )
     if isinstance(mind, AgentMind):
         mind.prices = prices
     else:
         mind.own_prices = prices
         bounds = (config.budget.task, config.budget.day, hive.budget.day)
-        if any(one is not None and one.money is not None for one in bounds) and mind.prices is None:
+        if any(bound is not None and bound.money is not None for bound in bounds) and mind.prices is None:
             raise UserError(
                 f"there is a budget of money, and what {mind.name} costs is not known",
                 remedy="say it with prices: {in: …, out: …}, for a million tokens",
@@ -83,12 +87,12 @@ def open_agents_mind(config: AgentConfig, hive: HiveConfig, layout: Layout, pati
     return mind
 
 
-class Usages:
+class MeteredMind:
     """The account of one agent, whose mind is `base`; `total` is what its process has used so far, `request` the last
     request whose answer is a message. `estimates` are those in the total that a later report may replace."""
 
     def __init__(self, mind: Mind, budget: Budget, count: TokenCounter) -> None:
-        self.base, self.budget, self._count = mind, budget, count
+        self.mind, self.budget, self._count = mind, budget, count
         self.count = lru_cache(_PARTS)(count)
         self._mutex = threading.Lock()
         self._margin = _MARGIN
@@ -96,12 +100,12 @@ class Usages:
         self.total = Usage()
         self.estimates: dict[str, Usage] = {}
         self.request: str | None = None
-        self.used = Usage()  # of the last answer that is a message
+        self.last_usage = Usage()  # of the last answer that is a message
 
     @property
     def reads(self) -> bool:
         """Whether the mind reads conversations, and does not work by rule."""
-        return not getattr(self.base, "by_rule", False)
+        return not getattr(self.mind, "by_rule", False)
 
     def works_by_rule(self, focus: Focus) -> bool:
         """Whether a turn is taken by rule: because of the mind, or because a letter asks to check quotes."""
@@ -110,16 +114,16 @@ class Usages:
     @cached_property
     def rule(self) -> Mind:
         """The mind for turns by rule: the agent's own, or the one that checks quotes for any agent."""
-        return ExtractiveMind() if self.reads else self.base
+        return ExtractiveMind() if self.reads else self.mind
 
     @property
     def program(self) -> AgentMind | None:
         """The coding agent that the agent runs, if its mind is one."""
-        return self.base if isinstance(self.base, AgentMind) else None
+        return self.mind if isinstance(self.mind, AgentMind) else None
 
     @property
     def takes_pictures(self) -> bool:
-        return bool(getattr(self.base, "takes_pictures", False))
+        return bool(getattr(self.mind, "takes_pictures", False))
 
     def max_turns(self, config: AgentConfig) -> int:
         """Return the turns that a task may take before the operator is asked."""
@@ -127,62 +131,68 @@ class Usages:
 
     def mind_for(self, work: TaskRun | None, talk: Conversation | None) -> Mind:
         """The agent's mind, its requests noted in a conversation and held against its task's budget."""
-        if not isinstance(self.base, LanguageMind):
-            return self.base
-        return self.base.with_meter(lambda asked: self._metered(work, talk, asked))
+        if not isinstance(self.mind, LanguageMind):
+            return self.mind
+        return self.mind.with_meter(lambda request: self._metered(work, talk, request))
 
     def think(self, turn: Turn, tools: Sequence[ToolSchema], work: TaskRun | None, talk: Conversation) -> Thought:
         """Ask the mind, within the budget: of the day, and of the task if there is one. Raises Parking, MindError."""
         self.request = None
-        if isinstance(self.base, LanguageMind):
+        if isinstance(self.mind, LanguageMind):
             thought = self.mind_for(work, talk).think(turn, tools)
-            return replace(thought, usage=self.used)
-        counted = sum(self.count(message.text) for message in turn.messages)
-        key, used = secrets.token_hex(8), Usage()
-        settle = self.budget.hold(counted, 0.0, work, datetime.now(UTC))
+            return replace(thought, usage=self.last_usage)
+        counted_tokens = sum(self.count(message.text) for message in turn.messages)
+        key, usage = secrets.token_hex(8), Usage()
+        settle = self.budget.hold(counted_tokens, 0.0, work, datetime.now(UTC))
         try:
-            talk.note(_request_line(key, turn.cause, getattr(self.base, "name", "mind"), counted, 0.0, talk))
-            used = Usage(counted)  # an answer that is lost has cost what was sent
-            thought = self.base.think(turn, tools)
-            used = replace(thought.usage, tokens_in=thought.usage.tokens_in or counted)
+            talk.note(_request_line(key, turn.cause, getattr(self.mind, "name", "mind"), counted_tokens, 0.0, talk))
+            usage = Usage(counted_tokens)  # an answer that is lost has cost what was sent
+            thought = self.mind.think(turn, tools)
+            usage = replace(thought.usage, tokens_in=thought.usage.tokens_in or counted_tokens)
         except MindError as error:
             if isinstance(error, MindUnavailable) and not error.lost:
-                used = Usage()
-            _note_end(talk, {"answered": key, "usage": used.as_record(), "error": str(error)})
+                usage = Usage()
+            _note_answer(talk, {"answered": key, "usage": usage.as_record(), "error": str(error)})
             raise
         finally:
-            settle(used.tokens, used.money, datetime.now(UTC))
-            self.total += used
+            settle(usage.tokens, usage.money, datetime.now(UTC))
+            self.total += usage
         self.request = key
-        return replace(thought, usage=used)
+        return replace(thought, usage=usage)
 
     def close(self) -> None:
         """Let go of the mind's connections, if it has any."""
-        if isinstance(self.base, LanguageMind):
-            self.base.close()
+        if isinstance(self.mind, LanguageMind):
+            self.mind.close()
 
     # of requests to a language model
 
     @contextmanager
     def _metered(
-        self, work: TaskRun | None, talk: Conversation | None, asked: MeteredRequest
+        self, work: TaskRun | None, talk: Conversation | None, request: MeteredRequest
     ) -> Iterator[MeteredExchange]:
         """Reserve what a request may use, note that it is about to be sent, and book what it came to. Raises Parking where a
         budget has no room for a thought, MindUnavailable where it has none for a fold."""
-        counted = sum(map(self.count, asked.parts)) + asked.pictures * PICTURE_TOKENS
+        counted_tokens = sum(map(self.count, request.parts)) + request.pictures * PICTURE_TOKENS
         with self._mutex:
-            sent, answered = self._sent(counted), math.ceil(asked.max_output * self._excess)
-            money = 0.0 if asked.prices is None else asked.prices.of(Usage(sent, answered, written=sent))
+            sent_tokens, answer_tokens = self._sent_tokens(counted_tokens), math.ceil(request.max_output * self._excess)
+            money = (
+                0.0
+                if request.prices is None
+                else request.prices.of(Usage(sent_tokens, answer_tokens, written=sent_tokens))
+            )
             try:
-                settle = self.budget.hold(sent + answered, money, work, datetime.now(UTC))
+                settle = self.budget.hold(sent_tokens + answer_tokens, money, work, datetime.now(UTC))
             except Parking as parking:
-                if asked.cause in _MESSAGES:
+                if request.cause in _MESSAGES:
                     raise
                 raise MindUnavailable(parking.reason) from None
             try:
                 if talk is not None:
-                    record = _request_line(asked.id, asked.cause, asked.model, sent + answered, money, talk)
-                    talk.note({**record, "sha256": asked.sha256})
+                    record = _request_line(
+                        request.id, request.cause, request.model, sent_tokens + answer_tokens, money, talk
+                    )
+                    talk.note({**record, "sha256": request.sha256})
             except (HivemindError, OSError):  # not sent, so not used
                 settle(0, 0.0, datetime.now(UTC))
                 raise
@@ -191,41 +201,43 @@ class Usages:
             yield exchange
         finally:
             with self._mutex:
-                used = self._came_to(asked, counted, exchange)
-                settle(used.tokens, used.money, datetime.now(UTC))
-                self._book(asked, exchange, used, talk)
+                usage = self._usage_of(request, counted_tokens, exchange)
+                settle(usage.tokens, usage.money, datetime.now(UTC))
+                self._book(request, exchange, usage, talk)
 
-    def _came_to(self, asked: MeteredRequest, counted: int, exchange: MeteredExchange) -> Usage:
+    def _usage_of(self, request: MeteredRequest, counted_tokens: int, exchange: MeteredExchange) -> Usage:
         """What a request has used: an answer that was lost has cost what was sent. A provider that counts more than was held
         for it does so once: from now on as much is held."""
-        used = exchange.usage or Usage()
-        if used.tokens_in == 0 and (exchange.lost or exchange.answer is not None):
-            came = 0 if exchange.answer is None else self._count(json.dumps(exchange.answer))
-            return priced(Usage(self._sent(counted), came), asked.prices)
-        self._margin = max(self._margin, used.tokens_in / max(1, counted))
-        if used.tokens_out > asked.max_output * self._excess:
-            told = "%s: an answer of %d tokens, where %d were asked for at most"
-            _log.warning(told, asked.model, used.tokens_out, asked.max_output)
-            self._excess = used.tokens_out / asked.max_output
-        return used
+        usage = exchange.usage or Usage()
+        if usage.tokens_in == 0 and (exchange.lost or exchange.answer is not None):
+            answer_tokens = 0 if exchange.answer is None else self._count(json.dumps(exchange.answer))
+            return priced(Usage(self._sent_tokens(counted_tokens), answer_tokens), request.prices)
+        self._margin = max(self._margin, usage.tokens_in / max(1, counted_tokens))
+        if usage.tokens_out > request.max_output * self._excess:
+            warning = "%s: an answer of %d tokens, where %d were asked for at most"
+            _log.warning(warning, request.model, usage.tokens_out, request.max_output)
+            self._excess = usage.tokens_out / request.max_output
+        return usage
 
-    def _book(self, asked: MeteredRequest, exchange: MeteredExchange, used: Usage, talk: Conversation | None) -> None:
+    def _book(
+        self, request: MeteredRequest, exchange: MeteredExchange, usage: Usage, talk: Conversation | None
+    ) -> None:
         """The answer of a turn stands in the conversation as a message; of any other request it is noted."""
-        self.total += used
-        if exchange.answer is not None and asked.cause in _MESSAGES:
-            self.request, self.used = asked.id, used
+        self.total += usage
+        if exchange.answer is not None and request.cause in _MESSAGES:
+            self.request, self.last_usage = request.id, usage
             return
-        record: dict[str, Any] = {"answered": asked.id, "usage": used.as_record()}
+        record: dict[str, Any] = {"answered": request.id, "usage": usage.as_record()}
         if exchange.error is not None:
             record["error"] = exchange.error
         if exchange.answer is not None:
             record["text"] = exchange.answer.get("text", "")
         if talk is not None:
-            _note_end(talk, record)
+            _note_answer(talk, record)
 
-    def _sent(self, counted: int) -> int:
+    def _sent_tokens(self, counted_tokens: int) -> int:
         """The tokens that a request has at most for its provider, which counts by another vocabulary."""
-        return math.ceil(counted * self._margin) + _FRAME
+        return math.ceil(counted_tokens * self._margin) + _FRAME
 
 
 class RunAccount:
@@ -237,7 +249,7 @@ class RunAccount:
 
     def __init__(
         self,
-        usages: Usages,
+        metered_mind: MeteredMind,
         mind: AgentMind,
         work: TaskRun | None,
         talk: Conversation,
@@ -245,12 +257,18 @@ class RunAccount:
         session: str | None,
     ) -> None:
         """Hold the prompt's tokens against the budgets; a `session` is gone on with. Raises Parking, TaskMoved, OSError."""
-        self._usages, self._budget, self._mind, self._work, self._talk = usages, usages.budget, mind, work, talk
+        self._usages, self._budget, self._mind, self._work, self._talk = (
+            metered_mind,
+            metered_mind.budget,
+            mind,
+            work,
+            talk,
+        )
         self._counts_session, self._resumes = mind.profile.usage_of == "session", session is not None
         self._before = talk.totals.get(session or "", Usage())
         self._parts: dict[str, Usage] = {}
         self._reported: Usage | None = None
-        self._key, self._prompt = secrets.token_hex(8), Usage(usages.count(prompt))
+        self._key, self._prompt = secrets.token_hex(8), Usage(metered_mind.count(prompt))
         self._settle = self._budget.hold(self._prompt.tokens, 0.0, work, datetime.now(UTC))
 
     def begin(self) -> None:
@@ -266,8 +284,8 @@ class RunAccount:
             usage = sum(self._parts.values(), Usage())
         elif self._counts_session and session is not None:
             fields = {"session": session, "total": usage.as_record()}
-            begun_anew = usage.tokens_in < self._before.tokens_in or usage.tokens_out < self._before.tokens_out
-            usage = usage if begun_anew else usage - self._before
+            has_restarted = usage.tokens_in < self._before.tokens_in or usage.tokens_out < self._before.tokens_out
+            usage = usage if has_restarted else usage - self._before
         before = self._reported or Usage()
         if usage.tokens < before.tokens:
             return
@@ -277,7 +295,7 @@ class RunAccount:
         self._reported = usage = usage if usage.money or not usage.tokens else priced(usage, self._mind.prices)
         self._usages.total = self._usages.total + usage - before
         self._budget.book(usage.tokens - before.tokens, usage.money - before.money, self._work, datetime.now(UTC))
-        _note_end(self._talk, {"answered": self._key, "usage": usage.as_record(), **fields})
+        _note_answer(self._talk, {"answered": self._key, "usage": usage.as_record(), **fields})
         with suppress(TaskMoved):  # it is over: nothing is left to be bounded
             self._budget.hold(0, 0.0, self._work, datetime.now(UTC))
 
@@ -285,25 +303,25 @@ class RunAccount:
         """End the account. A program that reported nothing has sent its prompt if it was heard, and nothing if it was not."""
         if self._reported is not None:
             return
-        used = self._prompt if was_heard else Usage()
-        self._usages.total += used
+        usage = self._prompt if was_heard else Usage()
+        self._usages.total += usage
         if was_heard and self._counts_session:  # the request stays open until the session's next report
-            self._usages.estimates[self._key] = used
+            self._usages.estimates[self._key] = usage
         else:
-            self._settle(used.tokens, 0.0, datetime.now(UTC))
-            _note_end(self._talk, {"answered": self._key, "usage": used.as_record()})
+            self._settle(usage.tokens, 0.0, datetime.now(UTC))
+            _note_answer(self._talk, {"answered": self._key, "usage": usage.as_record()})
 
     def _replace_estimates(self) -> None:
         """Give back what is held for earlier runs of this session: its report covers them."""
         for key, request in [*self._talk.unanswered.items()] if self._counts_session and self._resumes else ():
             if key != self._key and request["model"] == self._mind.name:
-                held = str(request["at"])[:10], request["reserved"]["tokens"], 0.0
-                self._budget.book(0, 0.0, self._work, datetime.now(UTC), held=held)
+                reservation = str(request["at"])[:10], request["reserved"]["tokens"], 0.0
+                self._budget.book(0, 0.0, self._work, datetime.now(UTC), reservation=reservation)
                 self._usages.total -= self._usages.estimates.pop(key, Usage())
-                _note_end(self._talk, {"answered": key, "usage": {}})
+                _note_answer(self._talk, {"answered": key, "usage": {}})
 
 
-def _note_end(talk: Conversation, record: dict[str, Any]) -> None:
+def _note_answer(talk: Conversation, record: dict[str, Any]) -> None:
     """Note what a request came to; where the task was moved away, or the disk is full, it is booked all the same."""
     try:
         talk.note(record, durable=False)

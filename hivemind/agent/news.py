@@ -38,22 +38,29 @@ class News:
             return
         message = session.message
         if message.id not in talk.letters and talk.epoch is not None and talk.turns:
-            told = letter(message, stranger=focus.stranger)
-            talk.tell(told, self.pictures.of_letter(message), letter=message.id)
+            text = letter(message, stranger=focus.stranger)
+            talk.tell(text, self.pictures.of_letter(message), letter=message.id)
 
     def _tell_of_task(self, work: TaskRun, session: Session, talk: Conversation) -> None:
-        for number, said in enumerate(work.task.said[talk.said :], talk.said + 1):
-            who = "The operator" if said.by == "human" else said.by
-            by = "person" if said.by == "human" else said.by
-            talk.tell(f"{who} adds to the task:\n\n{said.text.strip()}", said=number, by=by)
-        if changed := sorted(self.read_files.changed(talk, session)):
-            talk.tell(f"Changed by someone else since you read it: {', '.join(changed)}.", files=changed)
-        most, was_told = session.config.budget.task.tokens, any((one.news or {}).get("budget") for one in talk.messages)
-        if most is not None and not was_told and (spent := work.spent().tokens) >= most * _BUDGET_NEWS:
-            talk.tell(f"{spent:,} of the task's {most:,} tokens are used. Come to an end.", budget=True)
-        if (lost := work.lost_lease()) is not None:
+        for number, remark in enumerate(work.task.said[talk.said :], talk.said + 1):
+            author = "The operator" if remark.by == "human" else remark.by
+            by = "person" if remark.by == "human" else remark.by
+            talk.tell(f"{author} adds to the task:\n\n{remark.text.strip()}", said=number, by=by)
+        if changed_names := sorted(self.read_files.changed_files(talk, session)):
+            talk.tell(f"Changed by someone else since you read it: {', '.join(changed_names)}.", files=changed_names)
+        max_tokens, is_reported = (
+            session.config.budget.task.tokens,
+            any((message.news or {}).get("budget") for message in talk.messages),
+        )
+        if (
+            max_tokens is not None
+            and not is_reported
+            and (spent_tokens := work.spent().tokens) >= max_tokens * _BUDGET_NEWS
+        ):
+            talk.tell(f"{spent_tokens:,} of the task's {max_tokens:,} tokens are used. Come to an end.", budget=True)
+        if (lease_problem := work.lost_lease()) is not None:
             work.lease = None
-            talk.tell(f"{lost} Look at what has changed.", lease=True)
+            talk.tell(f"{lease_problem} Look at what has changed.", lease=True)
 
     def _tell_blocks(self, session: Session, window: ContextWindow) -> None:
         """Refer to each block that an opening made now would show and this one could not: documents and memories. (Mail has
@@ -61,19 +68,21 @@ class News:
         talk = window.talk
         if not self._memory.has_news(session.focus):
             return
-        known = {row["id"] for row in (talk.epoch or {}).get("selected", ())}
-        known |= {block for one in talk.messages for block in (one.news or {}).get("blocks", ())}
+        known_ids = {row["id"] for row in (talk.epoch or {}).get("selected", ())}
+        known_ids |= {block for message in talk.messages for block in (message.news or {}).get("blocks", ())}
         entries = [
-            one
-            for one in select_memory(session.focus, window, self._memory, window.texts()).entries
-            if one["metadata"]["type"] == "knowledge"
-            and one["id"] not in known
-            and one["metadata"].get("path") not in talk.files
+            entry
+            for entry in select_memory(session.focus, window, self._memory, window.texts()).entries
+            if entry["metadata"]["type"] == "knowledge"
+            and entry["id"] not in known_ids
+            and entry["metadata"].get("path") not in talk.files
         ]
         if entries:
-            lines = (material(source_of(one), f"{one['id']}: {_first_line(str(one['content']))}") for one in entries)
-            told = "\n".join(["New in the hive, and about this; recall shows more of it.", *lines])
-            talk.tell(told, blocks=[str(one["id"]) for one in entries])
+            lines = (
+                material(source_of(entry), f"{entry['id']}: {_first_line(str(entry['content']))}") for entry in entries
+            )
+            text = "\n".join(["New in the hive, and about this; recall shows more of it.", *lines])
+            talk.tell(text, blocks=[str(entry["id"]) for entry in entries])
 
 
 def _first_line(text: str) -> str:
@@ -90,34 +99,34 @@ class ReadFiles:
     if it was written."""
 
     def __init__(self) -> None:
-        self._same: dict[Path, tuple[str | None, _Stamp]] = {}
+        self._unchanged: dict[Path, tuple[str | None, _Stamp]] = {}
 
-    def changed(self, talk: Conversation, session: Session) -> dict[str, str | None]:
+    def changed_files(self, talk: Conversation, session: Session) -> dict[str, str | None]:
         """Those that are not what they were when they were shown or noted last, with their digests now; None: it is gone."""
-        found = {}
+        changed_digests = {}
         for name, digest in talk.files.items():
             with suppress(UserError, OSError):
-                now = self._digest(readable(session, name).path, digest)
-                if now != digest:
-                    found[name] = now
-        return found
+                digest_now = self._digest(readable(session, name).path, digest)
+                if digest_now != digest:
+                    changed_digests[name] = digest_now
+        return changed_digests
 
-    def _digest(self, path: Path, known: str | None) -> str | None:
+    def _digest(self, path: Path, known_digest: str | None) -> str | None:
         stamp = _stamp(path)
-        if self._same.get(path) == (known, stamp):
-            return known
+        if self._unchanged.get(path) == (known_digest, stamp):
+            return known_digest
         try:
             with open(path, "rb") as file:
-                now = hashlib.file_digest(file, "sha256").hexdigest()
+                digest = hashlib.file_digest(file, "sha256").hexdigest()
         except FileNotFoundError:
-            now = None
-        self._same[path] = now, stamp
-        return now
+            digest = None
+        self._unchanged[path] = digest, stamp
+        return digest
 
 
 def _stamp(path: Path) -> _Stamp:
     try:
-        found = os.stat(path)
+        status = os.stat(path)
     except FileNotFoundError:
         return None
-    return found.st_mtime_ns, found.st_size, found.st_ino
+    return status.st_mtime_ns, status.st_size, status.st_ino

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from hivemind.agent.metering import Usages
+from hivemind.agent.metering import MeteredMind
 from hivemind.layout import Layout
 from hivemind.mail import Message
 from hivemind.minds.pictures import PICTURE_TOKENS, keep_picture, picture_part
@@ -14,7 +14,7 @@ _PER_LETTER = 4
 class Pictures:
     """Attachments as parts of messages. Empty for a mind that takes no pictures."""
 
-    def __init__(self, layout: Layout, name: str, mind: Usages) -> None:
+    def __init__(self, layout: Layout, name: str, mind: MeteredMind) -> None:
         self._root, self._folder, self._mind = layout.root, layout.agent_state(name) / "pictures", mind
 
     def of_letter(self, message: Message) -> list[dict[str, str]]:

@@ -32,7 +32,7 @@ class Preview:
     def choices(self) -> list[dict[str, Any]]:
         """Each block that could be chosen, those that are in first, the best first: its score and its parts, and why."""
         inside = {entry["id"] for entry in self.selected.entries}
-        found = [
+        choices = [
             {
                 "block": choice.id,
                 "type": choice.block.type.value,
@@ -45,7 +45,7 @@ class Preview:
             }
             for choice in self.selected.selection
         ]
-        return sorted(found, key=lambda one: (not one["in"], -one["score"], one["block"]))
+        return sorted(choices, key=lambda choice: (not choice["in"], -choice["score"], choice["block"]))
 
 
 def preview_context(hive: Parts, name: str) -> Preview:
@@ -68,7 +68,7 @@ def preview_context(hive: Parts, name: str) -> Preview:
     if run is not None:
         text = task_opening(hive, run, config, selected.entries, room)
     else:
-        text = "\n\n".join(material(str(one["id"]), str(one["content"])) for one in selected.entries)
+        text = "\n\n".join(material(str(entry["id"]), str(entry["content"])) for entry in selected.entries)
     messages = [ChatMessage("system", window.system), *([ChatMessage("user", text)] if text else [])]
     tokens = window.fixed_tokens + hive.count_tokens(text)
     return Preview(messages, selected, None if run is None else focus.target, tokens, window.max_tokens)

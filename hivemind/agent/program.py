@@ -20,7 +20,7 @@ from typing import Any
 
 from hivemind.agent.act import ask_operator, make_calls
 from hivemind.agent.lease import FocusLease
-from hivemind.agent.metering import RunAccount, Usages
+from hivemind.agent.metering import MeteredMind, RunAccount
 from hivemind.agent.news import News
 from hivemind.agent.reporter import StatusReporter
 from hivemind.agent.stop_signal import StopSignal
@@ -46,9 +46,9 @@ __all__ = ["ProgramRunner", "SessionLost"]
 _GRACE_S = 30.0  # for a program to end by itself once nothing is left for it to do
 _LOOK_S = 1.0  # bounds how late is noticed that its task was cancelled
 _CALL_S = 10.0  # in which a call that has begun to arrive must be there
-_MOST_STARTS = 3  # in a row, of a program that ends before it has begun
+_MAX_FAILED_STARTS = 3  # in a row, of a program that ends before it has begun
 _CHUNK = 1 << 16
-_MOST_LINE, _MOST_OUTPUT = 8 << 20, 256 << 20
+_MAX_LINE_BYTES, _MAX_OUTPUT_BYTES = 8 << 20, 256 << 20
 _UNFINISHED = """You have ended your turn, and the task is not over. Call finish_task with the answer, or fail_task with the \
 reason; if something is missing, say what, with ask_human."""
 _GO_ON = "You were interrupted. Go on."
@@ -67,7 +67,7 @@ class ProgramRunner:
     `failed_starts` counts the runs in a row that ended with an error before the program did anything.
     """
 
-    mind: Usages
+    mind: MeteredMind
     lease: FocusLease
     stop_signal: StopSignal
     reporter: StatusReporter
@@ -106,20 +106,20 @@ class _ProgramRun:
         self._token = secrets.token_hex(16)
         self.session = _session_of(self._talk, self._mind)
         self.heard = False
-        self._begun: dict[str, Line] = {}
+        self._open_calls: dict[str, Line] = {}
         self._pieces: list[str] = []
         self._problem = ""
         self._parking: Parking | None = None
         self._ends_at: float | None = None
-        self._at = turn.began  # when it was at work last, as far as its conversation counts the time
-        self._why: str | None = None
+        self._active_at = turn.began  # when it was at work last, as far as its conversation counts the time
+        self._end_reason: str | None = None
 
     def run(self) -> None:
         """See `ProgramRunner.run`."""
         config = self._mind.config
-        told = _unheard(self._talk)
-        prompt = "\n\n".join(map(self._told, told)) or _GO_ON
-        asked = any((one.news or {}).get("cause") == "unfinished" for one in told)
+        unheard_messages = _unheard_messages(self._talk)
+        prompt = "\n\n".join(map(self._text_of, unheard_messages)) or _GO_ON
+        was_reminded = any((message.news or {}).get("cause") == "unfinished" for message in unheard_messages)
         make_folder(self._folder, durable=False)
         self._account = RunAccount(self._runner.mind, self._mind, self._work, self._talk, prompt, self.session)
         with ExitStack() as stack:
@@ -129,15 +129,15 @@ class _ProgramRun:
             if self._work is not None:
                 self._work.program_at_work = True
                 stack.callback(setattr, self._work, "program_at_work", False)
-            listener, attached = self._listen(stack)
+            listener, server_config = self._listen(stack)
             errors = stack.enter_context(TemporaryFile())
-            program = self._mind.start(prompt, self._folder, self._place(), attached, errors, session=self.session)
+            program = self._mind.start(prompt, self._folder, self._place(), server_config, errors, session=self.session)
             status = self._watch(stack.enter_context(program), listener)
             error = last_line(errors)
         self._say_pieces()
         if self._work is not None and not self._work.ended:
             self._work.commit()
-        self._conclude(status, error[:200], asked=asked)
+        self._conclude(status, error[:200], was_reminded=was_reminded)
 
     # the program
 
@@ -154,13 +154,13 @@ class _ProgramRun:
     def _watch(self, program: GuardedCommand, listener: socket.socket) -> int:
         """Hear what it prints and make its calls until it has ended; how it ended."""
         stop_signal, config = self._runner.stop_signal, self._mind.config
-        output, rest, size = program.output.fileno(), b"", 0
+        output, partial_line, size = program.output.fileno(), b"", 0
         until, quiet = time.monotonic() + config.timeout_s, time.monotonic() + config.quiet_s
-        watched = [output, listener, *stop_signal.descriptors]
+        descriptors = [output, listener, *stop_signal.descriptors]
         while True:
             now = time.monotonic()
-            left = min(until, quiet, now + _LOOK_S, self._ends_at or until) - now
-            ready = readable(watched, max(0.0, left))
+            wait_s = min(until, quiet, now + _LOOK_S, self._ends_at or until) - now
+            ready = readable(descriptors, max(0.0, wait_s))
             if stop_signal.is_set():
                 raise MindUnavailable("the agent was told to end")
             if self._work is not None and self._work.taken_away:
@@ -174,11 +174,11 @@ class _ProgramRun:
                         self._end("it closed its output and did not end", 0.0)
                     return 0 if status is None or self._ends_at is not None else status
                 size += len(chunk)
-                *lines, rest = (rest + chunk).split(b"\n")
+                *lines, partial_line = (partial_line + chunk).split(b"\n")
                 for line in lines:
                     self._hear(line)
-                if len(rest) > _MOST_LINE or size > _MOST_OUTPUT:
-                    self._end(f"it printed more than {min(size, _MOST_OUTPUT):,} bytes", 0.0)
+                if len(partial_line) > _MAX_LINE_BYTES or size > _MAX_OUTPUT_BYTES:
+                    self._end(f"it printed more than {min(size, _MAX_OUTPUT_BYTES):,} bytes", 0.0)
                     break
                 if listener not in ready:
                     break
@@ -193,48 +193,56 @@ class _ProgramRun:
             if self._ends_at is not None and time.monotonic() >= self._ends_at:
                 return 0  # leaving the block ends it, with all that it started
 
-    def _end(self, why: str | None, grace_s: float = _GRACE_S) -> None:
+    def _end(self, reason: str | None, grace_s: float = _GRACE_S) -> None:
         """Have the program end: by itself in so many seconds, else it is ended."""
         ends_at = time.monotonic() + grace_s
         if self._ends_at is None or ends_at < self._ends_at:
-            self._ends_at, self._why = ends_at, why
+            self._ends_at, self._end_reason = ends_at, reason
 
-    def _conclude(self, status: int, error: str, *, asked: bool) -> None:
+    def _conclude(self, status: int, error: str, *, was_reminded: bool) -> None:
         """What the run came to."""
         runner, name, work = self._runner, self._mind.name, self._work
         if isinstance(self._parking, ProgramAtWork):  # now that all is counted which the program has used
             self._turn.thought, self._turn.taken_up = Thought(actions=tuple(self._talk.pending)), True
         elif self._parking is not None:
             self._turn.parking = self._parking
-        elif self._why is not None:
-            raise MindError(f"{name} was ended: {self._why}")
+        elif self._end_reason is not None:
+            raise MindError(f"{name} was ended: {self._end_reason}")
         elif self._is_over:
             return
         elif status != 0:
             reason = f"{name} ended with status {status}: {self._problem or error}"
             runner.failed_starts = 0 if self.heard else runner.failed_starts + 1
-            if runner.failed_starts < _MOST_STARTS or work is None:
+            if runner.failed_starts < _MAX_FAILED_STARTS or work is None:
                 raise MindUnavailable(reason)
             self._ask_operator(f"{reason}. It has ended {runner.failed_starts} times before it did anything.")
-        elif work is not None and not asked:
+        elif work is not None and not was_reminded:
             self._talk.tell(_UNFINISHED, cause="unfinished")
         elif work is not None:
-            said = (one.text for one in reversed(self._talk.messages) if one.role == "assistant" and one.text)
-            last = next(said, "nothing")
+            answers = (
+                message.text
+                for message in reversed(self._talk.messages)
+                if message.role == "assistant" and message.text
+            )
+            last_answer = next(answers, "nothing")
             if work.task.finish == "implicit":
-                self._make(ToolCall("finish_task", {"result": last}))
+                self._make(ToolCall("finish_task", {"result": last_answer}))
                 self._turn.parking = self._parking
             else:
-                self._ask_operator(f"unfinished: look at it. {name} ended without finish_task, and said last: {last}")
+                self._ask_operator(
+                    f"unfinished: look at it. {name} ended without finish_task, and said last: {last_answer}"
+                )
 
     def _ask_operator(self, reason: str) -> None:
         ask_operator(self._turn, self._tool_session, self._talk, reason)
 
-    def _told(self, message: ChatMessage) -> str:
+    def _text_of(self, message: ChatMessage) -> str:
         """A message as the program reads it: the result of a call with its tool, as its session may have ended before it came."""
         if message.role != "tool":
             return message.text
-        call = next((one for said in self._talk.messages for one in said.calls if one.id == message.call_id), None)
+        call = next(
+            (call for answer in self._talk.messages for call in answer.calls if call.id == message.call_id), None
+        )
         return f"Result of {call.tool if call else 'a call'}:\n\n{message.text}"
 
     # what it prints
@@ -255,9 +263,9 @@ class _ProgramRun:
         if line.text:
             self._say(line.text)
         if line.tool is not None:
-            self._begun[line.id or ""] = line
-        if line.result is not None and (begun := self._begun.pop(line.id or "", None)) is not None:
-            self._did(begun, line)
+            self._open_calls[line.id or ""] = line
+        if line.result is not None and (call_line := self._open_calls.pop(line.id or "", None)) is not None:
+            self._record_call(call_line, line)
         if line.usage is not None:
             self._report(line.usage, line.part)
         if line.approval is not None:
@@ -279,15 +287,15 @@ class _ProgramRun:
         self._talk.answer(self._thought(shortened(text, 10 * LONGEST)), step=self._step_id, durable=False)
         self._count_turn()
 
-    def _did(self, begun: Line, ended: Line) -> None:
+    def _record_call(self, call_line: Line, result_line: Line) -> None:
         """A call of one of its own tools, which it has made itself."""
         self.heard = True
         if self._is_over:
             return
-        call = ToolCall(str(begun.tool), begun.arguments or {}, begun.id or "")
-        said = self._talk.answer(self._thought("", call), step=self._step_id, durable=False)
-        text = shortened(ended.result or "", LONGEST)
-        result = ToolResult(said.calls[0], text, problem=text[:200] or "it failed" if ended.failed else None)
+        call = ToolCall(str(call_line.tool), call_line.arguments or {}, call_line.id or "")
+        answer = self._talk.answer(self._thought("", call), step=self._step_id, durable=False)
+        text = shortened(result_line.result or "", LONGEST)
+        result = ToolResult(answer.calls[0], text, problem=text[:200] or "it failed" if result_line.failed else None)
         self._talk.result(result, durable=False)
         self._results.append(result)
         self._runner.reporter.called(call.tool)
@@ -295,9 +303,9 @@ class _ProgramRun:
 
     def _thought(self, text: str, *calls: ToolCall) -> Thought:
         """Its session is kept with what it says: the next run goes on with that."""
-        began, self._at = self._at, time.monotonic()
-        told = {"agent": self._mind.config.agent, "session": self.session}
-        return Thought(text, calls, provider=told, seconds=self._at - began)
+        previous_active_at, self._active_at = self._active_at, time.monotonic()
+        provider_fields = {"agent": self._mind.config.agent, "session": self.session}
+        return Thought(text, calls, provider=provider_fields, seconds=self._active_at - previous_active_at)
 
     @property
     def _is_over(self) -> bool:
@@ -344,17 +352,19 @@ class _ProgramRun:
         connection, _ = listener.accept()
         with connection, suppress(OSError):
             connection.settimeout(_CALL_S)
-            raw = connection.makefile("rb").readline(_MOST_LINE)
+            raw = connection.makefile("rb").readline(_MAX_LINE_BYTES)
             try:
                 with boundary("call"):
-                    asked = json.loads(raw)
-                    tool, arguments, token = str(asked["tool"]), dict(asked["arguments"]), str(asked["token"])
+                    request = json.loads(raw)
+                    tool, arguments, token = str(request["tool"]), dict(request["arguments"]), str(request["token"])
             except Unreadable as error:
-                told: Mapping[str, Any] = {"text": f"failed: {error}", "failed": True}
+                response: Mapping[str, Any] = {"text": f"failed: {error}", "failed": True}
             else:
                 right = secrets.compare_digest(token, self._token)
-                told = self._answer(tool, arguments) if right else {"text": "failed: not your agent", "failed": True}
-            connection.sendall(json.dumps(told).encode() + b"\n")
+                response = (
+                    self._answer(tool, arguments) if right else {"text": "failed: not your agent", "failed": True}
+                )
+            connection.sendall(json.dumps(response).encode() + b"\n")
 
     def _answer(self, tool: str, arguments: Mapping[str, Any]) -> dict[str, Any]:
         """Make a call, and tell with its result what has happened meanwhile."""
@@ -372,55 +382,55 @@ class _ProgramRun:
         }
 
     def _farewell(self, result: ToolResult | None = None) -> str:
-        told = _OVER if self._is_over or self._parking is None else _RESTS.format(reason=self._parking.reason)
-        return told if result is None else f"{result.text}\n\n{told}"
+        text = _OVER if self._is_over or self._parking is None else _RESTS.format(reason=self._parking.reason)
+        return text if result is None else f"{result.text}\n\n{text}"
 
     def _make(self, call: ToolCall) -> ToolResult | None:
         """Make one call under the lease of the step in focus; None if the task rests because of it."""
-        made = list[ToolResult]()
+        results = list[ToolResult]()
         self.heard = True
         focus = self._turn.focus if self._work is None else focus_on(self._work, reads=True)
         self._step = focus.step
-        said = self._talk.answer(self._thought("", call), step=self._step_id)
+        answer = self._talk.answer(self._thought("", call), step=self._step_id)
 
-        def tell(result: ToolResult) -> None:
-            made.append(result)
+        def record(result: ToolResult) -> None:
+            results.append(result)
             self._talk.result(result)
-            self._at = time.monotonic()
+            self._active_at = time.monotonic()
 
         try:
             self._runner.lease.take(focus)
             session = replace(self._tool_session, focus=focus)
-            self._parking = make_calls(session, Thought(actions=said.calls), LONGEST, tell)
+            self._parking = make_calls(session, Thought(actions=answer.calls), LONGEST, record)
         except HivemindError as error:
             if isinstance(error, Parking):
                 self._parking = error
-            tell(ToolResult.failed(said.calls[0], str(for_mind(error, self._tool_session.tools))))
-        self._results += made
+            record(ToolResult.failed(answer.calls[0], str(for_mind(error, self._tool_session.tools))))
+        self._results += results
         self._runner.reporter.called(call.tool)
-        return made[0] if made else None
+        return results[0] if results else None
 
     def _news(self) -> list[str]:
         """What the task should know, and has not been told."""
         if self._work is None:
             return []
-        before = len(self._talk.messages)
+        message_count = len(self._talk.messages)
         self._work.hear()
         self._runner.hear(self._work)
         self._runner.news.tell(self._tool_session, self._window)
-        return [one.text for one in self._talk.messages[before:] if one.role == "user"]
+        return [message.text for message in self._talk.messages[message_count:] if message.role == "user"]
 
 
 def _session_of(talk: Conversation, mind: AgentMind) -> str | None:
     """The program's session that the conversation is held in."""
-    for one in reversed(talk.messages):
-        told = one.provider or {}
-        if told.get("agent") == mind.config.agent and told.get("session"):
-            return str(told["session"])
+    for message in reversed(talk.messages):
+        provider_fields = message.provider or {}
+        if provider_fields.get("agent") == mind.config.agent and provider_fields.get("session"):
+            return str(provider_fields["session"])
     return None
 
 
-def _unheard(talk: Conversation) -> list[ChatMessage]:
+def _unheard_messages(talk: Conversation) -> list[ChatMessage]:
     """The messages that the program has not been told, or may not have been: those since it last said something."""
-    last = max((at for at, one in enumerate(talk.messages) if one.role == "assistant"), default=-1)
+    last = max((at for at, message in enumerate(talk.messages) if message.role == "assistant"), default=-1)
     return talk.messages[last + 1 :]

@@ -21,7 +21,9 @@ def recall(focus: Focus, memory: WorkingMemory) -> tuple[Sequence[Entry], Sequen
     This is for a mind that works by rule. One that reads gets the selection of its opening instead, and asks for more with
     the tool `recall`.
     """
-    return memory.found(focus, questions_of(focus)), () if focus.work is None else focus.work.conversation.before
+    return memory.answer_entries(
+        focus, questions_of(focus)
+    ), () if focus.work is None else focus.work.conversation.before
 
 
 def answer(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from hivemind.agent.metering import Usages
+from hivemind.agent.metering import MeteredMind
 from hivemind.agent.scheduler import Scheduler
 from hivemind.minds import Turn
 from hivemind.presence.status import StatusFile
@@ -12,7 +12,7 @@ from hivemind.taskrun.focus import Focus
 class StatusReporter:
     """Writes an agent's state, its focus and what its process has used to the status file."""
 
-    def __init__(self, status: StatusFile, scheduler: Scheduler, mind: Usages) -> None:
+    def __init__(self, status: StatusFile, scheduler: Scheduler, mind: MeteredMind) -> None:
         self._status, self._scheduler, self._mind = status, scheduler, mind
 
     def working(self, focus: Focus) -> None:
@@ -42,9 +42,9 @@ class StatusReporter:
 
     def idle(self) -> None:
         """Show that there is nothing to do, and why mail is not read."""
-        rest = self._scheduler.letters.rest
+        mail_rest = self._scheduler.letters.rest
         self._status.update(
             state="idle", task=None, step=None, unread=len(self._scheduler.letters),
-            mail_rests=rest.reason if rest else None,
-            mail_rests_until=rest.until.isoformat() if rest and rest.until else None,
+            mail_rests=mail_rest.reason if mail_rest else None,
+            mail_rests_until=mail_rest.until.isoformat() if mail_rest and mail_rest.until else None,
         )  # fmt: skip

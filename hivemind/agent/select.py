@@ -16,7 +16,7 @@ from hivemind.taskrun.conversation import Conversation
 from hivemind.taskrun.focus import Focus
 
 _CACHE_S = 3600.0  # a task that rested for longer begins anew: nothing of it is in a provider's cache any more
-_FEW = 2  # turns for which a new opening would say no less than they do
+_MIN_TURNS = 2  # turns for which a new opening would say no less than they do
 
 
 @frozen
@@ -58,7 +58,7 @@ def _cause(window: ContextWindow, *, keeps_sessions: bool) -> str | None:
         return None
     if window.is_full:
         return "full"
-    return "cold" if _idle_s(talk) > _CACHE_S and sum(1 for _ in talk.exchanged()) > _FEW else None
+    return "cold" if _idle_s(talk) > _CACHE_S and sum(1 for _ in talk.exchanged()) > _MIN_TURNS else None
 
 
 def _idle_s(talk: Conversation) -> float:

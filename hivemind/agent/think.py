@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from hivemind.agent.lease import FocusLease
-from hivemind.agent.metering import Usages
+from hivemind.agent.metering import MeteredMind
 from hivemind.agent.program import ProgramRunner
 from hivemind.agent.window import ContextWindow
 from hivemind.minds import Thought, Turn
@@ -13,7 +13,12 @@ from hivemind.tools import Session
 
 
 def think(
-    turn: Turn, session: Session, window: ContextWindow | None, mind: Usages, lease: FocusLease, runner: ProgramRunner
+    turn: Turn,
+    session: Session,
+    window: ContextWindow | None,
+    mind: MeteredMind,
+    lease: FocusLease,
+    runner: ProgramRunner,
 ) -> Thought | None:
     """Ask the mind for a thought, durable before any of its calls is made. Without a `window` it works by rule.
 

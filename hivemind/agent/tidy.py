@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 
 from hivemind.agent.act import ask_operator
-from hivemind.agent.metering import Usages
+from hivemind.agent.metering import MeteredMind
 from hivemind.agent.scheduler import Scheduler
 from hivemind.agent.working_memory import WorkingMemory
 from hivemind.masking import masked
@@ -22,7 +22,7 @@ def tidy(
     turn: Turn,
     session: Session,
     talk: Conversation | None,
-    mind: Usages,
+    mind: MeteredMind,
     scheduler: Scheduler,
     memory: WorkingMemory,
     log: AgentLog,
@@ -30,8 +30,8 @@ def tidy(
     """Record the turn, see to it that an answer without calls is gone on from, and tell the scheduler. A turn without a `talk`
     was taken by rule."""
     work, message = session.focus.work, session.focus.message
-    used = [session.tools[result.call.tool] for result in turn.results if result.call.tool in session.tools]
-    if work is not None and not work.ended and not all(tool.reads for tool in used):
+    used_tools = [session.tools[result.call.tool] for result in turn.results if result.call.tool in session.tools]
+    if work is not None and not work.ended and not all(tool.reads for tool in used_tools):
         work.commit()
     if not scheduler.only_looked(turn):
         if talk is None:
@@ -45,8 +45,8 @@ def tidy(
     goes_on = mind.program is not None or (turn.thought is not None and turn.thought.cut)
     if turn.problem is None and turn.parking is None and not turn.results and work is not None and not goes_on:
         turn.problem = "its mind sees nothing to do"
-    scheduler.after(turn)
-    memory.tidy(ended=session.focus.id if work is not None and work.ended else None)
+    scheduler.end_turn(turn)
+    memory.tidy(ended_task=session.focus.id if work is not None and work.ended else None)
 
 
 def _record(turn: Turn, session: Session, log: AgentLog) -> None:
@@ -67,7 +67,7 @@ def _record(turn: Turn, session: Session, log: AgentLog) -> None:
         focus.work.conversation.took(thought, turn.results, step=None if focus.step is None else focus.step.id)
 
 
-def _go_on(turn: Turn, session: Session, talk: Conversation, mind: Usages) -> None:
+def _go_on(turn: Turn, session: Session, talk: Conversation, mind: MeteredMind) -> None:
     """An answer that led nowhere gets a word; one that goes round in circles, or on for too long, is a person's to judge."""
     thought = turn.thought
     if thought is not None and thought.cut:

@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 
-from hivemind.agent.opening import RENDERER, quoted, system_message
+from hivemind.agent.opening import RENDERER, escaped, system_message
 from hivemind.agent.working_memory import WorkingMemory
 from hivemind.config import AgentConfig, place_of_key
 from hivemind.errors import UserError
@@ -19,11 +19,11 @@ from hivemind.taskrun.conversation import Conversation
 from hivemind.tasks import Task
 from hivemind.tools import Tool
 
-SHARE, MOST = 0.3, 2_000
+SELECTION_SHARE, MAX_SELECTION_TOKENS = 0.3, 2_000
 """Of an opening's room, at most; and tokens: what is not there can be recalled."""
-FULL, OPENING = 0.75, 0.5
+FULL_SHARE, OPENING_SHARE = 0.75, 0.5
 """Shares of `max_tokens`: an epoch's end, and its opening."""
-LEAST_ROOM = 512
+MIN_ROOM = 512
 
 
 @dataclass
@@ -77,28 +77,32 @@ class ContextWindow:
     @property
     def is_full(self) -> bool:
         """Whether the conversation is so long that a new epoch is due."""
-        limit, fixed = self.max_tokens, self.fixed_tokens
-        return self.tokens - fixed > (FULL * limit - fixed if fixed < OPENING * limit else FULL * (limit - fixed))
+        limit, fixed_tokens = self.max_tokens, self.fixed_tokens
+        return self.tokens - fixed_tokens > (
+            FULL_SHARE * limit - fixed_tokens
+            if fixed_tokens < OPENING_SHARE * limit
+            else FULL_SHARE * (limit - fixed_tokens)
+        )
 
     @property
     def opening_room(self) -> int:
         """The tokens that an opening may have. Raises UserError that names the setting which leaves too few."""
-        limit, fixed = self.max_tokens, self.fixed_tokens
-        if limit - fixed >= LEAST_ROOM:
-            return max(LEAST_ROOM // 2, int(limit * OPENING) - fixed)
+        limit, fixed_tokens = self.max_tokens, self.fixed_tokens
+        if limit - fixed_tokens >= MIN_ROOM:
+            return max(MIN_ROOM // 2, int(limit * OPENING_SHARE) - fixed_tokens)
         layout = self.hive.layout
         location = place_of_key(layout, self.name, "max_tokens")
         if self.task is not None and self.task.max_tokens == limit:
             location = layout.relative(self.task.path / "task.md")
         raise UserError(
-            f"max_tokens: {limit} leaves no room for a turn: tools and rules alone have {fixed} tokens",
-            location=location, remedy=f"at least {fixed + LEAST_ROOM}, or fewer tools in the agent's file",
+            f"max_tokens: {limit} leaves no room for a turn: tools and rules alone have {fixed_tokens} tokens",
+            location=location, remedy=f"at least {fixed_tokens + MIN_ROOM}, or fewer tools in the agent's file",
         )  # fmt: skip
 
     @property
     def selection_room(self) -> int:
         """The tokens that the selection in an opening may have."""
-        return min(MOST, int(self.opening_room * SHARE))
+        return min(MAX_SELECTION_TOKENS, int(self.opening_room * SELECTION_SHARE))
 
     @property
     def shape(self) -> str:
@@ -109,11 +113,11 @@ class ContextWindow:
     def shorten(self) -> None:
         """Halve the limit: the request was too long for the model."""
         half = (self.tokens - self.fixed_tokens) // 2
-        self.max_tokens = min(self.max_tokens, self.fixed_tokens + max(LEAST_ROOM, half))
+        self.max_tokens = min(self.max_tokens, self.fixed_tokens + max(MIN_ROOM, half))
 
     def texts(self) -> Callable[[str], bool]:
         """Return a test whether the mind has a text already, read or written in this conversation."""
         texts: list[str] = []
         for message in self.talk.messages:
             texts += [message.text, *(str(value) for call in message.calls for value in call.arguments.values())]
-        return lambda content: any(form in text for form in {content.strip(), quoted(content)} for text in texts)
+        return lambda content: any(form in text for form in {content.strip(), escaped(content)} for text in texts)

@@ -9,7 +9,7 @@ from collections.abc import Collection, Mapping
 from dataclasses import replace
 from typing import Any
 
-from hivemind.agent.act import short
+from hivemind.agent.act import small_values_of
 from hivemind.agent.lease import renew_lease
 from hivemind.agent.recall import answer
 from hivemind.agent.scheduler import Scheduler
@@ -103,7 +103,7 @@ class Member:
         self._arrivals = Arrivals(hive.mail, name)
         self._pulse = Heartbeat(self.beat, min(_BEAT_S, hive.config.hang_after / 4))
         self._scheduler = Scheduler(hive, name, self.incarnation)
-        self._scheduler.holding.resume()
+        self._scheduler.active_tasks.resume()
         self._parked = {work.task.id for work in self.works() if work.task.parked is not None}
         self._heard: set[str] = set()
         self.task: str | None = next((work.task.id for work in self.works()), None)
@@ -117,10 +117,10 @@ class Member:
     # what its tools ask of it (InHand)
 
     def works(self) -> Collection[TaskRun]:
-        return self._scheduler.holding.works
+        return self._scheduler.active_tasks.runs
 
     def claim(self, task_id: str | None = None) -> TaskRun | None:
-        return self._scheduler.holding.claim(task_id)
+        return self._scheduler.active_tasks.claim(task_id)
 
     def turn_to(self, work: TaskRun) -> None:
         self.task = work.task.id
@@ -143,7 +143,7 @@ class Member:
         began = time.monotonic()
         try:
             result = self._use(tool, arguments, focus)
-            outcome = ToolResult(call, self.tools[tool].shown(result, LONGEST), short(result))
+            outcome = ToolResult(call, self.tools[tool].shown(result, LONGEST), small_values_of(result))
         except Parking as parking:
             result = self._waits(focus, parking)
             outcome = ToolResult(call, f"waiting: {parking.reason}", result)
@@ -171,7 +171,7 @@ class Member:
             except UserError as error:  # no message, or deleted this moment
                 _log.warning("%s: %s", self.name, error)
             else:
-                self._scheduler.hear(message)
+                self._scheduler.deliver(message)
 
     def _use(self, name: str, arguments: Mapping[str, Any], focus: Focus) -> dict[str, Any]:
         tool = self.tools.get(name)
@@ -197,7 +197,7 @@ class Member:
         """The task in hand at the step that a call names, else at its first open one; nothing, if none is in hand."""
         for known in list(self.works()):
             if not known.task.path.exists():  # a person has moved it away: it is not ours any more
-                self._scheduler.holding.drop(known)
+                self._scheduler.active_tasks.drop(known)
         work = next((one for one in self.works() if one.task.id == self.task), None)
         if work is None:
             return Focus("claim_task")
@@ -236,7 +236,7 @@ class Member:
         if work is not None and not work.ended and tool in self.tools and not self.tools[tool].reads:
             work.commit()
         if work is not None and (work.ended or work.handed):
-            self._scheduler.holding.drop(work)
+            self._scheduler.active_tasks.drop(work)
             self.task = next((one.task.id for one in self.works()), None)
         state = "idle" if self.task is None else "working"
         step = focus.step.step.path if focus.step is not None and self.task is not None else None
@@ -273,7 +273,7 @@ class Member:
     def _give_back(self) -> None:
         """Its client has left, and the server stays: what is in hand goes back to the inbox."""
         for work in list(self.works()):
-            self._scheduler.holding.drop(work)
+            self._scheduler.active_tasks.drop(work)
             self.hive.tasks.release(work.task)
             self.hive.journal.append(
                 "task.returned", task_id=work.task.id, agent_id=self.name, reason=f"the client of {self.name} has left"

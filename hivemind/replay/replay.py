@@ -173,8 +173,8 @@ def _opened(hive: Parts, name: str, course: Course, *, by_rule: bool, closing: E
     mind = RecordedMind(course, open_mind(RULE) if by_rule else None)
     agent = Agent(hive, name, announce(hive.journal, name, os.getpid()), mind=mind)
     closing.callback(agent.close)
-    agent.scheduler.hears = False
-    agent.scheduler.holding.resume()
+    agent.scheduler.takes_mail = False
+    agent.scheduler.active_tasks.resume()
     return agent
 
 

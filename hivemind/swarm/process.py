@@ -87,13 +87,13 @@ class Life:
             self._name,
             self._incarnation,
             lifeline=self._stop_signal.lifeline,
-            resting=self._rest,
+            on_idle=self._rest,
             check=self._check_here,
         )
         try:
             self._agent = agent
             if not self._stop_signal.is_set():
-                agent.scheduler.holding.resume(self._lost)
+                agent.scheduler.active_tasks.resume(self._lost)
                 self._lost = None
                 agent.run()
         finally:

@@ -59,7 +59,7 @@ class Crew:
         agent = Agent(hive, name, announce(hive.journal, name, os.getpid()))
         if think is not None:
             agent.mind = Mind(think)
-        agent.scheduler.holding.resume()
+        agent.scheduler.active_tasks.resume()
         self._agents.append(agent)
         return agent
 
@@ -106,7 +106,7 @@ def hands(crew: Crew, task: str = "---\nsteps: [{title: x}]\n---\nx\n") -> Calla
 def using_tools(agent: Agent) -> Callable[..., dict[str, Any]]:
     """Tools on what the agent's turn would be about now."""
     agent.scheduler.sense()
-    focus = agent.scheduler.scope(reads=agent.usages.reads, keep=agent.memory.keep_message) or Focus("rest")
+    focus = agent.scheduler.scope(reads=agent.metered_mind.reads, keep=agent.memory.keep_message) or Focus("rest")
 
     def use(tool: str, **arguments: Any) -> dict[str, Any]:
         agent.lease.take(focus)
