@@ -76,7 +76,7 @@ def _agent(root: Path, server: ModelServer) -> Agent:
     (root / "tasks/inbox/t.md").write_text("---\nsteps:\n  - Think\n---\nThink")
     hive = Hive.open(root)
     agent = Agent(hive, "one", record_start(hive.journal, "one", os.getpid()))
-    agent.scheduler.holding.resume()
+    agent.scheduler.active_tasks.resume()
     return agent
 
 

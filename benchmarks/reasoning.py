@@ -273,7 +273,7 @@ def _agent_with(root: Path, steps: int) -> Any:
     (root / "tasks" / "inbox" / "engines.md").write_text(task)
     hive = Hive.open(root)
     agent = Agent(hive, "analyst", record_start(hive.journal, "analyst", os.getpid()))
-    agent.scheduler.holding.resume()
+    agent.scheduler.active_tasks.resume()
     return agent
 
 

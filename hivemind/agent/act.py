@@ -8,21 +8,21 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from itertools import groupby
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from hivemind.agent.lease import FocusLease
+from hivemind.agent.news import ReadFiles
+from hivemind.agent.window import ContextWindow
 from hivemind.errors import HivemindError, is_disk_full
 from hivemind.minds import Thought, ToolCall, ToolResult, Turn
-from hivemind.taskrun.conversation import INTERRUPTED
+from hivemind.taskrun.conversation import INTERRUPTED, Conversation
 from hivemind.taskrun.waits import Parking, disk_full_parking
-from hivemind.tools import Session, Tool
+from hivemind.tools import TOOLS, Session
 from hivemind.tools.excerpt import result_limit
 from hivemind.tools.tool import for_mind
 
-if TYPE_CHECKING:
-    from hivemind.agent.agent import Agent
-
-_AT_ONCE = 8
-_NOT_TWICE = frozenset(
+_MAX_THREADS = 8
+_NOT_REPEATABLE = frozenset(
     {"add_task", "apply_patch", "doc_append", "doc_note", "doc_update", "edit_file", "note_step", "run_command"}
 )
 """What reads, or is known by its id or its content, may be made again."""
@@ -31,72 +31,90 @@ _SHOWN_ITEMS = 20
 _log = logging.getLogger(__name__)
 
 
-def act(agent: Agent, turn: Turn) -> None:
+def act(
+    turn: Turn,
+    session: Session,
+    window: ContextWindow | None,
+    lease: FocusLease,
+    read_files: ReadFiles,
+    open_calls: set[str],
+) -> None:
     """Take the step's lease, and make the calls of the thought; of a mind that reads each result stands in the conversation at
-    once. Sets why the task rests, or why a turn by rule came to nothing. Raises Parking if another holds the step."""
+    once. Fills in the results, why the task rests, and why a turn by rule came to nothing. Raises Parking if another holds
+    the step. `open_calls` has the ids of the calls that the mind asked for in this process and that have no result."""
     thought = turn.thought
     if thought is None:  # a coding agent has made its calls already
         return
-    agent.take_lease(turn.focus)
-    results = [*turn.results]
-    turn.results = results
-    if agent.works_by_rule(turn):
-        limit = result_limit(agent.config.max_tokens)
-        turn.parking = make_calls(agent.session(turn), agent.tools, thought, limit, results.append)
-        to_blame = (one.problem for one in results if not one.ok and not one.value.get("interrupted"))
-        turn.problem = next(to_blame, None) or _exit(results)
+    if window is not None and not turn.taken_up:
+        open_calls |= {call.id for call in thought.actions}
+    lease.take(session.focus)
+    results = turn.results = [*turn.results]
+    if window is None:
+        limit = result_limit(session.config.max_tokens)
+        turn.parking = make_calls(session, thought, limit, results.append)
+        problems = (result.problem for result in results if not result.ok and not result.value.get("interrupted"))
+        turn.problem = next(problems, None) or _command_problem(results)
         return
-    talk = agent.conversation(turn)
+    talk = window.talk
 
-    def tell(result: ToolResult) -> None:
+    def record(result: ToolResult) -> None:
         results.append(result)
         talk.result(result)
         if result.value.get("shown"):
             talk.add_news(f"{result.value['path']}:", [result.value["picture"]], picture=True)
-        agent.asked.discard(result.call.id)
+        open_calls.discard(result.call.id)
 
-    thought = _without_interrupted(agent, turn, thought, tell)
-    limit, session = result_limit(agent.most_tokens(turn)), agent.session(turn)
-    by_others = agent.read_files.changed(talk, session)
-    turn.parking = make_calls(session, agent.tools, thought, limit, tell)
+    first = thought.actions[0] if thought.actions else None
+    if first is not None and first.id not in open_calls and first.tool in _NOT_REPEATABLE:
+        # An earlier process made the calls in order: only the first may have taken effect.
+        record(ToolResult.failure(first, INTERRUPTED))
+        thought = replace(thought, actions=thought.actions[1:])
+    changed_by_others = read_files.changed_files(talk, session)
+    turn.parking = make_calls(session, thought, result_limit(window.max_tokens), record)
     talk.note_files(
-        {name: now for name, now in agent.read_files.changed(talk, session).items() if name not in by_others}
+        {
+            name: digest
+            for name, digest in read_files.changed_files(talk, session).items()
+            if name not in changed_by_others
+        }
     )
 
 
-def _exit(results: Sequence[ToolResult]) -> str | None:
+def _command_problem(results: Sequence[ToolResult]) -> str | None:
     """Why the last command of a turn by rule is no success."""
     status = results[-1].value.get("exit_status") if results else None
     return None if status in (None, 0) else f"the command ended with status {status}"
 
 
-def _without_interrupted(agent: Agent, turn: Turn, thought: Thought, tell: Callable[[ToolResult], object]) -> Thought:
-    """Calls are made in order, so of those that an earlier process left the first may have taken effect: where it must not
-    be made twice, it is answered with that."""
-    first = thought.actions[0] if thought.actions else None
-    if first is None or not turn.taken_up or first.id in agent.asked or first.tool not in _NOT_TWICE:
-        return thought
-    tell(ToolResult.failure(first, INTERRUPTED))
-    return replace(thought, actions=thought.actions[1:])
+def ask_operator(turn: Turn, session: Session, talk: Conversation, reason: str) -> None:
+    """Ask the operator whether a task that does not come to an end shall go on: its step is blocked with the question."""
+    step = session.focus.step
+    talk.add_news(f"{reason} The operator is asked whether it shall go on.")
+    if step is None:
+        turn.parking = Parking(f"{reason} hivemind task say {session.focus.id} TEXT lets it go on.")
+        return
+    try:
+        TOOLS["block_step"].call(session, {"step": step.id, "reason": f"{reason} Shall it go on?"})
+    except HivemindError as error:
+        turn.parking = error if isinstance(error, Parking) else Parking(f"{reason} ({error})")
 
 
 def make_calls(
-    session: Session,
-    tools: Mapping[str, Tool],
-    thought: Thought,
-    limit_chars: int,
-    tell: Callable[[ToolResult], object],
+    session: Session, thought: Thought, limit_chars: int, report: Callable[[ToolResult], object]
 ) -> Parking | None:
     """Make the calls of a thought; `tell` gets each result as soon as it is there. Adjacent reads run side by side.
 
     A call that fails does not stop the others, unless the thought is chained. After one that ends the task or hands it over
     the rest are skipped, and say so. Returns why the task rests, if a call says so: that one and the rest have no result yet.
     """
-    for reads, some in groupby(thought.actions, lambda call: call.tool in tools and tools[call.tool].is_read_only):
-        calls = list(some)
+    tools = session.tools
+    for reads, call_group in groupby(
+        thought.actions, lambda call: call.tool in tools and tools[call.tool].is_read_only
+    ):
+        calls = list(call_group)
         try:
-            for result in _made(session, tools, calls, limit_chars, reads=reads and not thought.chained):
-                tell(result)
+            for result in _results_of(session, calls, limit_chars, reads=reads and not thought.chained):
+                report(result)
                 if thought.chained and (not result.ok or result.value.get("exit_status") not in (None, 0)):
                     return None
         except Parking as parking:
@@ -104,29 +122,27 @@ def make_calls(
     return None
 
 
-def _made(
-    session: Session, tools: Mapping[str, Tool], calls: Sequence[ToolCall], limit: int, *, reads: bool
-) -> Iterator[ToolResult]:
-    if reads and len(calls) > 1 and session.focus.work is not None and all(call.tool in _FILES for call in calls):
-        with ThreadPoolExecutor(min(len(calls), _AT_ONCE)) as pool:
-            yield from pool.map(lambda call: _timed(session, tools, call, limit), calls)
+def _results_of(session: Session, calls: Sequence[ToolCall], limit: int, *, reads: bool) -> Iterator[ToolResult]:
+    if reads and len(calls) > 1 and session.focus.work is not None and all(call.tool in _FILE_READS for call in calls):
+        with ThreadPoolExecutor(min(len(calls), _MAX_THREADS)) as pool:
+            yield from pool.map(lambda call: _make_timed(session, call, limit), calls)
         return
     for call in calls:
-        yield _timed(session, tools, call, limit)
+        yield _make_timed(session, call, limit)
 
 
-_FILES = frozenset({"read_file", "list_files", "search_files"})
+_FILE_READS = frozenset({"read_file", "list_files", "search_files"})
 """Reads that touch nothing but files, which threads may do at the same time."""
 
 
-def _timed(session: Session, tools: Mapping[str, Tool], call: ToolCall, limit: int) -> ToolResult:
-    began = time.monotonic()
-    return replace(_make(session, tools, call, limit), seconds=time.monotonic() - began)
+def _make_timed(session: Session, call: ToolCall, limit: int) -> ToolResult:
+    started_at = time.monotonic()
+    return replace(_make_call(session, call, limit), seconds=time.monotonic() - started_at)
 
 
-def _make(session: Session, tools: Mapping[str, Tool], call: ToolCall, limit_chars: int) -> ToolResult:
+def _make_call(session: Session, call: ToolCall, limit_chars: int) -> ToolResult:
     """Make one call. Raises Parking."""
-    work = session.focus.work
+    work, tools = session.focus.work, session.tools
     if work is not None and (work.is_ended or work.handed_to):
         return ToolResult.failure(
             call, "skipped: the task is over" if work.is_ended else "skipped: the task was handed over"
@@ -136,8 +152,8 @@ def _make(session: Session, tools: Mapping[str, Tool], call: ToolCall, limit_cha
     if call.tool not in tools:
         return ToolResult.failure(call, f"there is no tool {call.tool!r}; tools: {', '.join(sorted(tools))}")
     tool = tools[call.tool]
-    if work is not None and not tool.is_read_only and (lost := work.lost_lease()) is not None:
-        return ToolResult.failure(call, f"refused: {lost}")
+    if work is not None and not tool.is_read_only and (lease_problem := work.lost_lease()) is not None:
+        return ToolResult.failure(call, f"refused: {lease_problem}")
     try:
         value = tool.call(session.for_call(call.id), call.arguments)
     except Parking:
@@ -146,18 +162,18 @@ def _make(session: Session, tools: Mapping[str, Tool], call: ToolCall, limit_cha
         if is_disk_full(error):
             raise disk_full_parking() from None
         if isinstance(error, HivemindError):
-            return ToolResult.failure(call, str(for_mind(error, tools)), short(getattr(error, "result", {})))
+            return ToolResult.failure(call, str(for_mind(error, tools)), small_values_of(getattr(error, "result", {})))
         _log.exception("%s: the tool %s broke on %s", session.agent, call.tool, session.focus.id)
         return ToolResult.failure(call, f"the tool broke: {type(error).__name__}: {error}")
-    return ToolResult(call, tool.render(value, limit_chars), short(value))
+    return ToolResult(call, tool.render(value, limit_chars), small_values_of(value))
 
 
-def short(result: Mapping[str, Any]) -> dict[str, Any]:
+def small_values_of(result: Mapping[str, Any]) -> dict[str, Any]:
     """The small values of a result, for programs: what a mind needs stands in its text."""
-    kept: dict[str, Any] = {}
+    small_values: dict[str, Any] = {}
     for key, value in result.items():
         if isinstance(value, list):
-            kept[key] = [item for item in value[:_SHOWN_ITEMS] if len(str(item)) <= _SHOWN_CHARS]
+            small_values[key] = [item for item in value[:_SHOWN_ITEMS] if len(str(item)) <= _SHOWN_CHARS]
         elif value is None or len(str(value)) <= _SHOWN_CHARS:
-            kept[key] = value
-    return kept
+            small_values[key] = value
+    return small_values

@@ -7,7 +7,6 @@ from collections.abc import Collection
 
 from hivemind.coordination import JournalState, StepLeaseHeld
 from hivemind.errors import HivemindError, is_disk_full
-from hivemind.outcome import ENDED
 from hivemind.presence.parts import Parts
 from hivemind.taskrun.task_run import TaskRun
 from hivemind.taskrun.waits import DISK_FULL, ParkedRest, Parking, disk_full_parking
@@ -25,46 +24,42 @@ class ActiveTasks:
     def __init__(self, hive: Parts, name: str, incarnation: int) -> None:
         self._hive, self._name, self._incarnation = hive, name, incarnation
         self._role = hive.agents[name].role
-        self._works: dict[str, TaskRun] = {}
+        self._runs: dict[str, TaskRun] = {}
         self._parked: dict[str, ParkedRest] = {}
-        self._trouble: dict[str, int] = {}
-        self._closed: dict[
-            str, tuple[Task, ParkedRest]
-        ] = {}  # could not be opened, and not be failed either: tried again
+        self._problem_counts: dict[str, int] = {}
+        self._closed: dict[str, tuple[Task, ParkedRest]] = {}
+        """Tasks that could not be opened, and not be failed either: tried again."""
 
     @property
-    def works(self) -> Collection[TaskRun]:
-        return self._works.values()
+    def runs(self) -> Collection[TaskRun]:
+        return self._runs.values()
 
     # opening
 
-    def resume(self, lost: str | None = None) -> None:
+    def resume(self, crashed_task: str | None = None) -> None:
         """Take up what this agent had in hand when its last process ended; `lost` is the task over which it died, if any.
 
         Raises HivemindError or OSError if the hive itself cannot be read or written.
         """
 
-        def look(state: JournalState) -> set[str]:
+        def open_tasks(state: JournalState) -> set[str]:
             return {entry.task for entry in state.open_tasks() if entry.agent_id == self._name}
 
-        mine = self._hive.tasks.mine(self._name, self._incarnation)
-        for task in mine:
-            self._open(task, lost=task.id == lost)
+        active_tasks = self._hive.tasks.mine(self._name, self._incarnation)
+        for task in active_tasks:
+            self._open(task, has_crashed=task.id == crashed_task)
         put_away_ended(self._hive)
-        for task_id in sorted(
-            self._hive.journal.view(look) - {task.id for task in mine}
-        ):  # closed, and its process died before it could tell
-            for outcome in ENDED:
-                folder = self._hive.layout.tasks / outcome
-                if (folder / task_id).is_dir():
-                    self._hive.steps.end_task(task_id, outcome, agent_id=self._name, has_left_active=True)
+        # A task that is closed, and whose process died before it could tell:
+        for task_id in sorted(self._hive.journal.view(open_tasks) - {task.id for task in active_tasks}):
+            if (outcome := self._hive.tasks.listing.outcome(task_id)) is not None:
+                self._hive.steps.end_task(task_id, outcome, agent_id=self._name, has_left_active=True)
 
     def claim(self, task_id: str | None = None) -> TaskRun | None:
         """The next task for this agent from the inbox, or a certain one; None if there is nothing for it.
 
         Raises UserError if that one is not waiting, or not for this agent.
         """
-        while len(self._works) + len(self._closed) < self._hive.config.max_active:
+        while len(self._runs) + len(self._closed) < self._hive.config.max_active:
             if task_id is None:
                 task = self._hive.tasks.claim(self._name, self._role, self._incarnation)
             else:
@@ -75,12 +70,12 @@ class ActiveTasks:
                 return work
         return None
 
-    def _open(self, task: Task, *, lost: bool = False) -> TaskRun | None:
+    def _open(self, task: Task, *, has_crashed: bool = False) -> TaskRun | None:
         """Make a claimed task ready; one that cannot be opened fails with the reason, its files kept as they are."""
-        before = self._closed.pop(task.id, None)
+        previous = self._closed.pop(task.id, None)
         try:
             work = TaskRun(self._hive, task, self._name)
-            if lost:
+            if has_crashed:
                 work.count_crash()
             work.begin()
         except TaskMoved:
@@ -89,17 +84,16 @@ class ActiveTasks:
             if not isinstance(error, StepLeaseHeld | OSError) and not is_disk_full(error):
                 self._give_up(task, str(error))
                 return None
-            why = (
-                disk_full_parking() if is_disk_full(error) else Parking(f"cannot be opened: {error}", again_s=_AGAIN_S)
-            )
-            rest = ParkedRest.of(why, before[1] if before else None)
-            if not is_disk_full(error) and isinstance(error, OSError) and rest.looks >= MAX_TROUBLE:
-                self._give_up(task, rest.reason)
+            is_full = is_disk_full(error)
+            parking = disk_full_parking() if is_full else Parking(f"cannot be opened: {error}", again_s=_AGAIN_S)
+            parked_rest = ParkedRest.of(parking, previous[1] if previous else None)
+            if not is_full and isinstance(error, OSError) and parked_rest.looks >= MAX_TROUBLE:
+                self._give_up(task, parked_rest.reason)
             else:
-                self._wait(task, rest)
+                self._park_closed(task, parked_rest)
             return None
-        self._works[task.id] = work
-        if before is not None:
+        self._runs[task.id] = work
+        if previous is not None:
             self._hive.tasks.active.unpark(task)
         elif task.parked is not None:  # looked at once: only what rests for another reason than then is news
             self._parked[task.id] = ParkedRest(task.parked.reason, task.parked.since, float("-inf"), looks=0)
@@ -114,29 +108,31 @@ class ActiveTasks:
         except TaskMoved:
             return
         except (HivemindError, OSError) as error:
-            self._cannot_be_failed(task, reason, error)
+            self._retry_failing(task, reason, error)
 
-    def _cannot_be_failed(self, task: Task, reason: str, error: Exception) -> None:
-        self._wait(task, ParkedRest.of(Parking(f"cannot be failed ({reason}): {error}", again_s=_AGAIN_S)))
+    def _retry_failing(self, task: Task, reason: str, error: Exception) -> None:
+        self._park_closed(task, ParkedRest.of(Parking(f"cannot be failed ({reason}): {error}", again_s=_AGAIN_S)))
 
-    def _wait(self, task: Task, rest: ParkedRest) -> None:
-        self._closed[task.id] = (task, rest)
+    def _park_closed(self, task: Task, parked_rest: ParkedRest) -> None:
+        self._closed[task.id] = (task, parked_rest)
         try:
-            self._hive.tasks.active.park(task, rest.reason, rest.until)  # for who looks, and for `--until-idle`
+            self._hive.tasks.active.park(
+                task, parked_rest.reason, parked_rest.until
+            )  # for who looks, and for `--until-idle`
         except (HivemindError, OSError) as error:
-            _log.warning("task %s: %s; and its parking cannot be written: %s", task.id, rest.reason, error)
+            _log.warning("task %s: %s; and its parking cannot be written: %s", task.id, parked_rest.reason, error)
 
     # choosing
 
     def next(self) -> TaskRun | None:
         """The task in hand that can go on: by priority, then id."""
-        for task, rest in list(self._closed.values()):
-            if rest.is_over:
+        for task, parked_rest in list(self._closed.values()):
+            if parked_rest.is_over:
                 self._open(task)
-        ready = [work for work in list(self._works.values()) if self._ready(work)]
+        ready = [work for work in list(self._runs.values()) if self._is_ready(work)]
         return min(ready, key=lambda work: (work.task.priority, work.task.id), default=None)
 
-    def _ready(self, work: TaskRun) -> bool:
+    def _is_ready(self, work: TaskRun) -> bool:
         if not work.task.path.exists():  # a person has moved it away: it is not ours any more
             self.drop(work)
             return False
@@ -150,19 +146,19 @@ class ActiveTasks:
         except TaskMoved:
             self.drop(work)
             return False
-        parked = self._parked.get(work.task.id)
-        if parked is None:
+        parked_rest = self._parked.get(work.task.id)
+        if parked_rest is None:
             return True
-        return parked.is_over or work.has_come(parked.reason)
+        return parked_rest.is_over or work.has_come(parked_rest.reason)
 
     # after a turn
 
-    def trouble(self, work: TaskRun, problem: str) -> None:
+    def count_problem(self, work: TaskRun, problem: str) -> None:
         """The same task again and again with a problem: it fails, and says which."""
-        key = work.task.id
+        task_id = work.task.id
         self.unpark(work)
-        self._trouble[key] = self._trouble.get(key, 0) + 1
-        if self._trouble[key] >= MAX_TROUBLE:
+        self._problem_counts[task_id] = self._problem_counts.get(task_id, 0) + 1
+        if self._problem_counts[task_id] >= MAX_TROUBLE:
             try:
                 work.fail(problem)
             except Parking as parking:
@@ -170,34 +166,32 @@ class ActiveTasks:
             except OSError as error:
                 if is_disk_full(error):
                     raise
-                self._works.pop(key)
-                self._cannot_be_failed(work.task, problem, error)
+                self._runs.pop(task_id)
+                self._retry_failing(work.task, problem, error)
             else:
                 self.drop(work)
 
-    def went_well(self, work: TaskRun) -> None:
+    def clear_problems(self, work: TaskRun) -> None:
         """Something was done: it is not in trouble, and rests no more."""
-        self._trouble.pop(work.task.id, None)
+        self._problem_counts.pop(work.task.id, None)
         self.unpark(work)
 
-    def rests_for(self, work: TaskRun, parking: Parking) -> bool:
+    def is_parked_for(self, work: TaskRun, parking: Parking) -> bool:
         """Whether the task rested for this very reason already: then it was only looked at, and there is nothing to tell."""
-        before = self._parked.get(work.task.id)
-        return before is not None and before.reason == parking.reason
+        parked_rest = self._parked.get(work.task.id)
+        return parked_rest is not None and parked_rest.reason == parking.reason
 
     def park(self, work: TaskRun, parking: Parking) -> None:
         """The task rests, and the journal is told why, once for each reason."""
-        key, told = work.task.id, self.rests_for(work, parking)
-        rest = self._parked[key] = ParkedRest.of(parking, self._parked.get(key))
-        if (
-            parking.reason == DISK_FULL
-        ):  # nothing of it can be written, and the leases are kept: others have no room either
+        task_id, is_recorded = work.task.id, self.is_parked_for(work, parking)
+        parked_rest = self._parked[task_id] = ParkedRest.of(parking, self._parked.get(task_id))
+        if parking.reason == DISK_FULL:  # nothing can be written; leases are kept, since others have no room either
             return
-        self._hive.tasks.active.park(work.task, rest.reason, rest.until)
-        if not told:
+        self._hive.tasks.active.park(work.task, parked_rest.reason, parked_rest.until)
+        if not is_recorded:
             self._hive.journal.append(
-                "task.parked", task_id=key, agent_id=self._name, reason=rest.reason,
-                until=None if rest.until is None else rest.until.isoformat(),
+                "task.parked", task_id=task_id, agent_id=self._name, reason=parked_rest.reason,
+                until=None if parked_rest.until is None else parked_rest.until.isoformat(),
                 **({} if parking.asks is None else {"asks": parking.asks}),
             )  # fmt: skip
         self._release(work)
@@ -214,24 +208,29 @@ class ActiveTasks:
             work.let_go()
         else:
             put_away_ended(self._hive, work.task.id)
-        self._works.pop(work.task.id, None)
+        self._runs.pop(work.task.id, None)
         self._parked.pop(work.task.id, None)
-        self._trouble.pop(work.task.id, None)
+        self._problem_counts.pop(work.task.id, None)
 
     def _release(self, work: TaskRun) -> None:
-        mine = [lease for lease in self._hive.leases.list(self._name) if lease.step_id in {s.id for s in work.steps()}]
-        for lease in mine:
+        step_leases = [
+            lease for lease in self._hive.leases.list(self._name) if lease.step_id in {s.id for s in work.steps()}
+        ]
+        for lease in step_leases:
             self._hive.leases.release(lease.step_id, self._name)
         work.lease = None
 
     @property
-    def wait_for_a_task(self) -> bool:
+    def has_task_wait(self) -> bool:
         """Whether a step of one of them waits for a task that knows nothing of it, and rings for nobody when it is done."""
-        rests = ((work, self._parked.get(work.task.id)) for work in self.works)
-        return any(rest is not None and work.waits.awaited_task(rest.reason) is not None for work, rest in rests)
+        parked_rests = ((work, self._parked.get(work.task.id)) for work in self.runs)
+        return any(
+            parked_rest is not None and work.waits.awaited_task(parked_rest.reason) is not None
+            for work, parked_rest in parked_rests
+        )
 
     @property
-    def left_s(self) -> float:
+    def remaining_s(self) -> float:
         """Seconds until one of them is to be looked at again; infinite if none has a time."""
-        rests = [*self._parked.values(), *(rest for _, rest in self._closed.values())]
-        return min((rest.remaining_s for rest in rests), default=float("inf"))
+        parked_rests = [*self._parked.values(), *(parked_rest for _, parked_rest in self._closed.values())]
+        return min((parked_rest.remaining_s for parked_rest in parked_rests), default=float("inf"))

@@ -1,96 +1,84 @@
-"""Build: the conversation that the mind is sent. It is begun with an opening, and after that only grows (spec 8)."""
+"""Build: the conversation that the mind is sent. It begins with an opening, and after that only grows."""
 
 from __future__ import annotations
 
 import itertools
+from collections.abc import Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from hivemind.agent.news import tell_news
-from hivemind.agent.opening import letter, message_opening, task_opening, within
-from hivemind.agent.select import opening_room, shape
+from hivemind.agent.metering import MeteredMind
+from hivemind.agent.news import News
+from hivemind.agent.opening import letter, message_opening, shorten_to, task_opening
+from hivemind.agent.select import NewEpoch
+from hivemind.agent.window import ContextWindow
 from hivemind.mail import Message
-from hivemind.minds import ChatMessage, Turn
-from hivemind.minds.pictures import PICTURE_TOKENS, describe_picture
-from hivemind.taskrun.conversation import Conversation
+from hivemind.minds import ChatMessage
+from hivemind.minds.pictures import PICTURE_TOKENS
+from hivemind.presence.parts import Parts
 from hivemind.taskrun.fold import fold_conversation
-from hivemind.tasks import Task
-
-if TYPE_CHECKING:
-    from hivemind.agent.agent import Agent
+from hivemind.tools import Session
 
 THREAD = 0.4
 """Of an opening's room, at most: the earlier letters of a thread."""
 _LETTERS = 4  # for which there is room there, however long they are
 
 
-def build(agent: Agent, turn: Turn) -> None:
-    """Begin an epoch with an opening, or append the news; `turn.messages` is the conversation then.
+def build(
+    session: Session, window: ContextWindow, epoch: NewEpoch | None, news: News, mind: MeteredMind
+) -> Sequence[ChatMessage]:
+    """Begin the epoch with its opening, or append the news. Return the conversation.
 
     Raises UserError if the budget leaves no room for a turn, Parking if what is to be folded is in another's hands.
     """
-    if agent.works_by_rule(turn):
-        return
-    talk = agent.conversation(turn)
-    cause = turn.epoch
-    if cause is not None:
-        _begin(agent, turn, talk, cause)
-    elif not talk.pending_calls:
-        tell_news(agent, turn, talk)
-    turn.messages = talk.messages
+    if epoch is not None:
+        _begin(session, window, epoch, news, mind)
+    elif not window.talk.pending_calls:
+        news.tell(session, window)
+    return window.talk.messages
 
 
-def _begin(agent: Agent, turn: Turn, talk: Conversation, cause: str) -> None:
-    focus = turn.focus
-    selected = agent.selected
-    entries = selected.entries if selected is not None else ()
-    system = ChatMessage("system", agent.system)
+def _begin(session: Session, window: ContextWindow, epoch: NewEpoch, news: News, mind: MeteredMind) -> None:
+    focus, entries = session.focus, epoch.selected.entries
+    system = ChatMessage("system", window.system)
     if focus.work is not None:
         focus.work.worktrees.ready()
-        trail, before = focus.work.trail, list(talk.turn_messages())
-        mind = agent.usages.mind_for(focus.work, talk) if agent.config.graph == "model" else None
+        trail, before = focus.work.trail, list(window.talk.turn_messages())
+        folding_mind = mind.mind_for(focus.work, window.talk) if session.config.graph == "model" else None
 
         def outline(tokens: int) -> str:
             return (
-                fold_conversation(trail, focus.title, before, tokens, agent.hive.count_tokens, mind) if before else ""
+                fold_conversation(trail, focus.title, before, tokens, session.hive.count_tokens, folding_mind)
+                if before
+                else ""
             )
 
-        room = opening_room(agent, turn)
-        pictures = _pictures(agent, focus.work.task, room)
-        text = task_opening(
-            agent.hive, focus.work, agent.config, entries, room - len(pictures) * PICTURE_TOKENS, outline
-        )
+        pictures = news.pictures.of_task(focus.work.task, window.opening_room)
+        room = window.opening_room - len(pictures) * PICTURE_TOKENS
+        text = task_opening(session.hive, focus.work, session.config, entries, room, outline)
+        marks: dict[str, Any] = {"said": len(focus.work.task.said)}
     else:
-        assert focus.message is not None
-        pictures = agent.pictures_of(focus.message)
-        earlier = _earlier(agent, focus.message, int(opening_room(agent, turn) * THREAD))
-        text = message_opening(focus.message, entries, earlier, stranger=focus.stranger)
-    facts: dict[str, Any] = {"shape": shape(agent), "mind": agent.config.mind}
-    if selected is not None:
-        facts["selected"] = selected.reasons()
-    news = {"letter": focus.message.id} if focus.work is None else {"said": len(focus.work.task.said)}
-    talk.begin(cause, [system, ChatMessage("user", text, parts=tuple(pictures), news=news)], **facts)
+        pictures = news.pictures.of_letter(session.message)
+        earlier = _earlier(session.hive, session.agent, session.message, int(window.opening_room * THREAD))
+        text = message_opening(session.message, entries, earlier, stranger=focus.stranger)
+        marks = {"letter": session.message.id}
+    window.talk.begin(
+        epoch.cause, [system, ChatMessage("user", text, parts=tuple(pictures), news=marks)],
+        shape=window.shape, mind=session.config.mind, selected=epoch.selected.reasons(),
+    )  # fmt: skip
 
 
-def _earlier(agent: Agent, message: Message, tokens: int) -> list[str]:
+def _earlier(hive: Parts, name: str, message: Message, tokens: int) -> list[str]:
     """The letters before it in its thread, sent and received: the newest that fit into so many tokens, oldest first."""
-    found: list[str] = []
-    count, mail = agent.hive.count_tokens, agent.hive.mail
-    before = itertools.takewhile(lambda one: one.id != message.id, mail.thread(agent.name, message.id))
-    each = tokens // _LETTERS
-    for one in reversed([*before]):
-        body = within(one.body, each, count, f"read_file(path={one.path!r})")
-        told = letter(replace(one, body=body), stranger=not mail.is_known_sender(one.sender))
-        tokens -= count(told)
+    letters: list[str] = []
+    count, mail = hive.count_tokens, hive.mail
+    earlier_messages = itertools.takewhile(lambda candidate: candidate.id != message.id, mail.thread(name, message.id))
+    max_letter_tokens = tokens // _LETTERS
+    for earlier_message in reversed([*earlier_messages]):
+        body = shorten_to(earlier_message.body, max_letter_tokens, count, f"read_file(path={earlier_message.path!r})")
+        text = letter(replace(earlier_message, body=body), stranger=not mail.is_known_sender(earlier_message.sender))
+        tokens -= count(text)
         if tokens < 0:
             break
-        found.insert(0, told)
-    return found
-
-
-def _pictures(agent: Agent, task: Task, room: int) -> list[dict[str, str]]:
-    """The attachments that a mind which takes pictures is shown as such: as many as half of the room has place for."""
-    if not agent.takes_pictures:
-        return []
-    parts = (describe_picture(agent.hive.layout.root, path) for path in task.attachments)
-    return [one for one in parts if one is not None][: room // (2 * PICTURE_TOKENS)]
+        letters.insert(0, text)
+    return letters

@@ -1,4 +1,4 @@
-"""News: what has happened since that a conversation should know, each thing once (spec 8)."""
+"""News: what has happened since that a conversation should know, each thing once."""
 
 from __future__ import annotations
 
@@ -6,65 +6,87 @@ import hashlib
 import os
 from contextlib import suppress
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from hivemind.agent.opening import letter, material, source_of
-from hivemind.agent.select import selected_for
+from hivemind.agent.pictures import Pictures
+from hivemind.agent.select import select_memory
+from hivemind.agent.window import ContextWindow
+from hivemind.agent.working_memory import WorkingMemory
 from hivemind.errors import UserError
-from hivemind.minds import Turn
 from hivemind.taskrun.conversation import Conversation
+from hivemind.taskrun.task_run import TaskRun
 from hivemind.tools import Session
 from hivemind.tools.path_access import readable
-
-if TYPE_CHECKING:
-    from hivemind.agent.agent import Agent
 
 _BUDGET_NEWS = 0.8  # of a task's budget
 _LINE_CHARS = 160
 
 
-def tell_news(agent: Agent, turn: Turn, talk: Conversation) -> None:
-    """Append what happened since that this conversation should know: each thing once, told with where it is from."""
-    focus = turn.focus
-    if focus.work is None:
-        message = focus.message
-        if message is not None and message.id not in talk.letters and talk.epoch is not None and talk.turns:
-            told = letter(message, stranger=focus.stranger)
-            talk.add_news(told, agent.pictures_of(message), letter=message.id)
-        return
-    for number, said in enumerate(focus.work.task.said[talk.said :], talk.said + 1):
-        who = "The operator" if said.by == "human" else said.by
-        by = "person" if said.by == "human" else said.by
-        talk.add_news(f"{who} adds to the task:\n\n{said.text.strip()}", said=number, by=by)
-    if changed := sorted(agent.read_files.changed(talk, agent.session(turn))):
-        talk.add_news(f"Changed by someone else since you read it: {', '.join(changed)}.", files=changed)
-    most, was_told = agent.config.budget.task.tokens, any((one.news or {}).get("budget") for one in talk.messages)
-    if most is not None and not was_told and (spent := focus.work.total_usage().tokens) >= most * _BUDGET_NEWS:
-        talk.add_news(f"{spent:,} of the task's {most:,} tokens are used. Come to an end.", budget=True)
-    if (lost := focus.work.lost_lease()) is not None:
-        focus.work.lease = None
-        talk.add_news(f"{lost} Look at what has changed.", lease=True)
-    _tell_blocks(agent, turn, talk)
+class News:
+    """Appends the news of a turn to its conversation."""
 
+    def __init__(self, memory: WorkingMemory, pictures: Pictures) -> None:
+        self._memory, self.pictures = memory, pictures
+        self.read_files = ReadFiles()
 
-def _tell_blocks(agent: Agent, turn: Turn, talk: Conversation) -> None:
-    """Refer to each block that an opening made now would show and this one could not: documents and memories. (Mail has news of
-    its own.) Contents are recalled."""
-    if not agent.memory.has_news(turn.focus):
-        return
-    known = {row["id"] for row in (talk.epoch or {}).get("selected", ())}
-    known |= {block for one in talk.messages for block in (one.news or {}).get("blocks", ())}
-    entries = [
-        one
-        for one in selected_for(agent, turn, agent.stands(turn)).entries
-        if one["metadata"]["type"] == "knowledge"
-        and one["id"] not in known
-        and one["metadata"].get("path") not in talk.files
-    ]
-    if entries:
-        lines = (material(source_of(one), f"{one['id']}: {_first_line(str(one['content']))}") for one in entries)
-        told = "\n".join(["New in the hive, and about this; recall shows more of it.", *lines])
-        talk.add_news(told, blocks=[str(one["id"]) for one in entries])
+    def tell(self, session: Session, window: ContextWindow) -> None:
+        """Append what happened since that this conversation should know, with where it is from."""
+        focus, talk = session.focus, window.talk
+        if focus.work is not None:
+            self._tell_of_task(focus.work, session, talk)
+            self._tell_blocks(session, window)
+            return
+        message = session.message
+        if message.id not in talk.letters and talk.epoch is not None and talk.turns:
+            text = letter(message, stranger=focus.stranger)
+            talk.add_news(text, self.pictures.of_letter(message), letter=message.id)
+
+    def _tell_of_task(self, work: TaskRun, session: Session, talk: Conversation) -> None:
+        for number, remark in enumerate(work.task.said[talk.said :], talk.said + 1):
+            author = "The operator" if remark.by == "human" else remark.by
+            by = "person" if remark.by == "human" else remark.by
+            talk.add_news(f"{author} adds to the task:\n\n{remark.text.strip()}", said=number, by=by)
+        if changed_names := sorted(self.read_files.changed_files(talk, session)):
+            talk.add_news(
+                f"Changed by someone else since you read it: {', '.join(changed_names)}.", files=changed_names
+            )
+        max_tokens, is_reported = (
+            session.config.budget.task.tokens,
+            any((message.news or {}).get("budget") for message in talk.messages),
+        )
+        if (
+            max_tokens is not None
+            and not is_reported
+            and (spent_tokens := work.total_usage().tokens) >= max_tokens * _BUDGET_NEWS
+        ):
+            talk.add_news(
+                f"{spent_tokens:,} of the task's {max_tokens:,} tokens are used. Come to an end.", budget=True
+            )
+        if (lease_problem := work.lost_lease()) is not None:
+            work.lease = None
+            talk.add_news(f"{lease_problem} Look at what has changed.", lease=True)
+
+    def _tell_blocks(self, session: Session, window: ContextWindow) -> None:
+        """Refer to each block that an opening made now would show and this one could not: documents and memories. (Mail has
+        news of its own.) Contents are recalled."""
+        talk = window.talk
+        if not self._memory.has_news(session.focus):
+            return
+        known_ids = {row["id"] for row in (talk.epoch or {}).get("selected", ())}
+        known_ids |= {block for message in talk.messages for block in (message.news or {}).get("blocks", ())}
+        entries = [
+            entry
+            for entry in select_memory(session.focus, window, self._memory, window.texts()).entries
+            if entry["metadata"]["type"] == "knowledge"
+            and entry["id"] not in known_ids
+            and entry["metadata"].get("path") not in talk.files
+        ]
+        if entries:
+            lines = (
+                material(source_of(entry), f"{entry['id']}: {_first_line(str(entry['content']))}") for entry in entries
+            )
+            text = "\n".join(["New in the hive, and about this; recall shows more of it.", *lines])
+            talk.add_news(text, blocks=[str(entry["id"]) for entry in entries])
 
 
 def _first_line(text: str) -> str:
@@ -81,34 +103,34 @@ class ReadFiles:
     if it was written."""
 
     def __init__(self) -> None:
-        self._same: dict[Path, tuple[str | None, _Stamp]] = {}
+        self._unchanged: dict[Path, tuple[str | None, _Stamp]] = {}
 
-    def changed(self, talk: Conversation, session: Session) -> dict[str, str | None]:
+    def changed_files(self, talk: Conversation, session: Session) -> dict[str, str | None]:
         """Those that are not what they were when they were shown or noted last, with their digests now; None: it is gone."""
-        found = {}
+        changed_digests = {}
         for name, digest in talk.files.items():
             with suppress(UserError, OSError):
-                now = self._digest(readable(session, name).path, digest)
-                if now != digest:
-                    found[name] = now
-        return found
+                digest_now = self._digest(readable(session, name).path, digest)
+                if digest_now != digest:
+                    changed_digests[name] = digest_now
+        return changed_digests
 
-    def _digest(self, path: Path, known: str | None) -> str | None:
+    def _digest(self, path: Path, known_digest: str | None) -> str | None:
         stamp = _stamp(path)
-        if self._same.get(path) == (known, stamp):
-            return known
+        if self._unchanged.get(path) == (known_digest, stamp):
+            return known_digest
         try:
             with open(path, "rb") as file:
-                now = hashlib.file_digest(file, "sha256").hexdigest()
+                digest = hashlib.file_digest(file, "sha256").hexdigest()
         except FileNotFoundError:
-            now = None
-        self._same[path] = now, stamp
-        return now
+            digest = None
+        self._unchanged[path] = digest, stamp
+        return digest
 
 
 def _stamp(path: Path) -> _Stamp:
     try:
-        found = os.stat(path)
+        status = os.stat(path)
     except FileNotFoundError:
         return None
-    return found.st_mtime_ns, found.st_size, found.st_ino
+    return status.st_mtime_ns, status.st_size, status.st_ino

@@ -25,7 +25,7 @@ RENDERER = 2
 """The version of this form: an epoch that was begun with another one ends."""
 _TEXT, _PLAN = 0.4, 0.2
 """Of an opening: at most so much for the task's text, and for its plan."""
-_LISTED = 20
+_MAX_ATTACHMENTS = 20
 _LEAST_OUTLINE = 64
 _CHARS_A_TOKEN = 4
 
@@ -70,12 +70,16 @@ _TAG = re.compile(r"<(?=\s*/?\s*material)", re.IGNORECASE)
 def system_message(name: str, config: AgentConfig, tools: Container[str], rom: Iterable[tuple[str, str]]) -> str:
     """Who the agent is, how to work with the tools that it has, whom to trust, and the rules of the hive."""
     role = f" Your role: {config.role}." if config.role else ""
-    told = "".join(f"* {line}\n" for tool, line in _OF_TOOLS.items() if tool in tools)
+    tool_rules = "".join(f"* {line}\n" for tool, line in _OF_TOOLS.items() if tool in tools)
     parts = [
         _SYSTEM.format(
-            name=name, role=role, how=_BY_A_PROGRAM if config.runs_program else _BY_CALLS, tools=told, trust=_TRUST
+            name=name,
+            role=role,
+            how=_BY_A_PROGRAM if config.runs_program else _BY_CALLS,
+            tools=tool_rules,
+            trust=_TRUST,
         ),
-        *(f"\n# From {where}\n{text.strip()}" for where, text in rom),
+        *(f"\n# From {path}\n{text.strip()}" for path, text in rom),
     ]
     return visible("\n".join(parts))
 
@@ -92,36 +96,42 @@ def task_opening(
     selected for it, and, in what room is left, the `outline` of what was said so far."""
     task, layout, count = run.task, hive.layout, hive.count_tokens
     folder = layout.relative(task.files)
-    text = within(
+    text = shorten_to(
         Focus("", work=run).text.strip(),
         int(tokens * _TEXT),
         count,
         f"read_file(path='{layout.relative(task.path)}/task.md')",
     )
-    by = "the operator" if task.maker == HUMAN else task.maker
-    above = " › ".join(run.graph_path)
+    maker = "the operator" if task.maker == HUMAN else task.maker
+    parents = " › ".join(run.graph_path)
     due = f", due {task.deadline:%Y-%m-%d %H:%M} UTC" if task.deadline else ""
-    parts = [f"# {task.title}", f"Task `{task.id}`, from {by}{due}.{f' A part of {above}.' if above else ''}", text]
+    parts = [
+        f"# {task.title}",
+        f"Task `{task.id}`, from {maker}{due}.{f' A part of {parents}.' if parents else ''}",
+        text,
+    ]
     if task.attachments:
-        lines = [f"* {layout.relative(path)}" for path in task.attachments[:_LISTED]]
-        left = len(task.attachments) - len(lines)
+        lines = [f"* {layout.relative(path)}" for path in task.attachments[:_MAX_ATTACHMENTS]]
+        unlisted = len(task.attachments) - len(lines)
         parts.append(
-            _section("Attachments", "\n".join([*lines, *([f"* … and {left} more: list_files"] if left else [])]))
+            _section(
+                "Attachments", "\n".join([*lines, *([f"* … and {unlisted} more: list_files"] if unlisted else [])])
+            )
         )
     parts.append(_section("Where you work", _place(hive, run, config, folder)))
     if plan := _plan([step for step in run.steps() if not step.is_implicit], int(tokens * _PLAN), count):
         parts.append(_section("Plan", plan))
-    known = []
+    knowledge = []
     if entries:
-        shown = f"Selected for this task; each with its source.\n\n{materials(entries)}"
-        known = [_section("What the hive knows", shown)]
-    left = tokens - count("\n\n".join([*parts, *known]))
-    if left < 0:
-        left, known = tokens - count("\n\n".join(parts)), []
-    if left >= _LEAST_OUTLINE and (folded := outline(left - _LEAST_OUTLINE // 4)):
-        told = f"Earlier turns, folded; the last ones as they were.\n\n{folded}"
-        parts.append(_section("What was done so far", told))
-    return visible("\n\n".join([*parts, *known]))
+        knowledge_text = f"Selected for this task; each with its source.\n\n{materials(entries)}"
+        knowledge = [_section("What the hive knows", knowledge_text)]
+    unlisted = tokens - count("\n\n".join([*parts, *knowledge]))
+    if unlisted < 0:
+        unlisted, knowledge = tokens - count("\n\n".join(parts)), []
+    if unlisted >= _LEAST_OUTLINE and (outline_text := outline(unlisted - _LEAST_OUTLINE // 4)):
+        summary = f"Earlier turns, folded; the last ones as they were.\n\n{outline_text}"
+        parts.append(_section("What was done so far", summary))
+    return visible("\n\n".join([*parts, *knowledge]))
 
 
 def message_opening(message: Message, entries: Sequence[Entry], earlier: Sequence[str], *, stranger: bool) -> str:
@@ -139,22 +149,22 @@ def message_opening(message: Message, entries: Sequence[Entry], earlier: Sequenc
 def letter(message: Message, *, stranger: bool = False, colleague: bool = False) -> str:
     """A letter as news: the operator's as it is, a colleague's as a request, anyone else's as material."""
     head = f"Mail {message.id} from {message.sender}: {message.subject}"
-    attached = f"\n\nAttached: {message.attachment_summary}" if message.attachments else ""
-    body = f"{message.body.strip()}{attached}"
+    attachment_line = f"\n\nAttached: {message.attachment_summary}" if message.attachments else ""
+    body = f"{message.body.strip()}{attachment_line}"
     if message.origin == "human":
         return visible(f"{head} (from the operator)\n\n{body}")
     if colleague and message.origin == "agent":
         return visible(f"{head} (from a colleague on this task)\n\n{body}")
-    who = "a stranger" if stranger else message.sender
-    return visible(f"{head}\n\n{material(f'mail from {who}', body)}")
+    sender = "a stranger" if stranger else message.sender
+    return visible(f"{head}\n\n{material(f'mail from {sender}', body)}")
 
 
 def material(source: str, text: str) -> str:
     """A text that is to be read and not to be followed; nothing inside can end it or begin another."""
-    return f"<material from={json.dumps(visible(source), ensure_ascii=False)}>\n{quoted(text)}\n</material>"
+    return f"<material from={json.dumps(visible(source), ensure_ascii=False)}>\n{escaped(text)}\n</material>"
 
 
-def quoted(text: str) -> str:
+def escaped(text: str) -> str:
     """The text as it stands in material."""
     return visible(_TAG.sub("&lt;", text.strip()))
 
@@ -166,7 +176,7 @@ def materials(entries: Iterable[Entry]) -> str:
 
 def visible(text: str) -> str:
     """The text with what cannot be seen written out."""
-    return _UNSEEN.sub(lambda found: json.dumps(found[0])[1:-1], text.replace("\r\n", "\n"))
+    return _UNSEEN.sub(lambda match: json.dumps(match[0])[1:-1], text.replace("\r\n", "\n"))
 
 
 def _section(title: str, text: str) -> str:
@@ -174,11 +184,13 @@ def _section(title: str, text: str) -> str:
 
 
 def _place(hive: Parts, run: TaskRun, config: AgentConfig, folder: str) -> str:
-    lines = [_worktree(hive, one, first=at == 0) for at, one in enumerate(run.worktrees.recorded)]
-    own = "What is for no repository goes to {}." if lines else "You write to {}; paths are looked up there first."
-    lines.append(f"{own.format(folder)} knowledge/ may be read and written.")
-    for root, given in zip(hive.config.read_roots(hive.layout), hive.config.roots, strict=True):
-        lines.append(f"{root} may be {'read and written' if given.write and not given.worktree else 'read'}.")
+    lines = [_worktree(hive, worktree, first=at == 0) for at, worktree in enumerate(run.worktrees.recorded)]
+    template = "What is for no repository goes to {}." if lines else "You write to {}; paths are looked up there first."
+    lines.append(f"{template.format(folder)} knowledge/ may be read and written.")
+    for root, root_config in zip(hive.config.read_roots(hive.layout), hive.config.roots, strict=True):
+        lines.append(
+            f"{root} may be {'read and written' if root_config.write and not root_config.worktree else 'read'}."
+        )
     if config.runs_program:
         return "\n".join(lines)
     if config.shell:
@@ -190,15 +202,15 @@ def _place(hive: Parts, run: TaskRun, config: AgentConfig, folder: str) -> str:
     return "\n".join(lines)
 
 
-def _worktree(hive: Parts, one: Worktree, *, first: bool) -> str:
-    where = f"{hive.layout.relative(one.path)}, a git worktree of {one.root}"
-    begins = f"Your folder is {where}" if first else f"Another is {where}"
+def _worktree(hive: Parts, tree: Worktree, *, first: bool) -> str:
+    description = f"{hive.layout.relative(tree.path)}, a git worktree of {tree.root}"
+    start = f"Your folder is {description}" if first else f"Another is {description}"
     relative = "; paths are relative to it, commands run there" if first else ""
-    if one.branch is None:
-        return f"{begins} at {one.base[:12]}, the work that you review: read it, try it out; you change nothing in it{relative}."
-    submodules = " Its submodules are not filled." if (one.path / ".gitmodules").is_file() else ""
-    left = "What you have not committed at the end of a turn is committed for you."
-    return f"{begins} on branch {one.branch}{relative}. {left} Nothing is changed in {one.root} itself.{submodules}"
+    if tree.branch is None:
+        return f"{start} at {tree.base[:12]}, the work that you review: read it, try it out; you change nothing in it{relative}."
+    submodules = " Its submodules are not filled." if (tree.path / ".gitmodules").is_file() else ""
+    commit_rule = "What you have not committed at the end of a turn is committed for you."
+    return f"{start} on branch {tree.branch}{relative}. {commit_rule} Nothing is changed in {tree.root} itself.{submodules}"
 
 
 def _plan(steps: Sequence[PlannedStep], tokens: int, count: Callable[[str], int]) -> str:
@@ -207,41 +219,41 @@ def _plan(steps: Sequence[PlannedStep], tokens: int, count: Callable[[str], int]
     if count("\n".join(lines)) <= tokens:
         return "\n".join(lines)
     first = next((at for at, step in enumerate(steps) if step.step.status != "done"), len(steps))
-    done = sum(step.step.status == "done" for step in steps)
-    shown = [f"{done} of {len(steps)} steps are done. From the first that is not:"]
+    done_count = sum(step.step.status == "done" for step in steps)
+    shown_lines = [f"{done_count} of {len(steps)} steps are done. From the first that is not:"]
     for at, line in enumerate(lines[first:], first):
-        if len(shown) > 1 and count("\n".join([*shown, line])) > tokens:
-            shown.append(f"… and {len(lines) - at} more")
+        if len(shown_lines) > 1 and count("\n".join([*shown_lines, line])) > tokens:
+            shown_lines.append(f"… and {len(lines) - at} more")
             break
-        shown.append(line)
-    return "\n".join(shown)
+        shown_lines.append(line)
+    return "\n".join(shown_lines)
 
 
 def _step(step: PlannedStep) -> str:
     todo = step.todo
-    what = f" ({todo.kind}: {todo.argument})" if todo.kind and todo.argument != todo.title else ""
-    more = "".join(f"\n   * must hold: {one}" for one in todo.success_criteria)
-    more += "".join(f"\n   * test: {one}" for one in todo.tests)
-    return f"{step.step.position}. [{step.step.status}] {todo.title}{what} — `{step.id}`{more}"
+    action = f" ({todo.kind}: {todo.argument})" if todo.kind and todo.argument != todo.title else ""
+    conditions = "".join(f"\n   * must hold: {criterion}" for criterion in todo.success_criteria)
+    conditions += "".join(f"\n   * test: {test}" for test in todo.tests)
+    return f"{step.step.position}. [{step.step.status}] {todo.title}{action} — `{step.id}`{conditions}"
 
 
 def source_of(entry: Entry) -> str:
     """Where an entry is from: a file and its lines, a mail, a memory, a node of a graph."""
-    told = entry.get("metadata", {})
-    if told.get("type") == "message":
-        return f"mail from {told['from']}: {told['subject']}"
-    place = str(told.get("path") or told.get("source") or entry["id"])
-    lines = told.get("lines")
+    metadata = entry.get("metadata", {})
+    if metadata.get("type") == "message":
+        return f"mail from {metadata['from']}: {metadata['subject']}"
+    place = str(metadata.get("path") or metadata.get("source") or entry["id"])
+    lines = metadata.get("lines")
     place = f"{place}:{lines}" if lines and ":" not in place[-12:] else place
-    return f"{place} (an excerpt)" if told.get("form") == "excerpt" else place
+    return f"{place} (an excerpt)" if metadata.get("form") == "excerpt" else place
 
 
-def within(text: str, tokens: int, count: Callable[[str], int], whole: str) -> str:
+def shorten_to(text: str, tokens: int, count: Callable[[str], int], full_text_call: str) -> str:
     """The text, whole if it has at most `tokens` tokens, else its beginning and its end, and the call that shows the `whole`."""
     chars = max(200, tokens * _CHARS_A_TOKEN)
     while count(text) > tokens and chars >= 200:
-        cut = shortened(text, chars, whole)
-        if count(cut) <= tokens or chars == 200:
-            return cut
+        excerpt = shortened(text, chars, full_text_call)
+        if count(excerpt) <= tokens or chars == 200:
+            return excerpt
         chars = max(200, chars * 3 // 4)
     return text

@@ -2,19 +2,18 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
 from typing import Any
 
-from hivemind.agent.opening import material, system_message, task_opening
+from hivemind.agent.opening import material, task_opening
 from hivemind.agent.recall import subjects_of
-from hivemind.agent.scope import focus_on
-from hivemind.agent.select import room_of, share_of
+from hivemind.agent.window import ContextWindow
 from hivemind.agent.working_memory import SelectedMemory, WorkingMemory
 from hivemind.frozen import frozen
 from hivemind.minds import ChatMessage
 from hivemind.presence.parts import Parts
-from hivemind.taskrun.focus import Focus
+from hivemind.taskrun.conversation import Conversation
+from hivemind.taskrun.focus import Focus, focus_on
 from hivemind.taskrun.task_run import TaskRun
 from hivemind.tasks import TaskState
 from hivemind.tools import allowed_tools
@@ -33,7 +32,7 @@ class Preview:
     def choices(self) -> list[dict[str, Any]]:
         """Each block that could be chosen, those that are in first, the best first: its score and its parts, and why."""
         inside = {entry["id"] for entry in self.selected.entries}
-        found = [
+        choices = [
             {
                 "block": choice.id,
                 "type": choice.block.type.value,
@@ -46,7 +45,7 @@ class Preview:
             }
             for choice in self.selected.selection
         ]
-        return sorted(found, key=lambda one: (not one["in"], -one["score"], one["block"]))
+        return sorted(choices, key=lambda choice: (not choice["in"], -choice["score"], choice["block"]))
 
 
 def preview_context(hive: Parts, name: str) -> Preview:
@@ -61,17 +60,15 @@ def preview_context(hive: Parts, name: str) -> Preview:
     ready = [work for work in works if work.task.parked is None] or works
     run = min(ready, key=lambda work: (work.task.priority, work.task.id)) if ready else None
     focus = Focus("rest") if run is None else focus_on(run, reads=True)
-    tools = allowed_tools(config)
-    system = system_message(name, config, tools, memory.rom())
-    fixed = hive.count_tokens(system) + hive.count_tokens(json.dumps([tool.schema() for tool in tools.values()]))
     task = None if run is None else run.task
-    most = min(config.max_tokens, config.max_tokens if task is None else task.max_tokens or config.max_tokens)
-    room = room_of(hive, name, task, most, fixed)
-    selected = memory.select(focus, [] if run is None else subjects_of(focus), share_of(room))
+    talk = Conversation((), lambda *_: None, name)
+    window = ContextWindow(hive, name, allowed_tools(config), memory, hive.count_tokens, talk, task)
+    room = window.opening_room
+    selected = memory.select(focus, [] if run is None else subjects_of(focus), window.selection_room)
     if run is not None:
         text = task_opening(hive, run, config, selected.entries, room)
     else:
-        text = "\n\n".join(material(str(one["id"]), str(one["content"])) for one in selected.entries)
-    messages = [ChatMessage("system", system), *([ChatMessage("user", text)] if text else [])]
-    tokens = fixed + hive.count_tokens(text)
-    return Preview(messages, selected, None if run is None else focus.target, tokens, most)
+        text = "\n\n".join(material(str(entry["id"]), str(entry["content"])) for entry in selected.entries)
+    messages = [ChatMessage("system", window.system), *([ChatMessage("user", text)] if text else [])]
+    tokens = window.fixed_tokens + hive.count_tokens(text)
+    return Preview(messages, selected, None if run is None else focus.target, tokens, window.max_tokens)

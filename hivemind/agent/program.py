@@ -7,24 +7,24 @@ prints is kept in the task's conversation; what comes meanwhile rides in the res
 from __future__ import annotations
 
 import json
-import logging
 import os
 import secrets
 import socket
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextlib import ExitStack, suppress
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from tempfile import TemporaryFile
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from hivemind.agent.act import make_calls
-from hivemind.agent.budget import RunAccount
-from hivemind.agent.build import build
-from hivemind.agent.news import tell_news
-from hivemind.agent.scope import focus_on
-from hivemind.agent.select import select as select_blocks
+from hivemind.agent.act import ask_operator, make_calls
+from hivemind.agent.lease import FocusLease
+from hivemind.agent.metering import MeteredMind, RunAccount
+from hivemind.agent.news import News
+from hivemind.agent.reporter import StatusReporter
+from hivemind.agent.stop_signal import StopSignal
+from hivemind.agent.window import ContextWindow
 from hivemind.boundary import Unreadable, boundary
 from hivemind.errors import HivemindError
 from hivemind.fs import make_folder
@@ -33,95 +33,111 @@ from hivemind.guarded import GuardedCommand
 from hivemind.minds import ChatMessage, MindError, MindUnavailable, Thought, ToolCall, ToolResult, Turn, Usage
 from hivemind.minds.agents import AgentMind, OutputLine, last_line
 from hivemind.taskrun.conversation import Conversation
+from hivemind.taskrun.focus import focus_on
+from hivemind.taskrun.task_run import TaskRun
 from hivemind.taskrun.waits import Parking, ProgramAtWork
 from hivemind.tasks import TaskMoved
+from hivemind.tools import Session
 from hivemind.tools.excerpt import MAX_RESULT_CHARS, shortened
 from hivemind.tools.tool import for_mind
 
-if TYPE_CHECKING:
-    from hivemind.agent.agent import Agent
-
-__all__ = ["run_program"]
+__all__ = ["ProgramRunner", "SessionLost"]
 
 _GRACE_S = 30.0  # for a program to end by itself once nothing is left for it to do
 _LOOK_S = 1.0  # bounds how late is noticed that its task was cancelled
 _CALL_S = 10.0  # in which a call that has begun to arrive must be there
-_MOST_STARTS = 3  # in a row, of a program that ends before it has begun
+_MAX_FAILED_STARTS = 3  # in a row, of a program that ends before it has begun
 _CHUNK = 1 << 16
-_MOST_LINE, _MOST_OUTPUT = 8 << 20, 256 << 20
+_MAX_LINE_BYTES, _MAX_OUTPUT_BYTES = 8 << 20, 256 << 20
 _UNFINISHED = """You have ended your turn, and the task is not over. Call finish_task with the answer, or fail_task with the \
 reason; if something is missing, say what, with ask_human."""
 _GO_ON = "You were interrupted. Go on."
 _OVER = "The task is over; result.md (or error.md) is written when you have ended your turn. End it now."
 _RESTS = "The task rests: {reason}. End your turn now; you will be called again when there is news."
-_log = logging.getLogger(__name__)
 
 
-def run_program(agent: Agent, turn: Turn, mind: AgentMind) -> None:
-    """Run the program until it ends its turn. Sets what the turn came to: its results, why the task rests, or what was wrong.
+class SessionLost(MindUnavailable):
+    """The program does not know its session any more: the conversation has to begin again."""
 
-    A session that the program does not know any more is begun anew, with what was said folded. Raises Parking, MindUnavailable
-    if the program ends with an error, MindError if it has to be ended.
+
+@dataclass(slots=True)
+class ProgramRunner:
+    """Runs the coding agent that is an agent's mind. `hear` takes in the news of a task.
+
+    `failed_starts` counts the runs in a row that ended with an error before the program did anything.
     """
-    talk = agent.conversation(turn)
-    turn.results = []
-    agent.take_lease(turn.focus)
-    run = _ProgramRun(agent, turn, talk, mind)
-    try:
-        run.run()
-    except MindUnavailable:
-        if run.heard or run.session is None or agent.leaving():
-            raise
-        _log.warning("%s: %s does not know the session %s; begun anew", agent.name, mind.name, run.session)
-        agent.begins = "session lost"
-        select_blocks(agent, turn)
-        build(agent, turn)
-        _ProgramRun(agent, turn, talk, mind).run()
+
+    mind: MeteredMind
+    lease: FocusLease
+    stop_signal: StopSignal
+    reporter: StatusReporter
+    news: News
+    hear: Callable[[TaskRun], object]
+    failed_starts: int = 0
+
+    def run(self, turn: Turn, session: Session, window: ContextWindow) -> Thought | None:
+        """Run the program until it ends its turn. Fills in the turn's results, and why the task rests.
+
+        Return the call that ends the task, if the program made it. Raises Parking, SessionLost, MindUnavailable if the
+        program ends with an error, MindError if it has to be ended.
+        """
+        turn.results = []
+        self.lease.take(session.focus)
+        run = _ProgramRun(self, turn, session, window)
+        try:
+            run.run()
+        except MindUnavailable as error:
+            if run.heard or run.session is None or self.stop_signal.is_set():
+                raise
+            raise SessionLost(f"the session {run.session} is not known: {error}") from error
+        return turn.thought
 
 
 class _ProgramRun:
     """One run of the program. `session` is the one that it goes on with; `heard` says that it has said or done something."""
 
-    def __init__(self, agent: Agent, turn: Turn, talk: Conversation, mind: AgentMind) -> None:
-        self._agent, self._turn, self._talk, self._mind = agent, turn, talk, mind
-        self._work, self._step = turn.focus.work, turn.focus.step
+    def __init__(self, runner: ProgramRunner, turn: Turn, session: Session, window: ContextWindow) -> None:
+        assert runner.mind.program is not None
+        self._runner, self._mind = runner, runner.mind.program
+        self._turn, self._tool_session, self._window, self._talk = turn, session, window, window.talk
+        self._work, self._step = session.focus.work, session.focus.step
         self._results: list[ToolResult] = turn.results  # type: ignore[assignment]
-        self._folder = agent.hive.layout.agent_state(agent.name) / "program"
+        self._folder = session.hive.layout.agent_state(session.agent) / "program"
         self._token = secrets.token_hex(16)
-        self.session = _session_of(talk, mind)
+        self.session = _session_of(self._talk, self._mind)
         self.heard = False
-        self._begun: dict[str, OutputLine] = {}
+        self._open_calls: dict[str, OutputLine] = {}
         self._pieces: list[str] = []
         self._problem = ""
         self._parking: Parking | None = None
         self._ends_at: float | None = None
-        self._at = turn.began_at  # when it was at work last, as far as its conversation counts the time
-        self._why: str | None = None
+        self._active_at = turn.began_at  # when it was at work last, as far as its conversation counts the time
+        self._end_reason: str | None = None
 
     def run(self) -> None:
-        """See `run_program`."""
-        agent, config = self._agent, self._mind.config
-        told = _unheard(self._talk)
-        prompt = "\n\n".join(map(self._told, told)) or _GO_ON
-        asked = any((one.news or {}).get("cause") == "unfinished" for one in told)
+        """See `ProgramRunner.run`."""
+        config = self._mind.config
+        unheard_messages = _unheard_messages(self._talk)
+        prompt = "\n\n".join(map(self._text_of, unheard_messages)) or _GO_ON
+        was_reminded = any((message.news or {}).get("cause") == "unfinished" for message in unheard_messages)
         make_folder(self._folder, durable=False)
-        self._account = RunAccount(agent.usages, self._mind, self._work, self._talk, prompt, self.session)
+        self._account = RunAccount(self._runner.mind, self._mind, self._work, self._talk, prompt, self.session)
         with ExitStack() as stack:
             stack.callback(lambda: self._account.close(was_heard=self.heard))
             self._account.begin()
-            stack.enter_context(agent.pulse.busy(config.timeout_s + 2 * _GRACE_S))
+            stack.enter_context(self._tool_session.pulse.busy(config.timeout_s + 2 * _GRACE_S))
             if self._work is not None:
                 self._work.program_at_work = True
                 stack.callback(setattr, self._work, "program_at_work", False)
-            listener, attached = self._listen(stack)
+            listener, server_config = self._listen(stack)
             errors = stack.enter_context(TemporaryFile())
-            program = self._mind.start(prompt, self._folder, self._place(), attached, errors, session=self.session)
+            program = self._mind.start(prompt, self._folder, self._place(), server_config, errors, session=self.session)
             status = self._watch(stack.enter_context(program), listener)
             error = last_line(errors)
         self._say_pieces()
         if self._work is not None and not self._work.is_ended:
             self._work.commit()
-        self._conclude(status, error[:200], asked=asked)
+        self._conclude(status, error[:200], was_reminded=was_reminded)
 
     # the program
 
@@ -137,15 +153,15 @@ class _ProgramRun:
 
     def _watch(self, program: GuardedCommand, listener: socket.socket) -> int:
         """Hear what it prints and make its calls until it has ended; how it ended."""
-        agent, config = self._agent, self._mind.config
-        output, rest, size = program.output.fileno(), b"", 0
+        stop_signal, config = self._runner.stop_signal, self._mind.config
+        output, partial_line, size = program.output.fileno(), b"", 0
         until, quiet = time.monotonic() + config.timeout_s, time.monotonic() + config.quiet_s
-        watched = [output, listener, *agent.wakes]
+        descriptors = [output, listener, *stop_signal.descriptors]
         while True:
             now = time.monotonic()
-            left = min(until, quiet, now + _LOOK_S, self._ends_at or until) - now
-            ready = wait_for_input(watched, max(0.0, left))
-            if agent.leaving():
+            wait_s = min(until, quiet, now + _LOOK_S, self._ends_at or until) - now
+            ready = wait_for_input(descriptors, max(0.0, wait_s))
+            if stop_signal.is_set():
                 raise MindUnavailable("the agent was told to end")
             if self._work is not None and self._work.was_moved:
                 raise TaskMoved("its task was taken away", location=self._work.task.id)
@@ -158,11 +174,11 @@ class _ProgramRun:
                         self._end("it closed its output and did not end", 0.0)
                     return 0 if status is None or self._ends_at is not None else status
                 size += len(chunk)
-                *lines, rest = (rest + chunk).split(b"\n")
+                *lines, partial_line = (partial_line + chunk).split(b"\n")
                 for line in lines:
                     self._hear(line)
-                if len(rest) > _MOST_LINE or size > _MOST_OUTPUT:
-                    self._end(f"it printed more than {min(size, _MOST_OUTPUT):,} bytes", 0.0)
+                if len(partial_line) > _MAX_LINE_BYTES or size > _MAX_OUTPUT_BYTES:
+                    self._end(f"it printed more than {min(size, _MAX_OUTPUT_BYTES):,} bytes", 0.0)
                     break
                 if listener not in ready:
                     break
@@ -177,47 +193,56 @@ class _ProgramRun:
             if self._ends_at is not None and time.monotonic() >= self._ends_at:
                 return 0  # leaving the block ends it, with all that it started
 
-    def _end(self, why: str | None, grace_s: float = _GRACE_S) -> None:
+    def _end(self, reason: str | None, grace_s: float = _GRACE_S) -> None:
         """Have the program end: by itself in so many seconds, else it is ended."""
         ends_at = time.monotonic() + grace_s
         if self._ends_at is None or ends_at < self._ends_at:
-            self._ends_at, self._why = ends_at, why
+            self._ends_at, self._end_reason = ends_at, reason
 
-    def _conclude(self, status: int, error: str, *, asked: bool) -> None:
+    def _conclude(self, status: int, error: str, *, was_reminded: bool) -> None:
         """What the run came to."""
-        agent, name, work = self._agent, self._mind.name, self._work
+        runner, name, work = self._runner, self._mind.name, self._work
         if isinstance(self._parking, ProgramAtWork):  # now that all is counted which the program has used
             self._turn.thought, self._turn.taken_up = Thought(actions=tuple(self._talk.pending_calls)), True
         elif self._parking is not None:
             self._turn.parking = self._parking
-        elif self._why is not None:
-            raise MindError(f"{name} was ended: {self._why}")
+        elif self._end_reason is not None:
+            raise MindError(f"{name} was ended: {self._end_reason}")
         elif self._is_over:
             return
         elif status != 0:
             reason = f"{name} ended with status {status}: {self._problem or error}"
-            agent.failed_starts = 0 if self.heard else agent.failed_starts + 1
-            if agent.failed_starts < _MOST_STARTS or work is None:
+            runner.failed_starts = 0 if self.heard else runner.failed_starts + 1
+            if runner.failed_starts < _MAX_FAILED_STARTS or work is None:
                 raise MindUnavailable(reason)
-            agent.ask_person(self._turn, f"{reason}. It has ended {agent.failed_starts} times before it did anything.")
-        elif work is not None and not asked:
+            self._ask_operator(f"{reason}. It has ended {runner.failed_starts} times before it did anything.")
+        elif work is not None and not was_reminded:
             self._talk.add_news(_UNFINISHED, cause="unfinished")
         elif work is not None:
-            said = (one.text for one in reversed(self._talk.messages) if one.role == "assistant" and one.text)
-            last = next(said, "nothing")
+            answers = (
+                message.text
+                for message in reversed(self._talk.messages)
+                if message.role == "assistant" and message.text
+            )
+            last_answer = next(answers, "nothing")
             if work.task.finish == "implicit":
-                self._make(ToolCall("finish_task", {"result": last}))
+                self._make(ToolCall("finish_task", {"result": last_answer}))
                 self._turn.parking = self._parking
             else:
-                agent.ask_person(
-                    self._turn, f"unfinished: look at it. {name} ended without finish_task, and said last: {last}"
+                self._ask_operator(
+                    f"unfinished: look at it. {name} ended without finish_task, and said last: {last_answer}"
                 )
 
-    def _told(self, message: ChatMessage) -> str:
+    def _ask_operator(self, reason: str) -> None:
+        ask_operator(self._turn, self._tool_session, self._talk, reason)
+
+    def _text_of(self, message: ChatMessage) -> str:
         """A message as the program reads it: the result of a call with its tool, as its session may have ended before it came."""
         if message.role != "tool":
             return message.text
-        call = next((one for said in self._talk.messages for one in said.calls if one.id == message.call_id), None)
+        call = next(
+            (call for answer in self._talk.messages for call in answer.calls if call.id == message.call_id), None
+        )
         return f"Result of {call.tool if call else 'a call'}:\n\n{message.text}"
 
     # what it prints
@@ -228,7 +253,7 @@ class _ProgramRun:
 
     def _take(self, line: OutputLine) -> None:
         if line.session is not None:
-            self.session, self._agent.failed_starts = line.session, 0
+            self.session, self._runner.failed_starts = line.session, 0
         if line.piece is not None:
             self.heard = True
             self._pieces.append(line.piece)
@@ -238,9 +263,9 @@ class _ProgramRun:
         if line.text:
             self._say(line.text)
         if line.tool is not None:
-            self._begun[line.id or ""] = line
-        if line.result is not None and (begun := self._begun.pop(line.id or "", None)) is not None:
-            self._did(begun, line)
+            self._open_calls[line.id or ""] = line
+        if line.result is not None and (call_line := self._open_calls.pop(line.id or "", None)) is not None:
+            self._record_call(call_line, line)
         if line.usage is not None:
             self._report(line.usage, line.part)
         if line.approval is not None:
@@ -262,25 +287,25 @@ class _ProgramRun:
         self._talk.answer(self._thought(shortened(text, 10 * MAX_RESULT_CHARS)), step=self._step_id, durable=False)
         self._count_turn()
 
-    def _did(self, begun: OutputLine, ended: OutputLine) -> None:
+    def _record_call(self, call_line: OutputLine, result_line: OutputLine) -> None:
         """A call of one of its own tools, which it has made itself."""
         self.heard = True
         if self._is_over:
             return
-        call = ToolCall(str(begun.tool), begun.arguments or {}, begun.id or "")
-        said = self._talk.answer(self._thought("", call), step=self._step_id, durable=False)
-        text = shortened(ended.result or "", MAX_RESULT_CHARS)
-        result = ToolResult(said.calls[0], text, problem=text[:200] or "it failed" if ended.failed else None)
+        call = ToolCall(str(call_line.tool), call_line.arguments or {}, call_line.id or "")
+        answer = self._talk.answer(self._thought("", call), step=self._step_id, durable=False)
+        text = shortened(result_line.result or "", MAX_RESULT_CHARS)
+        result = ToolResult(answer.calls[0], text, problem=text[:200] or "it failed" if result_line.failed else None)
         self._talk.result(result, durable=False)
         self._results.append(result)
-        self._agent.status.update(last_action=call.tool)
+        self._runner.reporter.called(call.tool)
         self._count_turn()
 
     def _thought(self, text: str, *calls: ToolCall) -> Thought:
         """Its session is kept with what it says: the next run goes on with that."""
-        began, self._at = self._at, time.monotonic()
-        told = {"agent": self._mind.config.agent, "session": self.session}
-        return Thought(text, calls, provider=told, seconds=self._at - began)
+        previous_active_at, self._active_at = self._active_at, time.monotonic()
+        provider_fields = {"agent": self._mind.config.agent, "session": self.session}
+        return Thought(text, calls, provider=provider_fields, seconds=self._active_at - previous_active_at)
 
     @property
     def _is_over(self) -> bool:
@@ -295,7 +320,7 @@ class _ProgramRun:
         return None if self._step is None else self._step.id
 
     def _count_turn(self) -> None:
-        if self._talk.turns >= self._agent.max_turns:
+        if self._talk.turns >= self._runner.mind.max_turns(self._tool_session.config):
             self._end(None, 0.0)  # a person is asked, as of any mind that takes too long (tidy)
 
     def _report(self, usage: Usage, part: str | None) -> None:
@@ -305,14 +330,14 @@ class _ProgramRun:
             if self._parking is None:
                 self._parking = parking
             self._end(None)
-        self._agent.tell_status(self._turn)
+        self._runner.reporter.progress(self._turn)
 
     # its calls of the hive's tools
 
     def _listen(self, stack: ExitStack) -> tuple[socket.socket, dict[str, Any]]:
         """The socket that its MCP server hands calls to, and what that server is told."""
-        agent = self._agent
-        folder = os.fspath(agent.hive.layout.agent_state(agent.name))
+        name = self._tool_session.agent
+        folder = os.fspath(self._folder.parent)
         path = socket_paths(folder, "program")[0]
         make_socket_folder(os.path.dirname(path), private=os.path.dirname(path) != folder)
         Path(path).unlink(missing_ok=True)
@@ -320,8 +345,8 @@ class _ProgramRun:
         listener.bind(path)
         stack.callback(Path(path).unlink, missing_ok=True)
         listener.listen()
-        tools = [tool.mcp_entry() for tool in agent.tools.values()]
-        instructions = f"The tools of the hive in which you are the agent {agent.name}."
+        tools = [tool.mcp_entry() for tool in self._tool_session.tools.values()]
+        instructions = f"The tools of the hive in which you are the agent {name}."
         return listener, {"socket": path, "token": self._token, "tools": tools, "instructions": instructions}
 
     def _serve(self, listener: socket.socket) -> None:
@@ -329,17 +354,19 @@ class _ProgramRun:
         connection, _ = listener.accept()
         with connection, suppress(OSError):
             connection.settimeout(_CALL_S)
-            raw = connection.makefile("rb").readline(_MOST_LINE)
+            raw = connection.makefile("rb").readline(_MAX_LINE_BYTES)
             try:
                 with boundary("call"):
-                    asked = json.loads(raw)
-                    tool, arguments, token = str(asked["tool"]), dict(asked["arguments"]), str(asked["token"])
+                    request = json.loads(raw)
+                    tool, arguments, token = str(request["tool"]), dict(request["arguments"]), str(request["token"])
             except Unreadable as error:
-                told: Mapping[str, Any] = {"text": f"failed: {error}", "failed": True}
+                response: Mapping[str, Any] = {"text": f"failed: {error}", "failed": True}
             else:
                 right = secrets.compare_digest(token, self._token)
-                told = self._answer(tool, arguments) if right else {"text": "failed: not your agent", "failed": True}
-            connection.sendall(json.dumps(told).encode() + b"\n")
+                response = (
+                    self._answer(tool, arguments) if right else {"text": "failed: not your agent", "failed": True}
+                )
+            connection.sendall(json.dumps(response).encode() + b"\n")
 
     def _answer(self, tool: str, arguments: Mapping[str, Any]) -> dict[str, Any]:
         """Make a call, and tell with its result what has happened meanwhile."""
@@ -357,55 +384,55 @@ class _ProgramRun:
         }
 
     def _farewell(self, result: ToolResult | None = None) -> str:
-        told = _OVER if self._is_over or self._parking is None else _RESTS.format(reason=self._parking.reason)
-        return told if result is None else f"{result.text}\n\n{told}"
+        text = _OVER if self._is_over or self._parking is None else _RESTS.format(reason=self._parking.reason)
+        return text if result is None else f"{result.text}\n\n{text}"
 
     def _make(self, call: ToolCall) -> ToolResult | None:
         """Make one call under the lease of the step in focus; None if the task rests because of it."""
-        agent, turn, made = self._agent, self._turn, list[ToolResult]()
+        results = list[ToolResult]()
         self.heard = True
-        focus = turn.focus if self._work is None else focus_on(self._work, reads=True)
+        focus = self._turn.focus if self._work is None else focus_on(self._work, reads=True)
         self._step = focus.step
-        said = self._talk.answer(self._thought("", call), step=self._step_id)
+        answer = self._talk.answer(self._thought("", call), step=self._step_id)
 
-        def tell(result: ToolResult) -> None:
-            made.append(result)
+        def record(result: ToolResult) -> None:
+            results.append(result)
             self._talk.result(result)
-            self._at = time.monotonic()
+            self._active_at = time.monotonic()
 
         try:
-            agent.take_lease(focus)
-            session = replace(agent.session(turn), focus=focus)
-            self._parking = make_calls(session, agent.tools, Thought(actions=said.calls), MAX_RESULT_CHARS, tell)
+            self._runner.lease.take(focus)
+            session = replace(self._tool_session, focus=focus)
+            self._parking = make_calls(session, Thought(actions=answer.calls), MAX_RESULT_CHARS, record)
         except HivemindError as error:
             if isinstance(error, Parking):
                 self._parking = error
-            tell(ToolResult.failure(said.calls[0], str(for_mind(error, agent.tools))))
-        self._results += made
-        agent.status.update(last_action=call.tool)
-        return made[0] if made else None
+            record(ToolResult.failure(answer.calls[0], str(for_mind(error, self._tool_session.tools))))
+        self._results += results
+        self._runner.reporter.called(call.tool)
+        return results[0] if results else None
 
     def _news(self) -> list[str]:
         """What the task should know, and has not been told."""
         if self._work is None:
             return []
-        before = len(self._talk.messages)
+        message_count = len(self._talk.messages)
         self._work.take_additions()
-        self._agent.scheduler.hear_news(self._work, self._agent.memory.keep_message)
-        tell_news(self._agent, self._turn, self._talk)
-        return [one.text for one in self._talk.messages[before:] if one.role == "user"]
+        self._runner.hear(self._work)
+        self._runner.news.tell(self._tool_session, self._window)
+        return [message.text for message in self._talk.messages[message_count:] if message.role == "user"]
 
 
 def _session_of(talk: Conversation, mind: AgentMind) -> str | None:
     """The program's session that the conversation is held in."""
-    for one in reversed(talk.messages):
-        told = one.provider or {}
-        if told.get("agent") == mind.config.agent and told.get("session"):
-            return str(told["session"])
+    for message in reversed(talk.messages):
+        provider_fields = message.provider or {}
+        if provider_fields.get("agent") == mind.config.agent and provider_fields.get("session"):
+            return str(provider_fields["session"])
     return None
 
 
-def _unheard(talk: Conversation) -> list[ChatMessage]:
+def _unheard_messages(talk: Conversation) -> list[ChatMessage]:
     """The messages that the program has not been told, or may not have been: those since it last said something."""
-    last = max((at for at, one in enumerate(talk.messages) if one.role == "assistant"), default=-1)
+    last = max((at for at, message in enumerate(talk.messages) if message.role == "assistant"), default=-1)
     return talk.messages[last + 1 :]

@@ -1,124 +1,29 @@
-"""Recall: what the hive knows about the question in focus becomes candidates for the context; they live for that cycle."""
+"""Recall: what the hive knows about the question in focus."""
 
 from __future__ import annotations
 
-import logging
-from collections import Counter
 from collections.abc import Callable, Sequence
-from dataclasses import asdict
-from datetime import UTC, datetime, timedelta
-from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from hivemind.agent.opening import materials, source_of
-from hivemind.documents import Node, Passage, title_of
-from hivemind.errors import UserError
+from hivemind.agent.opening import Entry, materials, source_of
+from hivemind.agent.working_memory import WorkingMemory
 from hivemind.layout import HUMAN
-from hivemind.longterm import (
-    MemorySearchResult,
-    MemoryStore,
-    format_namespace,
-    parse_namespace,
-    shorten,
-)
-from hivemind.memory import ContextMemoryBlock, KnowledgeMemoryBlock, Priority, SourceContent
-from hivemind.memory.loading import Source
-from hivemind.minds import Turn
-from hivemind.minds.extractive import plan_steps, questions_in
-from hivemind.presence.parts import Parts
-from hivemind.reasoning import SHARED
+from hivemind.minds import ToolResult
+from hivemind.minds.extractive import questions_in
 from hivemind.taskrun.focus import Focus
-from hivemind.tools.documents import DOCUMENTS
-from hivemind.tools.memory import namespaces_of, run_with_repair
 
-if TYPE_CHECKING:
-    from hivemind.agent.agent import Agent
-    from hivemind.agent.working_memory import WorkingMemory
-
-ABOUT = 0.5
-"""The share of the words of a question that a text must have to be about it."""
-PASSAGE = "passage"
-"""What a location begins with that names the passage of a node, and from where to where it is quoted: `passage:n7:0-120`."""
-PER_QUESTION = 6
-_ASKED_CHARS = 2_000
-_NODES = 12
-_ANSWERING = ("decision", "note")
-_PARTS = 2  # parts of documents for each question, of which several passages were found,
-_PART_TOKENS = 800  # and the most that one of them is shown of
-
-SOURCE = "memory"
-"""What the location of a retrieved block begins with: `memory:memories/researcher-1/pref_food`."""
-_MAX_TOKENS = 1_000
-_MOST = 20  # hits (seed 001, *Query Optimization*)
-_LONGEST = 2_000  # characters of what is asked: a mail may be a book
-_log = logging.getLogger(__name__)
+_SUBJECT_CHARS = 2_000
 
 
-def remembered(hive: Parts, agent: str, questions: Sequence[str]) -> list[KnowledgeMemoryBlock]:
-    """What the agent and its workspace remember about the questions, the best of each first, within 1,000 tokens. A hit
-    that does not fit is passed over. Nothing is written, not even a database."""
-    if not "".join(questions).strip() or not hive.memory.database.was_made:
-        return []
+def recall(focus: Focus, memory: WorkingMemory) -> tuple[Sequence[Entry], Sequence[ToolResult]]:
+    """Return what the hive knows about the questions in focus, and the results of the turn before.
 
-    def search() -> list[tuple[int, str, MemorySearchResult]]:
-        names = namespaces_of(hive, agent)
-        found = ((one, hive.memory.search_in(names, one[:_LONGEST], limit=_MOST)) for one in questions)
-        return [(rank, one, hit) for one, hits in found for rank, hit in enumerate(hits)]
-
-    try:
-        found = sorted(run_with_repair(hive, search), key=lambda one: one[0])
-    except (UserError, OSError) as error:  # of another version, no room to restore it: work goes on without it
-        _log.warning("%s: nothing is remembered now: %s", agent, error)
-        return []
-    now, left = datetime.now(UTC), _MAX_TOKENS
-    blocks: dict[str, KnowledgeMemoryBlock] = {}
-    for _, question, hit in found:
-        where = f"{SOURCE}:{format_namespace((*hit.namespace, hit.key))}"
-        if where not in blocks:
-            told: dict[str, Any] = {
-                "remembered": hit.updated_at.isoformat(timespec="seconds"),
-                "answers": {},
-                "why": hit.why,
-            }
-            blocks[where] = KnowledgeMemoryBlock(
-                timestamp=now - timedelta(microseconds=len(blocks)),
-                id=where,
-                topic=hit.key,
-                location=where,
-                relevance_score=hit.similarity or min(1.0, hit.score),
-                metadata={"origin": "agent", **told, "tokens": hive.count_tokens(hit.content)},
-            )
-        if hit.confidence is not None:
-            told = blocks[where].metadata
-            told["why"] = told["why"] if told["answers"] else hit.confidence.reason
-            told["answers"][question] = round(hit.confidence.value, 2)
-    kept = []
-    for block in blocks.values():
-        if block.metadata["tokens"] <= left:
-            left -= block.metadata["tokens"]
-            kept.append(block)
-    return kept
-
-
-def memory_source(memory: Callable[[], MemoryStore], count: Callable[[str], int]) -> Callable[[str, int | None], str]:
-    """Returns what loads the content of `memory:` blocks, cut to a number of tokens where one is given."""
-
-    def content_of(reference: str, max_tokens: int | None) -> str:
-        *namespace, key = parse_namespace(reference)
-        entry = memory().get(namespace, key)
-        if entry is None:
-            raise UserError("it was forgotten meanwhile")
-        return entry.content if max_tokens is None else shorten(entry.content, count, max_tokens)
-
-    return content_of
-
-
-def recall(agent: Agent, turn: Turn) -> None:
-    """For a mind that works by rule: what the hive knows about the question in focus, and the results of the turn before.
-    For one that reads `select` asks, at the start of an epoch."""
-    if agent.works_by_rule(turn):
-        turn.recalled_entries = agent.memory.found(turn.focus, questions_of(turn.focus))
-        turn.previous_results = agent.conversation(turn).last_results if turn.focus.work is not None else ()
+    This is for a mind that works by rule. One that reads gets the selection of its opening instead, and asks for more with
+    the tool `recall`.
+    """
+    return memory.answer_entries(
+        focus, questions_of(focus)
+    ), () if focus.work is None else focus.work.conversation.last_results
 
 
 def answer(
@@ -127,24 +32,6 @@ def answer(
     """For the tool `recall`: what answers a question and does not stand in the conversation already, with its sources."""
     entries = memory.recall(focus, question, tokens, stands)
     return {"sources": [source_of(entry) for entry in entries], "text": materials(entries)}
-
-
-def document_sources(hive: Parts) -> dict[str, Source]:
-    """Returns what loads the content of blocks that name a node, expanded to the length that is left (spec 5)."""
-
-    def part(node_id: str, max_tokens: int | None) -> SourceContent:
-        room = _PART_TOKENS if max_tokens is None else min(max_tokens, _PART_TOKENS)
-        shown = hive.documents.shown(node_id, room)
-        return SourceContent(shown.text, shown.form)
-
-    def passage(reference: str, max_tokens: int | None) -> SourceContent:
-        node_id, _, span = reference.rpartition(":")
-        text = hive.knowledge.passage_at(node_id)[slice(*map(int, span.split("-")))]
-        if max_tokens is None or hive.count_tokens(text) <= max_tokens:
-            return SourceContent(text, "full")
-        return part(node_id, max_tokens)
-
-    return {DOCUMENTS: part, PASSAGE: passage}
 
 
 def questions_of(focus: Focus) -> list[str]:
@@ -160,126 +47,4 @@ def questions_of(focus: Focus) -> list[str]:
 
 def subjects_of(focus: Focus) -> list[str]:
     """What the opening of a conversation is selected for: what the focus asks, else what it says."""
-    return questions_of(focus) or [f"{focus.title}\n{focus.text}"[:_ASKED_CHARS]]
-
-
-def recalled(hive: Parts, focus: Focus, questions: Sequence[str], *, weak: bool = True) -> list[KnowledgeMemoryBlock]:
-    """Passages of knowledge/ and the task's attachments for each question, as blocks of what is quoted of them; with `weak`
-    those too that are only the nearest to it.
-
-    Best first, and newest: where scores are equal, the newer block is selected first.
-    """
-    if not questions:
-        return []
-    hive.knowledge.sync(extra=focus.attachments)
-    scope = [hive.layout.knowledge, *focus.attachments]
-    blocks: dict[str, KnowledgeMemoryBlock] = {}
-    now = datetime.now(UTC)
-    contexts = {question.text: question.context for question in plan_steps(focus.title, focus.text)}
-    for question in questions:
-        context = contexts.get(question, "")
-        passages = hive.knowledge.search(question, limit=PER_QUESTION, scope=scope, context=context)
-        if not weak:
-            about = hive.memory.coverage
-            passages = [one for one in passages if one.confidence.level != "weak" or about(question, one.text) >= ABOUT]
-        best = max((passage.score for passage in passages), default=0.0)
-        for rank, passage in enumerate(passages):
-            block = _passage_block(passage, question, best, now - timedelta(microseconds=rank), hive.count_tokens)
-            known = blocks.setdefault(block.id, block)
-            known.metadata["answers"] |= block.metadata["answers"]
-        for block in [*_notes(hive, question, scope, now), *_parts(hive, passages, now)]:
-            known = blocks.setdefault(block.id, block)
-            known.metadata.get("answers", {}).update(block.metadata.get("answers", {}))
-    return list(blocks.values())
-
-
-def _notes(hive: Parts, question: str, scope: Sequence[Path], now: datetime) -> list[KnowledgeMemoryBlock]:
-    """Notes on documents in the scope that answer a question. They are quoted as memories are: they stand in no file."""
-    blocks = []
-    for node, confidence in hive.documents.notes(question, PER_QUESTION):
-        if confidence.level != "weak" and hive.knowledge.is_among(node.id, scope):
-            root = hive.documents.source(hive.documents.root_of(node.id).id)
-            block = _node_block(
-                node, now, confidence.reason, node.token_count, f"{root.path} note {node.id}" if root else None
-            )
-            block.metadata |= {"remembered": node.updated_at, "answers": {question: round(confidence.value, 2)}}
-            blocks.append(block)
-    return blocks
-
-
-def _parts(hive: Parts, passages: Sequence[Passage], now: datetime) -> list[KnowledgeMemoryBlock]:
-    """The parts of documents of which several passages were found: all of such a part matters (seed 003, *Summary
-    Attraction*), and goes in as far as there is room."""
-    parents = Counter(node.parent_id for one in passages if (node := hive.documents.find(one.node_id)) is not None)
-    blocks = []
-    for parent_id, count in parents.most_common(_PARTS):
-        node = None if parent_id is None or count < 2 else hive.documents.find(parent_id)
-        if node is not None:
-            source, why = hive.documents.source(node.id), f"{count} of the passages found stand in it"
-            blocks.append(_node_block(node, now, why, hive.documents.size(node.id)[1], source.path if source else None))
-    return blocks
-
-
-def _node_block(node: Node, now: datetime, why: str, tokens: int, path: str | None) -> KnowledgeMemoryBlock:
-    """A block of a node with what is below it, as much as there is room for."""
-    return KnowledgeMemoryBlock(
-        timestamp=now,
-        id=f"knowledge:{DOCUMENTS}:{node.id}",
-        topic=title_of(node),
-        location=f"{DOCUMENTS}:{node.id}",
-        relevance_score=0.0,
-        priority=Priority.LOW,
-        metadata={"path": path, "tokens": min(_PART_TOKENS, tokens), "why": why},
-    )
-
-
-def noted(hive: Parts, agent: str, question: str, *, over: bool = False) -> list[ContextMemoryBlock]:
-    """Nodes of the tasks' graphs that answer a question, folded ones too: published ones, and those of the agent's own lane;
-    with `over` as they were when their tasks were last looked at, or are over.
-
-    Decisions and notes can be quoted as answers; evidence is quoted from its file, and a note that has a question for its title
-    is what was found for it before."""
-    lanes = (SHARED, hive.agents[agent].lane or f"agent/{agent}")
-    found = hive.graph_index.find(question, limit=_NODES, quick=over)
-    hits = {hit.text: hit for hit in found.hits if hit.lane in lanes}
-    return [
-        ContextMemoryBlock(
-            id=f"graph:{hit.task}:{hit.node_id}",
-            context_type="graph",
-            summary=hit.text,
-            confidence=min(1.0, hit.score),
-            metadata={
-                "path": f"{hit.path} node {hit.node_id}",
-                "origin": "agent",
-                "why": hit.confidence.reason,
-                "task": hit.task,
-                "answers": {question: round(hit.confidence.value, 2)}
-                if hit.kind in _ANSWERING and not hit.title.rstrip().endswith("?")
-                else {},
-            },
-        )
-        for hit in hits.values()
-    ]
-
-
-def _passage_block(
-    passage: Passage, question: str, best: float, timestamp: datetime, count: Callable[[str], int]
-) -> KnowledgeMemoryBlock:
-    citation, span = passage.cite(), "-".join(map(str, passage.quote))
-    lines = f"{citation.start_line}-{citation.end_line}"
-    return KnowledgeMemoryBlock(
-        timestamp=timestamp,
-        id=f"knowledge:{passage.path}:{lines}#{passage.node_id}.{passage.quote[0]}",
-        topic=passage.titles[-1] if passage.titles else passage.path,
-        subtopic=passage.titles[-2] if len(passage.titles) > 1 else None,
-        location=f"{PASSAGE}:{passage.node_id}:{span}",
-        relevance_score=min(1.0, passage.score / best) if best > 0 else 0.5,
-        metadata={
-            "path": passage.path,
-            "lines": lines,
-            "citation": asdict(citation),
-            "answers": {question: round(passage.confidence.value, 2)},
-            "why": passage.confidence.reason,
-            "tokens": count(citation.text),
-        },
-    )
+    return questions_of(focus) or [f"{focus.title}\n{focus.text}"[:_SUBJECT_CHARS]]

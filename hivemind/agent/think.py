@@ -1,56 +1,43 @@
-"""Think: ask the mind, within the budgets (spec 7)."""
+"""Think: ask the mind, within the budgets."""
 
 from __future__ import annotations
 
-import logging
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
-from hivemind.agent.build import build
-from hivemind.agent.program import run_program
-from hivemind.agent.select import select
-from hivemind.minds import ContextTooLong, Thought, Turn
-
-if TYPE_CHECKING:
-    from hivemind.agent.agent import Agent
-
-_SMALLER = 3
-_log = logging.getLogger(__name__)
+from hivemind.agent.lease import FocusLease
+from hivemind.agent.metering import MeteredMind
+from hivemind.agent.program import ProgramRunner
+from hivemind.agent.window import ContextWindow
+from hivemind.minds import Thought, Turn
+from hivemind.tools import Session
 
 
-def think(agent: Agent, turn: Turn) -> None:
-    """Ask the mind for a thought, durable before any of its calls is made. Calls that were asked for and have no result yet
-    (the process ended, the task rested) are taken up instead. A coding agent is run, and makes its calls meanwhile.
+def think(
+    turn: Turn,
+    session: Session,
+    window: ContextWindow | None,
+    mind: MeteredMind,
+    lease: FocusLease,
+    runner: ProgramRunner,
+) -> Thought | None:
+    """Ask the mind for a thought, durable before any of its calls is made. Without a `window` it works by rule.
 
-    A conversation that was too long for the mind is begun anew, shorter. Raises Parking if a budget is used up,
-    MindUnavailable if what the mind needs is down, MindError if its answer is none.
+    Calls that were asked for and have no result yet (the process ended, the task rested) are taken up instead. A coding
+    agent is run, and makes its calls meanwhile: it returns none, but for the call that ends its task.
+
+    Raises Parking if a step is blocked or a budget is used up, MindUnavailable if what the mind needs is down,
+    ContextTooLong or SessionLost if the conversation has to begin again, MindError if the answer cannot be used.
     """
-    if turn.focus.blocked is not None:
-        agent.take_lease(turn.focus)  # raises Parking: what stands in the way is another's to mend
-    if agent.works_by_rule(turn):
-        thought = agent.rule.think(turn, ())  # it knows its tools
-        turn.thought = replace(thought, seconds=turn.seconds)
-        return
-    talk = agent.conversation(turn)
+    if session.focus.blocked is not None:
+        lease.take(session.focus)  # raises Parking: only others can unblock it
+    if window is None:
+        return replace(mind.rule.think(turn, ()), seconds=turn.seconds)  # it knows its tools
+    talk, step = window.talk, session.focus.step
     if talk.pending_calls:
-        turn.thought, turn.taken_up = Thought(actions=tuple(talk.pending_calls)), True
-        return
-    if agent.program is not None:
-        run_program(agent, turn, agent.program)
-        return
-    for tried in range(_SMALLER + 1):
-        try:
-            thought = agent.usages.think(turn, agent.schemas, turn.focus.work, talk)
-            break
-        except ContextTooLong as error:
-            if tried == _SMALLER:
-                raise
-            _log.warning("%s: %s; begun anew with half", agent.name, error)
-            agent.shorten(turn, talk)
-            select(agent, turn)
-            build(agent, turn)
-    step = turn.focus.step
-    thought = replace(thought, seconds=turn.seconds)
-    said = talk.answer(thought, step=None if step is None else step.id, request=agent.usages.request)
-    agent.asked |= {call.id for call in said.calls}
-    turn.thought = replace(thought, actions=said.calls)
+        turn.taken_up = True
+        return Thought(actions=tuple(talk.pending_calls))
+    if mind.program is not None:
+        return runner.run(turn, session, window)
+    thought = replace(mind.think(turn, window.schemas, session.focus.work, talk), seconds=turn.seconds)
+    answer = talk.answer(thought, step=None if step is None else step.id, request=mind.request)
+    return replace(thought, actions=answer.calls)

@@ -3,64 +3,73 @@
 from __future__ import annotations
 
 import time
-from typing import TYPE_CHECKING
 
+from hivemind.agent.act import ask_operator
+from hivemind.agent.metering import MeteredMind
+from hivemind.agent.scheduler import Scheduler
+from hivemind.agent.working_memory import WorkingMemory
 from hivemind.masking import mask_values
 from hivemind.minds import Turn
-
-if TYPE_CHECKING:
-    from hivemind.agent.agent import Agent
+from hivemind.presence.agent_log import AgentLog
+from hivemind.taskrun.conversation import Conversation
+from hivemind.tools import Session
 
 _GOING_ROUND = "The same calls have had the same results again and again."
 _TOO_LONG = "{turns} turns were taken, and there is no end of it yet."
 
 
-def tidy(agent: Agent, turn: Turn) -> None:
-    """Record the turn, see to it that an answer without calls is gone on from, and tell the scheduler."""
-    focus = turn.focus
-    if agent.gives_up(turn):
-        return
-    used = [agent.tools[one.call.tool] for one in turn.results if one.call.tool in agent.tools]
-    if focus.work is not None and not focus.work.is_ended and not all(tool.is_read_only for tool in used):
-        focus.work.commit()
-    if not agent.scheduler.only_looked(turn):
-        _record(agent, turn)
-        if focus.work is not None:
-            focus.work.trace(turn.results, focus.step)
-            if not focus.work.is_ended and not agent.works_by_rule(turn):
-                _go_on(agent, turn)
-        elif focus.message is not None and turn.problem is None and turn.parking is None:
-            agent.memory.keep_message(focus.message)
-    goes_on = agent.program is not None or (turn.thought is not None and turn.thought.cut)
-    if turn.problem is None and turn.parking is None and not turn.results and focus.work is not None and not goes_on:
+def tidy(
+    turn: Turn,
+    session: Session,
+    talk: Conversation | None,
+    mind: MeteredMind,
+    scheduler: Scheduler,
+    memory: WorkingMemory,
+    log: AgentLog,
+) -> None:
+    """Record the turn, see to it that an answer without calls is gone on from, and tell the scheduler. A turn without a `talk`
+    was taken by rule."""
+    work, message = session.focus.work, session.focus.message
+    used_tools = [session.tools[result.call.tool] for result in turn.results if result.call.tool in session.tools]
+    if work is not None and not work.is_ended and not all(tool.is_read_only for tool in used_tools):
+        work.commit()
+    if not scheduler.only_looked(turn):
+        if talk is None:
+            _record(turn, session, log)
+        if work is not None:
+            work.trace(turn.results, session.focus.step)
+            if talk is not None and not work.is_ended:
+                _go_on(turn, session, talk, mind)
+        elif message is not None and turn.problem is None and turn.parking is None:
+            memory.keep_message(message)
+    goes_on = mind.program is not None or (turn.thought is not None and turn.thought.cut)
+    if turn.problem is None and turn.parking is None and not turn.results and work is not None and not goes_on:
         turn.problem = "its mind sees nothing to do"
-    agent.scheduler.after(turn)
-    if focus.message is not None:
-        agent.let_go(focus.message)
-    ended = focus.id if focus.work is not None and focus.work.is_ended else None
-    agent.memory_tidy(ended)
-    agent.tell_status(turn)
+    scheduler.end_turn(turn)
+    memory.tidy(ended_task=session.focus.id if work is not None and work.is_ended else None)
 
 
-def _record(agent: Agent, turn: Turn) -> None:
-    """What a mind that reads has said stands in the conversation already; a rule's turn is written whole, in one go."""
-    focus = turn.focus
-    if not agent.works_by_rule(turn):
-        return
+def _record(turn: Turn, session: Session, log: AgentLog) -> None:
+    """Write a turn by rule whole, in one go: to the task's conversation, or to the agent's own log if it is about a letter."""
+    focus, thought = session.focus, turn.thought
     if focus.work is None:
-        _log_mail(agent, turn)
+        if thought is not None or turn.problem is not None:
+            problem = {} if turn.problem is None else {"problem": turn.problem}
+            log.note(mask_values({
+                "kind": "turn", "time": round(time.time(), 3), "agent": session.agent, "about": focus.target,
+                "text": "" if thought is None else thought.text,
+                "calls": [result.as_record() for result in turn.results], **problem,
+            }))  # fmt: skip
         return
-    thought = turn.thought
     if thought is None or (turn.parking is not None and not turn.results):
         return  # it only looked whether what it waits for has come
     if thought.text or thought.actions:
-        step = None if focus.step is None else focus.step.id
-        agent.conversation(turn).add_turn(thought, turn.results, step=step)
+        focus.work.conversation.add_turn(thought, turn.results, step=None if focus.step is None else focus.step.id)
 
 
-def _go_on(agent: Agent, turn: Turn) -> None:
+def _go_on(turn: Turn, session: Session, talk: Conversation, mind: MeteredMind) -> None:
     """An answer that led nowhere gets a word; one that goes round in circles, or on for too long, is a person's to judge."""
-    talk, thought = agent.conversation(turn), turn.thought
+    thought = turn.thought
     if thought is not None and thought.cut:
         talk.add_news(
             "Your answer was cut off at its longest. Go on from where it ended, in smaller parts.", cause="continuation"
@@ -71,19 +80,6 @@ def _go_on(agent: Agent, turn: Turn) -> None:
     if talk.pending_calls or turn.parking is not None:
         return
     if talk.is_repeating:
-        agent.ask_person(turn, _GOING_ROUND)
-    elif talk.turns >= agent.max_turns:
-        agent.ask_person(turn, _TOO_LONG.format(turns=talk.turns))
-
-
-def _log_mail(agent: Agent, turn: Turn) -> None:
-    """A rule's turn about a letter, for the agent's own log."""
-    if turn.thought is None and turn.problem is None:
-        return
-    record = {
-        "kind": "turn", "time": round(time.time(), 3), "agent": agent.name, "about": turn.focus.target,
-        "text": "" if turn.thought is None else turn.thought.text, "calls": [one.as_record() for one in turn.results],
-    }  # fmt: skip
-    if turn.problem is not None:
-        record["problem"] = turn.problem
-    agent.log.note(mask_values(record))
+        ask_operator(turn, session, talk, _GOING_ROUND)
+    elif talk.turns >= mind.max_turns(session.config):
+        ask_operator(turn, session, talk, _TOO_LONG.format(turns=talk.turns))

@@ -16,13 +16,15 @@ from hivemind.taskrun.waits import ParkedRest, disk_full_parking
 MAX_TURNS = 20
 """Turns that one message may take: a mind that has not answered it by then never will."""
 _ANSWERS = frozenset({"check_citations", "reply_mail"})
-_AT_ONCE = 20
-_MOST = 1000  # that are not over: an answer behind so many is heard, and a larger backlog is in no process's memory
-_DEATHS = 5  # processes that may die in turns about one message; a kill while it waits, or in another turn, is none
+_BATCH = 20
+_MAX_WAITING = (
+    1000  # that are not over: an answer behind so many is heard, and a larger backlog is in no process's memory
+)
+_MAX_DEATHS = 5  # processes that may die in turns about one message; a kill while it waits, or in another turn, is none
 
 
 @dataclass(slots=True)
-class _WaitingMail:
+class _OpenLetter:
     """A message that is not over: which task waited for it, if one did (`Scheduler.hear`), whether it was found to need turns,
     how many it has had."""
 
@@ -41,8 +43,8 @@ class UnreadMail:
 
     def __init__(self, hive: Parts, name: str) -> None:
         self._intake = Intake(hive.mail, name, hive.layout.agent_state(name))
-        self._waiting: dict[str, _WaitingMail] = {}
-        self._turns_of = f"turn of {name} about a letter"
+        self._open_letters: dict[str, _OpenLetter] = {}
+        self._turn_label = f"turn of {name} about a letter"
         self._mail, self._policy = hive.mail, hive.config.mail.unknown_sender
         self._crashes = hive.mail.reader.crashes
         self._turn = ExitStack()
@@ -50,26 +52,28 @@ class UnreadMail:
 
     def __contains__(self, message: Message) -> bool:
         """Whether it is not over."""
-        return message.key in self._waiting
+        return message.key in self._open_letters
 
     def __len__(self) -> int:
-        return len(self._waiting)
+        return len(self._open_letters)
 
     @property
     def unsettled(self) -> int:
         """How many files are still being written."""
         return self._intake.unsettled_count
 
-    def sense(self, heard: Callable[[Message], str | None]) -> None:
+    def sense(self, deliver: Callable[[Message], str | None]) -> None:
         """Take in what is new; `heard` says of each which task waited for it."""
-        for message in self._intake.new_messages(_AT_ONCE, self._waiting) if len(self._waiting) < _MOST else ():
+        for message in (
+            self._intake.new_messages(_BATCH, self._open_letters) if len(self._open_letters) < _MAX_WAITING else ()
+        ):
             if self._policy != "answer" and not self._mail.is_known_sender(message.sender):
-                self._set_apart(message)
+                self._refuse(message)
                 continue
-            self._waiting[message.key] = _WaitingMail(message)
-            self._waiting[message.key].awaited_by = heard(message)
+            self._open_letters[message.key] = _OpenLetter(message)
+            self._open_letters[message.key].awaited_by = deliver(message)
 
-    def _set_apart(self, message: Message) -> None:
+    def _refuse(self, message: Message) -> None:
         """No mind sees a letter from an unknown address, unless hive.yaml says so: it bounces, or a person is shown it."""
         try:
             if self._policy == "bounce":
@@ -93,34 +97,36 @@ class UnreadMail:
         """
         self._turn.close()
         while self.rest is None or self.rest.is_over:
-            message = next((one.message for one in self._waiting.values() if one.needs_turn == needs_turn), None)
+            message = next(
+                (letter.message for letter in self._open_letters.values() if letter.needs_turn == needs_turn), None
+            )
             if message is None:
                 break
             try:
-                self._turn.enter_context(self._crashes.reading(self._turns_of, message.key, max_deaths=_DEATHS))
+                self._turn.enter_context(self._crashes.reading(self._turn_label, message.key, max_deaths=_MAX_DEATHS))
             except Unreadable:
-                self._give_up(message, f"{_DEATHS} processes died in a turn about it")
+                self._give_up(message, f"{_MAX_DEATHS} processes died in a turn about it")
             else:
                 return message
         return None
 
-    def takes_turn(self, message: Message) -> None:
+    def mark_for_turn(self, message: Message) -> None:
         """A message was looked at, and needs turns of its own."""
         self._turn.close()
-        self._waiting[message.key].needs_turn = True
+        self._open_letters[message.key].needs_turn = True
 
-    def waiting(self) -> list[Message]:
+    def open_messages(self) -> list[Message]:
         """The messages that are not over, oldest first."""
-        return [one.message for one in self._waiting.values()]
+        return [letter.message for letter in self._open_letters.values()]
 
     def is_awaited(self, message: Message) -> bool:
-        return message in self and self._waiting[message.key].awaited_by is not None
+        return message in self and self._open_letters[message.key].awaited_by is not None
 
     def task_of(self, message: Message) -> str | None:
         """The task that waited for a message that is not over, or else the one that it is about."""
-        return self._waiting[message.key].awaited_by or message.task
+        return self._open_letters[message.key].awaited_by or message.task
 
-    def after(self, message: Message, turn: Turn) -> None:
+    def end_turn(self, message: Message, turn: Turn) -> None:
         """Draw the consequences of a turn about a message."""
         self._turn.close()
         if turn.parking is not None:
@@ -128,37 +134,37 @@ class UnreadMail:
             return
         self.rest = None
         if turn.problem is None and not turn.results:
-            self.read(message)
-        elif any(one.call.tool in _ANSWERS and one.ok for one in turn.results):
-            self.read(message)  # whoever wrote has the answer; what went wrong after it stands in the log
+            self.close_letter(message)
+        elif any(result.call.tool in _ANSWERS and result.ok for result in turn.results):
+            self.close_letter(message)  # whoever wrote has the answer; what went wrong after it stands in the log
         elif turn.problem is not None:
-            self.failed(message, turn.problem)
+            self.count_problem(message, turn.problem)
         else:
-            self._count(message)
+            self._count_turn(message)
 
-    def failed(self, message: Message, reason: str) -> None:
+    def count_problem(self, message: Message, reason: str) -> None:
         """A turn about it went wrong: it goes to the end of the queue, the third time into `.Dead`."""
         self._turn.close()
-        dead = self._intake.count_failure(message, reason)
-        waiting = self._waiting.pop(message.key, None)
-        if not dead:
-            self._waiting[message.key] = waiting or _WaitingMail(message)
+        is_dead = self._intake.count_failure(message, reason)
+        open_letter = self._open_letters.pop(message.key, None)
+        if not is_dead:
+            self._open_letters[message.key] = open_letter or _OpenLetter(message)
 
     def close(self) -> None:
         self._turn.close()
         self._crashes.close()
 
-    def read(self, message: Message) -> None:
+    def close_letter(self, message: Message) -> None:
         """A message that is over."""
         self._turn.close()
         self._intake.mark_taken(message)
-        del self._waiting[message.key]
+        del self._open_letters[message.key]
 
-    def _count(self, message: Message) -> None:
-        self._waiting[message.key].turns += 1
-        if self._waiting[message.key].turns >= MAX_TURNS:
+    def _count_turn(self, message: Message) -> None:
+        self._open_letters[message.key].turns += 1
+        if self._open_letters[message.key].turns >= MAX_TURNS:
             self._give_up(message, f"its mind had {MAX_TURNS} turns for it and did not answer")
 
     def _give_up(self, message: Message, reason: str) -> None:
         self._intake.give_up(message, reason)
-        del self._waiting[message.key]
+        del self._open_letters[message.key]

@@ -17,7 +17,7 @@ from functools import partial
 from pathlib import Path
 
 from hivemind import fs
-from hivemind.agent.working_memory import look_of_stores
+from hivemind.agent.working_memory import stamp_of_stores
 from hivemind.boundary import Unreadable, boundary, read_input
 from hivemind.embedding import EmbedderUnavailable
 from hivemind.errors import HivemindError, UserError
@@ -28,9 +28,9 @@ from hivemind.minds.extractive import ExtractiveMind
 from hivemind.presence.parts import Parts
 from hivemind.tools.memory import run_with_repair
 
-_FORGOTTEN_AT_ONCE = 256  # expired memories: some milliseconds
+_PURGE_BATCH = 256  # expired memories: some milliseconds
 _NEVER = math.inf
-_EMBEDDED_AT_ONCE = 16  # what the embedding process takes in one go: an agent hears nothing while a piece lasts
+_EMBED_BATCH = 16  # what the embedding process takes in one go: an agent hears nothing while a piece lasts
 _PROMPT = (
     "Write one paragraph, of at most {tokens} tokens, that says what the following parts of a document say. "
     "Say nothing that they do not say, and nothing about this request.\n\n{parts}"
@@ -48,73 +48,75 @@ class Upkeep:
         self._hive, self._mind, self._busy = hive, mind, busy
         self._lock = fs.Lock(hive.layout.locks / "upkeep.lock")
         self._note = hive.layout.state / "documents.upkept"
-        self._seen = ""
+        self._seen_stamp = ""
         self._due = _NEVER
         self._failed: set[str] = set()
 
     def step(self) -> bool:
         """Do one piece, if there is anything to do and nobody else is at it. True if there may be more."""
-        look = look_of_stores(self._hive.layout)
-        if look == "" or (look == self._seen and time.time() < self._due):
+        stores_stamp = stamp_of_stores(self._hive.layout)
+        if stores_stamp == "" or (stores_stamp == self._seen_stamp and time.time() < self._due):
             return False
         if not self._lock.acquire(wait=False):
             return False
         try:
-            noted, self._due = self._noted()
-            if noted != look or time.time() >= self._due:
+            noted_stamp, self._due = self._read_note()
+            if noted_stamp != stores_stamp or time.time() >= self._due:
                 with self._busy():
-                    if self._one():
+                    if self._do_piece():
                         return True
                 self._due = self._next_due()
-            self._seen = look_of_stores(self._hive.layout)
+            self._seen_stamp = stamp_of_stores(self._hive.layout)
             if not self._failed:  # what failed here may work out for another agent, or after the next change
-                fs.write(self._note, f"{self._seen}\n{self._due}", durable=False)
+                fs.write(self._note, f"{self._seen_stamp}\n{self._due}", durable=False)
             self._failed.clear()
             return False
         finally:
             self._lock.release()
 
-    def _noted(self) -> tuple[str, float]:
+    def _read_note(self) -> tuple[str, float]:
         """How they looked when an agent found nothing to do, and when there will be something (seconds since 1970)."""
         try:
             with boundary("note", self._note):
-                look, _, due = read_input(self._note).decode().partition("\n")
-                return look, float(due)
+                stores_stamp, _, due = read_input(self._note).decode().partition("\n")
+                return stores_stamp, float(due)
         except (Unreadable, FileNotFoundError):  # a note is only a note: look anew
             return "", _NEVER
 
-    def _one(self) -> bool:
+    def _do_piece(self) -> bool:
         """One piece of work; False if there is none."""
         return (
             self._summarize()
             or bool(self._hive.knowledge.forget_gone())
             or self._embed("documents", self._hive.documents.embed_pending)
-            or self._in_memory(lambda memory: memory.embed_pending(_EMBEDDED_AT_ONCE))  # one that fails is marked
+            or self._maintain_memory(lambda memory: memory.embed_pending(_EMBED_BATCH))  # one that fails is marked
             or (self._hive.layout.graphs_db.exists() and self._embed("graphs", self._hive.graph_index.embed_pending))
-            or self._in_memory(lambda memory: memory.purge(_FORGOTTEN_AT_ONCE))
+            or self._maintain_memory(lambda memory: memory.purge(_PURGE_BATCH))
             or any(map(self._back_up, self._databases))
         )
 
-    def _did(self, what: str, piece: Callable[[], object], *problems: type[Exception]) -> bool:
+    def _try_piece(self, subject: str, piece: Callable[[], object], *problems: type[Exception]) -> bool:
         """Whether a piece was done. One that fails with one of the `problems` is left for another time."""
-        if what in self._failed:
+        if subject in self._failed:
             return False
         try:
             return bool(piece())
         except problems as error:
-            _log.warning("no upkeep of %s: %s", what, error)
-            self._failed.add(what)
+            _log.warning("no upkeep of %s: %s", subject, error)
+            self._failed.add(subject)
             return False
 
     def _summarize(self) -> bool:
         """Write one summary anew. Its mind may be down, or the children gone."""
         documents = self._hive.documents
         return any(
-            self._did(f"summary {one.id}", partial(documents.summarize, one.id, self._writer()), HivemindError)
-            for one in documents.stale_summaries()
+            self._try_piece(
+                f"summary {summary.id}", partial(documents.summarize, summary.id, self._summary_writer()), HivemindError
+            )
+            for summary in documents.stale_summaries()
         )
 
-    def _writer(self) -> Callable[[Sequence[str], int], str] | None:
+    def _summary_writer(self) -> Callable[[Sequence[str], int], str] | None:
         """What writes: the agent's mind; None, an extract, where that only quotes."""
         mind = self._mind()
         if isinstance(mind, ExtractiveMind):
@@ -128,14 +130,14 @@ class Upkeep:
 
         return write
 
-    def _embed(self, what: str, pending: Callable[[int], int]) -> bool:
-        return self._did(f"vectors of {what}", lambda: pending(_EMBEDDED_AT_ONCE), EmbedderUnavailable)
+    def _embed(self, subject: str, embed_pending: Callable[[int], int]) -> bool:
+        return self._try_piece(f"vectors of {subject}", lambda: embed_pending(_EMBED_BATCH), EmbedderUnavailable)
 
-    def _in_memory(self, use: Callable[[MemoryStore], int]) -> bool:
+    def _maintain_memory(self, use: Callable[[MemoryStore], int]) -> bool:
         memory = self._hive.memory
-        away = () if self._hive.config.memory is None else (UserError,)  # its server may be
-        return memory.database.was_made and self._did(
-            "memories", lambda: run_with_repair(self._hive, lambda: use(memory)), *away
+        expected_errors = () if self._hive.config.memory is None else (UserError,)  # its server may be
+        return memory.database.was_made and self._try_piece(
+            "memories", lambda: run_with_repair(self._hive, lambda: use(memory)), *expected_errors
         )
 
     @property
@@ -148,12 +150,17 @@ class Upkeep:
         due = next_backup(database, backups)
         if due is None or due > time.time():
             return False
-        return self._did(f"the backup of {database.name}", lambda: back_up(database, backups), OSError, sqlite3.Error)
+        return self._try_piece(
+            f"the backup of {database.name}", lambda: back_up(database, backups), OSError, sqlite3.Error
+        )
 
     def _next_due(self) -> float:
         """When the next memory expires, or a backup is due, in seconds since 1970."""
         memory = self._hive.memory
         # on a server all hives' writes forget what has expired, and it may be away
-        found = memory.next_expiry() if self._hive.config.memory is None and memory.database.was_made else None
+        next_expiry = memory.next_expiry() if self._hive.config.memory is None and memory.database.was_made else None
         backups = (next_backup(path, self._hive.layout.backups) for path in self._databases)
-        return min(_NEVER if found is None else found.timestamp(), *(_NEVER if due is None else due for due in backups))
+        return min(
+            _NEVER if next_expiry is None else next_expiry.timestamp(),
+            *(_NEVER if due is None else due for due in backups),
+        )

@@ -12,8 +12,16 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
+from hivemind.agent.candidates import (
+    ABOUT,
+    SOURCE,
+    document_blocks,
+    document_sources,
+    graph_blocks,
+    memory_blocks,
+    memory_source,
+)
 from hivemind.agent.opening import materials
-from hivemind.agent.recall import ABOUT, SOURCE, document_sources, memory_source, noted, recalled, remembered
 from hivemind.boundary import Unreadable
 from hivemind.frozen import frozen
 from hivemind.fs import DamagedRecord, set_aside
@@ -42,8 +50,8 @@ from hivemind.taskrun.review import is_citation_check
 
 Entry = Mapping[str, Any]
 _TIDY_ABOVE = 200
-_LOGGED_OUT = 20
-_LETTERS = 100  # the newest are candidates for an opening; older ones are in the mailbox
+_MAX_REJECTED = 20
+_MAX_LETTERS = 100  # the newest are candidates for an opening; older ones are in the mailbox
 
 
 @frozen
@@ -59,16 +67,16 @@ class SelectedMemory:
         inside = {str(entry["id"]) for entry in self.entries}
         rows = [
             {
-                "id": one.id,
-                "score": round(one.score, 4),
-                "tokens": one.tokens,
-                "in": one.id in inside,
-                "why": one.reason,
+                "id": choice.id,
+                "score": round(choice.score, 4),
+                "tokens": choice.tokens,
+                "in": choice.id in inside,
+                "why": choice.reason,
             }
-            for one in self.selection
+            for choice in self.selection
         ]
         rows.sort(key=lambda row: (not row["in"], -float(str(row["score"])), str(row["id"])))
-        return rows[: len(inside) + _LOGGED_OUT]
+        return rows[: len(inside) + _MAX_REJECTED]
 
 
 class WorkingMemory:
@@ -79,7 +87,7 @@ class WorkingMemory:
         self._config = hive.agents[name]
         self._path = hive.layout.agent_state(name) / "working-memory.json"
         self.blocks = self._saved()
-        self._looks: dict[str, str] = {}  # how the stores looked when blocks were last selected, by focus
+        self._stamps: dict[str, str] = {}  # how the stores looked when blocks were last selected, by focus
         self.scorer = RelevanceScorer()
         sources: dict[str, Source] = {
             SOURCE: memory_source(lambda: hive.memory, hive.count_tokens),
@@ -109,19 +117,21 @@ class WorkingMemory:
         """Read-only memory: (where, text) of each file that instructs this agent."""
         blocks = rom_blocks(self._hive, self._name, self._config.rom)
         return [
-            (block.location, loaded.content)
-            for block, loaded in zip(blocks, self._loader.load_many(blocks), strict=True)
+            (block.location, content.content)
+            for block, content in zip(blocks, self._loader.load_many(blocks), strict=True)
         ]
 
-    def found(self, focus: Focus, questions: Sequence[str]) -> list[Entry]:
+    def answer_entries(self, focus: Focus, questions: Sequence[str]) -> list[Entry]:
         """What the hive knows about the questions, whole, best first for each: for a mind that works by rule."""
-        nodes = [node for one in questions for node in noted(self._hive, self._name, one, over=True)]
-        others = [node for node in nodes if focus.work is None or node.metadata["task"] != focus.id]
-        blocks = [*self._recalled(focus, questions), *others]
+        nodes = [
+            node for question in questions for node in graph_blocks(self._hive, self._name, question, allow_stale=True)
+        ]
+        foreign_nodes = [node for node in nodes if focus.work is None or node.metadata["task"] != focus.id]
+        blocks = [*self._recalled(focus, questions), *foreign_nodes]
         return [
-            context_entry(block, loaded.content, form=loaded.form or "full", is_external=loaded.is_external)
-            | ({} if loaded.error is None else {"content": ""})
-            for block, loaded in zip(blocks, self._loader.load_many(blocks), strict=True)
+            context_entry(block, content.content, form=content.form or "full", is_external=content.is_external)
+            | ({} if content.error is None else {"content": ""})
+            for block, content in zip(blocks, self._loader.load_many(blocks), strict=True)
         ]
 
     def select(
@@ -129,24 +139,24 @@ class WorkingMemory:
     ) -> SelectedMemory:
         """Score, select and build: what of all blocks, but for what `stands` elsewhere, is worth its place in `tokens` tokens."""
         self.has_news(focus)
-        blocks = [*self._recalled(focus, questions, weak=False), *_attachments(focus), *self.blocks]
-        return self._chosen(blocks, questions, tokens, stands)
+        blocks = [*self._recalled(focus, questions, include_weak=False), *_attachments(focus), *self.blocks]
+        return self._select_from(blocks, questions, tokens, stands)
 
     def has_news(self, focus: Focus) -> bool:
         """Whether there may be other documents and memories than when this process last asked, or selected, for that focus."""
         self._hive.knowledge.sync(extra=focus.attachments)
-        look = look_of_stores(self._hive.layout)
-        before, self._looks[focus.id] = self._looks.get(focus.id), look
-        return look != before
+        stores_stamp = stamp_of_stores(self._hive.layout)
+        previous_stamp, self._stamps[focus.id] = self._stamps.get(focus.id), stores_stamp
+        return stores_stamp != previous_stamp
 
     def recall(self, focus: Focus, question: str, tokens: int, stands: Callable[[str], bool]) -> Sequence[Entry]:
         """The entries that answer a question, of all blocks and of the graphs' nodes, in `tokens` tokens: contents are loaded
         only now. What `stands` where the mind has it already is left out, and makes room for others."""
-        nodes = noted(self._hive, self._name, question)
+        nodes = graph_blocks(self._hive, self._name, question)
         blocks = [*self._recalled(focus, [question]), *nodes, *self._about(question)]
-        return self._chosen(blocks, [question], tokens, stands).entries
+        return self._select_from(blocks, [question], tokens, stands).entries
 
-    def _chosen(
+    def _select_from(
         self,
         blocks: Iterable[MemoryBlock],
         questions: Sequence[str],
@@ -154,29 +164,31 @@ class WorkingMemory:
         stands: Callable[[str], bool] = lambda _: False,
     ) -> SelectedMemory:
         """Score, select and build, again without what `stands` elsewhere. Of two blocks with one id the later counts."""
-        left = {block.id: block for block in blocks}
+        candidates = {block.id: block for block in blocks}
         self.scorer.task_keywords = set(" ".join(questions).lower().split())
         while True:
-            selection = self._selector.select(left.values(), tokens)
+            selection = self._selector.select(candidates.values(), tokens)
             entries = self._builder.build_context(selection, tokens)
-            known = [str(entry["id"]) for entry in entries if entry["id"] in left and stands(str(entry["content"]))]
-            if not known:
+            known_ids = [
+                str(entry["id"]) for entry in entries if entry["id"] in candidates and stands(str(entry["content"]))
+            ]
+            if not known_ids:
                 return SelectedMemory(entries, selection, self.scorer.explain)
-            for one in known:
-                del left[one]
+            for known_id in known_ids:
+                del candidates[known_id]
 
     def _about(self, question: str) -> list[MemoryBlock]:
         """The blocks that stay, mail above all, as far as they have half of the question's words."""
         blocks = list(self.blocks)
         return [
             block
-            for block, loaded in zip(blocks, self._loader.load_many(blocks), strict=True)
-            if self._hive.memory.coverage(question, f"{getattr(block, 'subject', '')}\n{loaded.content}") >= ABOUT
+            for block, content in zip(blocks, self._loader.load_many(blocks), strict=True)
+            if self._hive.memory.coverage(question, f"{getattr(block, 'subject', '')}\n{content.content}") >= ABOUT
         ]
 
-    def _recalled(self, focus: Focus, questions: Sequence[str], *, weak: bool = True) -> list[MemoryBlock]:
-        known = recalled(self._hive, focus, questions, weak=weak)
-        return [*known, *remembered(self._hive, self._name, questions)]
+    def _recalled(self, focus: Focus, questions: Sequence[str], *, include_weak: bool = True) -> list[MemoryBlock]:
+        blocks = document_blocks(self._hive, focus, questions, include_weak=include_weak)
+        return [*blocks, *memory_blocks(self._hive, self._name, questions)]
 
     # what stays
 
@@ -187,24 +199,29 @@ class WorkingMemory:
             return
         block = _message_block(message)
         block.read = True
-        known = self.blocks.get(block.id)
-        if not (isinstance(known, MessageMemoryBlock) and known.read):
+        previous_block = self.blocks.get(block.id)
+        if not (isinstance(previous_block, MessageMemoryBlock) and previous_block.read):
             self.blocks.add_memory(block)
-            letters = [one for one in self.blocks if isinstance(one, MessageMemoryBlock)]
-            over = [one for one in letters if one is not block and self._is_over(one.metadata.get("task"))]
-            left = sorted((one for one in letters if one not in over), key=lambda one: (one.timestamp, one.id))
-            for old in (*over, *left[:-_LETTERS]):
-                self.blocks.remove_memory(old.id)
+            letters = [block for block in self.blocks if isinstance(block, MessageMemoryBlock)]
+            ended_letters = [
+                letter for letter in letters if letter is not block and self._is_over(letter.metadata.get("task"))
+            ]
+            open_letters = sorted(
+                (letter for letter in letters if letter not in ended_letters),
+                key=lambda letter: (letter.timestamp, letter.id),
+            )
+            for old_letter in (*ended_letters, *open_letters[:-_MAX_LETTERS]):
+                self.blocks.remove_memory(old_letter.id)
             self.save()
 
     def _is_over(self, task: object) -> bool:
         return isinstance(task, str) and is_name(task) and self._hive.tasks.listing.outcome(task) is not None
 
-    def tidy(self, *, ended: str | None = None) -> None:
+    def tidy(self, *, ended_task: str | None = None) -> None:
         """What belongs to a task that has `ended` leaves with it; what is stale leaves when there is much."""
-        if ended is not None:
+        if ended_task is not None:
             for block in list(self.blocks):
-                if block.metadata.get("task_id") == ended or block.metadata.get("task") == ended:
+                if block.metadata.get("task_id") == ended_task or block.metadata.get("task") == ended_task:
                     self.blocks.remove_memory(block.id)
         if len(self.blocks) > _TIDY_ABOVE:
             self._janitor.tidy(self.blocks)
@@ -215,32 +232,33 @@ class WorkingMemory:
             self.blocks.save(self._path, durable=self._hive.config.durable)
 
 
-def look_of_stores(layout: Layout) -> str:
+def stamp_of_stores(layout: Layout) -> str:
     """How the files of the databases look, another way once one was written to; empty if there are none."""
-    found = []
+    stats = []
     for base in (layout.documents_db, layout.memory_db, layout.graphs_db):
         for path in (f"{base}", f"{base}-wal"):
             with suppress(FileNotFoundError):
                 stat = os.stat(path)
-                found.append(f"{stat.st_ino}:{stat.st_size}:{stat.st_mtime_ns}")
-    return " ".join(found)
+                stats.append(f"{stat.st_ino}:{stat.st_size}:{stat.st_mtime_ns}")
+    return " ".join(stats)
 
 
 def _attachments(focus: Focus) -> list[MemoryBlock]:
-    told = {"task_id": focus.id, "origin": "human"}
+    metadata = {"task_id": focus.id, "origin": "human"}
     return [
-        FileMemoryBlock(location=str(path), priority=Priority.MEDIUM, metadata=dict(told)) for path in focus.attachments
+        FileMemoryBlock(location=str(path), priority=Priority.MEDIUM, metadata=dict(metadata))
+        for path in focus.attachments
     ]
 
 
 def _message_block(message: Message) -> MessageMemoryBlock:
     """The one block of a message; its id is the Message-ID, so that taking it in twice makes the same block."""
-    told: dict[str, Any] = {"task": message.task, "in_reply_to": message.in_reply_to}
+    metadata: dict[str, Any] = {"task": message.task, "in_reply_to": message.in_reply_to}
     if message.automatic:
-        told["automatic"] = True
+        metadata["automatic"] = True
     origin = message.origin
     if origin != "agent":
-        told["origin"] = origin
+        metadata["origin"] = origin
     return MessageMemoryBlock(
         from_agent=message.sender,
         to_agent=message.box,
@@ -249,16 +267,16 @@ def _message_block(message: Message) -> MessageMemoryBlock:
         full_path=message.path,
         message_id=message.id,
         timestamp=message.date,
-        metadata={key: value for key, value in told.items() if value is not None},
+        metadata={key: value for key, value in metadata.items() if value is not None},
     )
 
 
 def rom_blocks(hive: Parts, agent: str, extra: Iterable[str]) -> list[FileMemoryBlock]:
     """Read-only memory: rom/*.md for everyone, rom/<agent>/*.md for this one, and what its file names. README.md is none."""
     layout = hive.layout
-    found: list[Path] = []
+    paths: list[Path] = []
     for folder in (layout.rom, layout.rom / agent):
         if folder.is_dir():
-            found += sorted(path for path in folder.glob("*.md") if path.name != "README.md" and path.is_file())
-    found += [Path(os.path.join(layout.root, name)) for name in extra]
-    return [FileMemoryBlock.rom(layout.relative(path)) for path in dict.fromkeys(found)]
+            paths += sorted(path for path in folder.glob("*.md") if path.name != "README.md" and path.is_file())
+    paths += [Path(os.path.join(layout.root, name)) for name in extra]
+    return [FileMemoryBlock.rom(layout.relative(path)) for path in dict.fromkeys(paths)]

@@ -9,10 +9,10 @@ from collections.abc import Collection, Mapping
 from dataclasses import replace
 from typing import Any
 
-from hivemind.agent.act import short
+from hivemind.agent.act import small_values_of
+from hivemind.agent.lease import renew_lease
 from hivemind.agent.recall import answer
 from hivemind.agent.scheduler import Scheduler
-from hivemind.agent.scope import focus_on
 from hivemind.agent.working_memory import WorkingMemory
 from hivemind.errors import HivemindError, UserError
 from hivemind.fs import is_timestamp_reliable, make_folder
@@ -34,7 +34,7 @@ from hivemind.presence.status import StatusFile
 from hivemind.presence.watching import ring_all
 from hivemind.swarm.absence import return_tasks
 from hivemind.taskrun.conversation import INTERRUPTED
-from hivemind.taskrun.focus import Focus
+from hivemind.taskrun.focus import Focus, focus_on
 from hivemind.taskrun.task_run import TaskRun
 from hivemind.taskrun.waits import Parking
 from hivemind.tools import Session, Tool, ToolProblem, allowed_tools
@@ -108,7 +108,7 @@ class Member:
         self._arrivals = NewMailCounter(hive.mail, name)
         self._pulse = Heartbeat(self.beat, min(_BEAT_S, hive.config.hang_after / 4))
         self._scheduler = Scheduler(hive, name, self.incarnation)
-        self._scheduler.holding.resume()
+        self._scheduler.active_tasks.resume()
         self._parked = {work.task.id for work in self.task_runs() if work.task.parked is not None}
         self._processed_letters: set[str] = set()
         self.task: str | None = next((work.task.id for work in self.task_runs()), None)
@@ -122,10 +122,10 @@ class Member:
     # for the tools (MemberTasks)
 
     def task_runs(self) -> Collection[TaskRun]:
-        return self._scheduler.holding.works
+        return self._scheduler.active_tasks.runs
 
     def claim(self, task_id: str | None = None) -> TaskRun | None:
-        return self._scheduler.holding.claim(task_id)
+        return self._scheduler.active_tasks.claim(task_id)
 
     def set_focus(self, work: TaskRun) -> None:
         self.task = work.task.id
@@ -148,7 +148,7 @@ class Member:
         started_at = time.monotonic()
         try:
             result = self._use_tool(tool, arguments, focus)
-            outcome = ToolResult(call, self.tools[tool].render(result, MAX_RESULT_CHARS), short(result))
+            outcome = ToolResult(call, self.tools[tool].render(result, MAX_RESULT_CHARS), small_values_of(result))
         except Parking as parking:
             result = self._park(focus, parking)
             outcome = ToolResult(call, f"waiting: {parking.reason}", result)
@@ -176,7 +176,7 @@ class Member:
             except UserError as error:  # not a letter, or deleted at this moment
                 _log.warning("%s: %s", self.name, error)
             else:
-                self._scheduler.hear(message)
+                self._scheduler.deliver(message)
 
     def _use_tool(self, name: str, arguments: Mapping[str, Any], focus: Focus) -> dict[str, Any]:
         tool = self.tools.get(name)
@@ -202,7 +202,7 @@ class Member:
         """Return the current task with the step that the call names, else its first open step."""
         for held_task in list(self.task_runs()):
             if not held_task.task.path.exists():  # a person has moved it away
-                self._scheduler.holding.drop(held_task)
+                self._scheduler.active_tasks.drop(held_task)
         work = next((task_run for task_run in self.task_runs() if task_run.task.id == self.task), None)
         if work is None:
             return Focus("claim_task")
@@ -241,7 +241,7 @@ class Member:
         if work is not None and not work.is_ended and tool in self.tools and not self.tools[tool].is_read_only:
             work.commit()
         if work is not None and (work.is_ended or work.handed_to):
-            self._scheduler.holding.drop(work)
+            self._scheduler.active_tasks.drop(work)
             self.task = next((task_run.task.id for task_run in self.task_runs()), None)
         state = "idle" if self.task is None else "working"
         step = focus.step.step.path if focus.step is not None and self.task is not None else None
@@ -259,7 +259,7 @@ class Member:
         leases = self.hive.leases.list(self.name)
         for lease in leases:
             try:
-                self._scheduler.keep_lease(lease.step_id, lease.generation)
+                renew_lease(self.hive, self.name, lease.step_id, lease.generation)
             except HivemindError as error:  # another agent took the step; this member's next write is refused
                 _log.warning("%s: %s", self.name, error)
         if leases:
@@ -276,7 +276,7 @@ class Member:
     def _return_tasks(self) -> None:
         """Return all tasks to the inbox, because the client left while the server runs on."""
         for work in list(self.task_runs()):
-            self._scheduler.holding.drop(work)
+            self._scheduler.active_tasks.drop(work)
             self.hive.tasks.release(work.task)
             self.hive.journal.append(
                 "task.returned", task_id=work.task.id, agent_id=self.name, reason=f"the client of {self.name} has left"

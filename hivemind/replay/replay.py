@@ -180,8 +180,8 @@ def _open_agent(hive: Parts, name: str, cursor: ReplayCursor, *, by_rule: bool, 
     mind = RecordedMind(cursor, open_mind(RULE_MIND) if by_rule else None)
     agent = Agent(hive, name, record_start(hive.journal, name, os.getpid()), mind=mind)
     stack.callback(agent.close)
-    agent.scheduler.hears = False
-    agent.scheduler.holding.resume()
+    agent.scheduler.takes_mail = False
+    agent.scheduler.active_tasks.resume()
     return agent
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from typing import Any
 
-from hivemind.agent.budget import open_agents_mind
+from hivemind.agent.metering import open_agents_mind
 from hivemind.config import AgentConfig, key_location
 from hivemind.errors import UserError
 from hivemind.presence.parts import Parts

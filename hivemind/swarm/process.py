@@ -8,10 +8,10 @@ import os
 import signal
 import sys
 import time
-import weakref
 from pathlib import Path
 
 from hivemind.agent.agent import Agent
+from hivemind.agent.stop_signal import StopSignal
 from hivemind.errors import WRONG_USE, HivemindError, is_disk_full
 from hivemind.fs import HeldLock, Lock, open_regular, set_aside
 from hivemind.fs.doorbell import ring
@@ -36,36 +36,31 @@ class AgentProcess:
     """The process of the agent `name`, which holds the agent's `lock`. It runs until `stop`, or until `lifeline` closes."""
 
     def __init__(self, hive: Parts, name: str, lock: Lock, *, lifeline: int | None = None) -> None:
-        self._hive, self._name, self._lock, self._lifeline = hive, name, lock, lifeline
+        self._hive, self._name, self._lock = hive, name, lock
+        self._stop_signal = StopSignal(lifeline)
         self._folder = hive.layout.agent_state(name)
         self._incarnation = 0
         self._agent: Agent | None = None
-        self._stopping, self._finishing = False, False
         self._tries = 0
         self._interrupted_task: str | None = None
         self._watchman = SharedWatch(hive) if lifeline is None else None
-        self._wake, self._wake_end = os.pipe()
-        for end in (self._wake, self._wake_end):
-            weakref.finalize(self, os.close, end)
 
     def stop(self) -> None:
         """End after the current action. May be called from a signal handler."""
-        self._stopping = True
-        os.write(self._wake_end, b"\0")
+        self._stop_signal.stop()
         if self._agent is not None:
             self._agent.stop()
 
     def finish(self) -> None:
         """End after the current turn. May be called from a signal handler."""
-        self._finishing = True
-        os.write(self._wake_end, b"\0")
+        self._stop_signal.finish()
         if self._agent is not None:
             self._agent.finish()
 
     def run(self) -> None:
         """Run the agent, and run it again after an error that a person can correct. Raises HiveGone."""
         try:
-            while not self._ending():
+            while not self._stop_signal.is_set():
                 start_time = time.monotonic()
                 self._check_hive()
                 try:
@@ -91,14 +86,14 @@ class AgentProcess:
             self._hive,
             self._name,
             self._incarnation,
-            lifeline=self._lifeline,
-            resting=self._between_turns,
+            lifeline=self._stop_signal.lifeline,
+            on_idle=self._between_turns,
             check=self._check_hive,
         )
         try:
             self._agent = agent
-            if not self._ending():
-                agent.scheduler.holding.resume(self._interrupted_task)
+            if not self._stop_signal.is_set():
+                agent.scheduler.active_tasks.resume(self._interrupted_task)
                 self._interrupted_task = None
                 agent.run()
         finally:
@@ -122,22 +117,17 @@ class AgentProcess:
             _log.warning("%s is not a folder: kept as %s", self._folder, set_aside(self._folder).name)
         self._folder.mkdir(parents=True, exist_ok=True)
 
-    def _ending(self) -> bool:
-        if not self._stopping and self._lifeline is not None:
-            self._stopping = bool(wait_for_input([self._lifeline], 0))
-        return self._stopping or self._finishing
-
     def _wait_out(self, error: Exception) -> None:
         """Report the error and wait, with a heartbeat, for a growing pause."""
         full = is_disk_full(error)
         pause = min(_LONGEST_PAUSE_S, _FIRST_PAUSE_S * 2 ** min(self._tries - 1, 10))
         _log.warning("%s cannot continue (next try in %g s): %s", self._name, pause, error)
         problem = DISK_FULL if full else " ".join(str(error).split()) if self._tries >= _STUCK_TRIES else None
-        if self._tries == _STUCK_TRIES and self._lifeline is None:
+        if self._tries == _STUCK_TRIES and self._stop_signal.lifeline is None:
             sys.stderr.write(f"hivemind: {self._name} cannot continue until this is fixed: {problem}\n")
         status = StatusFile(self._folder, self._name)
         until = time.monotonic() + pause
-        while not self._ending() and (remaining_s := until - time.monotonic()) > 0:
+        while not self._stop_signal.is_set() and (remaining_s := until - time.monotonic()) > 0:
             self._check_hive()
             with contextlib.suppress(OSError):  # the disk may be full
                 state = "waiting" if full else "stuck" if problem else "starting"
@@ -145,8 +135,7 @@ class AgentProcess:
                 status.beat()
                 if has_changed:
                     ring(self._hive.layout.doorbells, SUPERVISOR)
-            descriptors = [self._wake] if self._lifeline is None else [self._wake, self._lifeline]
-            wait_for_input(descriptors, min(remaining_s, self._hive.config.hang_after / 3))
+            wait_for_input(self._stop_signal.descriptors, min(remaining_s, self._hive.config.hang_after / 3))
 
 
 def _interrupted_task_in(folder: Path, name: str) -> str | None:

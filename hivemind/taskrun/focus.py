@@ -80,3 +80,19 @@ class Focus:
     @property
     def target(self) -> dict[str, str]:
         return {"kind": self.kind, "id": self.id}
+
+
+def focus_on(work: TaskRun, *, reads: bool = False) -> Focus:
+    """Choose what comes next in a task.
+
+    A task without steps is planned, unless its mind reads. Otherwise the first open step is next; without an open step
+    the task is finished. If a step is blocked then, `blocked` is set: the agent cannot go on by itself.
+    """
+    steps = work.steps()
+    if not steps or (not reads and all(step.is_implicit for step in steps)):
+        return Focus("plan_steps", work=work)
+    step = next((step for step in steps if step.step.status == "open"), None)
+    if step is not None:
+        return Focus("finish_step", work=work, step=step)
+    blocked = next((step for step in steps if step.step.status == "blocked"), None)
+    return Focus("finish_task", work=work, blocked=blocked)

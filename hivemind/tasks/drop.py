@@ -21,7 +21,7 @@ from hivemind.errors import UserError
 from hivemind.frozen import frozen
 from hivemind.fs import is_timestamp_reliable
 from hivemind.fs.leftovers import is_leftover
-from hivemind.fs.paths import OutsideError
+from hivemind.fs.paths import OutsideError, resolve_inside
 from hivemind.fs.trees import is_too_deep
 from hivemind.layout import Layout
 from hivemind.names import slug
@@ -188,7 +188,7 @@ def attachments(
         problem = None
         if dir_entry.is_symlink():
             try:
-                target = inside(dir_entry.path, root, tuple(roots))
+                target = resolve_inside(dir_entry.path, root, tuple(roots))
                 problem = None if target.is_file() else "is a symbolic link to no file"
             except OutsideError:
                 problem = "is a symbolic link that leads out of the hive"

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Collection, Container, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import replace
 from typing import Any, Protocol
 
@@ -38,6 +38,16 @@ class MemberTasks(Protocol):
         ...
 
 
+class SessionTool(Protocol):
+    """A tool as its callers use it: `hivemind.tools.Tool`."""
+
+    @property
+    def is_read_only(self) -> bool: ...
+    def call(self, session: Session, arguments: Mapping[str, Any]) -> dict[str, Any]: ...
+    def render(self, result: Mapping[str, Any], limit_chars: int) -> str: ...
+    def mcp_entry(self) -> dict[str, Any]: ...
+
+
 @frozen
 class Session:
     """One agent that uses tools on one focus. No argument of a tool can change the agent. `stopping` returns True once the
@@ -50,7 +60,7 @@ class Session:
     focus: Focus
     pulse: Heartbeat
     stopping: Callable[[], bool]
-    tools: Container[str]
+    tools: Mapping[str, SessionTool]
     member_tasks: MemberTasks | None = None
     call_id: str | None = None
     shows_pictures: bool = False

@@ -11,11 +11,10 @@ import pytest
 
 from hivemind import Hive
 from hivemind.agent.agent import Agent
-from hivemind.agent.scope import scope
-from hivemind.agent.sense import sense
 from hivemind.errors import HivemindError
 from hivemind.minds import Thought, ToolCall, Turn
 from hivemind.presence.identity import record_start
+from hivemind.taskrun.focus import Focus
 from hivemind.taskrun.waits import Parking
 from tests.messages import calls_of
 
@@ -60,7 +59,7 @@ class Crew:
         agent = Agent(hive, name, record_start(hive.journal, name, os.getpid()))
         if think is not None:
             agent.mind = Mind(think)
-        agent.scheduler.holding.resume()
+        agent.scheduler.active_tasks.resume()
         self._agents.append(agent)
         return agent
 
@@ -106,15 +105,14 @@ def hands(crew: Crew, task: str = "---\nsteps: [{title: x}]\n---\nx\n") -> Calla
 
 def using_tools(agent: Agent) -> Callable[..., dict[str, Any]]:
     """Tools on what the agent's turn would be about now."""
-    turn = Turn(agent.name)
-    sense(agent, turn)
-    scope(agent, turn)
+    agent.scheduler.sense()
+    focus = agent.scheduler.scope(reads=agent.metered_mind.reads, keep=agent.memory.keep_message) or Focus("rest")
 
     def use(tool: str, **arguments: Any) -> dict[str, Any]:
-        agent.take_lease(turn.focus)
+        agent.lease.take(focus)
         told = {"tool": tool, "arguments": arguments}
         try:
-            return {**told, "result": agent.tools[tool].call(agent.session(turn), arguments)}
+            return {**told, "result": agent.tools[tool].call(agent.session(focus), arguments)}
         except Parking as parking:
             return {**told, "parked": parking.reason}
         except HivemindError as error:

@@ -104,7 +104,7 @@ def test_a_command_mind_whose_task_is_taken_away_is_ended_and_counted(crew: Crew
     agent = crew.start()
     agent.cycle()
     assert not (crew.root / "over").exists()
-    assert agent.usages.total.tokens
+    assert agent.metered_mind.total.tokens
     assert not agent.cycle()
 
 

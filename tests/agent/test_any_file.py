@@ -128,12 +128,12 @@ def live(root: Path) -> str | None:
     hive = Hive.open(root)
     lock = lock_name(hive.layout, "ada")
     life = OneLife(hive, "ada", lock)
-    rest = Agent._rest
-    Agent._rest = lambda agent: life.stop()  # type: ignore[method-assign]
+    rest = Agent._wait_for_work
+    Agent._wait_for_work = lambda agent: life.stop()  # type: ignore[method-assign]
     try:
         life.run()
     finally:
-        Agent._rest = rest  # type: ignore[method-assign]
+        Agent._wait_for_work = rest  # type: ignore[method-assign]
         lock.release()
         hive.documents.close()  # SQLite keeps what it found of a file for as long as the process has it open
     return life.stuck

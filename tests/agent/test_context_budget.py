@@ -51,7 +51,7 @@ def reads(crew: Crew, most: int, turns: int) -> Reader:
 def test_the_context_that_is_shown_is_the_opening_that_is_sent(crew: Crew, most: int) -> None:
     mind = reads(crew, most, 0)
     [agent] = crew._agents
-    agent.scheduler.holding.claim()
+    agent.scheduler.active_tasks.claim()
     shown = preview_context(Hive.open(crew.root), "ada")
     agent.cycle()
     opening = next(line for line in lines_of(crew.root / "tasks/active/t") if "opening" in line)["opening"]
@@ -82,7 +82,7 @@ def test_a_budget_without_room_for_the_task_beside_the_tools_says_so_and_whose_i
     for _ in range(3):
         with pytest.raises(UserError) as refused:
             agent.cycle()
-        assert agent.scheduler.broke(refused.value)
+        assert agent.scheduler.handle_error(refused.value)
     told = (crew.root / "tasks/failed/t/error.md").read_text()
     assert "max_tokens: 2000 leaves no room for a turn" in told
     assert ("ada.yaml:2" if whose == "agent" else "task.md") in told

@@ -101,7 +101,7 @@ hive = Hive.open(sys.argv[1])
 lock = lock_name(hive.layout, "ada")
 agent = Agent(hive, "ada", record_start(hive.journal, "ada", os.getpid()))
 agent.mind = Mind(doing(*map(tuple, json.loads(sys.argv[2]))))
-agent.scheduler.holding.resume()
+agent.scheduler.active_tasks.resume()
 agent.cycle()
 """
 
@@ -147,7 +147,7 @@ hive = Hive.open(sys.argv[1])
 lock = lock_name(hive.layout, "ada")
 agent = Agent(hive, "ada", record_start(hive.journal, "ada", os.getpid()))
 agent.mind = Mind(think)
-agent.scheduler.holding.resume()
+agent.scheduler.active_tasks.resume()
 until_idle(agent)
 agent.close()
 """
@@ -407,7 +407,7 @@ def test_calls_of_a_rules_turn_that_a_power_cut_tore_are_answered_as_interrupted
     """Found by make faults (tasks, power): a rule's turn is appended in one go, not flushed, and may be torn between lines."""
     crew.drop("---\nsteps: [{run: 'true'}, {run: 'true'}]\n---\nRun.\n", "run.md")
     agent = crew.start()
-    agent.scheduler.holding.claim("run")
+    agent.scheduler.active_tasks.claim("run")
     agent.cycle()
     crew.end(agent)
     path = crew.root / "tasks/active/run/messages.jsonl"

@@ -108,7 +108,7 @@ def live(root: Path, turns: int = 60) -> list[str]:
     lock = lock_name(hive.layout, "ada")
     life = ShortLife(hive, "ada", lock)
     life.reasons = []
-    rest, cycle, count = Agent._rest, Agent.cycle, iter(range(turns))
+    rest, cycle, count = Agent._wait_for_work, Agent.cycle, iter(range(turns))
 
     def ends(self: Agent) -> None:
         self.status.update(state="idle", task=None)
@@ -118,11 +118,11 @@ def live(root: Path, turns: int = 60) -> list[str]:
         assert next(count, None) is not None, "it goes round and round"
         return cycle(self)
 
-    Agent._rest, Agent.cycle = ends, counted  # type: ignore[method-assign]
+    Agent._wait_for_work, Agent.cycle = ends, counted  # type: ignore[method-assign]
     try:
         life.run()
     finally:
-        Agent._rest, Agent.cycle = rest, cycle  # type: ignore[method-assign]
+        Agent._wait_for_work, Agent.cycle = rest, cycle  # type: ignore[method-assign]
         lock.release()
     return life.reasons
 
@@ -204,8 +204,8 @@ def test_an_agent_that_is_stuck_says_so_and_goes_on_once_it_is_mended(crew: Crew
 def test_a_task_whose_step_another_holds_is_not_moved_before_that_is_over(crew: Crew):
     crew.drop("---\nsteps: [{title: one}]\n---\nx")
     agent = crew.start(lambda context: Thought("", (ToolCall("fail_task", {"reason": "no"}),)))
-    agent.scheduler.scope(reads=agent.reads)
-    [work] = agent.scheduler.holding.works
+    agent.scheduler.scope(reads=agent.metered_mind.reads)
+    [work] = agent.scheduler.active_tasks.runs
     agent.hive.leases.claim(work.steps()[0].id, "human", force=True)
     agent.cycle()
     assert Hive.open(crew.root).tasks.get("t").parked is not None
@@ -213,8 +213,8 @@ def test_a_task_whose_step_another_holds_is_not_moved_before_that_is_over(crew: 
     again = crew.start(lambda context: Thought("", (ToolCall("fail_task", {"reason": "no"}),)))
     again.cycle()
     again.hive.leases.release(work.steps()[0].id, "human")
-    [work] = again.scheduler.holding.works
-    again.scheduler.holding.unpark(work)
+    [work] = again.scheduler.active_tasks.runs
+    again.scheduler.active_tasks.unpark(work)
     until_idle(again)
     assert (crew.root / "tasks/failed/t/error.md").exists()
     assert [event.payload["reason"] for event in crew.events("task.failed")] == ["no"]
@@ -224,13 +224,13 @@ def test_a_task_over_which_five_processes_died_fails_and_says_so(crew: Crew):
     crew.drop("Do it.")
     for life in range(1, MAX_CRASHES + 1):
         agent = crew.start()
-        agent.scheduler.scope(reads=agent.reads)
+        agent.scheduler.scope(reads=agent.metered_mind.reads)
         assert agent.scheduler.focus is not None, f"life {life}"
         crew._agents.clear()  # it died without a word
         lost = "t"
         hive = Hive.open(crew.root)
         successor = Agent(hive, "ada", life + 100)
-        successor.scheduler.holding.resume(lost)
+        successor.scheduler.active_tasks.resume(lost)
         successor.scheduler.close()
         agent._bell.close()
         successor._bell.close()
@@ -245,7 +245,7 @@ def next_life(crew: Crew, think: Callable[[Turn], Thought]) -> Agent:
     hive = Hive.open(crew.root)
     agent = Agent(hive, "ada", record_start(hive.journal, "ada", os.getpid()))
     agent.mind = Mind(think)
-    agent.scheduler.holding.resume("t")
+    agent.scheduler.active_tasks.resume("t")
     crew._agents.append(agent)
     return agent
 

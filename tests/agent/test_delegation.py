@@ -62,7 +62,7 @@ def test_subtasks_are_made_at_once_and_show_whose_they_are(crew):
         ("t", "ada", None, None),
     ]
     assert [Hive.open(crew.root).tasks.get(one).dependencies for one in ids] == [(), (ids[0],), (ids[1],)]
-    assert [work.task.id for work in ada.scheduler.holding.works] == ["t"], "the lead goes on"
+    assert [work.task.id for work in ada.scheduler.active_tasks.runs] == ["t"], "the lead goes on"
 
 
 def test_several_calls_in_one_turn_lose_nothing(crew):
@@ -83,7 +83,7 @@ hive = Hive.open(sys.argv[1])
 lock = lock_name(hive.layout, "ada")
 agent = Agent(hive, "ada", record_start(hive.journal, "ada", os.getpid()))
 agent.mind = Mind(doing(("delegate", {"tasks": [{"text": "Saw."}, {"text": "Rig.", "depends_on": [1]}]})))
-agent.scheduler.holding.resume()
+agent.scheduler.active_tasks.resume()
 agent.cycle()
 """
 
@@ -151,7 +151,7 @@ def test_the_results_of_all_come_when_the_last_is_over_at_its_bell(crew):
     assert [(one["task"], one["state"]) for one in told] == [(ids[0], "done"), (ids[1], "failed")]
     assert "The keel is sawn." in told[0]["result"]
     assert "there is no pine" in told[1]["error"]
-    [work] = ada.scheduler.holding.works
+    [work] = ada.scheduler.active_tasks.runs
     graph = work.trail.store.graph
     nodes = {node.meta["task"]: node for node in graph.nodes.values() if "task" in node.meta}
     assert list(nodes) == ids, "each is one settled node of its parent's graph"
@@ -181,11 +181,11 @@ def test_a_question_from_an_awaited_subtask_wakes_the_lead_early(crew):
     wants(bob, PLAN)
     wants(bob, ("send_mail", {"to": ["ada"], "subject": "Keel", "body": "I have begun."}))
     ada.scheduler.sense()
-    assert ada.scheduler.holding.next() is None, "a note wakes nobody"
+    assert ada.scheduler.active_tasks.next() is None, "a note wakes nobody"
     wants(bob, ("send_mail", {"to": ["ada"], "subject": "Keel", "body": "Oak or pine?", "expects_reply": True}))
     ada.scheduler.sense()
-    [work] = ada.scheduler.holding.works
-    assert ada.scheduler.holding.next() is work
+    [work] = ada.scheduler.active_tasks.runs
+    assert ada.scheduler.active_tasks.next() is work
     told = wants(ada)["result"]
     assert (told["letter"]["from"], told["letter"]["body"].strip()) == ("bob", "Oak or pine?")
 

@@ -130,7 +130,7 @@ def test_no_tool_for_files_writes_beside_its_work_folder_whatever_the_name(crew:
         assert seen(crew.root) == before, path
 
     used()
-    work = agent.scheduler.holding.claim()
+    work = agent.scheduler.active_tasks.claim()
     assert work is None
     assert as_fixed(Hive.open(crew.root).tasks.get("t"))
     assert not [name for name in os.listdir(crew.root / "knowledge") if name.casefold() in (".git", "head")]
@@ -200,9 +200,9 @@ def test_no_tool_speaks_as_a_person_whatever_it_is_told(crew: Crew) -> None:
             assert focus is not None
         turn = Turn("ada", focus)
         for action in wanted:
-            make_calls(agent.session(turn), agent.tools, Thought("", (action,)), 1000, check)
+            make_calls(agent.session(turn.focus), Thought("", (action,)), 1000, check)
             if focus.work is not None and (focus.work.is_ended or focus.work.handed_to):
-                agent.scheduler.holding.drop(focus.work)
+                agent.scheduler.active_tasks.drop(focus.work)
                 break
 
     used()
@@ -286,7 +286,7 @@ def at_rest(agent: Agent) -> None:
             if not agent.cycle():
                 return
         except Exception as error:
-            if not agent.scheduler.broke(error):
+            if not agent.scheduler.handle_error(error):
                 raise
     raise AssertionError("still busy")
 

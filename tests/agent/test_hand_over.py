@@ -29,13 +29,13 @@ def test_the_other_goes_on_with_what_was_done_and_does_none_of_it_again(two):
         doing(("hand_over", {"to": "bob", "reason": "he knows masts"}), ("fail_task", {"reason": "no"}))
     )
     ada.cycle()
-    assert not ada.scheduler.holding.works
+    assert not ada.scheduler.active_tasks.runs
     waiting = Hive.open(two.root).tasks.list("inbox")
     assert [(one.id, one.assignee) for one in waiting] == [("t", "bob")]
     assert not ada.cycle()  # it is not hers to claim
     bob = two.start(doing(("finish_step", {})), "bob")
     bob.cycle()
-    [work] = bob.scheduler.holding.works
+    [work] = bob.scheduler.active_tasks.runs
     assert [step.step.status for step in work.steps()] == ["done", "done"]
     assert any("he knows masts" in note.text for note in work.trail.store.notes())
     shared = [node.text for node in work.trail.store.graph.by_lane("shared")]
@@ -56,7 +56,7 @@ def test_a_role_gets_it_and_it_can_come_back(two):
     assert not bob.cycle()
     ada.mind = type(ada.mind)(doing(("finish_step", {}), ("finish_step", {})))
     assert ada.cycle()
-    assert [work.task.id for work in ada.scheduler.holding.works] == ["t"]
+    assert [work.task.id for work in ada.scheduler.active_tasks.runs] == ["t"]
 
 
 @pytest.mark.parametrize(
@@ -86,7 +86,7 @@ lock = lock_name(hive.layout, "ada")
 agent = Agent(hive, "ada", record_start(hive.journal, "ada", os.getpid()))
 from tests.agent.conftest import Mind
 agent.mind = Mind(doing(("hand_over", {"to": "bob", "reason": "x"})))
-agent.scheduler.holding.resume()
+agent.scheduler.active_tasks.resume()
 agent.cycle()
 """
 
@@ -108,9 +108,9 @@ def test_killed_anywhere_it_is_handed_over_once_or_not_yet(two, point):
     ada = two.start(doing(("hand_over", {"to": "bob", "reason": "x"})))
     while ada.cycle():
         pass
-    assert not ada.scheduler.holding.works
+    assert not ada.scheduler.active_tasks.runs
     bob = two.start(doing(("finish_step", {}), ("finish_step", {})), "bob")
     bob.cycle()
-    [work] = bob.scheduler.holding.works
+    [work] = bob.scheduler.active_tasks.runs
     assert (work.task.id, len(work.steps())) == ("t", 2)
     assert sum("hands this over" in note.text for note in TaskGraph(work.task.path).notes()) == 1

@@ -211,7 +211,7 @@ def test_the_days_budget_bounds_mail_too_and_the_mail_stays(crew: Crew):
     assert agent.scheduler.letters.rest is not None
     assert "day's budget" in agent.scheduler.letters.rest.reason
     agent.stop()
-    agent._rest()
+    agent._wait_for_work()
     found = survey(agent.hive, ["ada"])
     assert found.busy == ()
     assert found.parked[0][0] == "mail for ada"
@@ -292,9 +292,9 @@ def think(turn):
 hive = Hive.open(Path(sys.argv[1]))
 agent = Agent(hive, "ada", record_start(hive.journal, "ada", os.getpid()))
 agent.mind = Mind(think)
-agent.scheduler.holding.resume()
+agent.scheduler.active_tasks.resume()
 if sys.argv[2] == "task":
-    agent.scheduler.holding.claim()
+    agent.scheduler.active_tasks.claim()
     agent.scheduler.sense()
     think(None)
 if sys.argv[2] == "idle":
@@ -337,7 +337,7 @@ def take_a_turn(agent) -> None:
     try:
         agent.cycle()
     except Exception as error:
-        if agent.scheduler.focus is None or not agent.scheduler.broke(error):
+        if agent.scheduler.focus is None or not agent.scheduler.handle_error(error):
             raise
 
 

@@ -66,8 +66,8 @@ def test_a_provider_that_does_not_answer_parks_the_task_and_nothing_is_lost(mode
     parked = Hive.open(modelled.root).tasks.get("t").parked
     assert "its mind is not available" in parked.reason
     assert len(server.requests) == len(ways)
-    [work] = agent.scheduler.holding.works
-    agent.scheduler.holding.unpark(work)  # as if its time had come
+    [work] = agent.scheduler.active_tasks.runs
+    agent.scheduler.active_tasks.unpark(work)  # as if its time had come
     until_idle(agent)
     assert (modelled.root / "tasks/done/t/result.md").exists()
 
@@ -86,7 +86,7 @@ def test_a_request_whose_task_is_cancelled_is_ended_and_counted(modelled, server
     agent = modelled.start()
     agent.cycle()
     assert not answered.is_set()
-    assert agent.usages.total.tokens
+    assert agent.metered_mind.total.tokens
     assert not agent.cycle()
 
 
@@ -104,7 +104,7 @@ def test_a_request_of_an_agent_that_is_told_to_end_is_ended_and_counted_as_it_wa
     agent.stop()
     agent.cycle()
     assert not given_up.is_set()
-    assert agent.usages.total.tokens
+    assert agent.metered_mind.total.tokens
 
 
 @pytest.mark.parametrize("provider", ["anthropic", "openai", "google", "openai-compatible"])

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from hivemind.agent.agent import Agent
-from hivemind.agent.budget import RunAccount
+from hivemind.agent.metering import RunAccount
 from hivemind.cli.main import main
 from hivemind.errors import UserError
 from hivemind.masking import keep_secrets
@@ -204,10 +204,10 @@ def test_what_a_session_reports_takes_the_place_of_the_estimate_for_a_killed_run
 def test_what_is_reported_once_the_task_was_cancelled_is_booked_with_it(coder: Crew):
     coder.drop("x\n")
     agent = coder.start()
-    work = agent.scheduler.holding.claim()
+    work = agent.scheduler.active_tasks.claim()
     assert work is not None
-    assert agent.program is not None
-    account = RunAccount(agent.usages, agent.program, work, work.conversation, "a prompt", None)
+    assert agent.metered_mind.program is not None
+    account = RunAccount(agent.metered_mind, agent.metered_mind.program, work, work.conversation, "a prompt", None)
     account.begin()
     agent.hive.tasks.cancel("t")
     account.report(Usage(60, 6), None, None)

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from hivemind import Hive
-from hivemind.agent.recall import remembered
+from hivemind.agent.candidates import memory_blocks
 from hivemind.agent.upkeep import Upkeep
 from hivemind.fs.backup import back_up
 from hivemind.longterm import MemoryStore, NamespaceForbidden
@@ -99,14 +99,14 @@ def test_what_is_remembered_about_a_task_stands_in_its_opening_whosever_it_may_b
 def test_a_hit_that_does_not_fit_is_passed_over_not_the_end(hive: Hive) -> None:
     hive.memory.put(OWN, "long", {"content": "Ann tea " * 600, "importance": 1.0})
     hive.memory.put(OWN, "short", "Ann drinks green tea")
-    blocks = remembered(hive, "analyst", [QUESTION])
+    blocks = memory_blocks(hive, "analyst", [QUESTION])
     assert [block.topic for block in blocks] == ["short"]
     assert sum(block.metadata["tokens"] for block in blocks) <= 1_000
-    assert remembered(hive, "analyst", []) == []
+    assert memory_blocks(hive, "analyst", []) == []
 
 
 def test_where_nothing_was_ever_remembered_no_database_is_made(hive: Hive) -> None:
-    assert remembered(hive, "analyst", [QUESTION]) == []
+    assert memory_blocks(hive, "analyst", [QUESTION]) == []
     assert not hive.layout.memory_db.exists()
 
 
@@ -119,11 +119,11 @@ def test_a_damaged_memory_is_mended_and_does_not_stop_the_work(hive: Hive, caplo
     with open(hive.layout.memory_db, "r+b") as file:
         file.seek((root - 1) * 4_096)
         file.write(bytes(4_096))
-    assert [block.topic for block in remembered(hive, "analyst", [QUESTION])] == ["drink"]
+    assert [block.topic for block in memory_blocks(hive, "analyst", [QUESTION])] == ["drink"]
     assert "replaces it" in caplog.text
     hive.memory.close()
     hive.layout.memory_db.write_bytes(b"no database at all")
-    assert [block.topic for block in remembered(hive, "analyst", [QUESTION])] == ["drink"]
+    assert [block.topic for block in memory_blocks(hive, "analyst", [QUESTION])] == ["drink"]
     assert "is not a database" in caplog.text
     assert len(list(hive.layout.aside.glob("*/memory.db*.txt"))) == 2
 
@@ -135,7 +135,7 @@ def test_a_memory_of_another_version_does_not_stop_the_work_and_is_left_alone(
     with hive.memory.database.write() as sql:
         sql.execute("PRAGMA user_version = 99")
     hive.memory.close()
-    assert remembered(hive, "analyst", [QUESTION]) == []
+    assert memory_blocks(hive, "analyst", [QUESTION]) == []
     assert "version 99" in caplog.text
     assert not hive.layout.aside.exists()
 

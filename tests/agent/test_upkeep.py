@@ -176,8 +176,8 @@ def test_an_agent_that_rests_does_it(hive: Hive) -> None:
     summary = stale(hive)
     agent = Agent(hive, "analyst", record_start(hive.journal, "analyst", os.getpid()))
     try:
-        agent.scheduler.holding.resume()
-        agent._rest()
+        agent.scheduler.active_tasks.resume()
+        agent._wait_for_work()
     finally:
         agent.close()
     assert len(hive.documents.history(summary)) == 2

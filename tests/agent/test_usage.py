@@ -86,7 +86,7 @@ def test_a_request_that_goes_on_past_midnight_belongs_to_the_new_day(tmp_path):
 
 def test_money_is_held_before_it_is_spent(crew: Crew):
     crew.drop("Do it.")
-    work = crew.start().scheduler.holding.claim()
+    work = crew.start().scheduler.active_tasks.claim()
     budget = budget_of(crew.root, day={"money": 1}, task={"money": 0.5})
     with pytest.raises(Parking, match="no room for another question"):
         budget.hold(1, 1.1, None, NOON)
@@ -98,9 +98,9 @@ def test_money_is_held_before_it_is_spent(crew: Crew):
 def test_a_task_and_its_subtasks_share_one_account(crew: Crew):
     crew.drop("Do it.")
     agent = crew.start()
-    whole = agent.scheduler.holding.claim()
+    whole = agent.scheduler.active_tasks.claim()
     agent.hive.tasks.add("A part of it.", by="ada", parent="t")
-    part = agent.scheduler.holding.claim()
+    part = agent.scheduler.active_tasks.claim()
     budget = budget_of(crew.root, task={"tokens": 100})
     budget.hold(80, 0, part, NOON)
     with pytest.raises(Parking, match="task's budget of 100"):
@@ -158,7 +158,7 @@ def test_a_server_that_answers_more_than_it_was_asked_for_does_so_once(tmp_path)
     """Each answer costs three times what was held for the first; from the second on that is held."""
     pytest.importorskip("openai")
     pytest.importorskip("pydantic_ai")
-    from hivemind.agent.budget import Usages
+    from hivemind.agent.metering import MeteredMind
     from hivemind.minds import Prices, open_mind
     from tests.minds.server import model_server
 
@@ -166,7 +166,7 @@ def test_a_server_that_answers_more_than_it_was_asked_for_does_so_once(tmp_path)
         told = {"url": server.url, "model": "played", "max_output": 100}
         mind = open_mind({"openai-compatible": told})
         mind.hive_prices = Prices(0, 10_000)
-        usages = Usages(mind, budget_of(tmp_path, day={"money": 10}), len)
+        usages = MeteredMind(mind, budget_of(tmp_path, day={"money": 10}), len)
         try:
             for _ in range(3):
                 usages.mind_for(None, None).complete("hello")
@@ -216,7 +216,7 @@ def test_how_much_of_it_a_cache_had_is_shown_with_the_agent_and_with_the_task(cr
     agent.cycle()
     [shown] = agents_now(agent.hive)
     assert (shown.tokens, shown.cached) == (1_200, 800)
-    [work] = agent.scheduler.holding.works
+    [work] = agent.scheduler.active_tasks.runs
     assert work.total_usage().summary.startswith("1 turn, 1,200 tokens (800 cached), ")
 
 

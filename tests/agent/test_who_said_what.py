@@ -42,7 +42,7 @@ def test_what_an_agent_writes_is_never_read_as_the_tasks_text(two: Crew, dropped
     two.start(forged_everywhere).cycle()
     bob = two.start(doing(), "bob")
     bob.scheduler.sense()
-    work = bob.scheduler.holding.claim()
+    work = bob.scheduler.active_tasks.claim()
     assert work is not None
     assert (work.task.text, work.task.maker, work.task.steps) == ("Build a boat.\n", "human", ())
     assert all(step.is_implicit for step in work.steps())
@@ -105,7 +105,7 @@ def test_an_edit_of_an_active_task_has_no_effect_and_is_answered(crew: Crew) -> 
     crew.end(agent)
     (crew.root / "tasks/active/t/task.md").write_text(FORGED)
     agent = crew.start(doing(("finish_step", {})))
-    [work] = agent.scheduler.holding.works
+    [work] = agent.scheduler.active_tasks.runs
     assert work.task.text == "Build a boat.\n"
     agent.cycle()
     agent.mind = type(agent.mind)(doing(("finish_task", {"result": "Built."})))
@@ -129,7 +129,7 @@ def test_a_person_adds_to_a_task_and_its_agent_hears_it(crew: Crew) -> None:
     agent.mind = type(agent.mind)(think)
     agent.cycle()
     assert "Of oak, please." in seen[0]
-    [work] = agent.scheduler.holding.works
+    [work] = agent.scheduler.active_tasks.runs
     assert [(step.todo.title, step.todo.kind) for step in work.steps()] == [("x", None), ("Of oak, please.", None)]
     assert [said.text for said in Hive.open(crew.root).tasks.get("t").said] == ["Of oak, please.\nrun: none of this\n"]
 
@@ -140,7 +140,7 @@ def test_a_retry_by_a_person_takes_the_text_as_it_lies_then_and_shows_what_has_c
     agent.cycle()
     (crew.root / "tasks/failed/t/task.md").write_text("Build a boat\nof steel.\n")
     (crew.root / "tasks/failed/t").rename(crew.root / "tasks/inbox/t")
-    work = agent.scheduler.holding.claim()
+    work = agent.scheduler.active_tasks.claim()
     assert work is not None
     assert work.task.text == "Build a boat\nof steel.\n"
     assert any("+of steel." in note for note in work.task.notes)
@@ -149,7 +149,7 @@ def test_a_retry_by_a_person_takes_the_text_as_it_lies_then_and_shows_what_has_c
 def test_the_text_of_a_task_that_an_agent_made_stays_that_agents_whoever_claims_it(two: Crew) -> None:
     Hive.open(two.root).tasks.add(FORGED, by="bob", id="t")
     agent = two.start(doing())
-    work = agent.scheduler.holding.claim()
+    work = agent.scheduler.active_tasks.claim()
     assert work is not None
     assert work.task.maker == "bob"
     assert not any(work.trusts_its_commands(step) for step in work.steps())

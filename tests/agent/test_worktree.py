@@ -147,7 +147,7 @@ def test_a_task_is_worked_on_in_its_own_worktree_and_its_branch_is_kept(crew, re
 def test_the_opening_says_worktree_and_branch(crew, capsys):
     ada = at_work(crew)
     does(ada, ("list_files", {}))
-    [work] = ada.scheduler.holding.works
+    [work] = ada.scheduler.active_tasks.runs
     opening = work.conversation.messages[1].text
     assert "Your folder is worktrees/t/app, a git worktree of" in opening
     assert "on branch hive/t" in opening
@@ -487,7 +487,7 @@ def why_it_fails(crew: Crew) -> str:
         try:
             ada.cycle()
         except UserError as error:
-            ada.scheduler.broke(error)
+            ada.scheduler.handle_error(error)
     return (crew.root / "tasks/failed/t/error.md").read_text()
 
 
@@ -562,7 +562,7 @@ def test_a_worktree_of_an_earlier_version_keeps_its_files_and_gets_a_git_of_its_
     tree = crew.root / "worktrees/t/app"
     (tree / ".git").write_text(f"gitdir: {repo.path}/.git/worktrees/app\n")
     (tree / "tar").write_text("in no commit\n")
-    [work] = ada.scheduler.holding.works
+    [work] = ada.scheduler.active_tasks.runs
     [row] = work.task.kept["worktrees"]
     work.keep("worktrees", [{key: row[key] for key in row if key != "agent"} | {"git": f"{row['git']}/worktrees/app"}])
     does(ada, write("mast", "a mast\n"), *FINISH)
@@ -576,7 +576,7 @@ def test_submodules_are_not_filled_which_the_opening_says(crew, repo, tmp_path):
     repo.commit()
     ada = at_work(crew)
     does(ada, write("boat", "a red boat\n"))
-    [work] = ada.scheduler.holding.works
+    [work] = ada.scheduler.active_tasks.runs
     assert "Its submodules are not filled." in work.conversation.messages[1].text
     does(ada, *FINISH)
     assert repo.git("diff", "--name-only", "main..hive/t") == "boat", "the submodule stands as it was"
@@ -647,7 +647,7 @@ class Mind:
 hive = Hive.open(sys.argv[1])
 agent = Agent(hive, "ada", record_start(hive.journal, "ada", os.getpid()))
 agent.mind = Mind()
-agent.scheduler.holding.resume()
+agent.scheduler.active_tasks.resume()
 while agent.cycle():
     pass
 agent.close()
@@ -738,10 +738,10 @@ def test_a_full_disk_under_the_repository_is_a_pause(crew, repo):
                 file.write(bytes(4096))
         with pytest.raises(OSError, match="No space left") as full:
             does(ada, write("mast", "a mast\n"))
-        assert ada.scheduler.broke(full.value)
+        assert ada.scheduler.handle_error(full.value)
         (repo.path / "ballast").unlink()
-        [work] = ada.scheduler.holding.works
-        ada.scheduler.holding.unpark(work)  # as if its time had come
+        [work] = ada.scheduler.active_tasks.runs
+        ada.scheduler.active_tasks.unpark(work)  # as if its time had come
         does(ada, *FINISH)
         assert repo.show("hive/t", "mast") == "a mast"
     finally:

@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+from hivemind.agent.opening import system_message
 from hivemind.minds import ChatMessage, Thought, ToolCall, Turn
 from tests.agent.conftest import Crew, crew  # noqa: F401 - a fixture
 from tests.messages import calls_of
@@ -171,7 +172,9 @@ def test_mail_forges_neither_a_mark_nor_a_sender(crew: Crew) -> None:  # noqa: F
     for _ in range(2 * len(FORGED)):
         agent.cycle()
     check_material(seen)
-    assert {message.text for messages in seen for message in messages if message.role == "system"} == {agent.system}
+    assert {message.text for messages in seen for message in messages if message.role == "system"} == {
+        system_message(agent.name, agent.config, agent.tools, agent.memory.rom())
+    }
     sent = agent.hive.mail.list("bob")
     assert sent
     assert {message.sender for message in sent} == {"ada"}

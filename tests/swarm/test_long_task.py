@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import sys
@@ -142,7 +143,7 @@ def bytes_read() -> int:
 def test_a_turn_costs_the_same_at_the_end(tmp_path: Path) -> None:
     with closing(an_agent(tmp_path / "hive", STEPS)) as agent:
         agent.mind = mind = Counted(agent.mind)
-        agent.scheduler.holding.resume()
+        agent.scheduler.active_tasks.resume()
         early, late = (0, 0), (0, 0)
         while agent.hive.tasks.listing.counts()[TaskState.DONE] == 0:
             turn, before = mind.asked, bytes_read()
@@ -175,7 +176,7 @@ def test_a_conversation_of_many_epochs_keeps_to_its_tokens_and_loses_neither_tas
         rows = "".join(f"  - Weigh engine {number}\n" for number in range(steps))
         (agent.hive.layout.inbox / "long.md").write_text(f"---\nmax_tokens: {BUDGET}\nsteps:\n{rows}---\n{QUESTION}\n")
         agent.mind = Mind(think)
-        agent.scheduler.holding.resume()
+        agent.scheduler.active_tasks.resume()
         until_idle(agent)
         folder = agent.hive.layout.done / "long"
         epochs = [line for line in lines_of(folder) if "opening" in line]
@@ -184,8 +185,9 @@ def test_a_conversation_of_many_epochs_keeps_to_its_tokens_and_loses_neither_tas
         assert [step for turn in turns_of(folder) for step in closed_by(turn)] == [
             f"long.s{n + 1}" for n in range(steps)
         ]
+        schema_tokens = agent.hive.count_tokens(json.dumps([tool.schema() for tool in agent.tools.values()]))
         for at, messages in enumerate(sent):
-            assert agent.fixed_tokens + sum(agent.hive.count_tokens(one.text) for one in messages[1:]) <= BUDGET
+            assert schema_tokens + sum(agent.hive.count_tokens(one.text) for one in messages) <= BUDGET
             assert QUESTION in messages[1].text
             told = "\n".join(one.text for one in messages)
             assert all(f"Weighing for long.s{number + 1}." in told for number in range(max(0, at - LAST_TURNS), at))
@@ -204,7 +206,7 @@ def test_a_mind_that_comes_to_no_end_is_a_persons_to_judge(tmp_path: Path) -> No
     with closing(an_agent(tmp_path / "hive", 0, tools="max_turns: 3\n")) as agent:
         (agent.hive.layout.inbox / "long.md").write_text(QUESTION)
         agent.mind = mind = Mind(lambda _: Thought("", (ToolCall("note_step", {"text": f"Look {mind.asked}."}),)))
-        agent.scheduler.holding.resume()
+        agent.scheduler.active_tasks.resume()
         until_idle(agent)
         assert mind.asked == 3
         parked = agent.hive.tasks.get("long").parked

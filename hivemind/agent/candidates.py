@@ -1,0 +1,249 @@
+"""What the hive knows about a question, as blocks: passages, notes, memories, nodes of the tasks' graphs."""
+
+from __future__ import annotations
+
+import logging
+from collections import Counter
+from collections.abc import Callable, Sequence
+from dataclasses import asdict
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+from hivemind.documents import Node, Passage, title_of
+from hivemind.errors import UserError
+from hivemind.longterm import MemorySearchResult, MemoryStore, format_namespace, parse_namespace, shorten
+from hivemind.memory import ContextMemoryBlock, KnowledgeMemoryBlock, Priority, SourceContent
+from hivemind.memory.loading import Source
+from hivemind.minds.extractive import plan_steps
+from hivemind.presence.parts import Parts
+from hivemind.reasoning import SHARED
+from hivemind.taskrun.focus import Focus
+from hivemind.tools.documents import DOCUMENTS
+from hivemind.tools.memory import namespaces_of, run_with_repair
+
+ABOUT = 0.5
+"""The share of the words of a question that a text must have to be about it."""
+PASSAGE = "passage"
+"""What a location begins with that names the passage of a node, and from where to where it is quoted: `passage:n7:0-120`."""
+PER_QUESTION = 6
+_NODES = 12
+_ANSWERING = ("decision", "note")
+_PARTS = 2  # parts of documents for each question, of which several passages were found,
+_PART_TOKENS = 800  # and the most that one of them is shown of
+
+SOURCE = "memory"
+"""What the location of a retrieved block begins with: `memory:memories/researcher-1/pref_food`."""
+_MAX_TOKENS = 1_000
+_MAX_HITS = 20  # hits (seed 001, *Query Optimization*)
+_MAX_QUERY_CHARS = 2_000  # characters of what is asked: a mail may be a book
+_log = logging.getLogger(__name__)
+
+
+def memory_blocks(hive: Parts, agent: str, questions: Sequence[str]) -> list[KnowledgeMemoryBlock]:
+    """What the agent and its workspace remember about the questions, the best of each first, within 1,000 tokens. A hit
+    that does not fit is passed over. Nothing is written, not even a database."""
+    if not "".join(questions).strip() or not hive.memory.database.was_made:
+        return []
+
+    def search() -> list[tuple[int, str, MemorySearchResult]]:
+        names = namespaces_of(hive, agent)
+        searches = (
+            (question, hive.memory.search_in(names, question[:_MAX_QUERY_CHARS], limit=_MAX_HITS))
+            for question in questions
+        )
+        return [(rank, question, hit) for question, hits in searches for rank, hit in enumerate(hits)]
+
+    try:
+        ranked_hits = sorted(run_with_repair(hive, search), key=lambda ranked_hit: ranked_hit[0])
+    except (UserError, OSError) as error:  # of another version, no room to restore it: work goes on without it
+        _log.warning("%s: nothing is remembered now: %s", agent, error)
+        return []
+    now, remaining_tokens = datetime.now(UTC), _MAX_TOKENS
+    blocks: dict[str, KnowledgeMemoryBlock] = {}
+    for _, question, hit in ranked_hits:
+        location = f"{SOURCE}:{format_namespace((*hit.namespace, hit.key))}"
+        if location not in blocks:
+            remembered_at = hit.updated_at.isoformat(timespec="seconds")
+            metadata: dict[str, Any] = {"remembered": remembered_at, "answers": {}, "why": hit.why}
+            blocks[location] = KnowledgeMemoryBlock(
+                timestamp=now - timedelta(microseconds=len(blocks)),
+                id=location,
+                topic=hit.key,
+                location=location,
+                relevance_score=hit.similarity or min(1.0, hit.score),
+                metadata={"origin": "agent", **metadata, "tokens": hive.count_tokens(hit.content)},
+            )
+        if hit.confidence is not None:
+            metadata = blocks[location].metadata
+            metadata["why"] = metadata["why"] if metadata["answers"] else hit.confidence.reason
+            metadata["answers"][question] = round(hit.confidence.value, 2)
+    fitting_blocks = []
+    for block in blocks.values():
+        if block.metadata["tokens"] <= remaining_tokens:
+            remaining_tokens -= block.metadata["tokens"]
+            fitting_blocks.append(block)
+    return fitting_blocks
+
+
+def memory_source(memory: Callable[[], MemoryStore], count: Callable[[str], int]) -> Callable[[str, int | None], str]:
+    """Returns what loads the content of `memory:` blocks, cut to a number of tokens where one is given."""
+
+    def content_of(reference: str, max_tokens: int | None) -> str:
+        *namespace, key = parse_namespace(reference)
+        entry = memory().get(namespace, key)
+        if entry is None:
+            raise UserError("it was forgotten meanwhile")
+        return entry.content if max_tokens is None else shorten(entry.content, count, max_tokens)
+
+    return content_of
+
+
+def document_sources(hive: Parts) -> dict[str, Source]:
+    """Returns what loads the content of blocks that name a node, expanded to the length that is left (spec 5)."""
+
+    def part(node_id: str, max_tokens: int | None) -> SourceContent:
+        room = _PART_TOKENS if max_tokens is None else min(max_tokens, _PART_TOKENS)
+        excerpt = hive.documents.shown(node_id, room)
+        return SourceContent(excerpt.text, excerpt.form)
+
+    def passage(reference: str, max_tokens: int | None) -> SourceContent:
+        node_id, _, span = reference.rpartition(":")
+        text = hive.knowledge.passage_at(node_id)[slice(*map(int, span.split("-")))]
+        if max_tokens is None or hive.count_tokens(text) <= max_tokens:
+            return SourceContent(text, "full")
+        return part(node_id, max_tokens)
+
+    return {DOCUMENTS: part, PASSAGE: passage}
+
+
+def document_blocks(
+    hive: Parts, focus: Focus, questions: Sequence[str], *, include_weak: bool = True
+) -> list[KnowledgeMemoryBlock]:
+    """Passages of knowledge/ and the task's attachments for each question, as blocks of what is quoted of them; with `weak`
+    those too that are only the nearest to it.
+
+    Best first, and newest: where scores are equal, the newer block is selected first.
+    """
+    if not questions:
+        return []
+    hive.knowledge.sync(extra=focus.attachments)
+    scope = [hive.layout.knowledge, *focus.attachments]
+    blocks: dict[str, KnowledgeMemoryBlock] = {}
+    now = datetime.now(UTC)
+    contexts = {question.text: question.context for question in plan_steps(focus.title, focus.text)}
+    for question in questions:
+        context = contexts.get(question, "")
+        passages = hive.knowledge.search(question, limit=PER_QUESTION, scope=scope, context=context)
+        if not include_weak:
+            coverage = hive.memory.coverage
+            passages = [
+                passage
+                for passage in passages
+                if passage.confidence.level != "weak" or coverage(question, passage.text) >= ABOUT
+            ]
+        best_score = max((passage.score for passage in passages), default=0.0)
+        for rank, passage in enumerate(passages):
+            block = _passage_block(passage, question, best_score, now - timedelta(microseconds=rank), hive.count_tokens)
+            merged_block = blocks.setdefault(block.id, block)
+            merged_block.metadata["answers"] |= block.metadata["answers"]
+        for block in [*_note_blocks(hive, question, scope, now), *_part_blocks(hive, passages, now)]:
+            merged_block = blocks.setdefault(block.id, block)
+            merged_block.metadata.get("answers", {}).update(block.metadata.get("answers", {}))
+    return list(blocks.values())
+
+
+def _note_blocks(hive: Parts, question: str, scope: Sequence[Path], now: datetime) -> list[KnowledgeMemoryBlock]:
+    """Notes on documents in the scope that answer a question. They are quoted as memories are: they stand in no file."""
+    blocks = []
+    for node, confidence in hive.documents.notes(question, PER_QUESTION):
+        if confidence.level != "weak" and hive.knowledge.is_among(node.id, scope):
+            root = hive.documents.source(hive.documents.root_of(node.id).id)
+            block = _node_block(
+                node, now, confidence.reason, node.token_count, f"{root.path} note {node.id}" if root else None
+            )
+            block.metadata |= {"remembered": node.updated_at, "answers": {question: round(confidence.value, 2)}}
+            blocks.append(block)
+    return blocks
+
+
+def _part_blocks(hive: Parts, passages: Sequence[Passage], now: datetime) -> list[KnowledgeMemoryBlock]:
+    """The parts of documents of which several passages were found: all of such a part matters (seed 003, *Summary
+    Attraction*), and goes in as far as there is room."""
+    parents = Counter(
+        node.parent_id for passage in passages if (node := hive.documents.find(passage.node_id)) is not None
+    )
+    blocks = []
+    for parent_id, count in parents.most_common(_PARTS):
+        node = None if parent_id is None or count < 2 else hive.documents.find(parent_id)
+        if node is not None:
+            source, reason = hive.documents.source(node.id), f"{count} of the passages found stand in it"
+            blocks.append(
+                _node_block(node, now, reason, hive.documents.size(node.id)[1], source.path if source else None)
+            )
+    return blocks
+
+
+def _node_block(node: Node, now: datetime, reason: str, tokens: int, path: str | None) -> KnowledgeMemoryBlock:
+    """A block of a node with what is below it, as much as there is room for."""
+    return KnowledgeMemoryBlock(
+        timestamp=now,
+        id=f"knowledge:{DOCUMENTS}:{node.id}",
+        topic=title_of(node),
+        location=f"{DOCUMENTS}:{node.id}",
+        relevance_score=0.0,
+        priority=Priority.LOW,
+        metadata={"path": path, "tokens": min(_PART_TOKENS, tokens), "why": reason},
+    )
+
+
+def graph_blocks(hive: Parts, agent: str, question: str, *, allow_stale: bool = False) -> list[ContextMemoryBlock]:
+    """Nodes of the tasks' graphs that answer a question, folded ones too: published ones, and those of the agent's own lane;
+    with `over` as they were when their tasks were last looked at, or are over.
+
+    Decisions and notes can be quoted as answers; evidence is quoted from its file, and a note that has a question for its title
+    is what was found for it before."""
+    lanes = (SHARED, hive.agents[agent].lane or f"agent/{agent}")
+    search_result = hive.graph_index.find(question, limit=_NODES, quick=allow_stale)
+    hits = {hit.text: hit for hit in search_result.hits if hit.lane in lanes}
+    return [
+        ContextMemoryBlock(
+            id=f"graph:{hit.task}:{hit.node_id}",
+            context_type="graph",
+            summary=hit.text,
+            confidence=min(1.0, hit.score),
+            metadata={
+                "path": f"{hit.path} node {hit.node_id}",
+                "origin": "agent",
+                "why": hit.confidence.reason,
+                "task": hit.task,
+                "answers": {question: round(hit.confidence.value, 2)}
+                if hit.kind in _ANSWERING and not hit.title.rstrip().endswith("?")
+                else {},
+            },
+        )
+        for hit in hits.values()
+    ]
+
+
+def _passage_block(
+    passage: Passage, question: str, best_score: float, timestamp: datetime, count: Callable[[str], int]
+) -> KnowledgeMemoryBlock:
+    citation, span = passage.cite(), "-".join(map(str, passage.quote))
+    lines = f"{citation.start_line}-{citation.end_line}"
+    return KnowledgeMemoryBlock(
+        timestamp=timestamp,
+        id=f"knowledge:{passage.path}:{lines}#{passage.node_id}.{passage.quote[0]}",
+        topic=passage.titles[-1] if passage.titles else passage.path,
+        subtopic=passage.titles[-2] if len(passage.titles) > 1 else None,
+        location=f"{PASSAGE}:{passage.node_id}:{span}",
+        relevance_score=min(1.0, passage.score / best_score) if best_score > 0 else 0.5,
+        metadata={
+            "path": passage.path,
+            "lines": lines,
+            "citation": asdict(citation),
+            "answers": {question: round(passage.confidence.value, 2)},
+            "why": passage.confidence.reason,
+            "tokens": count(citation.text),
+        },
+    )

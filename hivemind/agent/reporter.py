@@ -1,0 +1,50 @@
+"""What an agent shows of itself in `status.json`."""
+
+from __future__ import annotations
+
+from hivemind.agent.metering import MeteredMind
+from hivemind.agent.scheduler import Scheduler
+from hivemind.minds import Turn
+from hivemind.presence.status import StatusFile
+from hivemind.taskrun.focus import Focus
+
+
+class StatusReporter:
+    """Writes an agent's state, its focus and what its process has used to the status file."""
+
+    def __init__(self, status: StatusFile, scheduler: Scheduler, mind: MeteredMind) -> None:
+        self._status, self._scheduler, self._mind = status, scheduler, mind
+
+    def working(self, focus: Focus) -> None:
+        """Show the task and the step of a turn."""
+        self._status.update(
+            state="working",
+            task=None if focus.work is None else focus.work.task.id,
+            step=None if focus.step is None else focus.step.step.path,
+            unread=len(self._scheduler.letters),
+        )
+
+    def called(self, tool: str) -> None:
+        """Show the tool that was called last."""
+        self._status.update(last_action=tool)
+
+    def progress(self, turn: Turn) -> None:
+        """Show what was used, the last call and the steps that are done."""
+        total = self._mind.total
+        self._status.update(
+            tokens=total.tokens,
+            money=total.money,
+            unpriced=total.unpriced,
+            cached=total.cached,
+            last_action=turn.results[-1].call.tool if turn.results else self._status.current.last_action,
+            steps_finished=self._scheduler.steps_finished,
+        )
+
+    def idle(self) -> None:
+        """Show that there is nothing to do, and why mail is not read."""
+        mail_rest = self._scheduler.letters.rest
+        self._status.update(
+            state="idle", task=None, step=None, unread=len(self._scheduler.letters),
+            mail_rests=mail_rest.reason if mail_rest else None,
+            mail_rests_until=mail_rest.until.isoformat() if mail_rest and mail_rest.until else None,
+        )  # fmt: skip

@@ -1,0 +1,47 @@
+"""The request to a process to end: after its current action, or after its current turn."""
+
+from __future__ import annotations
+
+import os
+import weakref
+
+from hivemind.fs.sockets import wait_for_input
+
+
+class StopSignal:
+    """Tells the loop of a process when to end. `stop` and `finish` may be called from a signal handler or a thread.
+
+    The closed `lifeline`, a descriptor whose other end the parent process holds, means the same as `stop`.
+    """
+
+    def __init__(self, lifeline: int | None = None) -> None:
+        self.lifeline = lifeline
+        self._is_stopped = self._is_finishing = False
+        self._read_end, self._write_end = os.pipe()
+        for descriptor in (self._read_end, self._write_end):
+            weakref.finalize(self, os.close, descriptor)
+
+    def stop(self) -> None:
+        """Ask for the end after the current action."""
+        self._is_stopped = True
+        os.write(self._write_end, b"\0")
+
+    def finish(self) -> None:
+        """Ask for the end after the current turn."""
+        self._is_finishing = True
+        os.write(self._write_end, b"\0")
+
+    def is_stopped(self) -> bool:
+        """Return True once the process is to end after its current action, or its parent has ended."""
+        if not self._is_stopped and self.lifeline is not None:
+            self._is_stopped = bool(wait_for_input([self.lifeline], 0))
+        return self._is_stopped
+
+    def is_set(self) -> bool:
+        """Return True once the process is to end, after its action or after its turn."""
+        return self.is_stopped() or self._is_finishing
+
+    @property
+    def descriptors(self) -> list[int]:
+        """Return the descriptors that become wait_for_input once the process is to end."""
+        return [self._read_end] + ([] if self.lifeline is None else [self.lifeline])
