@@ -183,7 +183,7 @@ def test_resources_are_rom_inbox_capsule_and_views(hive):
                 assert await claude.read(uri) is not None
             assert (await claude.read("hive://capsule"))["where"]["lane"] == "agent/claude"
             for wrong in ("hive://rom/../hive.yaml", "hive://secrets", "file:///etc/passwd", "hive://mail/none@hive"):
-                with pytest.raises(MCPError, match="no |does not exist"):
+                with pytest.raises(MCPError, match=r"no |does not exist"):
                     await claude.read(wrong)
 
     run(scenario)
