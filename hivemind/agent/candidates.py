@@ -1,4 +1,4 @@
-"""What the hive knows about a question, as blocks: passages, notes, memories, nodes of the tasks' graphs."""
+"""The hive's knowledge about a question, as blocks: passages, notes, memories, nodes of the tasks' graphs."""
 
 from __future__ import annotations
 
@@ -23,26 +23,28 @@ from hivemind.tools.documents import DOCUMENTS
 from hivemind.tools.memory import namespaces_of, soundly
 
 ABOUT = 0.5
-"""The share of the words of a question that a text must have to be about it."""
+"""The share of a question's words that a text must contain to be about it."""
 PASSAGE = "passage"
-"""What a location begins with that names the passage of a node, and from where to where it is quoted: `passage:n7:0-120`."""
+"""The prefix of a location that names a passage's node and the quoted characters: `passage:n7:0-120`."""
 PER_QUESTION = 6
 _NODES = 12
 _ANSWERING = ("decision", "note")
-_PARTS = 2  # parts of documents for each question, of which several passages were found,
-_PART_TOKENS = 800  # and the most that one of them is shown of
+_PARTS = 2  # of documents with several passages, for each question
+_PART_TOKENS = 800  # of one part, at most
 
 SOURCE = "memory"
-"""What the location of a retrieved block begins with: `memory:memories/researcher-1/pref_food`."""
+"""The prefix of a memory's location: `memory:memories/researcher-1/pref_food`."""
 _MAX_TOKENS = 1_000
-_MAX_HITS = 20  # hits (seed 001, *Query Optimization*)
-_MAX_QUERY_CHARS = 2_000  # characters of what is asked: a mail may be a book
+_MAX_HITS = 20
+_MAX_QUERY_CHARS = 2_000  # a letter may be as long as a book
 _log = logging.getLogger(__name__)
 
 
 def memory_blocks(hive: Parts, agent: str, questions: Sequence[str]) -> list[KnowledgeMemoryBlock]:
-    """What the agent and its workspace remember about the questions, the best of each first, within 1,000 tokens. A hit
-    that does not fit is passed over. Nothing is written, not even a database."""
+    """Return what the agent and its workspace remember about the questions, the best first, within 1,000 tokens.
+
+    A hit that does not fit is skipped. The search writes no file, not even a new database.
+    """
     if not "".join(questions).strip() or not hive.memory.database.was_made:
         return []
 
@@ -56,8 +58,8 @@ def memory_blocks(hive: Parts, agent: str, questions: Sequence[str]) -> list[Kno
 
     try:
         ranked_hits = sorted(soundly(hive, search), key=lambda ranked_hit: ranked_hit[0])
-    except (UserError, OSError) as error:  # of another version, no room to restore it: work goes on without it
-        _log.warning("%s: nothing is remembered now: %s", agent, error)
+    except (UserError, OSError) as error:  # another version, or no room to restore it: memories are optional
+        _log.warning("%s: memories are not available: %s", agent, error)
         return []
     now, remaining_tokens = datetime.now(UTC), _MAX_TOKENS
     blocks: dict[str, KnowledgeMemoryBlock] = {}
@@ -87,20 +89,20 @@ def memory_blocks(hive: Parts, agent: str, questions: Sequence[str]) -> list[Kno
 
 
 def memory_source(memory: Callable[[], MemoryStore], count: Callable[[str], int]) -> Callable[[str, int | None], str]:
-    """Returns what loads the content of `memory:` blocks, cut to a number of tokens where one is given."""
+    """Return a loader for `memory:` blocks. It shortens the content to `max_tokens`, if given."""
 
     def content_of(reference: str, max_tokens: int | None) -> str:
         *namespace, key = parse_namespace(reference)
         entry = memory().get(namespace, key)
         if entry is None:
-            raise UserError("it was forgotten meanwhile")
+            raise UserError("the memory was deleted meanwhile")
         return entry.content if max_tokens is None else shortened(entry.content, count, max_tokens)
 
     return content_of
 
 
 def document_sources(hive: Parts) -> dict[str, Source]:
-    """Returns what loads the content of blocks that name a node, expanded to the length that is left (spec 5)."""
+    """Return the loaders for blocks that name a node or a passage. A node is expanded to the room that remains."""
 
     def part(node_id: str, max_tokens: int | None) -> SourceContent:
         room = _PART_TOKENS if max_tokens is None else min(max_tokens, _PART_TOKENS)
@@ -120,10 +122,10 @@ def document_sources(hive: Parts) -> dict[str, Source]:
 def document_blocks(
     hive: Parts, focus: Focus, questions: Sequence[str], *, include_weak: bool = True
 ) -> list[KnowledgeMemoryBlock]:
-    """Passages of knowledge/ and the task's attachments for each question, as blocks of what is quoted of them; with `weak`
-    those too that are only the nearest to it.
+    """Return quotable passages of knowledge/ and of the task's attachments as blocks.
 
-    Best first, and newest: where scores are equal, the newer block is selected first.
+    `include_weak` adds passages that are only the nearest ones. Better passages get newer timestamps: of two blocks
+    with equal scores the newer is selected first.
     """
     if not questions:
         return []
@@ -154,7 +156,7 @@ def document_blocks(
 
 
 def _note_blocks(hive: Parts, question: str, scope: Sequence[Path], now: datetime) -> list[KnowledgeMemoryBlock]:
-    """Notes on documents in the scope that answer a question. They are quoted as memories are: they stand in no file."""
+    """Return the notes on documents in scope that answer a question. They are quoted like memories: no file has them."""
     blocks = []
     for node, confidence in hive.documents.notes(question, PER_QUESTION):
         if confidence.level != "weak" and hive.knowledge.is_among(node.id, scope):
@@ -168,8 +170,7 @@ def _note_blocks(hive: Parts, question: str, scope: Sequence[Path], now: datetim
 
 
 def _part_blocks(hive: Parts, passages: Sequence[Passage], now: datetime) -> list[KnowledgeMemoryBlock]:
-    """The parts of documents of which several passages were found: all of such a part matters (seed 003, *Summary
-    Attraction*), and goes in as far as there is room."""
+    """Return the parts of documents that contain several passages: then the whole part matters, if there is room."""
     parents = Counter(
         node.parent_id for passage in passages if (node := hive.documents.find(passage.node_id)) is not None
     )
@@ -185,7 +186,7 @@ def _part_blocks(hive: Parts, passages: Sequence[Passage], now: datetime) -> lis
 
 
 def _node_block(node: Node, now: datetime, reason: str, tokens: int, path: str | None) -> KnowledgeMemoryBlock:
-    """A block of a node with what is below it, as much as there is room for."""
+    """Return a block for a node and its descendants, limited to the tokens of a part."""
     return KnowledgeMemoryBlock(
         timestamp=now,
         id=f"knowledge:{DOCUMENTS}:{node.id}",
@@ -198,11 +199,13 @@ def _node_block(node: Node, now: datetime, reason: str, tokens: int, path: str |
 
 
 def graph_blocks(hive: Parts, agent: str, question: str, *, allow_stale: bool = False) -> list[ContextMemoryBlock]:
-    """Nodes of the tasks' graphs that answer a question, folded ones too: published ones, and those of the agent's own lane;
-    with `over` as they were when their tasks were last looked at, or are over.
+    """Return nodes of task graphs that answer a question, folded ones too: published ones and those of the agent's
+    lane.
 
-    Decisions and notes can be quoted as answers; evidence is quoted from its file, and a note that has a question for its title
-    is what was found for it before."""
+    `allow_stale` reads no graph of an active task: they are as at the last look, or at the end of the task. Decisions
+    and notes can be quoted as answers. Evidence is quoted from its file, and a note titled with a question is an
+    earlier answer to it.
+    """
     lanes = (SHARED, hive.agents[agent].lane or f"agent/{agent}")
     search_result = hive.graph_index.find(question, limit=_NODES, over=allow_stale)
     hits = {hit.text: hit for hit in search_result.hits if hit.lane in lanes}

@@ -1,4 +1,4 @@
-"""News: what has happened since that a conversation should know, each thing once."""
+"""News: what happened since the last turn that a conversation should contain, each thing once."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class News:
         self.read_files = ReadFiles()
 
     def tell(self, session: Session, window: ContextWindow) -> None:
-        """Append what happened since that this conversation should know, with where it is from."""
+        """Append what happened since the last turn, with its source."""
         focus, talk = session.focus, window.talk
         if focus.work is not None:
             self._tell_of_task(focus.work, session, talk)
@@ -63,8 +63,9 @@ class News:
             talk.tell(f"{lease_problem} Look at what has changed.", lease=True)
 
     def _tell_blocks(self, session: Session, window: ContextWindow) -> None:
-        """Refer to each block that an opening made now would show and this one could not: documents and memories. (Mail has
-        news of its own.) Contents are recalled."""
+        """Refer to the documents and memories that an opening would show now and this conversation does not contain.
+        The mind can recall the contents. Letters are separate news.
+        """
         talk = window.talk
         if not self._memory.has_news(session.focus):
             return
@@ -72,7 +73,7 @@ class News:
         known_ids |= {block for message in talk.messages for block in (message.news or {}).get("blocks", ())}
         entries = [
             entry
-            for entry in select_memory(session.focus, window, self._memory, window.texts()).entries
+            for entry in select_memory(session.focus, window, self._memory, window.known_text_test()).entries
             if entry["metadata"]["type"] == "knowledge"
             and entry["id"] not in known_ids
             and entry["metadata"].get("path") not in talk.files
@@ -94,15 +95,17 @@ _Stamp = tuple[int, int, int] | None
 
 
 class ReadFiles:
-    """Which of them differ from what their conversation knows. That stands in the conversation: a file that has changed while no
-    process was there is noticed too. Here is only kept how files looked that were the same, so that each is read again only
-    if it was written."""
+    """Finds the files that differ from what their conversation knows, also if they changed while no process ran.
+
+    The conversation has the known digests. The stamps of unchanged files are kept here: a file is read again only
+    after it was written.
+    """
 
     def __init__(self) -> None:
         self._unchanged: dict[Path, tuple[str | None, _Stamp]] = {}
 
     def changed_files(self, talk: Conversation, session: Session) -> dict[str, str | None]:
-        """Those that are not what they were when they were shown or noted last, with their digests now; None: it is gone."""
+        """Return the files that changed since they were shown or noted, with their digests (None: deleted)."""
         changed_digests = {}
         for name, digest in talk.files.items():
             with suppress(UserError, OSError):
