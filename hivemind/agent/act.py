@@ -74,15 +74,10 @@ def act(
         # An earlier process made these calls in order: only the first may have taken effect.
         record(ToolResult.failed(first, INTERRUPTED))
         thought = replace(thought, actions=thought.actions[1:])
-    changed_by_others = read_files.changed_files(talk, session)
+    changed_before = read_files.changed_files(talk, session)
     turn.parking = make_calls(session, thought, result_limit(window.max_tokens), record)
-    talk.saw(
-        {
-            name: digest
-            for name, digest in read_files.changed_files(talk, session).items()
-            if name not in changed_by_others
-        }
-    )
+    changed = read_files.changed_files(talk, session)
+    talk.saw({name: digest for name, digest in changed.items() if name not in changed_before})
 
 
 def _command_problem(results: Sequence[ToolResult]) -> str | None:
@@ -149,9 +144,7 @@ def _make_call(session: Session, call: ToolCall, limit_chars: int) -> ToolResult
     """Make one call. Raises Parking."""
     work, tools = session.focus.work, session.tools
     if work is not None and (work.ended or work.handed):
-        return ToolResult.failed(
-            call, "skipped: the task is over" if work.ended else "skipped: the task was handed over"
-        )
+        return ToolResult.failed(call, f"skipped: the task {'is over' if work.ended else 'was handed over'}")
     if call.raw is not None:
         return ToolResult.failed(call, f"the arguments cannot be read as a JSON object: {call.raw[:200]!r}")
     if call.tool not in tools:

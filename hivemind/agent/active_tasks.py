@@ -212,21 +212,17 @@ class ActiveTasks:
         self._problem_counts.pop(work.task.id, None)
 
     def _release(self, work: TaskRun) -> None:
-        step_leases = [
-            lease for lease in self._hive.leases.list(self._name) if lease.step_id in {s.id for s in work.steps()}
-        ]
-        for lease in step_leases:
-            self._hive.leases.release(lease.step_id, self._name)
+        steps = {step.id for step in work.steps()}
+        for lease in self._hive.leases.list(self._name):
+            if lease.step_id in steps:
+                self._hive.leases.release(lease.step_id, self._name)
         work.lease = None
 
     @property
     def has_task_wait(self) -> bool:
         """True if a step waits for another task. A task rings no bell for that when it is done."""
-        parked_rests = ((work, self._parked.get(work.task.id)) for work in self.runs)
-        return any(
-            parked_rest is not None and work.waits.awaited_task(parked_rest.reason) is not None
-            for work, parked_rest in parked_rests
-        )
+        parked = [(work, rest) for work in self.runs if (rest := self._parked.get(work.task.id)) is not None]
+        return any(work.waits.awaited_task(rest.reason) is not None for work, rest in parked)
 
     @property
     def remaining_s(self) -> float:

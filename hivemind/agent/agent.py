@@ -121,9 +121,7 @@ class Agent:
         may_take_long = not self._idle_looks or self.hive.tasks.restless  # the first look, or one at waiting drops
         with self.pulse.busy(TURN_S) if may_take_long else contextlib.nullcontext():
             sense(self.scheduler)
-            focus = scope(
-                self.scheduler, self.metered_mind, lambda letter: self.memory.keep_message(letter), self.pictures
-            )
+            focus = scope(self.scheduler, self.metered_mind, lambda mail: self.memory.keep_message(mail), self.pictures)
         if focus is None:
             return False
         turn = Turn(self.name, focus)
@@ -255,15 +253,7 @@ class Agent:
 
     @cached_property
     def upkeep(self) -> Upkeep:
-        return Upkeep(
-            self.hive,
-            lambda: (
-                self.metered_mind.rule
-                if self.metered_mind.program is not None
-                else self.metered_mind.mind_for(None, None)
-            ),
-            partial(self.pulse.busy, TURN_S),
-        )
+        return Upkeep(self.hive, self.metered_mind.summary_mind, partial(self.pulse.busy, TURN_S))
 
     # the loop around it
 

@@ -61,14 +61,7 @@ class SharedAccount:
     """
 
     def __init__(
-        self,
-        path: Path,
-        limit: TokenBudget,
-        owner: str,
-        lock: Path | None = None,
-        *,
-        durable: bool = False,
-        daily: bool = True,
+        self, path: Path, limit: TokenBudget, owner: str, lock: Path | None = None, *, durable: bool, daily: bool = True
     ) -> None:
         self._path, self._limit, self._whose, self._durable, self._daily = path, limit, owner, durable, daily
         self._lock = nullcontext() if lock is None else Lock(lock)

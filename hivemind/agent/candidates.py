@@ -12,7 +12,7 @@ from typing import Any
 
 from hivemind.documents import Node, Passage, title_of
 from hivemind.errors import UserError
-from hivemind.longterm import MemorySearchResult, MemoryStore, format_namespace, parse_namespace, shortened
+from hivemind.longterm import MemorySearchResult, format_namespace, parse_namespace, shortened
 from hivemind.memory import ContextMemoryBlock, KnowledgeMemoryBlock, Priority, SourceContent
 from hivemind.memory.loading import Source
 from hivemind.minds.extractive import plan_steps
@@ -50,11 +50,11 @@ def memory_blocks(hive: Parts, agent: str, questions: Sequence[str]) -> list[Kno
 
     def search() -> list[tuple[int, str, MemorySearchResult]]:
         names = namespaces_of(hive, agent)
-        searches = (
-            (question, hive.memory.search_in(names, question[:_MAX_QUERY_CHARS], limit=_MAX_HITS))
-            for question in questions
-        )
-        return [(rank, question, hit) for question, hits in searches for rank, hit in enumerate(hits)]
+        hits: list[tuple[int, str, MemorySearchResult]] = []
+        for question in questions:
+            results = hive.memory.search_in(names, question[:_MAX_QUERY_CHARS], limit=_MAX_HITS)
+            hits += [(rank, question, hit) for rank, hit in enumerate(results)]
+        return hits
 
     try:
         ranked_hits = sorted(soundly(hive, search), key=lambda ranked_hit: ranked_hit[0])
@@ -88,21 +88,15 @@ def memory_blocks(hive: Parts, agent: str, questions: Sequence[str]) -> list[Kno
     return fitting_blocks
 
 
-def memory_source(memory: Callable[[], MemoryStore], count: Callable[[str], int]) -> Callable[[str, int | None], str]:
-    """Return a loader for `memory:` blocks. It shortens the content to `max_tokens`, if given."""
+def content_sources(hive: Parts) -> dict[str, Source]:
+    """Return the loaders for blocks that name a memory, a node or a passage. They shorten to `max_tokens`, if given."""
 
-    def content_of(reference: str, max_tokens: int | None) -> str:
+    def memory(reference: str, max_tokens: int | None) -> str:
         *namespace, key = parse_namespace(reference)
-        entry = memory().get(namespace, key)
+        entry = hive.memory.get(namespace, key)
         if entry is None:
             raise UserError("the memory was deleted meanwhile")
-        return entry.content if max_tokens is None else shortened(entry.content, count, max_tokens)
-
-    return content_of
-
-
-def document_sources(hive: Parts) -> dict[str, Source]:
-    """Return the loaders for blocks that name a node or a passage. A node is expanded to the room that remains."""
+        return entry.content if max_tokens is None else shortened(entry.content, hive.count_tokens, max_tokens)
 
     def part(node_id: str, max_tokens: int | None) -> SourceContent:
         room = _PART_TOKENS if max_tokens is None else min(max_tokens, _PART_TOKENS)
@@ -116,7 +110,7 @@ def document_sources(hive: Parts) -> dict[str, Source]:
             return SourceContent(text, "full")
         return part(node_id, max_tokens)
 
-    return {DOCUMENTS: part, PASSAGE: passage}
+    return {SOURCE: memory, DOCUMENTS: part, PASSAGE: passage}
 
 
 def document_blocks(
@@ -138,12 +132,7 @@ def document_blocks(
         context = contexts.get(question, "")
         passages = hive.knowledge.search(question, limit=PER_QUESTION, scope=scope, context=context)
         if not include_weak:
-            coverage = hive.memory.coverage
-            passages = [
-                passage
-                for passage in passages
-                if passage.confidence.level != "weak" or coverage(question, passage.text) >= ABOUT
-            ]
+            passages = [passage for passage in passages if _is_about(hive, question, passage)]
         best_score = max((passage.score for passage in passages), default=0.0)
         for rank, passage in enumerate(passages):
             block = _passage_block(passage, question, best_score, now - timedelta(microseconds=rank), hive.count_tokens)
@@ -155,15 +144,18 @@ def document_blocks(
     return list(blocks.values())
 
 
+def _is_about(hive: Parts, question: str, passage: Passage) -> bool:
+    return passage.confidence.level != "weak" or hive.memory.coverage(question, passage.text) >= ABOUT
+
+
 def _note_blocks(hive: Parts, question: str, scope: Sequence[Path], now: datetime) -> list[KnowledgeMemoryBlock]:
     """Return the notes on documents in scope that answer a question. They are quoted like memories: no file has them."""
     blocks = []
     for node, confidence in hive.documents.notes(question, PER_QUESTION):
         if confidence.level != "weak" and hive.knowledge.is_among(node.id, scope):
             root = hive.documents.source(hive.documents.root_of(node.id).id)
-            block = _node_block(
-                node, now, confidence.reason, node.token_count, f"{root.path} note {node.id}" if root else None
-            )
+            path = f"{root.path} note {node.id}" if root else None
+            block = _node_block(node, now, confidence.reason, node.token_count, path)
             block.metadata |= {"remembered": node.updated_at, "answers": {question: round(confidence.value, 2)}}
             blocks.append(block)
     return blocks
@@ -171,17 +163,15 @@ def _note_blocks(hive: Parts, question: str, scope: Sequence[Path], now: datetim
 
 def _part_blocks(hive: Parts, passages: Sequence[Passage], now: datetime) -> list[KnowledgeMemoryBlock]:
     """Return the parts of documents that contain several passages: then the whole part matters, if there is room."""
-    parents = Counter(
-        node.parent_id for passage in passages if (node := hive.documents.find(passage.node_id)) is not None
-    )
+    nodes = [hive.documents.find(passage.node_id) for passage in passages]
+    parents = Counter(node.parent_id for node in nodes if node is not None)
     blocks = []
     for parent_id, count in parents.most_common(_PARTS):
         node = None if parent_id is None or count < 2 else hive.documents.find(parent_id)
         if node is not None:
-            source, reason = hive.documents.source(node.id), f"{count} of the passages found stand in it"
-            blocks.append(
-                _node_block(node, now, reason, hive.documents.size(node.id)[1], source.path if source else None)
-            )
+            source, tokens = hive.documents.source(node.id), hive.documents.size(node.id)[1]
+            reason = f"it contains {count} of the passages"
+            blocks.append(_node_block(node, now, reason, tokens, source.path if source else None))
     return blocks
 
 
@@ -208,25 +198,19 @@ def graph_blocks(hive: Parts, agent: str, question: str, *, allow_stale: bool = 
     """
     lanes = (SHARED, hive.agents[agent].lane or f"agent/{agent}")
     search_result = hive.graph_index.find(question, limit=_NODES, over=allow_stale)
-    hits = {hit.text: hit for hit in search_result.hits if hit.lane in lanes}
-    return [
-        ContextMemoryBlock(
-            id=f"graph:{hit.task}:{hit.node_id}",
-            context_type="graph",
-            summary=hit.text,
-            confidence=min(1.0, hit.score),
-            metadata={
-                "path": f"{hit.path} node {hit.node_id}",
-                "origin": "agent",
-                "why": hit.confidence.reason,
-                "task": hit.task,
-                "answers": {question: round(hit.confidence.value, 2)}
-                if hit.kind in _ANSWERING and not hit.title.rstrip().endswith("?")
-                else {},
-            },
+    blocks = []
+    for hit in {hit.text: hit for hit in search_result.hits if hit.lane in lanes}.values():
+        is_answer = hit.kind in _ANSWERING and not hit.title.rstrip().endswith("?")
+        metadata = {
+            "path": f"{hit.path} node {hit.node_id}", "origin": "agent", "why": hit.confidence.reason, "task": hit.task,
+            "answers": {question: round(hit.confidence.value, 2)} if is_answer else {},
+        }  # fmt: skip
+        block_id, score = f"graph:{hit.task}:{hit.node_id}", min(1.0, hit.score)
+        block = ContextMemoryBlock(
+            id=block_id, context_type="graph", summary=hit.text, confidence=score, metadata=metadata
         )
-        for hit in hits.values()
-    ]
+        blocks.append(block)
+    return blocks
 
 
 def _passage_block(
@@ -242,11 +226,8 @@ def _passage_block(
         location=f"{PASSAGE}:{passage.node_id}:{span}",
         relevance_score=min(1.0, passage.score / best_score) if best_score > 0 else 0.5,
         metadata={
-            "path": passage.path,
-            "lines": lines,
-            "citation": asdict(citation),
-            "answers": {question: round(passage.confidence.value, 2)},
-            "why": passage.confidence.reason,
+            "path": passage.path, "lines": lines, "citation": asdict(citation),
+            "answers": {question: round(passage.confidence.value, 2)}, "why": passage.confidence.reason,
             "tokens": count(citation.text),
         },
-    )
+    )  # fmt: skip

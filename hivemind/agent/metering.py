@@ -68,12 +68,8 @@ def open_agents_mind(config: AgentConfig, hive: HiveConfig, layout: Layout, pati
     if not isinstance(mind, AgentMind | LanguageMind):
         return mind
     short_name = mind.config.agent if isinstance(mind, AgentMind) else mind.config.model
-    price_list = config.prices or hive.prices.get(mind.name) or hive.prices.get(short_name)
-    prices = (
-        None
-        if price_list is None
-        else Prices(price_list.tokens_in, price_list.tokens_out, price_list.cached, price_list.written)
-    )
+    rates = config.prices or hive.prices.get(mind.name) or hive.prices.get(short_name)
+    prices = None if rates is None else Prices(rates.tokens_in, rates.tokens_out, rates.cached, rates.written)
     if isinstance(mind, AgentMind):
         mind.prices = prices
     else:
@@ -128,6 +124,10 @@ class MeteredMind:
     def takes_pictures(self) -> bool:
         return bool(getattr(self.mind, "takes_pictures", False))
 
+    def summary_mind(self) -> Mind:
+        """Return the mind that summarizes documents: a coding agent does not."""
+        return self.rule if self.program is not None else self.mind_for(None, None)
+
     def max_turns(self, config: AgentConfig) -> int:
         """Return the turns that a task may take before the operator is asked."""
         return (self.program and self.program.config.max_turns) or config.max_turns
@@ -180,23 +180,17 @@ class MeteredMind:
         """
         counted_tokens = sum(map(self.count, request.parts)) + request.pictures * PICTURE_TOKENS
         with self._mutex:
-            sent_tokens, answer_tokens = self._sent_tokens(counted_tokens), math.ceil(request.max_output * self._excess)
-            money = (
-                0.0
-                if request.prices is None
-                else request.prices.of(Usage(sent_tokens, answer_tokens, written=sent_tokens))
-            )
+            reserved = Usage(self._sent_tokens(counted_tokens), math.ceil(request.max_output * self._excess))
+            money = 0.0 if request.prices is None else request.prices.of(replace(reserved, written=reserved.tokens_in))
             try:
-                settle = self.budget.hold(sent_tokens + answer_tokens, money, work, datetime.now(UTC))
+                settle = self.budget.hold(reserved.tokens, money, work, datetime.now(UTC))
             except Parking as parking:
                 if request.cause in _MESSAGES:
                     raise
                 raise MindUnavailable(parking.reason) from None
             try:
                 if talk is not None:
-                    record = _request_line(
-                        request.id, request.cause, request.model, sent_tokens + answer_tokens, money, talk
-                    )
+                    record = _request_line(request.id, request.cause, request.model, reserved.tokens, money, talk)
                     talk.note({**record, "sha256": request.sha256})
             except (HivemindError, OSError):  # not sent, so not used
                 settle(0, 0.0, datetime.now(UTC))
@@ -256,7 +250,7 @@ class RunAccount:
 
     def __init__(
         self,
-        metered_mind: MeteredMind,
+        meter: MeteredMind,
         mind: AgentMind,
         work: TaskRun | None,
         talk: Conversation,
@@ -264,18 +258,13 @@ class RunAccount:
         session: str | None,
     ) -> None:
         """Reserve the prompt's tokens. The run continues `session`, if given. Raises Parking, TaskMoved, OSError."""
-        self._usages, self._budget, self._mind, self._work, self._talk = (
-            metered_mind,
-            metered_mind.budget,
-            mind,
-            work,
-            talk,
-        )
+        self._meter, self._budget = meter, meter.budget
+        self._mind, self._work, self._talk = mind, work, talk
         self._counts_session, self._resumes = mind.profile.usage_of == "session", session is not None
         self._before = talk.totals.get(session or "", Usage())
         self._parts: dict[str, Usage] = {}
         self._reported: Usage | None = None
-        self._key, self._prompt = secrets.token_hex(8), Usage(metered_mind.count(prompt))
+        self._key, self._prompt = secrets.token_hex(8), Usage(meter.count(prompt))
         self._settle = self._budget.hold(self._prompt.tokens, 0.0, work, datetime.now(UTC))
 
     def begin(self) -> None:
@@ -302,7 +291,7 @@ class RunAccount:
             self._settle(0, 0.0, datetime.now(UTC))
             self._replace_estimates()
         self._reported = usage = usage if usage.money or not usage.tokens else priced(usage, self._mind.prices)
-        self._usages.total = self._usages.total + usage - before
+        self._meter.total = self._meter.total + usage - before
         self._budget.book(usage.tokens - before.tokens, usage.money - before.money, self._work, datetime.now(UTC))
         _note_answer(self._talk, {"answered": self._key, "usage": usage.as_record(), **fields})
         with suppress(TaskMoved):  # the task has ended, and its limit with it
@@ -313,9 +302,9 @@ class RunAccount:
         if self._reported is not None:
             return
         usage = self._prompt if was_heard else Usage()
-        self._usages.total += usage
+        self._meter.total += usage
         if was_heard and self._counts_session:  # the request stays open until the session's next report
-            self._usages.estimates[self._key] = usage
+            self._meter.estimates[self._key] = usage
         else:
             self._settle(usage.tokens, 0.0, datetime.now(UTC))
             _note_answer(self._talk, {"answered": self._key, "usage": usage.as_record()})
@@ -326,7 +315,7 @@ class RunAccount:
             if key != self._key and request["model"] == self._mind.name:
                 reservation = str(request["at"])[:10], request["reserved"]["tokens"], 0.0
                 self._budget.book(0, 0.0, self._work, datetime.now(UTC), reservation=reservation)
-                self._usages.total -= self._usages.estimates.pop(key, Usage())
+                self._meter.total -= self._meter.estimates.pop(key, Usage())
                 _note_answer(self._talk, {"answered": key, "usage": {}})
 
 

@@ -7,7 +7,7 @@ import os
 from contextlib import suppress
 from pathlib import Path
 
-from hivemind.agent.opening import letter, material, source_of
+from hivemind.agent.opening import Entry, letter, material, source_of
 from hivemind.agent.pictures import Pictures
 from hivemind.agent.select import select_memory
 from hivemind.agent.window import ContextWindow
@@ -43,21 +43,14 @@ class News:
 
     def _tell_of_task(self, work: TaskRun, session: Session, talk: Conversation) -> None:
         for number, remark in enumerate(work.task.said[talk.said :], talk.said + 1):
-            author = "The operator" if remark.by == "human" else remark.by
-            by = "person" if remark.by == "human" else remark.by
+            author, by = ("The operator", "person") if remark.by == "human" else (remark.by, remark.by)
             talk.tell(f"{author} adds to the task:\n\n{remark.text.strip()}", said=number, by=by)
         if changed_names := sorted(self.read_files.changed_files(talk, session)):
             talk.tell(f"Changed by someone else since you read it: {', '.join(changed_names)}.", files=changed_names)
-        max_tokens, is_reported = (
-            session.config.budget.task.tokens,
-            any((message.news or {}).get("budget") for message in talk.messages),
-        )
-        if (
-            max_tokens is not None
-            and not is_reported
-            and (spent_tokens := work.spent().tokens) >= max_tokens * _BUDGET_NEWS
-        ):
-            talk.tell(f"{spent_tokens:,} of the task's {max_tokens:,} tokens are used. Come to an end.", budget=True)
+        limit = session.config.budget.task.tokens
+        is_told = any((message.news or {}).get("budget") for message in talk.messages)
+        if limit is not None and not is_told and (spent := work.spent().tokens) >= limit * _BUDGET_NEWS:
+            talk.tell(f"{spent:,} of the task's {limit:,} tokens are used. Come to an end.", budget=True)
         if (lease_problem := work.lost_lease()) is not None:
             work.lease = None
             talk.tell(f"{lease_problem} Look at what has changed.", lease=True)
@@ -79,15 +72,13 @@ class News:
             and entry["metadata"].get("path") not in talk.files
         ]
         if entries:
-            lines = (
-                material(source_of(entry), f"{entry['id']}: {_first_line(str(entry['content']))}") for entry in entries
-            )
+            lines = (material(source_of(entry), f"{entry['id']}: {_first_line(entry)}") for entry in entries)
             text = "\n".join(["New in the hive, and about this; recall shows more of it.", *lines])
             talk.tell(text, blocks=[str(entry["id"]) for entry in entries])
 
 
-def _first_line(text: str) -> str:
-    line = text.strip().partition("\n")[0]
+def _first_line(entry: Entry) -> str:
+    line = str(entry["content"]).strip().partition("\n")[0]
     return line if len(line) <= _LINE_CHARS else f"{line[:_LINE_CHARS]}…"
 
 

@@ -70,15 +70,10 @@ _TAG = re.compile(r"<(?=\s*/?\s*material)", re.IGNORECASE)
 def system_message(name: str, config: AgentConfig, tools: Container[str], rom: Iterable[tuple[str, str]]) -> str:
     """Describe the agent, how to work with its tools, whom to trust, and the rules of the hive."""
     role = f" Your role: {config.role}." if config.role else ""
+    how = _BY_A_PROGRAM if config.runs_program else _BY_CALLS
     tool_rules = "".join(f"* {line}\n" for tool, line in _OF_TOOLS.items() if tool in tools)
     parts = [
-        _SYSTEM.format(
-            name=name,
-            role=role,
-            how=_BY_A_PROGRAM if config.runs_program else _BY_CALLS,
-            tools=tool_rules,
-            trust=_TRUST,
-        ),
+        _SYSTEM.format(name=name, role=role, how=how, tools=tool_rules, trust=_TRUST),
         *(f"\n# From {path}\n{text.strip()}" for path, text in rom),
     ]
     return visible("\n".join(parts))
@@ -97,28 +92,17 @@ def task_opening(
     """
     task, layout, count = run.task, hive.layout, hive.count_tokens
     folder = layout.relative(task.files)
-    text = shorten_to(
-        Focus("", work=run).text.strip(),
-        int(tokens * _TEXT),
-        count,
-        f"read_file(path='{layout.relative(task.path)}/task.md')",
-    )
+    full_text_call = f"read_file(path='{layout.relative(task.path)}/task.md')"
+    text = shorten_to(Focus("", work=run).text.strip(), int(tokens * _TEXT), count, full_text_call)
     maker = "the operator" if task.maker == HUMAN else task.maker
-    parents = " › ".join(run.above)
     due = f", due {task.deadline:%Y-%m-%d %H:%M} UTC" if task.deadline else ""
-    parts = [
-        f"# {task.title}",
-        f"Task `{task.id}`, from {maker}{due}.{f' A part of {parents}.' if parents else ''}",
-        text,
-    ]
+    part_of = f" A part of {' › '.join(run.above)}." if run.above else ""
+    parts = [f"# {task.title}", f"Task `{task.id}`, from {maker}{due}.{part_of}", text]
     if task.attachments:
         lines = [f"* {layout.relative(path)}" for path in task.attachments[:_MAX_ATTACHMENTS]]
-        unlisted = len(task.attachments) - len(lines)
-        parts.append(
-            _section(
-                "Attachments", "\n".join([*lines, *([f"* … and {unlisted} more: list_files"] if unlisted else [])])
-            )
-        )
+        if unlisted := len(task.attachments) - len(lines):
+            lines.append(f"* … and {unlisted} more: list_files")
+        parts.append(_section("Attachments", "\n".join(lines)))
     parts.append(_section("Where you work", _place(hive, run, config, folder)))
     if plan := _plan([step for step in run.steps() if not step.is_implicit], int(tokens * _PLAN), count):
         parts.append(_section("Plan", plan))
@@ -189,9 +173,8 @@ def _place(hive: Parts, run: TaskRun, config: AgentConfig, folder: str) -> str:
     template = "What is for no repository goes to {}." if lines else "You write to {}; paths are looked up there first."
     lines.append(f"{template.format(folder)} knowledge/ may be read and written.")
     for root, root_config in zip(hive.config.read_roots(hive.layout), hive.config.roots, strict=True):
-        lines.append(
-            f"{root} may be {'read and written' if root_config.write and not root_config.worktree else 'read'}."
-        )
+        rights = "read and written" if root_config.write and not root_config.worktree else "read"
+        lines.append(f"{root} may be {rights}.")
     if config.runs_program:
         return "\n".join(lines)
     if config.shell:

@@ -34,17 +34,12 @@ class Preview:
         inside = {entry["id"] for entry in self.selected.entries}
         choices = [
             {
-                "block": choice.id,
-                "type": choice.block.type.value,
-                "priority": choice.block.priority.name.lower(),
-                "in": choice.id in inside,
-                "score": choice.score,
-                "parts": self.selected.explain(choice.block),
-                "tokens": choice.tokens,
-                "because": choice.reason,
+                "block": choice.id, "type": choice.block.type.value, "priority": choice.block.priority.name.lower(),
+                "in": choice.id in inside, "score": choice.score, "parts": self.selected.explain(choice.block),
+                "tokens": choice.tokens, "because": choice.reason,
             }
             for choice in self.selected.selection
-        ]
+        ]  # fmt: skip
         return sorted(choices, key=lambda choice: (not choice["in"], -choice["score"], choice["block"]))
 
 

@@ -219,18 +219,14 @@ class _ProgramRun:
         elif work is not None and not was_reminded:
             self._talk.tell(_UNFINISHED, cause="unfinished")
         elif work is not None:
-            answers = (
-                message.text
-                for message in reversed(self._talk.messages)
-                if message.role == "assistant" and message.text
-            )
-            last_answer = next(answers, "nothing")
+            answers = [message.text for message in self._talk.messages if message.role == "assistant" and message.text]
+            last_answer = answers[-1] if answers else "nothing"
             if work.task.finish == "implicit":
                 self._make(ToolCall("finish_task", {"result": last_answer}))
                 self._turn.parking = self._parking
             else:
                 self._ask_operator(
-                    f"unfinished: look at it. {name} ended without finish_task; its last message: {last_answer}"
+                    f"unfinished: look at it. {name} ended without finish_task, and wrote: {last_answer}"
                 )
 
     def _ask_operator(self, reason: str) -> None:
@@ -240,10 +236,9 @@ class _ProgramRun:
         """Return a message as the program reads it. A result names its tool: the session may have ended before it."""
         if message.role != "tool":
             return message.text
-        call = next(
-            (call for answer in self._talk.messages for call in answer.calls if call.id == message.call_id), None
-        )
-        return f"Result of {call.tool if call else 'a call'}:\n\n{message.text}"
+        calls = (call for answer in self._talk.messages for call in answer.calls)
+        tool = next((call.tool for call in calls if call.id == message.call_id), "a call")
+        return f"Result of {tool}:\n\n{message.text}"
 
     # output
 
@@ -269,10 +264,10 @@ class _ProgramRun:
         if line.usage is not None:
             self._report(line.usage, line.part)
         if line.approval is not None:
-            self._end(
-                f"it waits for an approval ({line.approval[:200]}), but no person can give it: see sandbox in its file",
-                0.0,
+            reason = (
+                f"it waits for an approval ({line.approval[:200]}), but no person can give it: see sandbox in its file"
             )
+            self._end(reason, 0.0)
         if line.problem is not None:
             self._problem = line.problem[:500]
 
@@ -362,9 +357,8 @@ class _ProgramRun:
                 response: Mapping[str, Any] = {"text": f"failed: {error}", "failed": True}
             else:
                 right = secrets.compare_digest(token, self._token)
-                response = (
-                    self._answer(tool, arguments) if right else {"text": "failed: not your agent", "failed": True}
-                )
+                refusal = {"text": "failed: not your agent", "failed": True}
+                response = self._answer(tool, arguments) if right else refusal
             connection.sendall(json.dumps(response).encode() + b"\n")
 
     def _answer(self, tool: str, arguments: Mapping[str, Any]) -> dict[str, Any]:

@@ -21,9 +21,8 @@ def recall(focus: Focus, memory: WorkingMemory) -> tuple[Sequence[Entry], Sequen
     This is for a mind that works by rule. A mind that reads gets the selection of its opening, and asks for more with
     the tool `recall`.
     """
-    return memory.answer_entries(
-        focus, questions_of(focus)
-    ), () if focus.work is None else focus.work.conversation.before
+    results = () if focus.work is None else focus.work.conversation.before
+    return memory.answer_entries(focus, questions_of(focus)), results
 
 
 def answer(

@@ -92,9 +92,8 @@ class UnreadMail:
         """
         self._turn.close()
         while self.rest is None or self.rest.is_over:
-            message = next(
-                (letter.message for letter in self._open_letters.values() if letter.needs_turn == needs_turn), None
-            )
+            letters = (letter for letter in self._open_letters.values() if letter.needs_turn == needs_turn)
+            message = next((letter.message for letter in letters), None)
             if message is None:
                 break
             try:

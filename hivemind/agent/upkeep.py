@@ -109,12 +109,11 @@ class Upkeep:
     def _summarize(self) -> bool:
         """Rewrite one stale summary. The mind may be down, or the summarized nodes deleted."""
         documents = self._hive.documents
-        return any(
-            self._try_piece(
-                f"summary {summary.id}", partial(documents.summarize, summary.id, self._summary_writer()), HivemindError
-            )
-            for summary in documents.stale_summaries()
-        )
+        for summary in documents.stale_summaries():
+            summarize = partial(documents.summarize, summary.id, self._summary_writer())
+            if self._try_piece(f"summary {summary.id}", summarize, HivemindError):
+                return True
+        return False
 
     def _summary_writer(self) -> Callable[[Sequence[str], int], str] | None:
         """Return the function that writes summaries, or None for extracts if the mind only quotes."""
@@ -150,9 +149,7 @@ class Upkeep:
         due = next_backup(database, backups)
         if due is None or due > time.time():
             return False
-        return self._try_piece(
-            f"the backup of {database.name}", lambda: back_up(database, backups), OSError, sqlite3.Error
-        )
+        return self._try_piece(f"backup of {database.name}", lambda: back_up(database, backups), OSError, sqlite3.Error)
 
     def _next_due(self) -> float:
         """Return when the next memory expires or a backup is due, in seconds since 1970."""
@@ -160,7 +157,5 @@ class Upkeep:
         # a server deletes expired memories at any hive's write, and may be down
         next_expiry = memory.next_expiry() if self._hive.config.memory is None and memory.database.was_made else None
         backups = (next_backup(path, self._hive.layout.backups) for path in self._databases)
-        return min(
-            _NEVER if next_expiry is None else next_expiry.timestamp(),
-            *(_NEVER if due is None else due for due in backups),
-        )
+        times = [None if next_expiry is None else next_expiry.timestamp(), *backups]
+        return min((time for time in times if time is not None), default=_NEVER)

@@ -78,11 +78,9 @@ class ContextWindow:
     def is_full(self) -> bool:
         """True if the conversation is so long that a new epoch is due."""
         limit, fixed_tokens = self.max_tokens, self.fixed_tokens
-        return self.tokens - fixed_tokens > (
-            FULL_SHARE * limit - fixed_tokens
-            if fixed_tokens < OPENING_SHARE * limit
-            else FULL_SHARE * (limit - fixed_tokens)
-        )
+        if fixed_tokens < OPENING_SHARE * limit:
+            return self.tokens > FULL_SHARE * limit
+        return self.tokens - fixed_tokens > FULL_SHARE * (limit - fixed_tokens)
 
     @property
     def opening_room(self) -> int:

@@ -11,15 +11,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from hivemind.agent.candidates import (
-    ABOUT,
-    SOURCE,
-    document_blocks,
-    document_sources,
-    graph_blocks,
-    memory_blocks,
-    memory_source,
-)
+from hivemind.agent import candidates
 from hivemind.agent.opening import materials
 from hivemind.boundary import Unreadable
 from hivemind.frozen import frozen
@@ -41,7 +33,6 @@ from hivemind.memory import (
     WorkingMemoryManager,
 )
 from hivemind.memory.blocks import context_entry
-from hivemind.memory.loading import Source
 from hivemind.names import is_name
 from hivemind.presence.parts import Parts
 from hivemind.taskrun.focus import Focus
@@ -66,14 +57,11 @@ class SelectedMemory:
         inside = {str(entry["id"]) for entry in self.entries}
         rows = [
             {
-                "id": choice.id,
-                "score": round(choice.score, 4),
-                "tokens": choice.tokens,
-                "in": choice.id in inside,
+                "id": choice.id, "score": round(choice.score, 4), "tokens": choice.tokens, "in": choice.id in inside,
                 "why": choice.reason,
             }
             for choice in self.selection
-        ]
+        ]  # fmt: skip
         rows.sort(key=lambda row: (not row["in"], -float(str(row["score"])), str(row["id"])))
         return rows[: len(inside) + _MAX_REJECTED]
 
@@ -88,11 +76,8 @@ class WorkingMemory:
         self.blocks = self._saved()
         self._stamps: dict[str, str] = {}  # of the databases at the last selection, by focus
         self.scorer = RelevanceScorer()
-        sources: dict[str, Source] = {
-            SOURCE: memory_source(lambda: hive.memory, hive.count_tokens),
-            **document_sources(hive),
-        }
-        self._loader = ContentLoader(hive.layout.root, roots=hive.config.read_roots(hive.layout), sources=sources)
+        roots, sources = hive.config.read_roots(hive.layout), candidates.content_sources(hive)
+        self._loader = ContentLoader(hive.layout.root, roots=roots, sources=sources)
         self._selector = MemorySelector(hive.count_tokens, self.scorer, locate=self._loader.path_of, render=materials)
         self._builder = ContextBuilder(self._loader, token_counter=hive.count_tokens, render=materials)
         self._janitor = MemoryJanitor(
@@ -123,7 +108,9 @@ class WorkingMemory:
     def answer_entries(self, focus: Focus, questions: Sequence[str]) -> list[Entry]:
         """Return what the hive knows about the questions, unshortened, best first, for a mind that works by rule."""
         nodes = [
-            node for question in questions for node in graph_blocks(self._hive, self._name, question, allow_stale=True)
+            node
+            for question in questions
+            for node in candidates.graph_blocks(self._hive, self._name, question, allow_stale=True)
         ]
         foreign_nodes = [node for node in nodes if focus.work is None or node.metadata["task"] != focus.id]
         blocks = [*self._recalled(focus, questions), *foreign_nodes]
@@ -153,32 +140,28 @@ class WorkingMemory:
 
         Contents for which `is_known` is true are left out, and make room for others.
         """
-        nodes = graph_blocks(self._hive, self._name, question)
+        nodes = candidates.graph_blocks(self._hive, self._name, question)
         blocks = [*self._recalled(focus, [question]), *nodes, *self._about(question)]
         return self._select_from(blocks, [question], tokens, is_known).entries
 
     def _select_from(
-        self,
-        blocks: Iterable[MemoryBlock],
-        questions: Sequence[str],
-        tokens: int,
-        is_known: Callable[[str], bool] = lambda _: False,
+        self, blocks: Iterable[MemoryBlock], questions: Sequence[str], tokens: int, is_known: Callable[[str], bool]
     ) -> SelectedMemory:
         """Score, select and load, again without contents for which `is_known` is true. Of two blocks with one id the
         later counts.
         """
-        candidates = {block.id: block for block in blocks}
+        remaining = {block.id: block for block in blocks}
         self.scorer.task_keywords = set(" ".join(questions).lower().split())
         while True:
-            selection = self._selector.select(candidates.values(), tokens)
+            selection = self._selector.select(remaining.values(), tokens)
             entries = self._builder.build_context(selection, tokens)
             known_ids = [
-                str(entry["id"]) for entry in entries if entry["id"] in candidates and is_known(str(entry["content"]))
+                str(entry["id"]) for entry in entries if entry["id"] in remaining and is_known(str(entry["content"]))
             ]
             if not known_ids:
                 return SelectedMemory(entries, selection, self.scorer.explain)
             for known_id in known_ids:
-                del candidates[known_id]
+                del remaining[known_id]
 
     def _about(self, question: str) -> list[MemoryBlock]:
         """Return the kept blocks, mainly letters, that contain half of the question's words."""
@@ -186,12 +169,13 @@ class WorkingMemory:
         return [
             block
             for block, content in zip(blocks, self._loader.load_many(blocks), strict=True)
-            if self._hive.memory.coverage(question, f"{getattr(block, 'subject', '')}\n{content.content}") >= ABOUT
+            if self._hive.memory.coverage(question, f"{getattr(block, 'subject', '')}\n{content.content}")
+            >= candidates.ABOUT
         ]
 
     def _recalled(self, focus: Focus, questions: Sequence[str], *, include_weak: bool = True) -> list[MemoryBlock]:
-        blocks = document_blocks(self._hive, focus, questions, include_weak=include_weak)
-        return [*blocks, *memory_blocks(self._hive, self._name, questions)]
+        blocks = candidates.document_blocks(self._hive, focus, questions, include_weak=include_weak)
+        return [*blocks, *candidates.memory_blocks(self._hive, self._name, questions)]
 
     # kept blocks
 
@@ -209,15 +193,11 @@ class WorkingMemory:
         if not (isinstance(previous_block, MessageMemoryBlock) and previous_block.read):
             self.blocks.add_memory(block)
             letters = [block for block in self.blocks if isinstance(block, MessageMemoryBlock)]
-            ended_letters = [
-                letter for letter in letters if letter is not block and self._is_over(letter.metadata.get("task"))
-            ]
-            open_letters = sorted(
-                (letter for letter in letters if letter not in ended_letters),
-                key=lambda letter: (letter.timestamp, letter.id),
-            )
-            for old_letter in (*ended_letters, *open_letters[:-_MAX_LETTERS]):
-                self.blocks.remove_memory(old_letter.id)
+            letters.sort(key=lambda letter: (letter.timestamp, letter.id))
+            ended = [letter for letter in letters if letter is not block and self._is_over(letter.metadata.get("task"))]
+            open_letters = [letter for letter in letters if letter not in ended]
+            for letter in (*ended, *open_letters[:-_MAX_LETTERS]):
+                self.blocks.remove_memory(letter.id)
             self.save()
 
     def _is_over(self, task: object) -> bool:
