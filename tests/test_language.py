@@ -24,17 +24,156 @@ LIMITS = {"names": 1.0, "generic": 6.0, "relative": 2.0, "stock": 4.0}
 
 # Pronouns, participles and question words: such a name does not say what the value is.
 VAGUE = frozenset(
-    """one told found said mine own given shown known made left here there asked kept held each what why how when who
-    where came goes taken ours theirs whole only other others begun gone written seen wanted meant
-    used named ended changed waiting moved missing pending spent opened counted hidden staged allowed sent shared linked
-    dropped printed listed started failed parsed joined attached quoted loaded archived closed scored stopped watched
-    finished chosen needed ordered bounced answered folded fixed tried typed drawn lacking refused expected ranked checked
-    packed cached standing following nothing anything something everything someone nobody somebody most rest such then
-    these those this that them they it its both few much many enough yet since again further beside""".split()
+    [
+        "one",
+        "told",
+        "found",
+        "said",
+        "mine",
+        "own",
+        "given",
+        "shown",
+        "known",
+        "made",
+        "left",
+        "here",
+        "there",
+        "asked",
+        "kept",
+        "held",
+        "each",
+        "what",
+        "why",
+        "how",
+        "when",
+        "who",
+        "where",
+        "came",
+        "goes",
+        "taken",
+        "ours",
+        "theirs",
+        "whole",
+        "only",
+        "other",
+        "others",
+        "begun",
+        "gone",
+        "written",
+        "seen",
+        "wanted",
+        "meant",
+        "used",
+        "named",
+        "ended",
+        "changed",
+        "waiting",
+        "moved",
+        "missing",
+        "pending",
+        "spent",
+        "opened",
+        "counted",
+        "hidden",
+        "staged",
+        "allowed",
+        "sent",
+        "shared",
+        "linked",
+        "dropped",
+        "printed",
+        "listed",
+        "started",
+        "failed",
+        "parsed",
+        "joined",
+        "attached",
+        "quoted",
+        "loaded",
+        "archived",
+        "closed",
+        "scored",
+        "stopped",
+        "watched",
+        "finished",
+        "chosen",
+        "needed",
+        "ordered",
+        "bounced",
+        "answered",
+        "folded",
+        "fixed",
+        "tried",
+        "typed",
+        "drawn",
+        "lacking",
+        "refused",
+        "expected",
+        "ranked",
+        "checked",
+        "packed",
+        "cached",
+        "standing",
+        "following",
+        "nothing",
+        "anything",
+        "something",
+        "everything",
+        "someone",
+        "nobody",
+        "somebody",
+        "most",
+        "rest",
+        "such",
+        "then",
+        "these",
+        "those",
+        "this",
+        "that",
+        "them",
+        "they",
+        "it",
+        "its",
+        "both",
+        "few",
+        "much",
+        "many",
+        "enough",
+        "yet",
+        "since",
+        "again",
+        "further",
+        "beside",
+    ]
 )
 GENERIC = frozenset(
-    """value values item items data result results obj object thing things info entry entries element elem record records
-    tmp temp ret res val stuff current""".split()
+    [
+        "value",
+        "values",
+        "item",
+        "items",
+        "data",
+        "result",
+        "results",
+        "obj",
+        "object",
+        "thing",
+        "things",
+        "info",
+        "entry",
+        "entries",
+        "element",
+        "elem",
+        "record",
+        "records",
+        "tmp",
+        "temp",
+        "ret",
+        "res",
+        "val",
+        "stuff",
+        "current",
+    ]
 )
 RELATIVE = re.compile(r"(What|Where|Who|How|Whether|Which|When|Whom|Whose|As)\b")
 STOCK = re.compile(
@@ -56,8 +195,7 @@ def names_of(tree: ast.AST) -> Iterator[tuple[str, int]]:
         if isinstance(node, ast.arg) and not (node in operands and node.arg == "other"):
             yield node.arg, node.lineno
         elif isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store):
-            if node.id != "seen" and not (node.id == "left" and has_right):
-                yield node.id, node.lineno
+            yield from [(node.id, node.lineno)] * (node.id != "seen" and not (node.id == "left" and has_right))
         elif isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
             yield node.name, node.lineno
 
@@ -75,9 +213,9 @@ def sentences_of(source: str, tree: ast.AST) -> Iterator[tuple[str, int, bool]]:
     docstrings = docstrings_of(tree)
     yield from ((node.value, node.lineno, True) for node in docstrings)
     for node in set(ast.walk(tree)) - set(docstrings):
-        if isinstance(node, ast.Constant) and isinstance(node.value, str):
-            if len(node.value.split()) >= 4 and not QUERY.search(node.value):
-                yield node.value, node.lineno, False
+        text = node.value if isinstance(node, ast.Constant) else None
+        if isinstance(text, str) and len(text.split()) >= 4 and not QUERY.search(text):
+            yield text, node.lineno, False
     for token in tokenize.generate_tokens(io.StringIO(source).readline):
         if token.type == tokenize.COMMENT and not NO_PROSE.match(token.string):
             yield token.string.lstrip("# "), token.start[0], False

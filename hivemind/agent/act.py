@@ -1,4 +1,4 @@
-"""Act: make the calls that a mind asks for, in order, under the step's lease; each gets its result (spec 8)."""
+"""Act: make the calls that a mind asks for, in order, under the step's lease. Each call gets a result."""
 
 from __future__ import annotations
 
@@ -25,7 +25,9 @@ _MAX_THREADS = 8
 _NOT_REPEATABLE = frozenset(
     {"add_task", "apply_patch", "doc_append", "doc_note", "doc_update", "edit_file", "note_step", "run_command"}
 )
-"""What reads, or is known by its id or its content, may be made again."""
+"""Tools that an interrupted call must not repeat. The others only read, or recognise a repeated call by its id or
+content.
+"""
 _SHOWN_CHARS = 500
 _SHOWN_ITEMS = 20
 _log = logging.getLogger(__name__)
@@ -39,9 +41,12 @@ def act(
     read_files: ReadFiles,
     open_calls: set[str],
 ) -> None:
-    """Take the step's lease, and make the calls of the thought; of a mind that reads each result stands in the conversation at
-    once. Fills in the results, why the task rests, and why a turn by rule came to nothing. Raises Parking if another holds
-    the step. `open_calls` has the ids of the calls that the mind asked for in this process and that have no result."""
+    """Take the step's lease and make the calls of the thought.
+
+    Fill in the turn's results, its parking and, by rule, its problem. For a mind that reads, each result is appended
+    to the conversation at once. `open_calls` has the ids of the calls without a result that this process asked for.
+    Raises Parking if another agent holds the step.
+    """
     thought = turn.thought
     if thought is None:  # a coding agent has made its calls already
         return
@@ -66,28 +71,23 @@ def act(
 
     first = thought.actions[0] if thought.actions else None
     if first is not None and first.id not in open_calls and first.tool in _NOT_REPEATABLE:
-        # An earlier process made the calls in order: only the first may have taken effect.
+        # An earlier process made these calls in order: only the first may have taken effect.
         record(ToolResult.failure(first, INTERRUPTED))
         thought = replace(thought, actions=thought.actions[1:])
-    changed_by_others = read_files.changed_files(talk, session)
+    changed_before = read_files.changed_files(talk, session)
     turn.parking = make_calls(session, thought, result_limit(window.max_tokens), record)
-    talk.note_files(
-        {
-            name: digest
-            for name, digest in read_files.changed_files(talk, session).items()
-            if name not in changed_by_others
-        }
-    )
+    changed = read_files.changed_files(talk, session)
+    talk.note_files({name: digest for name, digest in changed.items() if name not in changed_before})
 
 
 def _command_problem(results: Sequence[ToolResult]) -> str | None:
-    """Why the last command of a turn by rule is no success."""
+    """Return the problem of a turn by rule with a failed last command."""
     status = results[-1].value.get("exit_status") if results else None
     return None if status in (None, 0) else f"the command ended with status {status}"
 
 
 def ask_operator(turn: Turn, session: Session, talk: Conversation, reason: str) -> None:
-    """Ask the operator whether a task that does not come to an end shall go on: its step is blocked with the question."""
+    """Ask the operator whether a task that does not end should continue. The question blocks its step."""
     step = session.focus.step
     talk.add_news(f"{reason} The operator is asked whether it shall go on.")
     if step is None:
@@ -102,10 +102,12 @@ def ask_operator(turn: Turn, session: Session, talk: Conversation, reason: str) 
 def make_calls(
     session: Session, thought: Thought, limit_chars: int, report: Callable[[ToolResult], object]
 ) -> Parking | None:
-    """Make the calls of a thought; `tell` gets each result as soon as it is there. Adjacent reads run side by side.
+    """Make the calls of a thought, and `report` each result at once. Adjacent calls that only read files run in
+    parallel.
 
-    A call that fails does not stop the others, unless the thought is chained. After one that ends the task or hands it over
-    the rest are skipped, and say so. Returns why the task rests, if a call says so: that one and the rest have no result yet.
+    A failed call does not stop the others, unless the thought is chained. After a call that ended the task or handed
+    it over, the others are skipped, and their results say so. Return the parking if a call has to wait; that call and
+    those after it have no result yet.
     """
     tools = session.tools
     for reads, call_group in groupby(
@@ -132,7 +134,7 @@ def _results_of(session: Session, calls: Sequence[ToolCall], limit: int, *, read
 
 
 _FILE_READS = frozenset({"read_file", "list_files", "search_files"})
-"""Reads that touch nothing but files, which threads may do at the same time."""
+"""Tools that only read files: threads can run them in parallel."""
 
 
 def _make_timed(session: Session, call: ToolCall, limit: int) -> ToolResult:
@@ -144,9 +146,7 @@ def _make_call(session: Session, call: ToolCall, limit_chars: int) -> ToolResult
     """Make one call. Raises Parking."""
     work, tools = session.focus.work, session.tools
     if work is not None and (work.is_ended or work.handed_to):
-        return ToolResult.failure(
-            call, "skipped: the task is over" if work.is_ended else "skipped: the task was handed over"
-        )
+        return ToolResult.failure(call, f"skipped: the task {'is over' if work.is_ended else 'was handed over'}")
     if call.raw is not None:
         return ToolResult.failure(call, f"the arguments cannot be read as a JSON object: {call.raw[:200]!r}")
     if call.tool not in tools:
@@ -158,7 +158,7 @@ def _make_call(session: Session, call: ToolCall, limit_chars: int) -> ToolResult
         value = tool.call(session.for_call(call.id), call.arguments)
     except Parking:
         raise
-    except Exception as error:  # the boundary of a tool: a fault in one must not end the agent; it is logged and told
+    except Exception as error:  # the boundary of a tool: its faults are logged and reported to the mind
         if is_disk_full(error):
             raise disk_full_parking() from None
         if isinstance(error, HivemindError):
@@ -169,7 +169,7 @@ def _make_call(session: Session, call: ToolCall, limit_chars: int) -> ToolResult
 
 
 def small_values_of(result: Mapping[str, Any]) -> dict[str, Any]:
-    """The small values of a result, for programs: what a mind needs stands in its text."""
+    """Return the small values of a result, for programs. The mind reads the result's text."""
     small_values: dict[str, Any] = {}
     for key, value in result.items():
         if isinstance(value, list):

@@ -1,4 +1,4 @@
-"""ActiveTasks: the tasks that an agent has in hand, from the claim until each is parked, ended, or taken away."""
+"""The tasks that an agent has claimed, until each is parked, ended or taken away."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _log = logging.getLogger(__name__)
 
 
 class ActiveTasks:
-    """One agent's tasks in active/. Nothing that lies in a task's folder can end the agent: it ends the task."""
+    """One agent's tasks in active/. A damaged file in a task's folder ends that task, never the agent."""
 
     def __init__(self, hive: Parts, name: str, incarnation: int) -> None:
         self._hive, self._name, self._incarnation = hive, name, incarnation
@@ -28,7 +28,7 @@ class ActiveTasks:
         self._parked: dict[str, ParkedRest] = {}
         self._problem_counts: dict[str, int] = {}
         self._closed: dict[str, tuple[Task, ParkedRest]] = {}
-        """Tasks that could not be opened, and not be failed either: tried again."""
+        """Tasks that could neither be opened nor failed. They are tried again."""
 
     @property
     def runs(self) -> Collection[TaskRun]:
@@ -37,7 +37,7 @@ class ActiveTasks:
     # opening
 
     def resume(self, crashed_task: str | None = None) -> None:
-        """Take up what this agent had in hand when its last process ended; `lost` is the task over which it died, if any.
+        """Open the tasks that the agent's last process had claimed. `crashed_task` is the one during which it died.
 
         Raises HivemindError or OSError if the hive itself cannot be read or written.
         """
@@ -49,15 +49,15 @@ class ActiveTasks:
         for task in active_tasks:
             self._open(task, has_crashed=task.id == crashed_task)
         put_away_ended(self._hive)
-        # A task that is closed, and whose process died before it could tell:
+        # These left active/, but their process died before it journaled that.
         for task_id in sorted(self._hive.journal.view(open_tasks) - {task.id for task in active_tasks}):
             if (outcome := self._hive.tasks.listing.outcome(task_id)) is not None:
                 self._hive.steps.end_task(task_id, outcome, agent_id=self._name, has_left_active=True)
 
     def claim(self, task_id: str | None = None) -> TaskRun | None:
-        """The next task for this agent from the inbox, or a certain one; None if there is nothing for it.
+        """Claim the next task in the inbox, or the given one. Return None if there is none for this agent.
 
-        Raises UserError if that one is not waiting, or not for this agent.
+        Raises UserError if the given task is not waiting, or not for this agent.
         """
         while len(self._runs) + len(self._closed) < self._hive.config.max_active:
             if task_id is None:
@@ -71,7 +71,7 @@ class ActiveTasks:
         return None
 
     def _open(self, task: Task, *, has_crashed: bool = False) -> TaskRun | None:
-        """Make a claimed task ready; one that cannot be opened fails with the reason, its files kept as they are."""
+        """Open a claimed task. If that is impossible, fail it with the reason and keep its files."""
         previous = self._closed.pop(task.id, None)
         try:
             work = TaskRun(self._hive, task, self._name)
@@ -95,12 +95,12 @@ class ActiveTasks:
         self._runs[task.id] = work
         if previous is not None:
             self._hive.tasks.active.unpark(task)
-        elif task.parked is not None:  # looked at once: only what rests for another reason than then is news
+        elif task.parked is not None:  # it is looked at once; only another reason is journaled
             self._parked[task.id] = ParkedRest(task.parked.reason, task.parked.since, float("-inf"), looks=0)
         return work
 
     def _give_up(self, task: Task, reason: str) -> None:
-        """Fail a task that could not even be opened; what cannot be written now is tried again later."""
+        """Fail a task that could not be opened. If the failure cannot be written, try again later."""
         try:
             self._hive.steps.check_end(task.id, agent_id=self._name)
             self._hive.tasks.fail(task, reason)
@@ -116,16 +116,14 @@ class ActiveTasks:
     def _park_closed(self, task: Task, parked_rest: ParkedRest) -> None:
         self._closed[task.id] = (task, parked_rest)
         try:
-            self._hive.tasks.active.park(
-                task, parked_rest.reason, parked_rest.until
-            )  # for who looks, and for `--until-idle`
+            self._hive.tasks.active.park(task, parked_rest.reason, parked_rest.until)  # for `status` and `--until-idle`
         except (HivemindError, OSError) as error:
             _log.warning("task %s: %s; and its parking cannot be written: %s", task.id, parked_rest.reason, error)
 
     # choosing
 
     def next(self) -> TaskRun | None:
-        """The task in hand that can go on: by priority, then id."""
+        """Return the task that can continue: by priority, then by id."""
         for task, parked_rest in list(self._closed.values()):
             if parked_rest.is_over:
                 self._open(task)
@@ -133,7 +131,7 @@ class ActiveTasks:
         return min(ready, key=lambda work: (work.task.priority, work.task.id), default=None)
 
     def _is_ready(self, work: TaskRun) -> bool:
-        if not work.task.path.exists():  # a person has moved it away: it is not ours any more
+        if not work.task.path.exists():  # a person has moved it away
             self.drop(work)
             return False
         try:
@@ -154,7 +152,7 @@ class ActiveTasks:
     # after a turn
 
     def count_problem(self, work: TaskRun, problem: str) -> None:
-        """The same task again and again with a problem: it fails, and says which."""
+        """Count a problem of the task. The third in a row fails the task."""
         task_id = work.task.id
         self.unpark(work)
         self._problem_counts[task_id] = self._problem_counts.get(task_id, 0) + 1
@@ -172,17 +170,17 @@ class ActiveTasks:
                 self.drop(work)
 
     def clear_problems(self, work: TaskRun) -> None:
-        """Something was done: it is not in trouble, and rests no more."""
+        """Reset the problem count and unpark the task after a successful turn."""
         self._problem_counts.pop(work.task.id, None)
         self.unpark(work)
 
     def is_parked_for(self, work: TaskRun, parking: Parking) -> bool:
-        """Whether the task rested for this very reason already: then it was only looked at, and there is nothing to tell."""
+        """Return True if the task was already parked for this reason: the turn only looked, and adds no event."""
         parked_rest = self._parked.get(work.task.id)
         return parked_rest is not None and parked_rest.reason == parking.reason
 
     def park(self, work: TaskRun, parking: Parking) -> None:
-        """The task rests, and the journal is told why, once for each reason."""
+        """Park the task, with one event in the journal for each reason."""
         task_id, is_recorded = work.task.id, self.is_parked_for(work, parking)
         parked_rest = self._parked[task_id] = ParkedRest.of(parking, self._parked.get(task_id))
         if parking.reason == DISK_FULL:  # nothing can be written; leases are kept, since others have no room either
@@ -197,12 +195,12 @@ class ActiveTasks:
         self._release(work)
 
     def unpark(self, work: TaskRun) -> None:
-        """What it waited for has come."""
+        """Unpark the task, if it is parked."""
         if self._parked.pop(work.task.id, None) is not None:
             self._hive.tasks.active.unpark(work.task)
 
     def drop(self, work: TaskRun) -> None:
-        """The task is not in hand any more: it ended, was taken away, or goes to whom it was handed over."""
+        """Remove a task that ended, was taken away, or is handed over."""
         self._release(work)
         if work.handed_to:
             work.let_go()
@@ -213,24 +211,20 @@ class ActiveTasks:
         self._problem_counts.pop(work.task.id, None)
 
     def _release(self, work: TaskRun) -> None:
-        step_leases = [
-            lease for lease in self._hive.leases.list(self._name) if lease.step_id in {s.id for s in work.steps()}
-        ]
-        for lease in step_leases:
-            self._hive.leases.release(lease.step_id, self._name)
+        steps = {step.id for step in work.steps()}
+        for lease in self._hive.leases.list(self._name):
+            if lease.step_id in steps:
+                self._hive.leases.release(lease.step_id, self._name)
         work.lease = None
 
     @property
     def has_task_wait(self) -> bool:
-        """Whether a step of one of them waits for a task that knows nothing of it, and rings for nobody when it is done."""
-        parked_rests = ((work, self._parked.get(work.task.id)) for work in self.runs)
-        return any(
-            parked_rest is not None and work.waits.awaited_task(parked_rest.reason) is not None
-            for work, parked_rest in parked_rests
-        )
+        """True if a step waits for another task. A task rings no bell for that when it is done."""
+        parked = [(work, rest) for work in self.runs if (rest := self._parked.get(work.task.id)) is not None]
+        return any(work.waits.awaited_task(rest.reason) is not None for work, rest in parked)
 
     @property
     def remaining_s(self) -> float:
-        """Seconds until one of them is to be looked at again; infinite if none has a time."""
+        """The seconds until a task is to be looked at again, or infinity."""
         parked_rests = [*self._parked.values(), *(parked_rest for _, parked_rest in self._closed.values())]
         return min((parked_rest.remaining_s for parked_rest in parked_rests), default=float("inf"))

@@ -52,7 +52,7 @@ from hivemind.tools import Session, allowed_tools
 TURN_S = 900
 _PROVIDER_DOWN_S = 2.0
 _SMALLER = 3  # times that a conversation begins again because it is too long
-_TOLD_TO_END = "the agent was told to end"
+_TOLD_TO_END = "the agent was stopped"
 _log = logging.getLogger(__name__)
 
 
@@ -70,8 +70,10 @@ class Agent:
         check: Callable[[], object] = lambda: None,
         mind: Mind | None = None,
     ) -> None:
-        """`resting` is called whenever it has nothing to do, before it waits; `check` raises HiveGone. With a `mind` of
-        another's it thinks with that one, on no budget (replays)."""
+        """Open the agent. `on_idle` is called before each wait, `check` raises HiveGone.
+
+        A given `mind` replaces the agent's own and has no budget (replays).
+        """
         self.hive, self.name = hive, name
         self.config = hive.agents[name]
         folder = hive.layout.agent_state(name)
@@ -83,7 +85,7 @@ class Agent:
         self.metered_mind = self._metered(mind)
         self.log = AgentLog(folder)
         if (folder / "working-memory.json").exists():
-            self.memory.save()  # opened now: what cannot be read is said at the start
+            self.memory.save()  # opened now: an unreadable file is reported at the start
         self.scheduler = Scheduler(hive, name, incarnation)
         self.reporter = StatusReporter(self.status, self.scheduler, self.metered_mind)
         self.lease = FocusLease(hive, name)
@@ -95,7 +97,7 @@ class Agent:
         self._has_reported_idle = False
         self._idle_looks = 0
         self._model_limit: tuple[str, int | None] = ("", None)
-        """The task or letter whose request was too long for the model, and the tokens that it may have."""
+        """A task or letter with a request that was too long for the model, and the tokens that it may have."""
         self._open_calls: set[str] = set()
 
     def _metered(self, mind: Mind | None) -> MeteredMind:
@@ -111,19 +113,17 @@ class Agent:
     # the cycle
 
     def cycle(self) -> bool:
-        """Take one turn: sense, scope, recall, select, build, think, act, tidy. Return False if there was nothing to do.
+        """Take one turn: sense, scope, recall, select, build, think, act, tidy. Return False if the agent is idle.
 
-        A mind that works by rule is given what `recall` returns. One that reads is given the conversation in its `window`:
-        `select` chooses what an opening shows, `build` begins the conversation with it or appends the news.
+        A mind that works by rule gets what `recall` returns. For one that reads conversations, `select` chooses the
+        content of an opening, and `build` begins the conversation in the `window` with it or appends the news.
         """
         may_take_long = (
             not self._idle_looks or self.hive.tasks.claims.recheck_count
-        )  # a first look, or one at drops that wait, may take long
+        )  # the first look, or one at waiting drops
         with self.pulse.busy(TURN_S) if may_take_long else contextlib.nullcontext():
             sense(self.scheduler)
-            focus = scope(
-                self.scheduler, self.metered_mind, lambda letter: self.memory.keep_message(letter), self.pictures
-            )
+            focus = scope(self.scheduler, self.metered_mind, lambda mail: self.memory.keep_message(mail), self.pictures)
         if focus is None:
             return False
         turn = Turn(self.name, focus)
@@ -144,7 +144,11 @@ class Agent:
         return True
 
     def _converse(self, turn: Turn, session: Session, window: ContextWindow) -> Thought | None:
-        """Select, build, think. What is too long for the model, or not known to the coding agent, begins again."""
+        """Select, build, think.
+
+        The conversation begins again if it is too long for the model, or if the coding agent does not know its
+        session.
+        """
         cause, is_program = None, self.metered_mind.program is not None
         tries = _SMALLER
         while True:
@@ -156,17 +160,17 @@ class Agent:
             except ContextTooLong as error:
                 if tries == 0:
                     raise
-                _log.warning("%s: %s; begun anew with half", self.name, error)
+                _log.warning("%s: %s; starting again with half", self.name, error)
                 window.shorten()
                 tries -= 1
                 cause, self._model_limit = "too long", (session.focus.id, window.max_tokens)
             except SessionLost as error:
-                _log.warning("%s: %s; begun anew", self.name, error)
+                _log.warning("%s: %s; starting again", self.name, error)
                 cause = "session lost"
 
     @contextlib.contextmanager
     def _letting_go_of_moved(self, turn: Turn) -> Iterator[None]:
-        """Let go of a task that was moved by a person, or has failed because of what became of its record."""
+        """Drop the task if a person moved it, or if it failed because of its record."""
         try:
             yield
         except TaskMoved as moved:
@@ -175,11 +179,11 @@ class Agent:
 
     @contextlib.contextmanager
     def _vouching(self, turn: Turn) -> Iterator[None]:
-        """Vouch for the turn while it lasts, and note on it why it ended early."""
+        """Keep heartbeat and lease alive during the turn, and record on it why it ended early."""
         self._has_reported_idle, self._idle_looks = False, 0
         self.reporter.working(turn.focus)
         self.lease.keep(turn.focus)
-        with self.pulse.busy(TURN_S):  # a question, a tool, a first reading of the knowledge may take long
+        with self.pulse.busy(TURN_S):  # the mind, a tool or the first import of the knowledge may take long
             try:
                 yield
                 self._check()
@@ -194,7 +198,7 @@ class Agent:
                 self.lease.let_age()
 
     def _gives_up(self, turn: Turn) -> bool:
-        """Whether it was told to end while its mind could not be asked: the process that goes on takes the turn again."""
+        """Return True if the agent was stopped before its mind could answer. The next process takes the turn again."""
         return turn.parking is not None and turn.thought is None and self.stop_signal.is_set()
 
     def _close_turn(self, turn: Turn) -> None:
@@ -207,7 +211,7 @@ class Agent:
 
     @property
     def mind(self) -> Mind:
-        """What thinks for it; to be replaced only before its first turn."""
+        """The agent's mind. Replace it only before the first turn."""
         return self.metered_mind.mind
 
     @mind.setter
@@ -224,11 +228,11 @@ class Agent:
         )  # fmt: skip
 
     def session(self, focus: Focus, window: ContextWindow | None = None) -> Session:
-        """Return what tools work with in a turn; `recall` leaves out what is in the conversation already."""
+        """Return the session for the tools of a turn. Its `recall` leaves out what the conversation contains."""
 
         def recall_more(question: str, tokens: int) -> dict[str, Any]:
-            stands = (lambda _: False) if window is None else window.texts()
-            return answer(self.memory, focus, stands, question, tokens)
+            is_known = (lambda _: False) if window is None else window.known_text_test()
+            return answer(self.memory, focus, is_known, question, tokens)
 
         return Session(
             hive=self.hive, agent=self.name, config=self.config, focus=focus, pulse=self.pulse, tools=self.tools,
@@ -237,7 +241,7 @@ class Agent:
 
     @cached_property
     def memory(self) -> WorkingMemory:
-        """Its working memory, opened when there is something to do: a swarm has many agents that never have."""
+        """The working memory, opened on first use: many agents of a swarm never need it."""
         return WorkingMemory(self.hive, self.name)
 
     @cached_property
@@ -251,22 +255,14 @@ class Agent:
 
     @cached_property
     def upkeep(self) -> Upkeep:
-        return Upkeep(
-            self.hive,
-            lambda: (
-                self.metered_mind.rule
-                if self.metered_mind.program is not None
-                else self.metered_mind.mind_for(None, None)
-            ),
-            partial(self.pulse.busy, TURN_S),
-        )
+        return Upkeep(self.hive, self.metered_mind.summary_mind, partial(self.pulse.busy, TURN_S))
 
     # the loop around it
 
     def run(self) -> None:
-        """Take turns until told to end; rest where there is nothing to do. `ActiveTasks.resume` comes first.
+        """Take turns until the agent is stopped, and wait while it is idle. Call `ActiveTasks.resume` first.
 
-        Raises HivemindError or OSError for what is in the way of the agent itself, and belongs to no task or message.
+        Raises HivemindError or OSError for a problem of the agent itself, not of one task or letter.
         """
         while not self.stop_signal.is_set():
             self._check()
@@ -275,7 +271,7 @@ class Agent:
                 has_moved = self.cycle()
             except HiveGone:
                 raise
-            except Exception as error:  # the boundary of the process: what fails again and again is put aside
+            except Exception as error:  # the boundary of the process: the task or the letter gets the blame
                 if self.scheduler.focus is None or not self.scheduler.handle_error(error):
                     raise
                 _log.exception("%s: a turn broke", self.name)
@@ -284,23 +280,25 @@ class Agent:
                 self._wait_for_work()
 
     def stop(self) -> None:
-        """End after the current action. May be called from a signal's callback."""
+        """Stop after the current action. May be called from a signal handler."""
         self.stop_signal.stop()
-        self.status.update(state="stopping")  # whoever loses patience and kills it does not do so because of its task
+        self.status.update(state="stopping")  # a kill from now on is not counted against the task
 
     def finish(self) -> None:
-        """End after the current turn, whatever that takes. May be called from a signal's callback."""
+        """Stop after the current turn. May be called from a signal handler."""
         self.stop_signal.finish()
 
     def _sleep(self, seconds: float) -> None:
-        """A pause before a provider is asked again. Raises MindUnavailable if the agent is told to end meanwhile."""
+        """Wait before the provider is asked again. Raises MindUnavailable if the agent is stopped meanwhile."""
         self._check_thinking()
         if wait_for_input(self.stop_signal.descriptors, seconds):
             raise MindUnavailable(_TOLD_TO_END)
 
     def _check_thinking(self) -> None:
-        """Called while its mind thinks. Raises TaskMoved if the task that it thinks about was taken away, MindUnavailable if it
-        was told to end before the turn is over."""
+        """Check whether to continue while the mind thinks.
+
+        Raises TaskMoved if the task was taken away, MindUnavailable if the agent is to stop before the turn is over.
+        """
         focus = self.scheduler.focus
         if focus and focus.work and focus.work.was_moved:
             raise TaskMoved("its mind was stopped: its task was taken away", location=focus.id)
@@ -308,8 +306,8 @@ class Agent:
             raise MindUnavailable(_TOLD_TO_END, lost=True)
 
     def close(self) -> None:
-        """Give back what others may wait for; what is in hand stays on disk and goes on from there."""
-        with contextlib.ExitStack() as closing:  # whatever of it fails, the rest is done
+        """Release what others may wait for. Open tasks stay on disk for the agent's next process."""
+        with contextlib.ExitStack() as closing:  # if one part fails, the others are done
             closing.callback(ring, self.hive.layout.doorbells, SUPERVISOR)
             closing.callback(self.status.update, state="exited", task=None, step=None)
             closing.callback(self._bell.close)
@@ -321,10 +319,10 @@ class Agent:
             closing.callback(self.status.update, state="stopping")
 
     def _beat(self) -> None:
-        """Called by the pulse during long work: a sign of life, and the lease is renewed before it ages."""
+        """Touch the heartbeat file and renew the lease. The heartbeat calls this during long work."""
         try:
             self._check()
-        except HiveGone:  # the work ends, and the turn meets it too
+        except HiveGone:  # ends the work; the turn then raises it too
             self.stop_signal.stop()
             raise
         self.status.beat()
@@ -335,15 +333,15 @@ class Agent:
             self.memory.save()
 
     def _do_upkeep(self) -> bool:
-        """One piece of the upkeep that somebody has to do; False if there is none, or if it fails."""
+        """Do one piece of upkeep. Return False if there is none, or if it failed."""
         try:
             return self.upkeep.step()
-        except (HivemindError, OSError) as error:  # nobody waits for it; the next change of the documents tries again
+        except (HivemindError, OSError) as error:  # not urgent: the next change of the documents tries again
             _log.warning("%s: upkeep of the documents: %s", self.name, error)
             return False
 
     def _wait_for_work(self) -> None:
-        """Say that there is nothing to do, and wait for a ring, a signal, the parent's end, or a time."""
+        """Report that the agent is idle. Wait for a ring, a stop, the parent's end, or the next due time."""
         self.reporter.idle()
         if not self._has_reported_idle:
             ring(self.hive.layout.doorbells, SUPERVISOR)

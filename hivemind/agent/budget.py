@@ -1,5 +1,4 @@
-"""What an agent may use up, per task and per day: held before a thought, so that it stops before a bound is passed, and booked
-afterwards."""
+"""Budgets per task and per day. Usage is reserved before a request and booked after it, so a limit is never passed."""
 
 from __future__ import annotations
 
@@ -28,53 +27,51 @@ __all__ = ["Budget", "Settle", "SharedAccount"]
 VERSION = 1
 _RETRY_S = 30.0
 Reservation = tuple[str, int, float]
-"""What was reserved: the day (UTC), tokens, money."""
+"""The day (UTC), tokens and money that are reserved."""
 Settle = Callable[[int, float, datetime], object]
-"""Books what a request has used, tokens and money, in the place of what was held for it."""
+"""A function that books the tokens and the money that a request used, in place of its reservation."""
 _log = logging.getLogger(__name__)
 
 
 @dataclass(slots=True)
 class _TokenUse:
-    """The account as it stands in the record; `day` is empty in one that is not of a day."""
+    """A saved account. `day` is empty in the account of a task."""
 
     day: str
     tokens: Annotated[int, Field(ge=0)]
     money: Annotated[float, Field(ge=0, allow_inf_nan=False)]
 
     def start_day(self, now: datetime) -> None:
-        """Begin a new day's account, if it is one. A clock that is set back by hours gives no second budget."""
+        """Start the account of a new day. A clock that is set back by hours starts none."""
         today = now.date()
         if not today.isoformat() <= self.day <= (today + timedelta(days=1)).isoformat():
             self.day, self.tokens, self.money = today.isoformat(), 0, 0.0
 
 
 class SharedAccount:
-    """The account at `path`, bounded by `limit`, begun anew each day if it is `daily`. With a `lock` several processes share
-    it: each change is one reading and one writing under it, so that what they hold together never passes the bound.
-    `durable`: a power cut forgets nothing of it either, at two flushes a change, beside which a thought takes seconds.
+    """The account at `path` with its `limit`, started again each day if it is `daily`.
 
-    What is held counts as used, and stays so if the process ends before it says what was. A damaged account is set aside
-    and a new one begun. One that can't be read, or is another version's, is left as it is, and nothing more is thought
-    until a person has seen to it: what was used up is not known.
+    With a `lock` several processes share it: each change is one read and one write under the lock, so their
+    reservations together never pass the limit. If it is `durable`, it survives a power cut; that costs two flushes a
+    change, little compared with a thought.
+
+    A reservation counts as used, also if the process ends before it settles. A damaged account is set aside and a new
+    one started. An account that cannot be read, or has another version, is kept, and no request is made until a person
+    repairs it: what was used is unknown.
     """
 
     def __init__(
-        self,
-        path: Path,
-        limit: TokenBudget,
-        owner: str,
-        lock: Path | None = None,
-        *,
-        durable: bool = False,
-        daily: bool = True,
+        self, path: Path, limit: TokenBudget, owner: str, lock: Path | None = None, *, durable: bool, daily: bool = True
     ) -> None:
         self._path, self._limit, self._whose, self._durable, self._daily = path, limit, owner, durable, daily
         self._lock = nullcontext() if lock is None else Lock(lock)
 
     def hold(self, tokens: int, money: float, now: datetime) -> Settle:
-        """Reserve what a request may use up at most. Raises Parking if that would pass the bound, or if what was used up is
-        not known; OSError if it can't be written. Booking raises nothing: where it can't be written, what was held counts."""
+        """Reserve what a request may use at most.
+
+        Raises Parking if that would pass the limit, or if the account cannot be read, OSError if it cannot be written.
+        The returned function never raises: if it cannot write, the reservation counts.
+        """
         if self._limit.tokens is None and self._limit.money is None:
             return lambda *_: None
         with self._open_account(now) as account:
@@ -83,23 +80,23 @@ class SharedAccount:
             return partial(self.settle, (account.day, tokens, money))
 
     def settle(self, reservation: Reservation, tokens: int, money: float, now: datetime) -> None:
-        """Book what was used in the place of what was held."""
+        """Book what was used, in place of the reservation."""
         if self._limit.tokens is None and self._limit.money is None:
             return
         try:
             with self._open_account(now) as account:
-                if account.day == reservation[0] or not self._daily:  # else it was the old day's, and went with it
+                if account.day == reservation[0] or not self._daily:  # an earlier day's reservation ended with the day
                     account.tokens = max(0, account.tokens - reservation[1])
                     account.money = max(0.0, account.money - reservation[2])
                 self._add(account, tokens, money)
-        except FileNotFoundError:  # the task is over: what is used up after its end is the day's
+        except FileNotFoundError:  # the task has ended: only the day's account counts later usage
             return
         except (Parking, OSError) as error:
             _log.warning("%s: %d tokens are not booked: %s", self._path, tokens, error)
 
     @contextmanager
     def _open_account(self, now: datetime) -> Iterator[_TokenUse]:
-        """The account as it is today, under the lock. Raises Parking if it can't be read."""
+        """Read today's account under the lock. Raises Parking if it cannot be read."""
         with self._lock:
             try:
                 record = load_record(self._path, "budget", VERSION)
@@ -126,27 +123,27 @@ class SharedAccount:
             raise Parking(f"{self._whose} budget of {max_money:g} has no room for another question", until)
 
     def _add(self, account: _TokenUse, tokens: int, money: float) -> None:
-        # A report may take back some of the last one.
+        # A report may lower the last one.
         account.tokens, account.money = max(0, account.tokens + tokens), max(0.0, account.money + money)
         fields = {"day": account.day, "tokens": account.tokens, "money": account.money}
         save_record(self._path, "budget", VERSION, fields, durable=self._durable)
 
 
 def _read_account(record: dict[str, Any], path: Path) -> _TokenUse:
-    """The account of a record. Raises DamagedRecord if it is none: edited by hand, or half of one."""
+    """Return the account of a record. Raises DamagedRecord if it was edited by hand or is incomplete."""
     with suppress(Unreadable):
         return as_dataclass(
             _TokenUse, {key: record[key] for key in ("day", "tokens", "money") if key in record}, "account", path
         )
-    raise DamagedRecord(
-        "is no account of what was used up", location=path, remedy="hivemind doctor --fix sets it aside"
-    )
+    raise DamagedRecord("is not a valid account", location=path, remedy="hivemind doctor --fix sets it aside")
 
 
 class Budget:
-    """The bounds of one agent: of each task with its subtasks (kept in the folder of the task that they are all a part of),
-    of its own day (kept in its state, so that a restart forgets nothing) and of the day of the whole hive. `durable`: what
-    is held is on the disk before it is used up."""
+    """The limits of one agent: of each task with its subtasks, of the agent's day, and of the hive's day.
+
+    A task's account is in the folder of its topmost task, the agent's in its state folder. If it is `durable`, a
+    reservation is on disk before it is used.
+    """
 
     def __init__(
         self, limits: BudgetConfig, layout: Layout, name: str, hive_limit: TokenBudget, *, durable: bool = False
@@ -160,10 +157,10 @@ class Budget:
         ]
 
     def hold(self, tokens: int, money: float, work: TaskRun | None, now: datetime) -> Settle:
-        """Reserve what a request may use up at most, before it is sent; what is returned books, once, what it was.
+        """Reserve what a request may use at most. The returned function books the actual usage, once.
 
-        What is held counts as used, here and, if the process ends before that, ever after. Raises Parking if a bound would
-        be passed, TaskMoved if the task, or the one that it is a part of, is gone, OSError if an account can't be written.
+        A reservation counts as used, also if the process ends first. Raises Parking if a limit would be passed,
+        TaskMoved if the task or its topmost task is gone, OSError if an account cannot be written.
         """
         if work is not None:
             _check_task_budget(work, tokens, money)
@@ -175,7 +172,7 @@ class Budget:
 
         try:
             for account in self._accounts_of(work):
-                settlements.append(account.hold(tokens, money, now))  # noqa: PERF401 - what the first gave is needed if the second raises
+                settlements.append(account.hold(tokens, money, now))  # noqa: PERF401 - if one raises, the others are settled
         except (Parking, OSError) as error:
             settle(0, 0.0, now)
             if work is not None and isinstance(error, FileNotFoundError):
@@ -186,7 +183,7 @@ class Budget:
     def book(
         self, tokens: int, money: float, work: TaskRun | None, now: datetime, reservation: Reservation = ("", 0, 0.0)
     ) -> None:
-        """Book what was used, whatever the bounds are, in the place of what was `held`; below zero it is taken back."""
+        """Book usage in place of `reservation`, without a check of the limits. Negative amounts are credited."""
         for account in self._accounts_of(work):
             account.settle(reservation, tokens, money, now)
 
@@ -199,7 +196,7 @@ class Budget:
 
 
 def _check_task_budget(work: TaskRun, tokens: int, money: float) -> None:
-    """Raises Parking if the task would use up more than its own `budget:` says."""
+    """Raise Parking if the task would use more than its own `budget:` allows."""
     max_tokens, max_money = work.task.budget.tokens, work.task.budget.money
     if max_tokens is None and max_money is None:
         return

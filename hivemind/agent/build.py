@@ -1,4 +1,4 @@
-"""Build: the conversation that the mind is sent. It begins with an opening, and after that only grows."""
+"""Build: the conversation that is sent to the mind. It begins with an opening, and only grows after that."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ from hivemind.taskrun.fold import fold_conversation
 from hivemind.tools import Session
 
 THREAD = 0.4
-"""Of an opening's room, at most: the earlier letters of a thread."""
-_LETTERS = 4  # for which there is room there, however long they are
+"""The share of an opening that the earlier letters of a thread may have."""
+_LETTERS = 4  # fit at least: longer ones are shortened
 
 
 def build(
@@ -29,7 +29,8 @@ def build(
 ) -> Sequence[ChatMessage]:
     """Begin the epoch with its opening, or append the news. Return the conversation.
 
-    Raises UserError if the budget leaves no room for a turn, Parking if what is to be folded is in another's hands.
+    Raises UserError if the budget leaves no room for a turn, Parking if another agent holds the nodes that are to be
+    folded.
     """
     if epoch is not None:
         _begin(session, window, epoch, news, mind)
@@ -69,7 +70,7 @@ def _begin(session: Session, window: ContextWindow, epoch: NewEpoch, news: News,
 
 
 def _earlier(hive: Parts, name: str, message: Message, tokens: int) -> list[str]:
-    """The letters before it in its thread, sent and received: the newest that fit into so many tokens, oldest first."""
+    """Return the earlier letters of a thread, sent and received: the newest that fit, oldest first."""
     letters: list[str] = []
     count, mail = hive.count_tokens, hive.mail
     earlier_messages = itertools.takewhile(lambda candidate: candidate.id != message.id, mail.thread(name, message.id))

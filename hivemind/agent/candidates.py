@@ -1,4 +1,4 @@
-"""What the hive knows about a question, as blocks: passages, notes, memories, nodes of the tasks' graphs."""
+"""The hive's knowledge about a question, as blocks: passages, notes, memories, nodes of the tasks' graphs."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from typing import Any
 
 from hivemind.documents import Node, Passage, title_of
 from hivemind.errors import UserError
-from hivemind.longterm import MemorySearchResult, MemoryStore, format_namespace, parse_namespace, shorten
+from hivemind.longterm import MemorySearchResult, format_namespace, parse_namespace, shorten
 from hivemind.memory import ContextMemoryBlock, KnowledgeMemoryBlock, Priority, SourceContent
 from hivemind.memory.loading import Source
 from hivemind.minds.extractive import plan_steps
@@ -23,41 +23,43 @@ from hivemind.tools.documents import DOCUMENTS
 from hivemind.tools.memory import namespaces_of, run_with_repair
 
 ABOUT = 0.5
-"""The share of the words of a question that a text must have to be about it."""
+"""The share of a question's words that a text must contain to be about it."""
 PASSAGE = "passage"
-"""What a location begins with that names the passage of a node, and from where to where it is quoted: `passage:n7:0-120`."""
+"""The prefix of a location that names a passage's node and the quoted characters: `passage:n7:0-120`."""
 PER_QUESTION = 6
 _NODES = 12
 _ANSWERING = ("decision", "note")
-_PARTS = 2  # parts of documents for each question, of which several passages were found,
-_PART_TOKENS = 800  # and the most that one of them is shown of
+_PARTS = 2  # of documents with several passages, for each question
+_PART_TOKENS = 800  # of one part, at most
 
 SOURCE = "memory"
-"""What the location of a retrieved block begins with: `memory:memories/researcher-1/pref_food`."""
+"""The prefix of a memory's location: `memory:memories/researcher-1/pref_food`."""
 _MAX_TOKENS = 1_000
-_MAX_HITS = 20  # hits (seed 001, *Query Optimization*)
-_MAX_QUERY_CHARS = 2_000  # characters of what is asked: a mail may be a book
+_MAX_HITS = 20
+_MAX_QUERY_CHARS = 2_000  # a letter may be as long as a book
 _log = logging.getLogger(__name__)
 
 
 def memory_blocks(hive: Parts, agent: str, questions: Sequence[str]) -> list[KnowledgeMemoryBlock]:
-    """What the agent and its workspace remember about the questions, the best of each first, within 1,000 tokens. A hit
-    that does not fit is passed over. Nothing is written, not even a database."""
+    """Return what the agent and its workspace remember about the questions, the best first, within 1,000 tokens.
+
+    A hit that does not fit is skipped. The search writes no file, not even a new database.
+    """
     if not "".join(questions).strip() or not hive.memory.database.was_made:
         return []
 
     def search() -> list[tuple[int, str, MemorySearchResult]]:
         names = namespaces_of(hive, agent)
-        searches = (
-            (question, hive.memory.search_in(names, question[:_MAX_QUERY_CHARS], limit=_MAX_HITS))
-            for question in questions
-        )
-        return [(rank, question, hit) for question, hits in searches for rank, hit in enumerate(hits)]
+        hits: list[tuple[int, str, MemorySearchResult]] = []
+        for question in questions:
+            results = hive.memory.search_in(names, question[:_MAX_QUERY_CHARS], limit=_MAX_HITS)
+            hits += [(rank, question, hit) for rank, hit in enumerate(results)]
+        return hits
 
     try:
         ranked_hits = sorted(run_with_repair(hive, search), key=lambda ranked_hit: ranked_hit[0])
-    except (UserError, OSError) as error:  # of another version, no room to restore it: work goes on without it
-        _log.warning("%s: nothing is remembered now: %s", agent, error)
+    except (UserError, OSError) as error:  # another version, or no room to restore it: memories are optional
+        _log.warning("%s: memories are not available: %s", agent, error)
         return []
     now, remaining_tokens = datetime.now(UTC), _MAX_TOKENS
     blocks: dict[str, KnowledgeMemoryBlock] = {}
@@ -86,21 +88,15 @@ def memory_blocks(hive: Parts, agent: str, questions: Sequence[str]) -> list[Kno
     return fitting_blocks
 
 
-def memory_source(memory: Callable[[], MemoryStore], count: Callable[[str], int]) -> Callable[[str, int | None], str]:
-    """Returns what loads the content of `memory:` blocks, cut to a number of tokens where one is given."""
+def content_sources(hive: Parts) -> dict[str, Source]:
+    """Return the loaders for blocks that name a memory, a node or a passage. They shorten to `max_tokens`, if given."""
 
-    def content_of(reference: str, max_tokens: int | None) -> str:
+    def memory(reference: str, max_tokens: int | None) -> str:
         *namespace, key = parse_namespace(reference)
-        entry = memory().get(namespace, key)
+        entry = hive.memory.get(namespace, key)
         if entry is None:
-            raise UserError("it was forgotten meanwhile")
-        return entry.content if max_tokens is None else shorten(entry.content, count, max_tokens)
-
-    return content_of
-
-
-def document_sources(hive: Parts) -> dict[str, Source]:
-    """Returns what loads the content of blocks that name a node, expanded to the length that is left (spec 5)."""
+            raise UserError("the memory was deleted meanwhile")
+        return entry.content if max_tokens is None else shorten(entry.content, hive.count_tokens, max_tokens)
 
     def part(node_id: str, max_tokens: int | None) -> SourceContent:
         room = _PART_TOKENS if max_tokens is None else min(max_tokens, _PART_TOKENS)
@@ -114,16 +110,16 @@ def document_sources(hive: Parts) -> dict[str, Source]:
             return SourceContent(text, "full")
         return part(node_id, max_tokens)
 
-    return {DOCUMENTS: part, PASSAGE: passage}
+    return {SOURCE: memory, DOCUMENTS: part, PASSAGE: passage}
 
 
 def document_blocks(
     hive: Parts, focus: Focus, questions: Sequence[str], *, include_weak: bool = True
 ) -> list[KnowledgeMemoryBlock]:
-    """Passages of knowledge/ and the task's attachments for each question, as blocks of what is quoted of them; with `weak`
-    those too that are only the nearest to it.
+    """Return quotable passages of knowledge/ and of the task's attachments as blocks.
 
-    Best first, and newest: where scores are equal, the newer block is selected first.
+    `include_weak` adds passages that are only the nearest ones. Better passages get newer timestamps: of two blocks
+    with equal scores the newer is selected first.
     """
     if not questions:
         return []
@@ -136,12 +132,7 @@ def document_blocks(
         context = contexts.get(question, "")
         passages = hive.knowledge.search(question, limit=PER_QUESTION, scope=scope, context=context)
         if not include_weak:
-            coverage = hive.memory.coverage
-            passages = [
-                passage
-                for passage in passages
-                if passage.confidence.level != "weak" or coverage(question, passage.text) >= ABOUT
-            ]
+            passages = [passage for passage in passages if _is_about(hive, question, passage)]
         best_score = max((passage.score for passage in passages), default=0.0)
         for rank, passage in enumerate(passages):
             block = _passage_block(passage, question, best_score, now - timedelta(microseconds=rank), hive.count_tokens)
@@ -153,39 +144,39 @@ def document_blocks(
     return list(blocks.values())
 
 
+def _is_about(hive: Parts, question: str, passage: Passage) -> bool:
+    return passage.confidence.level != "weak" or hive.memory.coverage(question, passage.text) >= ABOUT
+
+
 def _note_blocks(hive: Parts, question: str, scope: Sequence[Path], now: datetime) -> list[KnowledgeMemoryBlock]:
-    """Notes on documents in the scope that answer a question. They are quoted as memories are: they stand in no file."""
+    """Return the notes on documents in scope that answer a question. They are quoted like memories: no file has them."""
     blocks = []
     for node, confidence in hive.documents.notes(question, PER_QUESTION):
         if confidence.level != "weak" and hive.knowledge.is_among(node.id, scope):
             root = hive.documents.source(hive.documents.root_of(node.id).id)
-            block = _node_block(
-                node, now, confidence.reason, node.token_count, f"{root.path} note {node.id}" if root else None
-            )
+            path = f"{root.path} note {node.id}" if root else None
+            block = _node_block(node, now, confidence.reason, node.token_count, path)
             block.metadata |= {"remembered": node.updated_at, "answers": {question: round(confidence.value, 2)}}
             blocks.append(block)
     return blocks
 
 
 def _part_blocks(hive: Parts, passages: Sequence[Passage], now: datetime) -> list[KnowledgeMemoryBlock]:
-    """The parts of documents of which several passages were found: all of such a part matters (seed 003, *Summary
-    Attraction*), and goes in as far as there is room."""
-    parents = Counter(
-        node.parent_id for passage in passages if (node := hive.documents.find(passage.node_id)) is not None
-    )
+    """Return the parts of documents that contain several passages: then the whole part matters, if there is room."""
+    nodes = [hive.documents.find(passage.node_id) for passage in passages]
+    parents = Counter(node.parent_id for node in nodes if node is not None)
     blocks = []
     for parent_id, count in parents.most_common(_PARTS):
         node = None if parent_id is None or count < 2 else hive.documents.find(parent_id)
         if node is not None:
-            source, reason = hive.documents.source(node.id), f"{count} of the passages found stand in it"
-            blocks.append(
-                _node_block(node, now, reason, hive.documents.size(node.id)[1], source.path if source else None)
-            )
+            source, tokens = hive.documents.source(node.id), hive.documents.size(node.id)[1]
+            reason = f"it contains {count} of the passages"
+            blocks.append(_node_block(node, now, reason, tokens, source.path if source else None))
     return blocks
 
 
 def _node_block(node: Node, now: datetime, reason: str, tokens: int, path: str | None) -> KnowledgeMemoryBlock:
-    """A block of a node with what is below it, as much as there is room for."""
+    """Return a block for a node and its descendants, limited to the tokens of a part."""
     return KnowledgeMemoryBlock(
         timestamp=now,
         id=f"knowledge:{DOCUMENTS}:{node.id}",
@@ -198,32 +189,28 @@ def _node_block(node: Node, now: datetime, reason: str, tokens: int, path: str |
 
 
 def graph_blocks(hive: Parts, agent: str, question: str, *, allow_stale: bool = False) -> list[ContextMemoryBlock]:
-    """Nodes of the tasks' graphs that answer a question, folded ones too: published ones, and those of the agent's own lane;
-    with `over` as they were when their tasks were last looked at, or are over.
+    """Return nodes of task graphs that answer a question, folded ones too: published ones and those of the agent's
+    lane.
 
-    Decisions and notes can be quoted as answers; evidence is quoted from its file, and a note that has a question for its title
-    is what was found for it before."""
+    `allow_stale` reads no graph of an active task: they are as at the last look, or at the end of the task. Decisions
+    and notes can be quoted as answers. Evidence is quoted from its file, and a note titled with a question is an
+    earlier answer to it.
+    """
     lanes = (SHARED, hive.agents[agent].lane or f"agent/{agent}")
     search_result = hive.graph_index.find(question, limit=_NODES, quick=allow_stale)
-    hits = {hit.text: hit for hit in search_result.hits if hit.lane in lanes}
-    return [
-        ContextMemoryBlock(
-            id=f"graph:{hit.task}:{hit.node_id}",
-            context_type="graph",
-            summary=hit.text,
-            confidence=min(1.0, hit.score),
-            metadata={
-                "path": f"{hit.path} node {hit.node_id}",
-                "origin": "agent",
-                "why": hit.confidence.reason,
-                "task": hit.task,
-                "answers": {question: round(hit.confidence.value, 2)}
-                if hit.kind in _ANSWERING and not hit.title.rstrip().endswith("?")
-                else {},
-            },
+    blocks = []
+    for hit in {hit.text: hit for hit in search_result.hits if hit.lane in lanes}.values():
+        is_answer = hit.kind in _ANSWERING and not hit.title.rstrip().endswith("?")
+        metadata = {
+            "path": f"{hit.path} node {hit.node_id}", "origin": "agent", "why": hit.confidence.reason, "task": hit.task,
+            "answers": {question: round(hit.confidence.value, 2)} if is_answer else {},
+        }  # fmt: skip
+        block_id, score = f"graph:{hit.task}:{hit.node_id}", min(1.0, hit.score)
+        block = ContextMemoryBlock(
+            id=block_id, context_type="graph", summary=hit.text, confidence=score, metadata=metadata
         )
-        for hit in hits.values()
-    ]
+        blocks.append(block)
+    return blocks
 
 
 def _passage_block(
@@ -239,11 +226,8 @@ def _passage_block(
         location=f"{PASSAGE}:{passage.node_id}:{span}",
         relevance_score=min(1.0, passage.score / best_score) if best_score > 0 else 0.5,
         metadata={
-            "path": passage.path,
-            "lines": lines,
-            "citation": asdict(citation),
-            "answers": {question: round(passage.confidence.value, 2)},
-            "why": passage.confidence.reason,
+            "path": passage.path, "lines": lines, "citation": asdict(citation),
+            "answers": {question: round(passage.confidence.value, 2)}, "why": passage.confidence.reason,
             "tokens": count(citation.text),
         },
-    )
+    )  # fmt: skip

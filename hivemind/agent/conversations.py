@@ -11,7 +11,7 @@ from hivemind.taskrun.focus import Focus
 
 
 class Conversations:
-    """A task's conversation belongs to its run; that of a thread of mail is kept here while one of its letters is open."""
+    """One agent's conversations. A task's belongs to its run; a thread's is kept here while a letter of it is open."""
 
     def __init__(self, hive: Parts, name: str) -> None:
         self._layout, self._durable, self._name = hive.layout, hive.config.durable, name

@@ -31,7 +31,7 @@ class FocusLease:
         self._renewed: tuple[str, int] | None = None  # the step and the generation
 
     def keep(self, focus: Focus) -> None:
-        """Renew the lease from now on if this agent holds it already: it must not age while the mind thinks."""
+        """Renew the lease from now on if the agent holds it already: it must not age while the mind thinks."""
         lease = None if focus.step is None else self._hive.leases.get(focus.step.id)
         is_held = lease is not None and lease.holder_agent_id == self._name
         self._renewed = (lease.step_id, lease.generation) if lease is not None and is_held else None
@@ -53,11 +53,11 @@ class FocusLease:
             focus.work.lease = lease
 
     def let_age(self) -> None:
-        """Renew the lease no longer: the turn is over."""
+        """Stop renewing: the turn is over."""
         self._renewed = None
 
     def renew(self) -> None:
-        """Renew the lease if it has aged. A lost one is left: the write that follows is refused with the reason."""
+        """Renew the lease once it is old enough. After a loss, the next write is refused with the reason."""
         if self._renewed is None:
             return
         try:

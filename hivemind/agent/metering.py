@@ -1,8 +1,8 @@
-"""An agent's mind with its meter: what each request uses is held against the budgets before, and booked afterwards.
+"""An agent's mind with a meter: usage is reserved before each request and booked after it.
 
-A language model is metered request by request, whoever asks it: each is held against the budgets with the most that it may
-use, and stands in the conversation that it belongs to before it is sent. Of any other mind that reads, the tokens of its
-messages are counted, once a turn; one that works by rule costs nothing.
+Each request to a language model is metered. Its maximal usage is reserved, and its line in the conversation is
+written, before it is sent. For other minds that read, the tokens of the messages are counted, once a turn. A mind that
+works by rule is free.
 """
 
 from __future__ import annotations
@@ -52,28 +52,24 @@ from hivemind.tokens import TokenCounter
 __all__ = ["MeteredMind", "RunAccount", "open_agents_mind"]
 
 _log = logging.getLogger(__name__)
-_MARGIN = 1.35  # a provider's tokens for one of ours, until it is known better
-_PARTS = 1024  # of requests, whose tokens are remembered: all but the last are the same in the next
+_MARGIN = 1.35  # a provider's tokens for one of ours, as a first estimate
+_PARTS = 1024  # token counts in the cache: requests share all parts but the last
 _MESSAGES = frozenset({"turn", "correction", "continuation", "mail"})
-"""Causes of requests whose answers are messages of a conversation."""
-_FRAME = 64  # tokens that a provider puts around a request
+"""The causes of requests that are answered by messages of a conversation."""
+_FRAME = 64  # tokens that a provider adds to a request
 
 
 def open_agents_mind(config: AgentConfig, hive: HiveConfig, layout: Layout, patience: Patience | None = None) -> Mind:
-    """The mind that an agent's file names, at the prices of its hive.
+    """Open the mind that an agent's file names, with the prices of its hive.
 
-    Raises UserError for one that is not known, for a missing key or extra, and for a budget of money without prices.
+    Raises UserError for an unknown mind, a missing key or extra, and for a budget of money without prices.
     """
     mind = open_mind(config.mind, root=layout.root, patience=patience)
     if not isinstance(mind, AgentMind | LanguageMind):
         return mind
     short_name = mind.config.agent if isinstance(mind, AgentMind) else mind.config.model
-    price_list = config.prices or hive.prices.get(mind.name) or hive.prices.get(short_name)
-    prices = (
-        None
-        if price_list is None
-        else Prices(price_list.tokens_in, price_list.tokens_out, price_list.cached, price_list.written)
-    )
+    rates = config.prices or hive.prices.get(mind.name) or hive.prices.get(short_name)
+    prices = None if rates is None else Prices(rates.tokens_in, rates.tokens_out, rates.cached, rates.written)
     if isinstance(mind, AgentMind):
         mind.prices = prices
     else:
@@ -88,8 +84,11 @@ def open_agents_mind(config: AgentConfig, hive: HiveConfig, layout: Layout, pati
 
 
 class MeteredMind:
-    """The account of one agent, whose mind is `base`; `total` is what its process has used so far, `request` the last
-    request whose answer is a message. `estimates` are those in the total that a later report may replace."""
+    """An agent's mind with its accounts.
+
+    `total` is the usage of this process, `estimates` the part that a later report may replace. `request` is the last
+    request that was answered by a message, `last_usage` its usage.
+    """
 
     def __init__(self, mind: Mind, budget: Budget, count: TokenCounter) -> None:
         self.mind, self.budget, self._count = mind, budget, count
@@ -104,39 +103,43 @@ class MeteredMind:
 
     @property
     def reads(self) -> bool:
-        """Whether the mind reads conversations, and does not work by rule."""
+        """True if the mind reads conversations, False if it works by rule."""
         return not getattr(self.mind, "by_rule", False)
 
     def works_by_rule(self, focus: Focus) -> bool:
-        """Whether a turn is taken by rule: because of the mind, or because a letter asks to check quotes."""
+        """Return True if a turn is taken by rule: because of the mind, or because a letter asks to check quotes."""
         return not self.reads or focus.asks_review
 
     @cached_property
     def rule(self) -> Mind:
-        """The mind for turns by rule: the agent's own, or the one that checks quotes for any agent."""
+        """The mind for turns by rule: the agent's own, or the extractive one, which checks quotes for every agent."""
         return ExtractiveMind() if self.reads else self.mind
 
     @property
     def program(self) -> AgentMind | None:
-        """The coding agent that the agent runs, if its mind is one."""
+        """The coding agent, if the mind is one."""
         return self.mind if isinstance(self.mind, AgentMind) else None
 
     @property
     def takes_pictures(self) -> bool:
         return bool(getattr(self.mind, "takes_pictures", False))
 
+    def summary_mind(self) -> Mind:
+        """Return the mind that summarizes documents: a coding agent does not."""
+        return self.rule if self.program is not None else self.mind_for(None, None)
+
     def max_turns(self, config: AgentConfig) -> int:
         """Return the turns that a task may take before the operator is asked."""
         return (self.program and self.program.config.max_turns) or config.max_turns
 
     def mind_for(self, work: TaskRun | None, talk: Conversation | None) -> Mind:
-        """The agent's mind, its requests noted in a conversation and held against its task's budget."""
+        """Return the mind. Its requests are noted in the conversation and held against the task's budget."""
         if not isinstance(self.mind, LanguageMind):
             return self.mind
         return self.mind.with_meter(lambda request: self._metered(work, talk, request))
 
     def think(self, turn: Turn, tools: Sequence[ToolSchema], work: TaskRun | None, talk: Conversation) -> Thought:
-        """Ask the mind, within the budget: of the day, and of the task if there is one. Raises Parking, MindError."""
+        """Ask the mind, within the budgets of the day and of the task. Raises Parking, MindError."""
         self.request = None
         if isinstance(self.mind, LanguageMind):
             thought = self.mind_for(work, talk).think(turn, tools)
@@ -146,7 +149,7 @@ class MeteredMind:
         settle = self.budget.hold(counted_tokens, 0.0, work, datetime.now(UTC))
         try:
             talk.note(_request_line(key, turn.cause, getattr(self.mind, "name", "mind"), counted_tokens, 0.0, talk))
-            usage = Usage(counted_tokens)  # an answer that is lost has cost what was sent
+            usage = Usage(counted_tokens)  # a lost answer has cost what was sent
             thought = self.mind.think(turn, tools)
             usage = replace(thought.usage, tokens_in=thought.usage.tokens_in or counted_tokens)
         except MindError as error:
@@ -161,37 +164,37 @@ class MeteredMind:
         return replace(thought, usage=usage)
 
     def close(self) -> None:
-        """Let go of the mind's connections, if it has any."""
+        """Close the mind's connections."""
         if isinstance(self.mind, LanguageMind):
             self.mind.close()
 
-    # of requests to a language model
+    # requests to a language model
 
     @contextmanager
     def _metered(
         self, work: TaskRun | None, talk: Conversation | None, request: MeteredRequest
     ) -> Iterator[MeteredExchange]:
-        """Reserve what a request may use, note that it is about to be sent, and book what it came to. Raises Parking where a
-        budget has no room for a thought, MindUnavailable where it has none for a fold."""
+        """Reserve what a request may use, note it in the conversation, and book its usage.
+
+        Raises Parking if a budget has no room for a thought, MindUnavailable if there is no room for a fold.
+        """
         counted_tokens = sum(map(self.count, request.parts)) + request.pictures * PICTURE_TOKENS
         with self._mutex:
-            sent_tokens, answer_tokens = self._sent_tokens(counted_tokens), math.ceil(request.max_output * self._excess)
+            reserved = Usage(self._sent_tokens(counted_tokens), math.ceil(request.max_output * self._excess))
             money = (
                 0.0
                 if request.prices is None
-                else request.prices.price_of(Usage(sent_tokens, answer_tokens, written=sent_tokens))
+                else request.prices.price_of(replace(reserved, written=reserved.tokens_in))
             )
             try:
-                settle = self.budget.hold(sent_tokens + answer_tokens, money, work, datetime.now(UTC))
+                settle = self.budget.hold(reserved.tokens, money, work, datetime.now(UTC))
             except Parking as parking:
                 if request.cause in _MESSAGES:
                     raise
                 raise MindUnavailable(parking.reason) from None
             try:
                 if talk is not None:
-                    record = _request_line(
-                        request.id, request.cause, request.model, sent_tokens + answer_tokens, money, talk
-                    )
+                    record = _request_line(request.id, request.cause, request.model, reserved.tokens, money, talk)
                     talk.note({**record, "sha256": request.sha256})
             except (HivemindError, OSError):  # not sent, so not used
                 settle(0, 0.0, datetime.now(UTC))
@@ -206,8 +209,10 @@ class MeteredMind:
                 self._book(request, exchange, usage, talk)
 
     def _usage_of(self, request: MeteredRequest, counted_tokens: int, exchange: MeteredExchange) -> Usage:
-        """What a request has used: an answer that was lost has cost what was sent. A provider that counts more than was held
-        for it does so once: from now on as much is held."""
+        """Return what a request has used. A lost answer has cost what was sent.
+
+        A provider that counts more than was reserved does so once: from then on more is reserved.
+        """
         usage = exchange.usage or Usage()
         if usage.tokens_in == 0 and (exchange.lost or exchange.answer is not None):
             answer_tokens = 0 if exchange.answer is None else self._count(json.dumps(exchange.answer))
@@ -222,7 +227,7 @@ class MeteredMind:
     def _book(
         self, request: MeteredRequest, exchange: MeteredExchange, usage: Usage, talk: Conversation | None
     ) -> None:
-        """The answer of a turn stands in the conversation as a message; of any other request it is noted."""
+        """Book the usage. The answer of a turn becomes a message; other answers are noted in the conversation."""
         self.total += usage
         if exchange.answer is not None and request.cause in _MESSAGES:
             self.request, self.last_usage = request.id, usage
@@ -236,39 +241,34 @@ class MeteredMind:
             _note_answer(talk, record)
 
     def _sent_tokens(self, counted_tokens: int) -> int:
-        """The tokens that a request has at most for its provider, which counts by another vocabulary."""
+        """Return the most tokens that the provider may count for a request. It has another vocabulary."""
         return math.ceil(counted_tokens * self._margin) + _FRAME
 
 
 class RunAccount:
-    """The account of one run of a coding agent, which stands in the conversation as one request.
+    """The account of one run of a coding agent, which is one request in the conversation.
 
-    Until the program reports anything its prompt counts, as an estimate. A program whose reports cover its whole session
-    (`usage_of: session`) tells after a kill what the killed run has used: that takes the place of the estimate.
+    Until the program reports, its prompt counts as an estimate. A program that reports for its whole session
+    (`usage_of: session`) includes runs that were killed: the report replaces their estimates.
     """
 
     def __init__(
         self,
-        metered_mind: MeteredMind,
+        meter: MeteredMind,
         mind: AgentMind,
         work: TaskRun | None,
         talk: Conversation,
         prompt: str,
         session: str | None,
     ) -> None:
-        """Hold the prompt's tokens against the budgets; a `session` is gone on with. Raises Parking, TaskMoved, OSError."""
-        self._usages, self._budget, self._mind, self._work, self._talk = (
-            metered_mind,
-            metered_mind.budget,
-            mind,
-            work,
-            talk,
-        )
+        """Reserve the prompt's tokens. The run continues `session`, if given. Raises Parking, TaskMoved, OSError."""
+        self._meter, self._budget = meter, meter.budget
+        self._mind, self._work, self._talk = mind, work, talk
         self._counts_session, self._resumes = mind.profile.usage_of == "session", session is not None
         self._before = talk.totals.get(session or "", Usage())
         self._parts: dict[str, Usage] = {}
         self._reported: Usage | None = None
-        self._key, self._prompt = secrets.token_hex(8), Usage(metered_mind.count(prompt))
+        self._key, self._prompt = secrets.token_hex(8), Usage(meter.count(prompt))
         self._settle = self._budget.hold(self._prompt.tokens, 0.0, work, datetime.now(UTC))
 
     def begin(self) -> None:
@@ -276,8 +276,10 @@ class RunAccount:
         self._talk.note(_request_line(self._key, "turn", self._mind.name, self._prompt.tokens, 0.0, self._talk))
 
     def report(self, usage: Usage, part: str | None, session: str | None) -> None:
-        """Book what the program says it has used: for a part of its run, for the run, or for its session. Raises Parking once a
-        budget is used up. What is reported after the task's end, or after its claim was lost, is booked all the same."""
+        """Book the usage that the program reports for a part of its run, for the run, or for its session.
+
+        Raises Parking once a budget is used up. Usage is booked also after the task ended or its claim was lost.
+        """
         fields: dict[str, Any] = {}
         if part is not None:
             self._parts[part] = usage
@@ -293,40 +295,40 @@ class RunAccount:
             self._settle(0, 0.0, datetime.now(UTC))
             self._replace_estimates()
         self._reported = usage = usage if usage.money or not usage.tokens else with_price(usage, self._mind.prices)
-        self._usages.total = self._usages.total + usage - before
+        self._meter.total = self._meter.total + usage - before
         self._budget.book(usage.tokens - before.tokens, usage.money - before.money, self._work, datetime.now(UTC))
         _note_answer(self._talk, {"answered": self._key, "usage": usage.as_record(), **fields})
-        with suppress(TaskMoved):  # it is over: nothing is left to be bounded
+        with suppress(TaskMoved):  # the task has ended, and its limit with it
             self._budget.hold(0, 0.0, self._work, datetime.now(UTC))
 
     def close(self, *, was_heard: bool) -> None:
-        """End the account. A program that reported nothing has sent its prompt if it was heard, and nothing if it was not."""
+        """Close the account. Without a report, a program that was heard used its prompt; any other used no tokens."""
         if self._reported is not None:
             return
         usage = self._prompt if was_heard else Usage()
-        self._usages.total += usage
+        self._meter.total += usage
         if was_heard and self._counts_session:  # the request stays open until the session's next report
-            self._usages.estimates[self._key] = usage
+            self._meter.estimates[self._key] = usage
         else:
             self._settle(usage.tokens, 0.0, datetime.now(UTC))
             _note_answer(self._talk, {"answered": self._key, "usage": usage.as_record()})
 
     def _replace_estimates(self) -> None:
-        """Give back what is held for earlier runs of this session: its report covers them."""
+        """Release the reservations for earlier runs of this session, since its report covers them."""
         for key, request in [*self._talk.unanswered.items()] if self._counts_session and self._resumes else ():
             if key != self._key and request["model"] == self._mind.name:
                 reservation = str(request["at"])[:10], request["reserved"]["tokens"], 0.0
                 self._budget.book(0, 0.0, self._work, datetime.now(UTC), reservation=reservation)
-                self._usages.total -= self._usages.estimates.pop(key, Usage())
+                self._meter.total -= self._meter.estimates.pop(key, Usage())
                 _note_answer(self._talk, {"answered": key, "usage": {}})
 
 
 def _note_answer(talk: Conversation, record: dict[str, Any]) -> None:
-    """Note what a request came to; where the task was moved away, or the disk is full, it is booked all the same."""
+    """Note the usage of a request in the conversation. If that is impossible, only the budgets have it."""
     try:
         talk.note(record, durable=False)
     except (HivemindError, OSError) as error:
-        _log.warning("what a request came to is not in its conversation: %s", error)
+        _log.warning("the usage of a request is not in its conversation: %s", error)
 
 
 def _request_line(key: str, cause: str, model: str, tokens: int, money: float, talk: Conversation) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""News: what has happened since that a conversation should know, each thing once."""
+"""News: what happened since the last turn that a conversation should contain, each thing once."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import os
 from contextlib import suppress
 from pathlib import Path
 
-from hivemind.agent.opening import letter, material, source_of
+from hivemind.agent.opening import Entry, letter, material, source_of
 from hivemind.agent.pictures import Pictures
 from hivemind.agent.select import select_memory
 from hivemind.agent.window import ContextWindow
@@ -30,7 +30,7 @@ class News:
         self.read_files = ReadFiles()
 
     def tell(self, session: Session, window: ContextWindow) -> None:
-        """Append what happened since that this conversation should know, with where it is from."""
+        """Append what happened since the last turn, with its source."""
         focus, talk = session.focus, window.talk
         if focus.work is not None:
             self._tell_of_task(focus.work, session, talk)
@@ -43,32 +43,24 @@ class News:
 
     def _tell_of_task(self, work: TaskRun, session: Session, talk: Conversation) -> None:
         for number, remark in enumerate(work.task.said[talk.said :], talk.said + 1):
-            author = "The operator" if remark.by == "human" else remark.by
-            by = "person" if remark.by == "human" else remark.by
+            author, by = ("The operator", "person") if remark.by == "human" else (remark.by, remark.by)
             talk.add_news(f"{author} adds to the task:\n\n{remark.text.strip()}", said=number, by=by)
         if changed_names := sorted(self.read_files.changed_files(talk, session)):
             talk.add_news(
                 f"Changed by someone else since you read it: {', '.join(changed_names)}.", files=changed_names
             )
-        max_tokens, is_reported = (
-            session.config.budget.task.tokens,
-            any((message.news or {}).get("budget") for message in talk.messages),
-        )
-        if (
-            max_tokens is not None
-            and not is_reported
-            and (spent_tokens := work.total_usage().tokens) >= max_tokens * _BUDGET_NEWS
-        ):
-            talk.add_news(
-                f"{spent_tokens:,} of the task's {max_tokens:,} tokens are used. Come to an end.", budget=True
-            )
+        limit = session.config.budget.task.tokens
+        is_told = any((message.news or {}).get("budget") for message in talk.messages)
+        if limit is not None and not is_told and (spent := work.total_usage().tokens) >= limit * _BUDGET_NEWS:
+            talk.add_news(f"{spent:,} of the task's {limit:,} tokens are used. Come to an end.", budget=True)
         if (lease_problem := work.lost_lease()) is not None:
             work.lease = None
             talk.add_news(f"{lease_problem} Look at what has changed.", lease=True)
 
     def _tell_blocks(self, session: Session, window: ContextWindow) -> None:
-        """Refer to each block that an opening made now would show and this one could not: documents and memories. (Mail has
-        news of its own.) Contents are recalled."""
+        """Refer to the documents and memories that an opening would show now and this conversation does not contain.
+        The mind can recall the contents. Letters are separate news.
+        """
         talk = window.talk
         if not self._memory.has_news(session.focus):
             return
@@ -76,21 +68,19 @@ class News:
         known_ids |= {block for message in talk.messages for block in (message.news or {}).get("blocks", ())}
         entries = [
             entry
-            for entry in select_memory(session.focus, window, self._memory, window.texts()).entries
+            for entry in select_memory(session.focus, window, self._memory, window.known_text_test()).entries
             if entry["metadata"]["type"] == "knowledge"
             and entry["id"] not in known_ids
             and entry["metadata"].get("path") not in talk.files
         ]
         if entries:
-            lines = (
-                material(source_of(entry), f"{entry['id']}: {_first_line(str(entry['content']))}") for entry in entries
-            )
+            lines = (material(source_of(entry), f"{entry['id']}: {_first_line(entry)}") for entry in entries)
             text = "\n".join(["New in the hive, and about this; recall shows more of it.", *lines])
             talk.add_news(text, blocks=[str(entry["id"]) for entry in entries])
 
 
-def _first_line(text: str) -> str:
-    line = text.strip().partition("\n")[0]
+def _first_line(entry: Entry) -> str:
+    line = str(entry["content"]).strip().partition("\n")[0]
     return line if len(line) <= _LINE_CHARS else f"{line[:_LINE_CHARS]}…"
 
 
@@ -98,15 +88,17 @@ _Stamp = tuple[int, int, int] | None
 
 
 class ReadFiles:
-    """Which of them differ from what their conversation knows. That stands in the conversation: a file that has changed while no
-    process was there is noticed too. Here is only kept how files looked that were the same, so that each is read again only
-    if it was written."""
+    """Finds the files that differ from what their conversation knows, also if they changed while no process ran.
+
+    The conversation has the known digests. The stamps of unchanged files are kept here: a file is read again only
+    after it was written.
+    """
 
     def __init__(self) -> None:
         self._unchanged: dict[Path, tuple[str | None, _Stamp]] = {}
 
     def changed_files(self, talk: Conversation, session: Session) -> dict[str, str | None]:
-        """Those that are not what they were when they were shown or noted last, with their digests now; None: it is gone."""
+        """Return the files that changed since they were shown or noted, with their digests (None: deleted)."""
         changed_digests = {}
         for name, digest in talk.files.items():
             with suppress(UserError, OSError):

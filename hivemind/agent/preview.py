@@ -1,4 +1,4 @@
-"""The opening that an agent would begin a conversation with now, and why (`hivemind context AGENT`). Changes nothing."""
+"""The opening with which an agent would begin a conversation now, and the reasons (`hivemind context AGENT`)."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from hivemind.tools import allowed_tools
 
 @frozen
 class Preview:
-    """An opening with its selection, and what it is about (None: the agent has nothing in hand)."""
+    """An opening with its selection. `target` is None if the agent has no task."""
 
     messages: Sequence[ChatMessage]
     selected: SelectedMemory
@@ -30,26 +30,21 @@ class Preview:
     budget: int
 
     def choices(self) -> list[dict[str, Any]]:
-        """Each block that could be chosen, those that are in first, the best first: its score and its parts, and why."""
+        """Return each candidate block with its score and the reason: selected ones first, the best first."""
         inside = {entry["id"] for entry in self.selected.entries}
         choices = [
             {
-                "block": choice.id,
-                "type": choice.block.type.value,
-                "priority": choice.block.priority.name.lower(),
-                "in": choice.id in inside,
-                "score": choice.score,
-                "parts": self.selected.explain(choice.block),
-                "tokens": choice.tokens,
-                "because": choice.reason,
+                "block": choice.id, "type": choice.block.type.value, "priority": choice.block.priority.name.lower(),
+                "in": choice.id in inside, "score": choice.score, "parts": self.selected.explain(choice.block),
+                "tokens": choice.tokens, "because": choice.reason,
             }
             for choice in self.selected.selection
-        ]
+        ]  # fmt: skip
         return sorted(choices, key=lambda choice: (not choice["in"], -choice["score"], choice["block"]))
 
 
 def preview_context(hive: Parts, name: str) -> Preview:
-    """The opening of the agent's next epoch, from what lies on the disk."""
+    """Build the opening of the agent's next epoch from the files on disk, read-only."""
     config = hive.agents[name]
     memory = WorkingMemory(hive, name, read_only=True)
     works = [

@@ -1,7 +1,7 @@
-"""A coding agent at work: the agent's program is run for a task, its calls of the hive's tools are made here (spec 13).
+"""A coding agent at work: its program runs for a task, and its calls of the hive's tools are made here.
 
-In place of `think` and `act`: the program thinks and works by itself, in the task's worktree, until it ends its turn. What it
-prints is kept in the task's conversation; what comes meanwhile rides in the results of its calls, or begins its next run.
+The run takes the place of `think` and `act`: the program works in the task's worktree until it ends its turn. Its
+output is recorded in the task's conversation. News are added to the results of its calls, or begin its next run.
 """
 
 from __future__ import annotations
@@ -43,10 +43,10 @@ from hivemind.tools.tool import for_mind
 
 __all__ = ["ProgramRunner", "SessionLost"]
 
-_GRACE_S = 30.0  # for a program to end by itself once nothing is left for it to do
-_LOOK_S = 1.0  # bounds how late is noticed that its task was cancelled
-_CALL_S = 10.0  # in which a call that has begun to arrive must be there
-_MAX_FAILED_STARTS = 3  # in a row, of a program that ends before it has begun
+_GRACE_S = 30.0  # for a program to exit after its turn
+_LOOK_S = 1.0  # bounds the delay until a cancelled task is noticed
+_CALL_S = 10.0  # for the rest of a call to arrive
+_MAX_FAILED_STARTS = 3  # in a row
 _CHUNK = 1 << 16
 _MAX_LINE_BYTES, _MAX_OUTPUT_BYTES = 8 << 20, 256 << 20
 _UNFINISHED = """You have ended your turn, and the task is not over. Call finish_task with the answer, or fail_task with the \
@@ -57,7 +57,7 @@ _RESTS = "The task rests: {reason}. End your turn now; you will be called again 
 
 
 class SessionLost(MindUnavailable):
-    """The program does not know its session any more: the conversation has to begin again."""
+    """The program does not know its session. The conversation has to begin again."""
 
 
 @dataclass(slots=True)
@@ -76,10 +76,10 @@ class ProgramRunner:
     failed_starts: int = 0
 
     def run(self, turn: Turn, session: Session, window: ContextWindow) -> Thought | None:
-        """Run the program until it ends its turn. Fills in the turn's results, and why the task rests.
+        """Run the program until it ends its turn. Fill in the turn's results and its parking.
 
         Return the call that ends the task, if the program made it. Raises Parking, SessionLost, MindUnavailable if the
-        program ends with an error, MindError if it has to be ended.
+        program ends with an error, MindError if it had to be ended.
         """
         turn.results = []
         self.lease.take(session.focus)
@@ -94,7 +94,7 @@ class ProgramRunner:
 
 
 class _ProgramRun:
-    """One run of the program. `session` is the one that it goes on with; `heard` says that it has said or done something."""
+    """One run of the program, which continues `session`. `heard` is True after its first output or call."""
 
     def __init__(self, runner: ProgramRunner, turn: Turn, session: Session, window: ContextWindow) -> None:
         assert runner.mind.program is not None
@@ -111,7 +111,7 @@ class _ProgramRun:
         self._problem = ""
         self._parking: Parking | None = None
         self._ends_at: float | None = None
-        self._active_at = turn.began_at  # when it was at work last, as far as its conversation counts the time
+        self._active_at = turn.began_at  # the end of the work that is recorded so far
         self._end_reason: str | None = None
 
     def run(self) -> None:
@@ -142,7 +142,7 @@ class _ProgramRun:
     # the program
 
     def _place(self) -> Path:
-        """Where it works: the task's worktree, or its folder; for a letter one of its own."""
+        """Create the folder to work in: the task's worktree or its folder, or one for letters."""
         if self._work is None:
             place = self._folder / "mail"
         else:
@@ -152,7 +152,7 @@ class _ProgramRun:
         return place
 
     def _watch(self, program: GuardedCommand, listener: socket.socket) -> int:
-        """Hear what it prints and make its calls until it has ended; how it ended."""
+        """Read the output and make the calls until the program has ended. Return its exit status."""
         stop_signal, config = self._runner.stop_signal, self._mind.config
         output, partial_line, size = program.output.fileno(), b"", 0
         until, quiet = time.monotonic() + config.timeout_s, time.monotonic() + config.quiet_s
@@ -162,7 +162,7 @@ class _ProgramRun:
             wait_s = min(until, quiet, now + _LOOK_S, self._ends_at or until) - now
             ready = wait_for_input(descriptors, max(0.0, wait_s))
             if stop_signal.is_set():
-                raise MindUnavailable("the agent was told to end")
+                raise MindUnavailable("the agent was stopped")
             if self._work is not None and self._work.was_moved:
                 raise TaskMoved("its task was taken away", location=self._work.task.id)
             if ready:
@@ -182,7 +182,7 @@ class _ProgramRun:
                     break
                 if listener not in ready:
                     break
-                ready = [*wait_for_input([output], 0), listener]  # what it has printed before it asks stands before
+                ready = [*wait_for_input([output], 0), listener]  # output before the call is recorded before it
             if listener in ready:
                 self._serve(listener)
             now = time.monotonic()
@@ -194,15 +194,15 @@ class _ProgramRun:
                 return 0  # leaving the block ends it, with all that it started
 
     def _end(self, reason: str | None, grace_s: float = _GRACE_S) -> None:
-        """Have the program end: by itself in so many seconds, else it is ended."""
+        """Give the program `grace_s` seconds to exit. After that it is ended."""
         ends_at = time.monotonic() + grace_s
         if self._ends_at is None or ends_at < self._ends_at:
             self._ends_at, self._end_reason = ends_at, reason
 
     def _conclude(self, status: int, error: str, *, was_reminded: bool) -> None:
-        """What the run came to."""
+        """Set the outcome of the turn."""
         runner, name, work = self._runner, self._mind.name, self._work
-        if isinstance(self._parking, ProgramAtWork):  # now that all is counted which the program has used
+        if isinstance(self._parking, ProgramAtWork):  # after its usage is counted
             self._turn.thought, self._turn.taken_up = Thought(actions=tuple(self._talk.pending_calls)), True
         elif self._parking is not None:
             self._turn.parking = self._parking
@@ -219,33 +219,28 @@ class _ProgramRun:
         elif work is not None and not was_reminded:
             self._talk.add_news(_UNFINISHED, cause="unfinished")
         elif work is not None:
-            answers = (
-                message.text
-                for message in reversed(self._talk.messages)
-                if message.role == "assistant" and message.text
-            )
-            last_answer = next(answers, "nothing")
+            answers = [message.text for message in self._talk.messages if message.role == "assistant" and message.text]
+            last_answer = answers[-1] if answers else "nothing"
             if work.task.finish == "implicit":
                 self._make(ToolCall("finish_task", {"result": last_answer}))
                 self._turn.parking = self._parking
             else:
                 self._ask_operator(
-                    f"unfinished: look at it. {name} ended without finish_task, and said last: {last_answer}"
+                    f"unfinished: look at it. {name} ended without finish_task, and wrote: {last_answer}"
                 )
 
     def _ask_operator(self, reason: str) -> None:
         ask_operator(self._turn, self._tool_session, self._talk, reason)
 
     def _text_of(self, message: ChatMessage) -> str:
-        """A message as the program reads it: the result of a call with its tool, as its session may have ended before it came."""
+        """Return a message as the program reads it. A result names its tool: the session may have ended before it."""
         if message.role != "tool":
             return message.text
-        call = next(
-            (call for answer in self._talk.messages for call in answer.calls if call.id == message.call_id), None
-        )
-        return f"Result of {call.tool if call else 'a call'}:\n\n{message.text}"
+        calls = (call for answer in self._talk.messages for call in answer.calls)
+        tool = next((call.tool for call in calls if call.id == message.call_id), "a call")
+        return f"Result of {tool}:\n\n{message.text}"
 
-    # what it prints
+    # output
 
     def _hear(self, raw: bytes) -> None:
         for line in self._mind.profile.read(raw.decode("utf-8", "replace")):
@@ -269,9 +264,10 @@ class _ProgramRun:
         if line.usage is not None:
             self._report(line.usage, line.part)
         if line.approval is not None:
-            self._end(
-                f"it waits for an approval ({line.approval[:200]}), and nobody is there: see sandbox in its file", 0.0
+            reason = (
+                f"it waits for an approval ({line.approval[:200]}), but no person can give it: see sandbox in its file"
             )
+            self._end(reason, 0.0)
         if line.problem is not None:
             self._problem = line.problem[:500]
 
@@ -288,7 +284,7 @@ class _ProgramRun:
         self._count_turn()
 
     def _record_call(self, call_line: OutputLine, result_line: OutputLine) -> None:
-        """A call of one of its own tools, which it has made itself."""
+        """Record a call of one of the program's own tools."""
         self.heard = True
         if self._is_over:
             return
@@ -302,14 +298,14 @@ class _ProgramRun:
         self._count_turn()
 
     def _thought(self, text: str, *calls: ToolCall) -> Thought:
-        """Its session is kept with what it says: the next run goes on with that."""
+        """Return a thought that names the session, for the next run to continue it."""
         previous_active_at, self._active_at = self._active_at, time.monotonic()
         provider_fields = {"agent": self._mind.config.agent, "session": self.session}
         return Thought(text, calls, provider=provider_fields, seconds=self._active_at - previous_active_at)
 
     @property
     def _is_over(self) -> bool:
-        """Whether the task has ended, is about to, or was handed over: what the program still says is no part of it."""
+        """True if the task has ended, is about to, or was handed over. Later output is not recorded."""
         work = self._work
         return work is not None and (
             work.is_ended or work.handed_to is not None or isinstance(self._parking, ProgramAtWork)
@@ -321,7 +317,7 @@ class _ProgramRun:
 
     def _count_turn(self) -> None:
         if self._talk.turns >= self._runner.mind.max_turns(self._tool_session.config):
-            self._end(None, 0.0)  # a person is asked, as of any mind that takes too long (tidy)
+            self._end(None, 0.0)  # tidy asks the operator, as for any mind
 
     def _report(self, usage: Usage, part: str | None) -> None:
         try:
@@ -332,10 +328,10 @@ class _ProgramRun:
             self._end(None)
         self._runner.reporter.progress(self._turn)
 
-    # its calls of the hive's tools
+    # calls of the hive's tools
 
     def _listen(self, stack: ExitStack) -> tuple[socket.socket, dict[str, Any]]:
-        """The socket that its MCP server hands calls to, and what that server is told."""
+        """Open the socket for calls. Return it with the configuration of the program's MCP server."""
         name = self._tool_session.agent
         folder = os.fspath(self._folder.parent)
         path = socket_paths(folder, "program")[0]
@@ -350,7 +346,7 @@ class _ProgramRun:
         return listener, {"socket": path, "token": self._token, "tools": tools, "instructions": instructions}
 
     def _serve(self, listener: socket.socket) -> None:
-        """Answer one call; what comes in is not believed before its token is seen."""
+        """Answer one call. A request is trusted only with the right token."""
         connection, _ = listener.accept()
         with connection, suppress(OSError):
             connection.settimeout(_CALL_S)
@@ -363,13 +359,12 @@ class _ProgramRun:
                 response: Mapping[str, Any] = {"text": f"failed: {error}", "failed": True}
             else:
                 right = secrets.compare_digest(token, self._token)
-                response = (
-                    self._answer(tool, arguments) if right else {"text": "failed: not your agent", "failed": True}
-                )
+                refusal = {"text": "failed: not your agent", "failed": True}
+                response = self._answer(tool, arguments) if right else refusal
             connection.sendall(json.dumps(response).encode() + b"\n")
 
     def _answer(self, tool: str, arguments: Mapping[str, Any]) -> dict[str, Any]:
-        """Make a call, and tell with its result what has happened meanwhile."""
+        """Make a call. Return its result and the news."""
         if self._parking is not None or self._is_over:
             self._end(None)
             return {"text": self._farewell(), "failed": False}
@@ -388,7 +383,7 @@ class _ProgramRun:
         return text if result is None else f"{result.text}\n\n{text}"
 
     def _make(self, call: ToolCall) -> ToolResult | None:
-        """Make one call under the lease of the step in focus; None if the task rests because of it."""
+        """Make one call under the lease of the step in focus. Return None if the call parks the task."""
         results = list[ToolResult]()
         self.heard = True
         focus = self._turn.focus if self._work is None else focus_on(self._work, reads=True)
@@ -413,7 +408,7 @@ class _ProgramRun:
         return results[0] if results else None
 
     def _news(self) -> list[str]:
-        """What the task should know, and has not been told."""
+        """Append the news to the conversation, and return them."""
         if self._work is None:
             return []
         message_count = len(self._talk.messages)
@@ -424,7 +419,7 @@ class _ProgramRun:
 
 
 def _session_of(talk: Conversation, mind: AgentMind) -> str | None:
-    """The program's session that the conversation is held in."""
+    """Return the program's session in which the conversation is held."""
     for message in reversed(talk.messages):
         provider_fields = message.provider or {}
         if provider_fields.get("agent") == mind.config.agent and provider_fields.get("session"):
@@ -433,6 +428,6 @@ def _session_of(talk: Conversation, mind: AgentMind) -> str | None:
 
 
 def _unheard_messages(talk: Conversation) -> list[ChatMessage]:
-    """The messages that the program has not been told, or may not have been: those since it last said something."""
+    """Return the messages since the program's last answer: it may not have received them."""
     last = max((at for at, message in enumerate(talk.messages) if message.role == "assistant"), default=-1)
     return talk.messages[last + 1 :]

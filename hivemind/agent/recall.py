@@ -1,4 +1,4 @@
-"""Recall: what the hive knows about the question in focus."""
+"""Recall: the hive's knowledge about the questions in focus."""
 
 from __future__ import annotations
 
@@ -18,24 +18,23 @@ _SUBJECT_CHARS = 2_000
 def recall(focus: Focus, memory: WorkingMemory) -> tuple[Sequence[Entry], Sequence[ToolResult]]:
     """Return what the hive knows about the questions in focus, and the results of the turn before.
 
-    This is for a mind that works by rule. One that reads gets the selection of its opening instead, and asks for more with
+    This is for a mind that works by rule. A mind that reads gets the selection of its opening, and asks for more with
     the tool `recall`.
     """
-    return memory.answer_entries(
-        focus, questions_of(focus)
-    ), () if focus.work is None else focus.work.conversation.last_results
+    results = () if focus.work is None else focus.work.conversation.last_results
+    return memory.answer_entries(focus, questions_of(focus)), results
 
 
 def answer(
-    memory: WorkingMemory, focus: Focus, stands: Callable[[str], bool], question: str, tokens: int
+    memory: WorkingMemory, focus: Focus, is_known: Callable[[str], bool], question: str, tokens: int
 ) -> dict[str, Any]:
-    """For the tool `recall`: what answers a question and does not stand in the conversation already, with its sources."""
-    entries = memory.recall(focus, question, tokens, stands)
+    """Answer the tool `recall`: the text and the sources that the conversation does not contain yet."""
+    entries = memory.recall(focus, question, tokens, is_known)
     return {"sources": [source_of(entry) for entry in entries], "text": materials(entries)}
 
 
 def questions_of(focus: Focus) -> list[str]:
-    """What a focus asks: the question of an `ask` step (or of one that says nothing else), or those of a person's mail."""
+    """Return the questions in focus: of an `ask` step (or one without an action), or of a person's letter."""
     if focus.message is not None:
         message = focus.message
         asks = message.sender == HUMAN or focus.stranger
@@ -46,5 +45,5 @@ def questions_of(focus: Focus) -> list[str]:
 
 
 def subjects_of(focus: Focus) -> list[str]:
-    """What the opening of a conversation is selected for: what the focus asks, else what it says."""
+    """Return the texts for which an opening is selected: the questions in focus, else the task's text."""
     return questions_of(focus) or [f"{focus.title}\n{focus.text}"[:_SUBJECT_CHARS]]

@@ -1,4 +1,4 @@
-"""What an agent shows of itself in `status.json`."""
+"""The state that an agent shows in `status.json`."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from hivemind.taskrun.focus import Focus
 
 
 class StatusReporter:
-    """Writes an agent's state, its focus and what its process has used to the status file."""
+    """Writes an agent's state, its focus and its usage to the status file."""
 
     def __init__(self, status: StatusFile, scheduler: Scheduler, mind: MeteredMind) -> None:
         self._status, self._scheduler, self._mind = status, scheduler, mind
@@ -29,7 +29,7 @@ class StatusReporter:
         self._status.update(last_action=tool)
 
     def progress(self, turn: Turn) -> None:
-        """Show what was used, the last call and the steps that are done."""
+        """Show the usage, the last call and the number of finished steps."""
         total = self._mind.total
         self._status.update(
             tokens=total.tokens,
@@ -41,7 +41,7 @@ class StatusReporter:
         )
 
     def idle(self) -> None:
-        """Show that there is nothing to do, and why mail is not read."""
+        """Show that the agent is idle, and why mail is not read."""
         mail_rest = self._scheduler.letters.rest
         self._status.update(
             state="idle", task=None, step=None, unread=len(self._scheduler.letters),

@@ -1,4 +1,4 @@
-"""Scheduler: what has come in, what is in hand, and what one turn is about."""
+"""The scheduler: incoming letters, claimed tasks, and the choice of what a turn is about."""
 
 from __future__ import annotations
 
@@ -19,13 +19,15 @@ from hivemind.taskrun.task_run import TaskRun
 from hivemind.taskrun.waits import disk_full_parking, is_question
 from hivemind.tasks import TaskMoved
 
-_TASK_LOOK_S = 1.0  # how often a step that waits for another task looks whether that is done
+_TASK_LOOK_S = 1.0  # between two looks of a step that waits for another task
 ShowPictures = Callable[[Message], Sequence[Mapping[str, str]]]
 
 
 class Scheduler:
-    """One agent's letters and its tasks in hand: they take turns, so that neither waits for the other to be through. With
-    `hears` off no mail is taken in (replays)."""
+    """One agent's letters and claimed tasks. They take turns: neither waits for the other to be finished.
+
+    Without `takes_mail` no mail is taken in (replays).
+    """
 
     def __init__(self, hive: Parts, name: str, incarnation: int) -> None:
         self._hive, self._name = hive, name
@@ -40,13 +42,15 @@ class Scheduler:
 
     def sense(self) -> None:
         """Take in new mail."""
-        self.focus = None  # what breaks here is on nobody's account
+        self.focus = None  # an error here is not the fault of a letter or a task
         if self.takes_mail:
             self.letters.sense(self.deliver)
 
     def deliver(self, message: Message) -> str | None:
-        """The id of the task that waits for a message: a verdict on its answer, or an answer to a step's question. Empty for
-        an answer that no step waits for any more: a second answer is no question."""
+        """Deliver a letter to the tasks that wait for it: a verdict on a result, or an answer to a step's question.
+
+        Return the task's id. Return "" for an answer that no step waits for: a second answer is not a question.
+        """
         is_answer = is_question(message.in_reply_to, self._hive.config.workspace)
         awaiting_task = "" if is_answer and message.sender == HUMAN else None
         for work in list(self.active_tasks.runs):
@@ -68,19 +72,19 @@ class Scheduler:
                 work.set_review(replace(review, state=verdict[0], problems=verdict[1]), unpark=True)
                 self.active_tasks.unpark(work)
         is_about_task = message.task == work.task.id and not verdict_mail
-        if work.note_letter(message):  # it is told with what the task waited for
+        if work.note_letter(message):  # the result of the wait mentions it
             self.active_tasks.unpark(work)
             return True
         if not work.waits.take_mail(message.sender, message.id, message.in_reply_to, about=is_about_task):
             return False
         if message.sender == HUMAN and message.in_reply_to is not None:
-            self._hive.mail.mark_answered(HUMAN, message.in_reply_to)  # written by hand it has flagged nothing
+            self._hive.mail.mark_answered(HUMAN, message.in_reply_to)  # an answer written by hand has flagged nothing
         work.unblock(message.sender)
         self.active_tasks.unpark(work)
         return True
 
     def deliver_news(self, work: TaskRun, keep: Callable[[Message], object]) -> None:
-        """Take in new mail while a program works on a task: what belongs to that is told in its conversation."""
+        """Take in new mail while a program works on a task. Letters about the task become news in its conversation."""
         self.letters.sense(self.deliver)
         for message in self.letters.open_messages():
             task_id = self.letters.task_of(message)
@@ -94,9 +98,12 @@ class Scheduler:
     def scope(
         self, *, reads: bool, keep: Callable[[Message], object] = lambda _: None, pictures: ShowPictures = lambda _: ()
     ) -> Focus | None:
-        """What this turn is about: by turns the oldest message that needs one, and a task in hand that can go on or else a new
-        one; None if there is neither. Mail that asks nothing takes no turn: `keep` is given it. `reads` says that the mind
-        reads conversations; `pictures` returns those of a letter that it is shown."""
+        """Choose what this turn is about: the oldest letter that needs a turn, or a task that can continue, or a new
+        one.
+
+        Letters and tasks alternate. Return None if there is neither. `keep` gets the letters that need no turn.
+        `reads`: the mind reads conversations. `pictures` returns the pictures of a letter.
+        """
         self.focus = None
         while (message := self.letters.first(needs_turn=False)) is not None:
             focus = self._focus_on_letter(message)
@@ -128,14 +135,17 @@ class Scheduler:
         work = self.active_tasks.next() or self.active_tasks.claim()
         if work is None:
             return None
-        self.focus = Focus("finish_step", work=work)  # whose account it is, should its plan not be wait_for_input
+        self.focus = Focus("finish_step", work=work)  # it is to blame if its plan cannot be read
         if reads:
             work.begin_without_steps()
         return focus_on(work, reads=reads)
 
     def _needs_turn(self, focus: Focus, message: Message, pictures: ShowPictures) -> bool:
-        """Whether a mind that reads is woken by a message: one from a person, from a stranger who may be answered, or one that
-        expects a reply. What belongs to a task in hand is news in its conversation."""
+        """Return True if a letter wakes a mind that reads: it is from a person, from a stranger who may be answered,
+        or expects a reply.
+
+        A letter about a claimed task becomes news in its conversation instead.
+        """
         task_id = self.letters.task_of(message)
         work = next((run for run in self.active_tasks.runs if task_id is not None and run.concerns(task_id)), None)
         if work is not None:
@@ -153,7 +163,7 @@ class Scheduler:
     # after a turn
 
     def only_looked(self, turn: Turn) -> bool:
-        """Whether a turn did nothing but find that what rests still has to, for the reason that was told already."""
+        """Return True if the turn only found that its task or the mail stays parked, for the same reason."""
         if turn.parking is None or turn.results or turn.thought is not None:
             return False
         if turn.focus.work is not None:
@@ -161,10 +171,10 @@ class Scheduler:
         return self.letters.rest is not None and self.letters.rest.reason == turn.parking.reason
 
     def end_turn(self, turn: Turn) -> None:
-        """Draw the consequences: a message is read, a task parked, ended, or in trouble."""
+        """Apply the consequences of a turn: close a letter, or park, drop or blame a task."""
         if turn.focus.message is not None:
             self.letters.end_turn(turn.focus.message, turn)
-            self._mail_is_next = turn.parking is not None  # what was only put off was no turn
+            self._mail_is_next = turn.parking is not None  # a postponed letter had no turn
         elif turn.focus.work is not None:
             self._end_task_turn(turn.focus.work, turn)
 
@@ -185,7 +195,7 @@ class Scheduler:
             self.active_tasks.clear_problems(work)
 
     def handle_error(self, error: Exception) -> bool:
-        """A turn broke with an exception that nobody expected. True if that could be put on the account of its focus."""
+        """Blame the letter or the task in focus for an unexpected error. Return False if there is none."""
         focus = self.focus
         if focus is None:
             return False
@@ -204,9 +214,9 @@ class Scheduler:
     # resting and ending
 
     def next_look_s(self, limit_s: float, idle_looks: int) -> float:
-        """Seconds until a parked task is due or a half-written file may have come to rest, at most `limit_s`.
+        """Return the seconds until a parked task is due or a half-written file may be complete, at most `limit_s`.
 
-        `looks` is how often we have looked in vain since something moved: what stays half-written is looked at ever less.
+        `idle_looks` counts the looks in vain. Files that stay half-written are looked at less and less often.
         """
         waits = [limit_s, self.active_tasks.remaining_s]
         if self.letters.rest is not None and self.letters:
@@ -218,7 +228,7 @@ class Scheduler:
         return max(0.0, min(waits))
 
     def close(self) -> None:
-        """Give the leases back, and the intake's record."""
+        """Release the leases, and close the record of the intake."""
         try:
             self._hive.leases.release_all(self._name)
         finally:

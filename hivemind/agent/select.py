@@ -15,8 +15,8 @@ from hivemind.frozen import frozen
 from hivemind.taskrun.conversation import Conversation
 from hivemind.taskrun.focus import Focus
 
-_CACHE_S = 3600.0  # a task that rested for longer begins anew: nothing of it is in a provider's cache any more
-_MIN_TURNS = 2  # turns for which a new opening would say no less than they do
+_CACHE_S = 3600.0  # after a longer pause the provider's cache has expired anyway
+_MIN_TURNS = 2  # a conversation of fewer turns is as short as a new opening
 
 
 @frozen
@@ -32,18 +32,18 @@ def select(
 ) -> NewEpoch | None:
     """Select what the opening shows besides the task. Return None if the conversation continues.
 
-    `cause` is given if the epoch has to end in the middle of a turn. A mind that `keeps_sessions` sees to the length of
-    the conversation itself.
+    `cause` is set if the epoch has to end in the middle of a turn. A mind that `keeps_sessions` limits the
+    conversation itself.
     """
     cause = cause or _cause(window, keeps_sessions=keeps_sessions)
     return None if cause is None else NewEpoch(cause, select_memory(focus, window, memory))
 
 
 def select_memory(
-    focus: Focus, window: ContextWindow, memory: WorkingMemory, stands: Callable[[str], bool] = lambda _: False
+    focus: Focus, window: ContextWindow, memory: WorkingMemory, is_known: Callable[[str], bool] = lambda _: False
 ) -> SelectedMemory:
-    """Select what an opening would show now, without the contents for which `stands` is true."""
-    return memory.select(focus, subjects_of(focus), window.selection_room, stands)
+    """Select what an opening would show now, without the contents for which `is_known` is true."""
+    return memory.select(focus, subjects_of(focus), window.selection_room, is_known)
 
 
 def _cause(window: ContextWindow, *, keeps_sessions: bool) -> str | None:

@@ -1,4 +1,4 @@
-"""Sense: new mail is taken in, and each letter becomes exactly one block, also across a crash."""
+"""Sense: take in new mail. Each letter becomes exactly one block, also after a crash."""
 
 from __future__ import annotations
 
@@ -6,5 +6,5 @@ from hivemind.agent.scheduler import Scheduler
 
 
 def sense(scheduler: Scheduler) -> None:
-    """Take in new mail, and let the tasks that wait hear it."""
+    """Take in new mail, and deliver it to the tasks that wait for it."""
     scheduler.sense()

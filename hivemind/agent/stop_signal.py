@@ -11,7 +11,7 @@ from hivemind.fs.sockets import wait_for_input
 class StopSignal:
     """Tells the loop of a process when to end. `stop` and `finish` may be called from a signal handler or a thread.
 
-    The closed `lifeline`, a descriptor whose other end the parent process holds, means the same as `stop`.
+    `lifeline` is a descriptor to the parent process. Its end means the same as `stop`.
     """
 
     def __init__(self, lifeline: int | None = None) -> None:

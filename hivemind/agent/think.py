@@ -20,13 +20,14 @@ def think(
     lease: FocusLease,
     runner: ProgramRunner,
 ) -> Thought | None:
-    """Ask the mind for a thought, durable before any of its calls is made. Without a `window` it works by rule.
+    """Ask the mind for a thought, which is durable before its calls are made. Without a `window` the mind works by
+    rule.
 
-    Calls that were asked for and have no result yet (the process ended, the task rested) are taken up instead. A coding
-    agent is run, and makes its calls meanwhile: it returns none, but for the call that ends its task.
+    Calls without a result (the process ended, or the task was parked) are taken up first. A coding agent makes its
+    calls while it runs, and returns only the call that ends its task.
 
-    Raises Parking if a step is blocked or a budget is used up, MindUnavailable if what the mind needs is down,
-    ContextTooLong or SessionLost if the conversation has to begin again, MindError if the answer cannot be used.
+    Raises Parking if a step is blocked or a budget is used up, MindUnavailable if the mind is down, ContextTooLong or
+    SessionLost if the conversation has to begin again, MindError if the answer cannot be used.
     """
     if session.focus.blocked is not None:
         lease.take(session.focus)  # raises Parking: only others can unblock it

@@ -1,4 +1,4 @@
-"""Tidy: a turn's consequences: the conversation has all of it, working memory keeps what stays, the task goes on or rests."""
+"""Tidy: record the turn, update working memory, and continue or park the task."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from hivemind.taskrun.conversation import Conversation
 from hivemind.tools import Session
 
 _GOING_ROUND = "The same calls have had the same results again and again."
-_TOO_LONG = "{turns} turns were taken, and there is no end of it yet."
+_TOO_LONG = "{turns} turns were taken, and the task is not finished."
 
 
 def tidy(
@@ -27,8 +27,10 @@ def tidy(
     memory: WorkingMemory,
     log: AgentLog,
 ) -> None:
-    """Record the turn, see to it that an answer without calls is gone on from, and tell the scheduler. A turn without a `talk`
-    was taken by rule."""
+    """Record the turn, prompt a mind that made no calls, and apply the consequences.
+
+    A turn without a `talk` was taken by rule.
+    """
     work, message = session.focus.work, session.focus.message
     used_tools = [session.tools[result.call.tool] for result in turn.results if result.call.tool in session.tools]
     if work is not None and not work.is_ended and not all(tool.is_read_only for tool in used_tools):
@@ -44,13 +46,13 @@ def tidy(
             memory.keep_message(message)
     goes_on = mind.program is not None or (turn.thought is not None and turn.thought.cut)
     if turn.problem is None and turn.parking is None and not turn.results and work is not None and not goes_on:
-        turn.problem = "its mind sees nothing to do"
+        turn.problem = "its mind sees no work to do"
     scheduler.end_turn(turn)
     memory.tidy(ended_task=session.focus.id if work is not None and work.is_ended else None)
 
 
 def _record(turn: Turn, session: Session, log: AgentLog) -> None:
-    """Write a turn by rule whole, in one go: to the task's conversation, or to the agent's own log if it is about a letter."""
+    """Write a turn by rule at once: to the task's conversation, or to the agent's log if it is about a letter."""
     focus, thought = session.focus, turn.thought
     if focus.work is None:
         if thought is not None or turn.problem is not None:
@@ -62,13 +64,13 @@ def _record(turn: Turn, session: Session, log: AgentLog) -> None:
             }))  # fmt: skip
         return
     if thought is None or (turn.parking is not None and not turn.results):
-        return  # it only looked whether what it waits for has come
+        return  # it only looked whether its wait is over
     if thought.text or thought.actions:
         focus.work.conversation.add_turn(thought, turn.results, step=None if focus.step is None else focus.step.id)
 
 
 def _go_on(turn: Turn, session: Session, talk: Conversation, mind: MeteredMind) -> None:
-    """An answer that led nowhere gets a word; one that goes round in circles, or on for too long, is a person's to judge."""
+    """Prompt a mind after an answer without calls. Ask the operator if it repeats itself, or takes too long."""
     thought = turn.thought
     if thought is not None and thought.cut:
         talk.add_news(

@@ -1,4 +1,4 @@
-"""Letters: an agent's mail from when it is taken in until it is answered, read, or put aside."""
+"""An agent's mail, from the intake until each letter is answered, read or given up."""
 
 from __future__ import annotations
 
@@ -14,19 +14,16 @@ from hivemind.presence.parts import Parts
 from hivemind.taskrun.waits import ParkedRest, disk_full_parking
 
 MAX_TURNS = 20
-"""Turns that one message may take: a mind that has not answered it by then never will."""
+"""The turns that one letter may take. After that it is given up."""
 _ANSWERS = frozenset({"check_citations", "reply_mail"})
 _BATCH = 20
-_MAX_WAITING = (
-    1000  # that are not over: an answer behind so many is heard, and a larger backlog is in no process's memory
-)
-_MAX_DEATHS = 5  # processes that may die in turns about one message; a kill while it waits, or in another turn, is none
+_MAX_WAITING = 1000  # open letters in memory: an answer behind a usual backlog is still delivered
+_MAX_DEATHS = 5  # of processes in turns about one letter; other kills do not count
 
 
 @dataclass(slots=True)
 class _OpenLetter:
-    """A message that is not over: which task waited for it, if one did (`Scheduler.hear`), whether it was found to need turns,
-    how many it has had."""
+    """An open letter: the task that waited for it, if any, whether it needs a turn, and its turns so far."""
 
     message: Message
     awaited_by: str | None = None
@@ -35,10 +32,10 @@ class _OpenLetter:
 
 
 class UnreadMail:
-    """One agent's messages in the order in which it turns to them.
+    """One agent's letters, in the order of their turns.
 
-    A message is over when a reply to it was sent, when its mind wants nothing more, or when it lies in `.Dead`: after three
-    problems, twenty turns, or five processes that died in a turn about it, with the reason beside it.
+    A letter is open until it was answered, or its mind made no more calls. It is moved to `.Dead`, with the reason in
+    a file next to it, after three problems, twenty turns, or five processes that died in a turn about it.
     """
 
     def __init__(self, hive: Parts, name: str) -> None:
@@ -51,7 +48,7 @@ class UnreadMail:
         self.rest: ParkedRest | None = None
 
     def __contains__(self, message: Message) -> bool:
-        """Whether it is not over."""
+        """Return True if the letter is open."""
         return message.key in self._open_letters
 
     def __len__(self) -> int:
@@ -59,11 +56,11 @@ class UnreadMail:
 
     @property
     def unsettled(self) -> int:
-        """How many files are still being written."""
+        """The number of files that are still being written."""
         return self._intake.unsettled_count
 
     def sense(self, deliver: Callable[[Message], str | None]) -> None:
-        """Take in what is new; `heard` says of each which task waited for it."""
+        """Take in new letters. `deliver` returns the task that waited for a letter."""
         for message in (
             self._intake.new_messages(_BATCH, self._open_letters) if len(self._open_letters) < _MAX_WAITING else ()
         ):
@@ -74,14 +71,14 @@ class UnreadMail:
             self._open_letters[message.key].awaited_by = deliver(message)
 
     def _refuse(self, message: Message) -> None:
-        """No mind sees a letter from an unknown address, unless hive.yaml says so: it bounces, or a person is shown it."""
+        """Bounce a letter from an unknown sender, or show it to the operator, as hive.yaml says. No mind sees it."""
         try:
             if self._policy == "bounce":
                 self._intake.give_up(message, self._mail.bounce(message))
             else:
                 self._mail.copy_to_operator(message)
                 self._intake.mark_taken(message)
-        except FileNotFoundError:  # a mail program moves it just now: the next look has it
+        except FileNotFoundError:  # a mail program is moving it: the next look finds it
             return
         except (OSError, UserError) as error:
             if not is_disk_full(error):
@@ -89,17 +86,16 @@ class UnreadMail:
             self.rest = ParkedRest.of(disk_full_parking(), self.rest)
 
     def first(self, *, needs_turn: bool) -> Message | None:
-        """The message that is next, of those that need turns or of those that were not looked at yet. None: there is none, or
-        the mail rests because what the mind needs is not there.
+        """Return the next letter: of the ones that need a turn, or of the ones that are new.
 
-        A turn about it begins, and lasts until `after`, `failed`, `takes_turn` or the next call: should it kill the process,
-        that is counted.
+        Return None if there is none, or if mail is parked because the mind is not available. A turn begins, which
+        lasts until `end_turn`, `count_problem`, `mark_for_turn` or the next call. If the process is killed in it, that
+        is counted.
         """
         self._turn.close()
         while self.rest is None or self.rest.is_over:
-            message = next(
-                (letter.message for letter in self._open_letters.values() if letter.needs_turn == needs_turn), None
-            )
+            letters = (letter for letter in self._open_letters.values() if letter.needs_turn == needs_turn)
+            message = next((letter.message for letter in letters), None)
             if message is None:
                 break
             try:
@@ -111,23 +107,23 @@ class UnreadMail:
         return None
 
     def mark_for_turn(self, message: Message) -> None:
-        """A message was looked at, and needs turns of its own."""
+        """Mark a letter that was looked at: it needs a turn."""
         self._turn.close()
         self._open_letters[message.key].needs_turn = True
 
     def open_messages(self) -> list[Message]:
-        """The messages that are not over, oldest first."""
+        """Return the open letters, oldest first."""
         return [letter.message for letter in self._open_letters.values()]
 
     def is_awaited(self, message: Message) -> bool:
         return message in self and self._open_letters[message.key].awaited_by is not None
 
     def task_of(self, message: Message) -> str | None:
-        """The task that waited for a message that is not over, or else the one that it is about."""
+        """Return the task that waited for an open letter, else the task that the letter names."""
         return self._open_letters[message.key].awaited_by or message.task
 
     def end_turn(self, message: Message, turn: Turn) -> None:
-        """Draw the consequences of a turn about a message."""
+        """Apply the consequences of a turn about a letter."""
         self._turn.close()
         if turn.parking is not None:
             self.rest = ParkedRest.of(turn.parking, self.rest)
@@ -136,14 +132,14 @@ class UnreadMail:
         if turn.problem is None and not turn.results:
             self.close_letter(message)
         elif any(result.call.tool in _ANSWERS and result.ok for result in turn.results):
-            self.close_letter(message)  # whoever wrote has the answer; what went wrong after it stands in the log
+            self.close_letter(message)  # the sender has the answer; later problems are in the log
         elif turn.problem is not None:
             self.count_problem(message, turn.problem)
         else:
             self._count_turn(message)
 
     def count_problem(self, message: Message, reason: str) -> None:
-        """A turn about it went wrong: it goes to the end of the queue, the third time into `.Dead`."""
+        """Count a problem of a letter: it goes to the end of the queue, the third time to `.Dead`."""
         self._turn.close()
         is_dead = self._intake.count_failure(message, reason)
         open_letter = self._open_letters.pop(message.key, None)
@@ -155,7 +151,6 @@ class UnreadMail:
         self._crashes.close()
 
     def close_letter(self, message: Message) -> None:
-        """A message that is over."""
         self._turn.close()
         self._intake.mark_taken(message)
         del self._open_letters[message.key]

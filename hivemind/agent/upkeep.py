@@ -1,8 +1,7 @@
-"""Upkeep of documents, memories and the index of graphs by agents that have nothing else to do: stale summaries, vectors,
-files that are gone, memories that have expired, backups.
+"""Upkeep by idle agents: stale summaries, vectors, deleted files, expired memories, backups.
 
-One agent at a time, one small piece at a time, and only after a database has changed, or once a memory has expired: looking
-costs six stats, and wakes nobody.
+One agent at a time does one small piece at a time, only after a database has changed or once a memory has expired. A
+look costs six stats and wakes no process.
 """
 
 from __future__ import annotations
@@ -30,17 +29,18 @@ from hivemind.tools.memory import run_with_repair
 
 _PURGE_BATCH = 256  # expired memories: some milliseconds
 _NEVER = math.inf
-_EMBED_BATCH = 16  # what the embedding process takes in one go: an agent hears nothing while a piece lasts
+_EMBED_BATCH = 16  # small: an agent is deaf during a piece
 _PROMPT = (
     "Write one paragraph, of at most {tokens} tokens, that says what the following parts of a document say. "
-    "Say nothing that they do not say, and nothing about this request.\n\n{parts}"
+    "Add no other information, and do not mention this request.\n\n{parts}"
 )
 _log = logging.getLogger(__name__)
 
 
 class Upkeep:
-    """What one agent does for the documents of its hive; `mind` returns what writes its summaries, `busy` vouches for the
-    agent while a piece lasts."""
+    """One agent's upkeep. `mind` returns the mind that writes summaries, `busy` keeps the heartbeat alive during a
+    piece.
+    """
 
     def __init__(
         self, hive: Parts, mind: Callable[[], Mind], busy: Callable[[], AbstractContextManager[object]] = nullcontext
@@ -53,7 +53,7 @@ class Upkeep:
         self._failed: set[str] = set()
 
     def step(self) -> bool:
-        """Do one piece, if there is anything to do and nobody else is at it. True if there may be more."""
+        """Do one piece, if there is one and no other agent does one. Return True if there may be more."""
         stores_stamp = stamp_of_stores(self._hive.layout)
         if stores_stamp == "" or (stores_stamp == self._seen_stamp and time.time() < self._due):
             return False
@@ -67,7 +67,7 @@ class Upkeep:
                         return True
                 self._due = self._next_due()
             self._seen_stamp = stamp_of_stores(self._hive.layout)
-            if not self._failed:  # what failed here may work out for another agent, or after the next change
+            if not self._failed:  # after a failure another agent tries, or the next change
                 fs.write(self._note, f"{self._seen_stamp}\n{self._due}", durable=False)
             self._failed.clear()
             return False
@@ -75,28 +75,28 @@ class Upkeep:
             self._lock.release()
 
     def _read_note(self) -> tuple[str, float]:
-        """How they looked when an agent found nothing to do, and when there will be something (seconds since 1970)."""
+        """Return the noted stamp of the databases and the time of the next piece (seconds since 1970)."""
         try:
             with boundary("note", self._note):
                 stores_stamp, _, due = read_input(self._note).decode().partition("\n")
                 return stores_stamp, float(due)
-        except (Unreadable, FileNotFoundError):  # a note is only a note: look anew
+        except (Unreadable, FileNotFoundError):  # without a note, look
             return "", _NEVER
 
     def _do_piece(self) -> bool:
-        """One piece of work; False if there is none."""
+        """Do one piece. Return False if there is none."""
         return (
             self._summarize()
             or bool(self._hive.knowledge.forget_gone())
             or self._embed("documents", self._hive.documents.embed_pending)
-            or self._maintain_memory(lambda memory: memory.embed_pending(_EMBED_BATCH))  # one that fails is marked
+            or self._maintain_memory(lambda memory: memory.embed_pending(_EMBED_BATCH))  # a failed one is marked
             or (self._hive.layout.graphs_db.exists() and self._embed("graphs", self._hive.graph_index.embed_pending))
             or self._maintain_memory(lambda memory: memory.purge(_PURGE_BATCH))
             or any(map(self._back_up, self._databases))
         )
 
     def _try_piece(self, subject: str, piece: Callable[[], object], *problems: type[Exception]) -> bool:
-        """Whether a piece was done. One that fails with one of the `problems` is left for another time."""
+        """Return True if a piece was done. After one of the `problems` it is left for another time."""
         if subject in self._failed:
             return False
         try:
@@ -107,17 +107,16 @@ class Upkeep:
             return False
 
     def _summarize(self) -> bool:
-        """Write one summary anew. Its mind may be down, or the children gone."""
+        """Rewrite one stale summary. The mind may be down, or the summarized nodes deleted."""
         documents = self._hive.documents
-        return any(
-            self._try_piece(
-                f"summary {summary.id}", partial(documents.summarize, summary.id, self._summary_writer()), HivemindError
-            )
-            for summary in documents.stale_summaries()
-        )
+        for summary in documents.stale_summaries():
+            summarize = partial(documents.summarize, summary.id, self._summary_writer())
+            if self._try_piece(f"summary {summary.id}", summarize, HivemindError):
+                return True
+        return False
 
     def _summary_writer(self) -> Callable[[Sequence[str], int], str] | None:
-        """What writes: the agent's mind; None, an extract, where that only quotes."""
+        """Return the function that writes summaries, or None for extracts if the mind only quotes."""
         mind = self._mind()
         if isinstance(mind, ExtractiveMind):
             return None
@@ -135,7 +134,7 @@ class Upkeep:
 
     def _maintain_memory(self, use: Callable[[MemoryStore], int]) -> bool:
         memory = self._hive.memory
-        expected_errors = () if self._hive.config.memory is None else (UserError,)  # its server may be
+        expected_errors = () if self._hive.config.memory is None else (UserError,)  # its server may be down
         return memory.database.was_made and self._try_piece(
             "memories", lambda: run_with_repair(self._hive, lambda: use(memory)), *expected_errors
         )
@@ -145,22 +144,18 @@ class Upkeep:
         return self._hive.layout.documents_db, self._hive.layout.memory_db
 
     def _back_up(self, database: Path) -> bool:
-        """Back up a database that is due. There may be no room."""
+        """Back up a database if that is due. The disk may be full."""
         backups = self._hive.layout.backups
         due = next_backup(database, backups)
         if due is None or due > time.time():
             return False
-        return self._try_piece(
-            f"the backup of {database.name}", lambda: back_up(database, backups), OSError, sqlite3.Error
-        )
+        return self._try_piece(f"backup of {database.name}", lambda: back_up(database, backups), OSError, sqlite3.Error)
 
     def _next_due(self) -> float:
-        """When the next memory expires, or a backup is due, in seconds since 1970."""
+        """Return when the next memory expires or a backup is due, in seconds since 1970."""
         memory = self._hive.memory
-        # on a server all hives' writes forget what has expired, and it may be away
+        # a server deletes expired memories at any hive's write, and may be down
         next_expiry = memory.next_expiry() if self._hive.config.memory is None and memory.database.was_made else None
         backups = (next_backup(path, self._hive.layout.backups) for path in self._databases)
-        return min(
-            _NEVER if next_expiry is None else next_expiry.timestamp(),
-            *(_NEVER if due is None else due for due in backups),
-        )
+        times = [None if next_expiry is None else next_expiry.timestamp(), *backups]
+        return min((time for time in times if time is not None), default=_NEVER)

@@ -1,4 +1,4 @@
-"""The context window of a turn: what each request contains, and how many tokens it may have."""
+"""The context window of a turn: the content of each request, and the tokens that it may have."""
 
 from __future__ import annotations
 
@@ -20,17 +20,17 @@ from hivemind.tasks import Task
 from hivemind.tools import Tool
 
 SELECTION_SHARE, MAX_SELECTION_TOKENS = 0.3, 2_000
-"""Of an opening's room, at most; and tokens: what is not there can be recalled."""
+"""The share of an opening that the selection may have, and its tokens at most. The rest can be recalled."""
 FULL_SHARE, OPENING_SHARE = 0.75, 0.5
-"""Shares of `max_tokens`: an epoch's end, and its opening."""
+"""The shares of `max_tokens` that end an epoch, and that an opening may have."""
 MIN_ROOM = 512
 
 
 @dataclass
 class ContextWindow:
-    """One turn's requests: the conversation `talk` behind the system message and the schemas of the tools.
+    """The requests of one turn: the conversation `talk` after the system message and the schemas of the tools.
 
-    The system message is the same for every task, until a rule of the hive is changed; it is read once a turn.
+    The system message is the same for every task, until a rule of the hive is changed. It is read once a turn.
     `model_limit` is set if a request about this task was too long for the model.
     """
 
@@ -66,7 +66,7 @@ class ContextWindow:
 
     @property
     def tokens(self) -> int:
-        """The tokens of a request with the conversation as it is now."""
+        """The tokens of a request with the present conversation."""
         messages = self.talk.messages
         text_tokens = sum(self.count(message.text) for message in messages[1:])
         calls = [call for message in messages for call in message.calls]
@@ -76,17 +76,15 @@ class ContextWindow:
 
     @property
     def is_full(self) -> bool:
-        """Whether the conversation is so long that a new epoch is due."""
+        """True if the conversation is so long that a new epoch is due."""
         limit, fixed_tokens = self.max_tokens, self.fixed_tokens
-        return self.tokens - fixed_tokens > (
-            FULL_SHARE * limit - fixed_tokens
-            if fixed_tokens < OPENING_SHARE * limit
-            else FULL_SHARE * (limit - fixed_tokens)
-        )
+        if fixed_tokens < OPENING_SHARE * limit:
+            return self.tokens > FULL_SHARE * limit
+        return self.tokens - fixed_tokens > FULL_SHARE * (limit - fixed_tokens)
 
     @property
     def opening_room(self) -> int:
-        """The tokens that an opening may have. Raises UserError that names the setting which leaves too few."""
+        """The tokens that an opening may have. Raises UserError with the setting that leaves too few."""
         limit, fixed_tokens = self.max_tokens, self.fixed_tokens
         if limit - fixed_tokens >= MIN_ROOM:
             return max(MIN_ROOM // 2, int(limit * OPENING_SHARE) - fixed_tokens)
@@ -106,7 +104,7 @@ class ContextWindow:
 
     @property
     def shape(self) -> str:
-        """A digest of what an epoch depends on: with other tools, another model or another form it cannot go on."""
+        """A digest of what an epoch depends on: with other tools, another model or another form it ends."""
         parts = [self.system, self.schemas, self.config.mind, RENDERER]
         return hashlib.sha256(json.dumps(parts, default=str).encode("utf-8", "surrogatepass")).hexdigest()[:16]
 
@@ -115,8 +113,8 @@ class ContextWindow:
         half = (self.tokens - self.fixed_tokens) // 2
         self.max_tokens = min(self.max_tokens, self.fixed_tokens + max(MIN_ROOM, half))
 
-    def texts(self) -> Callable[[str], bool]:
-        """Return a test whether the mind has a text already, read or written in this conversation."""
+    def known_text_test(self) -> Callable[[str], bool]:
+        """Return a test for texts that the mind has read or written in this conversation."""
         texts: list[str] = []
         for message in self.talk.messages:
             texts += [message.text, *(str(value) for call in message.calls for value in call.arguments.values())]

@@ -1,7 +1,6 @@
-"""An agent's working memory: what it may recall, and what of it is selected under a share of its budget (specs 2 and 8).
+"""An agent's working memory: the blocks that it may recall, and the selection of those worth their tokens.
 
-Used at the start of an epoch, for the `recall` tool and by minds that work by rule; what stands in a conversation is not
-selected again.
+It is used at the start of an epoch, by the tool `recall`, and by minds that work by rule.
 """
 
 from __future__ import annotations
@@ -12,15 +11,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from hivemind.agent.candidates import (
-    ABOUT,
-    SOURCE,
-    document_blocks,
-    document_sources,
-    graph_blocks,
-    memory_blocks,
-    memory_source,
-)
+from hivemind.agent import candidates
 from hivemind.agent.opening import materials
 from hivemind.boundary import Unreadable
 from hivemind.frozen import frozen
@@ -42,7 +33,6 @@ from hivemind.memory import (
     WorkingMemoryManager,
 )
 from hivemind.memory.blocks import context_entry
-from hivemind.memory.loading import Source
 from hivemind.names import is_name
 from hivemind.presence.parts import Parts
 from hivemind.taskrun.focus import Focus
@@ -56,44 +46,38 @@ _MAX_LETTERS = 100  # the newest are candidates for an opening; older ones are i
 
 @frozen
 class SelectedMemory:
-    """What was selected for a question: its entries (id, content, metadata), and why each block is in or not."""
+    """A selection for a question: its entries (id, content, metadata), and why each block is in or not."""
 
     entries: Sequence[Entry]
     selection: Selection
     explain: Callable[[MemoryBlock], dict[str, float]]
 
     def reasons(self) -> list[dict[str, Any]]:
-        """Each block that is in, and the best of those that are not: score, tokens, why."""
+        """Return the blocks that are in, and the best of the others, with score, tokens and reason."""
         inside = {str(entry["id"]) for entry in self.entries}
         rows = [
             {
-                "id": choice.id,
-                "score": round(choice.score, 4),
-                "tokens": choice.tokens,
-                "in": choice.id in inside,
+                "id": choice.id, "score": round(choice.score, 4), "tokens": choice.tokens, "in": choice.id in inside,
                 "why": choice.reason,
             }
             for choice in self.selection
-        ]
+        ]  # fmt: skip
         rows.sort(key=lambda row: (not row["in"], -float(str(row["score"])), str(row["id"])))
         return rows[: len(inside) + _MAX_REJECTED]
 
 
 class WorkingMemory:
-    """One agent's blocks, saved when it rests. With `read_only` nothing is written: for a preview."""
+    """One agent's blocks, saved when it is idle. With `read_only` no file is written (previews)."""
 
     def __init__(self, hive: Parts, name: str, *, read_only: bool = False) -> None:
         self._hive, self._name, self._read_only = hive, name, read_only
         self._config = hive.agents[name]
         self._path = hive.layout.agent_state(name) / "working-memory.json"
         self.blocks = self._saved()
-        self._stamps: dict[str, str] = {}  # how the stores looked when blocks were last selected, by focus
+        self._stamps: dict[str, str] = {}  # of the databases at the last selection, by focus
         self.scorer = RelevanceScorer()
-        sources: dict[str, Source] = {
-            SOURCE: memory_source(lambda: hive.memory, hive.count_tokens),
-            **document_sources(hive),
-        }
-        self._loader = ContentLoader(hive.layout.root, roots=hive.config.read_roots(hive.layout), sources=sources)
+        roots, sources = hive.config.read_roots(hive.layout), candidates.content_sources(hive)
+        self._loader = ContentLoader(hive.layout.root, roots=roots, sources=sources)
         self._selector = MemorySelector(hive.count_tokens, self.scorer, locate=self._loader.path_of, render=materials)
         self._builder = ContextBuilder(self._loader, token_counter=hive.count_tokens, render=materials)
         self._janitor = MemoryJanitor(
@@ -106,7 +90,7 @@ class WorkingMemory:
             return WorkingMemoryManager(self._config.max_tokens)
         try:
             return WorkingMemoryManager.load(self._path)
-        except (Unreadable, DamagedRecord):  # it only held what can be sensed again; kept for whoever wants to look
+        except (Unreadable, DamagedRecord):  # its content can be sensed again
             if not self._read_only:
                 set_aside(self._path)
             return WorkingMemoryManager(self._config.max_tokens)
@@ -114,7 +98,7 @@ class WorkingMemory:
     # for minds
 
     def rom(self) -> list[tuple[str, str]]:
-        """Read-only memory: (where, text) of each file that instructs this agent."""
+        """Return the path and the text of each file that instructs this agent."""
         blocks = rom_blocks(self._hive, self._name, self._config.rom)
         return [
             (block.location, content.content)
@@ -122,9 +106,11 @@ class WorkingMemory:
         ]
 
     def answer_entries(self, focus: Focus, questions: Sequence[str]) -> list[Entry]:
-        """What the hive knows about the questions, whole, best first for each: for a mind that works by rule."""
+        """Return what the hive knows about the questions, unshortened, best first, for a mind that works by rule."""
         nodes = [
-            node for question in questions for node in graph_blocks(self._hive, self._name, question, allow_stale=True)
+            node
+            for question in questions
+            for node in candidates.graph_blocks(self._hive, self._name, question, allow_stale=True)
         ]
         foreign_nodes = [node for node in nodes if focus.work is None or node.metadata["task"] != focus.id]
         blocks = [*self._recalled(focus, questions), *foreign_nodes]
@@ -135,66 +121,70 @@ class WorkingMemory:
         ]
 
     def select(
-        self, focus: Focus, questions: Sequence[str], tokens: int, stands: Callable[[str], bool] = lambda _: False
+        self, focus: Focus, questions: Sequence[str], tokens: int, is_known: Callable[[str], bool] = lambda _: False
     ) -> SelectedMemory:
-        """Score, select and build: what of all blocks, but for what `stands` elsewhere, is worth its place in `tokens` tokens."""
+        """Select from all blocks, within `tokens` tokens, without the contents for which `is_known` is true."""
         self.has_news(focus)
         blocks = [*self._recalled(focus, questions, include_weak=False), *_attachments(focus), *self.blocks]
-        return self._select_from(blocks, questions, tokens, stands)
+        return self._select_from(blocks, questions, tokens, is_known)
 
     def has_news(self, focus: Focus) -> bool:
-        """Whether there may be other documents and memories than when this process last asked, or selected, for that focus."""
+        """Return True if documents or memories may have changed since the last look or selection for the focus."""
         self._hive.knowledge.sync(extra=focus.attachments)
         stores_stamp = stamp_of_stores(self._hive.layout)
         previous_stamp, self._stamps[focus.id] = self._stamps.get(focus.id), stores_stamp
         return stores_stamp != previous_stamp
 
-    def recall(self, focus: Focus, question: str, tokens: int, stands: Callable[[str], bool]) -> Sequence[Entry]:
-        """The entries that answer a question, of all blocks and of the graphs' nodes, in `tokens` tokens: contents are loaded
-        only now. What `stands` where the mind has it already is left out, and makes room for others."""
-        nodes = graph_blocks(self._hive, self._name, question)
+    def recall(self, focus: Focus, question: str, tokens: int, is_known: Callable[[str], bool]) -> Sequence[Entry]:
+        """Return the entries that answer a question, from all blocks and graph nodes, within `tokens` tokens.
+
+        Contents for which `is_known` is true are left out, and make room for others.
+        """
+        nodes = candidates.graph_blocks(self._hive, self._name, question)
         blocks = [*self._recalled(focus, [question]), *nodes, *self._about(question)]
-        return self._select_from(blocks, [question], tokens, stands).entries
+        return self._select_from(blocks, [question], tokens, is_known).entries
 
     def _select_from(
-        self,
-        blocks: Iterable[MemoryBlock],
-        questions: Sequence[str],
-        tokens: int,
-        stands: Callable[[str], bool] = lambda _: False,
+        self, blocks: Iterable[MemoryBlock], questions: Sequence[str], tokens: int, is_known: Callable[[str], bool]
     ) -> SelectedMemory:
-        """Score, select and build, again without what `stands` elsewhere. Of two blocks with one id the later counts."""
-        candidates = {block.id: block for block in blocks}
+        """Score, select and load, again without contents for which `is_known` is true. Of two blocks with one id the
+        later counts.
+        """
+        remaining = {block.id: block for block in blocks}
         self.scorer.task_keywords = set(" ".join(questions).lower().split())
         while True:
-            selection = self._selector.select(candidates.values(), tokens)
+            selection = self._selector.select(remaining.values(), tokens)
             entries = self._builder.build_context(selection, tokens)
             known_ids = [
-                str(entry["id"]) for entry in entries if entry["id"] in candidates and stands(str(entry["content"]))
+                str(entry["id"]) for entry in entries if entry["id"] in remaining and is_known(str(entry["content"]))
             ]
             if not known_ids:
                 return SelectedMemory(entries, selection, self.scorer.explain)
             for known_id in known_ids:
-                del candidates[known_id]
+                del remaining[known_id]
 
     def _about(self, question: str) -> list[MemoryBlock]:
-        """The blocks that stay, mail above all, as far as they have half of the question's words."""
+        """Return the kept blocks, mainly letters, that contain half of the question's words."""
         blocks = list(self.blocks)
         return [
             block
             for block, content in zip(blocks, self._loader.load_many(blocks), strict=True)
-            if self._hive.memory.coverage(question, f"{getattr(block, 'subject', '')}\n{content.content}") >= ABOUT
+            if self._hive.memory.coverage(question, f"{getattr(block, 'subject', '')}\n{content.content}")
+            >= candidates.ABOUT
         ]
 
     def _recalled(self, focus: Focus, questions: Sequence[str], *, include_weak: bool = True) -> list[MemoryBlock]:
-        blocks = document_blocks(self._hive, focus, questions, include_weak=include_weak)
-        return [*blocks, *memory_blocks(self._hive, self._name, questions)]
+        blocks = candidates.document_blocks(self._hive, focus, questions, include_weak=include_weak)
+        return [*blocks, *candidates.memory_blocks(self._hive, self._name, questions)]
 
-    # what stays
+    # kept blocks
 
     def keep_message(self, message: Message) -> None:
-        """A message becomes one block, also across a crash: saved before it is recorded as taken in. Requests to check sources,
-        and the verdicts, become none; of letters about tasks that are over the blocks go."""
+        """Keep a letter as one block, also across a crash: it is saved before the letter is recorded as taken in.
+
+        Requests to check sources, and their verdicts, become no block. Blocks of letters about ended tasks are
+        removed.
+        """
         if is_citation_check(message, self._hive.config.workspace):
             return
         block = _message_block(message)
@@ -203,22 +193,18 @@ class WorkingMemory:
         if not (isinstance(previous_block, MessageMemoryBlock) and previous_block.read):
             self.blocks.add_memory(block)
             letters = [block for block in self.blocks if isinstance(block, MessageMemoryBlock)]
-            ended_letters = [
-                letter for letter in letters if letter is not block and self._is_over(letter.metadata.get("task"))
-            ]
-            open_letters = sorted(
-                (letter for letter in letters if letter not in ended_letters),
-                key=lambda letter: (letter.timestamp, letter.id),
-            )
-            for old_letter in (*ended_letters, *open_letters[:-_MAX_LETTERS]):
-                self.blocks.remove_memory(old_letter.id)
+            letters.sort(key=lambda letter: (letter.timestamp, letter.id))
+            ended = [letter for letter in letters if letter is not block and self._is_over(letter.metadata.get("task"))]
+            open_letters = [letter for letter in letters if letter not in ended]
+            for letter in (*ended, *open_letters[:-_MAX_LETTERS]):
+                self.blocks.remove_memory(letter.id)
             self.save()
 
     def _is_over(self, task: object) -> bool:
         return isinstance(task, str) and is_name(task) and self._hive.tasks.listing.outcome(task) is not None
 
     def tidy(self, *, ended_task: str | None = None) -> None:
-        """What belongs to a task that has `ended` leaves with it; what is stale leaves when there is much."""
+        """Remove the blocks of a task that has ended, and stale ones if there are many."""
         if ended_task is not None:
             for block in list(self.blocks):
                 if block.metadata.get("task_id") == ended_task or block.metadata.get("task") == ended_task:
@@ -233,7 +219,7 @@ class WorkingMemory:
 
 
 def stamp_of_stores(layout: Layout) -> str:
-    """How the files of the databases look, another way once one was written to; empty if there are none."""
+    """Return a stamp of the database files, which changes with each write. It is empty if there are none."""
     stats = []
     for base in (layout.documents_db, layout.memory_db, layout.graphs_db):
         for path in (f"{base}", f"{base}-wal"):
@@ -252,7 +238,7 @@ def _attachments(focus: Focus) -> list[MemoryBlock]:
 
 
 def _message_block(message: Message) -> MessageMemoryBlock:
-    """The one block of a message; its id is the Message-ID, so that taking it in twice makes the same block."""
+    """Return the block of a letter. Its id is the Message-ID: taking a letter in twice makes one block."""
     metadata: dict[str, Any] = {"task": message.task, "in_reply_to": message.in_reply_to}
     if message.automatic:
         metadata["automatic"] = True
@@ -272,7 +258,9 @@ def _message_block(message: Message) -> MessageMemoryBlock:
 
 
 def rom_blocks(hive: Parts, agent: str, extra: Iterable[str]) -> list[FileMemoryBlock]:
-    """Read-only memory: rom/*.md for everyone, rom/<agent>/*.md for this one, and what its file names. README.md is none."""
+    """Return read-only memory: rom/*.md, rom/<agent>/*.md, and the files that the agent's file names. README.md is not
+    part of it.
+    """
     layout = hive.layout
     paths: list[Path] = []
     for folder in (layout.rom, layout.rom / agent):
