@@ -211,7 +211,7 @@ class TaskBuilder:
         reached("tasks.claim.recorded")
 
     def _activate(
-        self, build: Path, task_id: str, record: TaskRecord, parsed_task: ParsedTask, drop_name: str
+        self, build: Path, task_id: str, record: TaskRecord, parsed_task: ParsedTask, name: str
     ) -> Task | None:
         """Rename a finished folder to active/ID and write the event to the journal.
 
@@ -232,10 +232,10 @@ class TaskBuilder:
             try:
                 task_id = self._id(task_id, True, parsed_task)
             except TaskProblem as problem:
-                write(build / "error.md", error_report(drop_name, problem), durable=False)
+                write(build / "error.md", error_report(name, problem), durable=False)
                 assert record.claim is not None
                 folder = self._move_to_failed(build, task_id)
-                self._records.note_failure(folder.name, record.claim.agent, str(problem), title=drop_name)
+                self._records.note_failure(folder.name, record.claim.agent, str(problem), title=name)
                 return None
 
     def _id(self, name: str, folder: bool, parsed_task: ParsedTask) -> str:
