@@ -20,7 +20,7 @@ from hivemind.tasks.folder import hold, move_task, read_task, remove_ends
 from hivemind.tasks.listing import Listing
 from hivemind.tasks.logs import TaskLogs
 from hivemind.tasks.queue_cache import QueueCache, lanes_of
-from hivemind.tasks.record import CLAIM_ANEW, ENDS, RECORD, TaskRecord, load
+from hivemind.tasks.record import CLAIM_ANEW, ENDS, RECORD, TaskRecord, load, load_sound
 from hivemind.tasks.task import Task, TaskProblem, TaskState
 from hivemind.tasks.task_builder import BUILD, TaskBuilder, error_report
 
@@ -241,10 +241,7 @@ class Claims:
             path = self._layout.active / name
             if name.startswith(".") or not path.is_dir():
                 continue
-            try:
-                yield path, load(path)
-            except UserError:
-                yield path, None  # `list` reports the problem
+            yield path, load_sound(path)  # `list` reports a damaged record
 
     def orphans(self, alive: Collection[str]) -> list[Orphan]:
         """Return the claims, also half-made ones, of agents that are not in `alive`. The agent is None for a folder

@@ -14,7 +14,7 @@ from hivemind.tasks.claimed_tasks import ClaimedTasks
 from hivemind.tasks.claims import Claims
 from hivemind.tasks.drop import Settings
 from hivemind.tasks.folder import ended_folder, hold, is_open, move_task, set_aside
-from hivemind.tasks.record import load
+from hivemind.tasks.record import load_sound
 from hivemind.tasks.task import Task, TaskState
 
 
@@ -93,9 +93,7 @@ class Endings:
     def _cancel_subtasks(self, folder: Path, reason: str) -> None:
         """Cancel the open subtasks. One that cannot be cancelled ends when it is claimed, or when its agent checks its
         parent."""
-        record = None
-        with suppress(UserError):
-            record = load(folder)
+        record = load_sound(folder)
         if record is None or record.claim is None:
             return
         for task_id in (subtask_id for ids in record.kept.get("subtasks", {}).values() for subtask_id in ids):

@@ -87,9 +87,7 @@ class Listing:
     def is_known(self, task_id: str) -> bool:
         """Check for a task with that id, in any state, for which a dependency or a step may wait."""
         name = task_id.strip().lower()
-        if not is_name(name):
-            return False
-        return is_open(self.layout, name) or self._dependencies(self._drops()).state_of(name) is not None
+        return is_name(name) and (is_open(self.layout, name) or bool(self._dependencies(self._drops()).state_of(name)))
 
     def is_open(self, task_id: str) -> bool:
         """Check that a task which was claimed before is neither over nor deleted. Costs a few stats. Raises UserError."""
@@ -199,8 +197,8 @@ class Listing:
         archive."""
         places = [place for place in archived_places(self.layout) if state in (None, place.name)]
         summaries = chain.from_iterable(self._list_folder(place, TaskState(place.name)) for place in reversed(places))
-        end_times = [(datetime.fromtimestamp(ended_at(summary.path), UTC), summary) for summary in summaries]
-        return [replace(one, since=since) for since, one in sorted(end_times, key=lambda one: (one[0], one[1].id))]
+        dated = [replace(task, since=datetime.fromtimestamp(ended_at(task.path), UTC)) for task in summaries]
+        return sorted(dated, key=lambda summary: (summary.since, summary.id))
 
     def _list(self, state: TaskState, limit: int | None) -> Iterator[TaskSummary]:
         if state is TaskState.INBOX:

@@ -12,6 +12,7 @@ import os
 import stat
 import time
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import field
 from functools import partial
 from pathlib import Path
@@ -121,6 +122,13 @@ def load(folder: Path) -> TaskRecord | None:
     if raw is None:
         raise TaskProblem("is not a task's record", location=folder / RECORD, remedy="take it away")
     return _parse(folder, raw)
+
+
+def load_sound(folder: Path) -> TaskRecord | None:
+    """Return the record in a folder, or None if it has none or a damaged one."""
+    with suppress(UserError):
+        return load(folder)
+    return None
 
 
 def _parse(folder: Path, raw: bytes) -> TaskRecord:

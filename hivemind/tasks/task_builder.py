@@ -35,7 +35,7 @@ from hivemind.tasks.folder import (
     wake_parent,
 )
 from hivemind.tasks.form import NoText, ParsedTask
-from hivemind.tasks.record import ENDS, RECORD, Claim, TaskRecord, has_ended, load
+from hivemind.tasks.record import ENDS, RECORD, Claim, TaskRecord, has_ended, load, load_sound
 from hivemind.tasks.task import FILES, Task, TaskProblem, TaskState
 
 BUILD = ".build"
@@ -305,9 +305,7 @@ class TaskBuilder:
 
     def _move_to_failed(self, folder: Path, task_id: str, *, is_reported: bool = True) -> Path:
         self._sync_files(folder, "error.md")
-        record = None
-        with suppress(UserError):  # its record may be the problem
-            record = load(folder)
+        record = load_sound(folder)
         while True:
             free = self._free(task_id)
             if is_reported:
@@ -323,9 +321,7 @@ class TaskBuilder:
 
     def unbuild(self, build: Path) -> None:
         """Undo an unfinished folder: move the drop back, under its own name."""
-        folder, record = build.parent, None
-        with suppress(UserError):  # torn by a power cut: the drop keeps its current name
-            record = load(build)
+        folder, record = build.parent, load_sound(build)  # without a sound record, the drop keeps its current name
         source = record.source if record is not None else ""
         # a power cut may have undone one move of two
         dropped_folder = build / FILES if (build / FILES).is_dir() else folder / source
