@@ -20,8 +20,7 @@ from hivemind.tasks.task import TaskProblem
 
 
 class ClaimedDrop(NamedTuple):
-    """A drop after the first stage of its claim. `raw` has the bytes of a file; it is None for a folder and for a file
-    that is not text."""
+    """A drop after the first stage of its claim. `raw` has the bytes of a text file, else None."""
 
     agent: str
     name: str
@@ -157,7 +156,6 @@ class DropClaims:
             return target
 
     def let_go(self, path: str | Path) -> None:
-        """Forget a drop that has left its agent's folder."""
         self._claimed_paths.discard(os.fspath(path))
 
     def folder(self, agent: str) -> str:

@@ -75,8 +75,7 @@ class Endings:
             return move_task(self._layout, place, self._layout.failed, durable=self._durable)
 
     def cancel(self, task_id: str, *, by: str = HUMAN, reason: str = "") -> Path:
-        """Move a waiting or active task and its subtasks to failed/, with an error.md that names `by`. Raises
-        UserError."""
+        """Move an open task and its subtasks to failed/, with an error.md that names `by`. Raises UserError."""
         task_id = check_name(task_id, "task id")
         explanation = f"Cancelled by {by}." + (f"\n\n{reason}" if reason else "")
         target = self._cancel(task_id, f"# {task_id} was cancelled\n\n{explanation}\n")
@@ -91,8 +90,7 @@ class Endings:
         return self._claims.reject_waiting(task_id, error)
 
     def _cancel_subtasks(self, folder: Path, reason: str) -> None:
-        """Cancel the open subtasks. One that cannot be cancelled ends when it is claimed, or when its agent checks its
-        parent."""
+        """Cancel the open subtasks. Others end when they are claimed, or when their agents check the parent."""
         record = load_sound(folder)
         if record is None or record.claim is None:
             return

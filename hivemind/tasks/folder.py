@@ -126,8 +126,7 @@ def free_name(name: str, is_taken: Callable[[str], bool]) -> str:
 
 
 def open_log(folder: Path, *, durable: bool) -> Log:
-    """Return the log with a task's conversation. In a durable log, records appended with `sync_now` are durable on
-    return."""
+    """Return the log with a task's conversation. Lines appended with `sync_now` are durable if the log is."""
     return Log(folder / LOG, "messages", 1, durable=durable, lazy=True)
 
 

@@ -127,8 +127,6 @@ def _refuse_surrogates(*texts: str) -> None:
 
 
 class Inbox:
-    """Adds tasks to the inbox of one hive."""
-
     def __init__(self, settings: Settings) -> None:
         self._layout = settings.layout
         self._max_bytes = settings.reader.max_bytes

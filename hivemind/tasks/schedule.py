@@ -169,7 +169,6 @@ class Schedule:
         return [path for path in paths if is_task_name(path.name)]
 
     def _read(self, path: Path, state: _FileState | None, now: datetime) -> tuple[ParsedTask, Every, _FileState]:
-        """Parse a file. Raises UserError if it is not a task or has no `every:`; OSError."""
         raw, file_stat = read_regular(str(path), path.name, self._max_bytes)
         changed_at, task = datetime.fromtimestamp(file_stat.st_mtime, UTC), read_text(raw, path.name)
         if task.form.every is None:

@@ -43,8 +43,6 @@ BUILD = ".build"
 
 
 class TaskBuilder:
-    """Makes tasks of claimed drops."""
-
     def __init__(self, settings: Settings, drops: DropClaims) -> None:
         self._settings = settings
         self._layout = settings.layout
@@ -54,8 +52,7 @@ class TaskBuilder:
         self._durable = settings.durable
 
     def make_task(self, drop: ClaimedDrop, incarnation: int) -> Task | None:
-        """Make the task's folder in active/. If the drop cannot become a task, make its folder in failed/ and return
-        None."""
+        """Make the task's folder in active/, or in failed/ for a drop that cannot become a task."""
         try:
             if drop.raw is not None or not drop.is_folder():
                 return self._build_from_file(drop, incarnation)
@@ -206,7 +203,6 @@ class TaskBuilder:
         reached("tasks.claim.recorded")
 
     def _save(self, folder: Path, record: TaskRecord) -> None:
-        """Replace the record of a task that was claimed before."""
         self._records.save(folder, record)
         reached("tasks.claim.recorded")
 
