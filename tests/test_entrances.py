@@ -41,11 +41,11 @@ OWN_INPUT = {
     "exchange/schema.py _VERSION_2": "a file of the package",
     **dict.fromkeys(("tokens.py _encoding", "embedding/local.py _tokenizer"), "a vocabulary in the package"),
     **dict.fromkeys(
-        ("tasks/listing.py _list_waiting", "tasks/listing.py _summary"),
+        ("tasks/listing.py _waiting_summaries", "tasks/listing.py _summary"),
         "the kernel's time of a change: nobody can set it",
     ),
     **dict.fromkeys(
-        ("layout.py month_of", "tasks/listing.py archived"), "a file's time, within the years that a calendar has"
+        ("layout.py month_of", "tasks/listing.py list_archived"), "a file's time, within the years that a calendar has"
     ),
     **dict.fromkeys(
         ("memory/selection.py select", "agent/upkeep.py _next_due", "swarm/due.py _due_at"),
@@ -73,7 +73,7 @@ OWN_INPUT = {
     "documents/tree.py split_reference": "at most nine digits, by its pattern",
     "embedding/vectors.py apply": "`_columns_of` calls it, inside its boundary",
     "embedding/vectors.py nearest": "a question's vector, which the table packed itself",
-    "tasks/dependencies.py _rested": "the program's own clock",
+    **dict.fromkeys(("tasks/dependencies.py _had_grace", "mail/compose.py _format_date"), "the program's own clock"),
     "tools/delegation.py _dependency_ids": "at most three digits, after a look",
     "tools/files.py read": "the masker's feed, which parses nothing",
     "masking.py _forms_in": "letters and digits of ASCII, by its pattern",

@@ -56,6 +56,5 @@ def check_log(folder: Path, aside: Aside, *, durable: bool) -> Iterator[CheckFin
 
 
 def _mend(log: Log) -> str:
-    """Mend a torn log. Taking its lock does so."""
     with log.locked():
         return f"cut off, and kept in {log.path}.torn"

@@ -31,8 +31,7 @@ _SHORT = timedelta(seconds=60)  # a shorter wait is not reported
 
 
 class ClaimedTasks:
-    """The claimed tasks. Most methods take a Task as `claim` or `mine` returned it, and raise TaskMoved if its claim is
-    over."""
+    """The claimed tasks. Methods that take a claimed Task raise TaskMoved if its claim is over."""
 
     def __init__(self, settings: Settings, listing: Listing, claims: Claims, logs: TaskLogs) -> None:
         self._layout = settings.layout
@@ -107,8 +106,7 @@ class ClaimedTasks:
                 self._save(task, record, parked=None)
 
     def keep(self, task: Task, name: str, value: Any, *, unpark: bool = False) -> None:
-        """Keep a JSON value of the runtime with the task (`Task.kept`). None removes it. `unpark` also unparks the
-        task."""
+        """Keep a JSON value of the runtime with the task (`Task.kept`), or remove it (None)."""
         with self._claimed_record(task) as record:
             values = {key: kept_value for key, kept_value in record.kept.items() if key != name}
             if value is not None:

@@ -20,7 +20,7 @@ from hivemind.tasks.folder import hold, move_task, read_task, remove_ends
 from hivemind.tasks.listing import Listing
 from hivemind.tasks.logs import TaskLogs
 from hivemind.tasks.queue_cache import QueueCache, lanes_of
-from hivemind.tasks.record import CLAIM_ANEW, ENDS, RECORD, TaskRecord, load
+from hivemind.tasks.record import CLAIM_ANEW, ENDS, RECORD, TaskRecord, load, load_sound
 from hivemind.tasks.task import Task, TaskProblem, TaskState
 from hivemind.tasks.task_builder import BUILD, TaskBuilder, error_report
 
@@ -94,7 +94,6 @@ class Claims:
         return None if drop is None else self._make_task(drop, incarnation)
 
     def _make_task(self, drop: ClaimedDrop, incarnation: int) -> Task | None:
-        """Make the task of a drop, and follow its log."""
         self._recovered.discard(drop.agent)  # an error below leaves a half-made claim
         task = self._builder.make_task(drop, incarnation)
         self._recovered.add(drop.agent)
@@ -113,8 +112,7 @@ class Claims:
         return tasks
 
     def _return_human_drops(self) -> None:
-        """Return to the inbox the drops that a person was cancelling when the command was killed. No other process
-        would."""
+        """Return to the inbox the drops that a person was cancelling when the command was killed."""
         folder = self._layout.claimed / HUMAN
         lock = self._human_lock()
         if names_in(folder) and lock.acquire(wait=False):
@@ -124,8 +122,7 @@ class Claims:
                 lock.release()
 
     def _human_lock(self) -> Lock:
-        """Return the lock for claims in a person's name. An agent's process holds a lock on the agent's name in the
-        same way."""
+        """Return the lock for claims in a person's name, which works as an agent's lock on its name does."""
         return Lock(self._layout.locks / f"agent-{HUMAN}.lock")
 
     def reject_waiting(self, task_id: str, error: str) -> Path:
@@ -157,8 +154,7 @@ class Claims:
                 yield task
 
     def _half_made_drops(self, agent: str) -> list[Path]:
-        """Return the drops that an agent took and made no tasks of, by name. Folders that cannot be read any more are
-        left."""
+        """Return the drops that an agent took and made no tasks of, by name. Unreadable folders are left."""
         folder = Path(self.drops.folder(agent))
         for build in sorted(folder.glob(f"{BUILD}*/")):
             try:
@@ -172,8 +168,7 @@ class Claims:
         return [path for path in paths if path not in closed_folders]
 
     def _resume(self, drop: ClaimedDrop, incarnation: int) -> Task | None:
-        """Make the task of a drop. A drop that is half-written or has dependencies goes back to the inbox, to be
-        checked again."""
+        """Make the task of a drop, or put back one that is half-written or has dependencies, to check it again."""
         # a folder was complete when it was claimed
         reread_drop = self._reader.drop(drop.path, is_whole=drop.is_folder())
         if reread_drop is None or reread_drop.queued is None or reread_drop.queued.dependencies:
@@ -241,14 +236,10 @@ class Claims:
             path = self._layout.active / name
             if name.startswith(".") or not path.is_dir():
                 continue
-            try:
-                yield path, load(path)
-            except UserError:
-                yield path, None  # `list` reports the problem
+            yield path, load_sound(path)  # `list` reports a damaged record
 
     def orphans(self, alive: Collection[str]) -> list[Orphan]:
-        """Return the claims, also half-made ones, of agents that are not in `alive`. The agent is None for a folder
-        without a claim."""
+        """Return the claims, also half-made ones, of agents not in `alive`. Folders without a claim have agent None."""
         orphans = []
         for path, record in self._active_folders():
             agent = record.claim.agent if record is not None and record.claim is not None else None

@@ -81,8 +81,7 @@ class Dependencies:
         return None if place is None else "done" if place.parent.name == "done" else "failed"
 
     def _had_grace(self, queued: QueuedDrop) -> bool:
-        """Check that the task has been in the inbox for the time of grace. A time in the future (a clock set back)
-        counts."""
+        """Check that the task has been in the inbox for the time of grace, or since a time in the future."""
         try:
             changed_at = os.lstat(self._layout.inbox / queued.name).st_ctime
         except FileNotFoundError:

@@ -204,8 +204,7 @@ def attachments(
 
 
 def _walk(folder: Path, skip: Collection[str] = ()) -> Iterator[os.DirEntry[str]]:
-    """Yield all entries of a folder, at any depth, without the files that editors leave. `skip` has names to leave out
-    at the top."""
+    """Yield all entries of a folder, at any depth, without `skip` at the top and what editors leave."""
     todo = [os.fspath(folder)]
     while todo:
         current_folder = todo.pop()
@@ -254,8 +253,7 @@ class QueuedDrop(NamedTuple):
 
     @property
     def lane(self) -> str:
-        """The agents that may claim it: `assignee/role`, with `@HIVE` for another hive. Any agent may claim a task that
-        will fail."""
+        """The agents that may claim it: `assignee/role[@HIVE]`. Any agent may claim a task that will fail."""
         if self.problem or self.dependency_problem:
             return "/"
         return f"{self.assignee or ''}/{self.role or ''}" + (f"@{self.target_hive}" if self.target_hive else "")
@@ -293,8 +291,8 @@ class DropReader:
         self._path = os.fspath(settings.layout.inbox)
 
     def drops(self, previous_drops: Mapping[str, QueuedDrop] | None = None) -> Iterator[Drop]:
-        """Yield all drops. A file that has not changed since `previous_drops` is not read again. Raises UserError
-        without an inbox."""
+        """Yield all drops. Files unchanged since `previous_drops` are not read again. Raises UserError without an
+        inbox."""
         previous_drops = previous_drops or {}
         try:
             listing = os.scandir(self._path)
@@ -314,15 +312,13 @@ class DropReader:
                     continue
 
     def drop(self, path: str, *, is_whole: bool = False) -> Drop | None:
-        """Read a drop, in the inbox or claimed. Return None if it is gone. `is_whole` promises that a folder is
-        complete."""
+        """Read a drop, in the inbox or claimed. Return None if it is gone. `is_whole`: a folder is complete."""
         try:
             return self._drop(path, os.path.basename(path), stat.S_ISREG(os.lstat(path).st_mode), is_whole)
         except FileNotFoundError:
             return None
 
     def _drop(self, path: str, name: str, is_file: bool, is_whole: bool = False) -> Drop:
-        """Read a drop. Raises FileNotFoundError if it is gone."""
         drop = self._look(path, name, is_file, is_whole)
         if drop.file_stat.st_uid == os.geteuid() or _may_be_moved(path, drop.file_stat):
             return drop
@@ -437,5 +433,4 @@ def _identity(name: str, file_stat: os.stat_result) -> tuple[str, int, int, int,
 
 
 def _failing(name: str, file_stat: os.stat_result, problem: str = "is not a regular file") -> Drop:
-    """Return a drop that cannot become a task."""
     return Drop(name, file_stat, QueuedDrop(*_identity(name, file_stat), problem=problem))

@@ -20,8 +20,7 @@ from hivemind.tasks.task import TaskProblem
 
 
 class ClaimedDrop(NamedTuple):
-    """A drop after the first stage of its claim. `raw` has the bytes of a file; it is None for a folder and for a file
-    that is not text."""
+    """A drop after the first stage of its claim. `raw` has the bytes of a text file, else None."""
 
     agent: str
     name: str
@@ -96,17 +95,16 @@ class DropClaims:
         self, file: int, drop: ClaimedDrop, queued: QueuedDrop, lanes: Container[str] | None
     ) -> ClaimedDrop | None:
         """Read a claimed drop. It is put back if it is being written, or if a change of it moved it to another lane."""
-        file_stat: os.stat_result | None = os.fstat(file)
-        same = file_stat is not None and queued.is_from(file_stat)  # unchanged since it was at rest
-        if not same:
-            file_stat = self._reader.at_rest(file)
+        open_stat = os.fstat(file)
+        is_same = queued.is_from(open_stat)  # unchanged since it was at rest
+        file_stat = open_stat if is_same else self._reader.at_rest(file)
         if file_stat is None:
             return self._confirm(drop, False)
         if not stat.S_ISREG(file_stat.st_mode):
             return drop
         raw = read_open(file, file_stat, queued.name, self._settings.reader.max_bytes)
         read = drop._replace(raw=raw)
-        if same:
+        if is_same:
             return read
         return self._confirm(read, _fits(self._reader.parse(queued.name, file_stat, raw, queued.name), queued, lanes))
 
@@ -158,7 +156,6 @@ class DropClaims:
             return target
 
     def let_go(self, path: str | Path) -> None:
-        """Forget a drop that has left its agent's folder."""
         self._claimed_paths.discard(os.fspath(path))
 
     def folder(self, agent: str) -> str:

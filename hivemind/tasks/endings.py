@@ -14,7 +14,7 @@ from hivemind.tasks.claimed_tasks import ClaimedTasks
 from hivemind.tasks.claims import Claims
 from hivemind.tasks.drop import Settings
 from hivemind.tasks.folder import ended_folder, hold, is_open, move_task, set_aside
-from hivemind.tasks.record import load
+from hivemind.tasks.record import load_sound
 from hivemind.tasks.task import Task, TaskState
 
 
@@ -75,8 +75,7 @@ class Endings:
             return move_task(self._layout, place, self._layout.failed, durable=self._durable)
 
     def cancel(self, task_id: str, *, by: str = HUMAN, reason: str = "") -> Path:
-        """Move a waiting or active task and its subtasks to failed/, with an error.md that names `by`. Raises
-        UserError."""
+        """Move an open task and its subtasks to failed/, with an error.md that names `by`. Raises UserError."""
         task_id = check_name(task_id, "task id")
         explanation = f"Cancelled by {by}." + (f"\n\n{reason}" if reason else "")
         target = self._cancel(task_id, f"# {task_id} was cancelled\n\n{explanation}\n")
@@ -91,11 +90,8 @@ class Endings:
         return self._claims.reject_waiting(task_id, error)
 
     def _cancel_subtasks(self, folder: Path, reason: str) -> None:
-        """Cancel the open subtasks. One that cannot be cancelled ends when it is claimed, or when its agent checks its
-        parent."""
-        record = None
-        with suppress(UserError):
-            record = load(folder)
+        """Cancel the open subtasks. Others end when they are claimed, or when their agents check the parent."""
+        record = load_sound(folder)
         if record is None or record.claim is None:
             return
         for task_id in (subtask_id for ids in record.kept.get("subtasks", {}).values() for subtask_id in ids):

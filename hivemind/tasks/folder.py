@@ -22,7 +22,7 @@ from hivemind.names import MAX_LENGTH
 from hivemind.outcome import OUTCOME_FILES
 from hivemind.tasks.drop import attachments, dropped_text, id_of
 from hivemind.tasks.form import ParsedTask, TextReader, is_yaml, read_text
-from hivemind.tasks.record import ENDS, RECORD, TaskRecord, has_ended, load
+from hivemind.tasks.record import ENDS, RECORD, TaskRecord, has_ended, load, load_sound
 from hivemind.tasks.task import Task, TaskProblem, TaskState
 
 ATTEMPTS = "attempts"
@@ -126,8 +126,7 @@ def free_name(name: str, is_taken: Callable[[str], bool]) -> str:
 
 
 def open_log(folder: Path, *, durable: bool) -> Log:
-    """Return the log with a task's conversation. In a durable log, records appended with `sync_now` are durable on
-    return."""
+    """Return the log with a task's conversation. Lines appended with `sync_now` are durable if the log is."""
     return Log(folder / LOG, "messages", 1, durable=durable, lazy=True)
 
 
@@ -214,11 +213,8 @@ def move_task(layout: Layout, folder: Path, place: Path, *, durable: bool) -> Pa
 
 def wake_parent(layout: Layout, folder: Path) -> None:
     """Ring for the agent of the parent of a task that has ended. The agent may be waiting for it."""
-    try:
-        record = load(folder)
-        parent = None if record is None or record.parent is None else load(layout.active / record.parent)
-    except UserError:  # reported where it is opened; the parent's agent looks again later
-        return
+    record = load_sound(folder)  # a damaged one is reported where it is opened; the parent's agent looks again later
+    parent = None if record is None or record.parent is None else load_sound(layout.active / record.parent)
     if parent is not None and parent.claim is not None:
         ring(layout.doorbells, parent.claim.agent)
 

@@ -83,8 +83,6 @@ def _as_every(value: Any) -> Any:
 
 
 class TaskForm(Strict):
-    """The front matter of a task."""
-
     id: Id | None = None
     title: Text | None = None
     project: Text | None = None

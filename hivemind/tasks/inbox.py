@@ -127,8 +127,6 @@ def _refuse_surrogates(*texts: str) -> None:
 
 
 class Inbox:
-    """Adds tasks to the inbox of one hive."""
-
     def __init__(self, settings: Settings) -> None:
         self._layout = settings.layout
         self._max_bytes = settings.reader.max_bytes
@@ -152,10 +150,10 @@ class Inbox:
         for a task that the inbox would not accept, and for an id that is taken.
         """
         by, draft = check_maker(by), TaskDraft.from_text(text or "", fields)
-        attached = _as_list(attachments, str, os.PathLike)
+        copies = _as_list(attachments, str, os.PathLike)
         comes_again = draft.fields.get("every") is not None
-        if comes_again and (by != HUMAN or parent is not None or attached):
-            message = "every: goes without attachments" if attached else "only people make recurring tasks (every:)"
+        if comes_again and (by != HUMAN or parent is not None or copies):
+            message = "every: goes without attachments" if copies else "only people make recurring tasks (every:)"
             raise TaskProblem(message, location="the task")
         # Only concurrent calls could choose the same id; people's drops and claims need no lock.
         with Lock(self._layout.locks / "tasks-add.lock"):
@@ -169,7 +167,7 @@ class Inbox:
                         make_folder(self._layout.schedule, durable=self._durable)
                         create(self._layout.schedule / f"{task_id}.md", content, durable=self._durable)
                         return task_id
-                    self._put(task_id, content, TaskRecord(by, parent), attached, files)
+                    self._put(task_id, content, TaskRecord(by, parent), copies, files)
                 except FileExistsError:
                     if not self.has_id(task_id):  # two of its files have the same name: another id would not help
                         raise
@@ -195,9 +193,9 @@ class Inbox:
         return is_being_claimed(self._layout, task_id) or folder_of(self._layout, task_id) is not None
 
     def _put(
-        self, task_id: str, content: bytes, record: TaskRecord, attached: list[Attachment], files: Mapping[str, bytes]
+        self, task_id: str, content: bytes, record: TaskRecord, copies: list[Attachment], files: Mapping[str, bytes]
     ) -> None:
-        if record == TaskRecord() and not attached and not files:
+        if record == TaskRecord() and not copies and not files:
             create(self._layout.inbox / f"{task_id}.md", content, durable=self._durable)
             crash_point("tasks.add.dropped")
             return
@@ -209,7 +207,7 @@ class Inbox:
                 make_folder((folder / name).parent, durable=self._durable)
                 create(folder / name, inside, durable=self._durable)
             write(folder / "task.md", content, durable=self._durable)
-            _attach(folder / "attachments", attached, durable=self._durable)
+            _attach(folder / "attachments", copies, durable=self._durable)
             record = replace(record, inode=folder.stat().st_ino)
             write(folder / RECORD, record.encode(), durable=self._durable)
             crash_point("tasks.add.written")

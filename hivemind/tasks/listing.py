@@ -60,8 +60,8 @@ class Listing:
     # one task
 
     def get(self, task_id: str) -> Task:
-        """Return the task with that id, in any state. Raises UserError if there is none, TaskProblem if it cannot be
-        read."""
+        """Return the task with that id, in any state. Raises UserError if there is none, TaskProblem if it is
+        unreadable."""
         task_id = check_name(task_id, "task id")
         for state in (TaskState.ACTIVE, TaskState.DONE, TaskState.FAILED):
             try:
@@ -87,25 +87,21 @@ class Listing:
     def is_known(self, task_id: str) -> bool:
         """Check for a task with that id, in any state, for which a dependency or a step may wait."""
         name = task_id.strip().lower()
-        if not is_name(name):
-            return False
-        return is_open(self.layout, name) or self._dependencies(self._drops()).state_of(name) is not None
+        return is_name(name) and (is_open(self.layout, name) or bool(self._dependencies(self._drops()).state_of(name)))
 
     def is_open(self, task_id: str) -> bool:
         """Check that a task which was claimed before is neither over nor deleted. Costs a few stats. Raises UserError."""
         return is_open(self.layout, check_name(task_id, "task id"))
 
     def outcome(self, task_id: str) -> Outcome | None:
-        """Return `done` or `failed`, or None if the task is not over or does not exist. Costs a few stats. Raises
-        UserError."""
+        """Return `done` or `failed`, or None if the task is not over. Costs a few stats. Raises UserError for a bad id."""
         place = ended_folder(self.layout, check_name(task_id, "task id"))
         if place is None or not place.is_dir():
             return None
         return "done" if place.parent.name == TaskState.DONE else "failed"
 
     def read_log(self, task_id: str, attempt: int | None = None) -> Iterator[dict[str, Any]]:
-        """Return the records of a task's log, or of an earlier attempt's, oldest first. Raises UserError without such a
-        task."""
+        """Return the records of a task's log, or of an earlier attempt's, oldest first. Raises UserError."""
         folder = self.get(task_id).path
         if not folder.is_dir():  # a file in the inbox
             return iter(())
@@ -123,8 +119,7 @@ class Listing:
         return self.find_waiting(check_name(task_id, "task id"))[1]
 
     def find_waiting(self, task_id: str) -> tuple[QueuedDrop, str | None]:
-        """Return a task in the inbox and the reason for which it is not claimed, or None. Raises UserError if it is not
-        there."""
+        """Return a task in the inbox and the reason for which it waits, or None. Raises UserError."""
         _, queued, verdict = self._find(task_id)
         return queued, self._obstacle(queued, verdict)
 
@@ -171,7 +166,6 @@ class Listing:
         return read_task(folder, state, self._settings.reader, self.layout.root, self._settings.roots)
 
     def _parse_drop(self, drop: Drop) -> ParsedTask:
-        """Parse a file in the inbox. Raises TaskProblem, FileNotFoundError."""
         raw, file_stat = drop.head, drop.file_stat
         if len(raw) < file_stat.st_size:  # long, or not a regular file
             path = f"{self._inbox_path}/{drop.name}"
@@ -190,17 +184,15 @@ class Listing:
         return [summary for place in places for summary in self._list(place, limit)]
 
     def list_waiting(self) -> builtins.list[TaskSummary]:
-        """Return the waiting tasks in the order of claiming. Their texts are not read, and their titles are their
-        names."""
+        """Return the waiting tasks in the order of claiming, with their names as titles. No text is read."""
         return [*self._waiting_summaries(texts=False)]
 
     def list_archived(self, state: TaskState | str | None = None) -> builtins.list[TaskSummary]:
-        """Return the archived tasks, in the order in which they ended. `state` is done or failed. Reads the whole
-        archive."""
+        """Return the archived tasks, done or failed, in the order in which they ended. Reads the whole archive."""
         places = [place for place in archived_folders(self.layout) if state in (None, place.name)]
         summaries = chain.from_iterable(self._list_folder(place, TaskState(place.name)) for place in reversed(places))
-        end_times = [(datetime.fromtimestamp(ended_at(summary.path), UTC), summary) for summary in summaries]
-        return [replace(one, since=since) for since, one in sorted(end_times, key=lambda one: (one[0], one[1].id))]
+        dated = [replace(task, since=datetime.fromtimestamp(ended_at(task.path), UTC)) for task in summaries]
+        return sorted(dated, key=lambda summary: (summary.since, summary.id))
 
     def _list(self, state: TaskState, limit: int | None) -> Iterator[TaskSummary]:
         if state is TaskState.INBOX:
@@ -241,7 +233,6 @@ class Listing:
         *,
         texts: bool = True,
     ) -> TaskSummary | None:
-        """Return the summary of a task, or None if it has been moved."""
         error = why_failed(path) if state is TaskState.FAILED else None
         since = datetime.fromtimestamp(file_stat.st_ctime, UTC)
         summary = TaskSummary(task_id, path.name, state, path, HUMAN, since, waiting=obstacle, error=error)
@@ -270,7 +261,6 @@ class Listing:
         return Dependencies(self._settings, self._reader, [drop.queued for drop in drops if drop.queued is not None])
 
     def _obstacle(self, queued: QueuedDrop, verdict: DependencyStatus) -> str | None:
-        """Return the reason for which a task in the inbox is not claimed, or None."""
         if queued.problem or verdict.kind == "fails":
             return f"it fails when it is claimed: {queued.problem or verdict.reason}"
         if verdict.kind == "waits":

@@ -17,8 +17,6 @@ _GRAPH = "graph.json"
 
 
 class TaskLogs:
-    """The logs of the tasks that this process has claimed."""
-
     def __init__(self, *, durable: bool) -> None:
         self._durable = durable
         self._logs: dict[str, Log] = {}

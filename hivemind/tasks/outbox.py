@@ -83,8 +83,7 @@ class Outbox:
         return sorted(filter(_NAME.fullmatch, names_in(self._layout.outbox)))
 
     def list_notices(self) -> list[Notice]:
-        """Return the notices to be sent, oldest first. A damaged record is set aside; one of another version is
-        skipped."""
+        """Return the notices to be sent, oldest first. Damaged records are set aside, other versions skipped."""
         notices = []
         for name in self._names():
             try:
@@ -96,7 +95,6 @@ class Outbox:
         return sorted((notice for notice in notices if notice is not None), key=lambda notice: (notice.at, notice.task))
 
     def telling(self, notice: Notice, way: str) -> Telling:
-        """Return the delivery of a notice by a channel."""
         with suppress(Unreadable, UserError):  # without the record, the notice is sent again
             telling = load_dataclass(Telling, self._path(notice, way), _TELLING, _VERSION)
             if telling is not None and telling.id == notice.id:
@@ -104,8 +102,7 @@ class Outbox:
         return Telling(notice.id)
 
     def tell(self, notice: Notice, way: str, telling: Telling) -> None:
-        """Record the delivery of a notice by a channel. Its file is in a sub-folder, because the outbox's own time
-        shows new notices."""
+        """Record a delivery. Its file is in a sub-folder, because the outbox's own time shows new notices."""
         path = self._path(notice, way)
         make_folder(path.parent, durable=self._durable)
         save_dataclass(path, _TELLING, _VERSION, telling, durable=self._durable)

@@ -44,8 +44,7 @@ _DEFAULTS = QueuedDrop("", 0, 0, 0, False)[5:]
 
 
 def lanes_of(agent: str, role: str | None, local_hives: Collection[str] = ()) -> tuple[str, ...]:
-    """Return the lanes from which an agent may claim: for all agents, for it, for its role, for both; the same for
-    tasks whose `where` means this hive."""
+    """Return the lanes of an agent: for all agents, for it, for its role, for both, also with `@HIVE` of this hive."""
     names: tuple[str, ...] = ("/", f"{agent}/")
     names = names if role is None else (*names, f"/{role}", f"{agent}/{role}")
     return names if not local_hives else (*names, *(f"{name}@{hive}" for hive in local_hives for name in names))
@@ -104,7 +103,6 @@ class _Queue:
     __del__ = close
 
     def _line(self, at: int, end: int) -> bytes:
-        """Return the line that begins at an offset."""
         size = _CHUNK
         while b"\n" not in (chunk := os.pread(self._file, min(size, end - at), at)):
             if size >= end - at:
@@ -114,8 +112,7 @@ class _Queue:
         return chunk[: chunk.index(b"\n") + 1]
 
     def next(self, lanes: Container[str]) -> QueuedDrop | None:
-        """Return the first drop of these lanes that no process has tried, and mark it as tried. Return None without
-        one."""
+        """Return the first drop of these lanes that no process has tried, and mark it as tried."""
         with boundary("cache", self._path):
             lane_names = lanes if isinstance(lanes, tuple) else self._cursors  # an agent has few of the lanes
             agent_lanes = (lane for lane in lane_names if lane in self._cursors and lane in lanes)
@@ -155,7 +152,6 @@ def _entry(row: list[object]) -> QueuedDrop:
 
 
 def _body(ready_drops: list[QueuedDrop], waiting_drops: list[QueuedDrop]) -> tuple[bytes, dict[str, tuple[int, int]]]:
-    """Return the lines of all drops, and the offsets of each lane."""
     lanes: dict[str, list[QueuedDrop]] = {}
     for queued in ready_drops:
         lanes.setdefault(queued.lane, []).append(queued)
@@ -173,8 +169,6 @@ def _lines(queued_drops: list[QueuedDrop]) -> bytes:
 
 
 class QueueCache:
-    """Finds the waiting task that is claimed next."""
-
     def __init__(self, settings: Settings, reader: DropReader) -> None:
         self._settings = settings
         self._reader = reader
@@ -291,8 +285,7 @@ class QueueCache:
         return True
 
     def _rebuilt(self, older: _Queue | None, *, waits: bool) -> _Queue | None:
-        """Return a newer queue, built here or by another process. With `waits` False, return `older` if another process
-        builds one."""
+        """Return a newer queue. With `waits` False, return `older` if another process is building one."""
         began = seen = time.monotonic()
         lock, sign = Lock(self._settings.layout.locks / "tasks-queue.lock"), 0
         while not (has_lock := lock.acquire(wait=False)) and (now := time.monotonic()) - seen < _PATIENCE_S:

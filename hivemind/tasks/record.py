@@ -12,6 +12,7 @@ import os
 import stat
 import time
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import field
 from functools import partial
 from pathlib import Path
@@ -123,6 +124,13 @@ def load(folder: Path) -> TaskRecord | None:
     return _parse(folder, raw)
 
 
+def load_sound(folder: Path) -> TaskRecord | None:
+    """Return the record in a folder, or None if it has none or a damaged one."""
+    with suppress(UserError):
+        return load(folder)
+    return None
+
+
 def _parse(folder: Path, raw: bytes) -> TaskRecord:
     path, mend = folder / RECORD, "take it away: the task is then as new"
     return as_dataclass(TaskRecord, parse_record(raw, path, _KIND, _VERSION), "task's record", path, remedy=mend)
@@ -188,8 +196,7 @@ class Records:
         self._append_event("task.failed", task_id=task_id, **by, **payload)
 
     def announce_end(self, task_id: str, end: bytes) -> None:
-        """Write the digest of the coming result.md or error.md to the journal. If a power cut loses the file, the task
-        is ended again."""
+        """Write the digest of the coming result.md or error.md to the journal, for `is_announced`."""
         self._append_event("task.ending", task_id=task_id, end=_digest(end))
 
     def is_announced(self, task_id: str, end: bytes) -> bool:
@@ -223,7 +230,6 @@ class Records:
         self._check(folder, task_id)
 
     def _check(self, folder: Path, task_id: str) -> tuple[str, bytes]:
-        """Return the digest of the record, and its bytes."""
         raw = self._bytes(folder)
         now = _digest(raw)
         if now == self._own_digests.get(task_id):
@@ -249,8 +255,7 @@ class Records:
             return b""
 
     def _may_be_newer(self, folder: Path) -> bool:
-        """Check whether a power cut may have removed the journal's last events but not the record. Only in a relaxed
-        hive."""
+        """Check whether a power cut may have removed the journal's last events only, in a relaxed hive."""
         if self._durable:
             return False
         try:

@@ -96,14 +96,14 @@ class Schedule:
             task_ids, moments = [], []
             for path in self._files():
                 try:
-                    parsed_task, planned_state, times, next_time = self._plan(path, file_states.get(path.name), now)
+                    task, planned_state, times, next_time = self._plan(path, file_states.get(path.name), now)
                 except UserError as problem:
                     problems[path.name] = str(problem)
                     if before.problems.get(path.name) != str(problem):
                         _log.warning("schedule: %s", problem)
                     continue
                 for time in times:
-                    task_ids += self._drop(path, parsed_task, time)
+                    task_ids += self._drop(path, task, time)
                     planned_state = replace(planned_state, last=time)
                 if planned_state != file_states.get(path.name):
                     file_states[path.name] = planned_state
@@ -120,41 +120,39 @@ class Schedule:
         """Return a file's task, its state, the times that are due, and the next time. Raises UserError."""
         try:
             with boundary("schedule's file", path):
-                parsed_task, every, planned_state = self._read(path, state, now)
-                due = self._due_times(parsed_task, every, planned_state, now, is_new=planned_state is not state)
-                return parsed_task, planned_state, due, self._following_time(parsed_task, every, planned_state, now)
+                task, every, planned_state = self._read(path, state, now)
+                due = self._due_times(task, every, planned_state, now, is_new=planned_state is not state)
+                return task, planned_state, due, self._following_time(task, every, planned_state, now)
         except OSError as error:
             raise UserError(f"cannot be read ({error.strerror})", location=path) from None
 
     def _due_times(
-        self, parsed_task: ParsedTask, every: Every, state: _FileState, now: datetime, *, is_new: bool
+        self, task: ParsedTask, every: Every, state: _FileState, now: datetime, *, is_new: bool
     ) -> list[datetime]:
         """Return the times for which tasks are to be added. A new file has missed at most one, whenever it was written."""
-        until, after = parsed_task.form.until, state.last or state.since
+        until, after = task.form.until, state.last or state.since
         end = now if until is None else min(now, until)
-        if is_new or parsed_task.form.missed == "once":
+        if is_new or task.form.missed == "once":
             newest = every.newest_time(state.since, after, end, self._zone)
             return [] if newest is None else [newest]
         times = islice(every.times_after(state.since, after, self._zone), _AT_ONCE)
         return [time for time in times if time <= end]
 
-    def _following_time(
-        self, parsed_task: ParsedTask, every: Every, state: _FileState, now: datetime
-    ) -> datetime | None:
+    def _following_time(self, task: ParsedTask, every: Every, state: _FileState, now: datetime) -> datetime | None:
         time = next(every.times_after(state.since, max(now, state.last or now), self._zone), None)
-        return None if time is None or (parsed_task.form.until is not None and time > parsed_task.form.until) else time
+        return None if time is None or (task.form.until is not None and time > task.form.until) else time
 
-    def _drop(self, path: Path, parsed_task: ParsedTask, time: datetime) -> list[str]:
+    def _drop(self, path: Path, task: ParsedTask, time: datetime) -> list[str]:
         """Add the task of one time and return its id in a list, which is empty if the task was added before."""
         stamp = f"-{time:%Y%m%dt%H%M%Sz}"
-        task_id = (parsed_task.form.id or slug(path.stem))[: MAX_LENGTH - len(stamp)].rstrip("-._") + stamp
+        task_id = (task.form.id or slug(path.stem))[: MAX_LENGTH - len(stamp)].rstrip("-._") + stamp
         if self._inbox.has_id(task_id):
             return []
         schedule_keys = {"every", "until", "missed", "text"}
-        fields = {} if parsed_task.front_matter is None else parsed_task.front_matter.values
+        fields = {} if task.front_matter is None else task.front_matter.values
         front_matter = {key: field for key, field in fields.items() if key not in schedule_keys}
         try:
-            content = compose({**front_matter, "id": task_id}, parsed_task.text)
+            content = compose({**front_matter, "id": task_id}, task.text)
             create(self._layout.inbox / f"{task_id}.md", content, durable=self._durable)
         except FileExistsError:
             return []
@@ -171,15 +169,14 @@ class Schedule:
         return [path for path in paths if is_task_name(path.name)]
 
     def _read(self, path: Path, state: _FileState | None, now: datetime) -> tuple[ParsedTask, Every, _FileState]:
-        """Parse a file. Raises UserError if it is not a task or has no `every:`; OSError."""
         raw, file_stat = read_regular(str(path), path.name, self._max_bytes)
-        changed_at, parsed_task = datetime.fromtimestamp(file_stat.st_mtime, UTC), read_text(raw, path.name)
-        if parsed_task.form.every is None:
+        changed_at, task = datetime.fromtimestamp(file_stat.st_mtime, UTC), read_text(raw, path.name)
+        if task.form.every is None:
             mend = "say when the task comes again, or move it to tasks/inbox/"
             raise UserError("has no every:", location=path, remedy=mend)
-        if state is None or state.every != parsed_task.form.every:
-            state = _FileState(parsed_task.form.every, min(changed_at, now).replace(microsecond=0))
-        return parsed_task, Every.parse(parsed_task.form.every), state
+        if state is None or state.every != task.form.every:
+            state = _FileState(task.form.every, min(changed_at, now).replace(microsecond=0))
+        return task, Every.parse(task.form.every), state
 
     def _scheduled(self, path: Path, state: _FileState | None, now: datetime) -> ScheduledTask:
         try:

@@ -207,7 +207,6 @@ class StepForm(Strict):
 
 
 def _default_title(kind: StepKind | None, argument: Any) -> str:
-    """Return a title for a step without one."""
     match kind:
         case "ask":
             text = str(argument)

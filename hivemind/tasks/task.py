@@ -38,9 +38,8 @@ class TaskMoved(UserError):
     """
 
     def __init__(self, message: str, *, location: object, late_result: Path | None = None) -> None:
-        super().__init__(
-            message, location=location, remedy=f"the late result is in {late_result}" if late_result else None
-        )
+        mend = f"the late result is in {late_result}" if late_result else None
+        super().__init__(message, location=location, remedy=mend)
         self.kept = late_result
 
 

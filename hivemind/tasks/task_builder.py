@@ -35,7 +35,7 @@ from hivemind.tasks.folder import (
     wake_parent,
 )
 from hivemind.tasks.form import NoText, ParsedTask
-from hivemind.tasks.record import ENDS, RECORD, Claim, TaskRecord, has_ended, load
+from hivemind.tasks.record import ENDS, RECORD, Claim, TaskRecord, has_ended, load, load_sound
 from hivemind.tasks.task import FILES, Task, TaskProblem, TaskState
 
 BUILD = ".build"
@@ -43,8 +43,6 @@ BUILD = ".build"
 
 
 class TaskBuilder:
-    """Makes tasks of claimed drops."""
-
     def __init__(self, settings: Settings, drops: DropClaims) -> None:
         self._settings = settings
         self._layout = settings.layout
@@ -54,8 +52,7 @@ class TaskBuilder:
         self._durable = settings.durable
 
     def make_task(self, drop: ClaimedDrop, incarnation: int) -> Task | None:
-        """Make the task's folder in active/. If the drop cannot become a task, make its folder in failed/ and return
-        None."""
+        """Make the task's folder in active/, or in failed/ for a drop that cannot become a task."""
         try:
             if drop.raw is not None or not drop.is_folder():
                 return self._build_from_file(drop, incarnation)
@@ -206,12 +203,11 @@ class TaskBuilder:
         crash_point("tasks.claim.recorded")
 
     def _save(self, folder: Path, record: TaskRecord) -> None:
-        """Replace the record of a task that was claimed before."""
         self._records.save(folder, record)
         crash_point("tasks.claim.recorded")
 
     def _activate(
-        self, build: Path, task_id: str, record: TaskRecord, parsed_task: ParsedTask, drop_name: str
+        self, build: Path, task_id: str, record: TaskRecord, parsed_task: ParsedTask, name: str
     ) -> Task | None:
         """Rename a finished folder to active/ID and write the event to the journal.
 
@@ -232,10 +228,10 @@ class TaskBuilder:
             try:
                 task_id = self._id(task_id, True, parsed_task)
             except TaskProblem as problem:
-                write(build / "error.md", error_report(drop_name, problem), durable=False)
+                write(build / "error.md", error_report(name, problem), durable=False)
                 assert record.claim is not None
                 folder = self._move_to_failed(build, task_id)
-                self._records.note_failure(folder.name, record.claim.agent, str(problem), title=drop_name)
+                self._records.note_failure(folder.name, record.claim.agent, str(problem), title=name)
                 return None
 
     def _id(self, name: str, folder: bool, parsed_task: ParsedTask) -> str:
@@ -305,9 +301,7 @@ class TaskBuilder:
 
     def _move_to_failed(self, folder: Path, task_id: str, *, is_reported: bool = True) -> Path:
         self._sync_files(folder, "error.md")
-        record = None
-        with suppress(UserError):  # its record may be the problem
-            record = load(folder)
+        record = load_sound(folder)
         while True:
             free = self._free(task_id)
             if is_reported:
@@ -323,9 +317,7 @@ class TaskBuilder:
 
     def unbuild(self, build: Path) -> None:
         """Undo an unfinished folder: move the drop back, under its own name."""
-        folder, record = build.parent, None
-        with suppress(UserError):  # torn by a power cut: the drop keeps its current name
-            record = load(build)
+        folder, record = build.parent, load_sound(build)  # without a sound record, the drop keeps its current name
         source = record.source if record is not None else ""
         # a power cut may have undone one move of two
         dropped_folder = build / FILES if (build / FILES).is_dir() else folder / source
