@@ -204,7 +204,7 @@ def _idle(number: int, seconds: float) -> Iterator[Row]:
             time.sleep(seconds)
             used = (processor_s(everyone) - before) / (time.monotonic() - began) * 100
             polls = _polling(min(5.0, seconds)) * number
-            note = "supervisor and nursery with them"
+            note = "supervisor and fork server with them"
             name = f"processor time of {number} idle agents"
             yield Row(name, used, "% of a core", f"{number} polling each 50 ms", polls, note=note, target=1.0)
         for what, task in (
@@ -248,7 +248,7 @@ def _remembering(number: int, entries: int) -> Iterator[Row]:
         yield Row(f"memory of each of {has}", each, "MB", "before", idle, note=note, target=20.0)
         yield Row(
             f"memory of all of {has}", whole, "MB", f"{number} of these processes with a MiniLM of their own",
-            number * (each + lone), note=f"supervisor, nursery and the embedding process ({share_mb(service):.0f} MB) too",
+            number * (each + lone), note=f"supervisor, fork server and the embedding process ({share_mb(service):.0f} MB) too",
         )  # fmt: skip
 
 

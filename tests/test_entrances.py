@@ -25,10 +25,10 @@ OWN_INPUT = {
     ),
     **dict.fromkeys(
         (
-            "swarm/nursery.py reports",
+            "swarm/fork_server.py reports",
             "tools/file_search.py _printed_lines",
-            "swarm/nursery.py _receive",
-            "swarm/nursery.py _execute",
+            "swarm/fork_server.py _receive",
+            "swarm/fork_server.py _execute",
             "swarm/detach.py detach",
         ),
         "JSON between a process and its child, through a pipe that nobody else has",

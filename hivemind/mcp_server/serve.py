@@ -20,7 +20,7 @@ from hivemind.layout import Layout
 from hivemind.mcp_server.greeting import Greeting, client_pipes, greet
 from hivemind.presence.identity import HiveGone, holder_pid
 from hivemind.private import keep_keys_private
-from hivemind.swarm.nursery import END_WITHIN_S
+from hivemind.swarm.fork_server import END_WITHIN_S
 
 if TYPE_CHECKING:
     from mcp.server import Server

@@ -1,1 +1,1 @@
-"""A swarm on one machine: supervisor, nursery, processes, status."""
+"""A swarm on one machine: supervisor, fork server, processes, status."""

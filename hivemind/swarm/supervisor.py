@@ -28,7 +28,7 @@ from hivemind.presence.watching import SUPERVISOR, HiveWatch, supervisor_lock
 from hivemind.swarm.absence import return_removed, return_tasks
 from hivemind.swarm.agent_files import AgentFiles
 from hivemind.swarm.due import DueWork
-from hivemind.swarm.nursery import Nursery, RunAgent
+from hivemind.swarm.fork_server import ForkServer, RunAgent
 
 _log = logging.getLogger(__name__)
 _MIN_DELAY_S = 0.1
@@ -68,8 +68,8 @@ class Supervisor:
         self._hive = hive
         self._lock = supervisor_lock(hive.layout.locks)
         hold_lock(self._lock, hive.layout, "this hive is up already", "hivemind down ends it", what="hivemind up")
-        self._nursery_parts = (warm, run_agent)
-        self._nursery = Nursery(warm, run_agent)
+        self._fork_server_parts = (warm, run_agent)
+        self._fork_server = ForkServer(warm, run_agent)
         self._files = files
         self._due = DueWork(hive.layout, at_once=hive.config.retention.is_set)
         self._children = {name: _Child(name) for name in names}
@@ -144,13 +144,13 @@ class Supervisor:
     def _run_once(self, wake: int, tick_s: float | None) -> None:
         assert self._bell is not None
         timeout = self._timeout_s(tick_s)
-        descriptors: list[Any] = [wake, self._nursery.socket, self._bell]
+        descriptors: list[Any] = [wake, self._fork_server.socket, self._bell]
         ready = wait_for_input(descriptors, timeout)
         if wake in ready:
             os.read(wake, 4096)
         if self._bell in ready:
             self._bell.wait(0)
-        if self._nursery.socket in ready:
+        if self._fork_server.socket in ready:
             self._read_reports()
         if self._ready:
             self._apply_stops()
@@ -216,7 +216,7 @@ class Supervisor:
             self._write_record()
         if not (changes.new or changes.changed or changes.removed):
             return
-        self._nursery.warm()  # it reads the new files
+        self._fork_server.warm()  # it reads the new files
         for name in (*changes.new, *changes.changed, *changes.removed):
             _log.info("agents/ has changed: %s", name)
         for name in changes.new:
@@ -247,7 +247,7 @@ class Supervisor:
 
     def _signal(self, child: _Child, number: int) -> None:
         if child.pid:
-            self._nursery.signal(child.name, number)
+            self._fork_server.signal(child.name, number)
 
     def _return_removed(self) -> None:
         """Return the tasks of agents that have neither a file nor a process."""
@@ -260,9 +260,9 @@ class Supervisor:
             _log.warning("the tasks of removed agents cannot be returned: %s", error)
 
     def _read_reports(self) -> None:
-        reports = self._nursery.reports()
+        reports = self._fork_server.reports()
         if reports is None:
-            self._replace_nursery()
+            self._replace_fork_server()
             return
         for report in reports:
             if "ready" in report:
@@ -302,13 +302,13 @@ class Supervisor:
         elif child.end_reason == "removed":
             self._return_removed()
 
-    def _replace_nursery(self) -> None:
+    def _replace_fork_server(self) -> None:
         """Start a new fork server and all agents again: the old one was killed, and its agents end without it."""
-        self._nursery.close()
+        self._fork_server.close()
         assert self._watch is not None
         self._watch.close()  # its threads must not run while the new fork server is forked
         self._ready = False
-        self._nursery = Nursery(*self._nursery_parts)
+        self._fork_server = ForkServer(*self._fork_server_parts)
         self._watch = HiveWatch(self._hive)
         for child in [*self._children.values()]:
             self._handle_exit(child)
@@ -320,7 +320,7 @@ class Supervisor:
         ]
         for child in due_children:
             child.start_at = None
-        self._nursery.start([child.name for child in due_children])
+        self._fork_server.start([child.name for child in due_children])
 
     def _kill_hung(self) -> None:
         """Kill agents without a heartbeat for `hang_after` seconds of this process's monotonic time."""
@@ -343,7 +343,7 @@ class Supervisor:
             if beat != child.beat_ns:
                 child.beat_ns, child.beat_seen = beat, now
             elif now - child.beat_seen > limit:
-                self._nursery.signal(child.name, signal.SIGKILL)
+                self._fork_server.signal(child.name, signal.SIGKILL)
                 child.beat_seen = now
         self._record_other_deaths()
 
@@ -358,7 +358,7 @@ class Supervisor:
 
     def _end(self) -> None:
         """Make the fork server end every agent within seconds, then record the deaths of agents that did not end in order."""
-        self._nursery.close()
+        self._fork_server.close()
         for name in self._children:
             self._record_death(name)
 

@@ -126,7 +126,7 @@ def test_everything_killed_at_once_goes_on_from_the_disk(hive):
     hive.drop("boats.md", QUESTION)
     up = hive.start("up")
     hive.wait(lambda: begun(hive) == 1, "the command's start")
-    os.killpg(up.pid, signal.SIGKILL)  # the supervisor, the nursery and every agent are one group
+    os.killpg(up.pid, signal.SIGKILL)  # the supervisor, the fork server and every agent are one group
     up.wait()
     hive.wait(lambda: not hive.agents_alive(), "the end of all")
     (hive.root / "go").touch()
@@ -134,11 +134,11 @@ def test_everything_killed_at_once_goes_on_from_the_disk(hive):
     assert (hive.task("slow"), hive.task("boats")) == ("done", "done")
 
 
-def test_a_killed_nursery_is_replaced_and_its_agents_come_back(hive):
+def test_a_killed_fork_server_is_replaced_and_its_agents_come_back(hive):
     up = hive.start("up")
     before = hive.wait(lambda: all_up(hive), "the start")
-    [nursery] = {parent_of(pid) for pid in before.values()}
-    os.kill(nursery, signal.SIGKILL)
+    [fork_server] = {parent_of(pid) for pid in before.values()}
+    os.kill(fork_server, signal.SIGKILL)
     hive.wait(lambda: (now := all_up(hive)) and not set(now.values()) & set(before.values()), "the agents' return")
     hive.drop("boats.md", QUESTION)
     hive.wait(lambda: hive.task("boats") == "done", "the task's end")

@@ -11,22 +11,22 @@ import pytest
 
 from hivemind.coordination import Journal
 from hivemind.fs.sockets import wait_for_input
-from hivemind.swarm.nursery import Nursery
+from hivemind.swarm.fork_server import ForkServer
 
 LIMIT_S = 120  # of a machine that has other things to do
 LONG = "a" * 2_000
 MANY = 120  # more than sockets hold of orders with so long a name (their 208 KiB take some 50), and of reports
 
 
-def until(nursery: Nursery, condition) -> list[dict]:
+def until(fork_server: ForkServer, condition) -> list[dict]:
     """Reports, until they satisfy `condition`."""
     found: list[dict] = []
     end = time.monotonic() + LIMIT_S
     while not condition(found):
         assert time.monotonic() < end, f"only {len(found)} reports: {found[-3:]}"
-        wait_for_input([nursery.socket], 1)
-        heard = nursery.reports()
-        assert heard is not None, "the nursery is gone"
+        wait_for_input([fork_server.socket], 1)
+        heard = fork_server.reports()
+        assert heard is not None, "the fork server is gone"
         found += heard
     return found
 
@@ -50,33 +50,33 @@ def counted(word: str, number: int):
 
 
 def test_more_orders_than_a_socket_holds_block_nobody(alarm):
-    nursery = Nursery(lambda: None, lambda name, lifeline: 3)
+    fork_server = ForkServer(lambda: None, lambda name, lifeline: 3)
     try:
         for number in range(MANY):
-            nursery.start([f"{LONG}{number}"])
-        reports = until(nursery, counted("exited", MANY))
+            fork_server.start([f"{LONG}{number}"])
+        reports = until(fork_server, counted("exited", MANY))
     finally:
-        nursery.close()
+        fork_server.close()
     assert {report["started"][len(LONG) :] for report in reports if "started" in report} == set(map(str, range(MANY)))
     assert {report["status"] for report in reports if "exited" in report} == {3}
 
 
-def test_a_child_ends_when_its_nursery_is_gone(tmp_path: Path):
+def test_a_child_ends_when_its_fork_server_is_gone(tmp_path: Path):
     def wait_for_the_end(name: str, lifeline: int) -> int:
         (tmp_path / f"{name}.up").touch()
         wait_for_input([lifeline], LIMIT_S)
         (tmp_path / f"{name}.ended").touch()
         return 0
 
-    nursery = Nursery(lambda: None, wait_for_the_end)
-    nursery.start(["a", "b"])
-    until(nursery, lambda reports: (tmp_path / "a.up").exists() and (tmp_path / "b.up").exists())
-    os.kill(nursery.pid, signal.SIGKILL)
+    fork_server = ForkServer(lambda: None, wait_for_the_end)
+    fork_server.start(["a", "b"])
+    until(fork_server, lambda reports: (tmp_path / "a.up").exists() and (tmp_path / "b.up").exists())
+    os.kill(fork_server.pid, signal.SIGKILL)
     end = time.monotonic() + LIMIT_S
     while not ((tmp_path / "a.ended").exists() and (tmp_path / "b.ended").exists()):
         assert time.monotonic() < end
         time.sleep(0.01)
-    nursery.close()
+    fork_server.close()
 
 
 @pytest.mark.parametrize("durable", [True, False])
@@ -94,12 +94,12 @@ def test_a_child_has_the_journal_that_its_parent_read_and_takes_turns_with_its_s
             shared.append("x", agent=name)
         return 0
 
-    nursery = Nursery(warm, append)
+    fork_server = ForkServer(warm, append)
     try:
-        nursery.start([f"a{number}" for number in range(5)])
-        reports = until(nursery, counted("exited", 5))
+        fork_server.start([f"a{number}" for number in range(5)])
+        reports = until(fork_server, counted("exited", 5))
     finally:
-        nursery.close()
+        fork_server.close()
     assert {report["status"] for report in reports if "exited" in report} == {0}
     assert (tmp_path / "warm").read_text() == "500"
     assert other.seq == 600
@@ -114,18 +114,18 @@ def test_who_is_started_later_is_forked_from_a_parent_that_has_read_on(tmp_path:
     def warm() -> None:
         seen.write_text(str(shared.seq))
 
-    nursery = Nursery(warm, lambda name, lifeline: 0)
+    fork_server = ForkServer(warm, lambda name, lifeline: 0)
     try:
-        until(nursery, counted("ready", 1))
+        until(fork_server, counted("ready", 1))
         assert seen.read_text() == "0"
         journal.append("x")
         end = time.monotonic() + LIMIT_S
         while seen.read_text() != "1":  # the parent stays warm for a second, and looks again after it
             assert time.monotonic() < end
-            nursery.start(["a"])
-            until(nursery, counted("exited", 1))
+            fork_server.start(["a"])
+            until(fork_server, counted("exited", 1))
     finally:
-        nursery.close()
+        fork_server.close()
 
 
 def test_a_journal_reads_a_restored_log_anew(tmp_path: Path):
@@ -143,19 +143,19 @@ def test_a_fork_that_fails_is_reported_and_ends_nobody(alarm):
 
     def warm() -> (
         None
-    ):  # runs in the nursery alone: root is not held to a limit of processes, so the refusal is made here
+    ):  # runs in the fork server alone: root is not held to a limit of processes, so the refusal is made here
         os.fork = lambda: refuse() if next(refusals, False) else fork()
 
     def refuse() -> int:
         raise BlockingIOError(11, "Resource temporarily unavailable")
 
-    nursery = Nursery(warm, lambda name, lifeline: 3)
+    fork_server = ForkServer(warm, lambda name, lifeline: 3)
     try:
-        nursery.start(["ada", "bob"])
-        reports = until(nursery, counted("exited", 1))
-        nursery.start(["ada"])
-        reports += until(nursery, counted("exited", 1))
+        fork_server.start(["ada", "bob"])
+        reports = until(fork_server, counted("exited", 1))
+        fork_server.start(["ada"])
+        reports += until(fork_server, counted("exited", 1))
     finally:
-        nursery.close()
+        fork_server.close()
     assert [report["unborn"] for report in reports if "unborn" in report] == ["ada"]
     assert {report["exited"] for report in reports if "exited" in report} == {"ada", "bob"}

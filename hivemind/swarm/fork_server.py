@@ -31,7 +31,7 @@ RunAgent = Callable[[str, int], int]
 """Runs one agent in this process: (name, file descriptor that closes when the parent ends) -> exit status."""
 
 
-class Nursery:
+class ForkServer:
     """The supervisor's side: starts the fork server, sends it orders, receives its reports."""
 
     def __init__(self, warm: Callable[[], None], run_agent: RunAgent) -> None:
@@ -46,7 +46,7 @@ class Nursery:
         self.pid = os.fork()
         if self.pid == 0:
             _close_all_but(child_socket.fileno())
-            nursery_main(child_socket, warm, run_agent)
+            fork_server_main(child_socket, warm, run_agent)
         child_socket.close()
         self.socket = parent_socket
 
@@ -96,11 +96,11 @@ def _close_all_but(descriptor: int) -> None:
     os.closerange(descriptor + 1, os.sysconf("SC_OPEN_MAX"))
 
 
-def nursery_main(orders: socket.socket, warm: Callable[[], None], run_agent: RunAgent) -> NoReturn:
+def fork_server_main(orders: socket.socket, warm: Callable[[], None], run_agent: RunAgent) -> NoReturn:
     """Be the fork server; never returns."""
     status = 1
     try:
-        _ForkServer(orders, warm, run_agent).serve()
+        _ForkLoop(orders, warm, run_agent).serve()
         status = 0
     except SystemExit as exit_request:  # a forked agent exits through here, with its own status
         status = int(exit_request.code or 0)
@@ -113,7 +113,7 @@ def nursery_main(orders: socket.socket, warm: Callable[[], None], run_agent: Run
         os._exit(status)
 
 
-class _ForkServer:
+class _ForkLoop:
     def __init__(self, orders: socket.socket, warm: Callable[[], None], run_agent: RunAgent) -> None:
         self._socket = orders
         self._warm = warm
