@@ -204,7 +204,7 @@ class Agent:
     def _close_turn(self, turn: Turn) -> None:
         letter = turn.focus.message
         if letter is not None and letter not in self.scheduler.letters:
-            self.conversations.forget(letter.thread)
+            self.conversations.forget(letter.thread_id)
         self.reporter.progress(turn)
 
     # what the steps of the cycle are given

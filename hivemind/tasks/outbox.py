@@ -39,7 +39,7 @@ class Notice:
 
     id: str
     event: Outcome
-    task: Annotated[str, AfterValidator(partial(check_name, what="task id"))]
+    task: Annotated[str, AfterValidator(partial(check_name, description="task id"))]
     at: AwareDatetime
     why: str = ""
 

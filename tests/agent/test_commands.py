@@ -34,7 +34,7 @@ def run(tmp_path):
 
 def test_what_a_command_prints_is_kept_with_its_status_and_digest(run, tmp_path):
     result = run("echo one; echo two >&2; exit 3")
-    assert (result.exit_status, result.output, result.stopped) == (3, "one\ntwo\n", None)
+    assert (result.exit_status, result.output, result.stop_reason) == (3, "one\ntwo\n", None)
     assert (tmp_path / "out").read_text() == "one\ntwo\n"
     assert result.digest == subprocess.run(["sha256sum", tmp_path / "out"], capture_output=True, text=True).stdout[:64]
 
@@ -54,7 +54,7 @@ def test_a_command_has_nothing_on_its_standard_input(run):
 def test_a_command_whose_time_is_up_is_ended_with_all_its_children(run, tmp_path):
     result = run("trap '' TERM; (sleep 60; echo late > survived) & echo $!; wait", timeout_s=0.2)
     assert result.exit_status is None
-    assert result.stopped == "its time was up"
+    assert result.stop_reason == "its time was up"
     until(lambda: not alive(int(result.output)))
 
 
@@ -87,7 +87,7 @@ def test_the_end_of_what_a_command_printed_is_kept_when_it_is_stopped(run, tmp_p
         return sum(looks) > 3
 
     result = run("seq 100000; touch printed; sleep 60", limits=LimitsConfig(output_bytes=1000), stopping=stopping)
-    assert result.stopped
+    assert result.stop_reason
     assert result.output.endswith("99999\n100000\n")
 
 
