@@ -80,7 +80,7 @@ OWN_INPUT = {
     "mcp_server/server.py _answer": "a text that was written the line before",
     "tools/command.py _feed": "the masker's feed, which parses nothing",
     "tools/tool.py normalize": "pydantic calls it, inside the boundary of `call`",
-    "tasks/claim.py _record": "bytes that were decoded when the task was read",
+    "tasks/task_builder.py _record": "bytes that were decoded when the task was read",
 }
 """`file function` whose input is the program's own → the reason."""
 
@@ -123,7 +123,7 @@ OWN = {"now", "datetime", "UTC", "clock", "_clock", "self"}
 ENCODES = {"encode", "b64encode"}
 # int, float and decode raise ValueError on a text and nothing else: a `try` that catches it is boundary enough.
 CATCHES = {"ValueError", "UnicodeError", "UnicodeDecodeError", "Exception"}
-TEXTS = {"text", "line", "word", "what", "due", "said", "part", "told", "raw", "given", "answer"}
+TEXTS = {"text", "line", "word", "due", "part", "raw", "answer", "number_text", "digits", "field", "argument", "output"}
 CUTS = {"read", "group", "split", "partition", "rpartition", "read_text", "strip"}
 
 

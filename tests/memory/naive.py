@@ -1,4 +1,4 @@
-"""Seed 004's selection, literally: what the incremental one is compared with."""
+"""The selection of the symbolic working memory, literally, to compare the incremental one with."""
 
 from __future__ import annotations
 

@@ -61,5 +61,5 @@ def test_roots_that_no_task_can_use_are_said_at_the_start(hive):
     (hive.root.parent / "plain").mkdir()
     hive.configure(roots=["../nowhere", {"path": "../plain", "worktree": True}])
     hive.run("up", "--until-idle")
-    assert "roots: ../nowhere is no folder" in hive.errors
+    assert "roots: ../nowhere is not a folder" in hive.errors
     assert "plain: cannot have worktrees" in hive.errors

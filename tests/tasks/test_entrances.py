@@ -270,7 +270,7 @@ def test_a_folder_that_is_closed_while_its_claim_is_unfinished_stops_nobody(layo
         tasks = opened(layout)
         assert [task.id for task in tasks.mine("scout", 1)] == ["taken"]
         assert tasks.claims.reclaim("clerk") == [layout.inbox / "taken.md"]
-        assert {found.where for found in check_folders(layout)} == {
+        assert {found.location for found in check_folders(layout)} == {
             layout.claimed / agent / name for agent in ("clerk", "scout") for name in ("closed", ".build")
         }
         for name in ("closed", ".build"):

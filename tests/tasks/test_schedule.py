@@ -242,5 +242,5 @@ def test_a_file_in_the_inbox_that_comes_again_goes_to_the_schedule_and_only_peop
 
 def test_a_zone_that_is_none_is_refused_in_hive_yaml(hive: Hive):
     hive.layout.config.write_text("zone: Middle/Earth\n")
-    with pytest.raises(UserError, match="no time zone"):
+    with pytest.raises(UserError, match="is not a time zone"):
         Hive.open(hive.layout.root)
