@@ -272,11 +272,11 @@ class Log:
         records = [] if b"\0" in line else records_of(line)
         if not records:
             if self.numbered and line.endswith(b"\n") and b"\0" not in line:
-                raise LogDamaged(f"is not a {self.kind}", location=f"{path}:1", remedy=_MOVE_AWAY)
+                raise LogDamaged(f"is not a log of kind {self.kind!r}", location=f"{path}:1", remedy=_MOVE_AWAY)
             return 0
         header = records[0]
         if header.get("kind") != self.kind:
-            raise LogDamaged(f"is not a {self.kind}: its first line has another kind", location=path, remedy=_MOVE_AWAY)
+            raise LogDamaged(f"is not a log of kind {self.kind!r}", location=path, remedy=_MOVE_AWAY)
         if header.get("version") != self.version:
             raise UnknownVersion(
                 f"is a {self.kind} of version {header.get('version')}, this program knows version {self.version}",

@@ -36,7 +36,7 @@ def test_a_file_of_the_schedule_of_which_no_task_is_made_is_told(hive: Hive, vis
     (hive.layout.schedule / "slip.md").write_text("---\nevery: every day\n---\nWhat is new?\n")
     (found,) = visit()
     assert found.location == "tasks/schedule/slip.md"
-    assert "is no time that comes again" in found.message
+    assert "is not a repeated time" in found.message
 
 
 def test_the_claim_of_an_agent_that_rests_is_only_a_note(hive: Hive, visit) -> None:

@@ -191,7 +191,7 @@ def test_a_tasks_log_that_is_something_else_is_set_aside(hive: Hive, visit, trea
     log = hive.tasks.finish(task, "done") / "messages.jsonl"
     log.write_text('{"kind":"other","version":1}\n')
     (found,) = visit()
-    assert "is not a messages" in found.message
+    assert "is not a log of kind 'messages'" in found.message
     treatment()
     assert visit() == []
     assert list(hive.tasks.listing.read_log("one")) == []

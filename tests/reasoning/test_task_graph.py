@@ -196,7 +196,7 @@ def test_another_version_is_refused_and_kept(task: TaskGraph) -> None:
     with pytest.raises(UnknownVersion):
         _ = opened(task.folder).graph
     path.write_bytes(text.replace(b"graph-log", b"other-log"))
-    with pytest.raises(UserError, match="is not a graph-log"):
+    with pytest.raises(UserError, match="is not a log of kind 'graph-log'"):
         _ = opened(task.folder).graph
 
 
