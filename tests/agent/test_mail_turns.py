@@ -266,7 +266,7 @@ def test_a_provider_that_stays_down_is_asked_ever_less(crew: Crew):
     ],
 )
 def test_usage_that_is_no_usage_is_refused(usage):
-    with pytest.raises(MindError, match=r"usage|a number in it is none"):
+    with pytest.raises(MindError, match=r"usage|a number in it is not valid JSON"):
         parse_thought({"calls": [], "usage": usage})
     with pytest.raises(MindError, match="usage"):
         Usage(**usage)
