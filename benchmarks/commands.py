@@ -115,10 +115,7 @@ def _first_answers(*words: str) -> tuple[float, float]:
     """Seconds from the start of a server until it has answered `initialize`, and until it has told its tools."""
     began, took = time.perf_counter(), []
     with subprocess.Popen(
-        [sys.executable, "-m", *words],
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.DEVNULL,
+        [sys.executable, "-m", *words], stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL
     ) as server:
         assert server.stdin is not None
         assert server.stdout is not None

@@ -170,14 +170,7 @@ def _lease_rows(seconds: float) -> Iterator[Row]:
                     yield Row(what, ours, "1/s", "Redis SET NX: not installed", None, "more")
                 if not durable:
                     wait = raced["raw flock"][1]
-                    yield Row(
-                        f"longest wait, by {processes}",
-                        longest,
-                        "ms",
-                        "raw flock",
-                        wait,
-                        target=25,
-                    )
+                    yield Row(f"longest wait, by {processes}", longest, "ms", "raw flock", wait, target=25)
 
 
 def _append_rows(seconds: float) -> list[Row]:
@@ -186,16 +179,7 @@ def _append_rows(seconds: float) -> list[Row]:
         for processes in (1, 4):
             openers = {"": _journal_append(durable), "bare append, a file each": _bare_append(durable)}
             (_, (ours, _)), (name, (bare, _)) = _races(openers, processes, seconds).items()
-            rows.append(
-                Row(
-                    f"journal appends, {said}, by {processes}",
-                    ours,
-                    "1/s",
-                    name,
-                    bare,
-                    "more",
-                )
-            )
+            rows.append(Row(f"journal appends, {said}, by {processes}", ours, "1/s", name, bare, "more"))
     return rows
 
 
@@ -276,9 +260,7 @@ def _resume_rows(cards: int, times: int) -> list[Row]:
                     made.add_link(node.node_id, node.node_id - 4, "supports")
         few = _timed(lambda: resume(hive, "ada", task="none", context_budget=6000), times)
         cold = _timed(lambda: resume(hive, "ada", task="t", context_budget=6000), max(1, times // 3))
-    return [
-        Row(f"resume over {cards:,} cards, graph read anew", cold, "ms", "over none", few),
-    ]
+    return [Row(f"resume over {cards:,} cards, graph read anew", cold, "ms", "over none", few)]
 
 
 def run(quick: bool = False) -> list[Row]:

@@ -59,9 +59,7 @@ class Hive:
                     folder.chmod(GROUP_FOLDER_MODE)
             except (FileExistsError, NotADirectoryError):
                 raise UserError(
-                    "is a file, but must be a folder",
-                    location=folder,
-                    remedy="hivemind doctor --fix sets it aside",
+                    "is a file, but must be a folder", location=folder, remedy="hivemind doctor --fix sets it aside"
                 ) from None
         identity = (layout.workspace_record, hive.config.workspace, layout.root, hive.config.guard)
         try:

@@ -52,8 +52,7 @@ OWN_INPUT = {
         "a time with a zone, whose seconds no year makes too many",
     ),
     **dict.fromkeys(
-        ("fs/locks.py _has_marker_lock", "fs/watch.py read", "fs/filesystem.py mounts"),
-        "what the kernel writes",
+        ("fs/locks.py _has_marker_lock", "fs/watch.py read", "fs/filesystem.py mounts"), "what the kernel writes"
     ),
     **dict.fromkeys(("web/site.py number", "web/pages/task.py _task_context"), "a few digits, after a look"),
     **dict.fromkeys(

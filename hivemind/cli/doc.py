@@ -213,8 +213,7 @@ def delete(hive: Hive, node: str) -> CommandOutput:
     descendant_count = hive.documents.size(target_node.id)[0]
     hive.documents.delete(target_node.id)
     return CommandOutput(
-        {"node": target_node.id, "deleted": descendant_count + 1},
-        [f"{_node_count(descendant_count + 1)} deleted."],
+        {"node": target_node.id, "deleted": descendant_count + 1}, [f"{_node_count(descendant_count + 1)} deleted."]
     )
 
 

@@ -8,13 +8,7 @@ from types import MappingProxyType
 from typing import Any
 
 from hivemind.boundary import Unreadable
-from hivemind.coordination.entries import (
-    DEFAULT_TTL_SEQ,
-    AgentEntry,
-    Reservation,
-    StepLease,
-    TaskEntry,
-)
+from hivemind.coordination.entries import DEFAULT_TTL_SEQ, AgentEntry, Reservation, StepLease, TaskEntry
 from hivemind.coordination.lanes import check_agent
 from hivemind.coordination.state import JournalState, task_of_step
 from hivemind.coordination.step import CHECKPOINTS, PROOF_MODES, Receipt, Step, receipts_of

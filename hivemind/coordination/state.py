@@ -134,11 +134,7 @@ class EndedTasks:
                 offset += len(line)
 
 
-_TABLES: dict[str, type[Any]] = {
-    "leases": StepLease,
-    "agents": AgentEntry,
-    "reservations": Reservation,
-}
+_TABLES: dict[str, type[Any]] = {"leases": StepLease, "agents": AgentEntry, "reservations": Reservation}
 
 
 class JournalState:

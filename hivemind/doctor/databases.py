@@ -59,12 +59,7 @@ def _memory_server(context: CheckContext) -> Iterator[CheckFinding]:
 
 
 def _check_database(
-    path: Path,
-    store: type[Docmem | MemoryStore],
-    fix: Callable[[], str],
-    *,
-    lost_content: str,
-    recovery: str,
+    path: Path, store: type[Docmem | MemoryStore], fix: Callable[[], str], *, lost_content: str, recovery: str
 ) -> Iterator[CheckFinding]:
     """Check that a file is a database, undamaged and consistent.
 

@@ -180,12 +180,7 @@ class Docmem(DatabaseOwner):
             return edit.change(edit.writable(node_id, expected_hash), text=content)
 
     def update_context(
-        self,
-        node_id: str,
-        context_type: str,
-        context_name: str,
-        context_value: str,
-        expected_hash: str | None = None,
+        self, node_id: str, context_type: str, context_name: str, context_value: str, expected_hash: str | None = None
     ) -> Node:
         """Replace the node's context. Raises OptimisticLockError if its hash is not `expected_hash`; ReadonlyError."""
         context = check_context(context_type, context_name, context_value)

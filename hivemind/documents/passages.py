@@ -39,9 +39,7 @@ def _embedded_texts(sql: sqlite3.Connection, seqs: Sequence[int]) -> dict[int, s
 
 
 BACKLOG = Backlog(  # one group for all vectors: a node keeps its vector when it moves to another document
-    key_column="n.seq",
-    from_clause=EMBEDDABLE,
-    texts_of=_embedded_texts,
+    key_column="n.seq", from_clause=EMBEDDABLE, texts_of=_embedded_texts
 )
 """Passages, and nodes without a file, that need vectors."""
 

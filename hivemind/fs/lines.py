@@ -248,11 +248,7 @@ def current_size(file: int) -> int:
 
 
 class _Statx(ctypes.Structure):
-    _fields_ = (
-        ("_to_size", ctypes.c_uint32 * 10),
-        ("size", ctypes.c_uint64),
-        ("_rest", ctypes.c_uint64 * 26),
-    )
+    _fields_ = (("_to_size", ctypes.c_uint32 * 10), ("size", ctypes.c_uint64), ("_rest", ctypes.c_uint64 * 26))
 
 
 _statx = ctypes.CDLL(None).statx

@@ -19,10 +19,7 @@ KINDS = (
 
 
 def open_mind(
-    name: str | Mapping[str, Any] = "extractive",
-    *,
-    root: Path | None = None,
-    patience: Patience | None = None,
+    name: str | Mapping[str, Any] = "extractive", *, root: Path | None = None, patience: Patience | None = None
 ) -> Mind:
     """Open a mind; modules of other kinds are not imported.
 

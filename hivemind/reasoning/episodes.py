@@ -36,12 +36,7 @@ class EpisodeLog:
         self.index: dict[int, int] = {}
         self.preamble = self.done = 0
 
-    def add(
-        self,
-        messages: Iterable[Mapping[str, Any]],
-        first_id: int,
-        turn_ids: Iterable[int] | None = None,
-    ) -> None:
+    def add(self, messages: Iterable[Mapping[str, Any]], first_id: int, turn_ids: Iterable[int] | None = None) -> None:
         """Append messages, all or none, with ids from `turn_ids`, or counting up from `first_id` or the last id.
 
         Raises GraphError if one is not a message, or if the ids do not increase.

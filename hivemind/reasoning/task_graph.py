@@ -168,10 +168,7 @@ class TaskGraph:
             graph.seq = log.seq
 
     def _write(
-        self,
-        record: dict[str, Any],
-        commit: Callable[[str], object] | None,
-        guard: AbstractContextManager[object],
+        self, record: dict[str, Any], commit: Callable[[str], object] | None, guard: AbstractContextManager[object]
     ) -> None:
         log = self._history.log
         if commit is None:

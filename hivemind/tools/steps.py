@@ -24,12 +24,7 @@ Checkpoint = Literal["criteria", "tests", "security", "perf", "docs"]
 
 
 def ask_person(
-    session: Session,
-    name: str,
-    question: str,
-    *,
-    subject: str = "Question",
-    step: PlannedStep | None = None,
+    session: Session, name: str, question: str, *, subject: str = "Question", step: PlannedStep | None = None
 ) -> None:
     """Send a question to the operator, and record its Message-ID in the wait of that name, which recognises the answer by it."""
     work = session.work

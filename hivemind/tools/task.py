@@ -14,14 +14,7 @@ from hivemind.documents import Citation
 from hivemind.presence.identity import holder_pid
 from hivemind.presence.parts import Parts
 from hivemind.presence.status import read_status
-from hivemind.taskrun.review import (
-    MAX_ROUNDS,
-    Review,
-    problems_of,
-    rejected_sources,
-    request_body,
-    request_id,
-)
+from hivemind.taskrun.review import MAX_ROUNDS, Review, problems_of, rejected_sources, request_body, request_id
 from hivemind.taskrun.waits import Parking
 from hivemind.taskrun.waits import StepWait as StepWait
 from hivemind.tools.criteria import advance_review, check_no_review
@@ -199,8 +192,7 @@ class HandOver(Arguments):
 
 class FinishTask(Arguments):
     result: str = Field(
-        "",
-        description="the answer in your own words (default: your text with the call); quotes and sources are added",
+        "", description="the answer in your own words (default: your text with the call); quotes and sources are added"
     )
 
 

@@ -324,11 +324,7 @@ def _capsule(scope: Scope, signals: list[Signal]) -> Capsule:
 
 def _lease(lease: StepLease) -> dict[str, Any]:
     """Return a lease as views show it."""
-    return {
-        "agent_id": lease.holder_agent_id,
-        "expires_seq": lease.expires_seq,
-        "generation": lease.generation,
-    }
+    return {"agent_id": lease.holder_agent_id, "expires_seq": lease.expires_seq, "generation": lease.generation}
 
 
 _short = partial(truncate, max_chars=_LONGEST)

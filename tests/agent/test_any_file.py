@@ -118,7 +118,7 @@ class OneLife(AgentProcess):
 
     stuck: str | None = None
 
-    def _stuck(self, error: Exception) -> None:
+    def _wait_out(self, error: Exception) -> None:
         self.stuck = str(error)
         self.stop()
 

@@ -97,7 +97,7 @@ class ShortLife(AgentProcess):
 
     reasons: list[str]
 
-    def _stuck(self, error: Exception) -> None:
+    def _wait_out(self, error: Exception) -> None:
         self.reasons.append(str(error))
         self.stop()
 
@@ -277,7 +277,7 @@ def test_what_a_person_misspells_is_told_with_its_line_before_anything_starts(cr
     with pytest.raises(UserError, match=r"ada\.yaml:2: mind: unknown mind"):
         preflight(Hive.open(crew.root), ["ada"])
     crew.agent_file("role: analyst\n\ntools: [read_fil]\n")
-    with pytest.raises(UserError, match=r"ada\.yaml:3: tools: 'read_fil'"):
+    with pytest.raises(UserError, match=r"ada\.yaml:3: tools: there is no tool 'read_fil'"):
         preflight(Hive.open(crew.root), ["ada"])
     crew.agent_file("role: analyst\nmind: {scripted: nowhere.jsonl}\n")
     with pytest.raises(UserError, match=r"ada\.yaml:2: mind: .*nowhere"):

@@ -370,7 +370,7 @@ def test_two_programs_divide_a_task_and_the_first_is_called_again_with_the_resul
     delegate = {"tasks": [{"text": 'Count the keels.\n!call finish_task {"result": "Seven keels."}', "role": "helper"}]}
     coder.drop(
         "---\nassignee: ada\n---\nx\n"
-        f"!call delegate {json.dumps(delegate)}\n" + '!call wait_for {"tasks": {ids}}\n!say I wait.\n',
+        f"!call delegate {json.dumps(delegate)}\n" + '!call wait_for {"tasks": {ids}}\n!say I wait.\n'
     )
     ada, bob = coder.start(), coder.start(name="bob")
     until_idle(ada)

@@ -382,8 +382,7 @@ def _slow(subject: Subject) -> Iterator[None]:
     calls = "fsync,fdatasync,rename,renameat,renameat2,link,linkat,unlink,unlinkat,pwrite64"
     delay = subject.random.choice((5_000, 20_000, 80_000))
     with _changing(
-        subject,
-        lambda command: replace(command, before=_strace(subject, calls, f"delay_enter={delay}"), cold=True),
+        subject, lambda command: replace(command, before=_strace(subject, calls, f"delay_enter={delay}"), cold=True)
     ):
         yield
 

@@ -137,11 +137,7 @@ BROKEN: dict[str, tuple[str, Callable[[Path, Path], object], str]] = {
         "P49",
     ),
     "a model's call has two results": ("turn", lambda root, _: with_a_second_result(root / "tasks/done/boat"), "P49"),
-    "a text is another one": (
-        "tasks",
-        lambda root, _: (root / "tasks/failed/broken/broken.md").write_text("x"),
-        "P7",
-    ),
+    "a text is another one": ("tasks", lambda root, _: (root / "tasks/failed/broken/broken.md").write_text("x"), "P7"),
     "a command never ran": ("tasks", lambda _, beside: (beside / "marks/run").unlink(), "P4"),
     "a command ran twice": ("tasks", lambda _, beside: mark_again(beside, "once"), "P5"),
     "an event is gone": ("tasks", lambda root, _: without_a_line(root), "P20"),

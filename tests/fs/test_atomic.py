@@ -29,8 +29,7 @@ def test_a_written_file_has_the_content_and_leaves_no_litter(tmp_path: Path, dur
 
 
 @pytest.mark.parametrize(
-    ("point", "content"),
-    [("fs.write.written", "old"), ("fs.write.synced", "old"), ("fs.write.renamed", "new " * 1000)],
+    ("point", "content"), [("fs.write.written", "old"), ("fs.write.synced", "old"), ("fs.write.renamed", "new " * 1000)]
 )
 def test_a_writer_killed_anywhere_leaves_the_old_content_or_the_new(tmp_path: Path, point: str, content: str) -> None:
     (tmp_path / "a").write_text("old")

@@ -297,8 +297,7 @@ def test_whatever_is_done_to_its_end_a_log_has_what_was_appended_and_nothing_els
 
 
 @pytest.mark.parametrize(
-    "line",
-    [b"rubbish\n", b"\n", b'{"seq":9,"n":2}\n', b'{"n":2}\n', b'{"seq":true}\n', b"[]\n", b"5\n", b"\xff\n"],
+    "line", [b"rubbish\n", b"\n", b'{"seq":9,"n":2}\n', b'{"n":2}\n', b'{"seq":true}\n', b"[]\n", b"5\n", b"\xff\n"]
 )
 def test_in_a_numbered_log_a_damaged_line_is_refused_by_its_number_and_kept(path: Path, line: bytes) -> None:
     log = numbered(path)
@@ -340,8 +339,7 @@ def test_in_any_other_log_a_damaged_line_is_left_out(path: Path, line: bytes) ->
 
 @pytest.mark.parametrize("how", ["read", "append", "records", "rewrite"])
 @pytest.mark.parametrize(
-    "header",
-    [b'{"kind":"things","version":99}', b'{"kind":"things"}', b'{"kind":"others","version":1}', b'{"n":1}'],
+    "header", [b'{"kind":"things","version":99}', b'{"kind":"things"}', b'{"kind":"others","version":1}', b'{"n":1}']
 )
 @pytest.mark.parametrize("end", [b"\n", b'\n{"seq":1}\n', b"", b"\n{torn"])
 def test_another_version_or_kind_is_refused_and_kept(path: Path, how: str, header: bytes, end: bytes) -> None:

@@ -250,9 +250,7 @@ def test_a_row_that_makes_no_sense_is_damage_and_restored_whatever_reads_it(data
     with open_store(database, HashingEmbedder(), durable=False) as store:
         for number in range(3):
             store.put(
-                USERS[0],
-                f"long{number}",
-                "Bees make honey in hives each year. They dance to tell of flowers in bloom.",
+                USERS[0], f"long{number}", "Bees make honey in hives each year. They dance to tell of flowers in bloom."
             )
         with store.database.write() as sql:
             sql.execute("DROP INDEX entries_session")

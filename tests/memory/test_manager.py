@@ -5,13 +5,7 @@ from __future__ import annotations
 import pytest
 
 from hivemind import UserError
-from hivemind.memory import (
-    ContextMemoryBlock,
-    FileMemoryBlock,
-    MemoryType,
-    TaskMemoryBlock,
-    WorkingMemoryManager,
-)
+from hivemind.memory import ContextMemoryBlock, FileMemoryBlock, MemoryType, TaskMemoryBlock, WorkingMemoryManager
 
 
 def filled(*names: str) -> WorkingMemoryManager:

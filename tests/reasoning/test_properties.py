@@ -121,11 +121,7 @@ def test_unfolding_a_fold_gives_what_was(moves: list[tuple[str, object]], ids: l
 
 
 @settings(max_examples=40, deadline=None)
-@given(
-    st.lists(st.integers(0, 400), min_size=1, max_size=12),
-    st.lists(MOVE, max_size=8),
-    st.integers(100, 4_000),
-)
+@given(st.lists(st.integers(0, 400), min_size=1, max_size=12), st.lists(MOVE, max_size=8), st.integers(100, 4_000))
 def test_every_context_is_within_its_budget_or_names_the_least_one(
     sizes: list[int], moves: list[tuple[str, object]], budget: int
 ) -> None:

@@ -189,11 +189,7 @@ def test_a_bad_file_is_said_and_the_others_go_on(hive: Hive):
     written(hive, "c.md", "---\nevery: 1h\n---\nWhat is new?\n")
     (hive.layout.schedule / "d.md").symlink_to("c.md")
     assert hive.tasks.schedule.drop_due(MONDAY + timedelta(hours=1))[0] == ["c-20261123t070000z"]
-    shown = run(
-        ["--hive", str(hive.layout.root), "status", "--json"],
-        capture_output=True,
-        text=True,
-    )
+    shown = run(["--hive", str(hive.layout.root), "status", "--json"], capture_output=True, text=True)
     schedule = {one["name"]: one for one in json.loads(shown.stdout)["schedule"]}
     assert "nonsense" in schedule["a.md"]["problem"]
     assert "every" in schedule["b.md"]["problem"]

@@ -125,11 +125,7 @@ def test_a_letter_from_an_unknown_address_says_that_its_answer_leaves_by_a_mail_
 def test_what_is_archived_of_a_mailbox_is_shown_by_month(own_site: Site) -> None:
     box = own_site.hive.layout.mailboxes / "human"
     (box / "cur" / "1600000000.M1P1.elsewhere:2,S").write_text("From: ann@x\nSubject: An old boat\n\nIs it yours?\n")
-    run(
-        ["--hive", own_site.hive.layout.root, "archive", "--older-than", "1000d"],
-        check=True,
-        capture_output=True,
-    )
+    run(["--hive", own_site.hive.layout.root, "archive", "--older-than", "1000d"], check=True, capture_output=True)
     assert "An old boat" not in own_site.get("/mail/human").text
     assert "folder=archive%2F2020-09" in own_site.get("/mail/human?folder=archive").text
     assert "An old boat" in own_site.get("/mail/human?folder=archive%2F2020-09").text

@@ -30,10 +30,7 @@ def main(max_characters: int, max_pages: int) -> dict[str, Any]:
             pages.append(text.encode("utf-8", "replace").decode())
             remaining_characters -= len(text)
             if remaining_characters < 0 or len(pages) > max_pages:
-                return {
-                    "error": f"more than {max_characters} characters or {max_pages} pages",
-                    "mend": "split it",
-                }
+                return {"error": f"more than {max_characters} characters or {max_pages} pages", "mend": "split it"}
         return {"title": title.encode("utf-8", "replace").decode(), "pages": pages}
     except MemoryError:
         return {"error": "MemoryError"}

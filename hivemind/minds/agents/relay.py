@@ -58,11 +58,7 @@ class _Relay:
         return {} if method == "ping" else None
 
     def _call(self, request_id: object, params: Mapping[str, Any]) -> None:
-        call = {
-            "tool": params.get("name"),
-            "arguments": params.get("arguments") or {},
-            "token": self._config["token"],
-        }
+        call = {"tool": params.get("name"), "arguments": params.get("arguments") or {}, "token": self._config["token"]}
         try:
             with socket.socket(socket.AF_UNIX) as connection:
                 connection.connect(self._config["socket"])

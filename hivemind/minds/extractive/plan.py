@@ -15,12 +15,12 @@ SENTENCE = re.compile(r"(?<=[.!?])[\"')\]]*\s+")
 _FEW_WORDS = r"(?:[ \t]+[\w.'-]+){0,3}[ \t]*"
 _GREETING = re.compile(
     rf"(?im)\A\s*(?:hi|hello|hey|dear|good (?:morning|day|afternoon|evening)|hallo|liebe[rs]?|guten (?:morgen|tag|abend)|bonjour"
-    rf"|hola|ciao){_FEW_WORDS}[,!:.]?[ \t]*$",
+    rf"|hola|ciao){_FEW_WORDS}[,!:.]?[ \t]*$"
 )
 _SIGNATURE = re.compile(
     rf"(?im)^(?:-- ?|(?:many thanks|thanks|thank you|(?:kind |best )?regards|best(?: wishes)?|cheers|sincerely|yours|danke"
     rf"|vielen dank|(?:viele|liebe|mit freundlichen) grüße\w?|merci|gracias){_FEW_WORDS}[,.!]?[ \t]*)$"
-    r"(?:\n[^?\n]{0,60}){0,5}\s*\Z",
+    r"(?:\n[^?\n]{0,60}){0,5}\s*\Z"
 )
 _CONTEXT_WORDS = 60
 _MAX_QUESTION_CHARS = 2_000

@@ -149,11 +149,7 @@ class LanguageMind:
     # requests
 
     def _ask(
-        self,
-        cause: str,
-        messages: Sequence[ChatMessage],
-        tools: Sequence[ToolSchema],
-        schema: Mapping[str, Any] | None,
+        self, cause: str, messages: Sequence[ChatMessage], tools: Sequence[ToolSchema], schema: Mapping[str, Any] | None
     ) -> ModelAnswer:
         counted_parts = [
             *(_counted_fields(message) for message in messages),
