@@ -74,6 +74,17 @@ Value = MemoryEntry | Mapping[str, Any] | str
 """A value to store: an entry, a mapping with some of its fields including `content`, or just the content."""
 
 
+def _pairs(values: Mapping[str, Value] | Iterable[tuple[str, Value]]) -> list[tuple[str, Value]]:
+    """Return keys and values as pairs. Raises EntryInvalid for anything but a mapping or pairs."""
+    pairs = values.items() if isinstance(values, Mapping) else values
+    key_values = list(pairs) if isinstance(pairs, Iterable) and not isinstance(pairs, str | bytes) else [()]
+    if not all(isinstance(pair, tuple | list) and len(pair) == 2 for pair in key_values):
+        raise EntryInvalid(
+            "put_many requires keys with values", remedy='pass {"diet": "vegetarian"} or (key, value) pairs'
+        )
+    return [(key, value) for key, value in key_values]
+
+
 def _database(path_or_url: str | os.PathLike[str], durable: bool) -> MemoryDatabase:
     """Return the database at a path or URL."""
     if not is_postgres(path_or_url):
@@ -142,7 +153,7 @@ class MemoryStore(DatabaseOwner):
         self, namespace: Sequence[str], values: Mapping[str, Value] | Iterable[tuple[str, Value]], *, embed: bool = True
     ) -> list[MemoryEntry]:
         """Store many values at once, all or none, and return their entries in order."""
-        return self._put(namespace, list(values.items() if isinstance(values, Mapping) else values), None, embed)
+        return self._put(namespace, _pairs(values), None, embed)
 
     def _put(
         self, namespace: Sequence[str], pairs: Sequence[tuple[str, Value]], expected_version: int | None, embed: bool

@@ -234,7 +234,7 @@ def test_a_task_over_which_five_processes_died_fails_and_says_so(crew: Crew):
         successor.scheduler.close()
         agent._bell.close()
         successor._bell.close()
-    assert f"ended {MAX_CRASHES} times" in (crew.root / "tasks/failed/t/error.md").read_text()
+    assert f"crashed {MAX_CRASHES} times" in (crew.root / "tasks/failed/t/error.md").read_text()
 
 
 def next_life(crew: Crew, think: Callable[[Turn], Thought]) -> Agent:
@@ -269,7 +269,7 @@ def test_a_mind_whose_command_kills_its_process_each_time_loses_its_task(crew: C
         with pytest.raises(SystemExit):
             until_idle(agent)
         agent = next_life(crew, killing)
-    assert f"ended {MAX_CRASHES} times" in (crew.root / "tasks/failed/t/error.md").read_text()
+    assert f"crashed {MAX_CRASHES} times" in (crew.root / "tasks/failed/t/error.md").read_text()
 
 
 def test_what_a_person_misspells_is_told_with_its_line_before_anything_starts(crew: Crew):

@@ -78,7 +78,7 @@ def test_the_text_may_come_from_a_file_or_from_standard_input(
         (["x", "--assignee", "nobody"], "its agents: analyst, researcher, reviewer"),
         (["x", "--role", "cook"], "their roles: analyst, researcher, reviewer"),
         (["x", "--depends", "nothing"], "no such task"),
-        (["x", "--priority", "huge"], "no priority"),
+        (["x", "--priority", "huge"], "is not a priority"),
         (["x", "--id", "../x"], "is not a valid id"),
         (["x", "--attach", "/nowhere/x.csv"], "does not exist and cannot be attached"),
         (["---\nstep: []\n---\nx"], "steps"),

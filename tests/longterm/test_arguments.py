@@ -26,9 +26,8 @@ CALLS: dict[str, dict[str, Any]] = {
     "put": {"namespace": ME, "key": "t", "value": "tea"}, "put_many": {"namespace": ME, "values": {"t": "tea"}},
     "upsert_memory": {"namespace": ME, "content": "tea"}, "get": {"namespace": ME, "key": "k"},
     "get_many": {"namespace": ME, "keys": ["k"]}, "delete": {"namespace": ME, "key": "t"}, "list": {"namespace": ME},
-    "history": {"namespace": ME, "key": "k"}, "linked": {"namespace": ME, "key": "k"},
-    "children": {"namespace": ME, "key": "k"}, "expire": {"namespace": ME, "key": "k", "expires_at": None},
-    "link": {"namespace": ME, "key": "k", "relation": "next", "target_key": "t"}, "namespaces": {"prefix": ()},
+    "history": {"namespace": ME, "key": "k"}, "expire": {"namespace": ME, "key": "k", "expires_at": None},
+    "namespaces": {"prefix": ()},
     "create_user": {"name": "ann"}, "embed_pending": {"limit": 1}, "purge": {"limit": 1}, "fitting": {"text": "tea"},
     "coverage": {"query": "tea", "text": "tea"},
 }  # fmt: skip
