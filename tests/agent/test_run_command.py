@@ -206,7 +206,7 @@ def test_a_command_starts_in_the_tasks_folder_or_below_a_root_and_nowhere_else(c
         "knowledge": "nor in a root",
         "rom": "nor in a root",
         "/etc": "absolute",
-        f"{root}/none": "no folder",
+        f"{root}/none": "is not a folder",
     }.items():
         assert told in use("run_command", command="pwd", cwd=cwd)["error"]
 
