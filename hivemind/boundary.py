@@ -85,7 +85,7 @@ def as_dataclass(
 
 
 def json_fields(value: object) -> dict[str, Any]:
-    """Return the fields of a dataclass as a JSON object, from which `checked` rebuilds it."""
+    """Return the fields of a dataclass as a JSON object, from which `as_dataclass` rebuilds it."""
     fields: dict[str, Any] = _adapter(type(value)).dump_python(value, mode="json")
     return fields
 

@@ -110,9 +110,11 @@ def make_calls(
     those after it have no result yet.
     """
     tools = session.tools
-    for reads, call_group in groupby(
-        thought.actions, lambda call: call.tool in tools and tools[call.tool].is_read_only
-    ):
+
+    def is_read(call: ToolCall) -> bool:
+        return call.tool in tools and tools[call.tool].is_read_only
+
+    for reads, call_group in groupby(thought.actions, is_read):
         calls = list(call_group)
         try:
             for result in _results_of(session, calls, limit_chars, reads=reads and not thought.chained):

@@ -7,6 +7,7 @@ from collections.abc import Collection
 
 from hivemind.coordination import JournalState, StepLeaseHeld
 from hivemind.errors import HivemindError, is_disk_full
+from hivemind.outcome import ENDED
 from hivemind.presence.parts import Parts
 from hivemind.taskrun.task_run import TaskRun
 from hivemind.taskrun.waits import DISK_FULL, ParkedRest, Parking, disk_full_parking
@@ -51,8 +52,9 @@ class ActiveTasks:
         put_away_ended(self._hive)
         # These left active/, but their process died before it journaled that.
         for task_id in sorted(self._hive.journal.view(open_tasks) - {task.id for task in active_tasks}):
-            if (outcome := self._hive.tasks.listing.outcome(task_id)) is not None:
-                self._hive.steps.end_task(task_id, outcome, agent_id=self._name, has_left_active=True)
+            for outcome in ENDED:
+                if (self._hive.layout.tasks / outcome / task_id).is_dir():
+                    self._hive.steps.end_task(task_id, outcome, agent_id=self._name, has_left_active=True)
 
     def claim(self, task_id: str | None = None) -> TaskRun | None:
         """Claim the next task in the inbox, or the given one. Return None if there is none for this agent.

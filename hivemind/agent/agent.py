@@ -118,9 +118,8 @@ class Agent:
         A mind that works by rule gets what `recall` returns. For one that reads conversations, `select` chooses the
         content of an opening, and `build` begins the conversation in the `window` with it or appends the news.
         """
-        may_take_long = (
-            not self._idle_looks or self.hive.tasks.claims.recheck_count
-        )  # the first look, or one at waiting drops
+        # the first look, and one at drops that wait
+        may_take_long = not self._idle_looks or self.hive.tasks.claims.recheck_count
         with self.pulse.busy(TURN_S) if may_take_long else contextlib.nullcontext():
             sense(self.scheduler)
             focus = scope(self.scheduler, self.metered_mind, lambda mail: self.memory.keep_message(mail), self.pictures)

@@ -22,8 +22,6 @@ from hivemind.taskrun.task_run import TaskRun
 from hivemind.taskrun.waits import Parking
 from hivemind.tasks import TaskMoved
 
-__all__ = ["Budget", "Settle", "SharedAccount"]
-
 VERSION = 1
 _RETRY_S = 30.0
 Reservation = tuple[str, int, float]

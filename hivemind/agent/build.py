@@ -48,11 +48,9 @@ def _begin(session: Session, window: ContextWindow, epoch: NewEpoch, news: News,
         folding_mind = mind.mind_for(focus.work, window.talk) if session.config.graph == "model" else None
 
         def outline(tokens: int) -> str:
-            return (
-                fold_conversation(trail, focus.title, before, tokens, session.hive.count_tokens, folding_mind)
-                if before
-                else ""
-            )
+            if not before:
+                return ""
+            return fold_conversation(trail, focus.title, before, tokens, session.hive.count_tokens, folding_mind)
 
         pictures = news.pictures.of_task(focus.work.task, window.opening_room)
         room = window.opening_room - len(pictures) * PICTURE_TOKENS

@@ -49,8 +49,6 @@ from hivemind.taskrun.waits import Parking
 from hivemind.tasks import TaskMoved
 from hivemind.tokens import TokenCounter
 
-__all__ = ["MeteredMind", "RunAccount", "open_agents_mind"]
-
 _log = logging.getLogger(__name__)
 _MARGIN = 1.35  # a provider's tokens for one of ours, as a first estimate
 _PARTS = 1024  # token counts in the cache: requests share all parts but the last

@@ -41,8 +41,6 @@ from hivemind.tools import Session
 from hivemind.tools.excerpt import MAX_RESULT_CHARS, shortened
 from hivemind.tools.tool import for_mind
 
-__all__ = ["ProgramRunner", "SessionLost"]
-
 _GRACE_S = 30.0  # for a program to exit after its turn
 _LOOK_S = 1.0  # bounds the delay until a cancelled task is noticed
 _CALL_S = 10.0  # for the rest of a call to arrive

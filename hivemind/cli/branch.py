@@ -137,9 +137,8 @@ def merge(
         ),
     )
     if report.written:
-        hive.graph_index.refresh(
-            task_graph.folder.name
-        )  # searches do not check the graphs of finished tasks for changes
+        # searches do not check the graphs of finished tasks for changes
+        hive.graph_index.refresh(task_graph.folder.name)
     lines = _merge_lines(report, task_graph.at(task_graph.seq, source), source, into)
     return CommandOutput(asdict(report), [*lines], 1 if report.conflicts else 0)
 

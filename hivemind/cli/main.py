@@ -69,9 +69,8 @@ def declared_commands(words: Iterable[str] = MODULES) -> Iterator[Command]:
 
 def build_parser(words: Sequence[str] | None = None) -> Parser:
     """Build the parser for the typed command only, for its group if the command is incomplete, or for all commands."""
-    common_options = Parser(
-        add_help=False, argument_default=argparse.SUPPRESS
-    )  # before or after the command; the last one counts
+    # before or after the command; the last one counts
+    common_options = Parser(add_help=False, argument_default=argparse.SUPPRESS)
     common_options.add_argument(
         "--hive", metavar="PATH", help="the hive's folder (default: $HIVEMIND_HIVE, or the nearest above)"
     )

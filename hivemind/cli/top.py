@@ -21,6 +21,7 @@ from hivemind.cli.streams import OutputWaiter
 from hivemind.cli.text import age, fit, is_terminal, one_line, width
 from hivemind.errors import HivemindError
 from hivemind.frozen import frozen
+from hivemind.outcome import ENDED
 
 if TYPE_CHECKING:
     from hivemind.hive import Hive
@@ -213,7 +214,7 @@ def _task_rows(snapshot: Snapshot, index: PageIndex) -> Iterator[ScreenRow]:
     from hivemind.web.pages.now import open_rows
 
     need_ids = {need.about for need in snapshot.needs}
-    ended_tasks, _ = index.ended_tasks(("done", "failed"), "", "newest", _MAX_ENDED_TASKS, 0)
+    ended_tasks, _ = index.ended_tasks(ENDED, "", "newest", _MAX_ENDED_TASKS, 0)
     for task in (*open_rows(snapshot.open_tasks, index), *ended_tasks):
         cells = (task.id, task.state, age(datetime.fromtimestamp(task.since, UTC)), one_line(task.note or task.title))
         yield ScreenRow("task", ("task", task.id), cells, task.id in need_ids, task.since, task.tokens)

@@ -163,9 +163,8 @@ def _permissions(
 ) -> Iterator[CheckFinding]:
     is_own, mode = folder_stat.st_uid == os.geteuid(), stat.S_IMODE(folder_stat.st_mode)
     required_mode = stat.S_IRWXU if is_own else 0
-    required_access = (
-        os.R_OK | os.X_OK | (0 if context.is_read_only else os.W_OK)
-    )  # reported once, by check_file_system
+    # reported once, by check_file_system
+    required_access = os.R_OK | os.X_OK | (0 if context.is_read_only else os.W_OK)
     if mode & required_mode != required_mode or not os.access(folder, required_access):
         message = f"cannot be read, written and entered by its owner (mode {mode:o}), and {consequence}"
         chown_remedy = f"give it to the user that runs the hive: chown {os.geteuid()} {folder}"

@@ -92,9 +92,8 @@ class KnowledgeSync:
         try:
             with self._sync_lock():
                 self._report = SyncReport()
-                self._read_changes(
-                    *self._find_changes(tops)
-                )  # again: another process may have done the work while this one waited
+                # again: another process may have done the work while this one waited
+                self._read_changes(*self._find_changes(tops))
         except UnwritableError:
             if removed_keys or not self._have_same_content(changed_files):
                 raise

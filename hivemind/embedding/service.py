@@ -49,10 +49,8 @@ _START_S = 30.0
 _FIRST_PAUSE_S, _LONGEST_PAUSE_S = 1.0, 60.0
 _MAX_BYTES = 1 << 26
 _REQUEST_LIMITS = 64, 1 << 20  # texts in a request, characters in a request
-_TURN_LIMITS = (
-    16,
-    1 << 14,
-)  # texts and characters in a turn: half a second, the longest wait of a query behind a library
+# texts and characters in a turn: half a second, the longest wait of a query behind a library
+_TURN_LIMITS = (16, 1 << 14)
 _FEW_ARENAS = {"MALLOC_ARENA_MAX": "2"}  # one heap for the threads of all clients
 _NICE = 5  # agents have precedence
 _CHECK_INTERVAL_S = 1.0

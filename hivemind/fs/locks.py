@@ -66,9 +66,8 @@ def unlock(file: int) -> None:
 
 def _ofd(file: int, command: int, lock_type: int) -> bytes:
     """Query or set an open file description lock on a whole file. Raises OSError."""
-    return fcntl.fcntl(
-        file, command, struct.pack("hhqqi4x", lock_type, os.SEEK_SET, 0, 0, 0)
-    )  # struct flock of 64-bit Linux
+    # struct flock of 64-bit Linux
+    return fcntl.fcntl(file, command, struct.pack("hhqqi4x", lock_type, os.SEEK_SET, 0, 0, 0))
 
 
 @cache

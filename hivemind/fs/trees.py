@@ -9,8 +9,6 @@ import stat
 from collections.abc import Callable, Iterator
 from functools import partial
 
-__all__ = ["MAX_NAME", "MAX_PATH", "copy_tree", "is_too_deep", "remove_tree", "walk"]
-
 MAX_PATH, MAX_NAME = 1024, 255
 """Bytes of a path that an agent may make, below the folder that it begins at, and of one name in it."""
 _MAX_DEPTH = 3 * MAX_PATH

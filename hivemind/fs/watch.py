@@ -230,9 +230,8 @@ class Watcher:
         self._on_change = on_change
         self._guard = threading.Lock()
         self._watches: dict[int, tuple[Path, int]] = {}  # watch number -> folder, its inode
-        self._unwatched_folders: dict[Path, tuple[int, int] | None] = dict.fromkeys(
-            folders
-        )  # folder -> its inode and time
+        # folder -> its inode and time
+        self._unwatched_folders: dict[Path, tuple[int, int] | None] = dict.fromkeys(folders)
         self._temporary_folders: set[Path] = set()
         self._closing = threading.Event()
         self._thread = threading.Thread(target=self._run, name="hivemind-watch", daemon=True)

@@ -30,10 +30,8 @@ from hivemind.search.words import words_of
 _MAX_SPEAKERS = 64  # of a namespace
 _SPEAKER = "json_extract(metadata, '$.speaker')"
 _ENTRIES_CHECKED = 100  # of a namespace that contain a name
-_MIN_CALLS, _MIN_CALL_SHARE = (
-    2,
-    0.8,
-)  # how often a name must be addressed, and in what share of the entries that contain it
+# how often a name must be addressed, and in what share of the entries that contain it
+_MIN_CALLS, _MIN_CALL_SHARE = (2, 0.8)
 _GREETINGS = r"hey|hi|hello|thanks|thank you|wow|oh|yeah|yes|yep|no|bye|so|well|congrats|congratulations|ok|okay|sure|hallo|danke"
 
 

@@ -142,9 +142,8 @@ def parse_fields(
     fields: dict[str, str] = {}
     body = head_end + gap_length
     head = _decode_head(raw[start:head_end])
-    position = (
-        head.index("\n") + 1 if head.startswith(("From ", ">From ")) and "\n" in head else 0
-    )  # the first line of an mbox message
+    # the first line of an mbox message
+    position = head.index("\n") + 1 if head.startswith(("From ", ">From ")) and "\n" in head else 0
     for number, match in enumerate(_FIELDS.finditer(head, position)):
         if match.start() != position:
             break

@@ -96,9 +96,8 @@ class Reader:
                     return True
         except Unreadable:  # reading it will report the reason
             return True
-        return os.path.islink(mail_file.path) and not os.path.exists(
-            mail_file.path
-        )  # a broken link: waiting does not help
+        # a broken link: waiting does not help
+        return os.path.islink(mail_file.path) and not os.path.exists(mail_file.path)
 
     def read_message(self, box: str, maildir: Maildir, mail_file: MailFile) -> Message | None:
         """Read the complete message, or return None if it was deleted. Raises Unreadable and OSError."""

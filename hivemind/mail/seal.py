@@ -72,9 +72,8 @@ class Seal:
             while (key := self._load_key()) is None:  # unless another process has just created it
                 if os.path.lexists(self._path):
                     _log.warning("%s does not contain a mail key: kept as %s", self._path, set_aside(self._path).name)
-                is_group_writable = (
-                    self._path.parent.stat().st_mode & stat.S_IWGRP
-                )  # group members could replace the file anyway
+                # group members could replace the file anyway
+                is_group_writable = self._path.parent.stat().st_mode & stat.S_IWGRP
                 mode = 0o660 if is_group_writable else 0o600
                 create(self._path, secrets.token_hex(32) + "\n", durable=self._durable, mode=mode)
         return key

@@ -98,9 +98,8 @@ class StatusFile:
     def _write(self) -> None:
         status_fields = {name: getattr(self.current, name) for name in _FIELDS}
         line = as_line({"kind": "status", "version": VERSION, "crc": _crc(status_fields), **status_fields}).rstrip()
-        padded_line = (
-            line.ljust(len(line) // _BLOCK * _BLOCK + _BLOCK - 1) + b"\n"
-        )  # the padding overwrites a longer status
+        # the padding overwrites a longer status
+        padded_line = line.ljust(len(line) // _BLOCK * _BLOCK + _BLOCK - 1) + b"\n"
         try:
             file = os.open(self._path, _IN_PLACE, 0o666)
         except OSError:  # do not write through a link or a pipe: replace it

@@ -251,9 +251,8 @@ class _RecordedTools:
             step = session.step(arguments.step) if arguments.step or session.focus.step else None
             output = session.work.task.path / str(command_result["output_path"])
             output.parent.mkdir(parents=True, exist_ok=True)
-            output_text = command_result.get(
-                "output", command_result["output_tail"]
-            )  # the log may have only the end of the output
+            # the log may have only the end of the output
+            output_text = command_result.get("output", command_result["output_tail"])
             output_bytes = str(output_text).encode(errors="replace")
             output.write_bytes(output_bytes)
             if step is None:

@@ -170,9 +170,8 @@ class Worktrees:
             before, after, conflicts = repository.merge_tips(source, target, self._identity, mark=mark)
             if after != before:
                 worktree.forward(before, after)
-                fs.crash_point(
-                    "worktree.merging"
-                )  # files first: if the branch were ahead, the next commit would undo them
+                # files first: if the branch were ahead, the next commit would undo them
+                fs.crash_point("worktree.merging")
                 repository.move(target, after, before, f"merge {source}")
         return [_merge_line(source, target, before, after), *(f"edit the marks in {path}" for path in conflicts)]
 

@@ -112,7 +112,7 @@ def _may_be_moved(path: str, file_stat: os.stat_result) -> bool:
 
 
 def read_regular(path: str, label: str, max_bytes: int) -> tuple[bytes, os.stat_result]:
-    """Return a regular file's bytes and its stat. Errors call the file `display_name`.
+    """Return a regular file's bytes and its stat. Errors call the file `label`.
 
     Raises TaskProblem for anything but a regular file and for a file of more than `max_bytes`; Unreadable;
     FileNotFoundError.

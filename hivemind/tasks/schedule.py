@@ -25,8 +25,6 @@ from hivemind.tasks.every import Every
 from hivemind.tasks.form import ParsedTask, read_text
 from hivemind.tasks.inbox import Inbox, compose
 
-__all__ = ["Schedule", "ScheduledTask"]
-
 _KIND, _VERSION = "schedule", 1
 _AT_ONCE = 100  # tasks of a file with `missed: all` that are added at once
 _log = logging.getLogger(__name__)

@@ -9,6 +9,7 @@ from typing import Any, Literal
 from pydantic import Field
 
 from hivemind.masking import mask, mask_values
+from hivemind.outcome import ENDED
 from hivemind.taskrun.task_run import TaskRun
 from hivemind.tasks import TaskSummary
 from hivemind.tools.excerpt import as_lines
@@ -69,7 +70,7 @@ def list_tasks(session: Session, arguments: ListTasks) -> dict[str, Any]:
     tasks = session.hive.tasks.list(state)
     if arguments.state == "mine":
         tasks = [task for task in tasks if task.owner == session.agent]
-    if state in ("done", "failed"):
+    if state in ENDED:
         tasks.reverse()  # newest first
     return {"tasks": [_row(session, task) for task in tasks[: arguments.limit]], "cut": len(tasks) > arguments.limit}
 

@@ -107,9 +107,8 @@ def scope_of(
     graph = next(
         (TaskGraph(folder) for folder in folders if folder is not None and (folder / LOG_NAME).is_file()), None
     )
-    card_seq = (
-        0 if graph is None else graph.seq
-    )  # read first: a card that is added meanwhile is shown twice rather than never
+    # read first: a card that is added meanwhile is shown twice rather than never
+    card_seq = 0 if graph is None else graph.seq
 
     def visible(entries: Iterable[_Entry]) -> tuple[_Entry, ...]:
         return tuple(entry for entry in entries if is_lane_visible(entry.lane, agent, all_lanes, coordinates.lane))

@@ -132,9 +132,8 @@ def thought_of_answer(answer: ModelAnswer, *, model: str, prompted: bool) -> Tho
     if answer.calls:
         return Thought(answer.text, tuple(map(_parse_call, answer.calls)), answer.usage, provider=provider)
     text, actions = _parse_written_calls(answer.text) if prompted or "{" in answer.text else (answer.text, ())
-    return Thought(
-        text, actions, answer.usage, provider=None if actions else provider
-    )  # the provider's parts do not contain these calls
+    # the provider's parts do not contain these calls
+    return Thought(text, actions, answer.usage, provider=None if actions else provider)
 
 
 def _parse_call(call: Call) -> ToolCall:

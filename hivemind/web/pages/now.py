@@ -7,6 +7,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from datetime import UTC, datetime
 from typing import Any
 
+from hivemind.outcome import ENDED
 from hivemind.swarm.overview import AgentOverview
 from hivemind.tasks import TaskState, TaskSummary
 from hivemind.web.drawing.bars import sparkline
@@ -69,7 +70,7 @@ def _task_board(site: Site, snapshot: Snapshot, query: PageQuery) -> dict[str, A
     open_tasks = [*open_rows((task for task in snapshot.open_tasks if _is_match(task, state, text)), site.index)]
     if sort in ("title", "tokens"):
         open_tasks.sort(key=lambda row: row.title if sort == "title" else -row.tokens)
-    states = {"all": ("done", "failed"), "done": ("done",), "failed": ("failed",)}.get(state, ())
+    states = {"all": ENDED, "done": ("done",), "failed": ("failed",)}.get(state, ())
     start = (page - 1) * _PAGE_ROWS
     page_rows, ended_start = open_tasks[start : start + _PAGE_ROWS], max(0, start - len(open_tasks))
     ended_rows, total = (
