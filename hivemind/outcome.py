@@ -1,4 +1,4 @@
-"""The outcome of a task: how it stands when work on it stops."""
+"""The outcome of a task: its state when work on it stops."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Literal, TypeAlias
 
 Outcome: TypeAlias = Literal["done", "failed", "parked"]
-"""A task that is done or failed is over; a parked one waits for something and goes on."""
+"""A task that is done or failed is over; a parked one waits, and continues."""
 
 ENDED: tuple[Outcome, ...] = ("done", "failed")
 """The outcomes of a task that is over, which are also the names of the folders in which these tasks are."""

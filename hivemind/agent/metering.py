@@ -239,7 +239,7 @@ class MeteredMind:
             _note_answer(talk, record)
 
     def _sent_tokens(self, counted_tokens: int) -> int:
-        """Return the most tokens that the provider may count for a request. It has another vocabulary."""
+        """Return the most tokens that the provider, whose vocabulary is another, may count for a request."""
         return math.ceil(counted_tokens * self._margin) + _FRAME
 
 

@@ -209,9 +209,8 @@ def _omission_lines(hive: Hive, summaries: Iterable[TaskSummary], limit: int) ->
 
 
 def _summary_record(task: TaskSummary) -> dict[str, Any]:
-    attributes = {
-        attribute.name: getattr(task, attribute.name) for attribute in fields(task)
-    }  # asdict copies deeply, which takes half of the time of a listing
+    # asdict copies deeply, which takes half of the time of a listing
+    attributes = {attribute.name: getattr(task, attribute.name) for attribute in fields(task)}
     return {**attributes, "state": task.state.value, "parked": None if task.parked is None else asdict(task.parked)}
 
 

@@ -54,9 +54,8 @@ def overlap(first: str, second: str) -> bool:
     first_parts, second_parts = _parts(first), _parts(second)
     if first == second:
         return True
-    if any(
-        () in _character_ranges(part) for part in (*first_parts, *second_parts)
-    ):  # like [z-a], which matches no character
+    # like [z-a], which matches no character
+    if any(() in _character_ranges(part) for part in (*first_parts, *second_parts)):
         return False
     return _sequences_meet(first_parts, second_parts, "**", _names_meet)
 

@@ -101,9 +101,8 @@ def check_access(context: CheckContext) -> Iterator[CheckFinding]:
 def _group_paths(layout: Layout) -> Iterator[Path]:
     """Yield the files and folders that the group shares: everything in the hive's own folders but secrets."""
     yield from (layout.root, layout.config)
-    logins = {
-        path for homes in ("agents/*/program", "prompt-*") for path in layout.state.glob(homes)
-    }  # of coding agents
+    # of coding agents
+    logins = {path for homes in ("agents/*/program", "prompt-*") for path in layout.state.glob(homes)}
     for top in (layout.agents, layout.rom, layout.knowledge, layout.mailboxes, layout.tasks, layout.state):
         for folder, folders, names in walk(top) if not top.is_symlink() else ():
             folders[:] = [name for name in folders if Path(folder, name) not in logins]

@@ -1,4 +1,4 @@
-"""Texts as vectors: the embedder's port and its kinds, one process that serves a user's hives, and what is near to what."""
+"""Texts as vectors: the embedder's port and its kinds, the process that serves all hives of a user, and nearest-vector search."""
 
 from __future__ import annotations
 

@@ -94,9 +94,8 @@ class ForeignTasks:
             (self._name, [*self._tasks]),
         ).fetchall()
         for generation in set(self._tasks) - {generation for (generation,) in renewed_rows}:
-            if self._hive.tasks.listing.is_open(
-                self._tasks[generation].task
-            ):  # else its outcome is still to be reported
+            # else its outcome is still to be reported
+            if self._hive.tasks.listing.is_open(self._tasks[generation].task):
                 self._abandon(generation)
         released_rows = self._connection.execute(
             "update tasks set state = 'open', taker = null where state = 'taken' and not once and lease < now()"  # noqa: S608

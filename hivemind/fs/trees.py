@@ -1,4 +1,7 @@
-"""Folders that others have filled, however deep: nothing here recurses, and a path may be longer than the system takes."""
+"""Folders of any depth, filled by other programs.
+
+No function recurses, and a path may be longer than the system allows.
+"""
 
 from __future__ import annotations
 
@@ -22,9 +25,9 @@ def is_too_deep(path: str | os.PathLike[str], top: str | os.PathLike[str] = "") 
 
 
 def remove_tree(path: str | os.PathLike[str]) -> None:
-    """Remove a folder with all that it holds, a file or a link, if there is one. Raises OSError.
+    """Remove a folder with its content, a file or a link; do nothing if the path does not exist. Raises OSError.
 
-    A folder within a folder is moved up to the top before its turn comes, so that two folders are open at most.
+    A folder within a folder is moved to the top before it is emptied, so at most two folders are open.
     """
     try:
         top = _open_folder(path)
@@ -71,8 +74,9 @@ def _remove_files(folder: int) -> list[str]:
 
 
 def walk(top: str | os.PathLike[str]) -> Iterator[tuple[str, list[str], list[str]]]:
-    """Yield each folder at or below `top` with the names of its folders, which may be changed, and of all else, as `os.walk`.
-    What cannot be read is passed over, and what is too deep."""
+    """Yield each folder at or below `top` with the names of its folders and of its other files, as `os.walk`.
+
+    The caller may change the list of folders. Folders that are unreadable or too deep are skipped."""
     paths = [os.fspath(top)]
     while paths:
         path, folders, names = paths.pop(), list[str](), list[str]()
@@ -93,8 +97,9 @@ _copy_file = partial(shutil.copy2, follow_symlinks=False)
 def copy_tree(
     source: str | os.PathLike[str], target: str | os.PathLike[str], copy: Callable[[str, str], object] = _copy_file
 ) -> None:
-    """Copy a folder, to one that may be there; `copy` takes each file and link. Sockets and the like are left out, and so is
-    what is too deep. Raises OSError."""
+    """Copy a folder to a new or an existing one. `copy` is called with each file and link.
+
+    Sockets, devices, FIFOs and what is too deep are left out. Raises OSError."""
     copied: list[tuple[str, str]] = []
     for path, _, names in walk(source):
         below = os.path.normpath(os.path.join(target, os.path.relpath(path, source)))

@@ -318,9 +318,8 @@ def upsert(sql: Sql, request: UpsertRequest, vector_store: VectorStore) -> Upser
         sql, request.space, key, draft, request.entry_vectors, vector_store=vector_store, now=request.now
     )
     message = f"{action} {key!r}"
-    if (
-        request.entry_vectors.problem is not None and request.entry_vectors.model != UNNAMED_MODEL
-    ):  # without an embedder this is normal
+    # without an embedder this is normal
+    if request.entry_vectors.problem is not None and request.entry_vectors.model != UNNAMED_MODEL:
         message += f"; found by its words only until it is embedded ({request.entry_vectors.problem})"
     if duplicate is not None:
         message += f"; {duplicate[1]!r} says nearly the same (similarity {duplicate[2]:.2f})"

@@ -22,13 +22,8 @@ _EMPTY_LINE = re.compile(rb"\r?\n")
 _MAX_HEAD = 1 << 20
 _MAX_FIELD = 1 << 16
 _MAX_FIELDS = 1000
-_REFUSED_CODECS = {
-    "idna",
-    "punycode",
-    "raw-unicode-escape",
-    "unicode-escape",
-    "undefined",
-}  # specific to Python; some take quadratic time
+# specific to Python; some take quadratic time
+_REFUSED_CODECS = {"idna", "punycode", "raw-unicode-escape", "unicode-escape", "undefined"}
 # A file has headers only if at least one of them is in this set: `Note: buy milk` is a body.
 _LETTER_FIELDS = {
     "from", "to", "cc", "bcc", "subject", "date", "message-id", "in-reply-to", "references", "reply-to", "sender",

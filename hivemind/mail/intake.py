@@ -278,9 +278,8 @@ class Intake:
         opened_keys = set(excluded_keys)
         while True:
             next_files = islice(self._backlog.items(), None if limit is None else limit + len(opened_keys))
-            unopened_files = [
-                (key, file) for key, file in next_files if key not in opened_keys
-            ]  # a long backlog is never copied
+            # a long backlog is never copied
+            unopened_files = [(key, file) for key, file in next_files if key not in opened_keys]
             if not unopened_files:
                 return messages
             for key, mail_file in unopened_files:
@@ -314,9 +313,8 @@ class Intake:
                     raise
                 self.unsettled_count += 1  # the message stays until the disk has room
             return None
-        if (
-            message is None or message.key != key
-        ):  # deleted, or replaced by a file of the same name, which is listed separately
+        # deleted, or replaced by a file of the same name, which is listed separately
+        if message is None or message.key != key:
             del self._backlog[key]
             return None
         return message

@@ -154,9 +154,8 @@ class Reader:
     def _parse_head(self, maildir: Maildir, raw: bytes, file_stat: os.stat_result, mail_file: MailFile) -> Head | None:
         is_complete = file_stat.st_size <= len(raw)
         parsed_letter = parse_message(raw, self.domain, is_complete=is_complete)
-        if not is_complete and (
-            parsed_letter.id is None or parsed_letter.body_offset >= len(raw)
-        ):  # long headers, or an id derived from all bytes
+        # long headers, or an id derived from all bytes
+        if not is_complete and (parsed_letter.id is None or parsed_letter.body_offset >= len(raw)):
             content = self._read_content(maildir, mail_file, None)
             if content is None:
                 return None

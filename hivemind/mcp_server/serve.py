@@ -41,9 +41,8 @@ def serve_stdio(layout: Layout, name: str, profile: str = "core") -> None:
     keep_keys_private()
     with client_pipes() as (input_fd, output_fd):
         greeting = Greeting()
-        if (
-            layout.agent_config(name).exists() and holder_pid(layout, name) is None
-        ):  # no greeting for a client that will be refused
+        # no greeting for a client that will be refused
+        if layout.agent_config(name).exists() and holder_pid(layout, name) is None:
             greeting = greet(input_fd, output_fd, name, layout.root, lambda: _tools(layout, name, profile))
         asyncio.run(_serve_until_signal(_stdio(layout, name, profile, input_fd, output_fd, greeting)))
 

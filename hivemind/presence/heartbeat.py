@@ -66,8 +66,6 @@ class Heartbeat:
                 if self._since + self._interval_s <= time.monotonic() < self._until:
                     try:
                         self._beat()
-                    except (
-                        HivemindError,
-                        OSError,
-                    ) as error:  # the disk may be full for a moment: try again at the next beat
+                    except (HivemindError, OSError) as error:
+                        # the disk may be full for a moment: try again at the next beat
                         _log.warning("heartbeat failed: %s", error)

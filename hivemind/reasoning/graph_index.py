@@ -353,9 +353,8 @@ class GraphIndex:
             for name, source in sources_by_task.items()
             if name in known_rows and known_rows[name][1] != source.place
         ]
-        gone_tasks = [
-            name for name in known_rows.keys() - sources_by_task.keys() if _find_source(layout, name) is None
-        ]  # else the task has moved
+        # else the task has moved
+        gone_tasks = [name for name in known_rows.keys() - sources_by_task.keys() if _find_source(layout, name) is None]
         if moved_places or gone_tasks or listed_places:
             with self.database.write() as sql:
                 for name in gone_tasks:

@@ -20,13 +20,8 @@ _K1, _B = 1.2, 0.75  # BM25: saturation and length normalisation
 _MIN_SESSIONS = 2  # sessions can be compared only if there are two
 _MIN_FEATURE = 0.05  # features that change the score by less are not reported
 _BEST_COSINES = 3  # cosines that are averaged for a session
-_FIELD_CREDIT = {
-    "text": 1.0,
-    "heading": 0.95,
-    "titles": 0.85,
-    "labels": 0.7,
-    "example": 0.5,
-}  # the share of a word that counts as covered if it is in that field
+# the share of a word that counts as covered if it is in that field
+_FIELD_CREDIT = {"text": 1.0, "heading": 0.95, "titles": 0.85, "labels": 0.7, "example": 0.5}
 
 
 @frozen

@@ -279,9 +279,8 @@ def run_git(
         time.sleep(_PAUSE_S)
         if remaining_tries == 1 and hold is not None:
             Path(lock_match[1]).unlink(missing_ok=True)
-    if process.returncode == 0 or (
-        process.returncode == 1 and words[2] == "merge-tree" and process.stdout
-    ):  # 1: conflicts
+    # 1: conflicts
+    if process.returncode == 0 or (process.returncode == 1 and words[2] == "merge-tree" and process.stdout):
         return str(process.stdout).rstrip("\n")
     raise problem_of(str(words[2]), process.stderr, process.returncode, words[1])
 

@@ -14,11 +14,8 @@ from hivemind.tools.tool import Arguments, ToolProblem, as_call, tool
 DOCUMENTS = "documents"
 """The prefix of a location that names a node, as in `documents:ID`."""
 
-_MORE = {
-    "because": "\n",
-    "content": "\n\n",
-    "summary": "\n\n",
-}  # further fields of a result that its text shows, and what separates them
+# further fields of a result that its text shows, and what separates them
+_MORE = {"because": "\n", "content": "\n\n", "summary": "\n\n"}
 _NODE = "a node's id, or path:line as in citations"
 
 
@@ -90,9 +87,8 @@ def doc_find(session: Session, arguments: FindPassages) -> dict[str, Any]:
     scope = [hive.layout.knowledge, *attachments]
     passages = hive.knowledge.search(arguments.query, limit=arguments.limit, scope=scope)
     document_hits = hive.documents.query(arguments.query, 2 * arguments.limit)
-    hits = [
-        hit for hit in document_hits if hive.documents.source(hit.document) is None
-    ]  # files are searched as passages
+    # files are searched as passages
+    hits = [hit for hit in document_hits if hive.documents.source(hit.document) is None]
     return {
         "query": arguments.query,
         "passages": [_passage_fields(passage) for passage in passages],

@@ -131,9 +131,8 @@ def show_thread(site: Site, box: str, letter_id: str) -> Page:
     hive = site.hive
     open_letter = hive.mail.read(box, letter_id, mark=False)
     letters = [open_letter]
-    if (
-        len(_list_folder(hive, box, "inbox")) + len(_list_folder(hive, box, "sent")) <= 2_000
-    ):  # a thread reads all letters
+    # a thread reads all letters
+    if len(_list_folder(hive, box, "inbox")) + len(_list_folder(hive, box, "sent")) <= 2_000:
         with suppress(Unreadable):
             letters = hive.mail.thread(box, open_letter.id)[-_MAX_LETTERS:] or [open_letter]
     context = {
