@@ -14,7 +14,7 @@ from hivemind.boundary import boundary, read_input
 from hivemind.errors import UserError
 from hivemind.frontmatter import MAX_BYTES, StrictModel, parse, validate
 from hivemind.frozen import frozen
-from hivemind.layout import EXCHANGE, HUMAN, POSTMASTER, Layout
+from hivemind.layout import EXCHANGE, HUMAN, LANDING, POSTMASTER, Layout
 from hivemind.names import check_name, is_name
 from hivemind.outcome import Outcome
 from hivemind.tokens import DEFAULT_ENCODING, MIN_CONTEXT
@@ -25,22 +25,56 @@ GROUP_FOLDER_MODE = 0o2770
 RESERVED_NAMES = {
     HUMAN: "the operator's name",
     EXCHANGE: "the name of the process that links hives",
+    LANDING: "the name of the process that lands branches",
     POSTMASTER: "the sender of the hive's own letters",
 }
 """Names that no agent may have, with the reasons."""
 
 
+def _as_list(value: Any) -> Any:
+    return [value] if isinstance(value, str) else value
+
+
+def _as_word(value: Any) -> Any:
+    """Return `off` for the value that YAML reads from an unquoted `off`."""
+    return "off" if value is False else value
+
+
+_Words = Annotated[tuple[str, ...], BeforeValidator(_as_list)]
+
+
+class PushConfig(StrictModel):
+    """The remote that gets each landing. `as: branch` pushes each task's branch instead, for a person to request its merge."""
+
+    remote: str = Field(pattern=r"^[\w.][\w./-]*$")
+    kind: Literal["target", "branch"] = Field("target", alias="as")
+
+
 class RootConfig(StrictModel):
-    """A folder outside the hive that agents may read, and with `write` also write. With `worktree` it is a git repository: each
-    task gets its own worktree, and the repository's checkout is never written."""
+    """A folder outside the hive that agents may read, and with `write` also write.
+
+    With `worktree` it is a git repository: each agent works in its own worktree on a branch per task, and finished branches land
+    in `branch` (default: the branch that is checked out when the root is first used) once `check` passes on the merged result.
+    """
 
     path: str
     write: bool = False
     worktree: bool = False
-
-
-def _as_list(value: Any) -> Any:
-    return [value] if isinstance(value, str) else value
+    worktrees: Literal["kept", "fresh"] = "kept"
+    setup: _Words = ()
+    setup_when: _Words = ()
+    branch: str | None = Field(None, min_length=1)
+    land: Annotated[Literal["auto", "ask", "off"], BeforeValidator(_as_word)] = "ask"
+    land_tries: int = Field(3, ge=1)
+    how: Literal["merge", "squash", "rebase"] = "merge"
+    check: _Words = ()
+    check_timeout_s: float = Field(1800, gt=0, allow_inf_nan=False)
+    check_box: Literal["auto", "none"] = "auto"
+    check_network: Annotated[Literal["off", "open"], BeforeValidator(_as_word)] = "off"
+    check_subtasks: bool = False
+    protect: _Words = ()
+    sign: Annotated[Literal["off", "wait"], BeforeValidator(_as_word)] = "off"
+    push: Annotated[PushConfig | None, BeforeValidator(lambda value: {"remote": value} if isinstance(value, str) else value)] = None
 
 
 def _as_root(value: Any) -> Any:
@@ -285,8 +319,12 @@ class HiveConfig(StrictModel):
 
     def worktree_roots(self, layout: Layout) -> tuple[Path, ...]:
         """Return the roots with `worktree: true`."""
+        return tuple(self.repository_roots(layout))
+
+    def repository_roots(self, layout: Layout) -> dict[Path, RootConfig]:
+        """Return the settings of each root with `worktree: true`, by its path."""
         pairs = zip(self.read_roots(layout), self.roots, strict=True)
-        return tuple(dict.fromkeys(path for path, root in pairs if root.worktree))
+        return {path: root for path, root in pairs if root.worktree}
 
     def sandbox_folders(self, layout: Layout) -> dict[Path, bool | None]:
         """Return the roots that a sandbox shows, and whether each is writable; None hides the hive if a root contains it. Roots

@@ -16,8 +16,10 @@ from hivemind.outcome import ENDED
 CONFIG_NAME = "hive.yaml"
 HUMAN = "human"
 EXCHANGE = "exchange"
+LANDING = "landing"
 POSTMASTER = "postmaster"
-"""`EXCHANGE` is the process that carries tasks and mail to linked hives, and its mailbox of outgoing mail."""
+"""`EXCHANGE` is the process that carries tasks and mail to linked hives, and its mailbox of outgoing mail. `LANDING` is the
+process that brings finished branches into the branches of people; it owns a task from its finish to its landing."""
 ANY = "any"
 """The value of `where:` in a task that any linked hive may take; no hive may have this name."""
 MONTH = re.compile(r"\d{4}-\d{2}")
@@ -66,7 +68,7 @@ class Layout:
     archive = _Path("tasks/archive")  # old tasks by month: `2026-11/done/ID`, `2026-11/failed/ID`
     schedule = _Path("tasks/schedule")  # recurring tasks, a file each
     claimed = _Path("tasks/active/.claimed")  # tasks on their way from the inbox to `active`, a folder per agent
-    worktrees = _Path("worktrees")  # a folder per task, created with the first worktree
+    worktrees = _Path("worktrees")  # a folder per agent, created with its first worktree
 
     # For the runtime only
     state = _Path(".hive")
@@ -89,6 +91,7 @@ class Layout:
     documents_db = _Path(".hive/documents.db")
     graphs_db = _Path(".hive/graphs.db")  # the index of the graphs of all tasks: a cache
     link = _Path(".hive/link")  # the linked hives, and their tasks and mail in this hive
+    landing = _Path(".hive/landing")  # the worktrees, homes and results of checks, a folder per root
     web_db = _Path(".hive/web.db")  # ended tasks and their costs for the page: a cache
 
     def mailbox(self, agent: str) -> Path:
