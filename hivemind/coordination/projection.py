@@ -17,7 +17,7 @@ from hivemind.fs import Record
 PROJECTION_VERSION = 6
 """Raise this when the same log would give another state; snapshots with another version are ignored."""
 
-_DETAIL_EVENTS = frozenset({"ending", "recorded", "said"})
+_DETAIL_EVENTS = frozenset({"ending", "recorded", "said", "started", "waits", "landed"})
 _Payload = Mapping[str, Any]
 _EventHandler = Callable[[JournalState, int, _Payload], None]
 _HANDLERS: dict[str, _EventHandler] = {}
@@ -303,9 +303,11 @@ def _step_deleted(state: JournalState, _seq: int, payload: _Payload) -> None:
 # tasks, lanes, branches, reservations
 
 
-@_handles("task")
+@_handles("task", "landing")
 def _task_changed(state: JournalState, seq: int, payload: _Payload) -> None:
-    """Handle every `task.*` event. The kind's last word becomes the task's state, except for `_DETAIL_EVENTS`."""
+    """Handle every `task.*` and `landing.*` event. The kind's last word becomes the task's state, except for `_DETAIL_EVENTS`."""
+    if payload["kind"] == "landing.held":  # about a root
+        return
     task, word = _text(payload, "task_id"), payload["kind"].rpartition(".")[2]
     previous_entry = state.task(task) or TaskEntry(task, word, None, seq)
     record_digest, previous_digest = _optional_text(payload, "record"), _optional_text(payload, "before")

@@ -12,7 +12,7 @@ from hivemind.doctor.context import CheckContext
 from hivemind.errors import UserError
 from hivemind.fs import HeldLock
 from hivemind.fs.check import CheckFinding
-from hivemind.layout import EXCHANGE
+from hivemind.layout import EXCHANGE, LANDING
 from hivemind.names import is_name
 from hivemind.presence.identity import lock_name, record_exit
 from hivemind.taskrun.worktree import failure_reason, put_away
@@ -30,6 +30,8 @@ def check_claims(context: CheckContext) -> Iterator[CheckFinding]:
         yield CheckFinding(error.location or "tasks/active", error.message, error.remedy or "fix or move the file")
         return
     for path, agent in ((orphan.path, orphan.agent) for orphan in orphans):
+        if agent == LANDING:  # it lands when the swarm is up
+            continue
         is_known = agent in context.agents or (agent == EXCHANGE and (layout.link / "link.json").exists())
         if agent is None:
             message = "is in active/ without a claim: no agent works on it"

@@ -15,7 +15,7 @@ from hivemind.coordination import JournalState
 from hivemind.errors import HivemindError
 from hivemind.frozen import frozen
 from hivemind.fs import HeldLock
-from hivemind.layout import HUMAN, Layout
+from hivemind.layout import HUMAN, LANDING, Layout
 from hivemind.presence.identity import agent_lock, holder_pid, lock_name
 from hivemind.presence.parts import Parts
 from hivemind.presence.watching import ring_all
@@ -94,7 +94,7 @@ def return_removed(hive: Parts, has_agent: Callable[[str], bool]) -> list[str]:
     """Return the tasks of agents without a file to the inbox; returns the ids."""
     tasks: dict[str, list[str]] = {}
     for orphan in hive.tasks.claims.orphans((HUMAN,)):
-        if orphan.agent is not None and not has_agent(orphan.agent):
+        if orphan.agent is not None and orphan.agent != LANDING and not has_agent(orphan.agent):
             tasks.setdefault(orphan.agent, []).append(orphan.id)
     returned = [
         task for agent, names in tasks.items() for task in _return(hive, agent, names, f"the agent {agent} was removed")

@@ -12,7 +12,7 @@ from datetime import UTC, datetime, timedelta
 from hivemind.boundary import Unreadable, boundary
 from hivemind.errors import UserError
 from hivemind.frozen import frozen
-from hivemind.layout import EXCHANGE, Layout
+from hivemind.layout import EXCHANGE, LANDING, Layout
 from hivemind.presence.identity import holder_pid
 from hivemind.presence.parts import Parts
 from hivemind.presence.status import AgentStatus, read_status
@@ -81,6 +81,9 @@ def survey(hive: Parts, names: Collection[str]) -> Survey:
         if task.owner == EXCHANGE and parking is not None:  # it is in another hive
             is_parked = parking.until is None or not hive.linked_hives.is_linked or hive.linked_hives.outage is not None
             parked.append((task.id, parking.reason)) if is_parked else busy.append(f"task {task.id}: {parking.reason}")
+            continue
+        if task.owner == LANDING and parking is not None:
+            parked.append((task.id, parking.reason)) if parking.until is None else busy.append(f"task {task.id} lands")
             continue
         if task.owner not in names:
             reason = "no agent has claimed it: hivemind doctor --fix moves it to the inbox"

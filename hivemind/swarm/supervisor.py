@@ -20,7 +20,8 @@ from hivemind.errors import HivemindError
 from hivemind.fs.database import settle_log
 from hivemind.fs.doorbell import Doorbell
 from hivemind.fs.sockets import wait_for_input
-from hivemind.layout import EXCHANGE
+from hivemind.landing.process import needs_lander
+from hivemind.layout import EXCHANGE, LANDING
 from hivemind.presence.identity import check_hive_exists, hold_lock, record_death, record_deaths
 from hivemind.presence.parts import Parts
 from hivemind.presence.status import read_status
@@ -31,6 +32,7 @@ from hivemind.swarm.due import DueWork
 from hivemind.swarm.fork_server import ForkServer, RunAgent
 
 _log = logging.getLogger(__name__)
+_SERVICES = (EXCHANGE, LANDING)  # processes without a mind
 _MIN_DELAY_S = 0.1
 _MAX_DELAY_S = 5.0
 _REPORTED_DEATHS = 3  # then status shows a problem
@@ -75,6 +77,8 @@ class Supervisor:
         self._children = {name: _Child(name) for name in names}
         if hive.linked_hives.is_linked:
             self._children[EXCHANGE] = _Child(EXCHANGE)
+        if needs_lander(hive):
+            self._children[LANDING] = _Child(LANDING)
         self._apply_stops()
         self._watch: HiveWatch | None = None
         self._bell: Doorbell | None = None
@@ -85,12 +89,12 @@ class Supervisor:
     @property
     def pids(self) -> dict[str, int]:
         """The running processes, by agent."""
-        return {name: child.pid for name, child in self._children.items() if child.pid and name != EXCHANGE}
+        return {name: child.pid for name, child in self._children.items() if child.pid and name not in _SERVICES}
 
     @property
     def names(self) -> tuple[str, ...]:
         """The agents that the supervisor keeps running."""
-        return tuple(name for name, child in self._children.items() if child.end_reason is None and name != EXCHANGE)
+        return tuple(name for name, child in self._children.items() if child.end_reason is None and name not in _SERVICES)
 
     @property
     def is_dispatching(self) -> bool:

@@ -11,7 +11,8 @@ from contextlib import suppress
 from hivemind.embedding import preload as warm_vectors
 from hivemind.errors import HivemindError, system_error
 from hivemind.frozen import frozen
-from hivemind.layout import EXCHANGE, Layout
+from hivemind.landing.process import run_landing
+from hivemind.layout import EXCHANGE, LANDING, Layout
 from hivemind.minds import warm_mind
 from hivemind.presence.identity import abandon_locks
 from hivemind.presence.parts import Parts
@@ -92,6 +93,9 @@ def run_swarm(
         if name == EXCHANGE and exchange is not None:
             start_logging()
             return exchange(child_hive, lifeline)
+        if name == LANDING:
+            start_logging()
+            return run_landing(child_hive, lifeline)
         return run_agent(child_hive, name, lifeline=lifeline)
 
     if from_other_machine:

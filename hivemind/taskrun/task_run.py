@@ -24,6 +24,7 @@ from hivemind.minds import ToolResult
 from hivemind.presence.parts import Parts
 from hivemind.presence.watching import ring_all
 from hivemind.taskrun.conversation import Conversation
+from hivemind.taskrun.landing_entry import branches_to_land, queue_task
 from hivemind.taskrun.planned_step import PlannedStep
 from hivemind.taskrun.report import Account, StepReport, TaskUsage, compose, output_excerpt
 from hivemind.taskrun.review import Review
@@ -52,6 +53,8 @@ class TaskRun:
         self.lease: StepLease | None = None
         self.program_at_work = False
         """While True, ending the task raises ProgramAtWork instead."""
+        self.is_landing = False
+        """True once the lander has the task."""
         self.trail = TaskTrail(hive, task, agent, self.step_authority)
         self.waits = StepWaits(self._record.get("waits"), partial(self.keep, "waits"))
         self.review = Review.of(self._record.get("review"))
@@ -88,7 +91,9 @@ class TaskRun:
     def _write(self, records: Sequence[Mapping[str, Any]], durable: bool) -> None:
         """Append lines to messages.jsonl in the task's current folder. Raises TaskMoved if the claim is over, except for the
         usage of a task that somebody else has ended, which is still recorded there."""
-        if self.is_ended:
+        if self.is_landing:
+            self._hive.tasks.active.log_late(self.task.id, *records)
+        elif self.is_ended:
             open_log(self._folder, durable=False).append(*records, separate_lines=True)
         else:
             if durable:  # cards are on the disk before a mind refers to them
@@ -217,8 +222,8 @@ class TaskRun:
 
     @property
     def is_ended(self) -> bool:
-        """True once this object has closed the task."""
-        return self._folder != self.task.path
+        """True once this object has closed the task or passed it to the lander."""
+        return self.is_landing or self._folder != self.task.path
 
     @property
     def was_moved(self) -> bool:
@@ -411,7 +416,8 @@ class TaskRun:
         self.review = review
 
     def finish(self, answer: str) -> Path:
-        """Publish the cards, write the result and close the task as done; returns the task's new folder.
+        """Publish the cards and close the task as done, or pass it to the lander if it has commits to land. Returns the task's
+        folder.
 
         Raises Parking, before any change, while another agent has the lease of a step.
         """
@@ -433,6 +439,11 @@ class TaskRun:
             self.task.title, answer, findings, self.review, self.agent, usage, notes, self._provenance(),
             [*self.worktrees.changes(), *self._files(findings)],
         )  # fmt: skip
+        roots = self._hive.config.repository_roots(self._hive.layout)
+        if branches := branches_to_land(self.worktrees.recorded, roots):
+            queue_task(self._hive, self.task, self._hive.agents[self.agent].role, branches, text)
+            self.is_landing = True
+            return self._folder
         self._folder = self._hive.tasks.finish(self.task, text)
         self._hive.steps.end_task(self.task.id, "done", agent_id=self.agent, has_left_active=True)
         if self._hive.tasks.claims.recheck_count:  # a task in the inbox may wait for this one

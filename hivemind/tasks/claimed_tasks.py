@@ -5,8 +5,9 @@ All files are written in active/, result.md or error.md last. One rename then mo
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+import os
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, suppress
 from dataclasses import replace
 from datetime import datetime, timedelta
 from pathlib import Path
@@ -15,16 +16,16 @@ from typing import Any
 from hivemind.errors import UserError
 from hivemind.fs import crash_point, make_folder, ring, write
 from hivemind.fs.paths import names_in
-from hivemind.layout import HUMAN
+from hivemind.layout import HUMAN, LANDING
 from hivemind.masking import mask, strip_controls
 from hivemind.names import check_name
 from hivemind.outcome import OUTCOME_FILES, Outcome
 from hivemind.tasks.claims import Claims
 from hivemind.tasks.drop import Settings
-from hivemind.tasks.folder import ATTEMPTS, LOG, folder_of, free_name, hold, move_task, remove_ends
+from hivemind.tasks.folder import ATTEMPTS, LOG, folder_of, free_name, hold, move_task, open_log, remove_ends
 from hivemind.tasks.listing import Listing
 from hivemind.tasks.logs import TaskLogs
-from hivemind.tasks.record import RECORD, HandOverTarget, RecordTampered, TaskRecord
+from hivemind.tasks.record import RECORD, Claim, HandOverTarget, RecordTampered, TaskRecord, load_sound
 from hivemind.tasks.task import AddedText, ParkedTask, Task, TaskMoved, TaskProblem, TaskState
 
 _SHORT = timedelta(seconds=60)  # a shorter wait is not reported
@@ -113,6 +114,24 @@ class ClaimedTasks:
                 values[name] = value
             self._save(task, record, kept=values, parked=None if unpark else record.parked)
 
+    def rewrite(
+        self, task: Task, change: Callable[[TaskRecord], TaskRecord], event: str = "task.recorded", **payload: object
+    ) -> TaskRecord:
+        """Replace the task's record by what `change` returns for it, and write an event. Return the new record."""
+        with self._claimed_record(task) as record:
+            new_record = change(record)
+            agent = None if new_record.claim is None else new_record.claim.agent
+            self._records.save(task.path, new_record, event, agent_id=agent, **payload)
+            return new_record
+
+    def pass_on(
+        self, task: Task, agent: str, change: Callable[[TaskRecord], TaskRecord], event: str, **payload: object
+    ) -> None:
+        """Give the claim to a process of the runtime. `change` is made in the same record."""
+        claim = Claim(os.urandom(8).hex(), agent, 0, self._clock().isoformat(timespec="milliseconds"))
+        self.rewrite(task, lambda record: replace(change(record), claim=claim), event, **payload)
+        self._forget(task.id)
+
     def added_texts(self, task: Task) -> tuple[AddedText, ...]:
         """Return the texts that have been added to a claimed task so far."""
         with self._claimed_record(task) as record:
@@ -161,6 +180,15 @@ class ClaimedTasks:
         """
         with self._claimed_record(task):
             self._logs.append(task, *records, durable=durable)
+
+    def log_late(self, task_id: str, *records: Mapping[str, Any]) -> None:
+        """Append the last records of the agent whose task the lander has, or had. A task that is worked on again is left alone."""
+        while (folder := folder_of(self._layout, task_id)) is not None:
+            with suppress(FileNotFoundError), hold(folder, wait=True):
+                record = load_sound(folder)
+                if record is not None and record.claim is not None and record.claim.agent == LANDING:
+                    open_log(folder, durable=False).append(*records, separate_lines=True)
+                return
 
     def fail_active(self, path: Path, reason: str) -> Path:
         """Move an active task to failed/ while its agent works on it. Later writes of the agent are refused."""

@@ -6,10 +6,11 @@ import difflib
 import errno
 import os
 import re
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 from hivemind import fs
 from hivemind.errors import UserError
@@ -17,7 +18,7 @@ from hivemind.fs import Log, crash_point, fsync_folder, make_folder, move, write
 from hivemind.fs.doorbell import ring
 from hivemind.fs.locks import lock, try_lock
 from hivemind.fs.paths import names_in
-from hivemind.layout import HUMAN, Layout, archived_folders
+from hivemind.layout import HUMAN, LANDING, Layout, archived_folders
 from hivemind.names import MAX_LENGTH
 from hivemind.outcome import OUTCOME_FILES
 from hivemind.tasks.drop import attachments, dropped_text, id_of
@@ -27,7 +28,9 @@ from hivemind.tasks.task import Task, TaskProblem, TaskState
 
 ATTEMPTS = "attempts"
 LOG = "messages.jsonl"
-_OF_AN_ATTEMPT = ("artifacts", "graph.json", "graph.jsonl", "graph.lock", LOG, "account.json")
+_OF_AN_ATTEMPT = (
+    "artifacts", "graph.json", "graph.jsonl", "graph.lock", LOG, "account.json", "landing.md", "landing.log",
+)  # fmt: skip
 _MOST_BYTES = 8192
 _LAST_S = 2.0**37  # file systems can store times beyond the calendar
 _ERROR_PART = re.compile(r"\* (where|what|how to mend it): (.*)")
@@ -186,9 +189,15 @@ def task_of(
         proof=form.proof, view=form.view, max_tokens=form.max_tokens, finish=form.finish,
         review=None if form.review is None else form.review.review(), budget=form.budget.budget(), notify=form.notify,
         attachments=tuple(path / name for name in record.attachments), notes=record.notes,
-        owner=claim.agent if claim else None, claim=claim.key if claim else None,
+        owner=None if claim is None else _worker(claim.agent, state, record.kept), claim=claim.key if claim else None,
         parked=record.parked, said=record.said, kept=record.kept,
     )  # fmt: skip
+
+
+def _worker(agent: str, state: TaskState, kept: Mapping[str, Any]) -> str:
+    """Return the agent that has or had a task. A task that has landed belongs to the agent that did its work."""
+    landed = agent == LANDING and state is not TaskState.ACTIVE
+    return str(kept[LANDING]["agent"]) if landed and LANDING in kept else agent
 
 
 def move_task(layout: Layout, folder: Path, place: Path, *, durable: bool) -> Path:

@@ -267,7 +267,7 @@ class Listing:
             return verdict.reason
         if queued.target_hive is not None and queued.target_hive not in self._settings.local_hives():
             whom = "any linked hive" if queued.target_hive == ANY else f"the hive {queued.target_hive!r}"
-            return f"it is for {whom}, and goes there once that can be crash_point"
+            return f"it is for {whom}, and goes there once that hive can be reached"
         agents = self._settings.agents() if queued.assignee or queued.role else {}
         if queued.assignee and queued.assignee not in agents:
             return f"it is for {queued.assignee!r}, which is not an agent of this hive"

@@ -174,7 +174,7 @@ class TaskSummary:
     """A task in a listing. `waiting` is the reason for which a task in the inbox is not claimed, or None.
 
     `problem` is a problem with its file, `error` the reason of a failure, `owner` the agent that has or had the claim,
-    `since` the time at which it crash_point its state, `hive` the linked hive that did it.
+    `since` the time at which it reached its state, `hive` the linked hive that did it.
     """
 
     id: str

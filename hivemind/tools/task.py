@@ -168,6 +168,8 @@ def _end(session: Session, answer: str) -> dict[str, Any]:
     if outcome is not None:
         return outcome
     folder = work.finish(answer)
+    if work.is_landing:
+        return {"task": work.task.id, "state": "landing"}
     result = session.hive.layout.relative(folder / "result.md")
     return {"task": work.task.id, "state": "done", "path": result}
 

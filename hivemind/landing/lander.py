@@ -1,0 +1,450 @@
+"""The lander: brings the finished branches of tasks into their targets, one landing at a time for each target.
+
+`Lander.step` does all that can be done at once: short git operations, one after the other. Only checks take long. They are other
+processes, and the lander waits for them and for its doorbell together. It keeps no state that the tasks' records and git do not
+have, so it can be killed at any moment (docs/design/landing.md).
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+from hivemind.errors import HivemindError
+from hivemind.fs import crash_point, make_folder
+from hivemind.landing.checkout import TargetBusy, TargetMoved, checkout_signature, move_target
+from hivemind.landing.checks import CheckSpace, RunningCheck, Verdict, protected_changes
+from hivemind.landing.merging import landing_message, merge
+from hivemind.landing.queue import Queue, QueuedTask
+from hivemind.landing.returns import Returns
+from hivemind.landing.target import Target
+from hivemind.presence.parts import Parts
+from hivemind.presence.watching import ring_all
+from hivemind.taskrun.git import git_identity
+from hivemind.taskrun.landing_entry import DRAFT, LOG, LandingBranch, LandingEntry
+from hivemind.tasks import TaskMoved
+
+_log = logging.getLogger(__name__)
+_BATCH_S = 1.0  # a check that takes this long is run for several tasks together
+_LOOK_S = 2.0  # between two looks at a checkout that an entry waits for
+_RETRY_S = 60.0  # after a check that could not run
+_LANDER = git_identity("hivemind", "hivemind@localhost")
+
+
+@dataclass(slots=True)
+class _Leg:
+    """What a landing does in one target: `picks` has each task's branch and its commit, in the order in which they land."""
+
+    target: Target
+    old: str
+    picks: list[tuple[QueuedTask, LandingBranch, str]] = field(default_factory=list)
+    is_green: bool = False
+
+    @property
+    def new(self) -> str:
+        """The commit that the target will have."""
+        return self.picks[-1][2] if self.picks else self.old
+
+
+@dataclass(slots=True)
+class _Landing:
+    """A landing under way. Several tasks have one leg, a task with several roots has one for each. `blames` is the verdict on
+    the task while the check of the target's own commit runs."""
+
+    legs: list[_Leg]
+    check: RunningCheck | None = None
+    blames: Verdict | None = None
+
+    @property
+    def tasks(self) -> list[QueuedTask]:
+        return [queued for queued, _, _ in self.legs[0].picks]
+
+    @property
+    def leg(self) -> _Leg | None:
+        """The next leg to check; None once all are green."""
+        return next((leg for leg in self.legs if not leg.is_green), None)
+
+
+@dataclass(slots=True)
+class _Wait:
+    """A wait of a task with this entry: for another `signature` of the checkouts, else until the time `again`."""
+
+    entry: LandingEntry
+    signature: object
+    again: float
+
+    def is_over(self, targets: Sequence[Target]) -> bool:
+        """Check whether the task is to be tried again. Compares the signatures every two seconds at most."""
+        if (now := time.monotonic()) < self.again:
+            return False
+        self.again = now + _LOOK_S
+        return self.signature is None or self.signature != _signatures(targets)
+
+
+class Lander:
+    """Lands the queue of one hive."""
+
+    def __init__(self, hive: Parts) -> None:
+        self._hive = hive
+        self._queue = Queue(hive)
+        self._returns = Returns(hive, self._queue)
+        self._spaces: dict[Path, CheckSpace] = {}
+        self._landings: list[_Landing] = []
+        self._suspects: dict[Path, list[str]] = {}
+        """The tasks of a red batch by root, in order: at least one of them is to blame."""
+        self._check_s: dict[Path, float] = {}
+        self._waits: dict[str, _Wait] = {}
+        self._is_resumed = False
+
+    @property
+    def checks(self) -> list[RunningCheck]:
+        """The checks that run, for `wait_for_input`."""
+        return [landing.check for landing in self._landings if landing.check is not None]
+
+    @property
+    def is_busy(self) -> bool:
+        """True while a landing is under way."""
+        return bool(self._landings)
+
+    @property
+    def remaining_s(self) -> float:
+        """Seconds until the lander must look again without an event; may be infinite."""
+        now = time.monotonic()
+        looks = [wait.again - now for wait in self._waits.values()]
+        return max(0.0, min([*looks, *(check.remaining_s for check in self.checks)], default=float("inf")))
+
+    def close(self) -> None:
+        """Stop the checks. The next lander runs them again."""
+        for check in self.checks:
+            check.stop()
+        self._landings.clear()
+
+    # one step
+
+    def step(self) -> None:
+        """Go on with every landing that can go on, and begin those that can begin."""
+        queue = self._queue.read()
+        if not self._is_resumed:
+            self._resume_moves(queue)
+            self._is_resumed, queue = True, self._queue.read()
+        by_id = {queued.id: queued for queued in queue}
+        self._waits = {task_id: wait for task_id, wait in self._waits.items() if task_id in by_id}
+        for landing in [*self._landings]:
+            if any(by_id.get(queued.id) is None or _has_news(by_id[queued.id]) for queued in landing.tasks):
+                self._drop(landing)
+            elif landing.check is not None and (verdict := landing.check.poll()) is not None:
+                landing.check = None
+                self._guarded(landing.tasks, lambda landing=landing, verdict=verdict: self._take_verdict(landing, verdict))
+        for queued in queue:
+            if not any(queued.id == other.id for landing in self._landings for other in landing.tasks):
+                self._guarded([queued], lambda queued=queued: self._begin(queued, queue))
+
+    def _guarded(self, tasks: Sequence[QueuedTask], action: object) -> None:
+        """Call `action`. An error lets its tasks wait with the reason, and stops no other task."""
+        try:
+            action()  # type: ignore[operator]
+        except TaskMoved:
+            self._forget(tasks)
+        except (HivemindError, OSError) as error:
+            _log.warning("landing of %s: %s", ", ".join(queued.id for queued in tasks), error)
+            self._forget(tasks)
+            for queued in tasks:
+                self._wait(queued, str(error), retry_s=_RETRY_S)
+
+    def _forget(self, tasks: Sequence[QueuedTask]) -> None:
+        ids = {queued.id for queued in tasks}
+        for landing in [*self._landings]:
+            if not ids.isdisjoint(queued.id for queued in landing.tasks):
+                self._drop(landing)
+
+    def _drop(self, landing: _Landing) -> None:
+        if landing.check is not None:
+            landing.check.stop()
+        self._landings.remove(landing)
+
+    # beginning a landing
+
+    def _begin(self, queued: QueuedTask, queue: Sequence[QueuedTask]) -> None:
+        """Begin the landing of a task, together with others that wait for the same target."""
+        entry = queued.entry
+        if entry.state == "returned":  # a killed lander had sent it back
+            self._queue.release(queued)
+            return
+        if entry.parent is not None:
+            if not self._hive.tasks.listing.is_open(entry.parent):
+                self._hive.tasks.cancel(queued.id, by=entry.agent, reason=f"{entry.parent} is over")
+            return
+        if _has_news(queued):
+            self._queue.send_back(queued, None)
+            ring_all(self._hive)
+            return
+        targets = [Target.of(self._hive, Path(branch.root), branch.target) for branch in entry.branches]
+        if all(target.settings.land == "off" for target in targets):
+            self._close(queued, [])
+            return
+        if self._is_waiting(queued, targets) or any(map(self._is_taken, targets)):
+            return
+        if len(targets) == 1 and not self._may_land_now(queued, targets[0], queue):
+            return
+        legs = [_Leg(target, target.tip) for target in targets]
+        landing = _Landing(legs)
+        for leg, branch in zip(legs, entry.branches, strict=True):
+            if branch.landed:
+                leg.is_green = True
+                leg.picks.append((queued, branch, str(branch.commit)))
+            elif not self._pick(leg, queued, branch):
+                return
+        if len(targets) == 1 and self._takes_batches(targets[0]):
+            self._fill(legs[0], queued, queue)
+        self._landings.append(landing)
+        for picked in landing.tasks:
+            self._queue.change(picked, "landing.started", state="queued", reason="")
+        self._check_next(landing)
+
+    def _is_taken(self, target: Target) -> bool:
+        return any(leg.target.root == target.root for landing in self._landings for leg in landing.legs)
+
+    def _is_waiting(self, queued: QueuedTask, targets: Sequence[Target]) -> bool:
+        """Check whether a task has to wait, and record why. It is looked at again when a person has changed its entry."""
+        wait = self._waits.get(queued.id)
+        if wait is not None and wait.entry == queued.entry and not wait.is_over(targets):
+            return True
+        self._waits.pop(queued.id, None)
+        reason = next((reason for target in targets if (reason := self._obstacle(queued, target)) is not None), None)
+        if reason is not None:
+            self._queue.wait(queued, reason)
+        return reason is not None
+
+    def _obstacle(self, queued: QueuedTask, target: Target) -> str | None:
+        """Return why nothing of this task may land in the target now; None if it may."""
+        if queued.entry.asks and not queued.entry.approved:
+            return queued.entry.reason
+        if (hold := target.hold) is not None:
+            return hold.reason
+        settings, branch = target.settings, next(b for b in queued.entry.branches if b.root == str(target.root))
+        if settings.sign == "wait" and target.signs_commits:
+            return f"your git signs commits in {target.root}, and hivemind cannot: merge {branch.branch} yourself, or set sign: off"
+        if queued.entry.approved or branch.landed:
+            return None
+        if settings.land == "ask":
+            return f"waits for you: hivemind land {queued.id}"
+        if changed := protected_changes(target.changed_paths(branch), settings.protect):
+            return f"changes {', '.join(changed[:3])}, which its check reads: look at it, then: hivemind land {queued.id}"
+        return None
+
+    def _wait(self, queued: QueuedTask, reason: str, *, signature: object = None, retry_s: float = _LOOK_S) -> None:
+        """Let a task wait until its targets' checkouts differ from the `signature`, or without one for `retry_s` seconds."""
+        try:
+            queued = self._queue.wait(queued, reason)
+        except (HivemindError, OSError) as error:
+            _log.warning("task %s waits to land (%s), and its record cannot be written: %s", queued.id, reason, error)
+        self._waits[queued.id] = _Wait(queued.entry, signature, time.monotonic() + retry_s)
+
+    def _may_land_now(self, queued: QueuedTask, target: Target, queue: Sequence[QueuedTask]) -> bool:
+        """Check whether a task is in the part of a red batch that is checked next. Without a red batch any task may land."""
+        ids = {other.id for other in queue}
+        suspects = [task_id for task_id in self._suspects.get(target.root, []) if task_id in ids and task_id not in self._waits]
+        self._suspects[target.root] = suspects
+        return not suspects or queued.id in suspects[: max(1, len(suspects) // 2)]
+
+    def _takes_batches(self, target: Target) -> bool:
+        return bool(target.settings.check) and self._check_s.get(target.root, _BATCH_S) >= _BATCH_S
+
+    def _fill(self, leg: _Leg, first: QueuedTask, queue: Sequence[QueuedTask]) -> None:
+        """Add the other tasks that wait for the same target and merge cleanly."""
+        for queued in queue:
+            if queued.id == first.id or len(queued.entry.branches) != 1 or queued.entry.parent is not None:
+                continue
+            branch = queued.entry.branches[0]
+            same_target = (Path(branch.root), branch.target) == (leg.target.root, leg.target.branch)
+            if not same_target or _has_news(queued) or queued.entry.state in ("moving", "returned"):
+                continue
+            if not self._is_waiting(queued, [leg.target]) and self._may_land_now(queued, leg.target, queue):
+                self._pick(leg, queued, branch)
+
+    def _pick(self, leg: _Leg, queued: QueuedTask, branch: LandingBranch) -> bool:
+        """Merge a branch onto the commits that are picked already. Returns False for a conflict.
+
+        A conflict with the target itself sends the task back. One with an earlier pick is decided when that has landed.
+        """
+        target, entry = leg.target, queued.entry
+        tip = target.follow_branch(branch)
+        if tip != branch.tip:
+            branch = replace(branch, tip=tip)
+        reviewer = (queued.task.kept.get("criteria") or {}).get("approved")
+        message = landing_message(queued.task.title, queued.id, entry.agent, tip, reviewer)
+        author = git_identity(entry.agent, f"{entry.agent}@{self._hive.config.workspace}")
+        result = merge(
+            target.repository, leg.new, tip, branch.base, target.settings.how, message, author, committer=_LANDER
+        )
+        if result.commit is None:
+            if not leg.picks:
+                self._returns.conflict(queued, target, branch, leg.old, result)
+                ring_all(self._hive)
+            return False
+        leg.picks.append((queued, branch, result.commit))
+        return True
+
+    # checking
+
+    def _space(self, target: Target) -> CheckSpace:
+        space = self._spaces.get(target.root)
+        if space is None:
+            make_folder(target.folder)
+            space = self._spaces[target.root] = CheckSpace(target.folder, target.repository, target.settings)
+        return space
+
+    def _check_next(self, landing: _Landing) -> None:
+        """Start the check of the next leg, or move the targets once all are green."""
+        while (leg := landing.leg) is not None:
+            if not leg.target.settings.check or leg.new == leg.old:
+                leg.is_green = True
+                continue
+            log = landing.tasks[0].task.path / LOG
+            outcome = self._space(leg.target).start(leg.new, log)
+            if isinstance(outcome, RunningCheck):
+                landing.check = outcome
+                return
+            self._take_verdict(landing, outcome)
+            return
+        self._move(landing)
+
+    def _take_verdict(self, landing: _Landing, verdict: Verdict) -> None:
+        leg = landing.leg
+        assert leg is not None
+        root, ids = leg.target.root, [queued.id for queued in landing.tasks]
+        if landing.blames is not None:
+            self._blame(landing, leg, verdict)
+        elif verdict.outcome == "green":
+            if verdict.seconds:
+                self._check_s[root] = verdict.seconds
+            leg.is_green = True
+            self._check_next(landing)
+        elif verdict.outcome == "failed_to_run":
+            self._landings.remove(landing)
+            for queued in landing.tasks:
+                self._wait(queued, f"its check could not run: {verdict.reason}", retry_s=_RETRY_S)
+        elif len(ids) > 1:
+            self._suspects[root] = ids
+            self._landings.remove(landing)
+        else:
+            landing.blames = verdict
+            outcome = self._space(leg.target).start(leg.old, leg.target.folder / LOG)
+            if isinstance(outcome, RunningCheck):
+                landing.check = outcome
+            else:
+                self._blame(landing, leg, outcome)
+
+    def _blame(self, landing: _Landing, leg: _Leg, verdict: Verdict) -> None:
+        """Send a task back whose check is red, unless the target's own commit is red too: then the target is held."""
+        queued, branch, _ = leg.picks[0]
+        root, blames = leg.target.root, landing.blames
+        assert blames is not None
+        self._landings.remove(landing)
+        if verdict.outcome == "green":
+            self._suspects.pop(root, None)
+            self._returns.red(queued, leg.target, branch, blames)
+            ring_all(self._hive)
+        elif verdict.outcome == "red":
+            self._returns.target_red(leg.target, leg.old, verdict)
+        else:
+            self._wait(queued, f"the check of {leg.target.branch} itself could not run: {verdict.reason}", retry_s=_RETRY_S)
+
+    # moving
+
+    def _move(self, landing: _Landing) -> None:
+        """Move the targets to the checked commits, and end the tasks. The records say first what will be where."""
+        self._landings.remove(landing)
+        tasks = []
+        for at, queued in enumerate(landing.tasks):
+            branches = tuple(
+                replace(branch, old=leg.old, new=leg.new, commit=commit)
+                for leg in landing.legs for _, branch, commit in [leg.picks[at]]
+            )  # fmt: skip
+            tasks.append(self._queue.change(queued, state="moving", branches=branches))
+        crash_point("landing.moving")
+        for leg in landing.legs:
+            if not self._move_target(tasks, leg.target, leg.old, leg.new):
+                return
+        for queued in tasks:
+            self._finish(queued)
+        moved_ids = {queued.id for queued in tasks}
+        for root, suspects in self._suspects.items():
+            self._suspects[root] = [task_id for task_id in suspects if task_id not in moved_ids]
+
+    def _move_target(self, tasks: Sequence[QueuedTask], target: Target, old: str, new: str) -> bool:
+        """Move one target. Returns False if it cannot move now: the tasks wait, or are merged again with its new tip."""
+        make_folder(target.folder)
+        try:
+            move_target(target.repository, target.branch, old, new, target.move, target.save_move)
+        except TargetMoved:
+            for queued in tasks:
+                self._queue.change(queued, state="queued", reason="")
+            return False
+        except TargetBusy as busy:
+            blocked_tasks = [queued for queued in tasks if not busy.paths.isdisjoint(self._changed_paths(queued, target))]
+            for queued in tasks:
+                queued = self._queue.change(queued, state="queued", reason="")
+                if queued.id in {blocked.id for blocked in blocked_tasks or tasks}:
+                    self._wait(queued, str(busy), signature=_signatures([target]))
+            return False
+        return True
+
+    def _changed_paths(self, queued: QueuedTask, target: Target) -> list[str]:
+        """Return the paths that a task changes in a target."""
+        branches = [branch for branch in queued.entry.branches if branch.root == str(target.root)]
+        return [path for branch in branches for path in target.changed_paths(branch)]
+
+    def _resume_moves(self, queue: Sequence[QueuedTask]) -> None:
+        """Go on with the moves that a killed lander had begun."""
+        moving = [queued for queued in queue if queued.entry.state == "moving"]
+        for queued in moving:
+            self._guarded([queued], lambda queued=queued: self._resume_move(queued))
+
+    def _resume_move(self, queued: QueuedTask) -> None:
+        for branch in queued.entry.branches:
+            target = Target.of(self._hive, Path(branch.root), branch.target)
+            assert branch.old is not None and branch.new is not None and branch.commit is not None
+            if target.move is None and not target.contains(branch.commit):  # nothing has moved
+                self._queue.change(queued, state="queued", reason="")
+                return
+            if target.move is not None and not self._move_target([queued], target, branch.old, branch.new):
+                return
+        self._finish(queued)
+
+    def _finish(self, queued: QueuedTask) -> None:
+        """End a task whose targets have moved, and put its branches away."""
+        branches = tuple(replace(branch, landed=True) for branch in queued.entry.branches)
+        queued = self._queue.change(queued, "landing.landed", branches=branches)
+        crash_point("landing.landed")
+        self._close(queued, [f"* Landed in `{branch.target}` of {branch.root}: {branch.commit}" for branch in branches])
+        for branch in branches:
+            target = Target.of(self._hive, Path(branch.root), branch.target)
+            target.note_landed(queued.id, str(branch.commit))
+            if target.contains(str(branch.commit)):
+                target.repository.let_go(branch.branch, branch.tip)
+
+    def _close(self, queued: QueuedTask, lines: Sequence[str]) -> None:
+        """Write result.md from the draft, and end the task as done."""
+        hive, draft = self._hive, queued.task.path / DRAFT
+        text = draft.read_text("utf-8", "replace") if draft.is_file() else f"# {queued.task.title}\n"
+        if lines:
+            text = "\n".join([text.rstrip(), "", "## Landing", "", *lines, ""])
+        folder = hive.tasks.finish(queued.task, text)
+        (folder / DRAFT).unlink(missing_ok=True)
+        hive.steps.end_task(queued.id, "done", agent_id=queued.entry.agent, has_left_active=True)
+        if hive.tasks.claims.recheck_count:
+            ring_all(hive)
+
+
+def _has_news(queued: QueuedTask) -> bool:
+    """Check whether somebody has added to the task since it was finished: its agent has to read that."""
+    return len(queued.task.said) > queued.entry.said
+
+
+def _signatures(targets: Sequence[Target]) -> list[object]:
+    return [checkout_signature(target.repository, target.branch) for target in targets]
+

@@ -1,0 +1,69 @@
+"""The process `landing` of a hive: runs the lander until it is stopped, or until nothing can land."""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+from collections.abc import Callable
+
+from hivemind.coordination import JournalState
+from hivemind.fs import Doorbell, HeldLock
+from hivemind.fs.sockets import wait_for_input
+from hivemind.landing.lander import Lander
+from hivemind.layout import LANDING
+from hivemind.presence.identity import HiveGone, check_hive_exists, lock_name
+from hivemind.presence.parts import Parts
+from hivemind.presence.status import StatusFile
+
+_BEAT_S = 1.0
+
+
+def needs_lander(hive: Parts) -> bool:
+    """Check whether the hive has a lander: work lands in one of its roots, or finished tasks are left in the queue."""
+    if any(root.land != "off" for root in hive.config.repository_roots(hive.layout).values()):
+        return True
+
+    def has_entries(state: JournalState) -> bool:
+        return any(entry.agent_id == LANDING for entry in state.open_tasks())
+
+    return hive.journal.view(has_entries)
+
+
+def run_landing(hive: Parts, lifeline: int | None = None, *, is_done: Callable[[Lander], bool] = lambda _: False) -> int:
+    """Run the lander of a hive until SIGTERM, the end of `lifeline`, or until `is_done`. Return the exit status."""
+    try:
+        lock = lock_name(hive.layout, LANDING)
+    except HeldLock as error:
+        sys.stderr.write(f"hivemind: {error}\n")
+        return 2
+    reader, writer = os.pipe()
+    os.set_blocking(writer, False)
+    handlers = {number: signal.signal(number, lambda *_: os.write(writer, b"\0")) for number in (signal.SIGTERM, signal.SIGINT)}
+    folder = hive.layout.agent_state(LANDING)
+    folder.mkdir(parents=True, exist_ok=True)
+    status, lander = StatusFile(folder, LANDING), Lander(hive)
+    ends = [reader, *([] if lifeline is None else [lifeline])]
+    try:
+        with Doorbell(hive.layout.doorbells, LANDING) as bell:
+            while not wait_for_input(ends, 0):
+                check_hive_exists(lock, hive.layout)
+                status.beat()
+                lander.step()
+                status.update(state="working" if lander.is_busy else "idle")
+                if is_done(lander):
+                    break
+                timeout = min(lander.remaining_s, _BEAT_S if lander.is_busy else hive.config.hang_after / 3)
+                wait_for_input([*ends, bell, *lander.checks], timeout)
+                bell.wait(0)
+    except HiveGone as gone:
+        sys.stderr.write(f"hivemind: {gone}\n")
+        return 2
+    finally:
+        lander.close()
+        for number, handler in handlers.items():
+            signal.signal(number, handler)
+        os.close(reader)
+        os.close(writer)
+        lock.release()
+    return 0

@@ -1,0 +1,135 @@
+"""The landing queue: the finished tasks that the lander has, as their records say. There is no second book."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from datetime import UTC, datetime
+from typing import Any
+
+from hivemind.coordination import JournalState
+from hivemind.errors import UserError
+from hivemind.frozen import frozen
+from hivemind.fs import crash_point, ring
+from hivemind.layout import LANDING
+from hivemind.presence.parts import Parts
+from hivemind.taskrun.landing_entry import LandingEntry
+from hivemind.tasks import AddedText, Task
+from hivemind.tasks.record import HandOverTarget, TaskRecord
+
+
+@frozen
+class QueuedTask:
+    """A task in the queue with its entry. `seq` is the number of the task's last event."""
+
+    task: Task
+    entry: LandingEntry
+    seq: int
+
+    @property
+    def id(self) -> str:
+        return self.task.id
+
+    @property
+    def order(self) -> tuple[int, str, str]:
+        """The task's place in the queue: by priority, then by the time of its first finish."""
+        return self.task.priority, self.entry.queued, self.id
+
+
+class Queue:
+    """Reads and changes the entries of a hive's queue. A task is read again only after a new event about it."""
+
+    def __init__(self, hive: Parts) -> None:
+        self._hive = hive
+        self._tasks: dict[str, QueuedTask] = {}
+
+    def read(self) -> list[QueuedTask]:
+        """Return the tasks in the order in which they land. A record that cannot be read is left to the doctor."""
+
+        def collect(state: JournalState) -> dict[str, int]:
+            return {entry.task: entry.seq for entry in state.open_tasks() if entry.agent_id == LANDING}
+
+        seqs = self._hive.journal.view(collect)
+        known_tasks, self._tasks = self._tasks, {}
+        for task_id, seq in seqs.items():
+            queued = known_tasks.get(task_id)
+            if queued is None or queued.seq != seq:
+                queued = self._load(task_id, seq)
+            if queued is not None and queued.task.path.is_dir():
+                self._tasks[task_id] = queued
+        return sorted(self._tasks.values(), key=lambda queued: queued.order)
+
+    def _load(self, task_id: str, seq: int) -> QueuedTask | None:
+        try:
+            task = self._hive.tasks.get(task_id)
+            entry = LandingEntry.of(task.kept) if task.owner == LANDING else None
+        except UserError:
+            return None
+        return None if entry is None else QueuedTask(task, entry, seq)
+
+    def change(self, queued: QueuedTask, event: str = "task.recorded", /, **changes: Any) -> QueuedTask:
+        """Save changed fields of an entry; returns the changed task. Raises TaskMoved if the lander has it no more."""
+        payload = {"reason": changes["reason"]} if changes.get("reason") else {}
+
+        def rewrite(record: TaskRecord) -> TaskRecord:
+            current_entry = LandingEntry.of(record.kept) or queued.entry  # a person may have approved it meanwhile
+            return replace(current_entry, **changes).save_in(record)
+
+        record = self._hive.tasks.active.rewrite(queued.task, rewrite, event, **_facts(queued), **payload)
+        entry = LandingEntry.of(record.kept)
+        assert entry is not None
+        return replace(queued, entry=entry, task=replace(queued.task, kept=record.kept, parked=record.parked))
+
+    def wait(self, queued: QueuedTask, reason: str) -> QueuedTask:
+        """Let a task wait for this reason, with one event for each new reason."""
+        if (queued.entry.state, queued.entry.reason) == ("waits", reason):
+            return queued
+        return self.change(queued, "landing.waits", state="waits", reason=reason)
+
+    def send_back(self, queued: QueuedTask, text: str | None, **changes: Any) -> None:
+        """Give a task back to the agent that did it, else to its role, with a text that is added to the task."""
+        agents = self._hive.agents
+        entry = replace(queued.entry, state="returned", reason="", approved=False, **changes)
+        to = entry.agent if entry.agent in agents else None
+        role = None if to is not None else entry.role
+
+        def rewrite(record: TaskRecord) -> TaskRecord:
+            assert record.claim is not None
+            handed = HandOverTarget(LANDING, to, role, "it has not landed", record.claim.claimed)
+            now = datetime.now(UTC).isoformat(timespec="milliseconds")
+            key = f"landing.{entry.tries}.{record.claim.key}"
+            said = record.said if text is None else (*record.said, AddedText(LANDING, now, text, key))
+            kept = dict(record.kept)
+            if review := kept.get("criteria"):  # the reviewer judges what has changed
+                kept["criteria"] = {**review, "approved": None}
+            return entry.save_in(replace(record, handed=handed, said=said, kept=kept))
+
+        reason = {} if text is None else {"reason": text.splitlines()[0]}
+        self._hive.tasks.active.rewrite(queued.task, rewrite, "landing.returned", **_facts(queued), **reason)
+        crash_point("landing.returned")
+        self.release(queued)
+
+    def release(self, queued: QueuedTask) -> None:
+        """Move a returned task to the inbox, where its agent claims it."""
+        self._hive.tasks.release(queued.task)
+
+
+def change_entry(hive: Parts, task_id: str, change: Callable[[LandingEntry], LandingEntry]) -> None:
+    """Change the entry of a task in the queue for a person, and wake the lander. Raises UserError if it is not in the queue."""
+    task = hive.tasks.get(task_id)
+    if task.owner != LANDING or LandingEntry.of(task.kept) is None:
+        raise UserError("does not wait to land", location=task_id, remedy="see: hivemind land")
+
+    def rewrite(record: TaskRecord) -> TaskRecord:
+        entry = LandingEntry.of(record.kept)
+        assert entry is not None
+        return change(entry).save_in(record)
+
+    hive.tasks.active.rewrite(task, rewrite)
+    ring(hive.layout.doorbells, LANDING)
+
+
+def _facts(queued: QueuedTask) -> dict[str, str]:
+    """Return the fields of an event about a task's landing."""
+    branch = queued.entry.branches[0]
+    return {"branch": branch.branch, "commit": branch.commit or branch.tip}

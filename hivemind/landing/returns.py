@@ -1,0 +1,121 @@
+"""Returns: the words with which a task that cannot land goes back to its agent, and the questions that only a person can answer."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+from hivemind.errors import UserError
+from hivemind.fs import crash_point
+from hivemind.landing.checks import Verdict
+from hivemind.landing.merging import Merge, conflict_commit
+from hivemind.landing.queue import Queue, QueuedTask
+from hivemind.landing.target import Hold, Target
+from hivemind.layout import HUMAN, POSTMASTER
+from hivemind.presence.parts import Parts
+from hivemind.taskrun.git import git_identity
+from hivemind.taskrun.landing_entry import LandingBranch, MarkedMerge
+
+_MAX_NAMES = 20
+_LANDER = git_identity("hivemind", "hivemind@localhost")
+
+
+class Returns:
+    """Sends tasks back to work, at most `land_tries` times in a row. After that a person decides."""
+
+    def __init__(self, hive: Parts, queue: Queue) -> None:
+        self._hive, self._queue = hive, queue
+
+    def _limit(self, branch: LandingBranch) -> int:
+        roots = self._hive.config.repository_roots(self._hive.layout)
+        return next((settings.land_tries for root, settings in roots.items() if str(root) == branch.root), 1)
+
+    def red(self, queued: QueuedTask, target: Target, branch: LandingBranch, verdict: Verdict) -> None:
+        """Send back a task whose check is red on the merged result."""
+        command = "; ".join(target.settings.check)
+        text = "\n".join([
+            f"Not landed: `{command}` fails on your work merged into {branch.target} ({verdict.reason}).",
+            "", "The end of its output:", "", "```", *verdict.output_tail.splitlines(), "```", "",
+            f"Merge {branch.target} into your branch if you need the others' work (git merge {branch.target}), mend it, and call "
+            "finish_task again.",
+        ])  # fmt: skip
+        self._send_back(queued, text)
+
+    def conflict(self, queued: QueuedTask, target: Target, branch: LandingBranch, old: str, merge: Merge) -> None:
+        """Send back a task that conflicts with its target: its branch gets a merge commit with the conflict marks.
+
+        The record names the merge before the branch has it. A killed lander tries the landing again.
+        """
+        repository = target.repository
+        commit = conflict_commit(repository, branch.tip, old, merge, _LANDER)
+        marked = tuple(conflict.path for conflict in merge.conflicts if conflict.is_marked)
+        unmarked = tuple(conflict.path for conflict in merge.conflicts if not conflict.is_marked)
+        lines = [f"Not landed: your work and {branch.target} have changed the same places. Keep what both sides set out to do."]
+        if marked:
+            lines += ["", "Your branch has the merge now. Edit these files and remove the conflict marks:", *_names(marked)]
+        if unmarked:
+            kinds = {conflict.path: conflict.kind for conflict in merge.conflicts}
+            lines += ["", "These are in conflict without marks. Change them, or name them in finish_task(resolved=[…]):"]
+            lines += [f"* {path}: {kinds[path]}" for path in unmarked[:_MAX_NAMES]]
+        others = self._others(target, branch, old, marked + unmarked)
+        if others:
+            lines += ["", f"What the other side set out to do in {branch.target}:", *others]
+        lines += ["", "Then call finish_task again."]
+        crash_point("landing.conflicting")
+        if queued.entry.tries < self._limit(branch) and target.follow_branch(branch) == branch.tip:
+            repository.move(branch.branch, commit, branch.tip, f"conflict with {branch.target}")
+        branches = tuple(
+            replace(other, tip=commit) if other.branch == branch.branch and other.root == branch.root else other
+            for other in queued.entry.branches
+        )
+        marks = MarkedMerge(branch.root, commit, marked, unmarked)
+        self._send_back(queued, "\n".join(lines), branches=branches, merges=(*queued.entry.merges, marks))
+
+    def _others(self, target: Target, branch: LandingBranch, old: str, paths: Sequence[str]) -> list[str]:
+        """Return a line for each task that has landed changes of these paths since the branch began."""
+        lines = []
+        for task_id in target.landed_tasks(branch.base, old, paths):
+            try:
+                task = self._hive.tasks.get(task_id)
+            except UserError:
+                continue
+            lines.append(f"* {task.title} ({self._hive.layout.relative(task.path)}/result.md)")
+        return lines
+
+    def _send_back(self, queued: QueuedTask, text: str, **changes: Any) -> None:
+        """Send a task back, or ask a person once it has come back too often."""
+        entry = queued.entry
+        if entry.tries < min(map(self._limit, entry.branches)):
+            self._queue.send_back(queued, text, tries=entry.tries + 1, **changes)
+            return
+        remedy = (
+            f"look at it, then: hivemind land {queued.id} (tries once more), hivemind task say {queued.id} TEXT "
+            f"(sends it back with your words), or hivemind task cancel {queued.id}"
+        )
+        reason = f"was returned {entry.tries} times, and still does not land: {remedy}"
+        self._queue.change(queued, "landing.waits", state="waits", reason=reason, asks=True, approved=False)
+        body = "\n".join([f"{queued.task.title} ({queued.id}) {reason}", "", text, ""])
+        message_id = f"landing-asks.{queued.id}.{queued.task.claim}"
+        self._hive.mail.send(
+            POSTMASTER, HUMAN, f"Does not land: {queued.task.title}"[:200], body, message_id=message_id, task=queued.id
+        )
+
+    def target_red(self, target: Target, tip: str, verdict: Verdict) -> None:
+        """Hold a target whose own commit fails the check, and tell a person once."""
+        command = "; ".join(target.settings.check)
+        reason = f"{target.branch} itself fails: {command}"
+        target.set_hold(Hold("check", reason, tip))
+        crash_point("landing.held")
+        self._hive.journal.append("landing.held", root=str(target.root), branch=target.branch, commit=tip, reason=reason)
+        body = "\n".join([
+            f"{reason} ({verdict.reason}), at {tip} in {target.root}. Nothing lands there until the branch has moved.", "",
+            verdict.output_tail, "",
+        ])  # fmt: skip
+        message_id = f"landing-held.{target.folder.name}.{tip}"
+        self._hive.mail.send(POSTMASTER, HUMAN, f"Landing is held: {reason}"[:200], body, message_id=message_id)
+
+
+def _names(paths: Sequence[str]) -> list[str]:
+    more = [f"* and {len(paths) - _MAX_NAMES} more"] if len(paths) > _MAX_NAMES else []
+    return [*(f"* {path}" for path in paths[:_MAX_NAMES]), *more]

@@ -1,0 +1,133 @@
+"""Targets: the branches of people in which finished work lands, and what holds a target's landing."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from contextlib import suppress
+from pathlib import Path
+from typing import Any, Literal
+
+from hivemind.boundary import Unreadable
+from hivemind.config import RootConfig
+from hivemind.errors import UserError
+from hivemind.frozen import frozen
+from hivemind.fs import Log, load_dataclass, load_record, save_dataclass, save_record
+from hivemind.presence.parts import Parts
+from hivemind.taskrun.git import GitProblem, Repository
+from hivemind.taskrun.landing_entry import LandingBranch
+from hivemind.taskrun.worktree import root_folder
+
+_MAX_OTHERS = 10
+_HOLD, _MOVE, _VERSION = "landing hold", "landing move", 1
+
+
+@frozen
+class Hold:
+    """The reason why nothing lands in a target: a person has said so, or the target's own commit `tip` fails its check."""
+
+    by: Literal["person", "check"]
+    reason: str
+    tip: str | None = None
+
+
+@frozen
+class Target:
+    """A branch of a root. `folder` has the files of its checks, its hold and the move of it that is under way."""
+
+    root: Path
+    branch: str
+    settings: RootConfig
+    repository: Repository
+    folder: Path
+
+    @classmethod
+    def of(cls, hive: Parts, root: Path, branch: str) -> Target:
+        """Return the target of a root in hive.yaml. Raises UserError if the root is not there, or is no repository."""
+        settings = hive.config.repository_roots(hive.layout).get(root)
+        if settings is None:
+            raise UserError("is not a root with worktree: true any more", location=root, remedy="list it in hive.yaml")
+        return cls(root, branch, settings, Repository.at(root), root_folder(hive.layout, root))
+
+    @property
+    def ref(self) -> str:
+        return f"refs/heads/{self.branch}"
+
+    @property
+    def tip(self) -> str:
+        """The commit of the branch. Raises UserError if there is none."""
+        commit = self.repository.commit_of(self.ref)
+        if commit is None:
+            raise UserError(f"has no branch {self.branch}", location=self.root, remedy="make it, or change branch: in hive.yaml")
+        return commit
+
+    def contains(self, commit: str) -> bool:
+        """Check that the branch contains a commit."""
+        tip = self.repository.commit_of(self.ref)
+        return tip is not None and self._is_ancestor(commit, tip)
+
+    def _is_ancestor(self, commit: str, descendant: str) -> bool:
+        return not self.repository.git("rev-list", "--max-count=1", commit, f"^{descendant}")
+
+    def follow_branch(self, branch: LandingBranch) -> str:
+        """Return the commit of a task's branch to land. Commits that a person has added count. A branch that was deleted is made
+        again, and one that was moved elsewhere is left alone: the recorded tip lands."""
+        commit = self.repository.commit_of(f"refs/heads/{branch.branch}")
+        if commit is None:
+            self.repository.move(branch.branch, branch.tip, None, "made again")
+            return branch.tip
+        return commit if commit != branch.tip and self._is_ancestor(branch.tip, commit) else branch.tip
+
+    def changed_paths(self, branch: LandingBranch) -> list[str]:
+        """Return the paths that a task's branch changes against the target."""
+        words = ("diff", "--name-only", "-z", "--no-renames", "--no-ext-diff", f"{self.ref}...{branch.tip}")
+        return [path for path in self.repository.git(*words).split("\0") if path]
+
+    @property
+    def signs_commits(self) -> bool:
+        """True if the person's git signs commits in this repository."""
+        with suppress(GitProblem):
+            return self.repository.git("config", "--type=bool", "commit.gpgsign") == "true"
+        return False
+
+    def note_landed(self, task_id: str, commit: str) -> None:
+        """Note which task a landed commit is of, for people and for the words of a conflict."""
+        Log(self.folder / "landed.jsonl", "landed", 1, durable=False, lazy=True).append({"task": task_id, "commit": commit})
+
+    def landed(self) -> dict[str, str]:
+        """Return the task of each landed commit, oldest first."""
+        log = Log(self.folder / "landed.jsonl", "landed", 1, durable=False, lazy=True)
+        return {str(record["commit"]): str(record["task"]) for record in log.records()}
+
+    def landed_tasks(self, base: str, tip: str, paths: Sequence[str]) -> list[str]:
+        """Return the tasks that have landed changes of these paths between two commits, newest first."""
+        words = ("rev-list", "--first-parent", f"--max-count={_MAX_OTHERS}", tip, f"^{base}", "--", *paths)
+        tasks = self.landed()
+        return [tasks[commit] for commit in self.repository.git(*words).split() if commit in tasks]
+
+    @property
+    def hold(self) -> Hold | None:
+        """What holds this target; None if work can land. A hold by a check ends when the branch has moved."""
+        with suppress(Unreadable):
+            hold = load_dataclass(Hold, self.folder / "hold.json", _HOLD, _VERSION)
+            return None if hold is not None and hold.by == "check" and hold.tip != self.tip else hold
+        return None
+
+    def set_hold(self, hold: Hold | None) -> None:
+        """Hold the landing, or let it go on (None)."""
+        if hold is None:
+            (self.folder / "hold.json").unlink(missing_ok=True)
+        else:
+            save_dataclass(self.folder / "hold.json", _HOLD, _VERSION, hold)
+
+    @property
+    def move(self) -> dict[str, Any] | None:
+        """The state of a move that a killed lander had begun, for `move_target`."""
+        record = load_record(self.folder / "move.json", _MOVE, _VERSION)
+        return None if record is None else dict(record["move"])
+
+    def save_move(self, state: dict[str, Any] | None) -> None:
+        """Save the state of a move before its next step; None removes it."""
+        if state is None:
+            (self.folder / "move.json").unlink(missing_ok=True)
+        else:
+            save_record(self.folder / "move.json", _MOVE, _VERSION, {"move": state})

@@ -1,0 +1,126 @@
+"""The entry of a finished task in the landing queue: a value in the task's record, under `landing` (landing/README.md)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from datetime import UTC, datetime
+from typing import Any, Literal
+
+from hivemind.boundary import as_dataclass, json_fields
+from hivemind.config import RootConfig
+from hivemind.frozen import frozen
+from hivemind.fs import crash_point, ring, write
+from hivemind.layout import LANDING
+from hivemind.presence.parts import Parts
+from hivemind.taskrun.agent_git import Worktree
+from hivemind.tasks import ParkedTask, Task
+from hivemind.tasks.record import TaskRecord
+
+DRAFT, LOG = "landing.md", "landing.log"
+"""The files of a queued task: its result until it has landed, and the output of its last check."""
+_QUEUED = "waits to land"
+
+
+@frozen
+class LandingBranch:
+    """A branch to land. `base` is the commit that it began from, `tip` its last commit, `target` the branch that it lands in.
+
+    Before the target moves, `old` is its commit, `new` the commit that it will have, and `commit` the landed commit of this
+    task, which `new` contains. `landed` is True once the target has moved.
+    """
+
+    root: str
+    branch: str
+    base: str
+    tip: str
+    target: str
+    old: str | None = None
+    new: str | None = None
+    commit: str | None = None
+    landed: bool = False
+
+
+@frozen
+class MarkedMerge:
+    """A merge commit with conflict marks on a returned branch. `marked` are the paths with marks, `unmarked` the others."""
+
+    root: str
+    commit: str
+    marked: tuple[str, ...]
+    unmarked: tuple[str, ...] = ()
+
+
+@frozen
+class LandingEntry:
+    """A finished task in the queue, or the trace of its returns while its agent works on it again.
+
+    `agent` and `role` did the work, `queued` is the time of the first finish (ISO 8601), `said` the number of texts added to
+    the task by then. `state` is `queued`, `waits` (for a change or a person, for the `reason`), `moving` (the target is being
+    moved) or `returned`. `approved` is True if a person has said that it may land, `tries` counts the returns. `asks` is True while a person must
+    say how it goes on, `again` until remembered checks are forgotten. A subtask has the id of its `parent`, whose agent lands it. `reverts` is the commit that the task undoes.
+    """
+
+    agent: str
+    role: str | None
+    queued: str
+    said: int
+    branches: tuple[LandingBranch, ...]
+    state: Literal["queued", "waits", "moving", "returned"] = "queued"
+    reason: str = ""
+    approved: bool = False
+    tries: int = 0
+    asks: bool = False
+    again: bool = False
+    parent: str | None = None
+    merges: tuple[MarkedMerge, ...] = ()
+    reverts: str | None = None
+
+    @classmethod
+    def of(cls, kept: Mapping[str, Any]) -> LandingEntry | None:
+        """Return the entry among the values kept with a task; None if there is none. Raises Unreadable."""
+        fields = kept.get(LANDING)
+        return None if fields is None else as_dataclass(cls, fields, "task's landing entry")
+
+    def save_in(self, record: TaskRecord) -> TaskRecord:
+        """Return the record with this entry. A task that waits for a person is parked without end, any other until now."""
+        parked = None
+        if self.state != "returned":
+            now = datetime.now(UTC)
+            is_waiting = self.state == "waits"
+            parked = ParkedTask(self.reason if is_waiting else _QUEUED, None if is_waiting else now, now)
+        return replace(record, kept={**record.kept, LANDING: json_fields(self)}, parked=parked)
+
+
+def branches_to_land(worktrees: Sequence[Worktree], roots: Mapping[Any, RootConfig]) -> list[LandingBranch]:
+    """Return the branches with new commits that have a target, unless `land: off` is set for their root."""
+    branches = []
+    for worktree in worktrees:
+        settings = roots.get(worktree.root)
+        if settings is None or settings.land == "off" or not worktree.branch or not worktree.into:
+            continue
+        if (tip := worktree.tip) is not None:
+            branches.append(LandingBranch(str(worktree.root), worktree.branch, worktree.base, tip, worktree.into))
+    return branches
+
+
+def queue_task(hive: Parts, task: Task, role: str | None, branches: Sequence[LandingBranch], result: str) -> None:
+    """Pass a finished task to the lander: write its draft, then the claim of `landing` and the entry in one record.
+
+    A subtask of a task with a branch in the same root is landed by its parent's agent. Raises TaskMoved, OSError.
+    """
+    assert task.owner is not None
+    write(task.path / DRAFT, result, durable=hive.config.durable)
+    crash_point("landing.drafted")
+    previous = LandingEntry.of(task.kept)
+    queued = datetime.now(UTC).isoformat() if previous is None else previous.queued
+    tries, merges = (0, ()) if previous is None else (previous.tries, previous.merges)
+    entry = LandingEntry(
+        task.owner, role, queued, len(task.said), tuple(branches), tries=tries, merges=merges,
+        parent=task.parent if any(branch.target.startswith("hive/") for branch in branches) else None,
+    )  # fmt: skip
+    branch, tip = branches[0].branch, branches[0].tip
+    hive.tasks.active.pass_on(task, LANDING, entry.save_in, "landing.queued", branch=branch, commit=tip)
+    crash_point("landing.queued")
+    parent = None if entry.parent is None else hive.tasks.get(entry.parent).owner
+    ring(hive.layout.doorbells, LANDING if parent is None else parent)
