@@ -7,6 +7,7 @@ from collections.abc import Collection
 
 from hivemind.coordination import JournalState, StepLeaseHeld
 from hivemind.errors import HivemindError, is_disk_full
+from hivemind.landing.subtasks import land_subtasks
 from hivemind.outcome import ENDED
 from hivemind.presence.parts import Parts
 from hivemind.taskrun.task_run import TaskRun
@@ -143,6 +144,7 @@ class ActiveTasks:
                 return False
             if work.take_additions():
                 self.unpark(work)
+            land_subtasks(self._hive, work)
         except TaskMoved:
             self.drop(work)
             return False

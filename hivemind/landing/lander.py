@@ -13,18 +13,21 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
+from hivemind.coordination import JournalState
 from hivemind.errors import HivemindError
 from hivemind.fs import crash_point, make_folder
 from hivemind.landing.checkout import TargetBusy, TargetMoved, checkout_signature, move_target
 from hivemind.landing.checks import CheckSpace, RunningCheck, Verdict, protected_changes
+from hivemind.landing.endings import close_landed, close_task
 from hivemind.landing.merging import landing_message, merge
 from hivemind.landing.queue import Queue, QueuedTask
 from hivemind.landing.returns import Returns
 from hivemind.landing.target import Target
+from hivemind.layout import LANDING
 from hivemind.presence.parts import Parts
 from hivemind.presence.watching import ring_all
 from hivemind.taskrun.git import git_identity
-from hivemind.taskrun.landing_entry import DRAFT, LOG, LandingBranch, LandingEntry
+from hivemind.taskrun.landing_entry import LOG, LandingBranch, LandingEntry
 from hivemind.tasks import TaskMoved
 
 _log = logging.getLogger(__name__)
@@ -128,6 +131,7 @@ class Lander:
         """Go on with every landing that can go on, and begin those that can begin."""
         queue = self._queue.read()
         if not self._is_resumed:
+            self._settle_ended()
             self._resume_moves(queue)
             self._is_resumed, queue = True, self._queue.read()
         by_id = {queued.id: queued for queued in queue}
@@ -183,7 +187,7 @@ class Lander:
             return
         targets = [Target.of(self._hive, Path(branch.root), branch.target) for branch in entry.branches]
         if all(target.settings.land == "off" for target in targets):
-            self._close(queued, [])
+            close_task(self._hive, queued, [])
             return
         if self._is_waiting(queued, targets) or any(map(self._is_taken, targets)):
             return
@@ -370,7 +374,7 @@ class Lander:
             if not self._move_target(tasks, leg.target, leg.old, leg.new):
                 return
         for queued in tasks:
-            self._finish(queued)
+            close_landed(self._hive, self._queue, queued, queued.entry.branches)
         moved_ids = {queued.id for queued in tasks}
         for root, suspects in self._suspects.items():
             self._suspects[root] = [task_id for task_id in suspects if task_id not in moved_ids]
@@ -398,6 +402,17 @@ class Lander:
         branches = [branch for branch in queued.entry.branches if branch.root == str(target.root)]
         return [path for branch in branches for path in target.changed_paths(branch)]
 
+    def _settle_ended(self) -> None:
+        """Journal the end of tasks that a killed lander has closed."""
+
+        def collect(state: JournalState) -> list[str]:
+            return [entry.task for entry in state.open_tasks() if entry.agent_id == LANDING]
+
+        for task_id in self._hive.journal.view(collect):
+            if (outcome := self._hive.tasks.listing.outcome(task_id)) is not None:
+                agent = self._hive.tasks.get(task_id).owner
+                self._hive.steps.end_task(task_id, outcome, agent_id=agent, has_left_active=True)
+
     def _resume_moves(self, queue: Sequence[QueuedTask]) -> None:
         """Go on with the moves that a killed lander had begun."""
         moving = [queued for queued in queue if queued.entry.state == "moving"]
@@ -413,31 +428,7 @@ class Lander:
                 return
             if target.move is not None and not self._move_target([queued], target, branch.old, branch.new):
                 return
-        self._finish(queued)
-
-    def _finish(self, queued: QueuedTask) -> None:
-        """End a task whose targets have moved, and put its branches away."""
-        branches = tuple(replace(branch, landed=True) for branch in queued.entry.branches)
-        queued = self._queue.change(queued, "landing.landed", branches=branches)
-        crash_point("landing.landed")
-        self._close(queued, [f"* Landed in `{branch.target}` of {branch.root}: {branch.commit}" for branch in branches])
-        for branch in branches:
-            target = Target.of(self._hive, Path(branch.root), branch.target)
-            target.note_landed(queued.id, str(branch.commit))
-            if target.contains(str(branch.commit)):
-                target.repository.let_go(branch.branch, branch.tip)
-
-    def _close(self, queued: QueuedTask, lines: Sequence[str]) -> None:
-        """Write result.md from the draft, and end the task as done."""
-        hive, draft = self._hive, queued.task.path / DRAFT
-        text = draft.read_text("utf-8", "replace") if draft.is_file() else f"# {queued.task.title}\n"
-        if lines:
-            text = "\n".join([text.rstrip(), "", "## Landing", "", *lines, ""])
-        folder = hive.tasks.finish(queued.task, text)
-        (folder / DRAFT).unlink(missing_ok=True)
-        hive.steps.end_task(queued.id, "done", agent_id=queued.entry.agent, has_left_active=True)
-        if hive.tasks.claims.recheck_count:
-            ring_all(hive)
+        close_landed(self._hive, self._queue, queued, queued.entry.branches)
 
 
 def _has_news(queued: QueuedTask) -> bool:

@@ -15,7 +15,7 @@ from hivemind.fs import Log, load_dataclass, load_record, save_dataclass, save_r
 from hivemind.presence.parts import Parts
 from hivemind.taskrun.git import GitProblem, Repository
 from hivemind.taskrun.landing_entry import LandingBranch
-from hivemind.taskrun.worktree import root_folder
+from hivemind.taskrun.target import root_folder
 
 _MAX_OTHERS = 10
 _HOLD, _MOVE, _VERSION = "landing hold", "landing move", 1

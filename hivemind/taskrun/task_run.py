@@ -24,7 +24,7 @@ from hivemind.minds import ToolResult
 from hivemind.presence.parts import Parts
 from hivemind.presence.watching import ring_all
 from hivemind.taskrun.conversation import Conversation
-from hivemind.taskrun.landing_entry import branches_to_land, queue_task
+from hivemind.taskrun.landing_entry import LandingEntry, branches_to_land, queue_task
 from hivemind.taskrun.planned_step import PlannedStep
 from hivemind.taskrun.report import Account, StepReport, TaskUsage, compose, output_excerpt
 from hivemind.taskrun.review import Review
@@ -275,11 +275,20 @@ class TaskRun:
         for step in self._hive.steps.list(self.task.id):
             if not self._is_current(step):
                 self._hive.steps.delete(step.id, agent_id=self.agent)
+        self._reopen_returned()
         planned_steps = [step for step in self.steps() if not step.is_implicit]
         if planned_steps:  # a power cut may have lost the graph's nodes but not the journal's steps
             self.trail.add_steps(planned_steps)
         elif self.task.steps and not self.steps():
             self.plan(self.task.steps)
+
+    def _reopen_returned(self) -> None:
+        """Reopen the implicit step of a task that did not land."""
+        entry = LandingEntry.of(self._record)
+        if entry is not None and entry.state == "returned":
+            for step in self.steps():
+                if step.is_implicit and step.step.status == "done":
+                    self._hive.steps.reopen(step.id, reason="it has not landed", agent_id=self.agent)
 
     def _row(self, index: int, step: TaskStep, is_from_task: bool) -> dict[str, Any]:
         todo: dict[str, Any] = {"given": index} if is_from_task else {"kind": step.kind, "argument": step.argument}

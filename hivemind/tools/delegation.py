@@ -14,6 +14,7 @@ from pydantic import Field
 from hivemind.boundary import boundary
 from hivemind.errors import UserError
 from hivemind.fs.doorbell import ring
+from hivemind.landing.subtasks import land_subtasks
 from hivemind.masking import mask
 from hivemind.presence.watching import ring_all
 from hivemind.taskrun.waits import Parking, TaskWait, is_over
@@ -103,6 +104,7 @@ def wait_for(session: Session, arguments: WaitFor) -> dict[str, Any]:
     """Pause until `any` or `all` of these tasks are over, and get their results. A letter from a person, a question from one
     of the tasks, or text added to your task wakes you earlier. Make it the last call of your turn."""
     work, hive = session.work, session.hive
+    land_subtasks(hive, work)
     for task_id in arguments.tasks:
         if task_id not in work.task.subtasks:
             hive.tasks.get(task_id)  # raises if it does not exist

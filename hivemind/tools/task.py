@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Sequence
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from typing import Any, Literal
@@ -11,9 +12,12 @@ from pydantic import Field
 
 from hivemind.boundary import boundary
 from hivemind.documents import Citation
+from hivemind.landing.merging import unresolved
+from hivemind.landing.subtasks import wait_for_subtasks
 from hivemind.presence.identity import holder_pid
 from hivemind.presence.parts import Parts
 from hivemind.presence.status import read_status
+from hivemind.taskrun.landing_entry import LandingEntry
 from hivemind.taskrun.review import MAX_ROUNDS, Review, problems_of, rejected_sources, request_body, request_id
 from hivemind.taskrun.waits import Parking
 from hivemind.taskrun.waits import StepWait as StepWait
@@ -196,6 +200,7 @@ class FinishTask(Arguments):
     result: str = Field(
         "", description="the answer in your own words (default: your text with the call); quotes and sources are added"
     )
+    resolved: list[str] = Field([], description="paths of a merge in conflict that are right as they are, unchanged")
 
 
 class FailTask(Arguments):
@@ -263,7 +268,26 @@ def finish_task(session: Session, arguments: FinishTask) -> dict[str, Any]:
     still_open = [step.id for step in session.work.steps() if step.step.status != "done" and not step.is_implicit]
     if still_open:
         raise ToolProblem(f"steps are not done yet: {', '.join(still_open)}", remedy="finish_step closes one")
+    _check_merges(session, arguments.resolved)
+    wait_for_subtasks(session.hive, session.work)
     return finish(session, arguments.result.strip() or _text_with_call(session))
+
+
+def _check_merges(session: Session, resolved: Sequence[str]) -> None:
+    """Raise ToolProblem while a file has conflict marks of a merge with which the task was returned."""
+    work = session.work
+    entry = LandingEntry.of(work.task.kept)
+    if entry is None or not entry.merges:
+        return
+    work.worktrees.commit(work.task.title, ends=True)
+    for worktree in work.worktrees.recorded:
+        for marks in entry.merges:
+            if marks.root != str(worktree.root) or (tip := worktree.tip) is None:
+                continue
+            paths = (*marks.marked, *marks.unmarked)
+            if left := unresolved(worktree.repository, tip, marks.commit, paths, resolved):
+                remedy = "edit them and remove the marks; a file that is right as it is: finish_task(resolved=[its path])"
+                raise ToolProblem(f"still in conflict: {', '.join(left)}", remedy=remedy)
 
 
 def _text_with_call(session: Session) -> str:
