@@ -11,7 +11,7 @@ from hivemind.boundary import Unreadable
 from hivemind.config import RootConfig
 from hivemind.errors import UserError
 from hivemind.frozen import frozen
-from hivemind.fs import Log, load_dataclass, load_record, save_dataclass, save_record
+from hivemind.fs import Log, load_dataclass, load_record, make_folder, save_dataclass, save_record
 from hivemind.presence.parts import Parts
 from hivemind.taskrun.git import GitProblem, Repository
 from hivemind.taskrun.landing_entry import LandingBranch
@@ -91,6 +91,7 @@ class Target:
 
     def note_landed(self, task_id: str, commit: str) -> None:
         """Note which task a landed commit is of, for people and for the words of a conflict."""
+        make_folder(self.folder)
         Log(self.folder / "landed.jsonl", "landed", 1, durable=False, lazy=True).append({"task": task_id, "commit": commit})
 
     def landed(self) -> dict[str, str]:
