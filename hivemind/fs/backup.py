@@ -124,7 +124,7 @@ def restore(store: Restorable, backups: Path, aside_folder: Path, announce: Call
     problems = _problems(store)
     if not problems:
         return []
-    if _is_rebuilt(store):
+    if _rebuild(store):
         return [f"the data derived from the rows of {path.name} was rebuilt ({problems[0]})"]
     store.database.close()
     with _lock_all(path, store.locks):
@@ -142,7 +142,7 @@ class _Undone(Exception):
     """Raised inside a rebuild that did not repair the database, to roll it back."""
 
 
-def _is_rebuilt(store: Restorable) -> bool:
+def _rebuild(store: Restorable) -> bool:
     """Rebuild the derived data. Commit and return True if the store then passes its check; else roll back."""
     with suppress(_Undone, store.database.schema.damage_class):
         with store.database.write():
@@ -169,7 +169,7 @@ def _replace_damaged(
     if not restored_path.exists():
         announce(f"{path.name} is damaged ({damage}): restoring it")
         aside_path = unused_path(aside_folder / datetime.now(UTC).strftime("%Y-%m-%d") / path.name)
-        _set_aside(path, aside_path)
+        _copy_aside(path, aside_path)
         draft = path.with_name(path.name + ".restoring")
         contents_summary = _build_replacement(store, path, aside_path, draft, backups)
         now, aside_summary = datetime.now(UTC), f"kept as {aside_path}" if aside_path.exists() else "the file was lost"
@@ -187,7 +187,7 @@ def _replace_damaged(
     return report
 
 
-def _set_aside(path: Path, aside_path: Path) -> None:
+def _copy_aside(path: Path, aside_path: Path) -> None:
     """Copy a database and its log to `aside_path`, and sync the copies. The originals stay until they are replaced."""
     aside_path.parent.mkdir(parents=True, exist_ok=True)
     for suffix in ("", "-wal"):
