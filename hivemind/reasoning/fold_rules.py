@@ -71,7 +71,7 @@ def has_support(graph: ReasoningGraph, number: int) -> bool:
 
 
 def with_finished_steps(graph: ReasoningGraph, candidates: Collection[int]) -> set[int]:
-    """Return the candidates with the settled cards without turns that belong to finished steps among them.
+    """Return the candidates, and the settled cards without turns below those candidates that are nodes of steps.
 
     An open question, hypothesis, test or decision is not added, and prevents the fold of its step.
     """

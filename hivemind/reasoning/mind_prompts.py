@@ -59,11 +59,11 @@ class NoAnswer(GraphError):
 
 
 def patch_prompt(graph: ReasoningGraph, lane: str, episodes: Sequence[tuple[Sequence[Message], int | None]]) -> str:
-    """Return the prompt for the patches of episodes.
+    """Return the prompt that asks for a patch of the graph from each episode.
 
-    It lists the task, the newest active nodes that the lane sees, and the episodes, numbered from 1, with long turns
-    cut and with the node that each belongs below, if that is known. For a single episode the answer is a MemoryPatch,
-    for several EpisodePatches.
+    It lists the task, the newest active nodes that the lane sees, and the episodes, numbered from 1, each with the node
+    that it belongs below, if that is known. Long turns are cut. For a single episode the answer is a MemoryPatch, for
+    several EpisodePatches.
     """
     episode_lines = []
     for number, (episode, below) in enumerate(episodes, 1):
@@ -95,7 +95,7 @@ def fold_prompt(nodes: Iterable[ReasoningNode], excess_tokens: int) -> str:
 
 
 def ask(mind: CompletingMind, prompt: str, model: type[_M], apply: Callable[[_M], _T], tries: int = _MAX_TRIES) -> _T:
-    """Ask a mind for an answer of the model, and return what `apply` returns for it.
+    """Ask a mind for an answer in the form of `model`, and return the result of `apply` for the answer.
 
     `apply` raises GraphError to refuse an answer. The mind then sees its answer with the reason and is asked again, up
     to `tries` times in all. Raises NoAnswer.
