@@ -187,7 +187,7 @@ class ReasoningMemory:
         self._known_turns, self._hints = _known_turn_ids(self.graph), dict(hints or {})
         pending_episodes = [turns for turns in self.episodes.finished_episodes() if self._known_turns.isdisjoint(turns)]
         if self.mind is not None and len(pending_episodes) > 1:
-            self._put_all(self.mind, pending_episodes)
+            self._record_all(self.mind, pending_episodes)
         self.flush()
 
     def _add_messages(self, messages: Sequence[Mapping[str, Any]], turn_ids: Sequence[int] | None) -> None:
@@ -218,11 +218,11 @@ class ReasoningMemory:
         new_nodes: list[ReasoningNode] = []
         for turns in self.episodes.finished_episodes():
             if self._known_turns.isdisjoint(turns):
-                new_nodes += self._put(turns)
+                new_nodes += self._record_episode(turns)
             self.episodes.done += len(turns)
         return new_nodes
 
-    def _put_all(self, mind: CompletingMind, pending_episodes: Sequence[list[int]]) -> None:
+    def _record_all(self, mind: CompletingMind, pending_episodes: Sequence[list[int]]) -> None:
         """Record several episodes by one prompt to the mind. Those without a valid patch in the answer, record by rule."""
         episodes = [(self.episodes.episode(turns), self._hinted_parent(turns)) for turns in pending_episodes]
         prompt = patch_prompt(self.graph, self.lane, episodes)
@@ -239,19 +239,19 @@ class ReasoningMemory:
             try:
                 self._apply(patches.get(number, MemoryPatch()), turns)
             except GraphError:
-                self._put_by_rule(episode, turns)
+                self._record_by_rule(episode, turns)
             self._known_turns.update(turns)
 
-    def _put(self, turns: list[int]) -> list[ReasoningNode]:
+    def _record_episode(self, turns: list[int]) -> list[ReasoningNode]:
         """Record one episode by the mind's patch. Without a mind, record it by rule; without a usable answer, unabridged."""
         episode = self.episodes.episode(turns)
         if self.mind is None:
-            return self._put_by_rule(episode, turns)
+            return self._record_by_rule(episode, turns)
         prompt = patch_prompt(self.graph, self.lane, [(episode, self._hinted_parent(turns))])
         try:
             return ask(self.mind, prompt, MemoryPatch, lambda patch: self._apply(patch, turns))
         except NoAnswer as problem:
-            return self._put_by_rule(episode, turns, problem.reasons[-1])
+            return self._record_by_rule(episode, turns, problem.reasons[-1])
 
     def _apply(self, patch: MemoryPatch, turns: list[int]) -> list[ReasoningNode]:
         if not patch.add_nodes:
@@ -259,7 +259,7 @@ class ReasoningMemory:
         with self.store.change(self.agent_id) as graph:
             return graph.apply_patch(patch, turns, lane=self.lane, step=self.step)
 
-    def _put_by_rule(
+    def _record_by_rule(
         self, episode: list[Message], turns: list[int], rejection: str | None = None
     ) -> list[ReasoningNode]:
         """Record an episode as one node: as an excerpt, or whole if the mind's answers were rejected (`rejection`)."""
