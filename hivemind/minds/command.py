@@ -35,7 +35,7 @@ class CommandMind:
         timeout_s: float = 600,
         on_wait: Callable[[], object] = lambda: None,
     ) -> None:
-        """`on_wait` is called ten times a second while the program runs; an exception in it ends the program."""
+        """Call `on_wait` ten times a second while the program runs; an exception in `on_wait` ends the program."""
         self.program = list(program)
         self._on_wait = on_wait
         self._folder = folder

@@ -19,8 +19,8 @@ _DIGITS = 12
 class Prices:
     """Prices of a million input tokens and a million output tokens, in the currency of the budgets.
 
-    `cached` is the price of input tokens read from the provider's cache, by default a tenth of `tokens_in`; `written`, of
-    those written to it, by default 1.25 times `tokens_in`.
+    `cached` is the price of input tokens that are read from the provider's cache, by default a tenth of `tokens_in`.
+    `written` is the price of input tokens that are written to the cache, by default 1.25 times `tokens_in`.
     """
 
     tokens_in: float
@@ -51,7 +51,7 @@ class Pricing(Protocol):
 
 
 def with_price(usage: Usage, prices: Pricing | None) -> Usage:
-    """Return the usage of one request with its price. Without prices, all of its tokens are unpriced, also in sums."""
+    """Return the usage of one request with its price. Without prices, all tokens of the request count as unpriced."""
     if prices is None:
         return replace(usage, money=0.0, unpriced=usage.tokens)
     return replace(usage, money=round(prices.price_of(usage), _DIGITS), unpriced=0)
@@ -100,5 +100,5 @@ entering stops the request; the mind passes it on unchanged.
 
 @contextmanager
 def unmetered(request: MeteredRequest) -> Iterator[MeteredExchange]:  # noqa: ARG001 - has a meter's signature
-    """Meter without counting or stopping, for a mind without an agent."""
+    """Act as a meter that counts and stops no request, for a mind without an agent."""
     yield MeteredExchange()

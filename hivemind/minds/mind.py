@@ -34,7 +34,7 @@ class ContextTooLong(MindError):
 
 
 class MindUnavailable(MindError):
-    """A provider or program that the mind needs is down. The task is parked.
+    """A provider or program that the mind needs is down. The agent parks the task.
 
     `after_s` is the wait in seconds that the provider asked for. `passing`: a retry soon may succeed. `lost`: the request
     was accepted but its answer did not arrive, so it may have cost something.
@@ -130,8 +130,8 @@ class Thought:
 class ChatMessage:
     """One message of a conversation, as stored in messages.jsonl.
 
-    A `tool` message answers the call `call_id`. `ok` is false if the call failed. `result` keeps its small values for
-    programs; the mind reads `text`. `news` describes the subject of a user message within a conversation.
+    A `tool` message answers the call `call_id`. `ok` is false if the call failed. `result` keeps the call's small result values
+    for programs; the mind reads `text`. `news` says what a user message within a conversation is about.
     """
 
     role: Role
@@ -173,7 +173,7 @@ class ChatMessage:
 
 @frozen
 class ToolResult:
-    """The result of a call: `value` for programs, `text` for readers, `problem` if it failed, `seconds` for its duration."""
+    """The result of a call: `value` for programs, `text` for readers, `problem` if the call failed, `seconds` it took."""
 
     call: ToolCall
     text: str

@@ -100,7 +100,7 @@ def fold_runs(graph: ReasoningGraph, candidates: Collection[int], *, mixed: bool
 
 
 def _run_key(graph: ReasoningGraph, unit: list[int], mixed: bool) -> Hashable:
-    """Return the key of a unit's run: its parent and size as a power of eight, or its first id if it is large."""
+    """Return the key of the run to which a unit belongs: its parent and power-of-eight size, or a large unit's first id."""
     if len(unit) > _SMALL_UNIT:
         return unit[0]
     first = graph.nodes[unit[0]]

@@ -249,7 +249,7 @@ def checked_fields(values: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def card_fields(meta: Mapping[str, Any]) -> dict[str, Any]:
-    """Split the `meta` of a record into the fields of a card and the node's own `meta`."""
+    """Return the fields of a card from the `meta` of a record; other keys stay together as the field `meta`."""
     if not meta:
         return {}
     node_meta = dict(meta)

@@ -223,7 +223,7 @@ class ReasoningMemory:
         return new_nodes
 
     def _record_all(self, mind: CompletingMind, pending_episodes: Sequence[list[int]]) -> None:
-        """Record several episodes by one prompt to the mind. Those without a valid patch in the answer, record by rule."""
+        """Ask the mind once for patches of several episodes, and record each by its patch, or by rule without a valid one."""
         episodes = [(self.episodes.episode(turns), self._hinted_parent(turns)) for turns in pending_episodes]
         prompt = patch_prompt(self.graph, self.lane, episodes)
         patches: dict[int, MemoryPatch] = {}
@@ -316,7 +316,7 @@ class ReasoningMemory:
     # -- on disk (README.md, *graph.json*) -----------------------------------------------------------------------
 
     def save_memory(self, path: str | os.PathLike[str], *, durable: bool = True) -> None:
-        """Write the snapshot and the messages atomically. Raises UserError if the file can't be written."""
+        """Write the graph's snapshot and the messages to a file, atomically. Raises UserError if it can't be written."""
         self.flush()
         text = snapshot_text(self.graph, messages=self.messages, turn_ids=self.turn_ids) + "\n"
         try:

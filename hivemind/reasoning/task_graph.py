@@ -96,7 +96,7 @@ class TaskGraph:
 
     @property
     def seq(self) -> int:
-        """The number of the log's last line. It serves as the clock: `at` takes it, and cards age by it."""
+        """The number of the log's last line. It serves as the clock: `at` takes a seq, and cards age in seqs."""
         with self._exclusive():
             self._history.refresh()
             return self._history.log.seq

@@ -110,7 +110,7 @@ class Call:
 
 @frozen
 class ModelAnswer:
-    """A model's answer. `cut`: it reached its maximum length. `parts` are what the provider wants back unchanged."""
+    """A model's answer. `cut`: it reached its maximum length. `parts`: JSON that the provider wants back unchanged."""
 
     text: str = ""
     calls: tuple[Call, ...] = ()
@@ -125,7 +125,7 @@ class ModelAnswer:
 
 
 def thought_of_answer(answer: ModelAnswer, *, model: str, prompted: bool) -> Thought:
-    """Convert an answer to a thought. Of a cut answer only the text is used: half a call may mean a different call."""
+    """Convert an answer to a thought. Of a cut answer only the text is used: half a call may look like another call."""
     if answer.cut:
         return Thought(answer.text, usage=answer.usage, cut=True)
     provider = {"model": model, "parts": list(answer.parts)} if answer.parts else None
@@ -186,7 +186,7 @@ class AnswerRefused(MindError):
 
 
 class OutputLimitTooHigh(MindError):
-    """The request allows a longer answer than the model does. The model's limit in tokens is `most`."""
+    """The request's limit for the answer is above the model's own limit, which is `most` tokens."""
 
     def __init__(self, reason: str, max_output: int) -> None:
         super().__init__(reason)
