@@ -25,7 +25,7 @@ Record = Mapping[str, Any]
 class TranscriptEntry:
     """One entry: an `epoch`, a `turn`, `news`, or a `request` that led to no turn.
 
-    `turn` is the number of this turn or of the next one, `record` the line in the file, `mind` the mind of the epoch. A turn has
+    `turn` is the number of this turn or of the next turn, `record` the line in the file, `mind` the mind of the epoch. A turn has
     the `results` of its calls by id, and the time `started_at` when its request was sent.
     """
 
@@ -67,7 +67,7 @@ class TranscriptEntry:
 
     @property
     def heading(self) -> str:
-        """The heading of the entry: one line, which does not change later."""
+        """The heading of the entry: one line, which stays the same while the entry grows."""
         fields = self.record
         cause = f" ({fields['cause']})" if fields.get("cause", "turn") != "turn" else ""
         if self.kind == "epoch":
