@@ -103,7 +103,7 @@ class Steps:
         meta: Mapping[str, Any] | None = None,
         agent_id: str | None = None,
     ) -> Step:
-        """Add a step at the end of a task. `meta` is any JSON of the caller."""
+        """Add a step at the end of a task. `meta` is any JSON that the caller keeps with the step."""
         fields = {"title": title, "success_criteria": success_criteria, "tests": tests, "proof": proof, "meta": meta}
         return self._add(task_id, [fields], agent_id)[0]
 

@@ -19,7 +19,7 @@ _VERSION_REMEDY = (
 
 
 def fingerprint(root: str | os.PathLike[str]) -> str:
-    """Return a digest of a project's canonical root, which is its guard if hive.yaml has no `guard:`."""
+    """Return a digest of a project's canonical root: the project's guard if hive.yaml has no `guard:`."""
     return "root:" + hashlib.sha256(os.fsencode(os.path.realpath(root))).hexdigest()[:32]
 
 

@@ -69,7 +69,7 @@ def read_records(
 ) -> Iterator[tuple[list[Record], int]]:
     """Yield the records from `offset` on, many at a time, as (records, end of the last record's line).
 
-    Records must be numbered from `next_seq` on. If that is None, lines without a record are skipped. The first record comes
+    Records must be numbered from `next_seq` on. If `next_seq` is None, lines without a record are skipped. The first record comes
     `skip_bytes` after `offset`. Stops at a torn end. Raises LogDamaged at an invalid line that is not the end of
     the log: records follow it, or `is_last_file` is false.
     """

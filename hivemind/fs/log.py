@@ -65,7 +65,7 @@ class LogBookmark(NamedTuple):
 
 
 class Log:
-    """Appends records to the file `path` and reads new ones from it. Not thread-safe. Keeps no file open unless `shared`.
+    """A log of records in the file `path`, to append to and to read. Not thread-safe. Keeps no file open unless `shared`.
 
     * `numbered`: records have a `seq`, 1, 2, 3 …, and damage between records is refused.
     * `durable`: `append` returns after the record is on the disk. With `lazy`, only `append(sync_now=True)` and `sync`
@@ -710,7 +710,7 @@ class Log:
 
 
 class _SharedSync:
-    """Records in `PATH.synced`, for all processes, how far a shared log is on the disk. Thread-safe.
+    """The note in `PATH.synced` that tells all processes how far a shared log is on the disk. Thread-safe.
 
     `PATH.synced` is written after the fdatasync. If that file is lost or old, there is one more fdatasync. A process that
     has waited for the file's lock usually finds that the previous holder has synced its records, too.

@@ -85,7 +85,7 @@ class Inotify:
         self._libc.inotify_rm_watch(self.fd, watch)
 
     def has_room(self) -> bool:
-        """Check that another watch is available. Without one watchdog silently skips folders."""
+        """Check that another watch is available. Without a free watch, watchdog silently skips folders."""
         with suppress(OSError):
             self.remove(self.add("/"))
             return True
@@ -123,9 +123,10 @@ _TREE_S = 2.0
 
 
 class TreeWatcher:
-    """Calls `on_change(path)`, in watchdog's thread, for each file or folder created, written, moved or deleted in a tree.
+    """A watcher that calls `on_change(path)` for each file or folder created, written, moved or deleted in a tree.
 
-    Uses inotify, or polls every `every_s` seconds. Raises OSError if watching is impossible.
+    The calls are in watchdog's thread. Uses inotify, or polls every `every_s` seconds. Raises OSError if watching is
+    impossible.
     """
 
     def __init__(
@@ -206,7 +207,7 @@ _SHARE = 20  # polling may take 1/20 of the time
 
 
 class Watcher:
-    """Calls `on_change(folder)`, in a thread, when a file was created or written in a folder. Created by `open_watcher`.
+    """A watcher that calls `on_change(folder)`, in a thread, when a file was created or written in a folder.
 
     Every folder is reported once at the start, and again after an overflow of the kernel's queue. A folder that inotify
     cannot watch (missing, no watch left, no permission) is reported every second. Without inotify, folders are polled ten
@@ -286,7 +287,7 @@ class Watcher:
             wait(max(interval_s, _SHARE * elapsed_s) if self._unwatched_folders else _CHECK_S)
 
     def _poll_folders(self) -> list[Path]:
-        """Try to watch the folders without a watch. Return the folders with a new watch or a change."""
+        """Try to watch the folders that have no watch. Return those that have a watch now, or have changed."""
         changed_folders = []
         with self._guard:
             for folder, previous in sorted(self._unwatched_folders.items()):

@@ -88,7 +88,7 @@ class IntakeRecord:
         return self._line_count > 4 * _MAX_GONE_KEYS + 2 * present_count
 
     def compact(self, present_keys: Collection[str]) -> None:
-        """Forget all but the newest 4096 of the keys that are not in `present_keys`."""
+        """Of the taken keys that are not in `present_keys`, forget all but the newest 4096."""
         gone_keys = [key for key in self.taken_keys if key not in present_keys]
         for key in gone_keys[: max(0, len(gone_keys) - _MAX_GONE_KEYS)]:
             del self.taken_keys[key]
@@ -113,12 +113,12 @@ _TIMESTAMP_DOUBT_NS = 2_000_000_000  # time stamps may be this coarse: two chang
 
 
 class FolderChange:
-    """Detects changes of a folder by its modification time. Times are compared for equality only."""
+    """A detector of changes of a folder, by the folder's modification time. Times are compared for equality only."""
 
     __slots__ = ("_folder", "_is_young", "_listed_at", "_listed_state", "_listing_s", "_max_age_s")
 
     def __init__(self, folder: str, max_age_s: float) -> None:
-        """`max_age_s`: a listing older than this is repeated in any case (clocks differ, events are lost)."""
+        """Watch a folder. A listing older than `max_age_s` is repeated in any case (clocks differ, events are lost)."""
         self._folder = folder
         self._max_age_s = max_age_s
         self._listed_state: tuple[int, int] | None = None

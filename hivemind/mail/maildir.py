@@ -34,7 +34,7 @@ _UNIQUE_ATTRIBUTE = ",U="  # tells files with the same hand-given name apart, in
 
 
 class BaseNames:
-    """Creates unique base names from time, microseconds, process, counter, random number and host."""
+    """A source of unique base names, made of time, microseconds, process, counter, random number and host."""
 
     __slots__ = ("_count", "_host", "_random")
 

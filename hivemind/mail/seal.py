@@ -47,7 +47,7 @@ class Seal:
         return self._key
 
     def is_damaged(self) -> bool:
-        """Check whether the file exists but does not contain a key."""
+        """Check whether the key's file exists but does not contain a key."""
         return self._path.exists() and self._load_key() is None
 
     def is_gone(self) -> bool:

@@ -20,9 +20,9 @@ _NOT_STARTED = (126, 127)  # a shell's exit statuses for a program that is not e
 
 
 class CommandMind:
-    """Runs `program` once per thought, in `folder`. The program and its children end with the calling process.
+    """A mind that runs `program` once per thought, in `folder`. The program and its children end with the calling process.
 
-    For a thought, its input is `{"version": 2, "turn": {…}, "messages": […], "tools": […]}` with the messages as in
+    For a thought, the program's input is `{"version": 2, "turn": {…}, "messages": […], "tools": […]}` with the messages as in
     messages.jsonl, and its output `{"text": …, "calls": [{"tool": …, "arguments": {…}}], "usage": {…}}`. For a completion,
     its input is `{"version": 2, "prompt": …, "schema": …}`, and its output the completion itself.
     """

@@ -30,7 +30,7 @@ class ToolSchema(TypedDict):
 
 
 class ContextTooLong(MindError):
-    """The context is longer than the model can read. A shorter one may succeed."""
+    """The context is longer than the model can read. A shorter context may succeed."""
 
 
 class MindUnavailable(MindError):
@@ -200,7 +200,7 @@ class ToolResult:
 class Turn:
     """One turn of the cycle, filled in by its steps: sense, scope, recall, select, build, think, act, tidy.
 
-    `focus` is the turn's subject: a task at one of its steps, a message, or nothing. A mind may read its `kind` (task,
+    `focus` is the turn's subject: a task at one of its steps, a message, or nothing. A mind may read the focus's `kind` (task,
     message, nothing), `id`, `tool` (the next call by rule: plan_steps, finish_step, finish_task, reply_mail), `title`,
     `text`, `todo` (the step: id, title, kind, argument …, or {}), `message`, `asks_review`, `heard` and `stranger`.
 

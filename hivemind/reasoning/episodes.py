@@ -39,7 +39,7 @@ class EpisodeLog:
     def add(self, messages: Iterable[Mapping[str, Any]], first_id: int, turn_ids: Iterable[int] | None = None) -> None:
         """Append messages, all or none, with ids from `turn_ids`, or counting up from `first_id` or the last id.
 
-        Raises GraphError if one is not a message, or if the ids do not increase.
+        Raises GraphError if a message is malformed, or if the ids do not increase.
         """
         new_messages = [_checked_message(message) for message in messages]
         last_id, old_count = self.turn_ids[-1] if self.turn_ids else -1, len(self.messages)

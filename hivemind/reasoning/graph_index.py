@@ -103,7 +103,7 @@ def _changed_at(layout: Layout, place: str) -> int:
 
 
 def _sources(layout: Layout, place: str) -> Iterator[_Source]:
-    """Yield the graphs of the tasks in a folder. Costs one stat each."""
+    """Yield the graphs of the tasks in a folder. Costs one stat per task."""
     with suppress(FileNotFoundError), os.scandir(layout.root / place) as entries:
         for name in sorted(entry.name for entry in entries if entry.is_dir()):
             if (source := _source(layout, place, name)) is not None:

@@ -212,7 +212,7 @@ def _highest_id(operations: Sequence[_Record]) -> int:
 
 
 class History:
-    """Follows a graph's log. Builds the state of each branch at its first use, and updates it line by line."""
+    """A graph's log and the states of its branches. A state is built at first use, and updated line by line."""
 
     def __init__(self, log: Log) -> None:
         self.log = log
@@ -237,7 +237,7 @@ class History:
         self._apply_all(records)
 
     def append(self, record: dict[str, Any]) -> None:
-        """Write a line under the lock, and apply it."""
+        """Write a record as a line of the log, under the log's lock, and apply it."""
         self._apply_all([{"seq": self.log.append(record), **record}])
 
     def _apply_all(self, records: Iterable[_Record]) -> None:

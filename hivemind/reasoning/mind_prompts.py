@@ -90,7 +90,7 @@ def _newest_lines(graph: ReasoningGraph, lane: str) -> list[str]:
 
 
 def fold_prompt(nodes: Iterable[ReasoningNode], excess_tokens: int) -> str:
-    """Return the prompt that asks which of these nodes to fold and flush to save `excess_tokens`."""
+    """Return the prompt that asks which of `nodes` to fold and flush to save `excess_tokens`."""
     return _FOLD.format(over=excess_tokens, nodes="\n".join(node.line(200) for node in nodes))
 
 

@@ -278,7 +278,7 @@ def node_from(record: Mapping[str, Any], created_seq: int = 0) -> ReasoningNode:
 
 @frozen
 class Edge:
-    """Leads from an older or enclosing node to a newer node: parent → child. Edges are equal by ends and rationale.
+    """An edge from an older or enclosing node to a newer node: parent → child. Edges are equal by ends and rationale.
 
     `relation` is decompose, refine, support or another word.
     """
@@ -297,7 +297,7 @@ class Edge:
 
 @frozen
 class Link:
-    """`src` supports, blocks or supersedes `dst`; any other word is allowed."""
+    """`src` supports, blocks or supersedes `dst`; `relation` may also be another word."""
 
     src: int
     dst: int

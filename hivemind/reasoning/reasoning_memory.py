@@ -77,7 +77,7 @@ _NO_HINT = EpisodeHint()
 
 
 class ReasoningMemory:
-    """Records one agent's conversation in a graph.
+    """A memory that records one agent's conversation in a graph.
 
     `mind` creates patches and folds; with None they are created by rules, without a model. `graph` is a graph, or a
     task's graph on disk that several memories share, each in its own `lane`. A recall asks the mind nothing after
@@ -223,7 +223,7 @@ class ReasoningMemory:
         return new_nodes
 
     def _record_all(self, mind: CompletingMind, pending_episodes: Sequence[list[int]]) -> None:
-        """Ask the mind once for patches of several episodes, and record each by its patch, or by rule without a valid one."""
+        """Ask the mind once for patches of several episodes. Record each episode by its patch; if that is invalid, by rule."""
         episodes = [(self.episodes.episode(turns), self._hinted_parent(turns)) for turns in pending_episodes]
         prompt = patch_prompt(self.graph, self.lane, episodes)
         patches: dict[int, MemoryPatch] = {}
@@ -513,7 +513,7 @@ class _Recall:
         ]
 
     def _candidates(self) -> list[ReasoningNode]:
-        """Return the removable nodes that have a turn outside the protected ones, oldest first."""
+        """Return the removable nodes with at least one turn that is not protected, oldest first."""
         protected_turns = {
             self._episodes.turn_ids[position]
             for position in self._episodes.protected_positions(self._memory.last_turns)

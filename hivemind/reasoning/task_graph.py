@@ -74,7 +74,7 @@ class TaskGraph:
 
     @contextmanager
     def _exclusive(self) -> Iterator[None]:
-        """Exclude other threads. Raises UserError if the task's folder is gone."""
+        """Exclude other threads during the block. Raises UserError if the task's folder is gone."""
         with self._mutex:
             try:
                 yield
@@ -259,7 +259,7 @@ class TaskGraph:
     def save_snapshot(self) -> Path:
         """Write graph.json, the snapshot of the current graph, and return its path.
 
-        The log is on disk when the call returns, the snapshot some time later: it can be rebuilt from the log.
+        The log is on disk when the call returns. The snapshot, which can be rebuilt from the log, is some time later.
         """
         self.sync()
         path = self.folder / SNAPSHOT_NAME

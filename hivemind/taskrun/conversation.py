@@ -210,7 +210,7 @@ class Conversation:
 
     @property
     def pending_calls(self) -> list[ToolCall]:
-        """The calls of the last answer without a result: the process ended, or the task is parked."""
+        """The calls of the last answer that have no result: the process ended, or the task is parked."""
         return [*self._open.values()]
 
     @property

@@ -87,7 +87,7 @@ class TranscriptEntry:
 
     @property
     def parts(self) -> Iterator[tuple[str, str]]:
-        """The named parts of the entry's text (the name may be empty). Later parts of a turn are added at the end."""
+        """Yield the parts of the entry's text as (name, text); the name may be empty. A turn's later parts come last."""
         fields = self.record
         if rows := [row for row in fields.get("selected", ()) if row.get("in")]:
             lines = (
@@ -190,7 +190,7 @@ class Transcript:
 
 
 class TranscriptReader:
-    """Reads the conversation of a growing task: each call reads the new records."""
+    """A reader of a growing conversation: each call of `read` reads the new records."""
 
     def __init__(self) -> None:
         self._log: Log | None = None

@@ -46,7 +46,7 @@ class ProgramAtWork(Parking):
     counted."""
 
     def __init__(self) -> None:
-        super().__init__("its program ends its turn")
+        super().__init__("the task's coding agent ends its turn first")
 
 
 def disk_full_parking() -> Parking:
@@ -283,7 +283,7 @@ class StepWaits:
         return min(wait.due, now + timedelta(seconds=end - self._monotonic()))
 
     def awaited_task(self, reason: str) -> tuple[str, Outcome | None] | None:
-        """Return the task for which a step waits and its outcome at parking, "failed" or None, if `reason` says so, else None."""
+        """If `reason` is a step's wait for a task, return that task and its outcome at the time, "failed" or None; else None."""
         for wait in self._waits.values():
             if wait.kind == "task" and reason in (_task_reason(wait.what), _failed_task_reason(wait.what)):
                 return wait.what, None if reason == _task_reason(wait.what) else "failed"

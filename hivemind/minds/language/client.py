@@ -171,7 +171,7 @@ def _usage(response: ModelResponse) -> Usage:
 
 
 def _opaque_parts(response: ModelResponse) -> Sequence[Mapping[str, Any]]:
-    """Return the parts of a response as JSON, if the provider wants one of them back: thinking or signatures."""
+    """Return a response's parts as JSON if the provider wants some of them back (thinking, signatures), else none."""
     if not any(isinstance(part, ThinkingPart) or getattr(part, "provider_details", None) for part in response.parts):
         return ()
     [response_record] = ModelMessagesTypeAdapter.dump_python([response], mode="json")

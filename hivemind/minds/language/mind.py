@@ -76,7 +76,7 @@ class _LazyClient:
 
 
 class LanguageMind:
-    """Thinks and completes with one model. The client is imported and opened at the first request.
+    """A mind that thinks with one model. The client is imported and opened at the first request.
 
     A thought is one request. `patience` repeats requests that fail for a passing reason. An unusable completion is sent
     back to the model with the reason, at most three times. Every request passes `meter`.
