@@ -56,8 +56,7 @@ class ReadPosition(NamedTuple):
 
 
 class LogBookmark(NamedTuple):
-    """A position in a numbered log, as `resume` finds it: the last record's number, its line's end, a digest of the bytes
-    before that."""
+    """A position in a numbered log, for `resume`: the last number, the end of its line, a digest of the bytes before that."""
 
     seq: int
     end: int

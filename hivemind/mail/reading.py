@@ -41,7 +41,7 @@ _EPOCH = datetime.fromtimestamp(0, UTC)
 def file_key(mail_file: MailFile) -> str:
     """Return the key that identifies a message file across moves and changes of flags.
 
-    The key of a unique base name is that name. A person may use a name again for another text, so the key of a hand-given
+    A unique base name is the key itself. A person may use a name again for another text, so the key of a hand-given
     name also contains size and modification time, which survive a restore from a copy. Raises FileNotFoundError.
     """
     return mail_file.base if is_unique_name(mail_file.base) else _base_key(mail_file.base, os.lstat(mail_file.path))
@@ -254,7 +254,7 @@ class Reader:
 
     @contextmanager
     def _open_letter(self, maildir: Maildir, mail_file: MailFile, limit: int | None) -> Iterator[_FileContent | None]:
-        """Open a letter for the block, the only place where its content is examined: errors become Unreadable.
+        """Open a letter and yield its content, which is examined in the block only: errors there become Unreadable.
 
         The process is marked meanwhile (`CrashCount`), to find letters that kill their readers.
         """

@@ -85,8 +85,7 @@ def compare_branches(
 
 
 def apply_merge(graph: ReasoningGraph, operation: Mapping[str, Any]) -> None:
-    """Put the merged parts of an operation into a graph. A part that is null is removed. Raises GraphError if the result is
-    inconsistent."""
+    """Put an operation's parts into a graph, and remove null parts. Raises GraphError for an inconsistent result."""
     records: dict[str, list[dict[str, Any]]] = {"node": [], "edge": [], "link": []}
     for name, part in {**_parts(graph), **operation["parts"]}.items():
         if part is not None:

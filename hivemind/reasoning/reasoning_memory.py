@@ -418,8 +418,7 @@ class _Recall:
         """Make the context fit by rules: flush useless nodes, fold the oldest finished work, then flush other nodes,
         unsupported ones first.
 
-        Folds more than necessary, so not every turn has to fold again. If all that is not enough, excerpts the longest
-        messages.
+        Folds more than necessary, so not every turn has to fold again. In the end, excerpts the longest messages.
         """
         with self._store.change(self._memory.agent_id) as graph:
             for omit_flushed, step in (

@@ -225,10 +225,7 @@ class Structure:
             raise GraphError(f"the edges close a cycle: {format_path(error.args[1])}") from None
 
     def find_path_down(self, tops: Collection[int], ends: Collection[int]) -> list[int] | None:
-        """Return a path of live edges from one of `tops` down to one of `ends`, or None if there is none.
-
-        Nodes between are in neither collection. A path between two of `tops` has at least one node between.
-        """
+        """Return a path of live edges from one of `tops` down to one of `ends`, else None. Inner nodes are in neither set."""
         child_on_path = dict.fromkeys(ends, 0)
         todo = list(ends)
         for node in todo:

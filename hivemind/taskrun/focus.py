@@ -85,9 +85,8 @@ class Focus:
 def focus_on(work: TaskRun, *, reads: bool = False) -> Focus:
     """Return the focus of the next turn on a task.
 
-    A task without steps is planned first. The implicit step of a task without a plan counts only for a mind that reads the
-    conversation (`reads`). Then the first open step is next; without an open step the task is finished. If a step is
-    blocked then, `blocked` is set: the agent cannot continue by itself.
+    A task without steps is planned first; an implicit step counts only for a mind that reads the conversation (`reads`). Then
+    the first open step is next. Without one, the end of the task is next, and `blocked` is a step that prevents the end.
     """
     steps = work.steps()
     if not steps or (not reads and all(step.is_implicit for step in steps)):

@@ -31,8 +31,7 @@ State = Literal["asked", "approved", "rejected", "self", "none"]
 class Review:
     """The state of one answer's check, kept in the task's record under `review`.
 
-    `problems` are the reviewer's reasons to reject the answer. `dropped` are the reasons about quotes that the agent then
-    removed from the answer.
+    `problems` are the reviewer's reasons to reject the answer, `dropped` the reasons about quotes that were then removed.
     """
 
     state: State = "none"

@@ -17,8 +17,7 @@ _MAX_STEPS = 1000  # the limit of the tool `plan_steps`
 
 
 class ExtractiveMind:
-    """A mind that plans by list items and questions, runs `run:` steps, and answers with quotes. Equal turns have equal
-    thoughts."""
+    """A mind that plans by list items and questions, runs `run:` steps and quotes. Equal turns have equal thoughts."""
 
     by_rule = True
     """This mind writes no JSON, so its reasoning memory creates patches and folds by rule, too."""
