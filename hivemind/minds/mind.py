@@ -230,7 +230,7 @@ class Turn:
 
     @property
     def cause(self) -> str:
-        """Return the request's cause: `mail` for a message, else that of the last news (correction, continuation), else `turn`."""
+        """The request's cause: `mail` for a message, else that of the last news (correction, continuation), else `turn`."""
         if self.focus.kind == "message":
             return "mail"
         news = self.messages[-1].news if self.messages else None
