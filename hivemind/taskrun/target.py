@@ -1,0 +1,60 @@
+"""The branch of a root that finished work lands in, and from whose tip tasks begin."""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import os
+from pathlib import Path
+
+from hivemind import fs
+from hivemind.errors import UserError
+from hivemind.fs.records import as_line
+from hivemind.layout import Layout
+from hivemind.presence.parts import Parts
+from hivemind.taskrun.git import GitProblem, Repository
+
+_KIND, _VERSION = "target", 1
+
+
+def root_folder(layout: Layout, root: Path) -> Path:
+    """Return the folder of the hive for one root: its target, the HOME of set-ups and checks, the worktrees of checks."""
+    digest = hashlib.sha256(os.fsencode(root)).hexdigest()[:8]
+    return layout.landing / f"{root.name}-{digest}"
+
+
+def target_branch(hive: Parts, root: Path) -> str | None:
+    """Return the root's `branch:` in hive.yaml, else the branch that was checked out when the root was first used, which is
+    recorded. Return None on a detached HEAD. Raises UserError."""
+    config = hive.config.repository_roots(hive.layout).get(root)
+    if config is not None and config.branch is not None:
+        return config.branch
+    path = root_folder(hive.layout, root) / "target.json"
+    record = fs.load_record(path, _KIND, _VERSION)
+    if record is None:
+        repository = Repository.at(root)
+        try:
+            branch = repository.git("symbolic-ref", "--quiet", "--short", "HEAD")
+        except GitProblem:
+            return None
+        if hive.layout.read_only or repository.commit_of(f"refs/heads/{branch}") is None:
+            return branch
+        fs.make_folder(path.parent)
+        with contextlib.suppress(FileExistsError):  # another agent was first
+            fs.create(path, as_line({"kind": _KIND, "version": _VERSION, "branch": branch}))
+        record = fs.load_record(path, _KIND, _VERSION) or {"branch": branch}
+    return str(record["branch"])
+
+
+def target_tip(hive: Parts, repository: Repository) -> tuple[str | None, str]:
+    """Return the target branch and its commit, from which a task begins. Raises UserError if there is no such branch or no
+    commit yet."""
+    branch = target_branch(hive, repository.root)
+    commit = None if branch is None else repository.commit_of(f"refs/heads/{branch}")
+    if commit is not None:
+        return branch, commit
+    head = repository.head()
+    if branch is None:
+        return None, head
+    remedy = "name a branch of it with branch: at the root in hive.yaml, or make that one"
+    raise UserError(f"has no branch {branch}, where work lands", location=repository.root, remedy=remedy)
