@@ -112,6 +112,10 @@ class GuardedCommand:
         with contextlib.suppress(ConnectionError):  # the guard was killed already
             self._line.sendall(len(message).to_bytes(8, "big") + message)
 
+    def fileno(self) -> int:
+        """Return a descriptor that becomes readable when all its processes have ended."""
+        return self._line.fileno()
+
     def wait(self, timeout_s: float | None = None) -> int | None:
         """Wait until all its processes have ended; returns the exit status, negative for a signal, or None after the timeout."""
         if self.returncode is None:

@@ -27,6 +27,7 @@ _ETC_FILES = (
     "ssl/certs",
     "ssl/openssl.cnf",
 )
+_NETWORK_FILES = ("/etc/hosts", "/etc/nsswitch.conf", "/etc/resolv.conf")
 _EMPTY = "/tmp"  # noqa: S108 - inside the sandbox
 _BWRAP = (
     "bwrap", "--unshare-all", "--die-with-parent", "--cap-drop", "ALL", "--proc", "/proc", "--dev", "/dev",
@@ -36,16 +37,28 @@ _TRIAL_S = 10
 
 
 def sandbox_command(
-    argv: Sequence[str], folder: Path, start: Path | None, roots: Mapping[Path, bool | None]
+    argv: Sequence[str],
+    folder: Path,
+    start: Path | None,
+    roots: Mapping[Path, bool | None],
+    *,
+    home: Path | None = None,
+    network: bool = False,
 ) -> list[str]:
     """Return the command that runs `argv` in a sandbox. It must be started in the work folder `folder`, and runs in `start`, by
-    default the work folder. `roots` says for each root whether it is writable; None hides a folder inside another root.
+    default the work folder. `roots` says for each root whether it is writable; None hides a folder inside another root. `home` is
+    a writable folder for HOME, by default the empty /tmp. `network` lets it reach the machine's network.
 
     Raises UserError if the sandbox is not available.
     """
     check_sandbox()
     work_folder = Path(os.path.realpath(folder))
     mounts: list[str] = []
+    if network:
+        mounts += ["--share-net", *(word for path in _NETWORK_FILES for word in ("--ro-bind-try", path, path))]
+    if home is not None:
+        roots = {**roots, home: True}
+        mounts += ["--setenv", "HOME", os.fspath(home)]
     # Inner folders come after outer ones.
     for path, is_writable in sorted({**_folders_between(roots), **roots, work_folder: True}.items()):
         # By descriptor: another folder may have its name by now.
@@ -64,6 +77,16 @@ def _folders_between(roots: Mapping[Path, bool | None]) -> dict[Path, bool]:
         if not is_writable and outer is not None and roots[outer]:
             folders |= {parent: True for parent in path.parents if outer in parent.parents}
     return folders
+
+
+@cache
+def has_sandbox() -> bool:
+    """Say whether the sandbox runs here."""
+    try:
+        check_sandbox()
+    except UserError:
+        return False
+    return True
 
 
 @cache

@@ -12,17 +12,15 @@ import os
 import stat
 import threading
 from collections.abc import Iterator, Mapping
-from functools import cache
 from pathlib import Path
 from tempfile import TemporaryFile
 from types import MappingProxyType
 from typing import IO
 
 from hivemind import fs
-from hivemind.errors import UserError
 from hivemind.frozen import frozen
 from hivemind.guarded import GuardedCommand
-from hivemind.sandbox import check_sandbox, sandbox_command
+from hivemind.sandbox import has_sandbox, sandbox_command
 from hivemind.taskrun.git import GitProblem, Repository, problem_of, run_git, settings
 
 _CACHES = ("__pycache__/", "node_modules/", ".venv/", "target/", ".pytest_cache/", ".mypy_cache/", ".ruff_cache/")
@@ -181,7 +179,7 @@ class Worktree:
         git_variables = {"GIT_DIR": ".git", "GIT_WORK_TREE": ".", "GIT_CONFIG_GLOBAL": os.devnull}
         environment = {"PATH": path, "LC_ALL": "C", **git_variables, **settings(), **identity}
         argv = ["sh", "-euc", script, "sh", *words]
-        if _has_sandbox():
+        if has_sandbox():
             argv = sandbox_command(argv, self.path, None, dict.fromkeys(self.repository.object_folders, False))
         with TemporaryFile() as errors:
             with GuardedCommand(argv, folder=self.path, environment=environment, stderr=errors) as process:
@@ -221,12 +219,3 @@ def _line(file: int) -> bytes:
     while len(line) < _MAX_LINE and not line.endswith(b"\n") and (byte := os.read(file, 1)):
         line += byte
     return line.strip()
-
-
-@cache
-def _has_sandbox() -> bool:
-    try:
-        check_sandbox()
-    except UserError:
-        return False
-    return True

@@ -3,8 +3,6 @@ process group, with limits and an environment without secrets. Its output goes t
 
 from __future__ import annotations
 
-import codecs
-import hashlib
 import itertools
 import math
 import os
@@ -16,7 +14,7 @@ from contextlib import ExitStack, contextmanager
 from functools import partial
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any, BinaryIO, Literal
+from typing import Any, Literal
 
 from pydantic import Field
 
@@ -28,8 +26,9 @@ from hivemind.frozen import frozen
 from hivemind.fs import fsync_folder, open_regular, sockets
 from hivemind.guarded import GuardedCommand
 from hivemind.layout import HUMAN
-from hivemind.masking import Masker, is_secret_name
+from hivemind.masking import is_secret_name
 from hivemind.sandbox import sandbox_command
+from hivemind.taskrun.bounded_output import BoundedOutput
 from hivemind.taskrun.git import as_environment
 from hivemind.taskrun.planned_step import PlannedStep
 from hivemind.taskrun.report import output_excerpt
@@ -301,15 +300,15 @@ def run_program(
         )  # fmt: skip
         start_time = time.monotonic()
         with guarded as process:
-            reader = _OutputReader(process, file, limits.output_bytes, stopping)
-            stop_reason = reader.until_end(start_time + limit_s)
+            bounded_output = BoundedOutput(file, limits.output_bytes, "limits.output_bytes")
+            stop_reason = _OutputReader(process, bounded_output, stopping).until_end(start_time + limit_s)
         if durable:  # a receipt contains the output's digest
             file.flush()
             os.fsync(file.fileno())
             fsync_folder(output.parent)
     return CommandResult(
         exit_status=None if stop_reason else process.returncode,
-        digest=reader.digest.hexdigest(),
+        digest=bounded_output.digest.hexdigest(),
         seconds=time.monotonic() - start_time,
         stop_reason=stop_reason,
         was_lost=process.was_lost,
@@ -324,29 +323,17 @@ def _open_output(output: Path) -> int:
 
 
 class _OutputReader:
-    """Copies the output of a process to a file. Of output over the limit it keeps the first and the last `limit / 2` bytes,
-    since errors come last."""
+    """Copies the output of a process to a file."""
 
-    def __init__(self, process: GuardedCommand, file: BinaryIO, limit: int, stopping: Callable[[], bool]) -> None:
-        self._process = process
-        self._file = file
-        self._head_room, self._tail_room, self._omitted_bytes = limit - limit // 2, limit // 2, 0
-        self._tail = bytearray()
-        self._stopping = stopping
-        self._decoder = codecs.getincrementaldecoder("utf-8")("surrogateescape")
-        self._masker = Masker()
-        self.digest = hashlib.sha256()
+    def __init__(self, process: GuardedCommand, output: BoundedOutput, stopping: Callable[[], bool]) -> None:
+        self._process, self._output, self._stopping = process, output, stopping
 
     def until_end(self, deadline: float) -> str | None:
         """Read until the process and its pipe have ended, then return None; or stop early and return the reason."""
         try:
             return self._until_end(deadline)
         finally:
-            self._feed(b"", last=True)
-            self._store(self._masker.close())
-            if self._omitted_bytes:
-                self._write(f"\n[{self._omitted_bytes:,} bytes are left out here: limits.output_bytes]\n".encode())
-            self._write(self._tail)
+            self._output.close()
 
     def _until_end(self, deadline: float) -> str | None:
         pipe = self._process.output.fileno()
@@ -358,26 +345,9 @@ class _OutputReader:
                 return "its time was up"
             ready = bool(sockets.wait_for_input([pipe], min(remaining_s, _POLL_S)))
             if ready and (data := os.read(pipe, 65_536)):
-                self._feed(data)
+                self._output.feed(data)
             elif self._process.wait(min(remaining_s, _POLL_S) if ready else 0.0) is not None:
                 return None  # if the pipe is closed, this has waited for the process itself
-
-    def _feed(self, data: bytes, *, last: bool = False) -> None:
-        self._store(self._masker.feed(self._decoder.decode(data, last)))
-
-    def _store(self, text: str) -> None:
-        data = text.encode("utf-8", "surrogateescape")
-        head, overflow = data[: self._head_room], data[self._head_room :]
-        self._head_room -= len(head)
-        self._write(head)
-        self._tail += overflow
-        if (excess := len(self._tail) - self._tail_room) > 0:
-            self._omitted_bytes += excess
-            del self._tail[:excess]
-
-    def _write(self, data: bytes | bytearray) -> None:
-        self._file.write(data)
-        self.digest.update(data)
 
 
 COMMAND_TOOLS = (run_command,)
