@@ -17,6 +17,7 @@ from hivemind.errors import HivemindError, is_disk_full
 from hivemind.minds import Thought, ToolCall, ToolResult, Turn
 from hivemind.taskrun.conversation import INTERRUPTED, Conversation
 from hivemind.taskrun.waits import Parking, disk_full_parking
+from hivemind.taskrun.worktree import WorktreeProblem
 from hivemind.tools import TOOLS, Session
 from hivemind.tools.excerpt import result_limit
 from hivemind.tools.tool import for_mind
@@ -145,7 +146,7 @@ def _make_timed(session: Session, call: ToolCall, limit: int) -> ToolResult:
 
 
 def _make_call(session: Session, call: ToolCall, limit_chars: int) -> ToolResult:
-    """Make one call. Raises Parking."""
+    """Make one call. Raises Parking, WorktreeProblem."""
     work, tools = session.focus.work, session.tools
     if work is not None and (work.is_ended or work.handed_to):
         return ToolResult.failure(call, f"skipped: the task {'is over' if work.is_ended else 'was handed over'}")
@@ -158,7 +159,7 @@ def _make_call(session: Session, call: ToolCall, limit_chars: int) -> ToolResult
         return ToolResult.failure(call, f"refused: {lease_problem}")
     try:
         value = tool.call(session.for_call(call.id), call.arguments)
-    except Parking:
+    except (Parking, WorktreeProblem):
         raise
     except Exception as error:  # the boundary of a tool: its faults are logged and reported to the mind
         if is_disk_full(error):

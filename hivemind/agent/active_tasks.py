@@ -12,7 +12,7 @@ from hivemind.outcome import ENDED
 from hivemind.presence.parts import Parts
 from hivemind.taskrun.task_run import TaskRun
 from hivemind.taskrun.waits import DISK_FULL, ParkedRest, Parking, disk_full_parking
-from hivemind.taskrun.worktree import put_away_ended
+from hivemind.taskrun.worktree import put_down_ended
 from hivemind.tasks import Task, TaskMoved
 
 MAX_TROUBLE = 3
@@ -50,7 +50,7 @@ class ActiveTasks:
         active_tasks = self._hive.tasks.mine(self._name, self._incarnation)
         for task in active_tasks:
             self._open(task, has_crashed=task.id == crashed_task)
-        put_away_ended(self._hive)
+        put_down_ended(self._hive.layout, self._name, self._hive.tasks.listing.is_open)
         # These left active/, but their process died before it journaled that.
         for task_id in sorted(self._hive.journal.view(open_tasks) - {task.id for task in active_tasks}):
             for outcome in ENDED:
@@ -206,10 +206,9 @@ class ActiveTasks:
     def drop(self, work: TaskRun) -> None:
         """Remove a task that ended, was taken away, or is handed over."""
         self._release(work)
+        work.worktrees.put_down()
         if work.handed_to:
             work.let_go()
-        else:
-            put_away_ended(self._hive, work.task.id)
         self._runs.pop(work.task.id, None)
         self._parked.pop(work.task.id, None)
         self._problem_counts.pop(work.task.id, None)

@@ -43,7 +43,6 @@ def _begin(session: Session, window: ContextWindow, epoch: NewEpoch, news: News,
     focus, entries = session.focus, epoch.selected.entries
     system = ChatMessage("system", window.system)
     if focus.work is not None:
-        focus.work.worktrees.ready()
         trail, before = focus.work.trail, list(window.talk.turn_messages())
         folding_mind = mind.mind_for(focus.work, window.talk) if session.config.graph == "model" else None
 

@@ -15,7 +15,7 @@ from hivemind.fs.check import CheckFinding
 from hivemind.layout import EXCHANGE, LANDING
 from hivemind.names import is_name
 from hivemind.presence.identity import lock_name, record_exit
-from hivemind.taskrun.worktree import failure_reason, put_away
+from hivemind.taskrun.worktree import commit_leftovers, failure_reason, leftover_task, put_away, worktree_paths
 
 
 def check_claims(context: CheckContext) -> Iterator[CheckFinding]:
@@ -117,17 +117,38 @@ def _record_end(context: CheckContext, name: str, incarnation: int) -> str:
 
 
 def check_worktrees(context: CheckContext) -> Iterator[CheckFinding]:
-    """Find worktrees of tasks that have ended or are gone; their agent was killed before it could remove them."""
-    for folder in context.layout.worktrees.glob("*"):
-        if is_name(folder.name) and not context.tasks.listing.is_open(folder.name):
-            reason = failure_reason(context.layout, folder.name)
-            message = f"belongs to a task that has ended or is gone{f': {reason}' if reason else ''}"
+    """Find worktrees whose agent is gone, and uncommitted work of tasks that their agent has no more. Worktrees of earlier versions
+    are in the folder of their task, and found when that has ended."""
+    layout, is_open, agents = context.layout, context.tasks.listing.is_open, context.agents
+    for folder in layout.worktrees.glob("*"):
+        if agents is None or not is_name(folder.name) or not folder.is_dir():
+            continue
+        if folder.name in agents:
+            yield from _check_leftovers(context, folder.name)
+        elif not is_open(folder.name) and folder.name not in context.live_agents():
+            message = "belongs to an agent that does not exist, or to a task that has ended"
             remedy = "hivemind doctor --fix commits uncommitted changes to its branch, and removes it"
-            yield CheckFinding(
-                folder, message, remedy, partial(_remove_worktree, context, folder.name), note=reason is None
-            )
+            yield CheckFinding(folder, message, remedy, partial(_remove_worktrees, context, folder.name), note=True)
 
 
-def _remove_worktree(context: CheckContext, task: str) -> str:
-    put_away(context.layout, task)
+def _check_leftovers(context: CheckContext, agent: str) -> Iterator[CheckFinding]:
+    for path in worktree_paths(context.layout, agent):
+        try:
+            task, reason = leftover_task(context.layout, path), failure_reason(path)
+        except UserError as error:
+            yield CheckFinding(path, error.message, error.remedy or "keep what you need, and delete it")
+            continue
+        if task is not None:
+            message = f"has uncommitted work of {task}, which {agent} has no more{f': {reason}' if reason else ''}"
+            remedy = "hivemind doctor --fix commits it to its branch; so does the agent's next start"
+            yield CheckFinding(path, message, remedy, partial(_commit_leftovers, context, path), note=reason is None)
+
+
+def _commit_leftovers(context: CheckContext, path: Path) -> str:
+    commit_leftovers(context.layout, path, context.tasks.listing.is_open)
+    return "committed to its branch"
+
+
+def _remove_worktrees(context: CheckContext, name: str) -> str:
+    put_away(context.layout, name, context.tasks.listing.is_open)
     return "removed; its branch is kept if it has commits"

@@ -186,7 +186,7 @@ def task_of(
         maker=record.maker or HUMAN, parent=record.parent, project=form.project, priority=form.priority,
         assignee=handed.to if handed else form.assignee, role=handed.role if handed else form.role,
         dependencies=form.dependencies, deadline=form.deadline, steps=tuple(step.step() for step in form.steps),
-        proof=form.proof, view=form.view, max_tokens=form.max_tokens, finish=form.finish,
+        proof=form.proof, view=form.view, max_tokens=form.max_tokens, fresh=form.fresh, finish=form.finish,
         review=None if form.review is None else form.review.review(), budget=form.budget.budget(), notify=form.notify,
         attachments=tuple(path / name for name in record.attachments), notes=record.notes,
         owner=None if claim is None else _worker(claim.agent, state, record.kept), claim=claim.key if claim else None,

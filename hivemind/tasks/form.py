@@ -96,6 +96,7 @@ class TaskForm(Strict):
     proof: Proof = "off"
     view: Literal["focus_only", "smart", "explore", "audit", "full"] | None = None
     max_tokens: int | None = Field(None, ge=MIN_CONTEXT)
+    fresh: bool = False
     review: ReviewForm | None = None
     finish: Literal["explicit", "implicit"] = "explicit"
     budget: Annotated[BudgetForm, BeforeValidator(_as_budget)] = BudgetForm.model_construct()

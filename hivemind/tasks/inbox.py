@@ -45,6 +45,7 @@ class TaskFields(TypedDict, total=False):
     proof: str | None
     view: str | None
     max_tokens: int | None
+    fresh: bool | None
     review: Mapping[str, Any] | None
     budget: Mapping[str, Any] | int | None
     notify: Iterable[str] | None

@@ -116,7 +116,7 @@ class Task:
 
     `priority` is 0 to 99, lower is more urgent (critical 1, high 2, medium 3, low 4). `maker` is `human` or an agent.
     `claim` is the key of the claim; writes under an older key are refused. `said` has later additions, `kept` values of
-    the runtime. `parent` is the task that this one is a part of.
+    the runtime. `parent` is the task that this one is a part of. With `fresh` it begins in worktrees without ignored files.
     """
 
     id: str
@@ -136,6 +136,7 @@ class Task:
     proof: Literal["off", "warn", "require"] = "off"
     view: str | None = None
     max_tokens: int | None = None
+    fresh: bool = False
     review: TaskReview | None = None
     finish: Literal["explicit", "implicit"] = "explicit"
     budget: TaskBudget = TaskBudget()

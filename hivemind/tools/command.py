@@ -181,7 +181,7 @@ def _pinned_folder(task: Path, path: Path) -> Iterator[Path]:
 def _start_folder(session: Session, cwd: str | None) -> Path | None:
     """Return the folder in which a command starts: by default the task's first worktree, None for the task's folder. Raises
     ToolProblem for a folder outside the task's folder, its worktrees and the roots."""
-    worktrees = [worktree.path for worktree in session.worktrees]
+    worktrees = [worktree.path for worktree in session.enter()]
     if cwd is None:
         return next(iter(worktrees), None)
     path = readable(session, cwd).path

@@ -84,6 +84,7 @@ def delegate(session: Session, arguments: Delegate) -> dict[str, Any]:
     files = [[_attachment(session, path) for path in subtask.attach] for subtask in arguments.tasks]
     for subtask in arguments.tasks:
         check_recipient(session, subtask.to, subtask.role)
+    work.worktrees.begin()
     work.worktrees.commit(f"{work.task.title}: before it is divided")  # subtasks start from this commit
     work.record_subtasks(key, ids, session.focus.step)
     for at in _dependency_order(ids, dependencies):  # dependencies are added first

@@ -1,9 +1,9 @@
 """The paths that tools may read and write.
 
-A relative path is below the task's first worktree if there is one, else below the hive's folder, where a file of the task takes
-precedence. An absolute path must be in a folder that hive.yaml lists under `roots:`. `..`, other absolute paths and symbolic
-links are refused wherever they lead. Files are opened name by name without following links, so a path cannot lead out of its
-folder even if others move files meanwhile.
+A relative path is below the task's first worktree if it has one, else below the hive's folder, where a file of the task takes
+precedence. A worktree is made when a path in it is needed. An absolute path must be in a folder that hive.yaml lists under
+`roots:`. `..`, other absolute paths and symbolic links are refused wherever they lead. Files are opened name by name without
+following links, so a path cannot lead out of its folder even if others move files meanwhile.
 """
 
 from __future__ import annotations
@@ -70,7 +70,7 @@ def readable(session: Session, path: str) -> ToolPath:
     place = _resolve(session, path)
     place = _archived_place(layout, place) or place
     worktree_place = _in_worktree(session, path, place)
-    if worktree_place is not None and os.path.lexists(worktree_place.path):
+    if worktree_place is not None and _is_there(session, worktree_place):
         place = worktree_place
     elif session.focus.work is not None and not os.path.isabs(path) and place.names:
         task = session.work.task
@@ -80,6 +80,8 @@ def readable(session: Session, path: str) -> ToolPath:
         place = next(
             (candidate for candidate in candidates if os.path.lexists(candidate.path)), worktree_place or place
         )
+    if place is worktree_place:
+        _enter(session, place)
     if not is_readable(session, place.path):
         raise ToolProblem(
             "is the mailbox of another agent"
@@ -230,6 +232,7 @@ def writable(session: Session, path: str) -> WritableFile:
     is_explicit = worktree_place is None and (os.path.isabs(path) or enclosing_roots[0] != layout.root)
     if worktree_place is not None:
         place = worktree_place
+        _enter(session, place)
         if any(worktree.path == worktree_place.base and worktree.branch is None for worktree in session.worktrees):
             raise ToolProblem(
                 "is part of the work that you review, which you may only read",
@@ -275,14 +278,25 @@ def _in_worktree(session: Session, path: str, place: ToolPath) -> ToolPath | Non
             return ToolPath(worktree.path, place.path.relative_to(worktree.path).parts)
     if not worktrees or os.path.isabs(path) or session.work.task.path in _with_parents(place.path):
         return None
-    first_name = place.names[:1]
-    if (
-        first_name
-        and (session.hive.layout.root / first_name[0]).is_dir()
-        and not os.path.lexists(worktrees[0].path / first_name[0])
-    ):
+    first = ToolPath(worktrees[0].path, place.names[:1])
+    layout = session.hive.layout
+    is_in_hive = layout.worktrees in _with_parents(place.path) or (layout.root.joinpath(*first.names)).is_dir()
+    if first.names and is_in_hive and not _is_there(session, first):
         return None
-    return ToolPath(worktrees[0].path, place.names)
+    return ToolPath(first.base, place.names)
+
+
+def _is_there(session: Session, place: ToolPath) -> bool:
+    """Check for a file in a worktree; before the task has touched the root, in the person's checkout."""
+    worktree = next(worktree for worktree in session.worktrees if worktree.path == place.base)
+    if worktree.base:
+        _enter(session, place)
+    return os.path.lexists((worktree.path if worktree.base else worktree.root).joinpath(*place.names))
+
+
+def _enter(session: Session, place: ToolPath) -> None:
+    """Make the worktree of a place in one, if it is missing."""
+    session.enter(next(worktree.root for worktree in session.worktrees if worktree.path == place.base))
 
 
 def _resolve(session: Session, path: str) -> ToolPath:

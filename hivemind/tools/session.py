@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import replace
+from pathlib import Path
 from typing import Any, Protocol
 
 from pydantic import BaseModel
@@ -20,6 +21,8 @@ from hivemind.taskrun.focus import Focus
 from hivemind.taskrun.planned_step import PlannedStep
 from hivemind.taskrun.task_run import TaskRun
 from hivemind.tasks import TaskStep
+
+_MAKING_S = 600.0  # to fill a worktree; its set-up has the limits of a command
 
 
 class MemberTasks(Protocol):
@@ -87,8 +90,17 @@ class Session:
 
     @property
     def worktrees(self) -> tuple[Worktree, ...]:
-        """The worktrees of the task in focus; tools work in the first. Raises UserError if one cannot be created."""
-        return () if self.focus.work is None else self.focus.work.worktrees.ready()
+        """The worktrees of the task in focus, which may not exist yet; tools work in the first."""
+        return () if self.focus.work is None else self.focus.work.worktrees.planned
+
+    def enter(self, *roots: Path) -> tuple[Worktree, ...]:
+        """Return the worktrees of these roots, by default all, of the task in focus. Makes those that are missing. Raises
+        UserError."""
+        worktrees = self.work.worktrees
+        if worktrees.is_ready(*roots):
+            return worktrees.ready(*roots)
+        with self.pulse.busy(_MAKING_S + self.config.limits.wall_s):
+            return worktrees.ready(*roots)
 
     @property
     def own_tasks(self) -> MemberTasks:

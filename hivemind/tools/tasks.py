@@ -113,6 +113,8 @@ def _row(session: Session, task: TaskSummary) -> dict[str, Any]:
 def _task_fields(session: Session, work: TaskRun) -> dict[str, Any]:
     task, relative = work.task, session.hive.layout.relative
     text = mask(task.full_text)
+    # a member works there with tools of its own
+    worktrees = session.enter() if session.config.outside else session.worktrees
     text = text if len(text) <= _TEXT_CHARS else f"{text[:_TEXT_CHARS]}… (read_file shows the whole text)"
     return {
         "task": task.id,
@@ -120,7 +122,7 @@ def _task_fields(session: Session, work: TaskRun) -> dict[str, Any]:
         "text": text,
         "maker": task.maker,
         "path": relative(task.files),
-        "worktrees": [f"{worktree.path} on branch {worktree.branch}" for worktree in work.worktrees.ready()],
+        "worktrees": [f"{worktree.path} on branch {worktree.branch}" for worktree in worktrees],
         "attachments": [relative(path) for path in task.attachments],
         "steps": [step.mind_fields() for step in work.steps()],
     }
