@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import shutil
 import stat
 import threading
 from collections.abc import Iterator, Mapping
@@ -39,6 +40,16 @@ git clean -ffdq
 """
 """Bring the files of another commit, which the index describes, to HEAD: only what differs is written, ignored files stay. Fails
 for an index with entries that hide changes (`assume-unchanged`, `skip-worktree`)."""
+_CLEAN_SWITCH = """
+problems=$({
+    git read-tree --reset -u "$1" &&
+    git ls-files -z --others -- ':(glob)**/.gitignore' | xargs -0 -r rm -f -- &&
+    find . -path ./.git -prune -o -type p -exec rm -f {} + -o -type s -exec rm -f {} + &&
+    git clean -q -ffd
+} 2>&1) && [ -z "$problems" ] || { echo "fatal: $problems" >&2; exit 1; }
+"""
+"""Bring index and files to the commit $1, and remove what its ignore files do not name. An ignore file that is not in the commit
+does not count, and git overlooks FIFOs and sockets. A warning is a failure: git skips what it cannot read."""
 _FORWARD = 'git read-tree -m -u "$2" "$3"; git update-ref --no-deref "$1" "$3" "$2"'
 _COMMIT = f"""
 git rev-parse --quiet --verify HEAD^0 > /dev/null || exit {_BROKEN}
@@ -119,6 +130,31 @@ class Worktree:
         self._replace_git(repository, tip, identity)
         self._run_script(_FILL if is_new else _TAKE_UP)
         return is_new
+
+    def switch(self, repository: Repository, commit: str, index: Path) -> bool:
+        """Bring a worktree without a branch to a commit, and give it a new repository. What the commit's ignore files name stays,
+        whatever else programs have left there goes. Returns False if the worktree had to be filled from nothing.
+
+        `index` is the path of a copy of the index, where those programs cannot write; without it git would read every file.
+        Raises GitProblem, OSError.
+        """
+        is_kept = True
+        try:
+            self._replace_git(repository, commit, {})
+            os.replace(index, self.path / ".git/index")  # after a kill there is no copy, so nothing half done is trusted
+            with self._run_inside(_CLEAN_SWITCH, commit, limit_s=_CHECKOUT_S):
+                pass
+        except (GitProblem, OSError):
+            is_kept = False
+            index.unlink(missing_ok=True)
+            fs.remove_tree(self.path)
+            self.make_git(repository, commit, {})
+        fs.crash_point("worktree.switched")
+        copy = index.with_name(f"{index.name}.new")
+        # its time tells git which files to read again
+        shutil.copy2(self.path / ".git/index", copy, follow_symlinks=False)
+        os.replace(copy, index)
+        return is_kept
 
     def _replace_git(
         self, repository: Repository, tip: str, identity: Mapping[str, str], *, keep_index: bool = False
